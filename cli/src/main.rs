@@ -1,0 +1,5 @@
+//! The command `store`.
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

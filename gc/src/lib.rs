@@ -1,0 +1,1 @@
+//! Mark, policy, plan (pure), apply: the only crate that deletes from a store.

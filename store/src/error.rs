@@ -1,0 +1,170 @@
+//! One error type, sorted by what the caller can do about it.
+//!
+//! A message says which object, where, expected and found; the remedy is a hint of its own,
+//! and the cause is chained, not repeated. The library returns errors and never logs them.
+
+use std::fmt;
+use std::path::Path;
+
+/// The result of everything in this library that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What the caller can do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The named thing does not exist: name another.
+    NotFound,
+    /// Somebody else was first, or the destination is in use: decide and try again.
+    Conflict,
+    /// Bytes are not what was written: repair, or put the originals again.
+    Corrupt,
+    /// Written by a newer or differently configured program: update this one.
+    Unsupported,
+    /// Not permitted: fix modes or credentials.
+    Denied,
+    /// A service, a disk or a network does not answer: try again later.
+    Unavailable,
+    /// The request itself makes no sense: ask for something else.
+    InvalidInput,
+    /// The operating system refused: see the cause.
+    Io,
+    /// Some of the work was done, the rest is named in the message.
+    Partial,
+    /// The user, or a signal, asked to stop.
+    Interrupted,
+}
+
+/// What went wrong, where, why, and what to do next.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+macro_rules! constructors {
+    ($($(#[$doc:meta])* $name:ident => $kind:ident;)*) => {$(
+        $(#[$doc])*
+        pub fn $name(message: impl Into<String>) -> Self {
+            Self::new(Kind::$kind, message)
+        }
+    )*};
+}
+
+impl Error {
+    /// An error of `kind` that says `message`: lower case, no full stop.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, message: message.into(), hint: None, source: None }))
+    }
+
+    constructors! {
+        /// See [`Kind::NotFound`].
+        not_found => NotFound;
+        /// See [`Kind::Conflict`].
+        conflict => Conflict;
+        /// See [`Kind::Corrupt`].
+        corrupt => Corrupt;
+        /// See [`Kind::Unsupported`].
+        unsupported => Unsupported;
+        /// See [`Kind::Denied`].
+        denied => Denied;
+        /// See [`Kind::Unavailable`].
+        unavailable => Unavailable;
+        /// See [`Kind::InvalidInput`].
+        invalid => InvalidInput;
+        /// See [`Kind::Partial`].
+        partial => Partial;
+        /// See [`Kind::Interrupted`].
+        interrupted => Interrupted;
+    }
+
+    /// What the operating system said about `path`; the kind follows from its error code.
+    pub fn io(doing: &str, path: impl AsRef<Path>, source: std::io::Error) -> Self {
+        let kind = match source.kind() {
+            std::io::ErrorKind::NotFound => Kind::NotFound,
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Kind::Denied,
+            _ => Kind::Io,
+        };
+        let error = Self::new(kind, format!("{doing} {}", path.as_ref().display()));
+        let error = match source.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                error.hint("free some space there, or name another place")
+            }
+            _ => error,
+        };
+        error.because(source)
+    }
+
+    /// The same error with its cause.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// The same error with what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The same error about something inside `outer`: `outer: message`.
+    #[must_use]
+    pub fn within(mut self, outer: impl fmt::Display) -> Self {
+        self.0.message = format!("{outer}: {}", self.0.message);
+        self
+    }
+
+    /// What the caller can do about it.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// What to do next, for people.
+    pub fn remedy(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:?}: {}", self.0.kind, self.0.message)?;
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            write!(out, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_where_and_chains_its_cause() {
+        let cause = std::io::Error::from_raw_os_error(28);
+        let error = Error::io("write", "/data/x", cause).within("put project/a/b");
+        assert_eq!(error.to_string(), "put project/a/b: write /data/x");
+        assert_eq!(error.kind(), Kind::Io);
+        assert_eq!(error.remedy(), Some("free some space there, or name another place"));
+        assert!(format!("{error:?}").ends_with("No space left on device (os error 28)"));
+    }
+}

@@ -1,0 +1,28 @@
+//! The pure room: bytes to structs and back, without I/O, async, clock or globals.
+//!
+//! Normative text: `store/FORMATS.md`. Decoding treats its input as hostile: check, then
+//! allocate; every limit has a name; nothing panics.
+
+mod config;
+mod content;
+mod entry;
+mod list;
+mod name;
+mod pack;
+mod sealed;
+mod segment;
+mod state;
+mod times;
+mod tree;
+
+pub use config::*;
+pub use content::*;
+pub use entry::*;
+pub use list::*;
+pub use name::*;
+pub use pack::*;
+pub use sealed::*;
+pub use segment::*;
+pub use state::*;
+pub use times::*;
+pub use tree::*;

@@ -1,0 +1,10 @@
+//! A content-addressed artifact store for ML clusters: the engine.
+//!
+//! Never prints, never reads the environment, never decides: that is the command's part.
+
+pub mod error;
+pub mod format;
+mod id;
+
+pub use error::{Error, Kind, Result};
+pub use id::{ChunkId, CommitId, PackId, SegmentId, StoreId};
