@@ -2,6 +2,7 @@
 //!
 //! Never prints, never reads the environment, never decides: that is the command's part.
 
+pub mod chunk;
 pub mod error;
 pub mod format;
 mod id;
