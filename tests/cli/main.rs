@@ -1,0 +1,2 @@
+//! The command as a person meets it: arguments, output, exit codes.
+#![cfg(test)]
