@@ -6,6 +6,7 @@ pub mod chunk;
 pub mod error;
 pub mod format;
 mod id;
+pub mod remote;
 
 pub use error::{Error, Kind, Result};
 pub use id::{ChunkId, CommitId, PackId, SegmentId, StoreId};

@@ -1,0 +1,239 @@
+//! A local directory, where object_store leaves something to wish for.
+//!
+//! object_store 0.14.2 with `with_fsync(true)` syncs the staged file before it is linked or renamed, the
+//! directory after, and directories that the call itself created. It does not cover, and this does:
+//! a directory that another writer created and has not synced yet; an object that exists but whose
+//! directory is not synced yet (see [`Directory::settle`]); deletes; the root itself. Its reads fill
+//! buffers with zeros first and hop to a thread; these read in place. It hides staged files of writers
+//! that died (`name#1`); here they are found.
+
+use std::collections::HashSet;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use rustix::buffer::spare_capacity;
+
+use super::ObjectInfo;
+
+/// A directory that holds objects under their keys.
+#[derive(Debug)]
+pub(super) struct Directory {
+    root: PathBuf,
+    /// Directories below the root that exist and whose entry in their parent is durable.
+    settled: Mutex<HashSet<PathBuf>>,
+}
+
+/// What came of reading ranges.
+#[derive(Debug)]
+pub(super) enum Ranges {
+    /// All of them.
+    Whole(Vec<Bytes>),
+    /// The object has only this many bytes.
+    Short(u64),
+}
+
+impl Directory {
+    /// Makes the directory, its parents too, durably.
+    pub(super) fn make(path: &Path) -> io::Result<Self> {
+        make_durably(&std::path::absolute(path)?)?;
+        Self::existing(path)
+    }
+
+    /// A directory that exists.
+    pub(super) fn existing(path: &Path) -> io::Result<Self> {
+        let root = fs::canonicalize(path)?;
+        if !root.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Self {
+            root,
+            settled: Mutex::default(),
+        })
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(super) fn path(&self, key: &str) -> PathBuf {
+        self.root.join(key)
+    }
+
+    pub(super) fn read(&self, key: &str) -> io::Result<Bytes> {
+        fs::read(self.path(key)).map(Bytes::from)
+    }
+
+    /// Checks lengths against the file before anything is allocated.
+    pub(super) fn read_ranges(&self, key: &str, ranges: &[Range<u64>]) -> io::Result<Ranges> {
+        let file = File::open(self.path(key))?;
+        let size = is_file(file.metadata()?)?.len();
+        if ranges.iter().any(|range| range.end > size) {
+            return Ok(Ranges::Short(size));
+        }
+        let bytes: io::Result<_> = ranges
+            .iter()
+            .map(|range| read_range(&file, range))
+            .collect();
+        bytes.map(Ranges::Whole)
+    }
+
+    pub(super) fn size(&self, key: &str) -> io::Result<u64> {
+        Ok(is_file(fs::metadata(self.path(key))?)?.len())
+    }
+
+    /// Makes the directories above `key` and their entries durable, once each.
+    pub(super) fn ready(&self, key: &str) -> io::Result<()> {
+        let Some(parent) = Path::new(key).parent() else {
+            return Ok(());
+        };
+        if self.settled().contains(parent) {
+            return Ok(());
+        }
+        let mut below = self.root.clone();
+        for name in parent.components() {
+            let above = below.clone();
+            below.push(name);
+            make_one(&below)?;
+            sync(&above)?;
+        }
+        self.settled().insert(parent.to_owned());
+        Ok(())
+    }
+
+    /// Makes the entry of an object durable that another writer linked, but may not have synced yet.
+    pub(super) fn settle(&self, key: &str) -> io::Result<()> {
+        self.path(key).parent().map_or(Ok(()), sync)
+    }
+
+    /// Unlinks; missing files are fine.
+    pub(super) fn delete(&self, keys: &[String]) -> io::Result<()> {
+        let mut parents = HashSet::new();
+        let deleted = keys.iter().try_for_each(|key| {
+            let path = self.path(key);
+            missing_is_fine(fs::remove_file(&path))?;
+            parents.extend(path.parent().map(Path::to_owned));
+            Ok(())
+        });
+        let synced = parents
+            .iter()
+            .try_for_each(|parent| missing_is_fine(sync(parent)));
+        deleted.and(synced)
+    }
+
+    /// The files below `prefix` whose keys are `wanted`, in no order.
+    pub(super) fn list(
+        &self,
+        prefix: &str,
+        wanted: fn(&str) -> bool,
+    ) -> io::Result<Vec<ObjectInfo>> {
+        let mut found = Vec::new();
+        let mut pending = vec![prefix.to_owned()];
+        while let Some(directory) = pending.pop() {
+            let entries = match fs::read_dir(self.path(&directory)) {
+                Err(error) if is_missing(&error) => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                let entry = entry?;
+                let Ok(name) = entry.file_name().into_string() else {
+                    continue;
+                };
+                let key = if directory.is_empty() {
+                    name
+                } else {
+                    format!("{directory}/{name}")
+                };
+                match fs::metadata(entry.path()) {
+                    Err(error) if is_missing(&error) => {}
+                    Err(error) => return Err(error),
+                    Ok(metadata) if metadata.is_dir() => pending.push(key),
+                    Ok(metadata) if metadata.is_file() && wanted(&key) => {
+                        found.push(info(key, &metadata)?)
+                    }
+                    Ok(_) => {}
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn settled(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read_range(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
+    let wanted =
+        usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
+    let mut bytes = Vec::with_capacity(wanted);
+    let mut offset = range.start;
+    while bytes.len() < wanted {
+        match rustix::io::pread(file, spare_capacity(&mut bytes), offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => offset += read as u64,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bytes.truncate(wanted);
+    Ok(bytes.into())
+}
+
+fn is_file(metadata: Metadata) -> io::Result<Metadata> {
+    if metadata.is_file() {
+        Ok(metadata)
+    } else {
+        Err(io::ErrorKind::IsADirectory.into())
+    }
+}
+
+fn info(key: String, metadata: &Metadata) -> io::Result<ObjectInfo> {
+    let modified = Timestamp::try_from(metadata.modified()?).map_err(io::Error::other)?;
+    Ok(ObjectInfo {
+        key,
+        size: metadata.len(),
+        modified,
+    })
+}
+
+fn make_durably(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        make_durably(parent)?;
+        make_one(path)?;
+        sync(parent)?;
+    }
+    Ok(())
+}
+
+fn make_one(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made,
+    }
+}
+
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if is_missing(&error) => Ok(()),
+        result => result,
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}

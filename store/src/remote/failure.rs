@@ -1,0 +1,140 @@
+//! What a backend said, as an error of this library: by what the caller can do about it.
+
+use std::error::Error as StdError;
+use std::io;
+
+use crate::error::{Error, Kind};
+
+pub(super) const READ: &str = "read from";
+pub(super) const LIST: &str = "list";
+pub(super) const WRITE: &str = "write to";
+pub(super) const DELETE: &str = "delete from";
+
+/// The error of doing `doing` to `key` at `url`; `local` when a disk answered and not a network.
+pub(super) fn failure(
+    key: &str,
+    doing: &str,
+    url: &str,
+    local: bool,
+    source: object_store::Error,
+) -> Error {
+    let cause = io_cause(&source);
+    let kind = kind(&source, cause, doing, local);
+    let error = Error::new(kind, format!("{key}: cannot {doing} {url}"));
+    let error = match hint(kind, cause) {
+        Some(hint) => error.hint(hint),
+        None => error,
+    };
+    error.because(source)
+}
+
+/// The same for what the operating system said.
+pub(super) fn io_failure(key: &str, doing: &str, url: &str, source: io::Error) -> Error {
+    let kind = io_kind(&source, doing, true);
+    let error = Error::new(kind, format!("{key}: cannot {doing} {url}"));
+    let error = match hint(kind, Some(&source)) {
+        Some(hint) => error.hint(hint),
+        None => error,
+    };
+    error.because(source)
+}
+
+fn kind(source: &object_store::Error, cause: Option<&io::Error>, doing: &str, local: bool) -> Kind {
+    use object_store::Error as E;
+    match source {
+        E::NotFound { .. } => Kind::NotFound,
+        E::AlreadyExists { .. } | E::Precondition { .. } => Kind::Conflict,
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => Kind::Denied,
+        E::InvalidPath { .. } | E::UnknownConfigurationKey { .. } => Kind::InvalidInput,
+        E::NotSupported { .. } | E::NotImplemented { .. } => Kind::Unsupported,
+        _ => match cause {
+            Some(cause) => io_kind(cause, doing, local),
+            None if local => Kind::Io,
+            None => Kind::Unavailable,
+        },
+    }
+}
+
+fn io_kind(cause: &io::Error, doing: &str, local: bool) -> Kind {
+    use io::ErrorKind as E;
+    match cause.kind() {
+        _ if !local => Kind::Unavailable,
+        E::NotFound => Kind::NotFound,
+        E::NotADirectory | E::IsADirectory if doing == READ => Kind::NotFound,
+        E::PermissionDenied | E::ReadOnlyFilesystem => Kind::Denied,
+        E::TimedOut | E::StaleNetworkFileHandle => Kind::Unavailable,
+        _ => Kind::Io,
+    }
+}
+
+fn hint(kind: Kind, cause: Option<&io::Error>) -> Option<&'static str> {
+    match (kind, cause.map(io::Error::kind)) {
+        (_, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) => Some(
+            "free some space there, or name another place; nothing that was stored before is touched",
+        ),
+        (Kind::Denied, Some(io::ErrorKind::ReadOnlyFilesystem)) => Some(
+            "the file system is mounted read-only; name another place, or mount it for writing",
+        ),
+        (Kind::Denied, Some(_)) => Some("check owner and modes of the store's directories"),
+        (Kind::Denied, None) => Some("check the credentials and what they permit"),
+        _ => None,
+    }
+}
+
+fn io_cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<io::Error>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generic(source: io::Error) -> object_store::Error {
+        object_store::Error::Generic {
+            store: "test",
+            source: Box::new(source),
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_io_with_a_hint_and_keeps_its_cause() {
+        let error = failure(
+            "packs/a",
+            "write to",
+            "file:///s",
+            true,
+            generic(io::Error::from_raw_os_error(28)),
+        );
+        assert_eq!(error.kind(), Kind::Io);
+        assert_eq!(error.to_string(), "packs/a: cannot write to file:///s");
+        assert!(error.remedy().unwrap().starts_with("free some space"));
+        assert!(format!("{error:?}").contains("No space left on device"));
+    }
+
+    #[test]
+    fn errors_are_sorted_by_what_the_caller_can_do() {
+        let kind = |local, code| {
+            failure(
+                "k",
+                "x",
+                "u",
+                local,
+                generic(io::Error::from_raw_os_error(code)),
+            )
+            .kind()
+        };
+        assert_eq!(kind(true, 13), Kind::Denied);
+        assert_eq!(kind(true, 30), Kind::Denied);
+        assert_eq!(kind(true, 5), Kind::Io);
+        assert_eq!(kind(true, 2), Kind::NotFound);
+        assert_eq!(kind(false, 111), Kind::Unavailable);
+        assert_eq!(kind(false, 2), Kind::Unavailable);
+    }
+}

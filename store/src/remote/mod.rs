@@ -1,0 +1,117 @@
+//! Remote: bytes by key, wherever a store lives; the only room that knows a backend.
+//!
+//! Three capabilities, each a trait that contains the one before: [`Read`], [`Write`], [`Prune`].
+//! Pipelines hold the weakest that will do; only crate `gc` is given [`Prune`]. The traits are
+//! synchronous and shared by threads; async stays in here.
+//!
+//! Invariants: what `create`, `put` and `finish` acknowledged survives a power cut; nothing is
+//! visible before it is whole; no key ends in `#` and digits (those are uploads in progress).
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use crate::error::Result;
+
+pub mod conformance;
+mod directory;
+mod failure;
+pub mod faulty;
+mod objects;
+mod open;
+mod upload;
+mod wait;
+
+pub use faulty::Faulty;
+pub use objects::Objects;
+pub use open::{Options, open};
+
+/// One object of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectInfo {
+    /// Its key.
+    pub key: String,
+    /// Its bytes.
+    pub size: u64,
+    /// When it was last written, by the clock of whoever keeps it; never for safety.
+    pub modified: Timestamp,
+}
+
+/// What became of a put-if-absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Created {
+    /// The object is new, and durable.
+    Created,
+    /// Somebody's object is there, and durable; perhaps the caller's own, whose answer was lost.
+    Exists,
+}
+
+/// Reads objects.
+pub trait Read: Send + Sync + Debug {
+    /// Where this is, without credentials, for messages.
+    fn url(&self) -> String;
+
+    /// All bytes of an object.
+    ///
+    /// # Errors
+    /// Not found, when there is no such object.
+    fn get(&self, key: &str) -> Result<Bytes>;
+
+    /// Bytes of several ranges, each of exactly the length that was asked for.
+    ///
+    /// # Errors
+    /// Not found, when there is no such object; corrupt, when it ends before a range does.
+    fn get_ranges(&self, key: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>>;
+
+    /// How many bytes an object has.
+    ///
+    /// # Errors
+    /// Not found, when there is no such object.
+    fn size(&self, key: &str) -> Result<u64>;
+
+    /// The objects below `prefix`, at every depth, sorted by key. The prefix is a directory: `a/b` lists
+    /// `a/b/c` and never `a/bc`; empty lists all. A listing is a hint: an object may be missing from it.
+    fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>>;
+
+    /// Where a local directory keeps an object, so that it can be mapped; `None` elsewhere.
+    fn local_path(&self, key: &str) -> Option<PathBuf>;
+}
+
+/// Reads and adds objects.
+pub trait Write: Read {
+    /// Put-if-absent: of any number of callers exactly one creates. Durable when it returns, either way.
+    ///
+    /// # Errors
+    /// After an error the object may or may not exist: create it again, or read it, to find out.
+    fn create(&self, key: &str, bytes: Bytes) -> Result<Created>;
+
+    /// Writes an object whole or not at all; durable when it returns. For names that are never used twice, and
+    /// for objects that anyone may replace at any time.
+    fn put(&self, key: &str, bytes: Bytes) -> Result<()>;
+
+    /// A put that is written piece by piece.
+    fn upload(&self, key: &str) -> Result<Box<dyn Upload>>;
+}
+
+/// An object in the making: visible and durable when it is finished, gone when it is dropped before.
+pub trait Upload: Send {
+    /// Appends; blocks while too much is on its way.
+    fn write(&mut self, bytes: Bytes) -> Result<()>;
+
+    /// Makes the object visible and durable.
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// Reads, adds and deletes objects.
+pub trait Prune: Write {
+    /// Deletes objects, and durably so; a key that is missing is fine. After an error some are deleted.
+    fn delete(&self, keys: &[String]) -> Result<()>;
+
+    /// What uploads below `prefix` left behind when their process died, as keys for [`Prune::delete`]. Some
+    /// may still be in progress: take the old ones, and only below prefixes whose names are never used twice
+    /// (packs, segments). Elsewhere two writers share such a name, and deleting it is not safe.
+    fn stale_uploads(&self, prefix: &str) -> Result<Vec<ObjectInfo>>;
+}

@@ -1,0 +1,506 @@
+//! Objects: the three capabilities over any backend of object_store.
+//!
+//! A local directory takes a shorter way where object_store has none or a slower one, see `directory`.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path as ObjectPath;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+
+use super::directory::{Directory, Ranges};
+use super::failure::{DELETE, LIST, READ, WRITE, failure, io_failure};
+use super::upload::Parts;
+use super::wait::Wait;
+use super::{Created, ObjectInfo, Prune, Read, Upload, Write};
+use crate::error::{Error, Result};
+
+/// The objects below one place. Cheap to clone; clones share everything.
+#[derive(Clone)]
+pub struct Objects {
+    url: Arc<str>,
+    store: Arc<dyn ObjectStore>,
+    directory: Option<Arc<Directory>>,
+    wait: Wait,
+}
+
+impl Objects {
+    /// Nothing, in the memory of this process.
+    pub fn memory() -> Self {
+        Self {
+            url: "memory:".into(),
+            store: Arc::new(InMemory::new()),
+            directory: None,
+            wait: Wait::Here,
+        }
+    }
+
+    /// A local directory, which is made if it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be made; invalid input, when its path is not UTF-8.
+    pub fn directory(path: &Path) -> Result<Self> {
+        Self::over_directory(
+            Directory::make(path).map_err(|error| Error::io("make the directory", path, error))?,
+        )
+    }
+
+    /// A local directory that exists.
+    ///
+    /// # Errors
+    /// Not found, when it does not exist; invalid input, when its path is not UTF-8.
+    pub fn existing_directory(path: &Path) -> Result<Self> {
+        Self::over_directory(
+            Directory::existing(path)
+                .map_err(|error| Error::io("open the directory", path, error))?,
+        )
+    }
+
+    fn over_directory(directory: Directory) -> Result<Self> {
+        let Some(root) = directory.root().to_str() else {
+            return Err(Error::invalid(format!("{}: the path of a store must be UTF-8", directory.root().display()))
+                .hint("name another directory, or a symbolic link that leads there from a directory of plain name"));
+        };
+        let url = format!("file://{root}").into();
+        let store = LocalFileSystem::new_with_prefix(root)
+            .map_err(|error| failure(".", READ, root, true, error))?
+            .with_fsync(true);
+        Ok(Self {
+            url,
+            store: Arc::new(store),
+            directory: Some(Arc::new(directory)),
+            wait: Wait::Here,
+        })
+    }
+
+    /// A backend across a network, driven by the shared runtime. `url` names it and holds no credentials.
+    ///
+    /// # Errors
+    /// When the runtime's threads cannot be started.
+    pub fn bucket(url: &str, store: Arc<dyn ObjectStore>) -> Result<Self> {
+        Ok(Self {
+            url: url.into(),
+            store,
+            directory: None,
+            wait: Wait::shared()?,
+        })
+    }
+
+    fn failed(&self, key: &str, doing: &str) -> impl Fn(object_store::Error) -> Error {
+        let local = self.directory.is_some();
+        move |source| failure(key, doing, &self.url, local, source)
+    }
+
+    fn io_failed(&self, key: &str, doing: &str) -> impl Fn(std::io::Error) -> Error {
+        move |source| io_failure(key, doing, &self.url, source)
+    }
+
+    fn short(&self, key: &str, end: u64, size: u64) -> Error {
+        Error::corrupt(format!(
+            "{key}: ends too early in {}, expected at least {end} bytes, found {size}",
+            self.url
+        ))
+    }
+
+    /// Puts with `mode`; a directory's parents are durable before.
+    fn put_as(&self, key: &str, bytes: Bytes, mode: PutMode) -> Result<object_store::Result<()>> {
+        let path = object_path(key)?;
+        if let Some(directory) = &self.directory {
+            directory.ready(key).map_err(self.io_failed(key, WRITE))?;
+        }
+        let options = PutOptions {
+            mode,
+            ..PutOptions::default()
+        };
+        Ok(self
+            .wait
+            .on(self.store.put_opts(&path, bytes.into(), options))
+            .map(drop))
+    }
+
+    fn bucket_ranges(&self, key: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let path = object_path(key)?;
+        let asked: Vec<_> = ranges
+            .iter()
+            .filter(|range| !range.is_empty())
+            .cloned()
+            .collect();
+        if asked.is_empty() {
+            self.size(key)?;
+        }
+        let error = match self.wait.on(self.store.get_ranges(&path, &asked)) {
+            Ok(got) => {
+                let mut got = got.into_iter();
+                let whole: Option<_> = ranges.iter().map(|range| exact(range, &mut got)).collect();
+                match whole {
+                    Some(whole) => return Ok(whole),
+                    None => Error::unavailable(format!(
+                        "{key}: bytes from {} came incomplete",
+                        self.url
+                    )),
+                }
+            }
+            Err(error) => self.failed(key, READ)(error),
+        };
+        let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+        let size = self.size(key)?;
+        Err(if end > size {
+            self.short(key, end, size)
+        } else {
+            error
+        })
+    }
+
+    fn bucket_list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        let path = (!prefix.is_empty())
+            .then(|| object_path(prefix))
+            .transpose()?;
+        let listed = self
+            .store
+            .list(path.as_ref())
+            .map(|found| found.map(object_info));
+        let listed: Vec<_> = self
+            .wait
+            .on(listed.try_collect())
+            .map_err(self.failed(prefix, LIST))?;
+        listed.into_iter().collect()
+    }
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Objects").field(&self.url).finish()
+    }
+}
+
+impl Read for Objects {
+    fn url(&self) -> String {
+        self.url.to_string()
+    }
+
+    fn get(&self, key: &str) -> Result<Bytes> {
+        let path = object_path(key)?;
+        match &self.directory {
+            Some(directory) => directory.read(key).map_err(self.io_failed(key, READ)),
+            None => self
+                .wait
+                .on(async { self.store.get(&path).await?.bytes().await })
+                .map_err(self.failed(key, READ)),
+        }
+    }
+
+    fn get_ranges(&self, key: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        check_key(key)?;
+        let Some(directory) = &self.directory else {
+            return self.bucket_ranges(key, ranges);
+        };
+        match directory
+            .read_ranges(key, ranges)
+            .map_err(self.io_failed(key, READ))?
+        {
+            Ranges::Whole(bytes) => Ok(bytes),
+            Ranges::Short(size) => {
+                let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+                Err(self.short(key, end, size))
+            }
+        }
+    }
+
+    fn size(&self, key: &str) -> Result<u64> {
+        let path = object_path(key)?;
+        match &self.directory {
+            Some(directory) => directory.size(key).map_err(self.io_failed(key, READ)),
+            None => self
+                .wait
+                .on(self.store.head(&path))
+                .map(|meta| meta.size)
+                .map_err(self.failed(key, READ)),
+        }
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        let prefix = check_prefix(prefix)?;
+        let mut found = match &self.directory {
+            Some(directory) => {
+                let wanted = |key: &str| check_key(key).is_ok();
+                directory
+                    .list(prefix, wanted)
+                    .map_err(self.io_failed(prefix, LIST))?
+            }
+            None => self.bucket_list(prefix)?,
+        };
+        found.sort_unstable_by(|left, right| left.key.cmp(&right.key));
+        Ok(found)
+    }
+
+    fn local_path(&self, key: &str) -> Option<PathBuf> {
+        check_key(key).ok()?;
+        self.directory.as_ref().map(|directory| directory.path(key))
+    }
+}
+
+impl Write for Objects {
+    fn create(&self, key: &str, bytes: Bytes) -> Result<Created> {
+        match self.put_as(key, bytes, PutMode::Create)? {
+            Ok(()) => Ok(Created::Created),
+            Err(
+                object_store::Error::AlreadyExists { .. }
+                | object_store::Error::Precondition { .. },
+            ) => {
+                if let Some(directory) = &self.directory {
+                    directory.settle(key).map_err(self.io_failed(key, WRITE))?;
+                }
+                Ok(Created::Exists)
+            }
+            Err(error) => Err(self.failed(key, WRITE)(error)),
+        }
+    }
+
+    fn put(&self, key: &str, bytes: Bytes) -> Result<()> {
+        self.put_as(key, bytes, PutMode::Overwrite)?
+            .map_err(self.failed(key, WRITE))
+    }
+
+    fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
+        let path = object_path(key)?;
+        if let Some(directory) = &self.directory {
+            directory.ready(key).map_err(self.io_failed(key, WRITE))?;
+        }
+        let parts = Parts::new(Arc::clone(&self.store), self.wait.clone(), path);
+        Ok(Box::new(NamedUpload {
+            parts,
+            objects: self.clone(),
+            key: key.to_owned(),
+        }))
+    }
+}
+
+impl Prune for Objects {
+    fn delete(&self, keys: &[String]) -> Result<()> {
+        let named = keys.first().map_or("", String::as_str);
+        if let Some(directory) = &self.directory {
+            keys.iter()
+                .try_for_each(|key| check_key(staged_for(key).unwrap_or(key)))?;
+            return directory
+                .delete(keys)
+                .map_err(self.io_failed(named, DELETE));
+        }
+        let paths: Vec<_> = keys
+            .iter()
+            .map(|key| object_path(key).map(Ok))
+            .collect::<Result<_>>()?;
+        let mut deleted = self
+            .store
+            .delete_stream(futures_util::stream::iter(paths).boxed());
+        while let Some(result) = self.wait.on(deleted.next()) {
+            match result {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(self.failed(named, DELETE)(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Buckets show unfinished uploads to their owner's tools only, and have lifecycle rules for them.
+    fn stale_uploads(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        let prefix = check_prefix(prefix)?;
+        let Some(directory) = &self.directory else {
+            return Ok(Vec::new());
+        };
+        directory
+            .list(prefix, is_staged)
+            .map_err(self.io_failed(prefix, LIST))
+    }
+}
+
+struct NamedUpload {
+    parts: Parts,
+    objects: Objects,
+    key: String,
+}
+
+impl Upload for NamedUpload {
+    fn write(&mut self, bytes: Bytes) -> Result<()> {
+        self.parts
+            .write(bytes)
+            .map_err(self.objects.failed(&self.key, WRITE))
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.parts
+            .finish()
+            .map_err(self.objects.failed(&self.key, WRITE))
+    }
+}
+
+/// The next of `got` for `range`, when it has the right length; an empty range takes none.
+fn exact(range: &Range<u64>, got: &mut impl Iterator<Item = Bytes>) -> Option<Bytes> {
+    if range.is_empty() {
+        return Some(Bytes::new());
+    }
+    got.next()
+        .filter(|bytes| bytes.len() as u64 == range.end - range.start)
+}
+
+fn object_info(meta: ObjectMeta) -> Result<ObjectInfo> {
+    let nanos = i32::try_from(meta.last_modified.timestamp_subsec_nanos()).unwrap_or(0);
+    let modified = Timestamp::new(meta.last_modified.timestamp(), nanos).map_err(|error| {
+        Error::corrupt(format!("{}: impossible time of change", meta.location)).because(error)
+    })?;
+    Ok(ObjectInfo {
+        key: meta.location.into(),
+        size: meta.size,
+        modified,
+    })
+}
+
+/// The key as object_store has it, verbatim.
+fn object_path(key: &str) -> Result<ObjectPath> {
+    let bad = |why: &str| Error::invalid(format!("key {key:?}: {why}"));
+    let path = ObjectPath::parse(key).map_err(|error| bad("is no path").because(error))?;
+    if path.as_ref() != key || key.is_empty() {
+        return Err(bad("must not be empty, nor begin or end with a slash"));
+    }
+    if is_staged(key) {
+        return Err(bad("must not end in # and digits"));
+    }
+    Ok(path)
+}
+
+fn check_key(key: &str) -> Result<()> {
+    object_path(key).map(drop)
+}
+
+fn check_prefix(prefix: &str) -> Result<&str> {
+    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+    if !prefix.is_empty() {
+        check_key(prefix)?;
+    }
+    Ok(prefix)
+}
+
+/// The key that an upload in progress is for: `name` of `name#1`.
+fn staged_for(key: &str) -> Option<&str> {
+    let name = key.rsplit('/').next()?;
+    let (_, digits) = name.split_once('#')?;
+    let staged = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    staged
+        .then(|| key.strip_suffix(digits)?.strip_suffix('#'))
+        .flatten()
+}
+
+fn is_staged(key: &str) -> bool {
+    staged_for(key).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::remote::conformance::conformance;
+    use crate::remote::faulty::{Faults, Faulty};
+
+    fn directory() -> (tempfile::TempDir, Objects) {
+        let temp = tempfile::tempdir().unwrap();
+        let objects = Objects::directory(&temp.path().join("new/parents/a b#1/store")).unwrap();
+        (temp, objects)
+    }
+
+    #[test]
+    fn memory_conforms() {
+        conformance(&Objects::memory()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_conforms() {
+        conformance(&directory().1).unwrap();
+    }
+
+    #[test]
+    fn a_backend_on_the_shared_runtime_conforms() {
+        conformance(&Objects::bucket("memory:", Arc::new(InMemory::new())).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_wrapper_without_faults_conforms() {
+        conformance(&Faulty::new(Arc::new(directory().1), Faults::default())).unwrap();
+    }
+
+    #[test]
+    fn messages_name_the_key_and_the_place() {
+        let (_temp, objects) = directory();
+        let error = objects.get("packs/x").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("packs/x: cannot read from {}", objects.url())
+        );
+        objects.put("packs/x", Bytes::from_static(b"abc")).unwrap();
+        let error = objects.get_ranges("packs/x", &[1..2, 2..9]).unwrap_err();
+        let place = objects.url();
+        assert_eq!(
+            error.to_string(),
+            format!("packs/x: ends too early in {place}, expected at least 9 bytes, found 3")
+        );
+    }
+
+    #[test]
+    fn what_killed_writers_left_is_hidden_found_and_deleted() {
+        let (_temp, objects) = directory();
+        objects
+            .put("packs/ab/x", Bytes::from_static(b"abc"))
+            .unwrap();
+        let staged = objects
+            .local_path("packs/ab/x")
+            .unwrap()
+            .with_file_name("y#1");
+        std::fs::write(&staged, b"half").unwrap();
+        let keys: Vec<_> = objects
+            .list("")
+            .unwrap()
+            .into_iter()
+            .map(|info| info.key)
+            .collect();
+        assert_eq!(keys, ["packs/ab/x"]);
+        assert!(objects.stale_uploads("segments").unwrap().is_empty());
+        let stale = objects.stale_uploads("packs").unwrap();
+        assert_eq!(
+            stale
+                .iter()
+                .map(|info| (info.key.as_str(), info.size))
+                .collect::<Vec<_>>(),
+            [("packs/ab/y#1", 4)]
+        );
+        objects.delete(&[stale[0].key.clone()]).unwrap();
+        assert!(!staged.exists());
+    }
+
+    #[test]
+    fn a_path_that_is_not_utf8_is_refused() {
+        use std::os::unix::ffi::OsStrExt;
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
+        assert_eq!(
+            Objects::directory(&path).unwrap_err().kind(),
+            Kind::InvalidInput
+        );
+    }
+
+    #[test]
+    fn a_local_object_can_be_mapped_and_a_remote_one_cannot() {
+        let (_temp, objects) = directory();
+        objects.put("a/b", Bytes::from_static(b"abc")).unwrap();
+        assert_eq!(
+            std::fs::read(objects.local_path("a/b").unwrap()).unwrap(),
+            b"abc"
+        );
+        assert_eq!(objects.local_path("../b"), None);
+        assert_eq!(Objects::memory().local_path("a/b"), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! The door: from a URL to the objects behind it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Objects, Prune};
+use crate::error::{Error, Result};
+
+/// How to open.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Make a local directory that is missing.
+    pub create: bool,
+}
+
+/// Opens `url`: a path, `file:///path`, or `memory:`, which is new and empty every time.
+///
+/// # Errors
+/// Not found, when a directory is missing and shall not be made; unsupported, when the scheme is unknown.
+pub fn open(url: &str, options: Options) -> Result<Arc<dyn Prune>> {
+    match scheme(url) {
+        None => open_directory(Path::new(url), options),
+        Some(("file", rest)) => open_directory(&file_path(url, rest)?, options),
+        Some(("memory", "")) => Ok(Arc::new(Objects::memory())),
+        Some((scheme, _)) => Err(Error::unsupported(format!(
+            "store {scheme}:...: unknown kind of store"
+        ))
+        .hint("name a directory, as a path or as file:///path")),
+    }
+}
+
+fn open_directory(path: &Path, options: Options) -> Result<Arc<dyn Prune>> {
+    let objects = if options.create {
+        Objects::directory(path)
+    } else {
+        Objects::existing_directory(path)
+    };
+    Ok(Arc::new(objects?))
+}
+
+/// Splits `scheme:rest`; a path that holds a colon is `./a:b` or absolute.
+fn scheme(url: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = url.split_once(':')?;
+    let letters = scheme
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    (letters && scheme.starts_with(|first: char| first.is_ascii_alphabetic()))
+        .then_some((scheme, rest))
+}
+
+fn file_path(url: &str, rest: &str) -> Result<PathBuf> {
+    let bad = || {
+        Error::invalid(format!(
+            "{url}: expected file:///path with an absolute path"
+        ))
+    };
+    let path = rest.strip_prefix("//").ok_or_else(bad)?;
+    let path = path.strip_prefix("localhost").unwrap_or(path);
+    if !path.starts_with('/') {
+        return Err(bad());
+    }
+    percent_decoded(path).map(PathBuf::from).ok_or_else(bad)
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let (digits, after) = rest.split_first_chunk::<2>()?;
+        let digits = std::str::from_utf8(digits)
+            .ok()
+            .filter(|digits| !digits.starts_with('+'))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn a_directory_opens_by_path_and_by_url_and_is_made_on_request_only() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().canonicalize().unwrap().join("a b/store");
+        let url = format!("file://{}", path.display()).replace(' ', "%20");
+        for name in [path.to_str().unwrap(), &url] {
+            let error = open(name, Options::default()).unwrap_err();
+            assert_eq!(error.kind(), Kind::NotFound, "{error:?}");
+        }
+        let made = open(&url, Options { create: true }).unwrap();
+        assert_eq!(made.url(), format!("file://{}", path.display()));
+        open(path.to_str().unwrap(), Options::default()).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_no_store() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for create in [false, true] {
+            let error = open(file.path().to_str().unwrap(), Options { create }).unwrap_err();
+            assert_eq!(error.kind(), Kind::Io, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn urls_that_name_nothing_are_refused() {
+        for (url, kind) in [
+            ("ftp://host/x", Kind::Unsupported),
+            ("file://relative/x", Kind::InvalidInput),
+            ("file:///bad%zz", Kind::InvalidInput),
+            ("file:///bad%+1", Kind::InvalidInput),
+            ("memory:x", Kind::Unsupported),
+        ] {
+            assert_eq!(
+                open(url, Options::default()).unwrap_err().kind(),
+                kind,
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn memory_is_new_every_time() {
+        let first = open("memory:", Options::default()).unwrap();
+        first.put("a", bytes::Bytes::new()).unwrap();
+        assert!(
+            open("memory:", Options::default())
+                .unwrap()
+                .list("")
+                .unwrap()
+                .is_empty()
+        );
+    }
+}
