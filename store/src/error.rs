@@ -57,7 +57,12 @@ macro_rules! constructors {
 impl Error {
     /// An error of `kind` that says `message`: lower case, no full stop.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), hint: None, source: None }))
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            hint: None,
+            source: None,
+        }))
     }
 
     constructors! {
@@ -85,7 +90,9 @@ impl Error {
     pub fn io(doing: &str, path: impl AsRef<Path>, source: std::io::Error) -> Self {
         let kind = match source.kind() {
             std::io::ErrorKind::NotFound => Kind::NotFound,
-            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Kind::Denied,
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                Kind::Denied
+            }
             _ => Kind::Io,
         };
         let error = Self::new(kind, format!("{doing} {}", path.as_ref().display()));
@@ -164,7 +171,10 @@ mod tests {
         let error = Error::io("write", "/data/x", cause).within("put project/a/b");
         assert_eq!(error.to_string(), "put project/a/b: write /data/x");
         assert_eq!(error.kind(), Kind::Io);
-        assert_eq!(error.remedy(), Some("free some space there, or name another place"));
+        assert_eq!(
+            error.remedy(),
+            Some("free some space there, or name another place")
+        );
         assert!(format!("{error:?}").ends_with("No space left on device (os error 28)"));
     }
 }

@@ -149,7 +149,13 @@ mod tests {
 
     #[test]
     fn text_that_is_no_id_is_refused_by_kind_and_length() {
-        for bad in ["", "6437b3ac", &"G".repeat(32), &"A".repeat(32), &"0".repeat(33)] {
+        for bad in [
+            "",
+            "6437b3ac",
+            &"G".repeat(32),
+            &"A".repeat(32),
+            &"0".repeat(33),
+        ] {
             let error = bad.parse::<PackId>().unwrap_err();
             assert_eq!(
                 error.to_string(),

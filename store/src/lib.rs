@@ -3,6 +3,7 @@
 //! Never prints, never reads the environment, never decides: that is the command's part.
 
 pub mod chunk;
+pub mod codec;
 pub mod error;
 pub mod format;
 mod id;

@@ -75,14 +75,24 @@ pub enum Root {
 impl Content {
     /// The content of the empty file.
     pub fn empty() -> Self {
-        Self { size: 0, depth: 0, root: ChunkId::of(b"") }
+        Self {
+            size: 0,
+            depth: 0,
+            root: ChunkId::of(b""),
+        }
     }
 }
 
 impl From<Root> for Node {
     fn from(root: Root) -> Self {
         match root {
-            Root::File { content, executable } => Self::File { content, executable },
+            Root::File {
+                content,
+                executable,
+            } => Self::File {
+                content,
+                executable,
+            },
             Root::Tree { content, totals } => Self::Tree { content, totals },
         }
     }

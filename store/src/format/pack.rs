@@ -104,7 +104,12 @@ impl PackTable {
 
     /// Parses table and trailer (`bytes`: from `trailer.table_offset` to the end) and checks the checksum,
     /// all limits, and that frames fill exactly what lies between header and table.
-    pub fn decode(_object: &str, _header: &PackHeader, _trailer: &PackTrailer, _bytes: &[u8]) -> Result<Self> {
+    pub fn decode(
+        _object: &str,
+        _header: &PackHeader,
+        _trailer: &PackTrailer,
+        _bytes: &[u8],
+    ) -> Result<Self> {
         todo!()
     }
 }

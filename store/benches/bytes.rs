@@ -1,0 +1,114 @@
+//! What each byte of a put passes through, one stage at a time and on one core: `cargo bench -p store`.
+//!
+//! Three kinds of bytes: random, bf16 weights, and text of few words.
+
+use divan::counter::BytesCount;
+use divan::{Bencher, black_box};
+use store::ChunkId;
+use store::chunk::Chunker;
+use store::codec::{Decoder, Encoder, LEVEL};
+use store::format::ChunkerParams;
+
+const KINDS: [&str; 3] = ["random", "weights", "text"];
+const CHUNK_BYTES: usize = 64 << 10;
+const FRAME_BYTES: usize = 1 << 20;
+
+fn main() {
+    divan::main();
+}
+
+/// `len` bytes of a kind; the same in every run.
+fn generate(kind: &str, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    match kind {
+        "weights" => {
+            // The sum of a few random bits is nearly normal, as exponents of weights are.
+            let exponent = |byte: &u8| 0x3a + u8::try_from(byte.count_ones()).unwrap_or(0) / 2;
+            bytes
+                .iter_mut()
+                .skip(1)
+                .step_by(2)
+                .for_each(|byte| *byte = exponent(byte));
+        }
+        "text" => {
+            let words = [
+                "the ", "of ", "data ", "model ", "layer ", "token ", "batch\n", "weight ",
+            ];
+            let word = |byte: &u8| words[usize::from(byte % 8)].bytes();
+            bytes = bytes.iter().flat_map(word).take(len).collect();
+        }
+        _ => {}
+    }
+    bytes
+}
+
+#[divan::bench(args = KINDS)]
+fn cut(bencher: Bencher<'_, '_>, kind: &str) {
+    let bytes = generate(kind, 8 << 20);
+    let params = ChunkerParams {
+        algorithm: "fastcdc-v2020".into(),
+        min: 16 << 10,
+        avg: 64 << 10,
+        max: 256 << 10,
+        normalization: 1,
+        seed: 0,
+    };
+    let chunker = Chunker::new(&params).unwrap();
+    bencher
+        .counter(BytesCount::of_slice(&bytes))
+        .bench_local(|| {
+            let mut rest = bytes.as_slice();
+            while let Some(len) = chunker.cut(rest, true) {
+                rest = &rest[len..];
+            }
+        });
+}
+
+#[divan::bench]
+fn hash(bencher: Bencher<'_, '_>) {
+    let bytes = generate("random", CHUNK_BYTES);
+    bencher
+        .counter(BytesCount::of_slice(&bytes))
+        .bench_local(|| ChunkId::of(black_box(&bytes)));
+}
+
+#[divan::bench(args = KINDS)]
+fn sample(bencher: Bencher<'_, '_>, kind: &str) {
+    let bytes = generate(kind, CHUNK_BYTES);
+    bencher
+        .counter(BytesCount::of_slice(&bytes))
+        .bench_local(|| Encoder::is_compressible(black_box(&bytes)));
+}
+
+#[divan::bench(args = KINDS)]
+fn encode(bencher: Bencher<'_, '_>, kind: &str) {
+    let bytes = generate(kind, FRAME_BYTES);
+    let (mut encoder, mut out) = (Encoder::new(LEVEL).unwrap(), Vec::new());
+    bencher
+        .counter(BytesCount::of_slice(&bytes))
+        .bench_local(|| {
+            out.clear();
+            encoder.encode(&bytes, &mut out).unwrap();
+        });
+}
+
+#[divan::bench(args = KINDS)]
+fn decode(bencher: Bencher<'_, '_>, kind: &str) {
+    let bytes = generate(kind, FRAME_BYTES);
+    let (mut frame, mut out) = (Vec::new(), Vec::new());
+    Encoder::new(LEVEL)
+        .unwrap()
+        .encode(&bytes, &mut frame)
+        .unwrap();
+    let mut decoder = Decoder::new().unwrap();
+    let raw_len = u32::try_from(bytes.len()).unwrap();
+    bencher
+        .counter(BytesCount::of_slice(&bytes))
+        .bench_local(|| {
+            decoder
+                .decode("frame", &frame, raw_len, &mut out)
+                .unwrap()
+                .len()
+        });
+}
