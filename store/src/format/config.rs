@@ -1,12 +1,35 @@
 //! The object `format`: what a program must know before it touches a store.
+//!
+//! Written once, at `init`. An unknown version or incompatible feature refuses the store, an
+//! unknown read-only feature refuses writing, both by name; unknown fields are ignored.
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use super::cursor::corrupt;
+use super::sealed::{parse, seal_as, unseal_text};
+use super::{CHUNK_BYTES_MAX, FORMAT_KEY};
+use crate::error::{Error, Result};
 use crate::id::StoreId;
 
 /// Newest version of the format that this program writes.
 pub const FORMAT_VERSION: u32 = 1;
+/// The first field of the object `format`.
+pub const FORMAT_MAGIC: &str = "store-format";
+/// The chunker that this program has.
+pub const CHUNKER_ALGORITHM: &str = "fastcdc-v2020";
+/// Range of [`ChunkerParams::min`].
+pub const CHUNKER_MIN_RANGE: std::ops::RangeInclusive<u32> = 64..=1 << 20;
+/// Range of [`ChunkerParams::avg`].
+pub const CHUNKER_AVG_RANGE: std::ops::RangeInclusive<u32> = 256..=4 << 20;
+/// Range of [`ChunkerParams::max`].
+pub const CHUNKER_MAX_RANGE: std::ops::RangeInclusive<u32> = 1024..=CHUNK_BYTES_MAX;
+/// Highest [`ChunkerParams::normalization`].
+pub const CHUNKER_NORMALIZATION_MAX: u8 = 3;
+
+/// Features that forbid writing to programs without them; version 1 has none.
+const READ_ONLY_KNOWN: &[&str] = &[];
+/// Features that forbid even reading to programs without them; version 1 has none.
+const INCOMPATIBLE_KNOWN: &[&str] = &[];
 
 /// Parameters of the chunker; part of a store's identity, since they decide what deduplicates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,24 +72,281 @@ pub struct Format {
     pub features: Features,
 }
 
+impl Default for ChunkerParams {
+    /// FastCDC 2020, 16/64/256 KiB, normalization 1, the table of the paper.
+    fn default() -> Self {
+        Self {
+            algorithm: CHUNKER_ALGORITHM.to_owned(),
+            min: 16 << 10,
+            avg: 64 << 10,
+            max: 256 << 10,
+            normalization: 1,
+            seed: 0,
+        }
+    }
+}
+
+impl ChunkerParams {
+    /// Whether this program can cut like that.
+    ///
+    /// # Errors
+    /// Unsupported, when the algorithm is unknown; invalid input, when a number is out of its range.
+    pub fn check(&self) -> Result<()> {
+        if self.algorithm != CHUNKER_ALGORITHM {
+            let message = format!(
+                "chunker {:?} is unknown, this program has {CHUNKER_ALGORITHM:?}",
+                self.algorithm
+            );
+            return Err(Error::unsupported(message).hint("update this program"));
+        }
+        check_size("min", self.min, &CHUNKER_MIN_RANGE)?;
+        check_size("avg", self.avg, &CHUNKER_AVG_RANGE)?;
+        check_size("max", self.max, &CHUNKER_MAX_RANGE)?;
+        if !(self.min < self.avg && self.avg < self.max) {
+            return Err(Error::invalid(format!(
+                "chunker: expected min < avg < max, found {}, {}, {}",
+                self.min, self.avg, self.max
+            )));
+        }
+        if self.normalization > CHUNKER_NORMALIZATION_MAX {
+            return Err(Error::invalid(format!(
+                "chunker normalization: expected 0 to {CHUNKER_NORMALIZATION_MAX}, found {}",
+                self.normalization
+            )));
+        }
+        Ok(())
+    }
+}
+
 impl Format {
     /// The format of a new store: version 1, FastCDC 16/64/256 KiB, no features.
-    pub fn new(_id: StoreId) -> Self {
-        todo!()
+    pub fn new(id: StoreId) -> Self {
+        Self {
+            version: FORMAT_VERSION,
+            id,
+            chunker: ChunkerParams::default(),
+            features: Features::default(),
+        }
     }
 
     /// The object's bytes.
+    ///
+    /// # Errors
+    /// When [`Self::decode`] would refuse them.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        todo!()
+        self.check()?;
+        seal_as(FORMAT_MAGIC, None, self)
     }
 
     /// Parses and checks: version known, features known, chunker parameters within limits.
-    pub fn decode(_bytes: &[u8]) -> Result<Self> {
-        todo!()
+    ///
+    /// # Errors
+    /// Corrupt or unsupported; see [`Self`].
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let text = unseal_text(FORMAT_KEY, bytes)?;
+        let head: Head = parse(FORMAT_KEY, text)?;
+        if head.magic != FORMAT_MAGIC {
+            let detail = format_args!("magic: expected {FORMAT_MAGIC:?}, found {:?}", head.magic);
+            return Err(corrupt(FORMAT_KEY, detail));
+        }
+        check_format_version(head.version)?;
+        check_features(
+            "this program cannot use the store",
+            &head.features.incompatible,
+            INCOMPATIBLE_KNOWN,
+        )?;
+        let format: Self = parse(FORMAT_KEY, text)?;
+        format.chunker.check().map_err(|error| match error.kind() {
+            crate::error::Kind::InvalidInput => corrupt(FORMAT_KEY, error),
+            _ => error.within(FORMAT_KEY),
+        })?;
+        Ok(format)
     }
 
     /// Whether a program may write here, or the name of the feature that forbids it.
+    ///
+    /// # Errors
+    /// Unsupported, when a read-only feature is unknown.
     pub fn check_writable(&self) -> Result<()> {
-        todo!()
+        check_features(
+            "this program can only read the store",
+            &self.features.read_only,
+            READ_ONLY_KNOWN,
+        )
+    }
+
+    fn check(&self) -> Result<()> {
+        check_format_version(self.version)?;
+        check_features(
+            "this program cannot use the store",
+            &self.features.incompatible,
+            INCOMPATIBLE_KNOWN,
+        )?;
+        self.chunker.check()
+    }
+}
+
+/// What is read before the rest, so that the rest of a newer version may have any shape.
+#[derive(Deserialize)]
+struct Head {
+    magic: String,
+    version: u32,
+    #[serde(default)]
+    features: HeadFeatures,
+}
+
+#[derive(Default, Deserialize)]
+struct HeadFeatures {
+    #[serde(default)]
+    incompatible: Vec<String>,
+}
+
+fn check_format_version(version: u32) -> Result<()> {
+    if version == FORMAT_VERSION {
+        return Ok(());
+    }
+    let message = format!("format version is {version}, this program reads {FORMAT_VERSION}");
+    Err(Error::unsupported(message).hint("update this program"))
+}
+
+fn check_features(so: &str, features: &[String], known: &[&str]) -> Result<()> {
+    match features
+        .iter()
+        .find(|feature| !known.contains(&feature.as_str()))
+    {
+        None => Ok(()),
+        Some(feature) => Err(Error::unsupported(format!(
+            "format: feature {feature:?} is unknown, so {so}"
+        ))
+        .hint("update this program")),
+    }
+}
+
+fn check_size(what: &str, size: u32, range: &std::ops::RangeInclusive<u32>) -> Result<()> {
+    if range.contains(&size) && size.is_multiple_of(2) {
+        return Ok(());
+    }
+    let (least, most) = (range.start(), range.end());
+    Err(Error::invalid(format!(
+        "chunker {what}: expected an even number from {least} to {most}, found {size}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::format::seal;
+
+    fn sealed(change: impl Fn(&mut serde_json::Value)) -> Vec<u8> {
+        let mut json = serde_json::to_value(Format::new(StoreId([7; 16]))).unwrap();
+        json["magic"] = FORMAT_MAGIC.into();
+        change(&mut json);
+        seal(&json).unwrap()
+    }
+
+    #[test]
+    fn a_new_format_survives() {
+        let format = Format::new(StoreId([7; 16]));
+        let bytes = format.encode().unwrap();
+        assert_eq!(Format::decode(&bytes).unwrap(), format);
+        format.check_writable().unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(
+            text.starts_with(r#"{"magic":"store-format","version":1,"id":"07070707"#),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_later_version_is_unsupported_whatever_its_shape() {
+        let error = Format::decode(&sealed(|json| {
+            json["version"] = 7.into();
+            json["chunker"] = "gone".into();
+        }))
+        .unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(
+            error.to_string(),
+            "format version is 7, this program reads 1"
+        );
+    }
+
+    #[test]
+    fn unknown_features_forbid_what_they_must_by_name() {
+        let features = |list: &str| sealed(|json| json["features"][list] = ["warp"].into());
+        let error = Format::decode(&features("incompatible")).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(
+            error.to_string(),
+            "format: feature \"warp\" is unknown, so this program cannot use the store"
+        );
+        let format = Format::decode(&features("read_only")).unwrap();
+        let error = format.check_writable().unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(
+            error.to_string(),
+            "format: feature \"warp\" is unknown, so this program can only read the store"
+        );
+        let format = Format::decode(&features("compatible")).unwrap();
+        format.check_writable().unwrap();
+        assert_eq!(format.features.compatible, ["warp"]);
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored() {
+        Format::decode(&sealed(|json| json["new"] = 1.into())).unwrap();
+    }
+
+    #[test]
+    fn chunkers_out_of_range_are_told_with_the_range() {
+        let cases: [(&str, serde_json::Value, &str); 7] = [
+            (
+                "algorithm",
+                "rabin".into(),
+                "format: chunker \"rabin\" is unknown, this program has \"fastcdc-v2020\"",
+            ),
+            (
+                "min",
+                62.into(),
+                "format: chunker min: expected an even number from 64 to 1048576, found 62",
+            ),
+            (
+                "min",
+                16385.into(),
+                "format: chunker min: expected an even number from 64 to 1048576, found 16385",
+            ),
+            (
+                "avg",
+                16384.into(),
+                "format: chunker: expected min < avg < max, found 16384, 16384, 262144",
+            ),
+            (
+                "max",
+                65536.into(),
+                "format: chunker: expected min < avg < max, found 16384, 65536, 65536",
+            ),
+            (
+                "max",
+                4_194_306.into(),
+                "format: chunker max: expected an even number from 1024 to 4194304, found 4194306",
+            ),
+            (
+                "normalization",
+                4.into(),
+                "format: chunker normalization: expected 0 to 3, found 4",
+            ),
+        ];
+        for (field, value, message) in cases {
+            let bytes = sealed(|json| json["chunker"][field] = value.clone());
+            assert_eq!(Format::decode(&bytes).unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn what_would_not_be_read_is_not_written() {
+        let mut format = Format::new(StoreId([7; 16]));
+        format.chunker.min = 1;
+        assert_eq!(format.encode().unwrap_err().kind(), Kind::InvalidInput);
     }
 }

@@ -1,13 +1,19 @@
 //! Contents and nodes: what a name in a tree stands for.
+//!
+//! Never looks at bytes of files: a content is their size and where their chunk list begins.
 
 use serde::{Deserialize, Serialize};
 
+use super::CHUNK_BYTES_MAX;
 use crate::id::ChunkId;
+
+/// Most levels of list nodes above the data chunks: far more than 2^64 bytes ever need.
+pub const CONTENT_DEPTH_MAX: u8 = 8;
 
 /// One file's bytes (or a tree's, or a list of times): size and the root of its chunk list.
 ///
 /// Depth 0: the root is the one chunk with all bytes. Depth d > 0: the root is a list node of
-/// level d - 1 whose children are list nodes of level d - 2, …, level 0 lists data chunks.
+/// level d - 1 whose children are list nodes of level d - 2, and so on; level 0 lists data chunks.
 /// Size 0: no chunk at all; depth 0 and the root is the id of the empty string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Content {
@@ -81,6 +87,38 @@ impl Content {
             root: ChunkId::of(b""),
         }
     }
+
+    /// What makes it impossible, if anything does: `content depth: expected ..., found ...`.
+    pub(super) fn defect(&self) -> Option<String> {
+        let depth = self.depth;
+        if self.size == 0 && *self != Self::empty() {
+            let root = self.root;
+            return Some(format!(
+                "content of size 0: expected depth 0 and the id of no bytes, found depth {depth} and {root}"
+            ));
+        }
+        if depth > CONTENT_DEPTH_MAX {
+            return Some(format!(
+                "content depth: expected at most {CONTENT_DEPTH_MAX}, found {depth}"
+            ));
+        }
+        if depth == 0 && self.size > u64::from(CHUNK_BYTES_MAX) {
+            let size = self.size;
+            return Some(format!(
+                "content of depth 0: expected at most {CHUNK_BYTES_MAX} bytes, found {size}"
+            ));
+        }
+        None
+    }
+}
+
+impl Root {
+    /// Its bytes: those of the file, or of the tree.
+    pub fn content(&self) -> &Content {
+        match self {
+            Self::File { content, .. } | Self::Tree { content, .. } => content,
+        }
+    }
 }
 
 impl From<Root> for Node {
@@ -95,5 +133,55 @@ impl From<Root> for Node {
             },
             Root::Tree { content, totals } => Self::Tree { content, totals },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_contents_are_told() {
+        let root = ChunkId([1; 32]);
+        let content = |size, depth| Content { size, depth, root };
+        assert_eq!(Content::empty().defect(), None);
+        assert_eq!(content(1, 0).defect(), None);
+        assert_eq!(content(1 << 22, 0).defect(), None);
+        assert_eq!(content(u64::MAX, 8).defect(), None);
+        assert_eq!(
+            content((1 << 22) + 1, 0).defect().unwrap(),
+            "content of depth 0: expected at most 4194304 bytes, found 4194305"
+        );
+        assert_eq!(
+            content(1, 9).defect().unwrap(),
+            "content depth: expected at most 8, found 9"
+        );
+        assert!(
+            content(0, 0)
+                .defect()
+                .unwrap()
+                .starts_with("content of size 0: expected depth 0 and the id of no bytes")
+        );
+    }
+
+    #[test]
+    fn a_root_is_tagged_in_json() {
+        let root = Root::File {
+            content: Content::empty(),
+            executable: true,
+        };
+        let json = serde_json::to_string(&root).unwrap();
+        assert!(
+            json.starts_with(r#"{"kind":"file","content":{"size":0,"depth":0,"root":"af1349b9"#)
+        );
+        assert_eq!(serde_json::from_str::<Root>(&json).unwrap(), root);
+        assert_eq!(root.content().size, 0);
+        assert_eq!(
+            Node::from(root),
+            Node::File {
+                content: Content::empty(),
+                executable: true
+            }
+        );
     }
 }

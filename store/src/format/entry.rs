@@ -1,11 +1,21 @@
 //! Log entries: the numbered record of every change of state.
+//!
+//! Written once under its number, never changed, never deleted. Unknown fields are ignored, an
+//! unknown change is refused by name: who cannot apply a change does not know the state.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
-use crate::format::{Content, RefName, Root};
+use super::cursor::corrupt;
+use super::sealed::{parse, seal_as, unseal_as};
+use crate::error::{Error, Result};
+use crate::format::{Content, RefName, Root, log_key};
 use crate::id::{CommitId, PackId, SegmentId};
+
+/// The first field of a log entry.
+pub const LOG_MAGIC: &str = "store-log";
+/// Version of log entries.
+pub const LOG_VERSION: u32 = 1;
 
 /// One log entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,12 +122,247 @@ pub enum Change {
 
 impl LogEntry {
     /// The object's bytes: sealed text.
+    ///
+    /// # Errors
+    /// Invalid input, when [`Self::decode`] would refuse them.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        todo!()
+        match self.defect() {
+            None => seal_as(LOG_MAGIC, Some(LOG_VERSION), self),
+            Some(defect) => Err(Error::invalid(format!(
+                "{}: {defect}",
+                log_key(self.number)
+            ))),
+        }
     }
 
     /// Parses entry `number`; an unknown `op` is unsupported, by name.
-    pub fn decode(_number: u64, _bytes: &[u8]) -> Result<Self> {
-        todo!()
+    ///
+    /// # Errors
+    /// Corrupt, when it is not what was written or not the entry of that number; unsupported,
+    /// when a newer program wrote it.
+    pub fn decode(number: u64, bytes: &[u8]) -> Result<Self> {
+        let object = log_key(number);
+        let text = unseal_as(&object, LOG_MAGIC, LOG_VERSION, bytes)?;
+        let entry: Self = match parse(&object, text) {
+            Ok(entry) => entry,
+            Err(error) => return Err(unknown_op(&object, text).unwrap_or(error)),
+        };
+        if entry.number != number {
+            let found = entry.number;
+            let detail = format_args!("number: expected {number}, found {found}");
+            return Err(corrupt(&object, detail));
+        }
+        match entry.defect() {
+            None => Ok(entry),
+            Some(defect) => Err(corrupt(&object, defect)),
+        }
+    }
+
+    fn defect(&self) -> Option<String> {
+        if self.number == 0 {
+            return Some("number: expected at least 1, found 0".to_owned());
+        }
+        self.changes.iter().enumerate().find_map(|(at, change)| {
+            let defect = change.defect()?;
+            Some(format!("change {at}: {defect}"))
+        })
+    }
+}
+
+impl Change {
+    fn defect(&self) -> Option<String> {
+        let Self::SetRef { root, times, .. } = self else {
+            return None;
+        };
+        root.content().defect().or_else(|| times.defect())
+    }
+}
+
+/// Every `op` of [`Change`].
+const OPS: &[&str] = &[
+    "add_segment",
+    "drop_segment",
+    "condemn_packs",
+    "forget",
+    "set_ref",
+    "drop_ref",
+    "pin",
+];
+
+#[derive(Deserialize)]
+struct OpsOnly {
+    changes: Vec<OpOnly>,
+}
+
+#[derive(Deserialize)]
+struct OpOnly {
+    op: String,
+}
+
+/// The error about the first change that this program does not know, if there is one.
+fn unknown_op(object: &str, text: &[u8]) -> Option<Error> {
+    let ops: OpsOnly = serde_json::from_slice(text).ok()?;
+    let unknown = ops
+        .changes
+        .into_iter()
+        .find(|change| !OPS.contains(&change.op.as_str()))?;
+    let message = format!(
+        "{object}: change {:?} is unknown, so this program cannot know the state of the store",
+        unknown.op
+    );
+    Some(Error::unsupported(message).hint("update this program"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::format::{Totals, seal};
+    use crate::id::ChunkId;
+
+    fn every_change() -> Vec<Change> {
+        let name: RefName = "project/a/b".parse().unwrap();
+        let content = Content {
+            size: 70_000,
+            depth: 1,
+            root: ChunkId([3; 32]),
+        };
+        let root = Root::Tree {
+            content,
+            totals: Totals {
+                entries: 2,
+                bytes: 5,
+            },
+        };
+        vec![
+            Change::AddSegment {
+                segment: SegmentId([1; 16]),
+                info: SegmentInfo {
+                    chunks: 1,
+                    packs: 2,
+                    pack_bytes: 3,
+                    raw_bytes: 4,
+                    bytes: 5,
+                },
+            },
+            Change::DropSegment {
+                segment: SegmentId([1; 16]),
+            },
+            Change::CondemnPacks {
+                packs: vec![PackId([2; 16])],
+            },
+            Change::Forget {
+                packs: vec![PackId([2; 16])],
+                segments: vec![SegmentId([1; 16])],
+            },
+            Change::SetRef {
+                name: name.clone(),
+                version: 1,
+                root,
+                times: content,
+                message: "first\nsecond".to_owned(),
+                expires: Some(Timestamp::UNIX_EPOCH),
+            },
+            Change::Pin {
+                name: name.clone(),
+                version: 1,
+                pinned: true,
+            },
+            Change::DropRef { name, version: 1 },
+        ]
+    }
+
+    fn entry() -> LogEntry {
+        LogEntry {
+            number: 42,
+            commit: CommitId([9; 16]),
+            time: "2025-01-02T03:04:05.678Z".parse().unwrap(),
+            who: Who {
+                host: "node-1".to_owned(),
+                user: "ana".to_owned(),
+                program: "store 0.1.0".to_owned(),
+            },
+            changes: every_change(),
+        }
+    }
+
+    fn changed(change: impl Fn(&mut serde_json::Value)) -> Vec<u8> {
+        let bytes = entry().encode().unwrap();
+        let line = bytes.split(|byte| *byte == b'\n').next().unwrap();
+        let mut json: serde_json::Value = serde_json::from_slice(line).unwrap();
+        change(&mut json);
+        seal(&json).unwrap()
+    }
+
+    #[test]
+    fn an_entry_with_every_change_survives() {
+        let bytes = entry().encode().unwrap();
+        assert_eq!(LogEntry::decode(42, &bytes).unwrap(), entry());
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(
+            text.starts_with(r#"{"magic":"store-log","version":1,"number":42,"commit":"0909"#),
+            "{text}"
+        );
+        for op in OPS {
+            assert!(text.contains(&format!(r#"{{"op":"{op}","#)), "{op}");
+        }
+        assert_eq!(OPS.len(), every_change().len());
+    }
+
+    #[test]
+    fn an_unknown_change_is_unsupported_by_name() {
+        let bytes = changed(|json| json["changes"][3]["op"] = "warp".into());
+        let error = LogEntry::decode(42, &bytes).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(
+            error.to_string(),
+            "log/000000/00000042: change \"warp\" is unknown, so this program cannot know the state of the store"
+        );
+    }
+
+    #[test]
+    fn another_magic_version_or_number_is_refused() {
+        let error = LogEntry::decode(42, &changed(|json| json["magic"] = "x".into())).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "log/000000/00000042: magic: expected \"store-log\", found \"x\""
+        );
+        let error = LogEntry::decode(42, &changed(|json| json["version"] = 2.into())).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(
+            error.to_string(),
+            "log/000000/00000042: version is 2, this program reads 1"
+        );
+        let error = LogEntry::decode(43, &entry().encode().unwrap()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "log/000000/00000043: number: expected 43, found 42"
+        );
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored() {
+        let bytes = changed(|json| {
+            json["new"] = 1.into();
+            json["changes"][0]["new"] = 1.into();
+            json["changes"][4]["root"]["new"] = 1.into();
+        });
+        assert_eq!(LogEntry::decode(42, &bytes).unwrap(), entry());
+    }
+
+    #[test]
+    fn impossible_contents_are_refused_both_ways() {
+        let bytes = changed(|json| json["changes"][4]["times"]["depth"] = 9.into());
+        let error = LogEntry::decode(42, &bytes).unwrap_err();
+        let detail = "change 4: content depth: expected at most 8, found 9";
+        assert_eq!(error.to_string(), format!("log/000000/00000042: {detail}"));
+        let mut entry = entry();
+        let Some(Change::SetRef { times, .. }) = entry.changes.get_mut(4) else {
+            panic!("expected set_ref");
+        };
+        times.depth = 9;
+        let error = entry.encode().unwrap_err();
+        assert_eq!(error.kind(), Kind::InvalidInput);
+        assert_eq!(error.to_string(), format!("log/000000/00000042: {detail}"));
     }
 }

@@ -1,6 +1,25 @@
 //! Names of namespaces and refs, as people write them.
+//!
+//! A name that exists as a value is valid: every way in checks it. Names never hold `@`, `:`
+//! or a control character, so that a [`RefSpec`] has one reading.
 
-use crate::error::Result;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// Most bytes of a whole ref name.
+pub const REF_NAME_BYTES_MAX: usize = 1024;
+/// Most bytes of one component of a ref name.
+pub const REF_COMPONENT_BYTES_MAX: usize = 255;
+
+const NAMESPACE_HINT: &str =
+    "a namespace is team/NAME or project/NAME, for example project/llama-ft";
+const REF_HINT: &str =
+    "a ref is a namespace and a path below it, for example project/llama-ft/imagenet";
+const SPEC_HINT: &str = "write REF[@N][:PATH], for example project/llama-ft/imagenet@3:train/0.tar";
+const TARGET_HINT: &str =
+    "write a namespace like project/llama-ft, or a ref like project/llama-ft/imagenet[@N][:PATH]";
 
 /// `team/<name>` or `project/<name>`: who owns refs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,22 +40,427 @@ pub struct RefSpec {
     pub path: Vec<u8>,
 }
 
-impl serde::Serialize for RefName {
-    fn serialize<S: serde::Serializer>(&self, out: S) -> std::result::Result<S::Ok, S::Error> {
-        out.serialize_str(&self.0)
+/// What a person writes where a command takes `NAMESPACE|REF[@N][:PATH]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// All refs of a namespace.
+    Namespace(Namespace),
+    /// One ref.
+    Ref(RefSpec),
+}
+
+impl Namespace {
+    /// As written: `project/llama-ft`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `name` belongs to it.
+    pub fn contains(&self, name: &RefName) -> bool {
+        name.namespace_str() == self.0
     }
 }
 
-impl<'de> serde::Deserialize<'de> for RefName {
-    fn deserialize<D: serde::Deserializer<'de>>(_input: D) -> std::result::Result<Self, D::Error> {
-        todo!()
+impl RefName {
+    /// As written: `project/llama-ft/imagenet`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Who owns it: the first two components.
+    pub fn namespace(&self) -> Namespace {
+        Namespace(self.namespace_str().to_owned())
+    }
+
+    /// What follows the namespace: `imagenet`.
+    pub fn path(&self) -> &str {
+        let rest = self.0.strip_prefix(self.namespace_str());
+        rest.and_then(|rest| rest.strip_prefix('/'))
+            .unwrap_or_default()
+    }
+
+    fn namespace_str(&self) -> &str {
+        let end = self.0.match_indices('/').nth(1).map(|(at, _)| at);
+        end.and_then(|end| self.0.get(..end)).unwrap_or(&self.0)
     }
 }
 
-// FromStr, Display, Serialize, Deserialize for Namespace and RefName; FromStr and Display for RefSpec.
-// impl RefName { pub fn namespace(&self) -> Namespace; pub fn as_str(&self) -> &str }
-// impl Namespace { pub fn contains(&self, name: &RefName) -> bool; pub fn as_str(&self) -> &str }
-#[allow(unused)]
-fn unused() -> Result<()> {
-    Ok(())
+impl RefSpec {
+    /// The newest version of `name`, the whole of it.
+    pub fn newest(name: RefName) -> Self {
+        Self {
+            name,
+            version: None,
+            path: Vec::new(),
+        }
+    }
+
+    /// Parses `REF[@N][:PATH]`, whose path may be any bytes, as they come from a command line.
+    ///
+    /// # Errors
+    /// Invalid input, with an example of the right form.
+    pub fn parse(text: &[u8]) -> Result<Self> {
+        let mut parts = text.splitn(2, |byte| *byte == b':');
+        let (name, path) = (parts.next().unwrap_or_default(), parts.next());
+        let name = std::str::from_utf8(name).map_err(|source| {
+            let shown = text.escape_ascii();
+            Error::invalid(format!("ref \"{shown}\": expected UTF-8 before the path"))
+                .hint(SPEC_HINT)
+                .because(source)
+        })?;
+        let (name, version) = match name.split_once('@') {
+            None => (name, None),
+            Some((before, version)) => (before, Some(parse_version(name, version)?)),
+        };
+        Ok(Self {
+            name: name.parse()?,
+            version,
+            path: normal_path(path.unwrap_or_default())?,
+        })
+    }
+}
+
+impl Target {
+    /// Parses `NAMESPACE|REF[@N][:PATH]`, whose path may be any bytes.
+    ///
+    /// # Errors
+    /// Invalid input, with an example of the right forms.
+    pub fn parse(text: &[u8]) -> Result<Self> {
+        let slashes = text.iter().filter(|byte| **byte == b'/').count();
+        let namespace = std::str::from_utf8(text)
+            .ok()
+            .filter(|text| slashes <= 1 && !text.contains([':', '@']));
+        match namespace {
+            Some(text) => text.parse().map(Self::Namespace),
+            None => RefSpec::parse(text).map(Self::Ref),
+        }
+        .map_err(|error: Error| error.hint(TARGET_HINT))
+    }
+}
+
+impl FromStr for Namespace {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let refuse =
+            |why: String| Error::invalid(format!("namespace {text:?}: {why}")).hint(NAMESPACE_HINT);
+        check_name(text).map_err(refuse)?;
+        match text.split('/').count() {
+            2 => Ok(Self(text.to_owned())),
+            count => Err(refuse(format!("expected 2 components, found {count}"))),
+        }
+    }
+}
+
+impl FromStr for RefName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let refuse = |why: String| Error::invalid(format!("ref {text:?}: {why}")).hint(REF_HINT);
+        check_name(text).map_err(refuse)?;
+        match text.split('/').count() {
+            0..=2 => Err(refuse(
+                "expected a path behind the namespace, found none".to_owned(),
+            )),
+            _ => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+impl FromStr for RefSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::parse(text.as_bytes())
+    }
+}
+
+impl FromStr for Target {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::parse(text.as_bytes())
+    }
+}
+
+impl fmt::Display for RefSpec {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.name)?;
+        if let Some(version) = self.version {
+            write!(out, "@{version}")?;
+        }
+        if !self.path.is_empty() {
+            write!(out, ":{}", String::from_utf8_lossy(&self.path))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namespace(namespace) => namespace.fmt(out),
+            Self::Ref(spec) => spec.fmt(out),
+        }
+    }
+}
+
+macro_rules! text_type {
+    ($name:ident) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.pad(&self.0)
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(
+                &self,
+                out: S,
+            ) -> std::result::Result<S::Ok, S::Error> {
+                out.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(
+                input: D,
+            ) -> std::result::Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str>>::deserialize(input)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+text_type!(Namespace);
+text_type!(RefName);
+
+/// What namespaces and refs have in common: where they begin and what components are made of.
+fn check_name(text: &str) -> Result<(), String> {
+    if text.len() > REF_NAME_BYTES_MAX {
+        let found = text.len();
+        return Err(format!(
+            "expected at most {REF_NAME_BYTES_MAX} bytes, found {found}"
+        ));
+    }
+    let first = text.split('/').next().unwrap_or_default();
+    if !matches!(first, "team" | "project") {
+        return Err(format!("expected team/ or project/ first, found {first:?}"));
+    }
+    if text.split('/').count() < 2 {
+        return Err("expected a name behind it, found none".to_owned());
+    }
+    text.split('/').try_for_each(check_component)
+}
+
+fn check_component(component: &str) -> Result<(), String> {
+    let bad = |found: &dyn fmt::Debug| {
+        Err(format!(
+            "component {component:?}: expected no control character, `@`, `:` or `\\`, found {found:?}"
+        ))
+    };
+    match component {
+        "" => return Err("expected no empty component, found one".to_owned()),
+        "." | ".." => return Err(format!("expected no component {component:?}, found one")),
+        _ => (),
+    }
+    if component.starts_with('-') {
+        return Err(format!("component {component:?}: expected no leading `-`"));
+    }
+    if component.len() > REF_COMPONENT_BYTES_MAX {
+        let found = component.len();
+        return Err(format!(
+            "expected components of at most {REF_COMPONENT_BYTES_MAX} bytes, found one of {found}"
+        ));
+    }
+    match component
+        .chars()
+        .find(|char| char.is_control() || matches!(char, '@' | ':' | '\\'))
+    {
+        Some(found) => bad(&found),
+        None => Ok(()),
+    }
+}
+
+/// A version is written as it is printed: no sign, no leading zero, from 1 on.
+fn parse_version(spec: &str, text: &str) -> Result<u64> {
+    let version: Option<u64> = text.parse().ok();
+    version
+        .filter(|version| *version > 0 && version.to_string() == text)
+        .ok_or_else(|| {
+            Error::invalid(format!(
+                "ref {spec:?}: expected a version number behind `@`, found {text:?}"
+            ))
+            .hint(SPEC_HINT)
+        })
+}
+
+/// `path` without empty components and `.`, joined by single slashes.
+fn normal_path(path: &[u8]) -> Result<Vec<u8>> {
+    let components: Vec<&[u8]> = path
+        .split(|byte| *byte == b'/')
+        .filter(|component| !matches!(*component, b"" | b"."))
+        .collect();
+    let bad = |component: &&&[u8]| **component == b".." || component.contains(&0);
+    match components.iter().find(bad) {
+        None => Ok(components.join(&b'/')),
+        Some(component) => Err(Error::invalid(format!(
+            "path \"{}\": expected no component `..` and no NUL, found \"{}\"",
+            path.escape_ascii(),
+            component.escape_ascii()
+        ))
+        .hint("name the path from the root of the ref, for example train/0.tar")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    fn name(text: &str) -> RefName {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn names_know_their_parts() {
+        let imagenet = name("project/llama-ft/data/imagenet");
+        assert_eq!(imagenet.namespace().as_str(), "project/llama-ft");
+        assert_eq!(imagenet.path(), "data/imagenet");
+        assert!(imagenet.namespace().contains(&imagenet));
+        let other: Namespace = "project/llama".parse().unwrap();
+        assert!(!other.contains(&imagenet));
+        assert_eq!(imagenet.to_string(), "project/llama-ft/data/imagenet");
+        let json = serde_json::to_string(&imagenet).unwrap();
+        assert_eq!(serde_json::from_str::<RefName>(&json).unwrap(), imagenet);
+        assert!(serde_json::from_str::<RefName>("\"x\"").is_err());
+    }
+
+    #[test]
+    fn bad_names_are_refused_and_the_hint_shows_a_good_one() {
+        let long = format!("team/{}/x", "a".repeat(256));
+        let longer = format!("team/a{}", "/aaaaaaa".repeat(128));
+        let cases = [
+            ("", "expected team/ or project/ first, found \"\""),
+            (
+                "imagenet",
+                "expected team/ or project/ first, found \"imagenet\"",
+            ),
+            (
+                "/project/a/b",
+                "expected team/ or project/ first, found \"\"",
+            ),
+            ("team", "expected a name behind it, found none"),
+            ("team/a", "expected a path behind the namespace, found none"),
+            ("team/a/", "expected no empty component, found one"),
+            ("team/a//b", "expected no empty component, found one"),
+            ("team/a/./b", "expected no component \".\", found one"),
+            ("team/../b/c", "expected no component \"..\", found one"),
+            ("team/a/-b", "component \"-b\": expected no leading `-`"),
+            (
+                &long,
+                "expected components of at most 255 bytes, found one of 256",
+            ),
+            (&longer, "expected at most 1024 bytes, found 1030"),
+            (
+                "team/a/b\n",
+                "component \"b\\n\": expected no control character, `@`, `:` or `\\`, found '\\n'",
+            ),
+            (
+                "team/a@b/c",
+                "component \"a@b\": expected no control character, `@`, `:` or `\\`, found '@'",
+            ),
+            (
+                "team/a/b:c",
+                "component \"b:c\": expected no control character, `@`, `:` or `\\`, found ':'",
+            ),
+            (
+                "team/a/b\\c",
+                "component \"b\\\\c\": expected no control character, `@`, `:` or `\\`, found '\\\\'",
+            ),
+        ];
+        for (text, why) in cases {
+            let error = text.parse::<RefName>().unwrap_err();
+            assert_eq!(error.kind(), Kind::InvalidInput);
+            assert_eq!(error.to_string(), format!("ref {text:?}: {why}"));
+            assert_eq!(error.remedy(), Some(REF_HINT));
+        }
+        let error = "team/a/b".parse::<Namespace>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "namespace \"team/a/b\": expected 2 components, found 3"
+        );
+        assert_eq!(error.remedy(), Some(NAMESPACE_HINT));
+    }
+
+    #[test]
+    fn a_spec_is_ref_version_and_path() {
+        let spec: RefSpec = "team/a/b@12:/x//./y/".parse().unwrap();
+        assert_eq!(spec.name, name("team/a/b"));
+        assert_eq!(spec.version, Some(12));
+        assert_eq!(spec.path, b"x/y");
+        assert_eq!(spec.to_string(), "team/a/b@12:x/y");
+        let whole: RefSpec = "team/a/b:.".parse().unwrap();
+        assert_eq!(whole, RefSpec::newest(name("team/a/b")));
+        let odd = RefSpec::parse(b"team/a/b:\xff@1:z").unwrap();
+        assert_eq!(odd.path, b"\xff@1:z");
+        assert_eq!(odd.version, None);
+    }
+
+    #[test]
+    fn bad_specs_are_refused() {
+        for (text, message) in [
+            (
+                "team/a/b@",
+                "ref \"team/a/b@\": expected a version number behind `@`, found \"\"",
+            ),
+            (
+                "team/a/b@0",
+                "ref \"team/a/b@0\": expected a version number behind `@`, found \"0\"",
+            ),
+            (
+                "team/a/b@+1",
+                "ref \"team/a/b@+1\": expected a version number behind `@`, found \"+1\"",
+            ),
+            (
+                "team/a/b@01",
+                "ref \"team/a/b@01\": expected a version number behind `@`, found \"01\"",
+            ),
+            (
+                "team/a/b:x/../y",
+                "path \"x/../y\": expected no component `..` and no NUL, found \"..\"",
+            ),
+            (
+                "team/a/b:x\0",
+                "path \"x\\x00\": expected no component `..` and no NUL, found \"x\\x00\"",
+            ),
+            (
+                "team/a",
+                "ref \"team/a\": expected a path behind the namespace, found none",
+            ),
+        ] {
+            let error = text.parse::<RefSpec>().unwrap_err();
+            assert_eq!(error.to_string(), message);
+            assert!(error.remedy().is_some());
+        }
+        let error = RefSpec::parse(b"team/\xff/b").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "ref \"team/\\xff/b\": expected UTF-8 before the path"
+        );
+    }
+
+    #[test]
+    fn a_target_is_a_namespace_or_a_ref() {
+        let target: Target = "team/a".parse().unwrap();
+        assert_eq!(target, Target::Namespace("team/a".parse().unwrap()));
+        assert_eq!(target.to_string(), "team/a");
+        let target: Target = "team/a/b@2".parse().unwrap();
+        assert_eq!(target, Target::Ref("team/a/b@2".parse().unwrap()));
+        for bad in ["", "team", "imagenet", "team/a@1", "team/a:x", "x/y/z"] {
+            let error = bad.parse::<Target>().unwrap_err();
+            assert_eq!(error.remedy(), Some(TARGET_HINT), "{bad}");
+        }
+    }
 }

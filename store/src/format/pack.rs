@@ -1,6 +1,10 @@
 //! Packs: frames one after another, then the table of frames and chunks, then a fixed trailer.
+//!
+//! The checksum covers header, table and trailer; frames are covered by the ids of their chunks.
+//! Frames fill exactly what lies between header and table, so that no byte of a pack is unspoken for.
 
-use crate::error::Result;
+use super::cursor::{Cursor, Hex, corrupt};
+use crate::error::{Error, Result};
 use crate::id::{ChunkId, PackId};
 
 /// Most bytes of a pack, so that offsets fit 32 bits.
@@ -9,6 +13,30 @@ pub const PACK_BYTES_MAX: u32 = 1 << 30;
 pub const FRAME_RAW_BYTES_MAX: u32 = 8 << 20;
 /// Most bytes of a chunk.
 pub const CHUNK_BYTES_MAX: u32 = 4 << 20;
+/// The first bytes of a pack.
+pub const PACK_MAGIC: [u8; 8] = *b"STOREPAK";
+/// The first bytes of a pack's trailer.
+pub const PACK_TRAILER_MAGIC: [u8; 8] = *b"STOREPKE";
+/// Version of packs.
+pub const PACK_VERSION: u16 = 1;
+/// Bytes of one frame in the table: stored length, raw length, chunks.
+pub const PACK_FRAME_LEN: u32 = 4 + 4 + 4;
+/// Bytes of one chunk in the table: id, length.
+pub const PACK_CHUNK_LEN: u32 = 32 + 4;
+/// First byte of a stored frame whose bytes follow as they are.
+pub const CODEC_RAW: u8 = 0;
+/// First byte of a stored frame whose bytes follow as one frame of zstd.
+pub const CODEC_ZSTD: u8 = 1;
+/// First byte of a stored frame whose bytes follow as planes of floats; reserved.
+pub const CODEC_PLANES: u8 = 2;
+/// Least bytes of a stored frame: its codec and one more.
+pub const FRAME_STORED_BYTES_MIN: u32 = 2;
+
+const _: () = assert!(PackHeader::LEN == 8 + 2 + 1 + 5 + 16);
+const _: () = assert!(PackTrailer::LEN == 8 + 2 + 2 + 4 + 4 + 4 + 8 + 32);
+const _: () = assert!(PACK_FRAME_LEN == 12 && PACK_CHUNK_LEN == 36);
+/// Bytes of the trailer before its checksum.
+const TRAILER_FIELDS_LEN: usize = 8 + 2 + 2 + 4 + 4 + 4 + 8;
 
 /// What a pack holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +48,26 @@ pub enum PackKind {
     Meta = 1,
 }
 
-/// The first bytes of a pack.
+impl PackKind {
+    /// The kind that `byte` stands for.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            0 => Some(Self::Data),
+            1 => Some(Self::Meta),
+            _ => None,
+        }
+    }
+
+    /// The byte that stands for it.
+    pub fn byte(self) -> u8 {
+        match self {
+            Self::Data => 0,
+            Self::Meta => 1,
+        }
+    }
+}
+
+/// The header of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackHeader {
     /// Data or metadata.
@@ -77,12 +124,30 @@ impl PackHeader {
 
     /// The header's bytes.
     pub fn encode(&self) -> [u8; 32] {
-        todo!()
+        let [v0, v1] = PACK_VERSION.to_le_bytes();
+        let fields = [v0, v1, self.kind.byte(), 0, 0, 0, 0, 0];
+        let mut out = [0; 32];
+        let parts = PACK_MAGIC.iter().chain(&fields).chain(&self.id.0);
+        out.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
+        out
     }
 
-    /// Parses; `object` names the pack in errors.
-    pub fn decode(_object: &str, _bytes: &[u8]) -> Result<Self> {
-        todo!()
+    /// Parses; `object` names the pack in errors. What follows the header is not looked at.
+    ///
+    /// # Errors
+    /// Corrupt, when these are not the first bytes of a pack; unsupported, when the version is another.
+    pub fn decode(object: &str, bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(object, bytes);
+        cursor.magic(&PACK_MAGIC)?;
+        let version = cursor.u16("version")?;
+        cursor.version(version, PACK_VERSION)?;
+        let at = cursor.at();
+        let kind = cursor.u8("kind")?;
+        let kind =
+            PackKind::from_byte(kind).ok_or_else(|| cursor.error_at(at, "kind", "0 or 1", kind))?;
+        cursor.zeros(5)?;
+        let id = PackId(cursor.array("id")?);
+        Ok(Self { kind, id })
     }
 }
 
@@ -91,25 +156,444 @@ impl PackTrailer {
     pub const LEN: u32 = 64;
 
     /// Parses the last 64 bytes of a pack of `pack_len` bytes.
-    pub fn decode(_object: &str, _pack_len: u64, _bytes: &[u8]) -> Result<Self> {
-        todo!()
+    ///
+    /// # Errors
+    /// Corrupt, when these are not the last bytes of a pack of that length; unsupported, when the
+    /// version is another.
+    pub fn decode(object: &str, pack_len: u64, bytes: &[u8]) -> Result<Self> {
+        let least = u64::from(PackHeader::LEN + PackTrailer::LEN);
+        if pack_len < least || pack_len > u64::from(PACK_BYTES_MAX) {
+            let detail = format_args!(
+                "length: expected {least} to {PACK_BYTES_MAX} bytes, found {pack_len}"
+            );
+            return Err(corrupt(object, detail));
+        }
+        let mut cursor = Cursor::new(object, bytes);
+        cursor.magic(&PACK_TRAILER_MAGIC)?;
+        let version = cursor.u16("version")?;
+        cursor.version(version, PACK_VERSION)?;
+        cursor.zeros(2)?;
+        let trailer = Self {
+            table_offset: cursor.u32("table offset")?,
+            frames: cursor.u32("frames")?,
+            chunks: cursor.u32("chunks")?,
+            checksum: {
+                cursor.zeros(8)?;
+                cursor.array("checksum")?
+            },
+        };
+        cursor.end()?;
+        match trailer.pack_len() == pack_len && trailer.table_offset >= PackHeader::LEN {
+            true => Ok(trailer),
+            false => Err(corrupt(object, trailer.length_detail(pack_len))),
+        }
+    }
+
+    /// Length of the pack that this trailer ends.
+    fn pack_len(&self) -> u64 {
+        let frames = u64::from(self.frames) * u64::from(PACK_FRAME_LEN);
+        let chunks = u64::from(self.chunks) * u64::from(PACK_CHUNK_LEN);
+        u64::from(self.table_offset) + frames + chunks + u64::from(Self::LEN)
+    }
+
+    fn length_detail(&self, pack_len: u64) -> String {
+        let Self {
+            table_offset,
+            frames,
+            chunks,
+            ..
+        } = self;
+        format!(
+            "length: {pack_len} bytes, its trailer says a table at {table_offset} of {frames} frames and {chunks} chunks"
+        )
+    }
+
+    /// The fields before the checksum.
+    fn encode_fields(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(TRAILER_FIELDS_LEN);
+        out.extend_from_slice(&PACK_TRAILER_MAGIC);
+        out.extend_from_slice(&PACK_VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&self.table_offset.to_le_bytes());
+        out.extend_from_slice(&self.frames.to_le_bytes());
+        out.extend_from_slice(&self.chunks.to_le_bytes());
+        out.extend_from_slice(&[0; 8]);
+        out
     }
 }
 
 impl PackTable {
     /// Table and trailer, as they follow the last frame.
-    pub fn encode(&self, _header: &PackHeader) -> Result<Vec<u8>> {
-        todo!()
+    ///
+    /// # Errors
+    /// Invalid input, when a limit is broken: [`Self::decode`] would refuse the bytes.
+    pub fn encode(&self, header: &PackHeader) -> Result<Vec<u8>> {
+        let refuse = |detail| Error::invalid(format!("pack {}: {detail}", header.id));
+        let table_offset = self.check().map_err(refuse)?;
+        let count = |len: usize| u32::try_from(len).map_err(|_| refuse(too_long(u64::MAX)));
+        let mut trailer = PackTrailer {
+            table_offset,
+            frames: count(self.frames.len())?,
+            chunks: count(self.chunks.len())?,
+            checksum: [0; 32],
+        };
+        if trailer.pack_len() > PACK_BYTES_MAX.into() {
+            return Err(refuse(too_long(trailer.pack_len())));
+        }
+        let mut out = self.encode_rows();
+        out.extend_from_slice(&trailer.encode_fields());
+        trailer.checksum = checksum(header, &out);
+        out.extend_from_slice(&trailer.checksum);
+        Ok(out)
     }
 
     /// Parses table and trailer (`bytes`: from `trailer.table_offset` to the end) and checks the checksum,
     /// all limits, and that frames fill exactly what lies between header and table.
+    ///
+    /// # Errors
+    /// Corrupt, when anything of that is not so.
     pub fn decode(
-        _object: &str,
-        _header: &PackHeader,
-        _trailer: &PackTrailer,
-        _bytes: &[u8],
+        object: &str,
+        header: &PackHeader,
+        trailer: &PackTrailer,
+        bytes: &[u8],
     ) -> Result<Self> {
-        todo!()
+        let len = trailer.pack_len() - u64::from(trailer.table_offset);
+        let covered = bytes.len().checked_sub(trailer.checksum.len());
+        let covered = covered.and_then(|at| bytes.get(..at));
+        let (true, Some(covered)) = (u64::try_from(bytes.len()) == Ok(len), covered) else {
+            let detail = format_args!("table: expected {len} bytes, found {}", bytes.len());
+            return Err(corrupt(object, detail));
+        };
+        let found = checksum(header, covered);
+        if found != trailer.checksum {
+            let (found, expected) = (Hex(&found), Hex(&trailer.checksum));
+            let detail =
+                format_args!("checksum of its table is {found}, its trailer says {expected}");
+            return Err(corrupt(object, detail));
+        }
+        let table = Self::decode_rows(&mut Cursor::new(object, bytes), trailer)?;
+        let table_offset = table.check().map_err(|detail| corrupt(object, detail))?;
+        if table_offset == trailer.table_offset {
+            return Ok(table);
+        }
+        let expected = trailer.table_offset;
+        let detail = format_args!("frames: expected to end at {expected}, found {table_offset}");
+        Err(corrupt(object, detail))
+    }
+
+    fn encode_rows(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for frame in &self.frames {
+            out.extend_from_slice(&frame.stored_len.to_le_bytes());
+            out.extend_from_slice(&frame.raw_len.to_le_bytes());
+            out.extend_from_slice(&frame.chunks.to_le_bytes());
+        }
+        for chunk in &self.chunks {
+            out.extend_from_slice(&chunk.id.0);
+            out.extend_from_slice(&chunk.len.to_le_bytes());
+        }
+        out
+    }
+
+    /// The rows; the caller has compared counts and length, so nothing is allocated that is not there.
+    fn decode_rows(cursor: &mut Cursor<'_>, trailer: &PackTrailer) -> Result<Self> {
+        let frames = (0..trailer.frames).map(|_| {
+            Ok(PackFrame {
+                stored_len: cursor.u32("stored length")?,
+                raw_len: cursor.u32("raw length")?,
+                chunks: cursor.u32("chunks")?,
+            })
+        });
+        let frames = frames.collect::<Result<_>>()?;
+        let chunks = (0..trailer.chunks).map(|_| {
+            Ok(PackChunk {
+                id: ChunkId(cursor.array("id")?),
+                len: cursor.u32("length")?,
+            })
+        });
+        let chunks = chunks.collect::<Result<_>>()?;
+        Ok(Self { frames, chunks })
+    }
+
+    /// Checks every limit; gives the offset at which the last frame ends.
+    fn check(&self) -> Result<u32, String> {
+        let mut end = u64::from(PackHeader::LEN);
+        let mut rest = self.chunks.as_slice();
+        if self.frames.is_empty() {
+            return Err("frames: expected at least 1, found 0".to_owned());
+        }
+        for (at, frame) in self.frames.iter().enumerate() {
+            let in_frame = |defect: String| format!("frame {at}: {defect}");
+            let count = usize::try_from(frame.chunks).unwrap_or(usize::MAX);
+            let (chunks, behind) = rest.split_at_checked(count).ok_or_else(|| {
+                let found = rest.len();
+                in_frame(format!("expected {count} chunks, found {found}"))
+            })?;
+            frame.check(chunks).map_err(in_frame)?;
+            end += u64::from(frame.stored_len);
+            rest = behind;
+        }
+        if !rest.is_empty() {
+            let found = rest.len();
+            return Err(format!(
+                "chunks: expected all in frames, found {found} more"
+            ));
+        }
+        u32::try_from(end).map_err(|_| too_long(end))
+    }
+}
+
+impl PackFrame {
+    fn check(&self, chunks: &[PackChunk]) -> Result<(), String> {
+        check_frame_lens(self.stored_len, self.raw_len)?;
+        let bad = |chunk: &&PackChunk| !(1..=CHUNK_BYTES_MAX).contains(&chunk.len);
+        if let Some(PackChunk { id, len }) = chunks.iter().find(bad) {
+            return Err(format!(
+                "chunk {id}: expected 1 to {CHUNK_BYTES_MAX} bytes, found {len}"
+            ));
+        }
+        let sum: u64 = chunks.iter().map(|chunk| u64::from(chunk.len)).sum();
+        if chunks.is_empty() || sum != u64::from(self.raw_len) {
+            let (count, raw_len) = (chunks.len(), self.raw_len);
+            return Err(format!(
+                "expected chunks of {raw_len} bytes together, found {count} of {sum}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What holds for the lengths of every frame, in a pack's table as in a segment's.
+pub(super) fn check_frame_lens(stored_len: u32, raw_len: u32) -> Result<(), String> {
+    if !(1..=FRAME_RAW_BYTES_MAX).contains(&raw_len) {
+        return Err(format!(
+            "raw length: expected 1 to {FRAME_RAW_BYTES_MAX}, found {raw_len}"
+        ));
+    }
+    // A codec never expands: what it cannot shorten is stored raw behind the codec's byte.
+    if !(FRAME_STORED_BYTES_MIN..=raw_len + 1).contains(&stored_len) {
+        let most = raw_len + 1;
+        return Err(format!(
+            "stored length: expected {FRAME_STORED_BYTES_MIN} to {most}, found {stored_len}"
+        ));
+    }
+    Ok(())
+}
+
+fn checksum(header: &PackHeader, table_and_fields: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&header.encode()).update(table_and_fields);
+    *hasher.finalize().as_bytes()
+}
+
+fn too_long(found: u64) -> String {
+    format!("length: expected at most {PACK_BYTES_MAX} bytes, found {found}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    const HEADER: PackHeader = PackHeader {
+        kind: PackKind::Meta,
+        id: PackId([7; 16]),
+    };
+
+    fn frame(stored_len: u32, raw_len: u32, chunks: u32) -> PackFrame {
+        PackFrame {
+            stored_len,
+            raw_len,
+            chunks,
+        }
+    }
+
+    fn chunk(len: u32) -> PackChunk {
+        PackChunk {
+            id: ChunkId([5; 32]),
+            len,
+        }
+    }
+
+    fn table(frames: &[PackFrame], chunks: &[PackChunk]) -> PackTable {
+        PackTable {
+            frames: frames.to_vec(),
+            chunks: chunks.to_vec(),
+        }
+    }
+
+    fn good() -> PackTable {
+        table(
+            &[frame(20, 100, 2), frame(2, 1, 1)],
+            &[chunk(60), chunk(40), chunk(1)],
+        )
+    }
+
+    fn pack_len(tail: &[u8], frames_len: u64) -> u64 {
+        32 + frames_len + u64::try_from(tail.len()).unwrap()
+    }
+
+    fn decode(header: &PackHeader, frames_len: u64, tail: &[u8]) -> Result<PackTable> {
+        let trailer = &tail[tail.len() - 64..];
+        let trailer = PackTrailer::decode("x", pack_len(tail, frames_len), trailer)?;
+        PackTable::decode("x", header, &trailer, tail)
+    }
+
+    #[test]
+    fn header_and_table_survive() {
+        let bytes = HEADER.encode();
+        assert_eq!(bytes[..16], *b"STOREPAK\x01\0\x01\0\0\0\0\0");
+        assert_eq!(PackHeader::decode("x", &bytes).unwrap(), HEADER);
+        let tail = good().encode(&HEADER).unwrap();
+        assert_eq!(tail.len(), 2 * 12 + 3 * 36 + 64);
+        assert_eq!(decode(&HEADER, 22, &tail).unwrap(), good());
+    }
+
+    #[test]
+    fn every_flipped_byte_is_noticed() {
+        let tail = good().encode(&HEADER).unwrap();
+        for at in 0..tail.len() {
+            let mut bytes = tail.clone();
+            bytes[at] ^= 1;
+            decode(&HEADER, 22, &bytes).unwrap_err();
+        }
+        let header = HEADER.encode();
+        for at in 0..header.len() {
+            let mut bytes = header;
+            bytes[at] ^= 1;
+            let noticed =
+                PackHeader::decode("x", &bytes).and_then(|header| decode(&header, 22, &tail));
+            noticed.unwrap_err();
+        }
+    }
+
+    #[test]
+    fn broken_limits_are_refused_both_ways() {
+        let cases = [
+            (table(&[], &[]), "frames: expected at least 1, found 0"),
+            (
+                table(&[frame(2, 1, 0)], &[]),
+                "frame 0: expected chunks of 1 bytes together, found 0 of 0",
+            ),
+            (
+                table(&[frame(2, 1, 2)], &[chunk(1)]),
+                "frame 0: expected 2 chunks, found 1",
+            ),
+            (
+                table(&[frame(2, 1, 1)], &[chunk(1), chunk(1)]),
+                "chunks: expected all in frames, found 1 more",
+            ),
+            (
+                table(&[frame(2, 2, 1)], &[chunk(1)]),
+                "frame 0: expected chunks of 2 bytes together, found 1 of 1",
+            ),
+            (
+                table(&[frame(1, 1, 1)], &[chunk(1)]),
+                "frame 0: stored length: expected 2 to 2, found 1",
+            ),
+            (
+                table(&[frame(3, 1, 1)], &[chunk(1)]),
+                "frame 0: stored length: expected 2 to 2, found 3",
+            ),
+            (
+                table(&[frame(2, 0, 1)], &[chunk(0)]),
+                "frame 0: raw length: expected 1 to 8388608, found 0",
+            ),
+            (
+                table(
+                    &[frame(2, (8 << 20) + 1, 3)],
+                    &[chunk(4 << 20), chunk(4 << 20), chunk(1)],
+                ),
+                "frame 0: raw length: expected 1 to 8388608, found 8388609",
+            ),
+        ];
+        for (table, message) in cases {
+            let error = table.encode(&HEADER).unwrap_err();
+            assert_eq!(error.kind(), Kind::InvalidInput);
+            assert_eq!(error.to_string(), format!("pack {}: {message}", HEADER.id));
+            let stored: u32 = table.frames.iter().map(|frame| frame.stored_len).sum();
+            let error =
+                decode(&HEADER, stored.into(), &unchecked(&table, 32 + stored)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_eq!(error.to_string(), format!("x: {message}"));
+        }
+        let zero = table(&[frame(5, 4, 2)], &[chunk(0), chunk(4)]);
+        let error = zero.encode(&HEADER).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("expected 1 to 4194304 bytes, found 0")
+        );
+    }
+
+    /// Table and trailer with a right checksum, whatever they say.
+    fn unchecked(table: &PackTable, table_offset: u32) -> Vec<u8> {
+        let mut out = table.encode_rows();
+        let trailer = PackTrailer {
+            table_offset,
+            frames: u32::try_from(table.frames.len()).unwrap(),
+            chunks: u32::try_from(table.chunks.len()).unwrap(),
+            checksum: [0; 32],
+        };
+        out.extend_from_slice(&trailer.encode_fields());
+        let checksum = checksum(&HEADER, &out);
+        out.extend_from_slice(&checksum);
+        out
+    }
+
+    #[test]
+    fn frames_fill_what_lies_before_the_table() {
+        let error = decode(&HEADER, 23, &unchecked(&good(), 32 + 23)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "x: frames: expected to end at 55, found 54"
+        );
+        let error = decode(&HEADER, 22, &unchecked(&good(), 31)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "x: length: 250 bytes, its trailer says a table at 31 of 2 frames and 3 chunks"
+        );
+    }
+
+    #[test]
+    fn lengths_are_limited_before_anything_is_allocated() {
+        let mut tail = good().encode(&HEADER).unwrap();
+        let at = tail.len() - 64 + 16;
+        tail[at..at + 8].fill(0xff);
+        let error = decode(&HEADER, 22, &tail).unwrap_err();
+        assert!(
+            error.to_string().starts_with("x: length: 250 bytes"),
+            "{error}"
+        );
+        for len in [95, u64::from(PACK_BYTES_MAX) + 1] {
+            let error = PackTrailer::decode("x", len, &[0; 64]).unwrap_err();
+            let message = format!("x: length: expected 96 to 1073741824 bytes, found {len}");
+            assert_eq!(error.to_string(), message);
+        }
+        let frames = vec![frame((8 << 20) + 1, 8 << 20, 2); 128];
+        let long = table(&frames, &[chunk(4 << 20); 256]);
+        let error = long.encode(&HEADER).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("length: expected at most 1073741824 bytes, found ")
+        );
+    }
+
+    #[test]
+    fn later_versions_and_kinds_are_told() {
+        let mut bytes = HEADER.encode();
+        bytes[8] = 2;
+        let error = PackHeader::decode("x", &bytes).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.to_string(), "x: version is 2, this program reads 1");
+        let mut bytes = HEADER.encode();
+        bytes[10] = 2;
+        let error = PackHeader::decode("x", &bytes).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "x: kind at offset 10: expected 0 or 1, found 2"
+        );
     }
 }

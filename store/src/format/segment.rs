@@ -1,117 +1,739 @@
 //! Segments: sorted, immutable, looked up in place: chunk id -> pack, frame, place in the frame.
+//!
+//! Nothing is loaded at start: the header says where the sections lie, the fan-out leads to a
+//! handful of entries, and ids are compared there. Every bound is checked on every read, so a
+//! hostile segment gives errors and never a panic.
 
 use std::io::Write;
 
-use crate::error::Result;
-use crate::format::{PackKind, SegmentInfo};
-use crate::id::{ChunkId, PackId, SegmentId};
+use super::cursor::{Cursor, Hex, corrupt};
+use super::segment_rows::{
+    ENTRY_LEN, SegmentEntry, SegmentFrame, SegmentHeader, SegmentPack, check_packs, place_of,
+    too_many,
+};
+use crate::error::{Error, Result};
+use crate::format::SegmentInfo;
+use crate::id::{ChunkId, SegmentId};
 
 /// Most chunks of a segment.
 pub const SEGMENT_CHUNKS_MAX: u64 = 1 << 31;
+/// The first bytes of a segment.
+pub const SEGMENT_MAGIC: [u8; 8] = *b"STORESEG";
+/// The first bytes of a segment's trailer.
+pub const SEGMENT_TRAILER_MAGIC: [u8; 8] = *b"STORESGE";
+/// Version of segments.
+pub const SEGMENT_VERSION: u16 = 1;
+/// Most leading bits of an id that the fan-out is indexed by.
+pub const SEGMENT_FANOUT_BITS_MAX: u8 = 24;
+/// Bytes of the header.
+pub const SEGMENT_HEADER_LEN: u64 = 8 + 2 + 1 + 5 + 16 + 8 + 4 + 4 + 8 + 8;
+/// Bytes of one entry: id, frame, offset, length.
+pub const SEGMENT_ENTRY_LEN: u64 = 32 + 4 + 4 + 4;
+/// Bytes of one frame: pack, offset, stored length, raw length.
+pub const SEGMENT_FRAME_LEN: u64 = 4 + 4 + 4 + 4;
+/// Bytes of one pack: id, length, kind, padding.
+pub const SEGMENT_PACK_LEN: u64 = 16 + 4 + 1 + 11;
+/// Bytes of the trailer: magic, checksum.
+pub const SEGMENT_TRAILER_LEN: u64 = 8 + 32;
 
-/// One pack that a segment names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentPack {
-    /// Its name.
-    pub id: PackId,
-    /// Data or metadata.
-    pub kind: PackKind,
-    /// Its bytes.
-    pub len: u32,
+const _: () = assert!(SEGMENT_HEADER_LEN == 64 && SEGMENT_ENTRY_LEN == 44);
+const _: () = assert!(SEGMENT_FRAME_LEN == 16 && SEGMENT_PACK_LEN == 32);
+const _: () = assert!(SEGMENT_TRAILER_LEN == 40);
+
+/// Entries that share a place in the fan-out, at most, on average.
+const BUCKET_ENTRIES: u64 = 8;
+/// Bytes that are hashed and written at once.
+const WRITE_BYTES: usize = 64 << 10;
+
+/// Bytes of a segment with these counts, or `None` when no segment has them.
+pub fn segment_len(chunks: u64, frames: u32, packs: u32, fanout_bits: u8) -> Option<u64> {
+    if chunks > SEGMENT_CHUNKS_MAX || fanout_bits > SEGMENT_FANOUT_BITS_MAX {
+        return None;
+    }
+    let sections = [
+        SEGMENT_HEADER_LEN,
+        fanout_len(fanout_bits),
+        chunks * SEGMENT_ENTRY_LEN,
+        u64::from(frames) * SEGMENT_FRAME_LEN,
+        u64::from(packs) * SEGMENT_PACK_LEN,
+        SEGMENT_TRAILER_LEN,
+    ];
+    Some(sections.iter().sum())
 }
 
-/// One frame: where its bytes lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentFrame {
-    /// Position in the table of packs.
-    pub pack: u32,
-    /// First byte in the pack.
-    pub offset: u32,
-    /// Bytes as stored.
-    pub stored_len: u32,
-    /// Bytes once decoded.
-    pub raw_len: u32,
+/// The fan-out that [`write_segment`] chooses: the fewest bits that leave at most 8 entries to a place.
+pub fn segment_fanout_bits(chunks: u64) -> u8 {
+    let enough = |bits: &u8| chunks >> bits <= BUCKET_ENTRIES;
+    (0..SEGMENT_FANOUT_BITS_MAX)
+        .find(enough)
+        .unwrap_or(SEGMENT_FANOUT_BITS_MAX)
 }
 
-/// One chunk: which frame, and where in the decoded frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentEntry {
-    /// The chunk.
-    pub id: ChunkId,
-    /// Position in the table of frames.
-    pub frame: u32,
-    /// First byte in the decoded frame.
-    pub offset: u32,
-    /// Bytes.
-    pub len: u32,
+fn fanout_len(bits: u8) -> u64 {
+    ((1 << bits) + 1) * 4
 }
 
-/// Writes a segment: `entries` is called twice (once to count, once to write) and must yield ids strictly
-/// ascending. Returns the totals for the log.
+/// Writes a segment: `entries` is called twice (once for the fan-out, once to write; once more to count
+/// before that, unless its `size_hint` is exact) and must yield the same ids each time, strictly
+/// ascending. Returns the totals for the log. Memory: the fan-out, at most a byte per chunk or so.
+///
+/// # Errors
+/// Invalid input, when an entry is out of order or anything points outside of what it points into:
+/// `out` then holds half a segment. Io, when `out` refuses bytes.
 pub fn write_segment<I: Iterator<Item = SegmentEntry>>(
-    _out: &mut impl Write,
-    _id: SegmentId,
-    _packs: &[SegmentPack],
-    _frames: &[SegmentFrame],
-    _entries: impl Fn() -> I,
+    out: &mut impl Write,
+    id: SegmentId,
+    packs: &[SegmentPack],
+    frames: &[SegmentFrame],
+    entries: impl Fn() -> I,
 ) -> Result<SegmentInfo> {
-    todo!()
+    let refuse = |detail: String| Error::invalid(format!("segment {id}: {detail}"));
+    let pack_bytes = check_packs(packs).map_err(refuse)?;
+    for (position, frame) in (0..).zip(frames) {
+        let pack = usize::try_from(frame.pack)
+            .ok()
+            .and_then(|at| packs.get(at));
+        frame.check(position, pack).map_err(refuse)?;
+    }
+    let mut header = SegmentHeader {
+        fanout_bits: 0,
+        id,
+        chunks: count(entries()),
+        frames: u32::try_from(frames.len()).map_err(|_| refuse(too_many("frames")))?,
+        packs: u32::try_from(packs.len()).map_err(|_| refuse(too_many("packs")))?,
+    };
+    if header.chunks > SEGMENT_CHUNKS_MAX {
+        return Err(refuse(too_many("chunks")));
+    }
+    header.fanout_bits = segment_fanout_bits(header.chunks);
+    let (fanout, raw_bytes) = plan_entries(&header, frames, entries()).map_err(refuse)?;
+    let mut sink = Sink::new(out, id);
+    sink.put(&header.encode())?;
+    for start in fanout {
+        sink.put(&start.to_le_bytes())?;
+    }
+    let mut written = 0;
+    for entry in entries() {
+        sink.put(&entry.encode())?;
+        written += 1;
+    }
+    if written != header.chunks {
+        return Err(refuse(changed(header.chunks)));
+    }
+    for frame in frames {
+        sink.put(&frame.encode())?;
+    }
+    for pack in packs {
+        sink.put(&pack.encode())?;
+    }
+    Ok(SegmentInfo {
+        chunks: header.chunks,
+        packs: header.packs,
+        pack_bytes,
+        raw_bytes,
+        bytes: sink.finish()?,
+    })
+}
+
+/// The fan-out (where the entries of each place begin, and the end) and the sum of all lengths.
+fn plan_entries(
+    header: &SegmentHeader,
+    frames: &[SegmentFrame],
+    entries: impl Iterator<Item = SegmentEntry>,
+) -> Result<(Vec<u32>, u64), String> {
+    let mut fanout = Vec::with_capacity((1 << header.fanout_bits) + 1);
+    let (mut last, mut raw_bytes, mut position) = (None, 0, 0_u32);
+    for entry in entries {
+        entry.check_order(last)?;
+        let frame = usize::try_from(entry.frame).ok();
+        entry.check(frame.and_then(|at| frames.get(at)))?;
+        let place = place_of(&entry.id, header.fanout_bits);
+        while fanout.len() <= place {
+            fanout.push(position);
+        }
+        last = Some(entry.id);
+        raw_bytes += u64::from(entry.len);
+        position = position.checked_add(1).ok_or_else(|| too_many("chunks"))?;
+    }
+    if u64::from(position) != header.chunks {
+        return Err(changed(header.chunks));
+    }
+    fanout.resize((1 << header.fanout_bits) + 1, position);
+    Ok((fanout, raw_bytes))
+}
+
+fn count(entries: impl Iterator<Item = SegmentEntry>) -> u64 {
+    let count = match entries.size_hint() {
+        (least, Some(most)) if least == most => least,
+        _ => entries.count(),
+    };
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// Hashes what it writes, in large pieces.
+struct Sink<'a, W> {
+    out: &'a mut W,
+    id: SegmentId,
+    buffer: Vec<u8>,
+    hasher: blake3::Hasher,
+    written: u64,
+}
+
+impl<'a, W: Write> Sink<'a, W> {
+    fn new(out: &'a mut W, id: SegmentId) -> Self {
+        Self {
+            out,
+            id,
+            buffer: Vec::with_capacity(WRITE_BYTES),
+            hasher: blake3::Hasher::new(),
+            written: 0,
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.buffer.len() + bytes.len() > WRITE_BYTES {
+            self.flush()?;
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.hasher.update(&self.buffer);
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let failed = |source| Error::io("write segment", self.id.to_string(), source);
+        self.out.write_all(&self.buffer).map_err(failed)?;
+        self.written += u64::try_from(self.buffer.len()).unwrap_or(0);
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Writes the trailer; gives the bytes of the whole segment.
+    fn finish(mut self) -> Result<u64> {
+        self.flush()?;
+        self.buffer.extend_from_slice(&SEGMENT_TRAILER_MAGIC);
+        let checksum = self.hasher.finalize();
+        self.buffer.extend_from_slice(checksum.as_bytes());
+        self.write()?;
+        Ok(self.written)
+    }
 }
 
 /// A parsed header: where the sections of a segment lie. Holds no bytes; every method takes them.
 #[derive(Clone, Debug)]
 pub struct SegmentLayout {
-    _private: (),
+    object: String,
+    header: SegmentHeader,
+    entries_at: usize,
+    frames_at: usize,
+    packs_at: usize,
+    trailer_at: usize,
 }
 
 impl SegmentLayout {
     /// Parses the header and checks it against `bytes.len()`; `object` names the segment in errors.
-    pub fn parse(_object: &str, _bytes: &[u8]) -> Result<Self> {
-        todo!()
+    ///
+    /// # Errors
+    /// Corrupt, when this is not a segment or not all of it; unsupported, when the version is another.
+    pub fn parse(object: &str, bytes: &[u8]) -> Result<Self> {
+        let header = SegmentHeader::decode(object, bytes)?;
+        let SegmentHeader {
+            fanout_bits,
+            chunks,
+            frames,
+            packs,
+            ..
+        } = header;
+        let len = segment_len(chunks, frames, packs, fanout_bits);
+        if len.is_none() || len != u64::try_from(bytes.len()).ok() {
+            let found = bytes.len();
+            let detail = format_args!(
+                "length: {found} bytes, its header says {chunks} chunks, {frames} frames, {packs} packs and a fan-out of {fanout_bits} bits"
+            );
+            return Err(corrupt(object, detail));
+        }
+        let entries_at = SEGMENT_HEADER_LEN + fanout_len(fanout_bits);
+        let frames_at = entries_at + chunks * SEGMENT_ENTRY_LEN;
+        let packs_at = frames_at + u64::from(frames) * SEGMENT_FRAME_LEN;
+        // All of these are at most the length of `bytes`.
+        let offset = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+        let layout = Self {
+            object: object.to_owned(),
+            header,
+            entries_at: offset(entries_at),
+            frames_at: offset(frames_at),
+            packs_at: offset(packs_at),
+            trailer_at: offset(packs_at + u64::from(packs) * SEGMENT_PACK_LEN),
+        };
+        let trailer = bytes.get(layout.trailer_at..).unwrap_or_default();
+        Cursor::new(object, trailer).magic(&SEGMENT_TRAILER_MAGIC)?;
+        Ok(layout)
     }
 
     /// The whole checksum, order and bounds: for a segment that just arrived, and for `verify`.
-    pub fn verify(&self, _bytes: &[u8]) -> Result<()> {
-        todo!()
+    ///
+    /// # Errors
+    /// Corrupt, with the first thing that is wrong.
+    pub fn verify(&self, bytes: &[u8]) -> Result<()> {
+        self.verify_checksum(bytes)?;
+        let packs: Vec<SegmentPack> = (0..self.packs())
+            .map(|at| self.pack(bytes, at))
+            .collect::<Result<_>>()?;
+        check_packs(&packs).map_err(|detail| corrupt(&self.object, detail))?;
+        for at in 0..self.frames() {
+            self.frame(bytes, at)?;
+        }
+        self.verify_entries(bytes)
     }
 
     /// The segment's own name.
     pub fn id(&self) -> SegmentId {
-        todo!()
+        self.header.id
     }
 
     /// Number of chunks.
     pub fn chunks(&self) -> u64 {
-        todo!()
+        self.header.chunks
     }
 
     /// Number of frames.
     pub fn frames(&self) -> u32 {
-        todo!()
+        self.header.frames
     }
 
     /// Number of packs.
     pub fn packs(&self) -> u32 {
-        todo!()
+        self.header.packs
     }
 
     /// Position of a chunk, by fan-out and binary search.
-    pub fn find(&self, _bytes: &[u8], _id: &ChunkId) -> Option<u64> {
-        todo!()
+    pub fn find(&self, bytes: &[u8], id: &ChunkId) -> Option<u64> {
+        let place = place_of(id, self.header.fanout_bits);
+        let mut low = self.fanout(bytes, place)?;
+        let mut high = self.fanout(bytes, place + 1)?;
+        let section = bytes.get(self.entries_at..self.frames_at)?;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let found = id_at(section, middle)?;
+            match found.cmp(&id.0) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+                std::cmp::Ordering::Equal => return u64::try_from(middle).ok(),
+            }
+        }
+        None
     }
 
     /// The entry at `position` (below [`Self::chunks`]), bounds checked against its frame.
-    pub fn entry(&self, _bytes: &[u8], _position: u64) -> Result<SegmentEntry> {
-        todo!()
+    ///
+    /// # Errors
+    /// Corrupt, when it points outside; invalid input, when there is no such position.
+    pub fn entry(&self, bytes: &[u8], position: u64) -> Result<SegmentEntry> {
+        let row = row(bytes, self.entries_at, position, self.chunks());
+        let entry = SegmentEntry::decode(row.ok_or_else(|| self.no_row("entry", position))?);
+        let frame = self.raw_frame(bytes, entry.frame).ok();
+        let checked = entry.check(frame.as_ref());
+        checked.map_err(|detail| corrupt(&self.object, detail))?;
+        Ok(entry)
     }
 
     /// The frame at `position` (below [`Self::frames`]).
-    pub fn frame(&self, _bytes: &[u8], _position: u32) -> Result<SegmentFrame> {
-        todo!()
+    ///
+    /// # Errors
+    /// Corrupt, when it lies outside of its pack; invalid input, when there is no such position.
+    pub fn frame(&self, bytes: &[u8], position: u32) -> Result<SegmentFrame> {
+        let frame = self.raw_frame(bytes, position)?;
+        let pack = match frame.pack < self.packs() {
+            true => Some(self.pack(bytes, frame.pack)?),
+            false => None,
+        };
+        let checked = frame.check(position, pack.as_ref());
+        checked.map_err(|detail| corrupt(&self.object, detail))?;
+        Ok(frame)
     }
 
     /// The pack at `position` (below [`Self::packs`]).
-    pub fn pack(&self, _bytes: &[u8], _position: u32) -> Result<SegmentPack> {
-        todo!()
+    ///
+    /// # Errors
+    /// Corrupt, when it cannot be one; invalid input, when there is no such position.
+    pub fn pack(&self, bytes: &[u8], position: u32) -> Result<SegmentPack> {
+        let row = row(bytes, self.packs_at, position.into(), self.packs().into());
+        let row = row.ok_or_else(|| self.no_row("pack", position.into()))?;
+        let pack = SegmentPack::decode(row, position);
+        let checked = pack.and_then(|pack| pack.check(position).map(|()| pack));
+        checked.map_err(|detail| corrupt(&self.object, detail))
+    }
+
+    /// Where the entries of `place` begin.
+    fn fanout(&self, bytes: &[u8], place: usize) -> Option<usize> {
+        let at = usize::try_from(SEGMENT_HEADER_LEN).ok()? + place * 4;
+        let start = bytes.get(at..)?.first_chunk()?;
+        usize::try_from(u32::from_le_bytes(*start)).ok()
+    }
+
+    fn raw_frame(&self, bytes: &[u8], position: u32) -> Result<SegmentFrame> {
+        let row = row(bytes, self.frames_at, position.into(), self.frames().into());
+        let row = row.ok_or_else(|| self.no_row("frame", position.into()))?;
+        Ok(SegmentFrame::decode(row))
+    }
+
+    fn no_row(&self, what: &str, position: u64) -> Error {
+        Error::invalid(format!("{}: has no {what} {position}", self.object))
+    }
+
+    fn verify_checksum(&self, bytes: &[u8]) -> Result<()> {
+        let (covered, trailer) = bytes
+            .split_at_checked(self.trailer_at)
+            .ok_or_else(|| corrupt(&self.object, "is cut short"))?;
+        let mut cursor = Cursor::new(&self.object, trailer);
+        cursor.magic(&SEGMENT_TRAILER_MAGIC)?;
+        let expected: [u8; 32] = cursor.array("checksum")?;
+        let found = blake3::hash(covered);
+        if *found.as_bytes() == expected {
+            return Ok(());
+        }
+        let (found, expected) = (Hex(found.as_bytes()), Hex(&expected));
+        let detail = format_args!("checksum is {found}, its trailer says {expected}");
+        Err(corrupt(&self.object, detail))
+    }
+
+    /// Order, bounds, and a fan-out that is what [`write_segment`] makes of the entries.
+    fn verify_entries(&self, bytes: &[u8]) -> Result<()> {
+        let fail = |detail: String| corrupt(&self.object, detail);
+        let (mut last, mut places) = (None, 0);
+        for position in 0..self.chunks() {
+            let entry = self.entry(bytes, position)?;
+            entry.check_order(last).map_err(fail)?;
+            last = Some(entry.id);
+            let place = place_of(&entry.id, self.header.fanout_bits);
+            while places <= place {
+                self.verify_fanout(bytes, places, position)?;
+                places += 1;
+            }
+        }
+        for place in places..=(1 << self.header.fanout_bits) {
+            self.verify_fanout(bytes, place, self.chunks())?;
+        }
+        Ok(())
+    }
+
+    fn verify_fanout(&self, bytes: &[u8], place: usize, expected: u64) -> Result<()> {
+        let found = self.fanout(bytes, place);
+        if found.and_then(|found| u64::try_from(found).ok()) == Some(expected) {
+            return Ok(());
+        }
+        let found = found.unwrap_or_default();
+        let detail = format_args!("fan-out {place}: expected {expected}, found {found}");
+        Err(corrupt(&self.object, detail))
+    }
+}
+
+/// Row `position` of `count` in the section that begins at `section_at`.
+fn row<const N: usize>(
+    bytes: &[u8],
+    section_at: usize,
+    position: u64,
+    count: u64,
+) -> Option<&[u8; N]> {
+    let position = usize::try_from(position)
+        .ok()
+        .filter(|_| position < count)?;
+    bytes.get(section_at + position * N..)?.first_chunk()
+}
+
+/// The id of the entry at `position` of a section of entries.
+fn id_at(entries: &[u8], position: usize) -> Option<&[u8; ChunkId::LEN]> {
+    let at = position.checked_mul(ENTRY_LEN)?;
+    entries.get(at..)?.first_chunk()
+}
+
+fn changed(chunks: u64) -> String {
+    format!("chunks: expected the same {chunks} each time they are asked for, found others")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::format::PackKind;
+    use crate::id::PackId;
+
+    const ID: SegmentId = SegmentId([9; 16]);
+
+    fn pack(byte: u8, len: u32) -> SegmentPack {
+        SegmentPack {
+            id: PackId([byte; 16]),
+            kind: PackKind::Data,
+            len,
+        }
+    }
+
+    fn frame(pack: u32, offset: u32) -> SegmentFrame {
+        SegmentFrame {
+            pack,
+            offset,
+            stored_len: 100,
+            raw_len: 1000,
+        }
+    }
+
+    fn entry(seed: u32, frame: u32) -> SegmentEntry {
+        SegmentEntry {
+            id: ChunkId::of(&seed.to_le_bytes()),
+            frame,
+            offset: 10,
+            len: 990,
+        }
+    }
+
+    fn entries(count: u32) -> Vec<SegmentEntry> {
+        let mut entries: Vec<_> = (0..count).map(|seed| entry(seed, seed % 2)).collect();
+        entries.sort_by_key(|entry| entry.id);
+        entries
+    }
+
+    fn write(entries: &[SegmentEntry]) -> Result<(Vec<u8>, SegmentInfo)> {
+        let mut out = Vec::new();
+        let packs = [pack(1, 196), pack(2, 1000)];
+        let frames = [frame(0, 32), frame(1, 836)];
+        let info = write_segment(&mut out, ID, &packs, &frames, || entries.iter().copied())?;
+        Ok((out, info))
+    }
+
+    fn refused(packs: &[SegmentPack], frames: &[SegmentFrame], entries: &[SegmentEntry]) -> String {
+        let mut out = Vec::new();
+        let entries = || entries.iter().copied();
+        let error = write_segment(&mut out, ID, packs, frames, entries).unwrap_err();
+        assert_eq!(error.kind(), Kind::InvalidInput);
+        let text = error.to_string();
+        text.strip_prefix(&format!("segment {ID}: "))
+            .unwrap()
+            .to_owned()
+    }
+
+    #[test]
+    fn every_chunk_is_found_and_no_other() {
+        for count in [0, 1, 8, 9, 3000] {
+            let entries = entries(count);
+            let (bytes, info) = write(&entries).unwrap();
+            assert_eq!(info.bytes, u64::try_from(bytes.len()).unwrap());
+            assert_eq!((info.chunks, info.packs), (count.into(), 2));
+            assert_eq!(
+                (info.pack_bytes, info.raw_bytes),
+                (1196, u64::from(count) * 990)
+            );
+            let layout = SegmentLayout::parse("x", &bytes).unwrap();
+            layout.verify(&bytes).unwrap();
+            assert_eq!((layout.id(), layout.chunks()), (ID, count.into()));
+            for (position, entry) in (0..).zip(&entries) {
+                assert_eq!(layout.find(&bytes, &entry.id), Some(position));
+                assert_eq!(layout.entry(&bytes, position).unwrap(), *entry);
+            }
+            for seed in count..count + 100 {
+                assert_eq!(layout.find(&bytes, &ChunkId::of(&seed.to_le_bytes())), None);
+            }
+            assert_eq!(layout.find(&bytes, &ChunkId([0; 32])), None);
+            assert_eq!(layout.find(&bytes, &ChunkId([255; 32])), None);
+            assert_eq!(layout.frame(&bytes, 1).unwrap(), frame(1, 836));
+            assert_eq!(layout.pack(&bytes, 0).unwrap(), pack(1, 196));
+            let error = layout.entry(&bytes, count.into()).unwrap_err();
+            assert_eq!(error.to_string(), format!("x: has no entry {count}"));
+        }
+    }
+
+    #[test]
+    fn an_iterator_that_cannot_say_its_length_is_counted() {
+        let entries = entries(500);
+        let (expected, _) = write(&entries).unwrap();
+        let mut out = Vec::new();
+        let packs = [pack(1, 196), pack(2, 1000)];
+        let frames = [frame(0, 32), frame(1, 836)];
+        let some = || entries.iter().copied().filter(|entry| entry.len > 0);
+        write_segment(&mut out, ID, &packs, &frames, some).unwrap();
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn the_fan_out_leaves_few_entries_to_a_place() {
+        assert_eq!(segment_fanout_bits(0), 0);
+        assert_eq!(segment_fanout_bits(8), 0);
+        assert_eq!(segment_fanout_bits(9), 1);
+        assert_eq!(segment_fanout_bits(5_000_000), 20);
+        assert_eq!(segment_fanout_bits(SEGMENT_CHUNKS_MAX), 24);
+        assert_eq!(segment_len(0, 0, 0, 0), Some(64 + 8 + 40));
+        assert_eq!(segment_len(2, 3, 4, 1), Some(64 + 12 + 88 + 48 + 128 + 40));
+        assert_eq!(segment_len(SEGMENT_CHUNKS_MAX + 1, 0, 0, 0), None);
+        assert_eq!(segment_len(0, 0, 0, 25), None);
+    }
+
+    #[test]
+    fn every_flipped_byte_is_noticed() {
+        let (bytes, _) = write(&entries(20)).unwrap();
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1;
+            let layout = SegmentLayout::parse("x", &flipped);
+            layout
+                .and_then(|layout| layout.verify(&flipped))
+                .unwrap_err();
+            SegmentLayout::parse("x", &bytes[..at]).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn what_points_outside_is_not_written() {
+        let packs = [pack(1, 196)];
+        let id = entry(1, 0).id;
+        let long = SegmentEntry {
+            len: 991,
+            ..entry(1, 0)
+        };
+        let none = SegmentEntry {
+            len: 0,
+            ..entry(1, 0)
+        };
+        let cases = [
+            (
+                refused(&[pack(1, 95)], &[], &[]),
+                "pack 0: expected 96 to 1073741824 bytes, found 95".to_owned(),
+            ),
+            (
+                refused(&[pack(1, 96), pack(1, 97)], &[], &[]),
+                format!("pack {}: expected it once, found it again", PackId([1; 16])),
+            ),
+            (
+                refused(&packs, &[frame(1, 32)], &[]),
+                "frame 0: there is no pack 1".to_owned(),
+            ),
+            (
+                refused(&packs, &[frame(0, 31)], &[]),
+                "frame 0: expected to lie in bytes 32 to 132 of pack 0, found 100 bytes at 31"
+                    .to_owned(),
+            ),
+            (
+                refused(&packs, &[frame(0, 33)], &[]),
+                "frame 0: expected to lie in bytes 32 to 132 of pack 0, found 100 bytes at 33"
+                    .to_owned(),
+            ),
+            (
+                refused(&packs, &[frame(0, 32)], &[entry(1, 1)]),
+                format!("chunk {id}: there is no frame 1"),
+            ),
+            (
+                refused(&packs, &[frame(0, 32)], &[long]),
+                format!(
+                    "chunk {id}: expected to lie in the 1000 bytes of frame 0, found 991 bytes at 10"
+                ),
+            ),
+            (
+                refused(&packs, &[frame(0, 32)], &[none]),
+                format!("chunk {id}: expected 1 to 4194304 bytes, found 0"),
+            ),
+            (
+                refused(&packs, &[frame(0, 32)], &[entry(1, 0), entry(1, 0)]),
+                format!("chunk {id}: expected an id that sorts behind {id}"),
+            ),
+        ];
+        for (found, expected) in cases {
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn entries_that_change_between_the_passes_are_refused() {
+        let passes = std::cell::Cell::new(0);
+        let entries = || {
+            passes.set(passes.get() + 1);
+            let count = if passes.get() > 1 { 2 } else { 3 };
+            entries(count).into_iter()
+        };
+        let packs = [pack(1, 196), pack(2, 1000)];
+        let frames = [frame(0, 32), frame(1, 836)];
+        let error = write_segment(&mut Vec::new(), ID, &packs, &frames, entries).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("the same 3 each time they are asked for, found others")
+        );
+    }
+
+    /// The bytes after `change`, with checksums that are right again.
+    fn sealed_again(mut bytes: Vec<u8>, change: impl Fn(&mut [u8])) -> Vec<u8> {
+        change(&mut bytes);
+        let header: [u8; 8] = blake3::hash(&bytes[..56]).as_bytes()[..8]
+            .try_into()
+            .unwrap();
+        bytes[56..64].copy_from_slice(&header);
+        let at = bytes.len() - 32;
+        let checksum = blake3::hash(&bytes[..at - 8]);
+        bytes[at..].copy_from_slice(checksum.as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_hostile_segment_gives_errors() {
+        let (bytes, _) = write(&entries(20)).unwrap();
+        let message = |change: &dyn Fn(&mut [u8])| {
+            let bytes = sealed_again(bytes.clone(), change);
+            let layout = SegmentLayout::parse("x", &bytes);
+            let error = layout.and_then(|layout| layout.verify(&bytes)).unwrap_err();
+            error.to_string()
+        };
+        let fanout = 64;
+        let entries_at = fanout + 5 * 4;
+        let frames_at = entries_at + 20 * 44;
+        let packs_at = frames_at + 2 * 16;
+        let length = "x: length: 1100 bytes, its header says";
+        assert!(message(&|b| b[10] = 25).starts_with(length));
+        assert!(message(&|b| b[32..40].fill(0xff)).starts_with(length));
+        assert!(message(&|b| b[40..44].fill(0xff)).starts_with(length));
+        assert_eq!(
+            message(&|b| b[8] = 9),
+            "x: version is 9, this program reads 1"
+        );
+        assert_eq!(
+            message(&|b| b[fanout] = 1),
+            "x: fan-out 0: expected 0, found 1"
+        );
+        assert!(message(&|b| b[fanout + 16] = 19).starts_with("x: fan-out 4: expected 20"));
+        assert!(message(&|b| b[entries_at + 32] = 2).ends_with("there is no frame 2"));
+        assert!(
+            message(&|b| b[entries_at + 36..entries_at + 40].fill(0xff))
+                .contains("bytes at 4294967295")
+        );
+        assert!(
+            message(&|b| b.copy_within(entries_at + 44..entries_at + 76, entries_at))
+                .contains("expected an id that sorts behind ")
+        );
+        assert_eq!(
+            message(&|b| b[frames_at] = 2),
+            "x: frame 0: there is no pack 2"
+        );
+        assert_eq!(
+            message(&|b| b[packs_at + 20] = 2),
+            "x: pack 0: kind: expected 0 or 1, found 2"
+        );
+        assert!(
+            message(&|b| b[packs_at + 31] = 1).starts_with("x: pack 0: padding: expected zeros")
+        );
+    }
+
+    #[test]
+    fn lookups_in_garbage_find_nothing_or_a_position_within() {
+        let (bytes, _) = write(&entries(20)).unwrap();
+        let layout = SegmentLayout::parse("x", &bytes).unwrap();
+        for fill in [0, 1, 0x7f, 0xff] {
+            let mut garbage = bytes.clone();
+            garbage[64..84].fill(fill);
+            for seed in 0..40_u32 {
+                let found = layout.find(&garbage, &ChunkId::of(&seed.to_le_bytes()));
+                assert!(found.is_none_or(|position| position < 20));
+            }
+        }
+        assert_eq!(layout.find(&bytes[..70], &entries(1)[0].id), None);
+        assert!(layout.entry(&bytes[..70], 0).is_err());
     }
 }

@@ -1,13 +1,27 @@
 //! The state of a store: the fold of its log, and the checkpoint that saves folding.
+//!
+//! Folding the same entries always gives the same state, byte for byte. An entry is folded in
+//! whole or not at all. A checkpoint is derived: losing one costs time, never data.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io::Read;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
-use crate::format::{Change, Content, LogEntry, RefName, Root, SegmentInfo, Who};
+use super::cursor::corrupt;
+use super::sealed::{SEALED_BYTES_MAX, parse, seal_as, unseal_as};
+use crate::error::{Error, Result};
+use crate::format::{Change, Content, LogEntry, RefName, Root, SegmentInfo, Who, log_key};
 use crate::id::{PackId, SegmentId};
+
+/// The first field of a checkpoint.
+pub const STATE_MAGIC: &str = "store-state";
+/// Version of checkpoints.
+pub const STATE_VERSION: u32 = 1;
+/// Level of zstd that checkpoints are written with; any level is read.
+const CHECKPOINT_ZSTD_LEVEL: i32 = 3;
 
 /// Everything the log says, up to and including one entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,18 +80,554 @@ impl State {
     ///
     /// # Errors
     /// Corrupt, when the entry is not number + 1 or contradicts the state; the state is then unchanged.
-    pub fn apply(&mut self, _entry: &LogEntry) -> Result<()> {
-        let _ = |change: &Change| change.clone();
-        todo!()
+    pub fn apply(&mut self, entry: &LogEntry) -> Result<()> {
+        let object = log_key(entry.number);
+        if self.number.checked_add(1) != Some(entry.number) {
+            let (last, found) = (self.number, entry.number);
+            let detail = format_args!("number: expected the one after {last}, found {found}");
+            return Err(corrupt(&object, detail));
+        }
+        let mut fold = Fold {
+            state: self,
+            entry,
+            undo: Vec::new(),
+        };
+        for (at, change) in entry.changes.iter().enumerate() {
+            if let Err(detail) = fold.change(change) {
+                fold.roll_back();
+                return Err(corrupt(&object, format_args!("change {at}: {detail}")));
+            }
+        }
+        self.number = entry.number;
+        Ok(())
     }
 
     /// The checkpoint object of this state.
+    ///
+    /// # Errors
+    /// Invalid input, when it is larger than [`SEALED_BYTES_MAX`] or contradicts itself.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        todo!()
+        if let Some(defect) = self.defect() {
+            return Err(Error::invalid(format!("checkpoint: {defect}")));
+        }
+        let text = seal_as(STATE_MAGIC, Some(STATE_VERSION), self)?;
+        zstd::bulk::compress(&text, CHECKPOINT_ZSTD_LEVEL)
+            .map_err(|source| Error::invalid("checkpoint: zstd refused it").because(source))
     }
 
     /// Parses a checkpoint.
-    pub fn decode(_object: &str, _bytes: &[u8]) -> Result<Self> {
-        todo!()
+    ///
+    /// # Errors
+    /// Corrupt, when it is not what was written; unsupported, when a newer program wrote it.
+    pub fn decode(object: &str, bytes: &[u8]) -> Result<Self> {
+        let text = decompress(object, bytes)?;
+        let text = unseal_as(object, STATE_MAGIC, STATE_VERSION, &text)?;
+        let state: Self = parse(object, text)?;
+        match state.defect() {
+            None => Ok(state),
+            Some(defect) => Err(corrupt(object, defect)),
+        }
+    }
+
+    /// What no log can have led to, if anything.
+    fn defect(&self) -> Option<String> {
+        let both = |id: &&SegmentId| self.segments.contains_key(id);
+        if let Some(id) = self.dropped.keys().find(both) {
+            return Some(format!(
+                "segment {id}: expected live or dropped, found both"
+            ));
+        }
+        let gone = self.dropped.values().chain(self.condemned.values());
+        if let Some(entry) = gone.map(|gone| gone.entry).find(|at| *at > self.number) {
+            let number = self.number;
+            return Some(format!("state of entry {number} names later entry {entry}"));
+        }
+        self.refs.iter().find_map(|(name, state)| {
+            let defect = state.defect()?;
+            Some(format!("{name}: {defect}"))
+        })
+    }
+}
+
+impl RefState {
+    fn defect(&self) -> Option<String> {
+        let last = self.last;
+        let mut numbers = self.versions.keys();
+        if let Some(bad) = numbers.find(|number| !(1..=last).contains(*number)) {
+            return Some(format!("expected versions from 1 to {last}, found {bad}"));
+        }
+        self.versions.iter().find_map(|(number, version)| {
+            let content = version.root.content();
+            let defect = content.defect().or_else(|| version.times.defect())?;
+            Some(format!("version {number}: {defect}"))
+        })
+    }
+}
+
+/// The bytes that `bytes` hold compressed, at most [`SEALED_BYTES_MAX`].
+fn decompress(object: &str, bytes: &[u8]) -> Result<Vec<u8>> {
+    let fail = |source| corrupt(object, "expected one frame of zstd").because(source);
+    let limit = u64::try_from(SEALED_BYTES_MAX).unwrap_or(u64::MAX);
+    let decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(fail)?;
+    let mut decoder = decoder.single_frame().take(limit.saturating_add(1));
+    let mut text = Vec::new();
+    decoder.read_to_end(&mut text).map_err(fail)?;
+    if text.len() > SEALED_BYTES_MAX {
+        let detail = format_args!("expected at most {SEALED_BYTES_MAX} bytes once decompressed");
+        return Err(corrupt(object, detail));
+    }
+    match decoder.into_inner().finish() {
+        [] => Ok(text),
+        rest => {
+            let detail = format_args!(
+                "expected one frame of zstd, found {} more bytes",
+                rest.len()
+            );
+            Err(corrupt(object, detail))
+        }
+    }
+}
+
+/// An entry on its way into a state, with what it takes to get it out again: copying the state
+/// of a store with a million versions for each entry would be too slow.
+struct Fold<'a> {
+    state: &'a mut State,
+    entry: &'a LogEntry,
+    undo: Vec<Undo>,
+}
+
+/// What stood in one place of the state before.
+enum Undo {
+    Segment(SegmentId, Option<SegmentInfo>),
+    Dropped(SegmentId, Option<Condemned>),
+    Condemned(PackId, Option<Condemned>),
+    Version(RefName, u64, Option<Box<Version>>),
+    Last(RefName, Option<u64>),
+}
+
+type Folded = std::result::Result<(), String>;
+
+impl Fold<'_> {
+    fn change(&mut self, change: &Change) -> Folded {
+        match change {
+            Change::AddSegment { segment, info } => self.add_segment(*segment, *info),
+            Change::DropSegment { segment } => self.drop_segment(*segment),
+            Change::CondemnPacks { packs } => {
+                packs.iter().for_each(|pack| self.condemn(*pack));
+                Ok(())
+            }
+            Change::Forget { packs, segments } => {
+                packs.iter().for_each(|pack| self.forget_pack(*pack));
+                segments.iter().for_each(|id| self.forget_segment(*id));
+                Ok(())
+            }
+            Change::SetRef { name, version, .. } => self.set_ref(name, *version, change),
+            Change::DropRef { name, version } => self.drop_ref(name, *version),
+            Change::Pin {
+                name,
+                version,
+                pinned,
+            } => self.pin(name, *version, *pinned),
+        }
+    }
+
+    fn add_segment(&mut self, id: SegmentId, info: SegmentInfo) -> Folded {
+        if self.state.segments.contains_key(&id) || self.state.dropped.contains_key(&id) {
+            return Err(format!("segment {id}: expected a new one, found it before"));
+        }
+        self.state.segments.insert(id, info);
+        self.undo.push(Undo::Segment(id, None));
+        Ok(())
+    }
+
+    fn drop_segment(&mut self, id: SegmentId) -> Folded {
+        let Some(info) = self.state.segments.remove(&id) else {
+            return Err(format!("segment {id}: expected a live one, found none"));
+        };
+        let now = self.now();
+        self.undo.push(Undo::Segment(id, Some(info)));
+        let before = self.state.dropped.insert(id, now);
+        self.undo.push(Undo::Dropped(id, before));
+        Ok(())
+    }
+
+    /// The first entry that condemned a pack counts, so that the grace does not start again.
+    fn condemn(&mut self, id: PackId) {
+        let now = self.now();
+        if let Entry::Vacant(place) = self.state.condemned.entry(id) {
+            place.insert(now);
+            self.undo.push(Undo::Condemned(id, None));
+        }
+    }
+
+    fn forget_pack(&mut self, id: PackId) {
+        if let Some(before) = self.state.condemned.remove(&id) {
+            self.undo.push(Undo::Condemned(id, Some(before)));
+        }
+    }
+
+    fn forget_segment(&mut self, id: SegmentId) {
+        if let Some(before) = self.state.dropped.remove(&id) {
+            self.undo.push(Undo::Dropped(id, Some(before)));
+        }
+    }
+
+    fn set_ref(&mut self, name: &RefName, number: u64, change: &Change) -> Folded {
+        let Some(version) = self.version(change) else {
+            return Ok(());
+        };
+        let last = self.state.refs.get(name).map(|state| state.last);
+        if last.unwrap_or(0).checked_add(1) != Some(number) {
+            let last = last.unwrap_or(0);
+            return Err(format!(
+                "{name}: expected the version after {last}, found {number}"
+            ));
+        }
+        let state = self.state.refs.entry(name.clone()).or_default();
+        state.last = number;
+        let before = state.versions.insert(number, version);
+        self.undo.push(Undo::Last(name.clone(), last));
+        let before = before.map(Box::new);
+        self.undo.push(Undo::Version(name.clone(), number, before));
+        Ok(())
+    }
+
+    fn drop_ref(&mut self, name: &RefName, number: u64) -> Folded {
+        let state = self.state.refs.get_mut(name);
+        let Some(version) = state.and_then(|state| state.versions.remove(&number)) else {
+            return Err(no_version(name, number));
+        };
+        let before = Some(Box::new(version));
+        self.undo.push(Undo::Version(name.clone(), number, before));
+        Ok(())
+    }
+
+    fn pin(&mut self, name: &RefName, number: u64, pinned: bool) -> Folded {
+        let state = self.state.refs.get_mut(name);
+        let Some(version) = state.and_then(|state| state.versions.get_mut(&number)) else {
+            return Err(no_version(name, number));
+        };
+        if version.pinned != pinned {
+            let before = Some(Box::new(version.clone()));
+            version.pinned = pinned;
+            self.undo.push(Undo::Version(name.clone(), number, before));
+        }
+        Ok(())
+    }
+
+    /// The version that a `SetRef` makes.
+    fn version(&self, change: &Change) -> Option<Version> {
+        let Change::SetRef {
+            root,
+            times,
+            message,
+            expires,
+            ..
+        } = change
+        else {
+            return None;
+        };
+        Some(Version {
+            root: *root,
+            times: *times,
+            time: self.entry.time,
+            who: self.entry.who.clone(),
+            message: message.clone(),
+            pinned: false,
+            expires: *expires,
+        })
+    }
+
+    fn now(&self) -> Condemned {
+        Condemned {
+            entry: self.entry.number,
+            time: self.entry.time,
+        }
+    }
+
+    /// Puts everything back, the last change first.
+    fn roll_back(&mut self) {
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Segment(id, before) => put_back(&mut self.state.segments, id, before),
+                Undo::Dropped(id, before) => put_back(&mut self.state.dropped, id, before),
+                Undo::Condemned(id, before) => put_back(&mut self.state.condemned, id, before),
+                Undo::Version(name, number, before) => {
+                    let state = self.state.refs.entry(name).or_default();
+                    put_back(&mut state.versions, number, before.map(|version| *version));
+                }
+                Undo::Last(name, None) => {
+                    self.state.refs.remove(&name);
+                }
+                Undo::Last(name, Some(last)) => {
+                    self.state.refs.entry(name).or_default().last = last;
+                }
+            }
+        }
+    }
+}
+
+fn put_back<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, before: Option<V>) {
+    match before {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+}
+
+fn no_version(name: &RefName, number: u64) -> String {
+    format!("{name}@{number}: expected a live version, found none")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::id::CommitId;
+
+    const SEGMENT: SegmentId = SegmentId([1; 16]);
+    const PACK: PackId = PackId([2; 16]);
+
+    fn time(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn entry(number: u64, changes: Vec<Change>) -> LogEntry {
+        LogEntry {
+            number,
+            commit: CommitId([9; 16]),
+            time: time(i64::try_from(number).unwrap() * 100),
+            who: Who::default(),
+            changes,
+        }
+    }
+
+    fn add() -> Change {
+        Change::AddSegment {
+            segment: SEGMENT,
+            info: SegmentInfo::default(),
+        }
+    }
+
+    fn condemn() -> Change {
+        Change::CondemnPacks { packs: vec![PACK] }
+    }
+
+    fn name() -> RefName {
+        "team/a/b".parse().unwrap()
+    }
+
+    fn set(version: u64) -> Change {
+        Change::SetRef {
+            name: name(),
+            version,
+            root: Root::File {
+                content: Content::empty(),
+                executable: false,
+            },
+            times: Content::empty(),
+            message: format!("version {version}"),
+            expires: None,
+        }
+    }
+
+    fn drop_ref(version: u64) -> Change {
+        Change::DropRef {
+            name: name(),
+            version,
+        }
+    }
+
+    fn pin(version: u64, pinned: bool) -> Change {
+        Change::Pin {
+            name: name(),
+            version,
+            pinned,
+        }
+    }
+
+    /// A state with one of everything: a live and a dropped segment, a condemned pack, two versions.
+    fn full() -> State {
+        let mut state = State::default();
+        let other = Change::AddSegment {
+            segment: SegmentId([7; 16]),
+            info: SegmentInfo::default(),
+        };
+        state.apply(&entry(1, vec![add(), other, set(1)])).unwrap();
+        let drop = Change::DropSegment { segment: SEGMENT };
+        let changes = vec![drop, condemn(), set(2), pin(2, true)];
+        state.apply(&entry(2, changes)).unwrap();
+        state
+    }
+
+    #[test]
+    fn changes_are_folded_in() {
+        let mut state = full();
+        let condemned = Condemned {
+            entry: 2,
+            time: time(200),
+        };
+        assert_eq!(state.number, 2);
+        assert_eq!(state.segments.len(), 1);
+        assert_eq!(state.dropped, BTreeMap::from([(SEGMENT, condemned)]));
+        assert_eq!(state.condemned, BTreeMap::from([(PACK, condemned)]));
+        let versions = &state.refs[&name()];
+        assert_eq!(versions.last, 2);
+        assert_eq!(versions.versions[&1].time, time(100));
+        assert!(versions.versions[&2].pinned);
+        assert_eq!(versions.versions[&2].message, "version 2");
+
+        let forget = Change::Forget {
+            packs: vec![PACK, PackId([77; 16])],
+            segments: vec![SEGMENT],
+        };
+        let changes = vec![condemn(), forget, drop_ref(1), drop_ref(2)];
+        state.apply(&entry(3, changes)).unwrap();
+        assert!(state.condemned.is_empty() && state.dropped.is_empty());
+        assert!(state.refs[&name()].versions.is_empty());
+        assert_eq!(state.refs[&name()].last, 2, "numbers are never used again");
+        state.apply(&entry(4, vec![set(3)])).unwrap();
+    }
+
+    #[test]
+    fn a_pack_condemned_twice_keeps_its_first_grace() {
+        let mut state = full();
+        state.apply(&entry(3, vec![condemn()])).unwrap();
+        assert_eq!(state.condemned[&PACK].entry, 2);
+    }
+
+    #[test]
+    fn contradictions_are_corrupt_and_change_nothing() {
+        let live = SegmentId([7; 16]);
+        let new = Change::AddSegment {
+            segment: live,
+            info: SegmentInfo::default(),
+        };
+        let drop = Change::DropSegment { segment: live };
+        let cases = [
+            (
+                4,
+                vec![],
+                "log/000000/00000004: number: expected the one after 2, found 4".to_owned(),
+            ),
+            (
+                3,
+                vec![new],
+                format!(
+                    "log/000000/00000003: change 4: segment {live}: expected a new one, found it before"
+                ),
+            ),
+            (
+                3,
+                vec![add()],
+                format!(
+                    "log/000000/00000003: change 4: segment {SEGMENT}: expected a new one, found it before"
+                ),
+            ),
+            (
+                3,
+                vec![drop.clone(), drop],
+                format!(
+                    "log/000000/00000003: change 5: segment {live}: expected a live one, found none"
+                ),
+            ),
+            (
+                3,
+                vec![set(3)],
+                "log/000000/00000003: change 4: team/a/b: expected the version after 3, found 3"
+                    .to_owned(),
+            ),
+            (
+                3,
+                vec![drop_ref(9)],
+                "log/000000/00000003: change 4: team/a/b@9: expected a live version, found none"
+                    .to_owned(),
+            ),
+            (
+                3,
+                vec![pin(9, true)],
+                "log/000000/00000003: change 4: team/a/b@9: expected a live version, found none"
+                    .to_owned(),
+            ),
+        ];
+        for (number, bad, message) in cases {
+            let mut state = full();
+            let forget = Change::Forget {
+                packs: vec![PACK],
+                segments: vec![],
+            };
+            let mut changes = vec![set(3), drop_ref(1), pin(2, false), forget];
+            changes.extend(bad);
+            let error = state.apply(&entry(number, changes)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_eq!(error.to_string(), message);
+            assert_eq!(state, full(), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_new_ref_is_rolled_back_whole() {
+        let mut state = State::default();
+        let changes = vec![set(1), set(2), drop_ref(1), condemn(), drop_ref(1)];
+        state.apply(&entry(1, changes)).unwrap_err();
+        assert_eq!(state, State::default());
+    }
+
+    #[test]
+    fn a_checkpoint_survives() {
+        let state = full();
+        let bytes = state.encode().unwrap();
+        assert_eq!(
+            State::decode("checkpoints/00000002", &bytes).unwrap(),
+            state
+        );
+        let text = decompress("x", &bytes).unwrap();
+        assert!(text.starts_with(br#"{"magic":"store-state","version":1,"number":2,"#));
+    }
+
+    #[test]
+    fn a_checkpoint_with_flipped_or_missing_bytes_is_refused() {
+        let bytes = full().encode().unwrap();
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x55;
+            if let Ok(state) = State::decode("x", &flipped) {
+                // Bits of zstd's header that say nothing about the content may flip.
+                assert_eq!(state, full());
+            }
+            State::decode("x", &bytes[..at]).unwrap_err();
+        }
+        let error = State::decode("x", &[&bytes[..], b"!"].concat()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "x: expected one frame of zstd, found 1 more bytes"
+        );
+        assert_eq!(
+            State::decode("x", b"[]").unwrap_err().to_string(),
+            "x: expected one frame of zstd"
+        );
+    }
+
+    #[test]
+    fn a_checkpoint_that_contradicts_itself_is_refused_both_ways() {
+        let mut state = full();
+        state.number = 1;
+        let error = state.encode().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "checkpoint: state of entry 1 names later entry 2"
+        );
+        let text = seal_as(STATE_MAGIC, Some(STATE_VERSION), &state).unwrap();
+        let bytes = zstd::bulk::compress(&text, 1).unwrap();
+        let error = State::decode("x", &bytes).unwrap_err();
+        assert_eq!(error.to_string(), "x: state of entry 1 names later entry 2");
+        let mut state = full();
+        state.refs.get_mut(&name()).unwrap().last = 1;
+        assert_eq!(
+            state.encode().unwrap_err().to_string(),
+            "checkpoint: team/a/b: expected versions from 1 to 1, found 2"
+        );
+        let mut state = full();
+        state.segments.insert(SEGMENT, SegmentInfo::default());
+        assert!(state.encode().is_err());
     }
 }

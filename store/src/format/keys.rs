@@ -1,0 +1,120 @@
+//! Keys: where each object of a store lies, and back from a key to the object's name.
+//!
+//! Numbers grow beyond their padding instead of wrapping, so keys are compared by number,
+//! never by text. A key that this module would not have written is no key: `None`.
+
+use crate::id::{PackId, SegmentId};
+
+/// Key of the object `format`.
+pub const FORMAT_KEY: &str = "format";
+/// Prefix of all log entries.
+pub const LOG_PREFIX: &str = "log";
+/// Prefix of all checkpoints.
+pub const CHECKPOINTS_PREFIX: &str = "checkpoints";
+/// Prefix of all segments.
+pub const SEGMENTS_PREFIX: &str = "segments";
+/// Prefix of all packs.
+pub const PACKS_PREFIX: &str = "packs";
+/// Log entries that share a directory.
+pub const LOG_GROUP: u64 = 10_000;
+
+/// Key of log entry `number`: `log/000000/00000042`.
+pub fn log_key(number: u64) -> String {
+    format!("{}/{number:08}", log_group_prefix(number))
+}
+
+/// Prefix of the entries that share a directory with entry `number`: `log/000000`.
+pub fn log_group_prefix(number: u64) -> String {
+    format!("{LOG_PREFIX}/{:06}", number / LOG_GROUP)
+}
+
+/// Key of the checkpoint at entry `number`: `checkpoints/00000064`.
+pub fn checkpoint_key(number: u64) -> String {
+    format!("{CHECKPOINTS_PREFIX}/{number:08}")
+}
+
+/// Key of a segment: `segments/<32 hex>`.
+pub fn segment_key(id: SegmentId) -> String {
+    format!("{SEGMENTS_PREFIX}/{id}")
+}
+
+/// Key of a pack: `packs/<first 2 hex>/<32 hex>`.
+pub fn pack_key(id: PackId) -> String {
+    let [first, ..] = id.0;
+    format!("{PACKS_PREFIX}/{first:02x}/{id}")
+}
+
+/// The number of the log entry under `key`.
+pub fn parse_log_key(key: &str) -> Option<u64> {
+    let (_, number) = key.rsplit_once('/')?;
+    let number = number.parse().ok()?;
+    (log_key(number) == key).then_some(number)
+}
+
+/// The number of the checkpoint under `key`.
+pub fn parse_checkpoint_key(key: &str) -> Option<u64> {
+    let (_, number) = key.rsplit_once('/')?;
+    let number = number.parse().ok()?;
+    (checkpoint_key(number) == key).then_some(number)
+}
+
+/// The segment under `key`.
+pub fn parse_segment_key(key: &str) -> Option<SegmentId> {
+    let (_, id) = key.rsplit_once('/')?;
+    let id = id.parse().ok()?;
+    (segment_key(id) == key).then_some(id)
+}
+
+/// The pack under `key`.
+pub fn parse_pack_key(key: &str) -> Option<PackId> {
+    let (_, id) = key.rsplit_once('/')?;
+    let id = id.parse().ok()?;
+    (pack_key(id) == key).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_what_the_document_says() {
+        assert_eq!(log_key(42), "log/000000/00000042");
+        assert_eq!(log_key(12_345_678), "log/001234/12345678");
+        assert_eq!(checkpoint_key(64), "checkpoints/00000064");
+        let hex = "ab".repeat(16);
+        assert_eq!(segment_key(hex.parse().unwrap()), format!("segments/{hex}"));
+        assert_eq!(pack_key(hex.parse().unwrap()), format!("packs/ab/{hex}"));
+    }
+
+    #[test]
+    fn keys_lead_back_to_names() {
+        for number in [1, 42, 9_999, 10_000, 99_999_999, 100_000_000, u64::MAX] {
+            assert_eq!(parse_log_key(&log_key(number)), Some(number));
+            assert_eq!(parse_checkpoint_key(&checkpoint_key(number)), Some(number));
+        }
+        let segment = SegmentId::random().unwrap();
+        assert_eq!(parse_segment_key(&segment_key(segment)), Some(segment));
+        let pack = PackId::random().unwrap();
+        assert_eq!(parse_pack_key(&pack_key(pack)), Some(pack));
+    }
+
+    #[test]
+    fn other_keys_are_none() {
+        let hex = "ab".repeat(16);
+        for key in [
+            "",
+            "log",
+            "log/000000/42",
+            "log/000001/00000042",
+            "log/000000/00000042.tmp",
+            "log/000000/+0000042",
+            "x/log/000000/00000042",
+        ] {
+            assert_eq!(parse_log_key(key), None, "{key}");
+        }
+        assert_eq!(parse_checkpoint_key("checkpoints/64"), None);
+        assert_eq!(parse_segment_key(&format!("segments/{hex}x")), None);
+        assert_eq!(parse_pack_key(&format!("packs/ac/{hex}")), None);
+        assert_eq!(parse_pack_key(&format!("packs/{hex}")), None);
+    }
+}

@@ -1,0 +1,320 @@
+//! The rows of a segment: header, entry, frame and pack, each of one fixed size.
+//!
+//! What a row may say is checked here, with the same words for writing and for reading.
+
+use super::cursor::{Cursor, Hex, corrupt};
+use super::pack::check_frame_lens;
+use super::segment::{
+    SEGMENT_CHUNKS_MAX, SEGMENT_ENTRY_LEN, SEGMENT_FRAME_LEN, SEGMENT_HEADER_LEN, SEGMENT_MAGIC,
+    SEGMENT_PACK_LEN, SEGMENT_VERSION,
+};
+use crate::error::Result;
+use crate::format::{CHUNK_BYTES_MAX, PACK_BYTES_MAX, PackHeader, PackKind, PackTrailer};
+use crate::id::{ChunkId, PackId, SegmentId};
+
+/// One pack that a segment names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentPack {
+    /// Its name.
+    pub id: PackId,
+    /// Data or metadata.
+    pub kind: PackKind,
+    /// Its bytes.
+    pub len: u32,
+}
+
+/// One frame: where its bytes lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentFrame {
+    /// Position in the table of packs.
+    pub pack: u32,
+    /// First byte in the pack.
+    pub offset: u32,
+    /// Bytes as stored.
+    pub stored_len: u32,
+    /// Bytes once decoded.
+    pub raw_len: u32,
+}
+
+/// One chunk: which frame, and where in the decoded frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentEntry {
+    /// The chunk.
+    pub id: ChunkId,
+    /// Position in the table of frames.
+    pub frame: u32,
+    /// First byte in the decoded frame.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// The first bytes of a segment: its name and the size of each section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    pub(super) fanout_bits: u8,
+    pub(super) id: SegmentId,
+    pub(super) chunks: u64,
+    pub(super) frames: u32,
+    pub(super) packs: u32,
+}
+
+pub(super) const HEADER_LEN: usize = 64;
+pub(super) const ENTRY_LEN: usize = 44;
+pub(super) const FRAME_LEN: usize = 16;
+pub(super) const PACK_LEN: usize = 32;
+
+const _: () = assert!(HEADER_LEN as u64 == SEGMENT_HEADER_LEN);
+const _: () = assert!(ENTRY_LEN as u64 == SEGMENT_ENTRY_LEN);
+const _: () = assert!(FRAME_LEN as u64 == SEGMENT_FRAME_LEN);
+const _: () = assert!(PACK_LEN as u64 == SEGMENT_PACK_LEN);
+/// Bytes of the checksum that ends the header.
+const HEADER_CHECKSUM_LEN: usize = 8;
+
+impl SegmentHeader {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_LEN);
+        out.extend_from_slice(&SEGMENT_MAGIC);
+        out.extend_from_slice(&SEGMENT_VERSION.to_le_bytes());
+        out.push(self.fanout_bits);
+        out.extend_from_slice(&[0; 5]);
+        out.extend_from_slice(&self.id.0);
+        out.extend_from_slice(&self.chunks.to_le_bytes());
+        out.extend_from_slice(&self.frames.to_le_bytes());
+        out.extend_from_slice(&self.packs.to_le_bytes());
+        out.extend_from_slice(&[0; 8]);
+        let checksum = header_checksum(&out);
+        out.extend_from_slice(&checksum);
+        out
+    }
+
+    pub(super) fn decode(object: &str, bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(object, bytes);
+        cursor.magic(&SEGMENT_MAGIC)?;
+        let version = cursor.u16("version")?;
+        cursor.version(version, SEGMENT_VERSION)?;
+        let fanout_bits = cursor.u8("fan-out bits")?;
+        cursor.zeros(5)?;
+        let header = Self {
+            fanout_bits,
+            id: SegmentId(cursor.array("id")?),
+            chunks: cursor.u64("chunks")?,
+            frames: cursor.u32("frames")?,
+            packs: cursor.u32("packs")?,
+        };
+        cursor.zeros(8)?;
+        let covered = bytes.get(..cursor.at()).unwrap_or_default();
+        let found = header_checksum(covered);
+        let expected: [u8; HEADER_CHECKSUM_LEN] = cursor.array("checksum of the header")?;
+        if found == expected {
+            return Ok(header);
+        }
+        let (found, expected) = (Hex(&found), Hex(&expected));
+        let detail = format_args!("checksum of its header is {found}, the header says {expected}");
+        Err(corrupt(object, detail))
+    }
+}
+
+fn header_checksum(covered: &[u8]) -> [u8; HEADER_CHECKSUM_LEN] {
+    let mut checksum = [0; HEADER_CHECKSUM_LEN];
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(covered).finalize_xof().fill(&mut checksum);
+    checksum
+}
+
+impl SegmentEntry {
+    pub(super) fn encode(&self) -> [u8; ENTRY_LEN] {
+        let mut out = [0; ENTRY_LEN];
+        fill(
+            &mut out,
+            &[
+                &self.id.0,
+                &self.frame.to_le_bytes(),
+                &self.offset.to_le_bytes(),
+                &self.len.to_le_bytes(),
+            ],
+        );
+        out
+    }
+
+    pub(super) fn decode(row: &[u8; ENTRY_LEN]) -> Self {
+        let mut rest = row.as_slice();
+        Self {
+            id: ChunkId(take(&mut rest)),
+            frame: u32::from_le_bytes(take(&mut rest)),
+            offset: u32::from_le_bytes(take(&mut rest)),
+            len: u32::from_le_bytes(take(&mut rest)),
+        }
+    }
+
+    /// Whether it lies in its frame.
+    pub(super) fn check(&self, frame: Option<&SegmentFrame>) -> Result<(), String> {
+        let Self {
+            id,
+            frame: at,
+            offset,
+            len,
+        } = *self;
+        let Some(frame) = frame else {
+            return Err(format!("chunk {id}: there is no frame {at}"));
+        };
+        if !(1..=CHUNK_BYTES_MAX).contains(&len) {
+            return Err(format!(
+                "chunk {id}: expected 1 to {CHUNK_BYTES_MAX} bytes, found {len}"
+            ));
+        }
+        let raw_len = frame.raw_len;
+        if u64::from(offset) + u64::from(len) > u64::from(raw_len) {
+            return Err(format!(
+                "chunk {id}: expected to lie in the {raw_len} bytes of frame {at}, found {len} bytes at {offset}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether it sorts behind `last`.
+    pub(super) fn check_order(&self, last: Option<ChunkId>) -> Result<(), String> {
+        match last {
+            Some(last) if last >= self.id => Err(format!(
+                "chunk {}: expected an id that sorts behind {last}",
+                self.id
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SegmentFrame {
+    pub(super) fn encode(&self) -> [u8; FRAME_LEN] {
+        let mut out = [0; FRAME_LEN];
+        fill(
+            &mut out,
+            &[
+                &self.pack.to_le_bytes(),
+                &self.offset.to_le_bytes(),
+                &self.stored_len.to_le_bytes(),
+                &self.raw_len.to_le_bytes(),
+            ],
+        );
+        out
+    }
+
+    pub(super) fn decode(row: &[u8; FRAME_LEN]) -> Self {
+        let mut rest = row.as_slice();
+        Self {
+            pack: u32::from_le_bytes(take(&mut rest)),
+            offset: u32::from_le_bytes(take(&mut rest)),
+            stored_len: u32::from_le_bytes(take(&mut rest)),
+            raw_len: u32::from_le_bytes(take(&mut rest)),
+        }
+    }
+
+    /// Whether frame `position` lies between the header and the table of its pack.
+    pub(super) fn check(&self, position: u32, pack: Option<&SegmentPack>) -> Result<(), String> {
+        let Self {
+            pack: at,
+            offset,
+            stored_len,
+            raw_len,
+        } = *self;
+        let Some(pack) = pack else {
+            return Err(format!("frame {position}: there is no pack {at}"));
+        };
+        check_frame_lens(stored_len, raw_len)
+            .map_err(|defect| format!("frame {position}: {defect}"))?;
+        let begin = PackHeader::LEN;
+        let end = pack.len.saturating_sub(PackTrailer::LEN);
+        if offset < begin || u64::from(offset) + u64::from(stored_len) > u64::from(end) {
+            return Err(format!(
+                "frame {position}: expected to lie in bytes {begin} to {end} of pack {at}, found {stored_len} bytes at {offset}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl SegmentPack {
+    pub(super) fn encode(&self) -> [u8; PACK_LEN] {
+        let mut out = [0; PACK_LEN];
+        fill(
+            &mut out,
+            &[&self.id.0, &self.len.to_le_bytes(), &[self.kind.byte()]],
+        );
+        out
+    }
+
+    /// Parses row `position`.
+    pub(super) fn decode(row: &[u8; PACK_LEN], position: u32) -> Result<Self, String> {
+        let mut rest = row.as_slice();
+        let id = PackId(take(&mut rest));
+        let len = u32::from_le_bytes(take(&mut rest));
+        let [kind] = take(&mut rest);
+        let Some(kind) = PackKind::from_byte(kind) else {
+            return Err(format!(
+                "pack {position}: kind: expected 0 or 1, found {kind}"
+            ));
+        };
+        if rest.iter().any(|byte| *byte != 0) {
+            let found = Hex(rest);
+            return Err(format!(
+                "pack {position}: padding: expected zeros, found {found}"
+            ));
+        }
+        Ok(Self { id, kind, len })
+    }
+
+    /// Whether there can be a pack like that at `position`.
+    pub(super) fn check(&self, position: u32) -> Result<(), String> {
+        let least = PackHeader::LEN + PackTrailer::LEN;
+        if (least..=PACK_BYTES_MAX).contains(&self.len) {
+            return Ok(());
+        }
+        let found = self.len;
+        Err(format!(
+            "pack {position}: expected {least} to {PACK_BYTES_MAX} bytes, found {found}"
+        ))
+    }
+}
+
+/// Whether all of these can stand together; gives the sum of their bytes.
+pub(super) fn check_packs(packs: &[SegmentPack]) -> Result<u64, String> {
+    for (position, pack) in (0..).zip(packs) {
+        pack.check(position)?;
+    }
+    let mut ids: Vec<PackId> = packs.iter().map(|pack| pack.id).collect();
+    ids.sort_unstable();
+    let twice = ids.array_windows().find(|[a, b]| a == b);
+    if let Some([id, _]) = twice {
+        return Err(format!("pack {id}: expected it once, found it again"));
+    }
+    Ok(packs.iter().map(|pack| u64::from(pack.len)).sum())
+}
+
+/// Which place of the fan-out `id` belongs to: its first `bits` bits.
+pub(super) fn place_of(id: &ChunkId, bits: u8) -> usize {
+    let [a, b, c, d, ..] = id.0;
+    let first = u32::from_be_bytes([a, b, c, d]);
+    let place = first.checked_shr(32 - u32::from(bits)).unwrap_or(0);
+    usize::try_from(place).unwrap_or(usize::MAX)
+}
+
+pub(super) fn too_many(what: &str) -> String {
+    format!("{what}: expected at most {SEGMENT_CHUNKS_MAX}, found more")
+}
+
+/// `out` becomes `parts`, one after another; what is left stays zero.
+fn fill(out: &mut [u8], parts: &[&[u8]]) {
+    let bytes = parts.iter().copied().flatten();
+    out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+}
+
+/// The next `N` bytes of a row, whose fixed size is the sum of what is taken from it.
+fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
+    match rest.split_first_chunk() {
+        Some((taken, behind)) => {
+            *rest = behind;
+            *taken
+        }
+        None => [0; N],
+    }
+}
