@@ -7,6 +7,7 @@ pub mod codec;
 pub mod error;
 pub mod format;
 mod id;
+pub mod log;
 pub mod remote;
 
 pub use error::{Error, Kind, Result};

@@ -81,6 +81,22 @@ impl State {
     /// # Errors
     /// Corrupt, when the entry is not number + 1 or contradicts the state; the state is then unchanged.
     pub fn apply(&mut self, entry: &LogEntry) -> Result<()> {
+        self.fold(entry)?;
+        self.number = entry.number;
+        Ok(())
+    }
+
+    /// Whether [`Self::apply`] would fold in `entry`; the state is the same afterwards. It is borrowed
+    /// mutably all the same, because trying is cheaper than copying.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub fn accepts(&mut self, entry: &LogEntry) -> Result<()> {
+        self.fold(entry).map(Fold::roll_back)
+    }
+
+    /// Folds in the changes of `entry`, but not yet its number.
+    fn fold<'a>(&'a mut self, entry: &'a LogEntry) -> Result<Fold<'a>> {
         let object = log_key(entry.number);
         if self.number.checked_add(1) != Some(entry.number) {
             let (last, found) = (self.number, entry.number);
@@ -98,8 +114,7 @@ impl State {
                 return Err(corrupt(&object, format_args!("change {at}: {detail}")));
             }
         }
-        self.number = entry.number;
-        Ok(())
+        Ok(fold)
     }
 
     /// The checkpoint object of this state.
@@ -346,7 +361,7 @@ impl Fold<'_> {
     }
 
     /// Puts everything back, the last change first.
-    fn roll_back(&mut self) {
+    fn roll_back(mut self) {
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Segment(id, before) => put_back(&mut self.state.segments, id, before),

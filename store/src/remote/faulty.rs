@@ -271,7 +271,7 @@ fn injected(key: &str, what: &str) -> Error {
 }
 
 /// The next number of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-fn roll(state: &mut u64) -> u64 {
+pub(crate) fn roll(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -22,6 +22,7 @@ mod failure;
 pub mod faulty;
 mod objects;
 mod open;
+pub mod schedule;
 mod upload;
 mod wait;
 

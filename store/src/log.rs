@@ -1,0 +1,337 @@
+//! The log: the numbered record of every change of state, and the only thing that is added to in place.
+//!
+//! Safe by put-if-absent alone: no lock, no lease, no clock, no trust in listings. Never changes or
+//! deletes an entry. Invariants: entry n + 1 is created only by who has folded entry n and had its
+//! changes validated against exactly that state; what [`commit`] acknowledged is in the log once, durably.
+//!
+//! The rules are checked as a model in the tests (`model`), and this code in `log/schedules.rs`.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use crate::error::{Error, Kind, Result};
+use crate::format::{
+    CHECKPOINTS_PREFIX, Change, LogEntry, State, Who, checkpoint_key, log_group_prefix, log_key,
+    parse_checkpoint_key,
+};
+use crate::id::CommitId;
+use crate::remote::{Created, Read, Write};
+
+#[cfg(test)]
+mod schedules;
+#[cfg(test)]
+mod tests;
+
+/// A checkpoint follows every entry whose number is a multiple of this.
+pub const CHECKPOINT_EVERY: u64 = 64;
+/// How often a commit tries to find out whether its entry was created.
+const CREATE_TRIES: u32 = 8;
+/// How many races in a row a commit loses before it gives up.
+const RACES_MAX: u32 = 1000;
+
+/// What a commit did.
+#[derive(Debug)]
+pub struct Committed {
+    /// The entry, as it is in the log.
+    pub entry: LogEntry,
+    /// Why its checkpoint could not be written, when one was due. The commit stands all the same.
+    pub checkpoint: Option<Error>,
+}
+
+/// What asks for the changes of a commit; see [`commit`].
+pub type Prepare<'a> = dyn FnMut(&State, &[LogEntry]) -> Result<Vec<Change>> + 'a;
+
+/// What a commit takes from outside: a clock, randomness, patience.
+pub trait Outside {
+    /// The time to write into the entry.
+    fn now(&mut self) -> Timestamp;
+
+    /// A name never used before.
+    ///
+    /// # Errors
+    /// When there is no randomness.
+    fn commit_id(&mut self) -> Result<CommitId>;
+
+    /// Waits a random while before the next try, longer the more tries there were; the first is 1.
+    fn pause(&mut self, tries: u32);
+}
+
+/// The machine's clock and randomness.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct System;
+
+impl Outside for System {
+    fn now(&mut self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn commit_id(&mut self) -> Result<CommitId> {
+        CommitId::random()
+    }
+
+    /// Full jitter up to 1 s (Brooker: Exponential backoff and jitter, 2015).
+    fn pause(&mut self, tries: u32) {
+        let limit_millis = (5_u64 << tries.min(8)).min(1000);
+        let mut dice = [0; 8];
+        let known = getrandom::fill(&mut dice).is_ok();
+        let millis = if known {
+            u64::from_le_bytes(dice) % (limit_millis + 1)
+        } else {
+            limit_millis
+        };
+        std::thread::sleep(std::time::Duration::from_millis(millis));
+    }
+}
+
+/// The state now: the newest readable checkpoint, and every entry after it. A checkpoint that is
+/// missing from the listing, stale or broken costs time, nothing else.
+///
+/// # Errors
+/// Corrupt, naming the key, when an entry is damaged or missing below a later one; unsupported, when a
+/// newer program wrote it.
+pub fn load(remote: &dyn Read) -> Result<State> {
+    let checkpoints = checkpoints(remote)?;
+    let mut state = State::default();
+    for &number in &checkpoints {
+        if let Some(found) = read_checkpoint(remote, number)? {
+            state = found;
+            break;
+        }
+    }
+    read_after(remote, &mut state)?;
+    while exists(remote, state.number + 2)? {
+        if read_after(remote, &mut state)?.is_empty() {
+            return Err(gap(&state, format!("entry {}", state.number + 2)));
+        }
+    }
+    match checkpoints.first() {
+        Some(&newest) if newest > state.number => Err(gap(&state, format!("checkpoint {newest}"))),
+        _ => Ok(state),
+    }
+}
+
+/// Folds the entries after `state` into it, until the first that does not exist, and returns them.
+///
+/// # Errors
+/// As [`load`]. The state then holds the entries before the one that failed.
+pub fn read_after(remote: &dyn Read, state: &mut State) -> Result<Vec<LogEntry>> {
+    let mut entries = Vec::new();
+    while let Some(entry) = read_entry(remote, state.number + 1)? {
+        state.apply(&entry)?;
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+/// Adds one entry. `prepare` is given the state as it is now and the entries that are new since it was
+/// asked last (at first: since `state` as it was given), and returns what to change, valid for exactly that
+/// state; nothing to change ends the commit with `None`. It is asked again after every lost race.
+///
+/// # Errors
+/// Those of reading and of `prepare`; invalid input, when the changes contradict the state; conflict, when
+/// others won every race; unavailable, when it is not known whether the entry exists: to run again is safe.
+/// After an error `state` may be newer than what `prepare` has seen: load it again.
+pub fn commit(
+    remote: &dyn Write,
+    state: &mut State,
+    who: &Who,
+    prepare: &mut Prepare<'_>,
+) -> Result<Option<Committed>> {
+    commit_with(remote, state, who, &mut System, prepare)
+}
+
+/// [`commit`] with another clock and randomness.
+///
+/// # Errors
+/// As [`commit`].
+pub fn commit_with(
+    remote: &dyn Write,
+    state: &mut State,
+    who: &Who,
+    outside: &mut dyn Outside,
+    prepare: &mut Prepare<'_>,
+) -> Result<Option<Committed>> {
+    let commit = outside.commit_id()?;
+    for races in 1..=RACES_MAX {
+        let news = read_after(remote, state)?;
+        let changes = prepare(state, &news)?;
+        if changes.is_empty() {
+            return Ok(None);
+        }
+        let (number, time) = (state.number + 1, outside.now());
+        let entry = LogEntry {
+            number,
+            commit,
+            time,
+            who: who.clone(),
+            changes,
+        };
+        state.accepts(&entry).map_err(contradiction)?;
+        if settle_before(remote, number).and_then(|()| place(remote, outside, &entry))? {
+            state.apply(&entry)?;
+            let checkpoint = write_checkpoint(remote, state).err();
+            return Ok(Some(Committed { entry, checkpoint }));
+        }
+        outside.pause(races);
+    }
+    Err(
+        Error::conflict(format!("log: lost {RACES_MAX} races for the next entry"))
+            .hint("too many writers at once: run it again"),
+    )
+}
+
+/// Makes an entry durable that was read, for who acts on it outside of the log (deletes what it condemns):
+/// on a file system its writer may not have synced it yet, and a power cut could take it back.
+///
+/// # Errors
+/// When it cannot be read or made durable.
+pub fn confirm(remote: &dyn Write, number: u64) -> Result<()> {
+    let key = log_key(number);
+    let bytes = remote.get(&key)?;
+    remote.create(&key, bytes).map(drop)
+}
+
+/// Entries of one directory become durable in order; the first of the next one must not overtake them.
+fn settle_before(remote: &dyn Write, number: u64) -> Result<()> {
+    let before = number.saturating_sub(1);
+    if before == 0 || log_group_prefix(before) == log_group_prefix(number) {
+        return Ok(());
+    }
+    confirm(remote, before)
+}
+
+/// Creates `entry`; whether it is the one under its number afterwards. An error does not say that it was
+/// not created, so the same is asked again until there is an answer: `Exists`, and then who wrote it.
+fn place(remote: &dyn Write, outside: &mut dyn Outside, entry: &LogEntry) -> Result<bool> {
+    let key = log_key(entry.number);
+    let bytes = encoded(entry)?;
+    let mut doubt = None;
+    for tries in 1..=CREATE_TRIES {
+        let failed = match remote.create(&key, bytes.clone()) {
+            Ok(Created::Created) => return Ok(true),
+            Ok(Created::Exists) => match read_entry(remote, entry.number) {
+                Ok(Some(found)) => return Ok(found.commit == entry.commit),
+                Ok(None) => Error::unavailable(format!("{key}: exists, and cannot be read")),
+                Err(error) if is_final(&error) => return Err(error),
+                Err(error) => error,
+            },
+            Err(error) if doubt.is_none() && had_no_effect(remote, &key, &error) => {
+                return Err(error);
+            }
+            Err(error) => error,
+        };
+        doubt = Some(failed);
+        outside.pause(tries);
+    }
+    let unknown = Error::unavailable(format!(
+        "{key}: it is not known whether the entry was written"
+    ))
+    .hint("run it again when the store answers: that is safe, and nothing is stored twice");
+    Err(match doubt {
+        Some(cause) => unknown.because(cause),
+        None => unknown,
+    })
+}
+
+/// The bytes of `entry`, read again before anybody else can: one that cannot be decoded would end the log.
+fn encoded(entry: &LogEntry) -> Result<Bytes> {
+    let bytes = entry.encode()?;
+    match LogEntry::decode(entry.number, &bytes) {
+        Ok(found) if found == *entry => Ok(bytes.into()),
+        Ok(_) => Err(Error::invalid(format!(
+            "{}: the entry does not survive its own text",
+            log_key(entry.number)
+        ))),
+        Err(error) => Err(contradiction(error)),
+    }
+}
+
+/// Whether trying again cannot help.
+fn is_final(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        Kind::Corrupt | Kind::Unsupported | Kind::Denied | Kind::InvalidInput
+    )
+}
+
+/// Whether a create that failed is known to have changed nothing: it was refused, or a disk said no, and
+/// what is not on a disk when the call returns does not appear later.
+fn had_no_effect(remote: &dyn Read, key: &str, error: &Error) -> bool {
+    match error.kind() {
+        Kind::Denied | Kind::Unsupported | Kind::InvalidInput => true,
+        Kind::Io | Kind::NotFound => {
+            matches!(remote.size(key), Err(error) if error.kind() == Kind::NotFound)
+        }
+        _ => false,
+    }
+}
+
+/// The entry under `number`. Damage is believed when it is read twice: the first answer may have been cut.
+fn read_entry(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
+    match read_entry_once(remote, number) {
+        Err(error) if error.kind() == Kind::Corrupt => read_entry_once(remote, number),
+        read => read,
+    }
+}
+
+fn read_entry_once(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
+    match remote.get(&log_key(number)) {
+        Ok(bytes) => LogEntry::decode(number, &bytes).map(Some),
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn exists(remote: &dyn Read, number: u64) -> Result<bool> {
+    match remote.size(&log_key(number)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == Kind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Numbers of the checkpoints that the listing shows, the newest first.
+fn checkpoints(remote: &dyn Read) -> Result<Vec<u64>> {
+    let listed = remote.list(CHECKPOINTS_PREFIX)?;
+    let mut numbers: Vec<_> = listed
+        .iter()
+        .filter_map(|info| parse_checkpoint_key(&info.key))
+        .collect();
+    numbers.sort_unstable_by(|left, right| right.cmp(left));
+    Ok(numbers)
+}
+
+/// The checkpoint at `number`, if it is there and whole.
+fn read_checkpoint(remote: &dyn Read, number: u64) -> Result<Option<State>> {
+    let key = checkpoint_key(number);
+    match remote
+        .get(&key)
+        .and_then(|bytes| State::decode(&key, &bytes))
+    {
+        Ok(state) => Ok(Some(state)),
+        Err(error) => match error.kind() {
+            Kind::NotFound | Kind::Corrupt | Kind::Unsupported => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+fn write_checkpoint(remote: &dyn Write, state: &State) -> Result<()> {
+    if !state.number.is_multiple_of(CHECKPOINT_EVERY) {
+        return Ok(());
+    }
+    remote.put(&checkpoint_key(state.number), state.encode()?.into())
+}
+
+fn gap(state: &State, later: String) -> Error {
+    Error::corrupt(format!(
+        "{}: missing, although {later} exists",
+        log_key(state.number + 1)
+    ))
+    .hint("bring the entry back from a copy of the store; do not write to it before")
+}
+
+/// Changes that no state accepts are the caller's mistake, not damage of the log.
+fn contradiction(error: Error) -> Error {
+    Error::invalid("commit: the changes contradict the state of the store").because(error)
+}

@@ -1,0 +1,135 @@
+//! The log under schedules: writers on one store, their calls interleaved by dice, some answers lost,
+//! some of them stopping half-way. What was acknowledged is there, once; the seed of a failure is named.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::tests::{Counting, name, set};
+use super::*;
+use crate::remote::faulty::{Faults, Faulty, roll};
+use crate::remote::schedule::schedule;
+use crate::remote::{Objects, Prune};
+
+const WRITERS: u64 = 4;
+const COMMITS: u64 = 12;
+const SEEDS: u64 = 300;
+
+/// What one writer was told: number and message of every acknowledged commit.
+type Acknowledged = Vec<(u64, String)>;
+
+#[test]
+fn writers_with_lost_answers_and_crashes() {
+    for seed in 0..SEEDS {
+        let store: Arc<Objects> = Arc::new(Objects::memory());
+        let mut dice = seed;
+        let backends = (0..WRITERS).map(|_| faulty(&store, &mut dice)).collect();
+        let participants = schedule(seed, backends);
+        let acknowledged: Vec<Acknowledged> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..WRITERS)
+                .zip(participants)
+                .map(|(writer, remote)| scope.spawn(move || write(&remote, seed, writer)))
+                .collect();
+            writers
+                .into_iter()
+                .map(|writer| writer.join().unwrap())
+                .collect()
+        });
+        check(&*store, seed, acknowledged.concat());
+    }
+}
+
+#[test]
+fn a_seed_replays_its_schedule() {
+    let run = || {
+        let store: Arc<Objects> = Arc::new(Objects::memory());
+        let mut dice = 5;
+        let backends = (0..WRITERS).map(|_| faulty(&store, &mut dice)).collect();
+        std::thread::scope(|scope| {
+            for (writer, remote) in (0..WRITERS).zip(schedule(5, backends)) {
+                scope.spawn(move || write(&remote, 5, writer));
+            }
+        });
+        let mut state = State::default();
+        read_after(&*store, &mut state).unwrap()
+    };
+    let first = run();
+    assert!(!first.is_empty());
+    assert_eq!(first, run());
+}
+
+/// A quarter of the writers loses power on the way; all see errors before and after effect.
+fn faulty(store: &Arc<Objects>, dice: &mut u64) -> Arc<dyn Prune> {
+    let stop_after = roll(dice)
+        .is_multiple_of(4)
+        .then(|| roll(dice) % (COMMITS * 2));
+    let faults = Faults {
+        seed: roll(dice),
+        before: 60,
+        after: 80,
+        retold: 80,
+        truncated: 40,
+        stop_after,
+    };
+    Arc::new(Faulty::new(Arc::clone(store) as Arc<dyn Prune>, faults))
+}
+
+/// Commits again and again; after an error it starts from a loaded state, as a new process would.
+fn write(remote: &dyn Write, seed: u64, writer: u64) -> Acknowledged {
+    let mut outside = Counting {
+        seed: (seed << 8) | writer,
+        count: 0,
+    };
+    let mut acknowledged = Vec::new();
+    let mut loaded: Option<State> = None;
+    for number in 0..COMMITS {
+        let message = format!("{writer}-{number}");
+        let Ok(mut state) = loaded.take().map_or_else(|| load(remote), Ok) else {
+            continue;
+        };
+        let mut prepare =
+            |now: &State, _: &[LogEntry]| Ok(vec![set(now, &name(number % 3), &message)]);
+        let done = commit_with(
+            remote,
+            &mut state,
+            &Who::default(),
+            &mut outside,
+            &mut prepare,
+        );
+        if let Ok(Some(committed)) = done {
+            assert_eq!(state.number, committed.entry.number);
+            acknowledged.push((committed.entry.number, message));
+            loaded = Some(state);
+        }
+    }
+    acknowledged
+}
+
+/// Dense numbers, every message at most once, every acknowledged one exactly where it was said to be, and
+/// the same state with and without checkpoints.
+fn check(store: &dyn Read, seed: u64, acknowledged: Acknowledged) {
+    let mut state = State::default();
+    let entries = read_after(store, &mut state).unwrap();
+    assert_eq!(
+        store.list("log").unwrap().len(),
+        entries.len(),
+        "seed {seed}: entries behind a gap"
+    );
+    let mut places = BTreeMap::new();
+    for entry in &entries {
+        for change in &entry.changes {
+            let Change::SetRef { message, .. } = change else {
+                panic!("seed {seed}: {change:?}")
+            };
+            let before = places.insert(message.clone(), entry.number);
+            assert_eq!(before, None, "seed {seed}: {message} was committed twice");
+        }
+    }
+    for (number, message) in acknowledged {
+        assert_eq!(
+            places.get(&message),
+            Some(&number),
+            "seed {seed}: {message} was acknowledged"
+        );
+    }
+    assert_eq!(load(store).unwrap(), state, "seed {seed}");
+}
