@@ -1,0 +1,97 @@
+//! The protocol of the log as an explicit-state model: every interleaving of writers, collectors,
+//! deleters and a user, for one chunk. Anyone may stop anywhere: it is then never scheduled again.
+//!
+//! The invariant: a live ref has its chunk in a pack that was added, is not condemned, and exists.
+//! Each mutant drops one rule, and must be seen to break it. Rules and the code that keeps them:
+//!
+//! | rule (its mutant) | kept by |
+//! |---|---|
+//! | chunks relied on are still offered (`Validate`) | `prepare` of `store::log::commit`, given by `put` |
+//! | own packs are not condemned (`OwnPacks`) | the same |
+//! | a writer's entry is the next one (`WriterCreates`) | put-if-absent in `store::log::commit` |
+//! | a collector's entry is the next one (`CollectorCreates`) | the same, and `prepare` given by `gc` |
+//! | first the entry, then the delete (`DeleteAfter`) | `gc`, which deletes what the log condemned |
+//! | orphans are condemned through the log (`Orphans`) | `gc`, which never unlinks an orphan directly |
+
+mod protocol;
+
+use protocol::{Protocol, Rule, SAFE};
+use stateright::{Checker, HasDiscoveries, Model};
+
+const TWO_WRITERS: Protocol = Protocol {
+    writers: 2,
+    collectors: 1,
+    cycles: 2,
+    dropped: None,
+};
+const TWO_COLLECTORS: Protocol = Protocol {
+    writers: 1,
+    collectors: 2,
+    cycles: 2,
+    dropped: None,
+};
+
+/// Explores everything; the number of states is pinned, so that a change of the model is seen.
+fn holds(protocol: Protocol, states: usize) {
+    let checker = protocol.checker().threads(2).spawn_bfs().join();
+    checker.assert_properties();
+    assert_eq!(checker.unique_state_count(), states);
+}
+
+fn breaks_without(rule: Rule) {
+    let protocol = Protocol {
+        dropped: Some(rule),
+        ..TWO_WRITERS
+    };
+    let checker = protocol
+        .checker()
+        .finish_when(HasDiscoveries::AnyFailures)
+        .spawn_bfs()
+        .join();
+    let found = checker.discovery(SAFE);
+    assert!(
+        found.is_some(),
+        "without {rule:?} nothing is lost in {} states",
+        checker.unique_state_count()
+    );
+}
+
+#[test]
+fn two_writers_and_a_collector_lose_nothing() {
+    holds(TWO_WRITERS, 26_229);
+}
+
+#[test]
+fn a_writer_and_two_collectors_lose_nothing() {
+    holds(TWO_COLLECTORS, 2_078_240);
+}
+
+#[test]
+fn without_validation_a_chunk_is_lost() {
+    breaks_without(Rule::Validate);
+}
+
+#[test]
+fn without_the_check_of_own_packs_a_chunk_is_lost() {
+    breaks_without(Rule::OwnPacks);
+}
+
+#[test]
+fn without_put_if_absent_of_writers_a_chunk_is_lost() {
+    breaks_without(Rule::WriterCreates);
+}
+
+#[test]
+fn without_put_if_absent_of_collectors_a_chunk_is_lost() {
+    breaks_without(Rule::CollectorCreates);
+}
+
+#[test]
+fn deleting_before_the_entry_loses_a_chunk() {
+    breaks_without(Rule::DeleteAfter);
+}
+
+#[test]
+fn unlinking_orphans_directly_loses_a_chunk() {
+    breaks_without(Rule::Orphans);
+}

@@ -1,0 +1,396 @@
+//! The states and steps of the model. Nothing in here is random or timed; no step is skipped.
+//!
+//! One chunk; packs are numbers below [`PACKS_MAX`], sets of packs are bits. Pack 0 and a ref to its chunk
+//! are there from the start, and the user may drop that ref.
+
+use stateright::{Model, Property};
+
+/// Name of the invariant.
+pub(crate) const SAFE: &str = "a live ref has its chunk";
+/// Name of what must happen at least once, lest the model holds by doing nothing.
+const COLLECTED: &str = "all are done, a pack was deleted, and a ref lives";
+/// Uploads end here, so that the model is finite.
+const PACKS_MAX: u8 = 7;
+
+/// A set of packs, one bit each.
+type Packs = u8;
+
+/// A rule of the protocol that a mutant drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Validate,
+    OwnPacks,
+    WriterCreates,
+    CollectorCreates,
+    DeleteAfter,
+    Orphans,
+}
+
+/// How many take part, and how often each collector collects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Protocol {
+    pub(crate) writers: usize,
+    pub(crate) collectors: usize,
+    pub(crate) cycles: u8,
+    pub(crate) dropped: Option<Rule>,
+}
+
+/// One log entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Entry {
+    adds: Packs,
+    condemns: Packs,
+    /// Bits: who sets a ref; bit 0 is the one from the start.
+    sets: u8,
+    drops: u8,
+}
+
+/// The fold of a log.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fold {
+    added: Packs,
+    condemned: Packs,
+    refs: u8,
+}
+
+/// Everything there is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    log: Vec<Entry>,
+    objects: Packs,
+    next: u8,
+    writers: Vec<Writer>,
+    collectors: Vec<Collector>,
+    user_done: bool,
+}
+
+/// How far a writer is; `base` is the length of the log it has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Writer {
+    Idle,
+    Loaded { base: usize },
+    Staged { base: usize, staged: Staged },
+    Validated { base: usize, staged: Staged },
+    Done,
+}
+
+/// What a writer's ref will rest on: a chunk that was there, or a pack of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Staged {
+    Relied,
+    Own(u8),
+}
+
+/// How far a collector is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Collector {
+    Idle {
+        cycles: u8,
+    },
+    Planned {
+        cycles: u8,
+        base: usize,
+        entry: Entry,
+    },
+}
+
+/// One step of somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    UserDrops,
+    Load(usize),
+    Deduplicate(usize),
+    Upload(usize),
+    Validate(usize),
+    Commit(usize),
+    CondemnAll(usize),
+    CondemnOrphans(usize),
+    UnlinkOrphans(usize),
+    Repack(usize),
+    CommitPlan(usize),
+    DeleteEarly(usize),
+    Delete(u8),
+}
+
+impl Entry {
+    fn adding(pack: u8) -> Self {
+        Self {
+            adds: bit(pack),
+            ..Self::default()
+        }
+    }
+}
+
+impl Fold {
+    fn of(log: &[Entry]) -> Self {
+        log.iter().fold(Self::default(), |fold, entry| Self {
+            added: fold.added | entry.adds,
+            condemned: fold.condemned | entry.condemns,
+            refs: (fold.refs | entry.sets) & !entry.drops,
+        })
+    }
+
+    fn offered(&self) -> Packs {
+        self.added & !self.condemned
+    }
+}
+
+impl World {
+    fn fold(&self) -> Fold {
+        Fold::of(&self.log)
+    }
+
+    fn safe(&self) -> bool {
+        let fold = self.fold();
+        fold.refs == 0 || fold.offered() & self.objects != 0
+    }
+
+    fn collected(&self) -> bool {
+        let fold = self.fold();
+        let done = self.writers.iter().all(|writer| *writer == Writer::Done);
+        done && fold.refs != 0 && fold.condemned & !self.objects != 0
+    }
+
+    /// A new pack, or `None` when the model has no more names.
+    fn upload(&mut self) -> Option<u8> {
+        let pack = self.next;
+        if pack >= PACKS_MAX {
+            return None;
+        }
+        self.next += 1;
+        self.objects |= bit(pack);
+        Some(pack)
+    }
+
+    fn orphans(&self, fold: &Fold) -> Packs {
+        self.objects & !fold.added & !fold.condemned
+    }
+}
+
+impl Model for Protocol {
+    type State = World;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World {
+            log: vec![Entry {
+                sets: bit(0),
+                ..Entry::adding(0)
+            }],
+            objects: bit(0),
+            next: 1,
+            writers: vec![Writer::Idle; self.writers],
+            collectors: vec![Collector::Idle { cycles: 0 }; self.collectors],
+            user_done: false,
+        }]
+    }
+
+    fn actions(&self, world: &World, steps: &mut Vec<Step>) {
+        steps.push(Step::UserDrops);
+        for writer in 0..self.writers {
+            steps.extend([
+                Step::Load(writer),
+                Step::Deduplicate(writer),
+                Step::Upload(writer),
+            ]);
+            steps.extend([Step::Validate(writer), Step::Commit(writer)]);
+        }
+        for collector in 0..self.collectors {
+            steps.extend([Step::CondemnAll(collector), Step::CondemnOrphans(collector)]);
+            steps.extend([Step::UnlinkOrphans(collector), Step::Repack(collector)]);
+            steps.extend([Step::CommitPlan(collector), Step::DeleteEarly(collector)]);
+        }
+        steps.extend((0..world.next).map(Step::Delete));
+    }
+
+    fn next_state(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = world.clone();
+        match step {
+            Step::UserDrops => user_drops(&mut next),
+            Step::Delete(pack) => delete(&mut next, pack),
+            Step::Load(at)
+            | Step::Deduplicate(at)
+            | Step::Upload(at)
+            | Step::Validate(at)
+            | Step::Commit(at) => {
+                let writer = self.write(&mut next, step, *world.writers.get(at)?, at)?;
+                *next.writers.get_mut(at)? = writer;
+                Some(())
+            }
+            Step::CondemnAll(at)
+            | Step::CondemnOrphans(at)
+            | Step::UnlinkOrphans(at)
+            | Step::Repack(at)
+            | Step::CommitPlan(at)
+            | Step::DeleteEarly(at) => {
+                let collector = match *world.collectors.get(at)? {
+                    Collector::Idle { cycles } => self.plan(&mut next, step, cycles)?,
+                    Collector::Planned {
+                        cycles,
+                        base,
+                        entry,
+                    } => self.apply(&mut next, step, cycles, base, entry)?,
+                };
+                *next.collectors.get_mut(at)? = collector;
+                Some(())
+            }
+        }?;
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(SAFE, |_, world: &World| world.safe()),
+            Property::sometimes(COLLECTED, |_, world: &World| world.collected()),
+        ]
+    }
+}
+
+impl Protocol {
+    fn has(&self, rule: Rule) -> bool {
+        self.dropped != Some(rule)
+    }
+
+    fn write(&self, world: &mut World, step: Step, writer: Writer, at: usize) -> Option<Writer> {
+        let now = world.log.len();
+        match (step, writer) {
+            (Step::Load(_), Writer::Idle) => Some(Writer::Loaded { base: now }),
+            (Step::Deduplicate(_), Writer::Loaded { base }) => {
+                let known = Fold::of(world.log.get(..base)?);
+                (known.offered() != 0).then_some(Writer::Staged {
+                    base,
+                    staged: Staged::Relied,
+                })
+            }
+            (Step::Upload(_), Writer::Loaded { base }) => {
+                let known = Fold::of(world.log.get(..base)?);
+                let staged = if known.offered() == 0 {
+                    Staged::Own(world.upload()?)
+                } else {
+                    return None;
+                };
+                Some(Writer::Staged { base, staged })
+            }
+            (Step::Validate(_), Writer::Staged { staged, .. }) => {
+                Some(if self.stands(&world.fold(), staged) {
+                    Writer::Validated { base: now, staged }
+                } else {
+                    Writer::Staged {
+                        base: now,
+                        staged: Staged::Own(world.upload()?),
+                    }
+                })
+            }
+            (Step::Commit(_), Writer::Validated { base, staged }) => {
+                if base != now && self.has(Rule::WriterCreates) {
+                    return Some(Writer::Staged { base, staged });
+                }
+                let entry = match staged {
+                    Staged::Own(pack) => Entry::adding(pack),
+                    Staged::Relied => Entry::default(),
+                };
+                world.log.push(Entry {
+                    sets: bit(u8::try_from(at + 1).ok()?),
+                    ..entry
+                });
+                Some(Writer::Done)
+            }
+            _ => None,
+        }
+    }
+
+    /// Validation against the state: what the ref rests on is offered, or not condemned.
+    fn stands(&self, fold: &Fold, staged: Staged) -> bool {
+        match staged {
+            _ if !self.has(Rule::Validate) => true,
+            Staged::Relied => fold.offered() != 0,
+            Staged::Own(_) if !self.has(Rule::OwnPacks) => true,
+            Staged::Own(pack) => fold.condemned & bit(pack) == 0,
+        }
+    }
+
+    fn plan(&self, world: &mut World, step: Step, cycles: u8) -> Option<Collector> {
+        let fold = world.fold();
+        let (live, orphans) = (fold.refs != 0, world.orphans(&fold));
+        let entry = match step {
+            _ if cycles >= self.cycles => return None,
+            Step::CondemnAll(_) if !live => Entry {
+                condemns: fold.offered() | orphans,
+                ..Entry::default()
+            },
+            Step::CondemnOrphans(_) if live => Entry {
+                condemns: orphans,
+                ..Entry::default()
+            },
+            Step::Repack(_) if live && fold.offered() != 0 => Entry {
+                condemns: fold.offered(),
+                ..Entry::adding(world.upload()?)
+            },
+            Step::UnlinkOrphans(_) if orphans != 0 && !self.has(Rule::Orphans) => {
+                world.objects &= !orphans;
+                return Some(Collector::Idle { cycles: cycles + 1 });
+            }
+            _ => return None,
+        };
+        let base = world.log.len();
+        (entry.condemns != 0).then_some(Collector::Planned {
+            cycles,
+            base,
+            entry,
+        })
+    }
+
+    fn apply(
+        &self,
+        world: &mut World,
+        step: Step,
+        cycles: u8,
+        base: usize,
+        entry: Entry,
+    ) -> Option<Collector> {
+        match step {
+            Step::CommitPlan(_) if base != world.log.len() && self.has(Rule::CollectorCreates) => {
+                Some(Collector::Idle { cycles })
+            }
+            Step::CommitPlan(_) => {
+                world.log.push(entry);
+                Some(Collector::Idle { cycles: cycles + 1 })
+            }
+            Step::DeleteEarly(_)
+                if !self.has(Rule::DeleteAfter) && entry.condemns & world.objects != 0 =>
+            {
+                world.objects &= !entry.condemns;
+                Some(Collector::Planned {
+                    cycles,
+                    base,
+                    entry,
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One entry on its own: there is nothing to validate.
+fn user_drops(world: &mut World) -> Option<()> {
+    if world.user_done {
+        return None;
+    }
+    world.user_done = true;
+    world.log.push(Entry {
+        drops: bit(0),
+        ..Entry::default()
+    });
+    Some(())
+}
+
+/// Anybody may delete what the log condemned, any number of times.
+fn delete(world: &mut World, pack: u8) -> Option<()> {
+    let dead = world.fold().condemned & world.objects & bit(pack);
+    world.objects &= !dead;
+    (dead != 0).then_some(())
+}
+
+fn bit(number: u8) -> u8 {
+    1 << number
+}
