@@ -9,6 +9,7 @@ pub mod format;
 mod id;
 pub mod log;
 pub mod remote;
+pub mod walk;
 
 pub use error::{Error, Kind, Result};
 pub use id::{ChunkId, CommitId, PackId, SegmentId, StoreId};

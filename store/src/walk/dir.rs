@@ -1,0 +1,199 @@
+//! Open directories, and paths for messages that cost nothing until there is a message.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::Stat;
+use crate::error::{Error, Result};
+
+/// An open directory. What is opened through it is in it, wherever it was moved meanwhile.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    trail: Arc<Trail>,
+    /// Whether reading may leave the time of last access alone; only owners may.
+    keeps_atime: AtomicBool,
+}
+
+/// The names that led to a directory.
+#[derive(Debug)]
+struct Trail {
+    parent: Option<Arc<Trail>>,
+    name: Vec<u8>,
+}
+
+impl Dir {
+    /// Opens the directory at `path`, the last component of which may be a symlink.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = fs::open(path, flags, Mode::empty())
+            .map_err(|errno| failed("open directory", path, errno))?;
+        let trail = Trail {
+            parent: None,
+            name: path.as_os_str().as_bytes().to_vec(),
+        };
+        Ok(Self {
+            fd,
+            trail: Arc::new(trail),
+            keeps_atime: AtomicBool::new(true),
+        })
+    }
+
+    /// Its path as the walk came here, for messages.
+    pub fn path(&self) -> PathBuf {
+        self.trail.path()
+    }
+
+    /// The path of `name` in it, for messages.
+    pub fn path_of(&self, name: &[u8]) -> PathBuf {
+        self.path().join(OsStr::from_bytes(name))
+    }
+
+    /// Opens the file `name` for reading; never through a symlink, and never waiting for a named pipe. It
+    /// may be another file than the one that was listed: compare [`Stat::of_file`].
+    ///
+    /// # Errors
+    /// When it is gone, a symlink by now, or may not be read.
+    pub fn open_file(&self, name: &[u8]) -> Result<File> {
+        let opened = self.open_at(name, OFlags::NONBLOCK | OFlags::NOCTTY);
+        opened
+            .map(File::from)
+            .map_err(|errno| failed("open", &self.path_of(name), errno))
+    }
+
+    /// What `name` is, itself and not what it points to.
+    ///
+    /// # Errors
+    /// When it is gone, or the directory may not be searched.
+    pub fn stat(&self, name: &[u8]) -> Result<Stat> {
+        let found = fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
+        found
+            .map(Stat::from)
+            .map_err(|errno| failed("look at", &self.path_of(name), errno))
+    }
+
+    pub(super) fn own_stat(&self) -> Result<Stat> {
+        let found = fs::fstat(&self.fd);
+        found
+            .map(Stat::from)
+            .map_err(|errno| failed("look at directory", &self.path(), errno))
+    }
+
+    pub(super) fn open_dir(&self, name: &[u8]) -> Result<Self> {
+        let opened = self.open_at(name, OFlags::DIRECTORY);
+        let fd = opened.map_err(|errno| failed("open directory", &self.path_of(name), errno))?;
+        let trail = Trail {
+            parent: Some(Arc::clone(&self.trail)),
+            name: name.to_vec(),
+        };
+        Ok(self.beside(fd, Arc::new(trail)))
+    }
+
+    /// The directory that this one is in now, under the path by which the walk knew it.
+    pub(super) fn open_parent(&self) -> Result<Self> {
+        let parent = self.trail.parent.as_ref().unwrap_or(&self.trail);
+        let opened = self.open_at(b"..", OFlags::DIRECTORY);
+        let fd = opened.map_err(|errno| failed("open directory", &parent.path(), errno))?;
+        Ok(self.beside(fd, Arc::clone(parent)))
+    }
+
+    pub(super) fn read_link(&self, name: &[u8]) -> Result<Vec<u8>> {
+        let target = fs::readlinkat(&self.fd, name, Vec::new());
+        target
+            .map(std::ffi::CString::into_bytes)
+            .map_err(|errno| failed("read link", &self.path_of(name), errno))
+    }
+
+    fn beside(&self, fd: OwnedFd, trail: Arc<Trail>) -> Self {
+        let keeps_atime = AtomicBool::new(self.keeps_atime.load(Ordering::Relaxed));
+        Self {
+            fd,
+            trail,
+            keeps_atime,
+        }
+    }
+
+    fn open_at(&self, name: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if self.keeps_atime.load(Ordering::Relaxed) {
+            match fs::openat(&self.fd, name, flags | OFlags::NOATIME, Mode::empty()) {
+                Err(Errno::PERM) => self.keeps_atime.store(false, Ordering::Relaxed),
+                opened => return opened,
+            }
+        }
+        fs::openat(&self.fd, name, flags, Mode::empty())
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Trail {
+    fn path(&self) -> PathBuf {
+        let mut names = vec![&self.name];
+        let mut above = &self.parent;
+        while let Some(trail) = above {
+            names.push(&trail.name);
+            above = &trail.parent;
+        }
+        names
+            .iter()
+            .rev()
+            .map(|name| OsStr::from_bytes(name))
+            .collect()
+    }
+}
+
+impl Drop for Trail {
+    /// One after another: a recursion as deep as the tree would overflow the stack.
+    fn drop(&mut self) {
+        let mut above = self.parent.take();
+        while let Some(mut trail) = above.and_then(Arc::into_inner) {
+            above = trail.parent.take();
+        }
+    }
+}
+
+/// What the system said about `path`.
+pub(super) fn failed(doing: &str, path: &Path, errno: Errno) -> Error {
+    let error = Error::io(doing, path, errno.into());
+    match errno {
+        Errno::MFILE | Errno::NFILE => error.hint("raise the limit on open files"),
+        Errno::ACCESS | Errno::PERM => {
+            error.hint("give yourself the right to read it, or exclude it")
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_trail_is_dropped_without_recursion() {
+        let mut trail = Arc::new(Trail {
+            parent: None,
+            name: b"/root".to_vec(),
+        });
+        for _ in 0..300_000 {
+            trail = Arc::new(Trail {
+                parent: Some(trail),
+                name: b"d".to_vec(),
+            });
+        }
+        assert_eq!(trail.path().as_os_str().len(), 5 + 600_000);
+        drop(trail);
+    }
+}

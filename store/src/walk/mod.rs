@@ -1,0 +1,322 @@
+//! Walks over directory trees: depth first, every directory before what is in it, names in the order
+//! of their bytes. Nothing is read but names, targets of symlinks and what `stat` says.
+//!
+//! Every step goes from an open directory to a name in it and follows no symlink, so that a path whose
+//! components are renamed or replaced meanwhile cannot lead elsewhere; only the root may be a symlink.
+//! What is neither file nor directory nor symlink, cannot be read or disappears is an error that names it.
+//!
+//! Memory follows the depth and the names of the directories on the way down, never the number of
+//! files. At most [`OPEN_DIRS_MAX`] directories are kept open for the walk itself; each item
+//! keeps its own directory open, so queues of items must be bounded.
+
+mod dir;
+mod globs;
+mod names;
+mod sparse;
+mod stat;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::FileType;
+
+pub use self::dir::Dir;
+pub use self::globs::Globs;
+use self::names::Names;
+pub use self::sparse::next_data;
+pub use self::stat::Stat;
+use crate::error::{Error, Result};
+
+/// Most directories that a walk keeps open on the way down; those further up are closed, and opened
+/// again as the parent of the directory below them.
+const OPEN_DIRS_MAX: usize = 128;
+
+/// One step of a walk. The item after `Enter` is the first one in that directory.
+#[derive(Debug)]
+pub enum Item {
+    /// A directory, before everything in it. The root's name is empty.
+    Enter {
+        /// Its name.
+        name: Vec<u8>,
+        /// The directory itself.
+        dir: Arc<Dir>,
+        /// As it was when it was opened.
+        stat: Stat,
+    },
+    /// A regular file.
+    File {
+        /// The directory that it is in.
+        dir: Arc<Dir>,
+        /// Its name there.
+        name: Vec<u8>,
+        /// As it was when it was found.
+        stat: Stat,
+    },
+    /// A symbolic link.
+    Symlink {
+        /// Its name.
+        name: Vec<u8>,
+        /// Where it points, verbatim.
+        target: Vec<u8>,
+        /// Of the link, not of what it points to.
+        stat: Stat,
+    },
+    /// The end of the directory that was entered last and not left yet.
+    Leave,
+    /// What would have ended the walk without [`WalkOptions::skip_unreadable`].
+    Skipped {
+        /// What is missing from the walk, with everything in it.
+        path: PathBuf,
+        /// Why.
+        error: Error,
+    },
+}
+
+/// What a walk leaves out.
+#[derive(Clone, Debug, Default)]
+pub struct WalkOptions {
+    /// What these match is passed over in silence, directories with everything in them.
+    pub exclude: Globs,
+    /// Go on after what cannot be read, and say so by [`Item::Skipped`].
+    pub skip_unreadable: bool,
+}
+
+/// A walk under way; it ends after the first error.
+#[derive(Debug)]
+pub struct Walk {
+    options: WalkOptions,
+    /// The first item, until it is taken.
+    first: Option<Item>,
+    stack: Vec<Frame>,
+    /// Path of the last item from the root on.
+    path: Vec<u8>,
+}
+
+/// A directory on the way down.
+#[derive(Debug)]
+struct Frame {
+    /// `None` while it is closed for want of descriptors; never for the last one.
+    dir: Option<Arc<Dir>>,
+    /// Device and inode, by which it is known again.
+    identity: (u64, u64),
+    names: Names,
+    path_len: usize,
+}
+
+/// Starts a walk of the directory or single file `root`, which may be a symlink to either. A single file
+/// is the one item of its walk.
+///
+/// # Errors
+/// When the root cannot be opened, or is neither directory nor file.
+pub fn walk(root: &Path, options: WalkOptions) -> Result<Walk> {
+    let mut walk = Walk {
+        options,
+        first: None,
+        stack: Vec::new(),
+        path: Vec::new(),
+    };
+    let stat = Stat::of_path(root)?;
+    walk.first = Some(match stat.file_type() {
+        FileType::Directory => walk.push(Vec::new(), Dir::open(root)?)?,
+        FileType::RegularFile => single_file(root)?,
+        other => return Err(special(root, other)),
+    });
+    Ok(walk)
+}
+
+impl Walk {
+    /// Path of the last item from the root on: names with `/` between them, empty for the root. After
+    /// [`Item::Leave`] it is the path of the directory that the walk is back in.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    fn advance(&mut self) -> Result<Option<Item>> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        loop {
+            let Some(frame) = self.stack.last_mut() else {
+                return Ok(None);
+            };
+            let Some((name, kind)) = frame.names.take() else {
+                return self.leave().map(Some);
+            };
+            self.path.truncate(frame.path_len);
+            if !self.path.is_empty() {
+                self.path.push(b'/');
+            }
+            self.path.extend_from_slice(&name);
+            let Some(dir) = frame.dir.clone() else {
+                return Ok(None);
+            };
+            match self.visit(&dir, name, kind) {
+                Ok(Some(item)) => return Ok(Some(item)),
+                Ok(None) => {}
+                Err((name, error)) if self.options.skip_unreadable => {
+                    return Ok(Some(Item::Skipped {
+                        path: dir.path_of(&name),
+                        error,
+                    }));
+                }
+                Err((_, error)) => return Err(error),
+            }
+        }
+    }
+
+    /// The item for one name, or nothing when it is excluded; the name comes back with an error.
+    fn visit(
+        &mut self,
+        dir: &Arc<Dir>,
+        name: Vec<u8>,
+        kind: FileType,
+    ) -> Result<Option<Item>, (Vec<u8>, Error)> {
+        match self.look_at(dir, &name, kind) {
+            Ok(None) => Ok(None),
+            Ok(Some(Found::Dir(child))) => match self.push(name.clone(), child) {
+                Ok(item) => Ok(Some(item)),
+                Err(error) => Err((name, error)),
+            },
+            Ok(Some(Found::File(stat))) => Ok(Some(Item::File {
+                dir: Arc::clone(dir),
+                name,
+                stat,
+            })),
+            Ok(Some(Found::Symlink(target, stat))) => {
+                Ok(Some(Item::Symlink { name, target, stat }))
+            }
+            Err(error) => Err((name, error)),
+        }
+    }
+
+    /// What a name stands for. Some file systems do not say in the directory what kind of thing it is.
+    fn look_at(&self, dir: &Arc<Dir>, name: &[u8], kind: FileType) -> Result<Option<Found>> {
+        let exclude = &self.options.exclude;
+        let mut stat = None;
+        let mut kind = kind;
+        if kind == FileType::Unknown {
+            let found = dir.stat(name)?;
+            kind = found.file_type();
+            stat = Some(found);
+        }
+        if exclude.is_match(&self.path, kind == FileType::Directory) {
+            return Ok(None);
+        }
+        if kind == FileType::Directory {
+            return dir.open_dir(name).map(|child| Some(Found::Dir(child)));
+        }
+        let stat = stat.map_or_else(|| dir.stat(name), Ok)?;
+        match stat.file_type() {
+            FileType::RegularFile => Ok(Some(Found::File(stat))),
+            FileType::Symlink => Ok(Some(Found::Symlink(dir.read_link(name)?, stat))),
+            // It was something else a moment ago.
+            FileType::Directory => dir.open_dir(name).map(|child| Some(Found::Dir(child))),
+            other => Err(special(&dir.path_of(name), other)),
+        }
+    }
+
+    /// Goes down into `dir`, which [`Self::path`] names already.
+    fn push(&mut self, name: Vec<u8>, dir: Dir) -> Result<Item> {
+        let stat = dir.own_stat()?;
+        let names = Names::read(&dir)?;
+        let dir = Arc::new(dir);
+        let identity = (stat.dev, stat.ino);
+        let path_len = self.path.len();
+        self.stack.push(Frame {
+            dir: Some(Arc::clone(&dir)),
+            identity,
+            names,
+            path_len,
+        });
+        let closed = self.stack.len().checked_sub(OPEN_DIRS_MAX + 1);
+        if let Some(frame) = closed.and_then(|index| self.stack.get_mut(index)) {
+            frame.dir = None;
+        }
+        Ok(Item::Enter { name, dir, stat })
+    }
+
+    /// Goes up. A parent that was closed is opened again by way of its child and must be the same one:
+    /// a directory that was moved away meanwhile has another parent.
+    fn leave(&mut self) -> Result<Item> {
+        let left = self.stack.pop();
+        let Some(parent) = self.stack.last_mut() else {
+            self.path.clear();
+            return Ok(Item::Leave);
+        };
+        self.path.truncate(parent.path_len);
+        if let (
+            None,
+            Some(Frame {
+                dir: Some(child), ..
+            }),
+        ) = (&parent.dir, left)
+        {
+            let dir = child.open_parent()?;
+            let stat = dir.own_stat()?;
+            if (stat.dev, stat.ino) != parent.identity {
+                let message = format!(
+                    "directory {}: it was moved while it was read",
+                    child.path().display()
+                );
+                return Err(
+                    Error::conflict(message).hint("try again when nothing moves in that tree")
+                );
+            }
+            parent.dir = Some(Arc::new(dir));
+        }
+        Ok(Item::Leave)
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<Item>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let step = self.advance();
+        if step.is_err() {
+            self.stack.clear();
+        }
+        step.transpose()
+    }
+}
+
+enum Found {
+    Dir(Dir),
+    File(Stat),
+    Symlink(Vec<u8>, Stat),
+}
+
+/// The one item of a root that is a file: found in its true directory, by its true name.
+fn single_file(root: &Path) -> Result<Item> {
+    let error = |source| Error::io("open", root, source);
+    let path = std::fs::canonicalize(root).map_err(error)?;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(special(root, FileType::Directory));
+    };
+    let dir = Arc::new(Dir::open(parent)?);
+    let name = name.as_encoded_bytes().to_vec();
+    let stat = dir.stat(&name)?;
+    match stat.file_type() {
+        FileType::RegularFile => Ok(Item::File { dir, name, stat }),
+        other => Err(special(root, other)),
+    }
+}
+
+fn special(path: &Path, kind: FileType) -> Error {
+    let what = match kind {
+        FileType::Fifo => "a named pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice => "a character device",
+        FileType::BlockDevice => "a block device",
+        FileType::Directory => "a directory where a file was",
+        FileType::Symlink => "a symlink where a file was",
+        _ => "of an unknown kind",
+    };
+    let message = format!(
+        "{}: expected a file, directory or symlink, found {what}",
+        path.display()
+    );
+    Error::invalid(message).hint("exclude it, or skip what cannot be read")
+}

@@ -1,0 +1,92 @@
+//! What the system knows about a file, reduced to what this library asks.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs::{self, FileType};
+
+use super::dir::failed;
+use crate::error::Result;
+use crate::format::Time;
+
+/// What the system knows about a file, directory or symlink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Bytes.
+    pub size: u64,
+    /// When its bytes changed, as anybody may have set it.
+    pub mtime: Time,
+    /// When anything about it changed; only the system sets it.
+    pub ctime: Time,
+    /// Inode number.
+    pub ino: u64,
+    /// Device of its file system.
+    pub dev: u64,
+    /// Kind and permissions.
+    pub mode: u32,
+    /// Names that it has.
+    pub nlink: u64,
+    /// Blocks of 512 bytes that it takes on disk.
+    pub blocks: u64,
+}
+
+impl Stat {
+    /// Of what `path` leads to, symlinks followed.
+    pub(super) fn of_path(path: &Path) -> Result<Self> {
+        fs::stat(path)
+            .map(Self::from)
+            .map_err(|errno| failed("look at", path, errno))
+    }
+
+    /// Of an open file; `path` names it in errors.
+    ///
+    /// # Errors
+    /// When the system has nothing to say about it.
+    pub fn of_file(file: &File, path: &Path) -> Result<Self> {
+        fs::fstat(file)
+            .map(Self::from)
+            .map_err(|errno| failed("look at", path, errno))
+    }
+
+    /// Whether it has holes: it takes less room than its size.
+    pub fn is_sparse(&self) -> bool {
+        self.blocks.saturating_mul(512) < self.size
+    }
+
+    /// Whether its owner may execute it.
+    pub fn is_executable(&self) -> bool {
+        self.mode & 0o100 != 0
+    }
+
+    /// File, directory, symlink or something else.
+    pub(super) fn file_type(&self) -> FileType {
+        FileType::from_raw_mode(self.mode)
+    }
+}
+
+impl From<fs::Stat> for Stat {
+    fn from(stat: fs::Stat) -> Self {
+        Self {
+            size: number(stat.st_size),
+            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+            ino: number(stat.st_ino),
+            dev: number(stat.st_dev),
+            mode: stat.st_mode,
+            nlink: number(stat.st_nlink),
+            blocks: number(stat.st_blocks),
+        }
+    }
+}
+
+/// The fields have other types on other systems; none is ever negative.
+fn number(value: impl TryInto<u64>) -> u64 {
+    value.try_into().unwrap_or(0)
+}
+
+fn time(secs: impl TryInto<i64>, nanos: impl TryInto<u32>) -> Time {
+    Time {
+        secs: secs.try_into().unwrap_or(0),
+        nanos: nanos.try_into().unwrap_or(0),
+    }
+}
