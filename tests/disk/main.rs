@@ -1,4 +1,5 @@
 //! What a local directory as a store asks of the disk, seen from outside by `strace`.
+#![cfg(test)]
 
 mod syncs;
 mod trace;
