@@ -3,7 +3,7 @@
 //! The traced process marks the end of each step by asking for a file that does not exist.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// Where the traced process shall work; unset in the tests that trace it.
 pub(crate) const PLACE: &str = "TRACED_PLACE";
@@ -36,21 +36,46 @@ pub(crate) fn mark(name: &str) {
 
 /// The steps of `test` when it runs in `place`. Calls that failed are left out.
 pub(crate) fn traced(test: &str, place: &Path) -> Vec<Step> {
-    let report = place.join("strace.out");
-    let run = Command::new("strace")
-        .args(["-f", "-qq", "-y", "-s", "4096", "-e", CALLS, "-o"])
-        .arg(&report)
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--test-threads", "1"])
-        .env(PLACE, place)
-        .output()
-        .expect("strace is installed (tests/run installs it)");
+    let (run, report) = strace(test, place, &["-e", CALLS]);
     assert!(
         run.status.success(),
         "{}",
         String::from_utf8_lossy(&run.stdout)
     );
-    steps(&std::fs::read_to_string(report).unwrap())
+    steps(&report)
+}
+
+/// Runs `test` in `place`, with what `fault` says happening to a `call`; whether it did happen, and the
+/// calls that succeeded.
+pub(crate) fn injected(test: &str, place: &Path, call: &str, fault: &str) -> (bool, Vec<Call>) {
+    let inject = format!("inject={call}:{fault}");
+    let (run, report) = strace(test, place, &["-e", CALLS, "-e", &inject]);
+    let hit = report.contains("(INJECTED)") || report.contains("killed by SIGKILL");
+    assert!(
+        hit || run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stdout)
+    );
+    let calls = report
+        .lines()
+        .filter(|line| line.ends_with(" = 0"))
+        .filter_map(self::call);
+    (hit, calls.collect())
+}
+
+fn strace(test: &str, place: &Path, options: &[&str]) -> (Output, String) {
+    let report = place.join("strace.out");
+    let run = Command::new("strace")
+        .args(["-f", "-qq", "-y", "-s", "4096", "-o"])
+        .arg(&report)
+        .args(options)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--test-threads", "1"])
+        .env(PLACE, place)
+        .output()
+        .expect("strace is installed (tests/run installs it)");
+    let report = std::fs::read_to_string(&report).unwrap();
+    (run, report)
 }
 
 fn steps(report: &str) -> Vec<Step> {
