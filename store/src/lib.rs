@@ -9,6 +9,7 @@ pub mod format;
 mod id;
 pub mod log;
 pub mod remote;
+pub mod stat_cache;
 pub mod walk;
 
 pub use error::{Error, Kind, Result};
