@@ -1,0 +1,333 @@
+//! The index: which live pack holds a chunk, by looking into the live segments in place.
+//!
+//! Segments are immutable, so an open one is never read again; refreshing to a newer state opens
+//! what is new and forgets what was dropped. A chunk in a condemned pack is not offered.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use memmap2::Mmap;
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::format::{PackKind, SegmentEntry, SegmentLayout, State, segment_key};
+use crate::id::{ChunkId, PackId, SegmentId};
+use crate::map::map;
+use crate::remote::Read;
+
+/// Where a chunk's bytes lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The pack.
+    pub pack: PackId,
+    /// Data or metadata.
+    pub kind: PackKind,
+    /// First byte of the frame in the pack.
+    pub frame_offset: u32,
+    /// Bytes of the frame as stored.
+    pub stored_len: u32,
+    /// Bytes of the frame once decoded.
+    pub raw_len: u32,
+    /// First byte of the chunk in the decoded frame.
+    pub offset: u32,
+    /// Bytes of the chunk.
+    pub len: u32,
+}
+
+/// A live segment, open.
+#[derive(Debug)]
+pub struct OpenSegment {
+    /// Its name.
+    pub id: SegmentId,
+    layout: SegmentLayout,
+    bytes: SegmentBytes,
+    relied: Relied,
+}
+
+#[derive(Debug)]
+enum SegmentBytes {
+    Mapped(Mmap),
+    Held(Bytes),
+}
+
+/// The live segments of one state.
+#[derive(Clone, Debug, Default)]
+pub struct Index {
+    segments: Vec<LiveSegment>,
+}
+
+#[derive(Clone, Debug)]
+struct LiveSegment {
+    segment: Arc<OpenSegment>,
+    /// Positions of packs in this segment that the state has condemned.
+    condemned: HashSet<u32>,
+}
+
+/// One bit for each chunk of a segment: whether somebody deduplicated against it.
+#[derive(Debug)]
+struct Relied(Vec<AtomicU64>);
+
+impl Index {
+    /// Opens the live segments of `state`, taking over those that `before` has open already.
+    ///
+    /// Segments that cannot be mapped where they are get copied to `cache_dir`, or into memory without one.
+    ///
+    /// # Errors
+    /// Corrupt or not found, naming the segment.
+    pub fn open(
+        remote: &dyn Read,
+        cache_dir: Option<&Path>,
+        state: &State,
+        before: &Self,
+    ) -> Result<Self> {
+        let known: BTreeMap<SegmentId, Arc<OpenSegment>> = before
+            .segments
+            .iter()
+            .map(|live| (live.segment.id, Arc::clone(&live.segment)))
+            .collect();
+        let mut segments = state
+            .segments
+            .par_iter()
+            .map(|(id, _)| {
+                let segment = match known.get(id) {
+                    Some(segment) => Arc::clone(segment),
+                    None => Arc::new(OpenSegment::open(remote, cache_dir, *id)?),
+                };
+                let condemned = segment.condemned_in(state)?;
+                Ok(LiveSegment { segment, condemned })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        // The largest first: that is where most chunks are.
+        segments.sort_by_key(|live| std::cmp::Reverse(live.segment.layout.chunks()));
+        Ok(Self { segments })
+    }
+
+    /// Where a chunk lies, or `None` when no live segment offers it.
+    pub fn find(&self, id: &ChunkId) -> Result<Option<Location>> {
+        Ok(self.locate(id)?.map(|(location, _, _)| location))
+    }
+
+    /// Like [`Self::find`], and remembers that somebody counts on the chunk to stay.
+    pub fn rely(&self, id: &ChunkId) -> Result<Option<Location>> {
+        let found = self.locate(id)?;
+        if let Some((_, segment, position)) = &found {
+            segment.relied.set(*position);
+        }
+        Ok(found.map(|(location, _, _)| location))
+    }
+
+    /// Whether chunks relied upon in segments of this index are still offered by `now`.
+    pub fn still_offered(&self, now: &Self) -> Result<bool> {
+        for live in &self.segments {
+            if now.has_whole(live) {
+                continue;
+            }
+            let chunks = live.segment.layout.chunks();
+            for position in live
+                .segment
+                .relied
+                .positions()
+                .take_while(|position| *position < chunks)
+            {
+                let entry = live.segment.entry(position)?;
+                if now.find(&entry.id)?.is_none() {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Counts on every chunk of `segment` to stay: what this process itself just committed.
+    pub fn rely_on_all(&self, segment: SegmentId) {
+        self.segments
+            .iter()
+            .filter(|live| live.segment.id == segment)
+            .for_each(|live| live.segment.relied.set_all());
+    }
+
+    /// The open segments.
+    pub fn segments(&self) -> impl Iterator<Item = &Arc<OpenSegment>> {
+        self.segments.iter().map(|live| &live.segment)
+    }
+
+    /// Whether the packs of `other` are all live here.
+    fn has_whole(&self, other: &LiveSegment) -> bool {
+        self.segments
+            .iter()
+            .any(|live| live.segment.id == other.segment.id && live.condemned == other.condemned)
+    }
+
+    fn locate(&self, id: &ChunkId) -> Result<Option<(Location, &OpenSegment, u64)>> {
+        for live in &self.segments {
+            let segment = live.segment.as_ref();
+            let Some(position) = segment.layout.find(segment.bytes(), id) else {
+                continue;
+            };
+            let entry = segment.entry(position)?;
+            let frame = segment.layout.frame(segment.bytes(), entry.frame)?;
+            if live.condemned.contains(&frame.pack) {
+                continue;
+            }
+            let pack = segment.layout.pack(segment.bytes(), frame.pack)?;
+            let location = Location {
+                pack: pack.id,
+                kind: pack.kind,
+                frame_offset: frame.offset,
+                stored_len: frame.stored_len,
+                raw_len: frame.raw_len,
+                offset: entry.offset,
+                len: entry.len,
+            };
+            return Ok(Some((location, segment, position)));
+        }
+        Ok(None)
+    }
+}
+
+impl OpenSegment {
+    fn open(remote: &dyn Read, cache_dir: Option<&Path>, id: SegmentId) -> Result<Self> {
+        let key = segment_key(id);
+        let bytes = SegmentBytes::open(remote, cache_dir, &key, id)?;
+        let layout = SegmentLayout::parse(&key, bytes.as_slice())?;
+        if layout.id() != id {
+            return Err(
+                Error::corrupt(format!("{key}: names itself segment {}", layout.id()))
+                    .hint("run `store repair` to rebuild segments from their packs"),
+            );
+        }
+        let relied = Relied::none(layout.chunks());
+        Ok(Self {
+            id,
+            layout,
+            bytes,
+            relied,
+        })
+    }
+
+    /// The segment's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
+
+    /// Where its sections lie.
+    pub fn layout(&self) -> &SegmentLayout {
+        &self.layout
+    }
+
+    /// The entry at `position`.
+    pub fn entry(&self, position: u64) -> Result<SegmentEntry> {
+        self.layout.entry(self.bytes(), position)
+    }
+
+    fn condemned_in(&self, state: &State) -> Result<HashSet<u32>> {
+        if state.condemned.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let mut condemned = HashSet::new();
+        for position in 0..self.layout.packs() {
+            let pack = self.layout.pack(self.bytes(), position)?;
+            if state.condemned.contains_key(&pack.id) {
+                condemned.insert(position);
+            }
+        }
+        Ok(condemned)
+    }
+}
+
+impl SegmentBytes {
+    fn open(remote: &dyn Read, cache_dir: Option<&Path>, key: &str, id: SegmentId) -> Result<Self> {
+        if let Some(path) = remote.local_path(key)
+            && is_host_local(&path)
+        {
+            return Self::map(&path);
+        }
+        let Some(dir) = cache_dir else {
+            let bytes = remote.get(key)?;
+            SegmentLayout::parse(key, &bytes)?.verify(&bytes)?;
+            return Ok(Self::Held(bytes));
+        };
+        let cached = dir.join("segments").join(id.to_string());
+        if !cached.exists() {
+            Self::fetch(remote, key, &cached)?;
+        }
+        Self::map(&cached)
+    }
+
+    fn map(path: &Path) -> Result<Self> {
+        let file = std::fs::File::open(path).map_err(|source| Error::io("open", path, source))?;
+        Ok(Self::Mapped(map(&file, &path.display().to_string())?))
+    }
+
+    /// Copies a segment to the host: checked before it gets its name, so what has the name is whole.
+    fn fetch(remote: &dyn Read, key: &str, cached: &Path) -> Result<()> {
+        let bytes = remote.get(key)?;
+        SegmentLayout::parse(key, &bytes)?.verify(&bytes)?;
+        crate::files::write_atomically(cached, &bytes)
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Held(bytes) => bytes,
+        }
+    }
+}
+
+impl Relied {
+    fn none(chunks: u64) -> Self {
+        Self(
+            (0..chunks.div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+        )
+    }
+
+    fn set(&self, position: u64) {
+        let word = usize::try_from(position / 64)
+            .ok()
+            .and_then(|at| self.0.get(at));
+        if let Some(word) = word {
+            word.fetch_or(1 << (position % 64), Ordering::Relaxed);
+        }
+    }
+
+    fn set_all(&self) {
+        self.0
+            .iter()
+            .for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+    }
+
+    fn positions(&self) -> impl Iterator<Item = u64> {
+        (0u64..).zip(&self.0).flat_map(|(at, word)| {
+            let word = word.load(Ordering::Relaxed);
+            (0..64)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| at * 64 + bit)
+        })
+    }
+}
+
+/// Whether a file can be mapped without a network behind it: a page of a network file system may
+/// fail to load, and a failed load of a mapped page kills the process.
+fn is_host_local(path: &Path) -> bool {
+    const NETWORKED: [u64; 10] = [
+        0x6969,      // NFS
+        0xFF53_4D42, // CIFS
+        0xFE53_4D42, // SMB2
+        0x517B,      // SMB
+        0x6573_5546, // FUSE
+        0x0BD0_0BD0, // Lustre
+        0x00C3_6400, // Ceph
+        0x4750_4653, // GPFS
+        0x1983_0326, // BeeGFS
+        0x0102_1997, // 9P
+    ];
+    rustix::fs::statfs(path).is_ok_and(|stat| {
+        let kind = stat.f_type.cast_unsigned();
+        !NETWORKED.contains(&kind)
+    })
+}

@@ -1,0 +1,183 @@
+//! The handle on one store: its remote, its format, and what this host brings along.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::chunk::Chunker;
+use crate::error::{Error, Kind, Result};
+use crate::format::{FORMAT_KEY, Format, LogEntry, State, Who};
+use crate::id::StoreId;
+use crate::index::Index;
+use crate::log;
+use crate::remote::{Created, Write};
+
+/// What the host and the caller bring along.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Where copies of segments and caches of unchanged files may live; without it, nowhere.
+    pub cache_dir: Option<PathBuf>,
+    /// Who writes, for the log.
+    pub who: Who,
+    /// Bytes that buffers may take together.
+    pub memory_bytes: u64,
+    /// Threads that hash, encode and decode.
+    pub threads: usize,
+    /// Set from outside to stop in good order.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// An open store.
+#[derive(Clone, Debug)]
+pub struct Store {
+    remote: Arc<dyn Write>,
+    format: Format,
+    chunker: Chunker,
+    host: Host,
+}
+
+/// One state of a store and its open segments.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The fold of the log.
+    pub state: State,
+    /// Its live segments.
+    pub index: Index,
+}
+
+impl Store {
+    /// Opens a store.
+    ///
+    /// # Errors
+    /// Not found when there is none; unsupported when its format is of a future version.
+    pub fn open(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
+        let bytes = remote.get(FORMAT_KEY).map_err(|error| match error.kind() {
+            Kind::NotFound => Error::not_found(format!("{}: there is no store", remote.url()))
+                .hint("make one with `store init`, or name another with --store"),
+            _ => error,
+        })?;
+        let format = Format::decode(&bytes).map_err(|error| error.within(remote.url()))?;
+        let chunker = Chunker::new(&format.chunker)?;
+        Ok(Self {
+            remote,
+            format,
+            chunker,
+            host,
+        })
+    }
+
+    /// Makes a new store where there is none.
+    ///
+    /// # Errors
+    /// Conflict when there is one already.
+    pub fn init(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
+        let format = Format::new(StoreId::random()?);
+        match remote.create(FORMAT_KEY, format.encode()?.into())? {
+            Created::Created => Self::open(remote, host),
+            Created::Exists => Err(Error::conflict(format!(
+                "{}: there is a store already",
+                remote.url()
+            ))
+            .hint("use it as it is, or name an empty place")),
+        }
+    }
+
+    /// Opens the store, or makes it where there is none.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_or_init(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
+        match Self::open(Arc::clone(&remote), host.clone()) {
+            Err(error) if error.kind() == Kind::NotFound => {
+                match Self::init(Arc::clone(&remote), host.clone()) {
+                    Err(error) if error.kind() == Kind::Conflict => Self::open(remote, host),
+                    made => made,
+                }
+            }
+            opened => opened,
+        }
+    }
+
+    /// The bytes behind it.
+    pub fn remote(&self) -> &Arc<dyn Write> {
+        &self.remote
+    }
+
+    /// Its format.
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// What this host brings along.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// How it cuts files.
+    pub fn chunker(&self) -> &Chunker {
+        &self.chunker
+    }
+
+    /// The newest state.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn state(&self) -> Result<State> {
+        log::load(self.remote.as_ref())
+    }
+
+    /// The newest state with its segments open.
+    ///
+    /// # Errors
+    /// When the log or a segment cannot be read.
+    pub fn view(&self) -> Result<View> {
+        let state = self.state()?;
+        let index = self.open_index(&state, &Index::default())?;
+        Ok(View { state, index })
+    }
+
+    /// Brings `view` to the newest state and returns the entries in between.
+    ///
+    /// # Errors
+    /// When the log or a segment cannot be read.
+    pub fn refresh(&self, view: &mut View) -> Result<Vec<LogEntry>> {
+        let entries = log::read_after(self.remote.as_ref(), &mut view.state)?;
+        if !entries.is_empty() {
+            view.index = self.open_index(&view.state, &view.index)?;
+        }
+        Ok(entries)
+    }
+
+    /// Opens the segments of `state`, keeping what `before` has open.
+    ///
+    /// # Errors
+    /// When a segment cannot be read.
+    pub fn open_index(&self, state: &State, before: &Index) -> Result<Index> {
+        Index::open(
+            self.remote.as_ref(),
+            self.host.cache_dir_of(self.format.id).as_deref(),
+            state,
+            before,
+        )
+    }
+}
+
+impl Host {
+    /// Where caches of the store `id` live.
+    pub fn cache_dir_of(&self, id: StoreId) -> Option<PathBuf> {
+        self.cache_dir.as_ref().map(|dir| dir.join(id.to_string()))
+    }
+
+    /// Fails when the caller asked to stop.
+    ///
+    /// # Errors
+    /// Interrupted.
+    pub fn check_stop(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::interrupted(
+                "stopped on request; nothing was published",
+            ));
+        }
+        Ok(())
+    }
+}
