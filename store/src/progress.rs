@@ -1,0 +1,20 @@
+//! How a pipeline tells its caller how far it is; the caller decides whether anybody sees it.
+
+/// Told by pipelines from any thread, often.
+pub trait Progress: Sync {
+    /// What there is to do, as far as known by now.
+    fn total(&self, files: u64, bytes: u64);
+
+    /// What has been done since the last call.
+    fn advance(&self, files: u64, bytes: u64);
+}
+
+/// Nobody watches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unwatched;
+
+impl Progress for Unwatched {
+    fn total(&self, _files: u64, _bytes: u64) {}
+
+    fn advance(&self, _files: u64, _bytes: u64) {}
+}

@@ -1,0 +1,346 @@
+//! Reading chunks: locate, fetch the frame, decode, verify, and only then use.
+//!
+//! A missing object means that the state has moved on (repacking moves chunks), so it is loaded
+//! again once; what is still missing then was deleted meanwhile. No byte is handed out unverified.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use crate::codec::Decoder;
+use crate::error::{Error, Kind, Result};
+use crate::format::{Content, ListNode, Node, RefSpec, TreeEntry, Version, decode_tree, pack_key};
+use crate::id::{ChunkId, PackId};
+use crate::index::Location;
+use crate::store::{Store, View};
+
+/// Bytes of decoded metadata frames that a reader keeps.
+const FRAMES_KEPT_BYTES_MAX: usize = 16 << 20;
+/// Bytes of metadata that is read whole (a tree): about twenty million entries.
+const WHOLE_BYTES_MAX: u64 = 1 << 30;
+
+/// Reads from one store, following its state where that moves.
+#[derive(Debug)]
+pub struct Reader<'s> {
+    store: &'s Store,
+    view: RwLock<Arc<View>>,
+    frames: Mutex<FrameCache>,
+}
+
+/// What a ref spec leads to.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The version's number.
+    pub number: u64,
+    /// The version.
+    pub version: Version,
+    /// What the path inside it names.
+    pub node: Node,
+    /// Entries before it in depth-first order, by which its time is found.
+    pub entries_before: u64,
+}
+
+#[derive(Debug, Default)]
+struct FrameCache {
+    /// Most recently used last.
+    frames: Vec<(FrameKey, Arc<Vec<u8>>)>,
+    bytes: usize,
+}
+
+/// A frame's pack, and its first byte there.
+type FrameKey = (PackId, u32);
+
+impl<'s> Reader<'s> {
+    /// A reader at the newest state.
+    ///
+    /// # Errors
+    /// When the state cannot be loaded.
+    pub fn new(store: &'s Store) -> Result<Self> {
+        Ok(Self::at(store, store.view()?))
+    }
+
+    /// A reader at `view`.
+    pub fn at(store: &'s Store, view: View) -> Self {
+        Self {
+            store,
+            view: RwLock::new(Arc::new(view)),
+            frames: Mutex::default(),
+        }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &'s Store {
+        self.store
+    }
+
+    /// The state that this reader is at.
+    pub fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where a chunk lies.
+    ///
+    /// # Errors
+    /// Not found, when no live segment of the newest state offers it.
+    pub fn locate(&self, id: &ChunkId) -> Result<Location> {
+        if let Some(location) = self.view().index.find(id)? {
+            return Ok(location);
+        }
+        self.reload()?.index.find(id)?.ok_or_else(|| gone(id))
+    }
+
+    /// Runs `read` on the place of a chunk; where an object turns out to be missing, once more on the
+    /// place that the newest state gives.
+    ///
+    /// # Errors
+    /// What `read` says; not found, when the newest state has no place either.
+    pub fn read_at<T>(&self, id: &ChunkId, read: impl Fn(&Location) -> Result<T>) -> Result<T> {
+        match read(&self.locate(id)?) {
+            Err(error) if error.kind() == Kind::NotFound => {
+                let view = self.reload()?;
+                let location = view.index.find(id)?.ok_or_else(|| gone(id))?;
+                read(&location).map_err(|error| match error.kind() {
+                    Kind::NotFound => Error::corrupt(format!(
+                        "chunk {id}: its pack {} is missing",
+                        location.pack
+                    ))
+                    .hint("run `store verify` to see what is hit, and put the original files again")
+                    .because(error),
+                    _ => error,
+                })
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The verified bytes of a metadata chunk.
+    ///
+    /// # Errors
+    /// Corrupt, when they are not what was written; not found, when they are gone.
+    pub fn meta_chunk(&self, id: &ChunkId) -> Result<Vec<u8>> {
+        self.read_at(id, |location| {
+            let frame = self.frame(location)?;
+            Ok(chunk_in(&frame, location, id)?.to_vec())
+        })
+    }
+
+    /// Calls `each` with id and length of every data chunk of `content`, first to last.
+    ///
+    /// # Errors
+    /// What `each` says, or what is wrong with the chunk list.
+    pub fn chunks(
+        &self,
+        content: &Content,
+        each: &mut dyn FnMut(ChunkId, u64) -> Result<()>,
+    ) -> Result<()> {
+        self.list(content, &mut |id, depth, size| {
+            if depth == 0 { each(id, size) } else { Ok(()) }
+        })
+    }
+
+    /// Calls `each` with id, depth and bytes below of every chunk that `content` needs: its list nodes,
+    /// each before its children, and at depth 0 its data chunks.
+    ///
+    /// # Errors
+    /// What `each` says, or what is wrong with the chunk list.
+    pub fn list(
+        &self,
+        content: &Content,
+        each: &mut dyn FnMut(ChunkId, u8, u64) -> Result<()>,
+    ) -> Result<()> {
+        if content.size == 0 {
+            return Ok(());
+        }
+        self.list_below(&content.root, content.depth, content.size, each)
+    }
+
+    /// The bytes of a tree or a list of times, whole.
+    ///
+    /// # Errors
+    /// Corrupt or not found, or too large to be metadata.
+    pub fn meta(&self, content: &Content) -> Result<Vec<u8>> {
+        if content.size > WHOLE_BYTES_MAX {
+            return Err(Error::corrupt(format!(
+                "content {}: {} bytes of metadata, limit {WHOLE_BYTES_MAX}",
+                content.root, content.size
+            )));
+        }
+        let mut bytes = Vec::new();
+        self.chunks(content, &mut |id, _| {
+            bytes.extend_from_slice(&self.meta_chunk(&id)?);
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
+
+    /// The entries of a tree.
+    ///
+    /// # Errors
+    /// Corrupt or not found.
+    pub fn tree(&self, content: &Content) -> Result<Vec<TreeEntry>> {
+        decode_tree(&format!("tree {}", content.root), &self.meta(content)?)
+    }
+
+    /// What a ref spec leads to.
+    ///
+    /// # Errors
+    /// Not found, when there is no such ref, version or path.
+    pub fn resolve(&self, spec: &RefSpec) -> Result<Found> {
+        let view = self.view();
+        let (number, version) = view.state.version(&spec.name, spec.version)?;
+        let mut node = Node::from(version.root);
+        let mut entries_before = 0;
+        for name in spec
+            .path
+            .split(|byte| *byte == b'/')
+            .filter(|name| !name.is_empty())
+        {
+            let missing = || Error::not_found(format!("{spec}: no such path in version {number}"));
+            let Node::Tree { content, .. } = &node else {
+                return Err(missing());
+            };
+            let mut found = None;
+            for entry in self.tree(content)? {
+                entries_before += 1;
+                if entry.name == name {
+                    found = Some(entry.node);
+                    break;
+                }
+                if let Node::Tree { totals, .. } = &entry.node {
+                    entries_before += totals.entries;
+                }
+            }
+            node = found.ok_or_else(missing)?;
+        }
+        Ok(Found {
+            number,
+            version: version.clone(),
+            node,
+            entries_before,
+        })
+    }
+
+    fn list_below(
+        &self,
+        id: &ChunkId,
+        depth: u8,
+        size: u64,
+        each: &mut dyn FnMut(ChunkId, u8, u64) -> Result<()>,
+    ) -> Result<()> {
+        each(*id, depth, size)?;
+        let Some(level) = depth.checked_sub(1) else {
+            return Ok(());
+        };
+        let name = format!("list node {id}");
+        let node = ListNode::decode(&name, &self.meta_chunk(id)?)?;
+        let below: u64 = node.children.iter().map(|child| child.size).sum();
+        if (node.level, below) != (level, size) {
+            return Err(Error::corrupt(format!(
+                "{name}: level {} over {below} bytes, expected level {level} over {size} bytes",
+                node.level
+            )));
+        }
+        node.children
+            .iter()
+            .try_for_each(|child| self.list_below(&child.id, level, child.size, each))
+    }
+
+    /// A decoded frame, from memory where it is there.
+    fn frame(&self, location: &Location) -> Result<Arc<Vec<u8>>> {
+        let key = (location.pack, location.frame_offset);
+        if let Some(frame) = self.kept().take(key) {
+            return Ok(frame);
+        }
+        let object = pack_key(location.pack);
+        let stored = read_frames(
+            self.store,
+            location.pack,
+            location.frame_offset,
+            location.stored_len,
+        )?;
+        let mut raw = Vec::new();
+        let decoded = Decoder::new()?.decode(&object, &stored, location.raw_len, &mut raw)?;
+        let frame = Arc::new(decoded.to_vec());
+        self.kept().keep(key, &frame);
+        Ok(frame)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, FrameCache> {
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reload(&self) -> Result<Arc<View>> {
+        let mut view = View::clone(&self.view());
+        self.store.refresh(&mut view)?;
+        let view = Arc::new(view);
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&view);
+        Ok(view)
+    }
+}
+
+impl FrameCache {
+    fn take(&mut self, key: FrameKey) -> Option<Arc<Vec<u8>>> {
+        let at = self.frames.iter().rposition(|(kept, _)| *kept == key)?;
+        let hit = self.frames.remove(at);
+        let frame = Arc::clone(&hit.1);
+        self.frames.push(hit);
+        Some(frame)
+    }
+
+    fn keep(&mut self, key: FrameKey, frame: &Arc<Vec<u8>>) {
+        self.bytes += frame.len();
+        self.frames.push((key, Arc::clone(frame)));
+        while self.bytes > FRAMES_KEPT_BYTES_MAX && self.frames.len() > 1 {
+            let (_, oldest) = self.frames.remove(0);
+            self.bytes -= oldest.len();
+        }
+    }
+}
+
+/// The stored bytes of one or more adjacent frames.
+///
+/// # Errors
+/// Not found when the pack is not there.
+pub(crate) fn read_frames(
+    store: &Store,
+    pack: PackId,
+    offset: u32,
+    len: u32,
+) -> Result<bytes::Bytes> {
+    let range = u64::from(offset)..u64::from(offset) + u64::from(len);
+    let key = pack_key(pack);
+    let mut ranges = store
+        .remote()
+        .get_ranges(&key, std::slice::from_ref(&range))?;
+    ranges.pop().ok_or_else(|| {
+        Error::unavailable(format!(
+            "{key}: no answer for bytes {}..{}",
+            range.start, range.end
+        ))
+    })
+}
+
+/// The verified bytes of a chunk inside its decoded frame.
+///
+/// # Errors
+/// Corrupt, when they do not hash to the id.
+pub(crate) fn chunk_in<'f>(frame: &'f [u8], location: &Location, id: &ChunkId) -> Result<&'f [u8]> {
+    let start = location.offset as usize;
+    let bytes = frame
+        .get(start..start + location.len as usize)
+        .unwrap_or_default();
+    let found = ChunkId::of(bytes);
+    if found == *id {
+        return Ok(bytes);
+    }
+    Err(Error::corrupt(format!(
+        "pack {}: chunk at byte {} of the frame at offset {}: its bytes hash to {found}, expected {id}",
+        location.pack, location.offset, location.frame_offset
+    ))
+    .hint("run `store verify` to see what is hit, and put the original files again"))
+}
+
+fn gone(id: &ChunkId) -> Error {
+    Error::not_found(format!(
+        "chunk {id}: no live segment offers it; what it belonged to was deleted meanwhile"
+    ))
+    .hint("run `store verify` if the ref is still listed")
+}
