@@ -1,16 +1,40 @@
 //! A content-addressed artifact store for ML clusters: the engine.
 //!
 //! Never prints, never reads the environment, never decides: that is the command's part.
+//!
+//! The way of the data, and of a newcomer through the files:
+//!
+//! - [`format`]: bytes to structs and back; `store/FORMATS.md` is its text.
+//! - [`chunk`], [`codec`], [`tree`]: where files are cut, how frames are encoded, how contents grow. All pure.
+//! - [`remote`]: bytes by key. [`walk`]: directories of this host. `stat_cache`: what was unchanged.
+//! - [`log`], [`pack`], [`index`], `refs`: the objects of a store; [`Store`] holds them together.
+//! - [`put()`], [`get()`]: the pipelines; [`read`] and [`fetch`] bring chunks back, verified.
 
 pub mod chunk;
 pub mod codec;
 pub mod error;
+pub mod fetch;
+mod files;
 pub mod format;
+pub mod get;
 mod id;
+pub mod index;
 pub mod log;
+mod map;
+pub mod pack;
+pub mod progress;
+pub mod put;
+pub mod read;
+mod refs;
 pub mod remote;
 pub mod stat_cache;
+pub mod store;
+pub mod tree;
 pub mod walk;
 
 pub use error::{Error, Kind, Result};
+pub use get::{GetReport, get};
 pub use id::{ChunkId, CommitId, PackId, SegmentId, StoreId};
+pub use progress::{Progress, Unwatched};
+pub use put::{PutReport, PutRequest, put};
+pub use store::{Host, Store, View};

@@ -88,20 +88,20 @@ impl Directory {
 
     /// Makes the directories above `key` and their entries durable, once each.
     pub(super) fn ready(&self, key: &str) -> io::Result<()> {
-        let parent = Path::new(key).parent().unwrap_or(Path::new(""));
+        let Some(parent) = Path::new(key).parent() else {
+            return Ok(());
+        };
         if self.settled().contains(parent) {
             return Ok(());
         }
-        let mut below = PathBuf::new();
-        for name in parent {
-            let above = self.root.join(&below);
+        let mut below = self.root.clone();
+        for name in parent.components() {
+            let above = below.clone();
             below.push(name);
-            if !self.settled().contains(&below) {
-                make_one(&self.root.join(&below))?;
-                sync(&above)?;
-                self.settled().insert(below.clone());
-            }
+            make_one(&below)?;
+            sync(&above)?;
         }
+        self.settled().insert(parent.to_owned());
         Ok(())
     }
 

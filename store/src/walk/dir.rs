@@ -165,16 +165,11 @@ impl Drop for Trail {
     }
 }
 
-/// What the system said about `path`. A want of descriptors or memory says nothing about the path itself.
+/// What the system said about `path`.
 pub(super) fn failed(doing: &str, path: &Path, errno: Errno) -> Error {
-    if let Errno::MFILE | Errno::NFILE | Errno::NOMEM = errno {
-        let error = Error::unavailable(format!("{doing} {}", path.display()));
-        return error
-            .because(std::io::Error::from(errno))
-            .hint("raise the limits on open files and memory");
-    }
     let error = Error::io(doing, path, errno.into());
     match errno {
+        Errno::MFILE | Errno::NFILE => error.hint("raise the limit on open files"),
         Errno::ACCESS | Errno::PERM => {
             error.hint("give yourself the right to read it, or exclude it")
         }
@@ -200,17 +195,5 @@ mod tests {
         }
         assert_eq!(trail.path().as_os_str().len(), 5 + 600_000);
         drop(trail);
-    }
-    #[test]
-    fn a_want_of_descriptors_is_not_laid_to_the_path() {
-        let error = failed("open", Path::new("/a"), Errno::MFILE);
-        assert_eq!(
-            (error.kind(), error.to_string()),
-            (crate::error::Kind::Unavailable, "open /a".to_owned())
-        );
-        assert_eq!(
-            failed("open", Path::new("/a"), Errno::ACCESS).kind(),
-            crate::error::Kind::Denied
-        );
     }
 }

@@ -1,0 +1,314 @@
+//! Trees, times and the cache of unchanged files, built in the walk's order while workers finish
+//! files in any order. Memory: the open directories, and the files that finished too early.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::PoisonError;
+
+use crossbeam_channel::{Receiver, Sender};
+use jiff::Timestamp;
+
+use super::dedup::Dedup;
+use super::framer::{Framer, KindFrame};
+use super::ingest::{FileChunk, Ingested};
+use super::scan::{Event, SharedCache};
+use super::{PutReport, PutRequest};
+use crate::error::{Error, Result};
+use crate::format::{Content, Node, PackKind, Root, TimesEncoder, Totals, TreeEncoder, TreeEntry};
+use crate::id::ChunkId;
+use crate::store::Store;
+use crate::tree::{ListBuilder, MetaBuilder};
+use crate::walk::Stat;
+
+/// What a put has built: everything but the log entry.
+#[derive(Debug)]
+pub(super) struct Built {
+    pub(super) root: Root,
+    pub(super) times: Content,
+    pub(super) report: PutReport,
+    pub(super) cache: SharedCache,
+}
+
+/// The main thread of a put.
+pub(super) struct Assembler<'p> {
+    meta: Meta<'p>,
+    cache: SharedCache,
+    skip_unreadable: bool,
+    open: Vec<OpenTree>,
+    path: Vec<u8>,
+    times: TimesEncoder,
+    times_bytes: MetaBuilder,
+    files: HashMap<u64, FileSoFar>,
+    root: Option<Root>,
+    report: PutReport,
+}
+
+/// Stores metadata chunks.
+struct Meta<'p> {
+    store: &'p Store,
+    dedup: &'p Dedup,
+    framer: Framer,
+}
+
+/// A directory whose entries are still coming.
+struct OpenTree {
+    name: Vec<u8>,
+    encoder: TreeEncoder,
+    bytes: MetaBuilder,
+    totals: Totals,
+}
+
+/// What is known of a file that a worker was given.
+#[derive(Default)]
+struct FileSoFar {
+    list: ListBuilder,
+    /// Parts in `list`, and those that came too early.
+    parts: u64,
+    early: HashMap<u64, Vec<FileChunk>>,
+    end: Option<(u64, Stat)>,
+    failed: Option<(PathBuf, Error)>,
+}
+
+impl<'p> Assembler<'p> {
+    pub(super) fn new(
+        store: &'p Store,
+        request: &PutRequest,
+        dedup: &'p Dedup,
+        cache: SharedCache,
+        frames: Sender<KindFrame>,
+    ) -> Result<Self> {
+        let framer = Framer::new(PackKind::Meta, request, frames)?;
+        let mut times_bytes = MetaBuilder::new(store.chunker().clone());
+        let times = TimesEncoder::new(&mut times_bytes.bytes);
+        Ok(Self {
+            meta: Meta {
+                store,
+                dedup,
+                framer,
+            },
+            cache,
+            skip_unreadable: request.skip_unreadable,
+            open: Vec::new(),
+            path: Vec::new(),
+            times,
+            times_bytes,
+            files: HashMap::new(),
+            root: None,
+            report: PutReport::default(),
+        })
+    }
+
+    /// Takes events in order until there are none left.
+    pub(super) fn run(
+        mut self,
+        events: &Receiver<Event>,
+        results: &Receiver<Ingested>,
+    ) -> Result<Built> {
+        for event in events {
+            self.event(event, results)?;
+        }
+        // What is still to come are errors of workers that were asked to finish.
+        results.iter().try_for_each(|result| self.take(result))?;
+        let root = self
+            .root
+            .ok_or_else(|| Error::interrupted("the walk stopped before its end"))?;
+        let times = self.times_bytes.finish(&mut |bytes| self.meta.put(bytes))?;
+        self.meta.framer.flush()?;
+        Ok(Built {
+            root,
+            times,
+            report: self.report,
+            cache: self.cache,
+        })
+    }
+
+    fn event(&mut self, event: Event, results: &Receiver<Ingested>) -> Result<()> {
+        match event {
+            Event::Enter { name, stat } => self.enter(name, &stat),
+            Event::Leave => self.leave(),
+            Event::Symlink { name, target, stat } => {
+                self.report.symlinks += 1;
+                self.add(name, Node::Symlink { target }, Some(&stat))
+            }
+            Event::Known {
+                name,
+                stat,
+                content,
+            } => {
+                self.report.unchanged_files += 1;
+                self.file(name, &stat, content, Timestamp::now())
+            }
+            Event::Read {
+                name,
+                number,
+                read_began,
+            } => match self.wait(number, results)? {
+                Ok((content, stat)) => self.file(name, &stat, content, read_began),
+                Err(skipped) => {
+                    self.report.skipped.push(skipped);
+                    Ok(())
+                }
+            },
+            Event::Skipped { path, error } => {
+                self.report.skipped.push((path, error));
+                Ok(())
+            }
+        }
+    }
+
+    fn enter(&mut self, name: Vec<u8>, stat: &Stat) -> Result<()> {
+        self.report.directories += 1;
+        self.time(stat)?;
+        if !name.is_empty() {
+            self.path.extend_from_slice(&name);
+            self.path.push(b'/');
+        }
+        let mut bytes = MetaBuilder::new(self.meta.store.chunker().clone());
+        let encoder = TreeEncoder::new(&mut bytes.bytes);
+        self.open.push(OpenTree {
+            name,
+            encoder,
+            bytes,
+            totals: Totals::default(),
+        });
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        let Some(tree) = self.open.pop() else {
+            return Err(Error::interrupted("the walk left more than it entered"));
+        };
+        let length = self.path.len().saturating_sub(tree.name.len() + 1);
+        self.path.truncate(length);
+        let content = tree.bytes.finish(&mut |bytes| self.meta.put(bytes))?;
+        self.add(
+            tree.name,
+            Node::Tree {
+                content,
+                totals: tree.totals,
+            },
+            None,
+        )
+    }
+
+    fn file(
+        &mut self,
+        name: Vec<u8>,
+        stat: &Stat,
+        content: Content,
+        read_began: Timestamp,
+    ) -> Result<()> {
+        self.report.files += 1;
+        self.report.bytes += content.size;
+        self.path.extend_from_slice(&name);
+        self.cache
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .record(&self.path, stat, &content, read_began);
+        self.path.truncate(self.path.len() - name.len());
+        self.add(
+            name,
+            Node::File {
+                content,
+                executable: stat.is_executable(),
+            },
+            Some(stat),
+        )
+    }
+
+    /// Adds an entry to the innermost open directory; directories have had their time when they were entered.
+    fn add(&mut self, name: Vec<u8>, node: Node, stat: Option<&Stat>) -> Result<()> {
+        if let Some(stat) = stat {
+            self.time(stat)?;
+        }
+        let Some(tree) = self.open.last_mut() else {
+            self.root = Some(Root::try_from(node)?);
+            return Ok(());
+        };
+        tree.totals.add(&node);
+        tree.encoder
+            .push(&TreeEntry { name, node }, &mut tree.bytes.bytes)?;
+        tree.bytes.cut(&mut |bytes| self.meta.put(bytes))
+    }
+
+    fn time(&mut self, stat: &Stat) -> Result<()> {
+        self.times.push(stat.mtime, &mut self.times_bytes.bytes);
+        self.times_bytes.cut(&mut |bytes| self.meta.put(bytes))
+    }
+
+    /// Waits until a file is read: its content, or why it is left out.
+    fn wait(
+        &mut self,
+        number: u64,
+        results: &Receiver<Ingested>,
+    ) -> Result<Result<(Content, Stat), (PathBuf, Error)>> {
+        loop {
+            if let Some(mut file) = self.files.remove(&number) {
+                if let Some((path, error)) = file.failed.take() {
+                    return if self.skip_unreadable {
+                        Ok(Err((path, error)))
+                    } else {
+                        Err(error)
+                    };
+                }
+                if let Some((_, stat)) = file.end.take_if(|(parts, _)| *parts == file.parts) {
+                    let content = file.list.finish(&mut |bytes| self.meta.put(bytes))?;
+                    return Ok(Ok((content, stat)));
+                }
+                self.files.insert(number, file);
+            }
+            let result = results
+                .recv()
+                .map_err(|_| Error::interrupted("the workers stopped"))?;
+            self.take(result)?;
+        }
+    }
+
+    fn take(&mut self, result: Ingested) -> Result<()> {
+        match result {
+            Ingested::Part {
+                number,
+                part,
+                chunks,
+            } => {
+                let file = self.files.entry(number).or_default();
+                file.early.insert(part, chunks);
+                while let Some(chunks) = file.early.remove(&file.parts) {
+                    file.parts += 1;
+                    let sink = &mut |bytes: &[u8]| self.meta.put(bytes);
+                    chunks
+                        .into_iter()
+                        .try_for_each(|(id, len)| file.list.push(id, len, sink))?;
+                }
+                Ok(())
+            }
+            Ingested::End {
+                number,
+                parts,
+                stat,
+            } => {
+                self.files.entry(number).or_default().end = Some((parts, stat));
+                Ok(())
+            }
+            Ingested::Unreadable {
+                number,
+                path,
+                error,
+            } => {
+                self.files.entry(number).or_default().failed = Some((path, error));
+                Ok(())
+            }
+            Ingested::Broken(error) => Err(error),
+        }
+    }
+}
+
+impl Meta<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<ChunkId> {
+        let id = ChunkId::of(bytes);
+        if self.dedup.claim(&id)? {
+            self.framer.push(id, bytes)?;
+        }
+        Ok(id)
+    }
+}

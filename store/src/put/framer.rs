@@ -1,0 +1,112 @@
+//! Chunks become frames: neighbours share one of about 1 MiB, incompressible chunks stand alone.
+
+use crossbeam_channel::Sender;
+
+use super::PutRequest;
+use crate::codec::{Decoder, Encoder};
+use crate::error::{Error, Result};
+use crate::format::{PackChunk, PackKind};
+use crate::id::ChunkId;
+use crate::pack::EncodedFrame;
+
+/// Bytes after which a frame is encoded.
+const FRAME_BYTES_TARGET: usize = 1 << 20;
+/// From here on a chunk may stand alone; smaller ones gain more from their neighbours.
+const ALONE_BYTES_MIN: usize = 16 << 10;
+
+/// A frame on its way to a pack of its kind.
+pub(super) type KindFrame = (PackKind, EncodedFrame);
+
+/// One per thread that stores chunks.
+pub(super) struct Framer {
+    kind: PackKind,
+    encoder: Encoder,
+    check: Option<Decoder>,
+    raw: Vec<u8>,
+    chunks: Vec<PackChunk>,
+    frames: Sender<KindFrame>,
+}
+
+impl Framer {
+    pub(super) fn new(
+        kind: PackKind,
+        request: &PutRequest,
+        frames: Sender<KindFrame>,
+    ) -> Result<Self> {
+        Ok(Self {
+            kind,
+            encoder: Encoder::new(request.level)?,
+            check: request.verify_writes.then(Decoder::new).transpose()?,
+            raw: Vec::new(),
+            chunks: Vec::new(),
+            frames,
+        })
+    }
+
+    /// Stores a chunk, sooner or later.
+    pub(super) fn push(&mut self, id: ChunkId, bytes: &[u8]) -> Result<()> {
+        let chunk = PackChunk {
+            id,
+            len: length(bytes)?,
+        };
+        if self.kind == PackKind::Data
+            && bytes.len() >= ALONE_BYTES_MIN
+            && !Encoder::is_compressible(bytes)
+        {
+            let mut stored = Vec::with_capacity(bytes.len() + 1);
+            Encoder::encode_raw(bytes, &mut stored);
+            return self.send(EncodedFrame {
+                stored,
+                raw_len: chunk.len,
+                chunks: vec![chunk],
+            });
+        }
+        if self.raw.len() + bytes.len() > FRAME_BYTES_TARGET {
+            self.flush()?;
+        }
+        self.raw.extend_from_slice(bytes);
+        self.chunks.push(chunk);
+        Ok(())
+    }
+
+    /// Encodes what has been gathered.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        if self.raw.is_empty() {
+            return Ok(());
+        }
+        let mut stored = Vec::new();
+        self.encoder.encode(&self.raw, &mut stored)?;
+        self.compare(&stored)?;
+        let frame = EncodedFrame {
+            stored,
+            raw_len: length(&self.raw)?,
+            chunks: std::mem::take(&mut self.chunks),
+        };
+        self.raw.clear();
+        self.send(frame)
+    }
+
+    fn compare(&mut self, stored: &[u8]) -> Result<()> {
+        let Some(decoder) = &mut self.check else {
+            return Ok(());
+        };
+        let mut out = Vec::new();
+        if decoder.decode("frame just encoded", stored, length(&self.raw)?, &mut out)? == self.raw {
+            return Ok(());
+        }
+        Err(
+            Error::corrupt("frame just encoded: it decodes to other bytes")
+                .hint("the memory of this host is likely to be damaged; nothing was published"),
+        )
+    }
+
+    fn send(&self, frame: EncodedFrame) -> Result<()> {
+        self.frames
+            .send((self.kind, frame))
+            .map_err(|_| Error::interrupted("the packer stopped"))
+    }
+}
+
+fn length(bytes: &[u8]) -> Result<u32> {
+    u32::try_from(bytes.len()).map_err(|_| Error::invalid("a frame would outgrow 32-bit lengths"))
+}

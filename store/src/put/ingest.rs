@@ -1,0 +1,476 @@
+//! Workers: read files, cut them into chunks, hash, claim, and hand new chunks to frames.
+//!
+//! Small files are read and hashed by one worker. A large file is read and cut by one worker, block
+//! by block, while all of them hash and encode the blocks. A file that changes while it is read is an error.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, select};
+
+use super::PutRequest;
+use super::dedup::Dedup;
+use super::framer::{Framer, KindFrame};
+use crate::chunk::Chunker;
+use crate::error::{Error, Result};
+use crate::format::PackKind;
+use crate::id::ChunkId;
+use crate::progress::Progress;
+use crate::store::Store;
+use crate::walk::{Dir, Stat, next_data};
+
+/// Files up to this size are read whole by one worker.
+pub(super) const SMALL_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a block of a large file.
+const BLOCK_BYTES: usize = 4 << 20;
+/// Zero chunks that one message carries at most.
+const ZERO_CHUNKS_MAX: u64 = 1 << 14;
+
+/// A chunk of a file: its id and length.
+pub(super) type FileChunk = (ChunkId, u32);
+
+/// A file to be read.
+#[derive(Debug)]
+pub(super) struct FileJob {
+    /// Counts the files that are read, in the walk's order.
+    pub(super) number: u64,
+    pub(super) dir: Arc<Dir>,
+    pub(super) name: Vec<u8>,
+    pub(super) stat: Stat,
+}
+
+impl FileJob {
+    fn path(&self) -> PathBuf {
+        self.dir.path_of(&self.name)
+    }
+}
+
+/// What a worker is given to do.
+#[derive(Debug)]
+pub(super) enum Task {
+    Small(Vec<FileJob>),
+    Large(FileJob),
+}
+
+/// What has become of a file.
+#[derive(Debug)]
+pub(super) enum Ingested {
+    /// The chunks of one part of it.
+    Part {
+        number: u64,
+        part: u64,
+        chunks: Vec<FileChunk>,
+    },
+    /// All of it: so many parts, and as what it was found when it had been read.
+    End { number: u64, parts: u64, stat: Stat },
+    /// It could not be read.
+    Unreadable {
+        number: u64,
+        path: PathBuf,
+        error: Error,
+    },
+    /// What was read could not be stored: the put fails.
+    Broken(Error),
+}
+
+/// Why a file did not make it: its own fault, or the store's.
+enum Fault {
+    Unreadable(Error),
+    Broken(Error),
+}
+
+/// Consecutive bytes of a large file and where they are cut.
+#[derive(Debug)]
+pub(super) struct Block {
+    number: u64,
+    part: u64,
+    bytes: Vec<u8>,
+    cuts: Vec<Range<usize>>,
+}
+
+/// One worker.
+pub(super) struct Ingest<'p> {
+    store: &'p Store,
+    chunker: Chunker,
+    dedup: &'p Dedup,
+    progress: &'p dyn Progress,
+    framer: Framer,
+    results: Sender<Ingested>,
+    blocks: Sender<Block>,
+    spare: Spare,
+    /// The bytes of a small file.
+    small: Vec<u8>,
+}
+
+/// Buffers of blocks, to be used again: they are filled by one worker and emptied by another.
+#[derive(Clone)]
+pub(super) struct Spare(Sender<Vec<u8>>, Receiver<Vec<u8>>);
+
+/// Where the results of a worker go, and where its help is asked for.
+#[derive(Clone)]
+pub(super) struct Outlets {
+    pub(super) frames: Sender<KindFrame>,
+    pub(super) results: Sender<Ingested>,
+    pub(super) blocks: Sender<Block>,
+    pub(super) spare: Spare,
+}
+
+impl Spare {
+    pub(super) fn new(buffers: usize) -> Self {
+        let (give, take) = crossbeam_channel::bounded(buffers);
+        Self(give, take)
+    }
+
+    fn take(&self) -> Vec<u8> {
+        self.1.try_recv().unwrap_or_default()
+    }
+
+    /// Keeps the buffer, unless there are enough.
+    fn give(&self, bytes: Vec<u8>) {
+        drop(self.0.try_send(bytes));
+    }
+}
+
+impl<'p> Ingest<'p> {
+    pub(super) fn new(
+        store: &'p Store,
+        request: &PutRequest,
+        dedup: &'p Dedup,
+        progress: &'p dyn Progress,
+        outlets: Outlets,
+    ) -> Result<Self> {
+        let Outlets {
+            frames,
+            results,
+            blocks,
+            spare,
+        } = outlets;
+        let framer = Framer::new(PackKind::Data, request, frames)?;
+        let chunker = store.chunker().clone();
+        Ok(Self {
+            store,
+            chunker,
+            dedup,
+            progress,
+            framer,
+            results,
+            blocks,
+            spare,
+            small: Vec::new(),
+        })
+    }
+
+    /// Works until there are no tasks left, then helps with the last blocks.
+    ///
+    /// Errors travel with the results; what cannot be delivered any more has an explanation elsewhere.
+    pub(super) fn run(mut self, tasks: &Receiver<Task>, blocks: &Receiver<Block>) {
+        loop {
+            // Blocks first: they hold memory, and a large file waits for them.
+            match blocks.try_recv() {
+                Ok(block) => self.hash(block),
+                Err(TryRecvError::Disconnected) => break,
+                Err(TryRecvError::Empty) => select! {
+                    recv(blocks) -> block => if let Ok(block) = block { self.hash(block) },
+                    recv(tasks) -> task => match task {
+                        Ok(task) => self.task(task),
+                        Err(_) => break,
+                    },
+                },
+            }
+        }
+        let (closed, _) = crossbeam_channel::bounded(0);
+        self.blocks = closed;
+        blocks.iter().for_each(|block| self.hash(block));
+        if let Err(error) = self.framer.flush() {
+            self.tell(Ingested::Broken(error));
+        }
+    }
+
+    fn task(&mut self, task: Task) {
+        match task {
+            Task::Small(jobs) => jobs.into_iter().for_each(|job| {
+                let outcome = self.small(&job);
+                self.close(&job, outcome);
+            }),
+            Task::Large(job) => {
+                let outcome = self.large(&job);
+                self.close(&job, outcome);
+            }
+        }
+    }
+
+    fn close(&self, job: &FileJob, outcome: Result<(u64, Stat), Fault>) {
+        let number = job.number;
+        self.tell(match outcome {
+            Ok((parts, stat)) => Ingested::End {
+                number,
+                parts,
+                stat,
+            },
+            Err(Fault::Unreadable(error)) => Ingested::Unreadable {
+                number,
+                path: job.path(),
+                error,
+            },
+            Err(Fault::Broken(error)) => Ingested::Broken(error),
+        });
+    }
+
+    fn small(&mut self, job: &FileJob) -> Result<(u64, Stat), Fault> {
+        let mut bytes = std::mem::take(&mut self.small);
+        let outcome = read_small(job, &mut bytes)
+            .map_err(Fault::Unreadable)
+            .and_then(|stat| {
+                let chunks = self
+                    .store_chunks(&bytes, &self.cuts(&bytes, true))
+                    .map_err(Fault::Broken)?;
+                self.tell(Ingested::Part {
+                    number: job.number,
+                    part: 0,
+                    chunks,
+                });
+                Ok((1, stat))
+            });
+        self.small = bytes;
+        outcome
+    }
+
+    fn large(&mut self, job: &FileJob) -> Result<(u64, Stat), Fault> {
+        let file = job.dir.open_file(&job.name).map_err(Fault::Unreadable)?;
+        let before = Stat::of_file(&file, &job.path()).map_err(Fault::Unreadable)?;
+        let mut cursor = Cursor {
+            file: &file,
+            job,
+            is_sparse: before.is_sparse(),
+            size: before.size,
+            offset: 0,
+        };
+        let mut parts = 0;
+        let mut rest = Vec::new();
+        loop {
+            self.store.host().check_stop().map_err(Fault::Broken)?;
+            if rest.is_empty() {
+                let hole = cursor.hole().map_err(Fault::Unreadable)?;
+                self.zeros(hole, &mut cursor, &mut parts)
+                    .map_err(Fault::Broken)?;
+            }
+            let mut bytes = self.spare.take();
+            bytes.clear();
+            bytes.append(&mut rest);
+            let is_end = cursor.fill(&mut bytes).map_err(Fault::Unreadable)?;
+            let cuts = self.cuts(&bytes, is_end);
+            let used = cuts.last().map_or(0, |cut| cut.end);
+            rest.extend_from_slice(bytes.get(used..).unwrap_or_default());
+            cursor.rewind(&mut rest);
+            let block = Block {
+                number: job.number,
+                part: parts,
+                bytes,
+                cuts,
+            };
+            parts += 1;
+            match self.blocks.try_send(block) {
+                Ok(()) => {}
+                Err(TrySendError::Full(block) | TrySendError::Disconnected(block)) => {
+                    self.hash(block)
+                }
+            }
+            if is_end && rest.is_empty() {
+                break;
+            }
+        }
+        let after =
+            Stat::of_file(&file, &job.path()).and_then(|after| unchanged(job, &before, after));
+        Ok((parts, after.map_err(Fault::Unreadable)?))
+    }
+
+    /// Hands on the chunks of a hole without reading it: they are the chunks that its zeros would be cut into.
+    fn zeros(&mut self, hole: u64, cursor: &mut Cursor<'_>, parts: &mut u64) -> Result<()> {
+        let (id, len) = self.chunker.zero_chunk();
+        let mut left = hole / u64::from(len);
+        if left > 0 && self.dedup.claim(&id)? {
+            self.framer.push(id, &vec![0; len as usize])?;
+        }
+        while left > 0 {
+            self.store.host().check_stop()?;
+            let count = left.min(ZERO_CHUNKS_MAX);
+            let chunks = (0..count).map(|_| (id, len)).collect();
+            self.tell(Ingested::Part {
+                number: cursor.job.number,
+                part: *parts,
+                chunks,
+            });
+            *parts += 1;
+            left -= count;
+            cursor.offset += count * u64::from(len);
+            self.progress.advance(0, count * u64::from(len));
+        }
+        Ok(())
+    }
+
+    fn hash(&mut self, block: Block) {
+        match self.store_chunks(&block.bytes, &block.cuts) {
+            Ok(chunks) => self.tell(Ingested::Part {
+                number: block.number,
+                part: block.part,
+                chunks,
+            }),
+            Err(error) => self.tell(Ingested::Broken(error)),
+        }
+        self.spare.give(block.bytes);
+    }
+
+    fn store_chunks(&mut self, bytes: &[u8], cuts: &[Range<usize>]) -> Result<Vec<FileChunk>> {
+        let mut chunks = Vec::with_capacity(cuts.len());
+        for chunk in cuts.iter().filter_map(|cut| bytes.get(cut.clone())) {
+            let id = ChunkId::of(chunk);
+            if self.dedup.claim(&id)? {
+                self.framer.push(id, chunk)?;
+            }
+            let len = u32::try_from(chunk.len())
+                .map_err(|_| Error::invalid("a chunk would outgrow 32-bit lengths"))?;
+            chunks.push((id, len));
+        }
+        self.progress.advance(0, bytes.len() as u64);
+        Ok(chunks)
+    }
+
+    fn cuts(&self, bytes: &[u8], is_end: bool) -> Vec<Range<usize>> {
+        let mut cuts = Vec::new();
+        let mut start = 0;
+        while let Some(rest) = bytes.get(start..).filter(|rest| !rest.is_empty()) {
+            let Some(len) = self.chunker.cut(rest, is_end) else {
+                break;
+            };
+            cuts.push(start..start + len);
+            start += len;
+        }
+        cuts
+    }
+
+    /// Sends a result; when nobody listens any more, the put has failed for a reason that is known there.
+    fn tell(&self, ingested: Ingested) {
+        drop(self.results.send(ingested));
+    }
+}
+
+/// Where the reading of a large file is: `offset` is behind the bytes read so far.
+struct Cursor<'j> {
+    file: &'j File,
+    job: &'j FileJob,
+    is_sparse: bool,
+    size: u64,
+    offset: u64,
+}
+
+impl Cursor<'_> {
+    /// Fills `bytes` up to a block; true at the end of the file.
+    fn fill(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
+        let mut filled = bytes.len();
+        bytes.resize(BLOCK_BYTES.max(filled + 1), 0);
+        while let Some(free) = bytes.get_mut(filled..).filter(|free| !free.is_empty()) {
+            let read = self
+                .file
+                .read_at(free, self.offset)
+                .map_err(|source| unreadable(self.job, source))?;
+            if read == 0 {
+                break;
+            }
+            filled += read;
+            self.offset += read as u64;
+        }
+        let is_end = filled < bytes.len();
+        bytes.truncate(filled);
+        Ok(is_end)
+    }
+
+    /// Bytes of the hole that begins here.
+    fn hole(&self) -> Result<u64> {
+        if !self.is_sparse || self.offset >= self.size {
+            return Ok(0);
+        }
+        let (data, _) = next_data(self.file, self.offset, self.size)
+            .map_err(|source| unreadable(self.job, source))?;
+        Ok(data - self.offset)
+    }
+
+    /// Unreads a rest that lies in a hole, so that the hole can be skipped from there.
+    fn rewind(&mut self, rest: &mut Vec<u8>) {
+        let len = rest.len() as u64;
+        if self.is_sparse
+            && len > 0
+            && rest.iter().all(|byte| *byte == 0)
+            && self.offset < self.size
+        {
+            self.offset -= len;
+            rest.clear();
+        }
+    }
+}
+
+fn read_small(job: &FileJob, bytes: &mut Vec<u8>) -> Result<Stat> {
+    let file = job.dir.open_file(&job.name)?;
+    let path = job.path();
+    read_whole(job, &file, bytes)?;
+    let after = Stat::of_file(&file, &path)?;
+    if is_same(&after, &job.stat) && bytes.len() as u64 == after.size {
+        return Ok(after);
+    }
+    // It was touched between the walk and now; that alone is no reason to refuse it.
+    let before = after;
+    read_whole(job, &file, bytes)?;
+    unchanged(job, &before, Stat::of_file(&file, &path)?)
+}
+
+fn read_whole(job: &FileJob, file: &File, bytes: &mut Vec<u8>) -> Result<()> {
+    let mut filled = 0;
+    // One byte more than expected, so that the end is seen by the first read.
+    bytes.resize(usize::try_from(job.stat.size).unwrap_or(0) + 1, 0);
+    loop {
+        if filled == bytes.len() {
+            if filled as u64 > 4 * SMALL_BYTES_MAX {
+                return Err(changed(job));
+            }
+            bytes.resize(2 * filled, 0);
+        }
+        let free = bytes.get_mut(filled..).unwrap_or_default();
+        match file
+            .read_at(free, filled as u64)
+            .map_err(|source| unreadable(job, source))?
+        {
+            0 => break,
+            read => filled += read,
+        }
+        if filled as u64 == job.stat.size {
+            break;
+        }
+    }
+    bytes.truncate(filled);
+    Ok(())
+}
+
+fn unchanged(job: &FileJob, before: &Stat, after: Stat) -> Result<Stat> {
+    if is_same(&after, before) {
+        Ok(after)
+    } else {
+        Err(changed(job))
+    }
+}
+
+/// Whether nobody has touched a file between two looks at it.
+fn is_same(after: &Stat, before: &Stat) -> bool {
+    let key = |stat: &Stat| (stat.dev, stat.ino, stat.size, stat.mtime, stat.ctime);
+    key(after) == key(before)
+}
+
+fn changed(job: &FileJob) -> Error {
+    Error::conflict(format!("{}: it changed while it was read", job.path().display()))
+        .hint("put it when nobody writes to it, leave it out with --exclude, or list it with --skip-unreadable")
+}
+
+fn unreadable(job: &FileJob, source: std::io::Error) -> Error {
+    Error::io("read", job.path(), source)
+}

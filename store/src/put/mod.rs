@@ -1,0 +1,185 @@
+//! put: a directory or a file becomes a new version of a ref.
+//!
+//!     walk -> read, cut, hash -> deduplicate -> frame, encode -> pack -> segment
+//!          -> trees and times, in the walk's order -------------^       -> log entry
+//!
+//! All or nothing: the ref appears with the log entry, after everything it needs is durable.
+//! Order of writes: packs, segments, log entry. A long put commits segments as it goes, so that
+//! one that was killed finds its chunks again.
+
+mod assemble;
+mod dedup;
+mod framer;
+mod ingest;
+mod packer;
+mod publish;
+mod scan;
+
+use std::path::PathBuf;
+
+use crossbeam_channel::{bounded, unbounded};
+use jiff::Timestamp;
+
+use crate::error::{Error, Result};
+use crate::format::RefName;
+use crate::progress::Progress;
+use crate::store::Store;
+
+use assemble::{Assembler, Built};
+use dedup::Dedup;
+use ingest::{Ingest, Outlets, Spare};
+use packer::Packer;
+use publish::Publication;
+use scan::Scan;
+
+/// How often a put begins anew when a collector takes what it counted on.
+const ATTEMPTS_MAX: u32 = 8;
+/// Entries of the walk that may wait for files before them to be read.
+const EVENTS_WAITING_MAX: usize = 1 << 16;
+/// Bytes of buffers that one worker needs: two blocks, a frame and what it encodes to, a frame on its way.
+const WORKER_BYTES: u64 = 12 << 20;
+
+/// What to put, and how.
+#[derive(Clone, Debug)]
+pub struct PutRequest {
+    /// The directory or file.
+    pub source: PathBuf,
+    /// The ref that gets a new version.
+    pub target: RefName,
+    /// Globs of what stays out.
+    pub exclude: Vec<String>,
+    /// Leave out what cannot be read and list it, instead of failing.
+    pub skip_unreadable: bool,
+    /// Do everything but write.
+    pub dry_run: bool,
+    /// What the person says about this version.
+    pub message: String,
+    /// When retention may take this version.
+    pub expires: Option<Timestamp>,
+    /// Compression level of zstd.
+    pub level: i32,
+    /// Decode and compare every frame before it is uploaded.
+    pub verify_writes: bool,
+    /// Read every file, also those that look unchanged.
+    pub read_all: bool,
+}
+
+/// What a put found and wrote.
+#[derive(Debug, Default)]
+pub struct PutReport {
+    /// The version's number; none after a dry run.
+    pub version: Option<u64>,
+    /// Regular files.
+    pub files: u64,
+    /// Files that were not read, being unchanged since they were last put from here.
+    pub unchanged_files: u64,
+    /// Directories, the root included.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Bytes of chunks that the store did not have.
+    pub new_bytes: u64,
+    /// Bytes that the store grew by: frames as encoded, data and metadata.
+    pub stored_bytes: u64,
+    /// Paths that were left out because they could not be read, and why.
+    pub skipped: Vec<(PathBuf, Error)>,
+    /// Why the next put from here will read every file, should the cache of unchanged files not have been written.
+    pub cache_error: Option<Error>,
+}
+
+/// Puts `request.source` as a new version of `request.target`.
+///
+/// # Errors
+/// Anything unreadable or changing while it is read, naming it; a full disk; a conflict that does
+/// not end. Nothing is published then.
+pub fn put(store: &Store, request: &PutRequest, progress: &dyn Progress) -> Result<PutReport> {
+    store.format().check_writable()?;
+    for _ in 0..ATTEMPTS_MAX {
+        if let Some(report) = attempt(store, request, progress)? {
+            return Ok(report);
+        }
+    }
+    Err(Error::conflict(format!(
+        "put {}: collectors took what it counted on {ATTEMPTS_MAX} times in a row",
+        request.target
+    ))
+    .hint("run it again when no collector runs with so short a --min-age"))
+}
+
+/// One pass over the source; `None` when a collector took chunks that it had deduplicated against.
+fn attempt(
+    store: &Store,
+    request: &PutRequest,
+    progress: &dyn Progress,
+) -> Result<Option<PutReport>> {
+    let view = store.view()?;
+    let scan = Scan::prepare(store, request, &view)?;
+    let dedup = Dedup::new(view.index.clone());
+    let publication = Publication::new(store, request, &dedup, view, scan.base());
+    match pipeline(store, request, progress, scan, &dedup, &publication) {
+        Err(_) if publication.is_stale() => Ok(None),
+        built => publication.commit(built?),
+    }
+}
+
+/// Runs all stages side by side until the trees are built and every pack is durable.
+fn pipeline(
+    store: &Store,
+    request: &PutRequest,
+    progress: &dyn Progress,
+    scan: Scan<'_>,
+    dedup: &Dedup,
+    publication: &Publication<'_>,
+) -> Result<Built> {
+    let workers = workers(store);
+    std::thread::scope(|scope| {
+        let (frames, to_pack) = bounded(2 * workers);
+        let (tasks, to_ingest) = bounded(2 * workers);
+        let (blocks, to_hash) = bounded(2 * workers);
+        let (events, to_assemble) = bounded(EVENTS_WAITING_MAX);
+        let (results, finished) = unbounded();
+
+        let spare = Spare::new(4 * workers);
+        let outlets = Outlets {
+            frames: frames.clone(),
+            results,
+            blocks,
+            spare,
+        };
+
+        let packer = Packer::new(store, request.dry_run, publication);
+        let packing = scope.spawn(move || packer.run(&to_pack));
+        for _ in 0..workers {
+            let ingest = Ingest::new(store, request, dedup, progress, outlets.clone())?;
+            let (tasks, blocks) = (to_ingest.clone(), to_hash.clone());
+            scope.spawn(move || ingest.run(&tasks, &blocks));
+        }
+        drop((to_ingest, to_hash, outlets));
+        let cache = scan.cache();
+        let scanning = scope.spawn(move || scan.run(dedup, progress, &events, &tasks));
+
+        let assembler = Assembler::new(store, request, dedup, cache, frames)?;
+        let built = assembler.run(&to_assemble, &finished);
+        drop((to_assemble, finished));
+        // The stage that failed first explains the others, which only lost their neighbours.
+        let packed = join(packing);
+        let scanned = join(scanning);
+        packed?;
+        scanned?;
+        built
+    })
+}
+
+fn workers(store: &Store) -> usize {
+    let host = store.host();
+    let affordable = usize::try_from(host.memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX);
+    host.threads.clamp(1, affordable.max(1))
+}
+
+fn join<T>(stage: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    stage
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

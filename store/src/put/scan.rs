@@ -1,0 +1,248 @@
+//! The walk: tells the assembler what there is, in order, and gives the workers what must be read.
+//!
+//! A file that looks as it did when it was last put from here is not read again, provided that
+//! the store still has every chunk of it.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use crossbeam_channel::{Sender, TrySendError};
+use jiff::Timestamp;
+
+use super::PutRequest;
+use super::dedup::Dedup;
+use super::ingest::{FileJob, SMALL_BYTES_MAX, Task};
+use super::publish::Base;
+use crate::error::{Error, Kind, Result};
+use crate::format::Content;
+use crate::progress::Progress;
+use crate::read::Reader;
+use crate::stat_cache::StatCache;
+use crate::store::{Store, View};
+use crate::walk::{Globs, Item, Stat, Walk, WalkOptions, walk};
+
+/// Bytes of small files that one worker takes at once.
+const BATCH_BYTES: u64 = 2 << 20;
+/// Small files that one worker takes at once.
+const BATCH_FILES: usize = 128;
+
+/// What there is, in the walk's order.
+#[derive(Debug)]
+pub(super) enum Event {
+    Enter {
+        name: Vec<u8>,
+        stat: Stat,
+    },
+    /// A file that need not be read.
+    Known {
+        name: Vec<u8>,
+        stat: Stat,
+        content: Content,
+    },
+    /// A file that a worker has been given under this number.
+    Read {
+        name: Vec<u8>,
+        number: u64,
+        read_began: Timestamp,
+    },
+    Symlink {
+        name: Vec<u8>,
+        target: Vec<u8>,
+        stat: Stat,
+    },
+    Leave,
+    Skipped {
+        path: PathBuf,
+        error: Error,
+    },
+}
+
+/// The cache of unchanged files, looked up by the walk and written by the assembler.
+pub(super) type SharedCache = std::sync::Arc<Mutex<StatCache>>;
+
+/// The walk of one put.
+pub(super) struct Scan<'p> {
+    store: &'p Store,
+    walk: Walk,
+    cache: SharedCache,
+    /// The version that the cached contents belong to, when it is still live.
+    base: Option<Base>,
+    reader: Reader<'p>,
+    read_all: bool,
+    batch: Vec<FileJob>,
+    batch_bytes: u64,
+    number: u64,
+    totals: (u64, u64),
+}
+
+impl<'p> Scan<'p> {
+    /// Prepares the walk and opens the cache of what was put from here before.
+    pub(super) fn prepare(store: &'p Store, request: &PutRequest, view: &View) -> Result<Self> {
+        let source = &request.source;
+        let root = source
+            .canonicalize()
+            .map_err(|error| Error::io("open", source, error))?;
+        let options = WalkOptions {
+            exclude: Globs::new(&request.exclude)?,
+            skip_unreadable: request.skip_unreadable,
+        };
+        let id = store.format().id;
+        let cache = StatCache::open(store.host().cache_dir_of(id).as_deref(), id, &root);
+        let base = cache.base().filter(|_| !request.read_all).and_then(|base| {
+            let (number, version) = view.state.version(&base.name, Some(base.version)).ok()?;
+            Some(Base {
+                name: base.name.clone(),
+                number,
+                version: version.clone(),
+            })
+        });
+        Ok(Self {
+            store,
+            walk: walk(&root, options)?,
+            base,
+            cache: std::sync::Arc::new(Mutex::new(cache)),
+            reader: Reader::at(store, view.clone()),
+            read_all: request.read_all,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            number: 0,
+            totals: (0, 0),
+        })
+    }
+
+    /// The version whose chunks are counted on without a look at each.
+    pub(super) fn base(&self) -> Option<Base> {
+        self.base.clone()
+    }
+
+    /// The cache, to be written by the assembler.
+    pub(super) fn cache(&self) -> SharedCache {
+        std::sync::Arc::clone(&self.cache)
+    }
+
+    /// Walks to the end.
+    pub(super) fn run(
+        mut self,
+        dedup: &Dedup,
+        progress: &dyn Progress,
+        events: &Sender<Event>,
+        tasks: &Sender<Task>,
+    ) -> Result<()> {
+        while let Some(item) = self.walk.next() {
+            self.store.host().check_stop()?;
+            let event = self.event(item?, dedup, tasks)?;
+            self.send(event, events, tasks)?;
+            progress.total(self.totals.0, self.totals.1);
+        }
+        self.send_batch(tasks)
+    }
+
+    fn event(&mut self, item: Item, dedup: &Dedup, tasks: &Sender<Task>) -> Result<Event> {
+        Ok(match item {
+            Item::Enter { name, stat, .. } => Event::Enter { name, stat },
+            Item::Symlink { name, target, stat } => Event::Symlink { name, target, stat },
+            Item::Leave => Event::Leave,
+            Item::Skipped { path, error } => Event::Skipped { path, error },
+            Item::File { dir, name, stat } => {
+                self.totals = (self.totals.0 + 1, self.totals.1 + stat.size);
+                match self.known(&stat, dedup)? {
+                    Some(content) => Event::Known {
+                        name,
+                        stat,
+                        content,
+                    },
+                    None => {
+                        let read_began = Timestamp::now();
+                        let number = self.give(
+                            FileJob {
+                                number: self.number,
+                                dir,
+                                name: name.clone(),
+                                stat,
+                            },
+                            tasks,
+                        )?;
+                        Event::Read {
+                            name,
+                            number,
+                            read_began,
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    /// The content of a file that is as it was, when the store still has all of it.
+    fn known(&mut self, stat: &Stat, dedup: &Dedup) -> Result<Option<Content>> {
+        if self.read_all {
+            return Ok(None);
+        }
+        let cached = self
+            .cache
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .lookup(self.walk.path(), stat);
+        match cached {
+            // A live version has all its chunks, and that it is still live is checked at the commit.
+            Some(content) if self.base.is_some() || self.is_complete(&content, dedup)? => {
+                Ok(Some(content))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn is_complete(&self, content: &Content, dedup: &Dedup) -> Result<bool> {
+        let mut is_complete = true;
+        let listed = self.reader.list(content, &mut |id, _, _| {
+            is_complete = is_complete && dedup.is_offered(&id)?;
+            Ok(())
+        });
+        match listed {
+            Ok(()) => Ok(is_complete),
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn give(&mut self, job: FileJob, tasks: &Sender<Task>) -> Result<u64> {
+        let number = job.number;
+        self.number += 1;
+        if job.stat.size > SMALL_BYTES_MAX {
+            self.send_batch(tasks)?;
+            tasks.send(Task::Large(job)).map_err(|_| lost())?;
+            return Ok(number);
+        }
+        self.batch_bytes += job.stat.size;
+        self.batch.push(job);
+        if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
+            self.send_batch(tasks)?;
+        }
+        Ok(number)
+    }
+
+    fn send_batch(&mut self, tasks: &Sender<Task>) -> Result<()> {
+        self.batch_bytes = 0;
+        let batch = std::mem::take(&mut self.batch);
+        if batch.is_empty() {
+            return Ok(());
+        }
+        tasks.send(Task::Small(batch)).map_err(|_| lost())
+    }
+
+    /// Sends an event; before waiting, gives out the files that the assembler may be waiting for.
+    fn send(&mut self, event: Event, events: &Sender<Event>, tasks: &Sender<Task>) -> Result<()> {
+        match events.try_send(event) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(event)) => {
+                self.send_batch(tasks)?;
+                events.send(event).map_err(|_| lost())
+            }
+            Err(TrySendError::Disconnected(_)) => Err(lost()),
+        }
+    }
+}
+
+fn lost() -> Error {
+    Error::interrupted("a later stage of the put stopped")
+}
