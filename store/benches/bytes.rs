@@ -1,6 +1,11 @@
 //! What each byte of a put passes through, one stage at a time and on one core: `cargo bench -p store`.
 //!
 //! Three kinds of bytes: random, bf16 weights, and text of few words.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a benchmark that cannot go on stops"
+)]
 
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};

@@ -126,9 +126,9 @@ fn names(line: &str, word: &str) -> bool {
     })
 }
 
-/// `TREE` of `const MAGIC: [u8; 4] = *b"TREE";`
+/// `TREE` of `const MAGIC: [u8; 4] = *b"TREE";` or of `const MAGIC: &str = "TREE";`
 fn magic(line: &str) -> Option<&str> {
-    let (left, right) = line.split_once("b\"")?;
+    let (left, right) = line.split_once('"')?;
     (left.contains("const ") && left.contains("MAGIC")).then(|| right.split('"').next())?
 }
 

@@ -113,6 +113,14 @@ impl Content {
 }
 
 impl Root {
+    /// Bytes of the file, or of all files below the directory.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::File { content, .. } => content.size,
+            Self::Tree { totals, .. } => totals.bytes,
+        }
+    }
+
     /// Its bytes: those of the file, or of the tree.
     pub fn content(&self) -> &Content {
         match self {

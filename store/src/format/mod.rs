@@ -2,6 +2,8 @@
 //!
 //! Normative text: `store/FORMATS.md`. Decoding treats its input as hostile: check, then
 //! allocate; every limit has a name; nothing panics.
+#![doc = ""]
+#![doc = include_str!("../../FORMATS.md")]
 
 mod config;
 mod content;

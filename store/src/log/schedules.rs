@@ -38,6 +38,27 @@ fn writers_with_lost_answers_and_crashes() {
     }
 }
 
+/// The same with threads that run freely, on a directory: links decide the races.
+#[test]
+fn writers_on_a_directory() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Objects::directory(temp.path()).unwrap();
+    let acknowledged: Vec<Acknowledged> = std::thread::scope(|scope| {
+        let start = |writer| {
+            let remote = Objects::existing_directory(temp.path()).unwrap();
+            scope.spawn(move || write(&remote, 0, writer))
+        };
+        let writers: Vec<_> = (0..WRITERS).map(start).collect();
+        writers
+            .into_iter()
+            .map(|writer| writer.join().unwrap())
+            .collect()
+    });
+    let acknowledged = acknowledged.concat();
+    assert_eq!(acknowledged.len() as u64, WRITERS * COMMITS);
+    check(&store, 0, acknowledged);
+}
+
 #[test]
 fn a_seed_replays_its_schedule() {
     let run = || {

@@ -3,19 +3,19 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::PoisonError;
+use std::time::SystemTime;
 
 use crossbeam_channel::{Receiver, Sender};
-use jiff::Timestamp;
 
 use super::dedup::Dedup;
 use super::framer::{Framer, KindFrame};
 use super::ingest::{FileChunk, Ingested};
-use super::scan::{Event, SharedCache};
+use super::scan::Event;
 use super::{PutReport, PutRequest};
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, PackKind, Root, TimesEncoder, Totals, TreeEncoder, TreeEntry};
 use crate::id::ChunkId;
+use crate::stat_cache::StatCacheWriter;
 use crate::store::Store;
 use crate::tree::{ListBuilder, MetaBuilder};
 use crate::walk::Stat;
@@ -26,13 +26,13 @@ pub(super) struct Built {
     pub(super) root: Root,
     pub(super) times: Content,
     pub(super) report: PutReport,
-    pub(super) cache: SharedCache,
+    pub(super) cache: Option<StatCacheWriter>,
 }
 
 /// The main thread of a put.
 pub(super) struct Assembler<'p> {
     meta: Meta<'p>,
-    cache: SharedCache,
+    cache: Option<StatCacheWriter>,
     skip_unreadable: bool,
     open: Vec<OpenTree>,
     path: Vec<u8>,
@@ -74,7 +74,7 @@ impl<'p> Assembler<'p> {
         store: &'p Store,
         request: &PutRequest,
         dedup: &'p Dedup,
-        cache: SharedCache,
+        cache: Option<StatCacheWriter>,
         frames: Sender<KindFrame>,
     ) -> Result<Self> {
         let framer = Framer::new(PackKind::Meta, request, frames)?;
@@ -136,7 +136,7 @@ impl<'p> Assembler<'p> {
                 content,
             } => {
                 self.report.unchanged_files += 1;
-                self.file(name, &stat, content, Timestamp::now())
+                self.file(name, &stat, content, SystemTime::now())
             }
             Event::Read {
                 name,
@@ -196,15 +196,14 @@ impl<'p> Assembler<'p> {
         name: Vec<u8>,
         stat: &Stat,
         content: Content,
-        read_began: Timestamp,
+        read_began: SystemTime,
     ) -> Result<()> {
         self.report.files += 1;
         self.report.bytes += content.size;
         self.path.extend_from_slice(&name);
-        self.cache
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .record(&self.path, stat, &content, read_began);
+        if let Some(cache) = &mut self.cache {
+            cache.record(&self.path, stat, content, read_began);
+        }
         self.path.truncate(self.path.len() - name.len());
         self.add(
             name,

@@ -23,6 +23,7 @@ use jiff::Timestamp;
 use crate::error::{Error, Result};
 use crate::format::RefName;
 use crate::progress::Progress;
+use crate::stat_cache::StatCacheWriter;
 use crate::store::Store;
 
 use assemble::{Assembler, Built};
@@ -85,8 +86,8 @@ pub struct PutReport {
     pub stored_bytes: u64,
     /// Paths that were left out because they could not be read, and why.
     pub skipped: Vec<(PathBuf, Error)>,
-    /// Why the next put from here will read every file, should the cache of unchanged files not have been written.
-    pub cache_error: Option<Error>,
+    /// What did not stop the put and is worth knowing.
+    pub notes: Vec<String>,
 }
 
 /// Puts `request.source` as a new version of `request.target`.
@@ -115,10 +116,10 @@ fn attempt(
     progress: &dyn Progress,
 ) -> Result<Option<PutReport>> {
     let view = store.view()?;
-    let scan = Scan::prepare(store, request, &view)?;
+    let (scan, cache) = Scan::prepare(store, request, &view)?;
     let dedup = Dedup::new(view.index.clone());
     let publication = Publication::new(store, request, &dedup, view, scan.base());
-    match pipeline(store, request, progress, scan, &dedup, &publication) {
+    match pipeline(store, request, progress, scan, cache, &dedup, &publication) {
         Err(_) if publication.is_stale() => Ok(None),
         built => publication.commit(built?),
     }
@@ -130,6 +131,7 @@ fn pipeline(
     request: &PutRequest,
     progress: &dyn Progress,
     scan: Scan<'_>,
+    cache: Option<StatCacheWriter>,
     dedup: &Dedup,
     publication: &Publication<'_>,
 ) -> Result<Built> {
@@ -157,7 +159,6 @@ fn pipeline(
             scope.spawn(move || ingest.run(&tasks, &blocks));
         }
         drop((to_ingest, to_hash, outlets));
-        let cache = scan.cache();
         let scanning = scope.spawn(move || scan.run(dedup, progress, &events, &tasks));
 
         let assembler = Assembler::new(store, request, dedup, cache, frames)?;
@@ -167,8 +168,10 @@ fn pipeline(
         let packed = join(packing);
         let scanned = join(scanning);
         packed?;
-        scanned?;
-        built
+        let note = scanned?;
+        let mut built = built?;
+        built.report.notes.extend(note);
+        Ok(built)
     })
 }
 

@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{Change, Content, LogEntry, Node, PackKind, RefName, Root, State, Version};
 use crate::id::PackId;
 use crate::index::Index;
-use crate::log;
+use crate::log::{self, Committed};
 use crate::pack::{SegmentBuilder, WrittenPack};
 use crate::read::Reader;
 use crate::stat_cache::CacheBase;
@@ -43,6 +43,13 @@ pub(super) struct Publication<'p> {
     new_bytes: AtomicU64,
     stored_bytes: AtomicU64,
     written: Mutex<Written>,
+}
+
+/// A ref version in the log.
+struct CommittedRef {
+    entry: u64,
+    version: u64,
+    note: Option<String>,
 }
 
 struct Written {
@@ -118,21 +125,25 @@ impl<'p> Publication<'p> {
         if self.request.dry_run {
             return Ok(Some(report));
         }
-        let Some(version) = self.commit_ref(built.root, built.times)? else {
+        let Some(committed) = self.commit_ref(built.root, built.times)? else {
             return Ok(None);
         };
-        report.version = Some(version);
-        let cache =
-            std::mem::take(&mut *built.cache.lock().unwrap_or_else(PoisonError::into_inner));
         let base = CacheBase {
+            entry: committed.entry,
             name: self.request.target.clone(),
-            version,
+            version: committed.version,
         };
-        report.cache_error = cache.commit(&base).err();
+        report.version = Some(committed.version);
+        report.notes.extend(committed.note);
+        if let Some(Err(error)) = built.cache.map(|cache| cache.commit(base)) {
+            report
+                .notes
+                .push(format!("{error}: the next put from here reads every file"));
+        }
         Ok(Some(report))
     }
 
-    fn commit_ref(&self, root: Root, times: Content) -> Result<Option<u64>> {
+    fn commit_ref(&self, root: Root, times: Content) -> Result<Option<CommittedRef>> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let Written {
             view: View { state, index },
@@ -146,7 +157,7 @@ impl<'p> Publication<'p> {
             packs => Some(packs.write(self.store.remote().as_ref())?.1),
         };
         let mut version = 0;
-        self.log(state, &mut |state, entries| {
+        let committed = self.log(state, &mut |state, entries| {
             *must_check |= entries.iter().any(moves_chunks);
             *is_stale = entries.iter().any(|entry| condemns(entry, &own))
                 || (*must_check && !self.is_sound(state, index)?);
@@ -164,7 +175,13 @@ impl<'p> Publication<'p> {
                 .chain([self.set_ref(version, root, times)])
                 .collect())
         })?;
-        Ok((!*is_stale).then_some(version))
+        Ok(committed.map(|committed| CommittedRef {
+            entry: committed.entry.number,
+            version,
+            note: committed
+                .checkpoint
+                .map(|error| format!("{error}: the store opens more slowly")),
+        }))
     }
 
     fn set_ref(&self, version: u64, root: Root, times: Content) -> Change {
@@ -232,9 +249,9 @@ impl<'p> Publication<'p> {
         }
     }
 
-    fn log(&self, state: &mut State, prepare: &mut log::Prepare<'_>) -> Result<()> {
+    fn log(&self, state: &mut State, prepare: &mut log::Prepare<'_>) -> Result<Option<Committed>> {
         let host = self.store.host();
-        log::commit(self.store.remote().as_ref(), state, &host.who, prepare).map(drop)
+        log::commit(self.store.remote().as_ref(), state, &host.who, prepare)
     }
 }
 

@@ -4,10 +4,9 @@
 //! the store still has every chunk of it.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use crossbeam_channel::{Sender, TrySendError};
-use jiff::Timestamp;
 
 use super::PutRequest;
 use super::dedup::Dedup;
@@ -17,7 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::Content;
 use crate::progress::Progress;
 use crate::read::Reader;
-use crate::stat_cache::StatCache;
+use crate::stat_cache::{StatCache, StatCacheReader, StatCacheWriter};
 use crate::store::{Store, View};
 use crate::walk::{Globs, Item, Stat, Walk, WalkOptions, walk};
 
@@ -43,7 +42,7 @@ pub(super) enum Event {
     Read {
         name: Vec<u8>,
         number: u64,
-        read_began: Timestamp,
+        read_began: SystemTime,
     },
     Symlink {
         name: Vec<u8>,
@@ -57,18 +56,15 @@ pub(super) enum Event {
     },
 }
 
-/// The cache of unchanged files, looked up by the walk and written by the assembler.
-pub(super) type SharedCache = std::sync::Arc<Mutex<StatCache>>;
-
 /// The walk of one put.
 pub(super) struct Scan<'p> {
     store: &'p Store,
     walk: Walk,
-    cache: SharedCache,
+    /// What was put from here before.
+    cache: Option<StatCacheReader>,
     /// The version that the cached contents belong to, when it is still live.
     base: Option<Base>,
     reader: Reader<'p>,
-    read_all: bool,
     batch: Vec<FileJob>,
     batch_bytes: u64,
     number: u64,
@@ -76,8 +72,12 @@ pub(super) struct Scan<'p> {
 }
 
 impl<'p> Scan<'p> {
-    /// Prepares the walk and opens the cache of what was put from here before.
-    pub(super) fn prepare(store: &'p Store, request: &PutRequest, view: &View) -> Result<Self> {
+    /// Prepares the walk and opens the cache of what was put from here before; its new half is for the assembler.
+    pub(super) fn prepare(
+        store: &'p Store,
+        request: &PutRequest,
+        view: &View,
+    ) -> Result<(Self, Option<StatCacheWriter>)> {
         let source = &request.source;
         let root = source
             .canonicalize()
@@ -87,27 +87,33 @@ impl<'p> Scan<'p> {
             skip_unreadable: request.skip_unreadable,
         };
         let id = store.format().id;
-        let cache = StatCache::open(store.host().cache_dir_of(id).as_deref(), id, &root);
-        let base = cache.base().filter(|_| !request.read_all).and_then(|base| {
-            let (number, version) = view.state.version(&base.name, Some(base.version)).ok()?;
-            Some(Base {
-                name: base.name.clone(),
-                number,
-                version: version.clone(),
-            })
-        });
-        Ok(Self {
+        let cache_dir = store.host().cache_dir_of(id);
+        let cache = cache_dir.map(|dir| StatCache::open(&dir.join("unchanged"), id, &root));
+        let (cache, writer) = cache.map(|cache| (cache.reader, cache.writer)).unzip();
+        let cache = cache.filter(|_| !request.read_all);
+        let base = cache
+            .as_ref()
+            .and_then(StatCacheReader::base)
+            .and_then(|base| {
+                let (number, version) = view.state.version(&base.name, Some(base.version)).ok()?;
+                Some(Base {
+                    name: base.name.clone(),
+                    number,
+                    version: version.clone(),
+                })
+            });
+        let scan = Self {
             store,
             walk: walk(&root, options)?,
             base,
-            cache: std::sync::Arc::new(Mutex::new(cache)),
+            cache,
             reader: Reader::at(store, view.clone()),
-            read_all: request.read_all,
             batch: Vec::new(),
             batch_bytes: 0,
             number: 0,
             totals: (0, 0),
-        })
+        };
+        Ok((scan, writer))
     }
 
     /// The version whose chunks are counted on without a look at each.
@@ -115,26 +121,28 @@ impl<'p> Scan<'p> {
         self.base.clone()
     }
 
-    /// The cache, to be written by the assembler.
-    pub(super) fn cache(&self) -> SharedCache {
-        std::sync::Arc::clone(&self.cache)
+    /// What was wrong with the cache, when it had to be taken as empty.
+    fn damage(&self) -> Option<String> {
+        let damage = self.cache.as_ref().and_then(StatCacheReader::damage)?;
+        Some(format!("{damage}: the files behind it were read anew"))
     }
 
-    /// Walks to the end.
+    /// Walks to the end; returns what is worth a note.
     pub(super) fn run(
         mut self,
         dedup: &Dedup,
         progress: &dyn Progress,
         events: &Sender<Event>,
         tasks: &Sender<Task>,
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         while let Some(item) = self.walk.next() {
             self.store.host().check_stop()?;
             let event = self.event(item?, dedup, tasks)?;
             self.send(event, events, tasks)?;
             progress.total(self.totals.0, self.totals.1);
         }
-        self.send_batch(tasks)
+        self.send_batch(tasks)?;
+        Ok(self.damage())
     }
 
     fn event(&mut self, item: Item, dedup: &Dedup, tasks: &Sender<Task>) -> Result<Event> {
@@ -152,7 +160,7 @@ impl<'p> Scan<'p> {
                         content,
                     },
                     None => {
-                        let read_began = Timestamp::now();
+                        let read_began = SystemTime::now();
                         let number = self.give(
                             FileJob {
                                 number: self.number,
@@ -175,14 +183,10 @@ impl<'p> Scan<'p> {
 
     /// The content of a file that is as it was, when the store still has all of it.
     fn known(&mut self, stat: &Stat, dedup: &Dedup) -> Result<Option<Content>> {
-        if self.read_all {
+        let Some(cache) = &mut self.cache else {
             return Ok(None);
-        }
-        let cached = self
-            .cache
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .lookup(self.walk.path(), stat);
+        };
+        let cached = cache.lookup(self.walk.path(), stat);
         match cached {
             // A live version has all its chunks, and that it is still live is checked at the commit.
             Some(content) if self.base.is_some() || self.is_complete(&content, dedup)? => {

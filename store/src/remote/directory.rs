@@ -88,20 +88,20 @@ impl Directory {
 
     /// Makes the directories above `key` and their entries durable, once each.
     pub(super) fn ready(&self, key: &str) -> io::Result<()> {
-        let Some(parent) = Path::new(key).parent() else {
-            return Ok(());
-        };
+        let parent = Path::new(key).parent().unwrap_or(Path::new(""));
         if self.settled().contains(parent) {
             return Ok(());
         }
-        let mut below = self.root.clone();
-        for name in parent.components() {
-            let above = below.clone();
+        let mut below = PathBuf::new();
+        for name in parent {
+            let above = self.root.join(&below);
             below.push(name);
-            make_one(&below)?;
-            sync(&above)?;
+            if !self.settled().contains(&below) {
+                make_one(&self.root.join(&below))?;
+                sync(&above)?;
+                self.settled().insert(below.clone());
+            }
         }
-        self.settled().insert(parent.to_owned());
         Ok(())
     }
 

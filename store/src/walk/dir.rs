@@ -165,11 +165,16 @@ impl Drop for Trail {
     }
 }
 
-/// What the system said about `path`.
+/// What the system said about `path`. A want of descriptors or memory says nothing about the path itself.
 pub(super) fn failed(doing: &str, path: &Path, errno: Errno) -> Error {
+    if let Errno::MFILE | Errno::NFILE | Errno::NOMEM = errno {
+        let error = Error::unavailable(format!("{doing} {}", path.display()));
+        return error
+            .because(std::io::Error::from(errno))
+            .hint("raise the limits on open files and memory");
+    }
     let error = Error::io(doing, path, errno.into());
     match errno {
-        Errno::MFILE | Errno::NFILE => error.hint("raise the limit on open files"),
         Errno::ACCESS | Errno::PERM => {
             error.hint("give yourself the right to read it, or exclude it")
         }
@@ -195,5 +200,17 @@ mod tests {
         }
         assert_eq!(trail.path().as_os_str().len(), 5 + 600_000);
         drop(trail);
+    }
+    #[test]
+    fn a_want_of_descriptors_is_not_laid_to_the_path() {
+        let error = failed("open", Path::new("/a"), Errno::MFILE);
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (crate::error::Kind::Unavailable, "open /a".to_owned())
+        );
+        assert_eq!(
+            failed("open", Path::new("/a"), Errno::ACCESS).kind(),
+            crate::error::Kind::Denied
+        );
     }
 }

@@ -17,6 +17,7 @@ mod stat;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub use self::globs::Globs;
 use self::names::Names;
 pub use self::sparse::next_data;
 pub use self::stat::Stat;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
 /// Most directories that a walk keeps open on the way down; those further up are closed, and opened
 /// again as the parent of the directory below them.
@@ -155,7 +156,9 @@ impl Walk {
             match self.visit(&dir, name, kind) {
                 Ok(Some(item)) => return Ok(Some(item)),
                 Ok(None) => {}
-                Err((name, error)) if self.options.skip_unreadable => {
+                Err((name, error))
+                    if self.options.skip_unreadable && error.kind() != Kind::Unavailable =>
+                {
                     return Ok(Some(Item::Skipped {
                         path: dir.path_of(&name),
                         error,
@@ -319,4 +322,20 @@ fn special(path: &Path, kind: FileType) -> Error {
         path.display()
     );
     Error::invalid(message).hint("exclude it, or skip what cannot be read")
+}
+
+/// The order in which a walk comes to two paths relative to its root: name by name, by bytes.
+pub fn compare_paths(a: &[u8], b: &[u8]) -> Ordering {
+    // A name ends before it goes on: the separator is less than any byte of a name.
+    let rank = |byte: &u8| {
+        if *byte == b'/' {
+            0
+        } else {
+            u16::from(*byte) + 1
+        }
+    };
+    match a.iter().zip(b).find(|(a, b)| a != b) {
+        Some((a, b)) => rank(a).cmp(&rank(b)),
+        None => a.len().cmp(&b.len()),
+    }
 }

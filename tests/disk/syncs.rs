@@ -1,0 +1,142 @@
+//! What a store in a directory acknowledged is durable: every file is synced before it gets its name, and
+//! every directory after a name in it changed, before the call returns.
+
+use std::path::Path;
+
+use store::remote::{Created, Objects, Prune, Read, Write};
+
+use crate::trace::{Call, PLACE, Step, mark, traced};
+
+const PIECE: usize = 5 << 20;
+
+/// The traced process: the calls of a store, a mark after each. On its own it is a test like others.
+#[test]
+fn every_kind_of_write() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = std::env::var_os(PLACE).map_or(temp.path().to_owned(), Into::into);
+    let root = place.join("new/store");
+    mark("begin");
+    let store = Objects::directory(&root).unwrap();
+    mark("directory");
+    assert_eq!(
+        store.create("log/000000/00000001", "one".into()).unwrap(),
+        Created::Created
+    );
+    mark("create");
+    assert_eq!(
+        store.create("log/000000/00000001", "two".into()).unwrap(),
+        Created::Exists
+    );
+    mark("exists");
+    store.put("checkpoints/00000064", "state".into()).unwrap();
+    store.put("checkpoints/00000064", "again".into()).unwrap();
+    mark("put");
+    std::fs::create_dir_all(root.join("packs/ab")).unwrap();
+    mark("begin");
+    store
+        .put("packs/ab/x", "in a directory of others".into())
+        .unwrap();
+    mark("others");
+    let mut upload = store.upload("packs/cd/y").unwrap();
+    (0..4).for_each(|_| upload.write(vec![1; PIECE].into()).unwrap());
+    upload.finish().unwrap();
+    mark("upload");
+    store.upload("packs/ef/z").unwrap().finish().unwrap();
+    mark("small upload");
+    store
+        .delete(&["packs/ab/x".to_owned(), "packs/cd/y".to_owned()])
+        .unwrap();
+    mark("delete");
+    assert_eq!(store.list("").unwrap().len(), 3);
+}
+
+#[test]
+fn what_is_acknowledged_is_synced() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = temp.path().canonicalize().unwrap();
+    let steps = traced("syncs::every_kind_of_write", &place);
+    let names: Vec<_> = steps
+        .iter()
+        .map(|step| step.name.as_str())
+        .filter(|name| *name != "begin")
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "directory",
+            "create",
+            "exists",
+            "put",
+            "others",
+            "upload",
+            "small upload",
+            "delete"
+        ]
+    );
+    let steps: Vec<&Step> = steps.iter().filter(|step| step.name != "begin").collect();
+    steps.iter().for_each(|step| check(step));
+    let named: Vec<_> = steps
+        .iter()
+        .map(|step| step.calls.iter().filter(|call| is_naming(call)).count())
+        .collect();
+    assert_eq!(named, [0, 1, 0, 2, 1, 1, 1, 0], "links and renames");
+    let syncs: Vec<_> = steps
+        .iter()
+        .map(|step| step.calls.iter().filter(|call| is_sync(call)).count())
+        .collect();
+    // A file and its directory each time, and once each the directories that lead there.
+    assert_eq!(syncs, [2, 4, 2, 5, 4, 3, 3, 2], "syncs of {names:?}");
+}
+
+/// An entry that another writer linked is durable for whoever is told that it exists; so is the way to an
+/// object through directories that another writer made.
+#[test]
+fn what_others_left_unsynced_is_synced() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = temp.path().canonicalize().unwrap();
+    let steps = traced("syncs::every_kind_of_write", &place);
+    let root = place.join("new/store");
+    let synced = |name: &str, directory: &Path| {
+        let step = steps.iter().find(|step| step.name == name).unwrap();
+        step.calls.contains(&Call::Sync(directory.to_owned()))
+    };
+    assert!(synced("exists", &root.join("log/000000")));
+    assert!(synced("others", &root));
+    assert!(synced("others", &root.join("packs")));
+    assert!(synced("others", &root.join("packs/ab")));
+}
+
+fn check(step: &Step) {
+    for (at, call) in step.calls.iter().enumerate() {
+        let (before, after) = step.calls.split_at(at);
+        let synced = |calls: &[Call], path: &Path| calls.contains(&Call::Sync(path.to_owned()));
+        let changed = match call {
+            Call::Sync(_) => continue,
+            // What stays of a staged file after a power cut is hidden, and deleted by gc.
+            Call::Unlink(path) if path.to_string_lossy().contains('#') => continue,
+            Call::Link(from, to) | Call::Rename(from, to) => {
+                assert!(
+                    synced(before, from),
+                    "{}: {from:?} got a name unsynced: {step:#?}",
+                    step.name
+                );
+                to
+            }
+            Call::Mkdir(path) | Call::Unlink(path) => path,
+        };
+        let parent = changed.parent().unwrap();
+        assert!(
+            synced(after, parent),
+            "{}: {parent:?} is not synced after {call:?}: {step:#?}",
+            step.name
+        );
+    }
+}
+
+fn is_naming(call: &Call) -> bool {
+    matches!(call, Call::Link(..) | Call::Rename(..))
+}
+
+fn is_sync(call: &Call) -> bool {
+    matches!(call, Call::Sync(_))
+}

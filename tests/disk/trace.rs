@@ -1,0 +1,113 @@
+//! Runs one test of this binary again under `strace`, and reads what it did to files.
+//!
+//! The traced process marks the end of each step by asking for a file that does not exist.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Where the traced process shall work; unset in the tests that trace it.
+pub(crate) const PLACE: &str = "TRACED_PLACE";
+/// Directory that a mark pretends to lie in.
+const MARKS: &str = "/mark-of-the-end-of/";
+/// System calls that change a directory or make something durable, and the one of the mark.
+const CALLS: &str = "trace=fsync,fdatasync,link,linkat,rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat,statx";
+
+/// One system call that changed a directory, or made something durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Sync(PathBuf),
+    Link(PathBuf, PathBuf),
+    Rename(PathBuf, PathBuf),
+    Mkdir(PathBuf),
+    Unlink(PathBuf),
+}
+
+/// What happened until one mark.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) name: String,
+    pub(crate) calls: Vec<Call>,
+}
+
+/// Ends a step, in the traced process.
+pub(crate) fn mark(name: &str) {
+    assert!(!Path::new(MARKS).join(name).exists());
+}
+
+/// The steps of `test` when it runs in `place`. Calls that failed are left out.
+pub(crate) fn traced(test: &str, place: &Path) -> Vec<Step> {
+    let (run, report) = strace(test, place, &["-e", CALLS]);
+    assert!(
+        run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stdout)
+    );
+    steps(&report)
+}
+
+/// Runs `test` in `place`, with what `fault` says happening to a `call`; whether it did happen, and the
+/// calls that succeeded.
+pub(crate) fn injected(test: &str, place: &Path, call: &str, fault: &str) -> (bool, Vec<Call>) {
+    let inject = format!("inject={call}:{fault}");
+    let (run, report) = strace(test, place, &["-e", CALLS, "-e", &inject]);
+    let hit = report.contains("(INJECTED)") || report.contains("killed by SIGKILL");
+    assert!(
+        hit || run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stdout)
+    );
+    let calls = report
+        .lines()
+        .filter(|line| line.ends_with(" = 0"))
+        .filter_map(self::call);
+    (hit, calls.collect())
+}
+
+fn strace(test: &str, place: &Path, options: &[&str]) -> (Output, String) {
+    let report = place.join("strace.out");
+    let run = Command::new("strace")
+        .args(["-f", "-qq", "-y", "-s", "4096", "-o"])
+        .arg(&report)
+        .args(options)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--test-threads", "1"])
+        .env(PLACE, place)
+        .output()
+        .expect("strace is installed (tests/run installs it)");
+    let report = std::fs::read_to_string(&report).unwrap();
+    (run, report)
+}
+
+fn steps(report: &str) -> Vec<Step> {
+    let (mut steps, mut calls) = (Vec::new(), Vec::new());
+    for line in report.lines() {
+        if let Some((_, after)) = line.split_once(MARKS) {
+            let name = after.split('"').next().unwrap_or_default().to_owned();
+            steps.push(Step {
+                name,
+                calls: std::mem::take(&mut calls),
+            });
+        } else if line.ends_with(" = 0") {
+            calls.extend(call(line));
+        }
+    }
+    steps
+}
+
+/// Reads `PID name(arguments) = 0`; paths stand in quotes, those of descriptors in angle brackets.
+fn call(line: &str) -> Option<Call> {
+    let (_, call) = line.split_once(' ')?;
+    let (name, arguments) = call.trim_start().split_once('(')?;
+    let mut quoted = arguments.split('"').skip(1).step_by(2).map(PathBuf::from);
+    match name {
+        "fsync" | "fdatasync" => {
+            let (_, path) = arguments.split_once('<')?;
+            Some(Call::Sync(path.split_once('>')?.0.into()))
+        }
+        "link" | "linkat" => Some(Call::Link(quoted.next()?, quoted.next()?)),
+        "rename" | "renameat" | "renameat2" => Some(Call::Rename(quoted.next()?, quoted.next()?)),
+        "mkdir" | "mkdirat" => Some(Call::Mkdir(quoted.next()?)),
+        "unlink" | "unlinkat" => Some(Call::Unlink(quoted.next()?)),
+        _ => None,
+    }
+}

@@ -1,0 +1,141 @@
+//! The command in an environment of its own: no variable, home or store of the person who runs the tests.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A [`TestEnvironment`] with the command of this workspace.
+#[macro_export]
+macro_rules! environment {
+    () => {
+        $crate::TestEnvironment::new(env!("CARGO_BIN_EXE_store-under-test"))
+    };
+}
+
+/// Compares what a command did with an inline snapshot; paths, ids and times are blanked.
+#[macro_export]
+macro_rules! check {
+    ($environment:expr, $finished:expr, @$expected:literal) => {{
+        $crate::settings(&$environment).bind(|| insta::assert_snapshot!($finished, @$expected));
+    }};
+}
+
+/// A temporary directory that is home, working directory and all else to the command.
+pub struct TestEnvironment {
+    program: PathBuf,
+    root: TempDir,
+}
+
+/// What a command said and how it ended.
+pub struct Finished {
+    /// The exit code; none after a signal.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl TestEnvironment {
+    /// A new one for `program`; see [`environment!`].
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            root: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// The working directory of every command.
+    pub fn root(&self) -> PathBuf {
+        self.root.path().canonicalize().unwrap()
+    }
+
+    /// A path in the working directory.
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// Writes a file, its directories too.
+    pub fn write(&self, name: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// The command with arguments, not started yet, standard input empty.
+    pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments)
+            .current_dir(self.root())
+            .env_clear()
+            .stdin(Stdio::null());
+        command
+            .env("HOME", self.path("home"))
+            .env("USER", "tester")
+            .env("LANG", "C.UTF-8");
+        command
+    }
+
+    /// Runs the command to its end.
+    pub fn store<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Finished {
+        self.command(arguments).output().unwrap().into()
+    }
+
+    /// Runs the command, which must end well, and returns its standard output.
+    pub fn ok<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> String {
+        let finished = self.store(arguments);
+        assert_eq!(finished.code, Some(0), "{finished}");
+        String::from_utf8(finished.stdout).unwrap()
+    }
+}
+
+impl From<Output> for Finished {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: output.stdout,
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl fmt::Display for Finished {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code {
+            Some(code) => writeln!(out, "exit code: {code}")?,
+            None => writeln!(out, "killed by a signal")?,
+        }
+        let stdout = String::from_utf8_lossy(&self.stdout);
+        write!(out, "--- stdout\n{stdout}--- stderr\n{}", self.stderr)
+    }
+}
+
+/// Blanks in a snapshot what differs from run to run.
+pub fn settings(environment: &TestEnvironment) -> insta::Settings {
+    let mut settings = insta::Settings::clone_current();
+    let literal = |text: &str| text.replace('.', "\\.");
+    let root = environment.root();
+    let host = rustix::system::uname();
+    let host = literal(&host.nodename().to_string_lossy());
+    settings.add_filter(&literal(root.to_str().unwrap()), "[ROOT]");
+    settings.add_filter(&format!("tester@{host}"), "tester@[HOST]");
+    settings.add_filter(&format!("\"host\":\"{host}\""), "\"host\":\"[HOST]\"");
+    for (what, stand_in) in [
+        (r"\b[0-9a-f]{64}\b", "[CHUNK-ID]"),
+        (r"\b[0-9a-f]{32}\b", "[ID]"),
+        (r"\bstore [0-9a-f]{8}\b", "store [ID]"),
+        (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?", "[TIME]"),
+        (r"\d[\d.]* [kMGT]?B/s", "[RATE]"),
+        (r"\b\d+\.\d+ s\b", "[SECS]"),
+        (r#""secs":[\d.e-]+"#, "\"secs\":[SECS]"),
+        (r"store \d+\.\d+\.\d+", "store [VERSION]"),
+    ] {
+        settings.add_filter(what, stand_in);
+    }
+    settings
+}

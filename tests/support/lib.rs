@@ -1,0 +1,16 @@
+//! What the tests share: a command in an environment of its own, trees made from a seed, and a
+//! comparison of trees that shares no code with the engine.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
+
+mod compare;
+mod environment;
+mod random;
+pub mod trees;
+
+pub use compare::{Seen, assert_same_tree, seen};
+pub use environment::{Finished, TestEnvironment, settings};
+pub use random::Random;
