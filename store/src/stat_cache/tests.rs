@@ -351,6 +351,21 @@ fn blocks_of_an_older_cache_are_refused() {
 }
 
 #[test]
+fn a_block_in_another_place_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path(), 9000, 1);
+    let file = only_file(dir.path());
+    let whole = fs::read(&file).unwrap();
+    let header = layout::encode_header(STORE, ROOT.as_bytes()).len();
+    let first = u32::from_le_bytes(*whole[header..].first_chunk().unwrap()) as usize + 4 + 32;
+    // Without the first block the second one stands behind the header.
+    fs::write(&file, [&whole[..header], &whole[header + first..]].concat()).unwrap();
+    let mut cache = open(dir.path());
+    assert_eq!(cache.lookup(b"dir00899/file0008999", &stat(8999)), None);
+    assert!(cache.damage().is_some());
+}
+
+#[test]
 fn a_put_that_fails_leaves_the_old_cache() {
     let dir = tempfile::tempdir().unwrap();
     let paths = fill(dir.path(), 5000, 1);
