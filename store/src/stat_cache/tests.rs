@@ -362,7 +362,11 @@ fn a_block_in_another_place_is_refused() {
     fs::write(&file, [&whole[..header], &whole[header + first..]].concat()).unwrap();
     let mut cache = open(dir.path());
     assert_eq!(cache.lookup(b"dir00899/file0008999", &stat(8999)), None);
-    assert!(cache.damage().is_some());
+    let expected = format!(
+        "stat cache {}: block: its checksum is another",
+        file.display()
+    );
+    assert_eq!(cache.damage().unwrap().to_string(), expected);
 }
 
 #[test]
