@@ -10,7 +10,7 @@ const FLOORS: [&[&str]; 6] = [
     &["id", "error"],
     &["format"],
     &["chunk", "codec", "tree"],
-    &["walk", "pool", "remote"],
+    &["walk", "stat_cache", "pool", "remote"],
     &["log", "pack", "index", "refs", "materialize"],
     &["put", "get", "replicate", "check"],
 ];

@@ -6,7 +6,7 @@
 //! What is neither file nor directory nor symlink, cannot be read or disappears is an error that names it.
 //!
 //! Memory follows the depth and the names of the directories on the way down, never the number of
-//! files. At most [`OPEN_DIRS_MAX`] directories are kept open for the walk itself; each item
+//! files. At most 128 directories are kept open for the walk itself; each item
 //! keeps its own directory open, so queues of items must be bounded.
 
 mod dir;
