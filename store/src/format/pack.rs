@@ -168,7 +168,8 @@ impl PackTrailer {
             );
             return Err(corrupt(object, detail));
         }
-        let mut cursor = Cursor::new(object, bytes);
+        let trailer = format!("{object}: trailer");
+        let mut cursor = Cursor::new(&trailer, bytes);
         cursor.magic(&PACK_TRAILER_MAGIC)?;
         let version = cursor.u16("version")?;
         cursor.version(version, PACK_VERSION)?;

@@ -269,7 +269,7 @@ impl SegmentLayout {
             trailer_at: offset(packs_at + u64::from(packs) * SEGMENT_PACK_LEN),
         };
         let trailer = bytes.get(layout.trailer_at..).unwrap_or_default();
-        Cursor::new(object, trailer).magic(&SEGMENT_TRAILER_MAGIC)?;
+        Cursor::new(&format!("{object}: trailer"), trailer).magic(&SEGMENT_TRAILER_MAGIC)?;
         Ok(layout)
     }
 

@@ -1,0 +1,450 @@
+//! Malformed binary objects: packs, segments, list nodes, trees, times.
+//!
+//! Packs and segments get right checksums again after the change, since a wrong one hides every other defect.
+
+use store::format::{PackKind, SegmentEntry, SegmentFrame, SegmentPack, write_segment};
+use store::{ChunkId, PackId, SegmentId};
+
+use crate::malformed::Defect;
+
+/// Good objects, from which each defect is one step away.
+pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        ("pack", Pack::default().bytes()),
+        ("segment", segment()),
+        ("list", list(0, &[(5, 3), (6, 4)])),
+        ("tree", tree(&[&file("a", 0, &[]), &link("b", b"x")])),
+        ("times", times(&[2, 0, 1, 0xac, 2])),
+    ]
+}
+
+/// Every malformed object of these kinds.
+pub(crate) fn defects() -> Vec<Defect> {
+    let kinds = [
+        ("pack", pack_defects()),
+        ("pack", table_defects()),
+        ("segment", segment_defects()),
+        ("list", list_defects()),
+        ("tree", tree_defects()),
+        ("times", times_defects()),
+    ];
+    kinds
+        .into_iter()
+        .flat_map(|(kind, defects)| {
+            defects
+                .into_iter()
+                .map(move |(name, bytes)| (kind, name, bytes))
+        })
+        .collect()
+}
+
+type Named = Vec<(&'static str, Vec<u8>)>;
+
+/// A pack in parts, whatever they say.
+struct Pack {
+    header: Vec<u8>,
+    stored: u32,
+    frames: Vec<[u32; 3]>,
+    chunks: Vec<u32>,
+    table_offset: Option<u32>,
+    counts: Option<[u32; 2]>,
+}
+
+impl Default for Pack {
+    fn default() -> Self {
+        Self {
+            header: [b"STOREPAK".as_slice(), &[1, 0, 0], &[0; 5], &[7; 16]].concat(),
+            stored: 6,
+            frames: vec![[4, 3, 1], [2, 1, 1]],
+            chunks: vec![3, 1],
+            table_offset: None,
+            counts: None,
+        }
+    }
+}
+
+impl Pack {
+    fn one(frame: [u32; 3], chunks: &[u32]) -> Self {
+        Self {
+            stored: frame[0].min(1000),
+            frames: vec![frame],
+            chunks: chunks.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let count = |len: usize| u32::try_from(len).unwrap();
+        let counts = self
+            .counts
+            .unwrap_or([count(self.frames.len()), count(self.chunks.len())]);
+        let table_offset = self.table_offset.unwrap_or(32 + self.stored);
+        let mut table = Vec::new();
+        for number in self.frames.iter().flatten() {
+            table.extend_from_slice(&number.to_le_bytes());
+        }
+        for (seed, len) in (1..).zip(&self.chunks) {
+            table.extend_from_slice(&[seed; 32]);
+            table.extend_from_slice(&len.to_le_bytes());
+        }
+        table.extend_from_slice(b"STOREPKE\x01\0\0\0");
+        for number in [table_offset, counts[0], counts[1], 0, 0] {
+            table.extend_from_slice(&number.to_le_bytes());
+        }
+        let checksum = blake3::hash(&[self.header.clone(), table.clone()].concat());
+        let frames = vec![0; usize::try_from(self.stored).unwrap()];
+        [&self.header, &frames, &table, &checksum.as_bytes()[..]].concat()
+    }
+}
+
+fn pack_defects() -> Named {
+    let good = Pack::default().bytes();
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    let trailer = good.len() - 64;
+    let other = Pack {
+        header: [b"STOREPAK".as_slice(), &[1, 0, 0], &[0; 5], &[8; 16]].concat(),
+        ..Pack::default()
+    };
+    let swapped = [&other.bytes()[..32], &good[32..]].concat();
+    vec![
+        ("empty", Vec::new()),
+        ("header-cut-short", good[..31].to_vec()),
+        ("header-only", good[..32].to_vec()),
+        ("header-magic", with(0, b'X')),
+        ("header-later-version", with(8, 2)),
+        ("header-unknown-kind", with(10, 2)),
+        ("header-padding", with(15, 1)),
+        ("header-of-another-pack", swapped),
+        ("first-byte-missing", good[1..].to_vec()),
+        ("last-byte-missing", good[..good.len() - 1].to_vec()),
+        ("byte-behind", [&good[..], b"!"].concat()),
+        ("middle-missing", [&good[..40], &good[60..]].concat()),
+        ("trailer-magic", with(trailer, b'X')),
+        ("trailer-later-version", with(trailer + 8, 2)),
+        ("trailer-padding", with(trailer + 31, 1)),
+        ("checksum-flipped", with(good.len() - 1, 0)),
+        ("table-flipped", with(trailer - 1, 1)),
+    ]
+}
+
+/// Tables that contradict themselves or the pack that they end.
+fn table_defects() -> Named {
+    let of = |pack: Pack| pack.bytes();
+    let default = Pack::default;
+    let placed = |table_offset| {
+        of(Pack {
+            table_offset: Some(table_offset),
+            ..default()
+        })
+    };
+    let counted = |counts| {
+        of(Pack {
+            counts: Some(counts),
+            ..default()
+        })
+    };
+    vec![
+        ("table-begins-in-header", placed(31)),
+        ("table-begins-behind-end", placed(u32::MAX)),
+        ("more-frames-than-bytes", counted([u32::MAX, 2])),
+        ("more-chunks-than-bytes", counted([2, u32::MAX])),
+        (
+            "no-frames",
+            of(Pack {
+                stored: 0,
+                frames: vec![],
+                chunks: vec![],
+                ..default()
+            }),
+        ),
+        (
+            "frames-leave-a-gap",
+            of(Pack {
+                stored: 7,
+                ..default()
+            }),
+        ),
+        (
+            "frames-run-into-the-table",
+            of(Pack {
+                stored: 5,
+                ..default()
+            }),
+        ),
+        ("frame-without-chunks", of(Pack::one([4, 3, 0], &[]))),
+        (
+            "frame-with-chunks-of-nobody",
+            of(Pack::one([4, 3, 2], &[3])),
+        ),
+        (
+            "frame-with-most-chunks",
+            of(Pack::one([4, 3, u32::MAX], &[3])),
+        ),
+        (
+            "frame-longer-than-its-chunks",
+            of(Pack::one([4, 4, 1], &[3])),
+        ),
+        (
+            "frame-shorter-than-its-chunks",
+            of(Pack::one([4, 3, 2], &[3, u32::MAX])),
+        ),
+        ("frame-of-no-bytes", of(Pack::one([2, 0, 1], &[0]))),
+        ("frame-expands", of(Pack::one([5, 3, 1], &[3]))),
+        ("frame-of-codec-only", of(Pack::one([1, 3, 1], &[3]))),
+        (
+            "frame-too-large",
+            of(Pack::one([1000, (8 << 20) + 1, 3], &[4 << 20, 4 << 20, 1])),
+        ),
+        ("chunk-empty", of(Pack::one([4, 3, 2], &[0, 3]))),
+        (
+            "chunk-too-large",
+            of(Pack::one([1000, (4 << 20) + 1, 1], &[(4 << 20) + 1])),
+        ),
+        ("chunks-left-over", of(Pack::one([4, 3, 1], &[3, 3]))),
+    ]
+}
+
+/// Eighteen chunks in two frames of two packs, with a fan-out of two bits.
+fn segment() -> Vec<u8> {
+    let pack = |byte, len| SegmentPack {
+        id: PackId([byte; 16]),
+        kind: PackKind::Data,
+        len,
+    };
+    let frame = |pack, offset| SegmentFrame {
+        pack,
+        offset,
+        stored_len: 100,
+        raw_len: 1000,
+    };
+    let entry = |at: u8| SegmentEntry {
+        id: ChunkId([at * 14; 32]),
+        frame: u32::from(at % 2),
+        offset: 10,
+        len: 990,
+    };
+    let packs = [pack(1, 196), pack(2, 1000)];
+    let frames = [frame(0, 32), frame(1, 836)];
+    let mut bytes = Vec::new();
+    let entries = || (0..18).map(entry);
+    write_segment(&mut bytes, SegmentId([9; 16]), &packs, &frames, entries).unwrap();
+    bytes
+}
+
+const FANOUT: usize = 64;
+const ENTRIES: usize = FANOUT + 5 * 4;
+const FRAMES: usize = ENTRIES + 18 * 44;
+const PACKS: usize = FRAMES + 2 * 16;
+
+fn segment_defects() -> Named {
+    let good = segment();
+    let flipped = |at: usize| {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        bytes
+    };
+    // The change at `at`, and both checksums made right again.
+    let with = |at: usize, change: &[u8]| {
+        let mut bytes = good.clone();
+        bytes[at..at + change.len()].copy_from_slice(change);
+        let header = blake3::hash(&bytes[..56]);
+        bytes[56..64].copy_from_slice(&header.as_bytes()[..8]);
+        let trailer = bytes.len() - 40;
+        let checksum = blake3::hash(&bytes[..trailer]);
+        bytes[trailer + 8..].copy_from_slice(checksum.as_bytes());
+        bytes
+    };
+    let entry = ENTRIES + 44;
+    vec![
+        ("empty", Vec::new()),
+        ("header-cut-short", good[..63].to_vec()),
+        ("header-only", good[..64].to_vec()),
+        ("last-byte-missing", good[..good.len() - 1].to_vec()),
+        ("byte-behind", [&good[..], b"!"].concat()),
+        ("header-magic", with(0, b"X")),
+        ("header-later-version", with(8, &[2])),
+        ("header-padding", with(15, &[1])),
+        ("header-flipped", flipped(32)),
+        ("header-checksum-flipped", flipped(56)),
+        ("fan-out-of-25-bits", with(10, &[25])),
+        ("fan-out-of-255-bits", with(10, &[255])),
+        ("most-chunks", with(32, &[0xff; 8])),
+        ("most-frames", with(40, &[0xff; 4])),
+        ("most-packs", with(44, &[0xff; 4])),
+        ("trailer-magic", flipped(good.len() - 40)),
+        ("checksum-flipped", flipped(good.len() - 1)),
+        ("entry-flipped", flipped(ENTRIES + 5)),
+        ("fan-out-begins-behind-0", with(FANOUT, &[1])),
+        ("fan-out-descends", with(FANOUT + 8, &[1])),
+        ("fan-out-ends-early", with(FANOUT + 16, &[17])),
+        ("fan-out-ends-outside", with(FANOUT + 16, &[0xff; 4])),
+        ("entries-unsorted", with(entry, &[0; 32])),
+        ("entry-twice", with(entry, &good[ENTRIES..entry])),
+        ("entry-of-no-frame", with(entry + 32, &[2])),
+        ("entry-of-most-frames", with(entry + 32, &[0xff; 4])),
+        ("entry-outside-its-frame", with(entry + 36, &[11])),
+        ("entry-overflows-its-frame", with(entry + 36, &[0xff; 4])),
+        ("entry-empty", with(entry + 40, &[0; 4])),
+        ("entry-too-large", with(entry + 40, &[1, 0, 64, 0])),
+        ("frame-of-no-pack", with(FRAMES, &[2])),
+        ("frame-in-the-header", with(FRAMES + 4, &[31])),
+        ("frame-in-the-trailer", with(FRAMES + 4, &[33])),
+        ("frame-overflows-its-pack", with(FRAMES + 4, &[0xff; 4])),
+        ("frame-expands", with(FRAMES + 8, &[0xea, 3])),
+        ("frame-of-codec-only", with(FRAMES + 8, &[1, 0])),
+        ("frame-of-no-bytes", with(FRAMES + 12, &[0; 4])),
+        ("frame-too-large", with(FRAMES + 12, &[1, 0, 128, 0])),
+        ("pack-too-short", with(PACKS + 16, &[95])),
+        ("pack-too-long", with(PACKS + 16, &[1, 0, 0, 64])),
+        ("pack-of-unknown-kind", with(PACKS + 20, &[2])),
+        ("pack-padding", with(PACKS + 31, &[1])),
+        ("pack-twice", with(PACKS + 32, &[1; 16])),
+    ]
+}
+
+fn list(level: u8, children: &[(u8, u64)]) -> Vec<u8> {
+    let mut bytes = [b"clst\x01".as_slice(), &[level]].concat();
+    bytes.extend_from_slice(&u16::try_from(children.len()).unwrap().to_le_bytes());
+    for (seed, size) in children {
+        bytes.extend_from_slice(&[*seed; 32]);
+        bytes.extend_from_slice(&size.to_le_bytes());
+    }
+    bytes
+}
+
+fn list_defects() -> Named {
+    let good = list(0, &[(5, 3), (6, 4)]);
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    vec![
+        ("empty", Vec::new()),
+        ("header-cut-short", good[..7].to_vec()),
+        ("magic", with(0, b'X')),
+        ("later-version", with(4, 2)),
+        ("level-8", with(5, 8)),
+        ("no-children", list(0, &[])),
+        ("too-many-children", list(0, &[(5, 3); 1025])),
+        ("child-missing", with(6, 3)),
+        ("child-cut-short", good[..good.len() - 1].to_vec()),
+        ("byte-behind", [&good[..], b"!"].concat()),
+        ("child-of-no-bytes", list(0, &[(5, 3), (6, 0)])),
+        ("chunk-too-large", list(0, &[(5, (4 << 20) + 1)])),
+        ("sizes-overflow", list(1, &[(5, u64::MAX), (6, 1)])),
+    ]
+}
+
+fn tree(entries: &[&[u8]]) -> Vec<u8> {
+    [b"tree\x01\0\0\0".as_slice(), &entries.concat()].concat()
+}
+
+fn named(kind: u8, name: &str) -> Vec<u8> {
+    let len = u8::try_from(name.len()).unwrap();
+    [&[kind, len], name.as_bytes()].concat()
+}
+
+fn file(name: &str, size: u64, rest: &[u8]) -> Vec<u8> {
+    [&named(0, name), &size.to_le_bytes()[..], rest].concat()
+}
+
+fn link(name: &str, target: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(target.len()).unwrap().to_le_bytes();
+    [&named(2, name), &len[..], target].concat()
+}
+
+/// A directory of `size` bytes at `depth`, with totals of zero.
+fn directory(name: &str, size: u64, depth: u8) -> Vec<u8> {
+    let totals = [0; 16];
+    [
+        &named(3, name),
+        &size.to_le_bytes()[..],
+        &[depth],
+        &[5; 32],
+        &totals,
+    ]
+    .concat()
+}
+
+fn tree_defects() -> Named {
+    let x = |name: &str| link(name, b"x");
+    let root = |depth: u8| [&[depth][..], &[5; 32]].concat();
+    let good = tree(&[&file("a", 3, &root(0))]);
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    vec![
+        ("empty", Vec::new()),
+        ("header-cut-short", good[..7].to_vec()),
+        ("magic", with(0, b'X')),
+        ("later-version", with(4, 2)),
+        ("padding", with(7, 1)),
+        ("kind-4", with(8, 4)),
+        ("kind-only", good[..9].to_vec()),
+        ("name-cut-short", with(9, 255)),
+        ("root-cut-short", good[..good.len() - 1].to_vec()),
+        ("byte-behind", [&good[..], b"\0"].concat()),
+        ("name-empty", tree(&[&x("")])),
+        ("name-dot", tree(&[&x(".")])),
+        ("name-leads-up", tree(&[&x("..")])),
+        ("name-absolute", tree(&[&x("/etc")])),
+        ("name-with-slash", tree(&[&x("a/b")])),
+        ("name-with-nul", tree(&[&x("a\0b")])),
+        ("names-unsorted", tree(&[&x("b"), &x("a")])),
+        ("name-twice", tree(&[&x("a"), &x("a")])),
+        ("target-empty", tree(&[&link("a", b"")])),
+        ("target-with-nul", tree(&[&link("a", b"x\0y")])),
+        ("target-too-long", tree(&[&link("a", &[b'x'; 4096])])),
+        ("target-cut-short", tree(&[&link("a", b"xyz")[..6]])),
+        ("file-too-deep", tree(&[&file("a", 3, &root(9))])),
+        (
+            "file-of-one-chunk-too-large",
+            tree(&[&file("a", (4 << 20) + 1, &root(0))]),
+        ),
+        ("file-empty-with-root", tree(&[&file("a", 0, &root(0))])),
+        ("tree-of-no-bytes", tree(&[&directory("a", 0, 0)])),
+        (
+            "tree-smaller-than-its-header",
+            tree(&[&directory("a", 7, 0)]),
+        ),
+        ("tree-too-deep", tree(&[&directory("a", 8, 9)])),
+    ]
+}
+
+fn times(bytes: &[u8]) -> Vec<u8> {
+    [b"time\x01\0\0\0".as_slice(), bytes].concat()
+}
+
+fn times_defects() -> Named {
+    vec![
+        ("empty", Vec::new()),
+        ("header-cut-short", b"time\x01\0\0".to_vec()),
+        ("magic", b"tame\x01\0\0\0\0\0".to_vec()),
+        ("later-version", b"time\x02\0\0\0\0\0".to_vec()),
+        ("padding", b"time\x01\0\0\x01\0\0".to_vec()),
+        ("nanoseconds-missing", times(&[0])),
+        ("seconds-cut-short", times(&[0x80])),
+        ("zero-spelled-long", times(&[0x80, 0, 0])),
+        ("nanoseconds-spelled-long", times(&[0, 0x81, 0])),
+        (
+            "seconds-of-65-bits",
+            times(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0]),
+        ),
+        ("seconds-without-end", times(&[0xff; 64])),
+        (
+            "nanoseconds-of-a-second",
+            times(&[0, 0x80, 0x94, 0xeb, 0xdc, 3]),
+        ),
+        (
+            "nanoseconds-above-32-bits",
+            times(&[0, 0x80, 0x80, 0x80, 0x80, 0x10]),
+        ),
+    ]
+}

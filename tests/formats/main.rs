@@ -1,0 +1,8 @@
+//! Malformed objects: files named for their defect, each refused with exactly the words beside it.
+//!
+//! `REGENERATE=1` writes files and words anew; what it changes is then read by a person.
+#![cfg(test)]
+
+mod binary;
+mod malformed;
+mod sealed;

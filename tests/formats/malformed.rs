@@ -1,0 +1,156 @@
+//! Walks `fixtures/malformed`: every file there is refused, with the words in its `.error` file.
+//!
+//! The files are made by this suite's own generators, which break good objects in one place each.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use store::Error;
+use store::format::{
+    Format, ListNode, LogEntry, PackHeader, PackTable, PackTrailer, SegmentLayout, State,
+    decode_times, decode_tree,
+};
+
+use crate::{binary, sealed};
+
+/// One malformed object: its kind, its defect, its bytes.
+pub(crate) type Defect = (&'static str, &'static str, Vec<u8>);
+
+const KINDS: [&str; 8] = [
+    "checkpoint",
+    "format",
+    "list",
+    "log",
+    "pack",
+    "segment",
+    "times",
+    "tree",
+];
+
+#[test]
+fn every_malformed_object_is_refused_with_the_words_beside_it() {
+    if std::env::var_os("REGENERATE").is_some() {
+        regenerate();
+    }
+    the_files_are_those_that_the_generators_make();
+    let mut wrong = Vec::new();
+    for kind in KINDS {
+        let mut count = 0;
+        for path in files(kind) {
+            count += 1;
+            let found = words(kind, &fs::read(&path).unwrap());
+            let expected = fs::read_to_string(path.with_extension("error")).unwrap_or_default();
+            if found != expected {
+                let path = path.display();
+                wrong.push(format!("{path}\n  expected {expected}  found    {found}"));
+            }
+        }
+        assert!(count > 5, "{kind}: only {count} malformed objects");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_object_is_refused_at_every_length_but_its_own() {
+    for (kind, good) in binary::good().into_iter().chain(sealed::good()) {
+        assert_eq!(words(kind, &good), "accepted\n", "{kind}");
+        for len in 0..good.len() {
+            let whole_entries = matches!(kind, "tree" | "times");
+            let found = words(kind, good.get(..len).unwrap());
+            assert!(
+                whole_entries || found != "accepted\n",
+                "{kind} of {len} bytes"
+            );
+        }
+        let found = words(kind, &[&good[..], b"!"].concat());
+        assert_ne!(found, "accepted\n", "{kind} with one byte more");
+    }
+}
+
+fn the_files_are_those_that_the_generators_make() {
+    let mut expected = BTreeSet::new();
+    for (kind, name, bytes) in defects() {
+        let path = place(kind, name);
+        let found = fs::read(&path).unwrap_or_default();
+        assert!(found == bytes, "{} is another", path.display());
+        assert!(expected.insert(path.clone()), "{} twice", path.display());
+    }
+    let found: BTreeSet<PathBuf> = KINDS.iter().flat_map(|kind| files(kind)).collect();
+    let forgotten: Vec<_> = found.difference(&expected).collect();
+    assert!(forgotten.is_empty(), "no generator makes {forgotten:?}");
+}
+
+fn defects() -> Vec<Defect> {
+    let mut defects = binary::defects();
+    defects.extend(sealed::defects());
+    defects
+}
+
+/// What a program says about these bytes: the kind of the error and its message.
+fn words(kind: &str, bytes: &[u8]) -> String {
+    match decode(kind, bytes) {
+        Ok(()) => "accepted\n".to_owned(),
+        Err(error) => format!("{:?}: {error}\n", error.kind()),
+    }
+}
+
+fn decode(kind: &str, bytes: &[u8]) -> Result<(), Error> {
+    match kind {
+        "checkpoint" => State::decode("checkpoints/00000002", bytes).map(drop),
+        "format" => Format::decode(bytes)?.check_writable(),
+        "list" => ListNode::decode("list 0", bytes).map(drop),
+        "log" => LogEntry::decode(42, bytes).map(drop),
+        "pack" => decode_pack(bytes),
+        "segment" => SegmentLayout::parse("segment 0", bytes)?.verify(bytes),
+        "times" => decode_times("times 0", bytes).map(drop),
+        "tree" => decode_tree("tree 0", bytes).map(drop),
+        _ => panic!("{kind}: no such kind"),
+    }
+}
+
+/// A pack as it is read without a segment: header, trailer, then the table.
+fn decode_pack(bytes: &[u8]) -> Result<(), Error> {
+    let len = bytes.len();
+    let header = PackHeader::decode("pack 0", bytes)?;
+    let trailer = bytes.get(len.saturating_sub(64)..).unwrap();
+    let trailer = PackTrailer::decode("pack 0", len.try_into().unwrap(), trailer)?;
+    let table = usize::try_from(trailer.table_offset).unwrap();
+    PackTable::decode("pack 0", &header, &trailer, bytes.get(table..).unwrap()).map(drop)
+}
+
+fn regenerate() {
+    for kind in KINDS {
+        let dir = root().join(kind);
+        if dir.exists() {
+            fs::remove_dir_all(&dir).unwrap();
+        }
+        fs::create_dir_all(&dir).unwrap();
+    }
+    for (kind, name, bytes) in defects() {
+        let path = place(kind, name);
+        fs::write(&path, &bytes).unwrap();
+        fs::write(path.with_extension("error"), words(kind, &bytes)).unwrap();
+    }
+}
+
+fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().unwrap().join("fixtures/malformed")
+}
+
+fn place(kind: &str, name: &str) -> PathBuf {
+    root().join(kind).join(name).with_extension(kind)
+}
+
+/// The malformed objects of `kind`, in order of their names.
+fn files(kind: &str) -> Vec<PathBuf> {
+    let dir = root().join(kind);
+    let entries = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end != "error"))
+        .collect();
+    files.sort();
+    files
+}

@@ -1,0 +1,344 @@
+//! Malformed objects of sealed text: `format`, log entries, checkpoints.
+//!
+//! Most are sealed again after the change, since a wrong checksum hides every other defect.
+
+use serde_json::{Value, json};
+
+use crate::malformed::Defect;
+
+const ZEROS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+const EMPTY: &str = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
+
+/// Good objects, from which each defect is one step away.
+pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        ("format", seal(&format())),
+        ("log", seal(&log())),
+        ("checkpoint", compress(&seal(&checkpoint()))),
+    ]
+}
+
+/// Every malformed object of these kinds.
+pub(crate) fn defects() -> Vec<Defect> {
+    let mut defects = Vec::new();
+    for (kind, named) in [
+        ("format", format_defects()),
+        ("log", log_defects()),
+        ("checkpoint", checkpoint_defects()),
+    ] {
+        defects.extend(named.into_iter().map(|(name, bytes)| (kind, name, bytes)));
+    }
+    for (kind, value) in [("format", format_text()), ("log", log().to_string())] {
+        defects.extend(shapes(kind, &value));
+    }
+    defects
+}
+
+/// Defects of the two lines themselves.
+fn shapes(kind: &'static str, text: &str) -> Vec<Defect> {
+    let good = seal_text(text);
+    let at = good.len() - 10;
+    let flipped = |at: usize| {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        bytes
+    };
+    vec![
+        (kind, "empty", Vec::new()),
+        (kind, "bit-flipped-in-json", flipped(10)),
+        (kind, "bit-flipped-in-checksum", flipped(at)),
+        (kind, "checksum-line-missing", format!("{text}\n").into()),
+        (kind, "truncated", good[..at].to_vec()),
+        (kind, "newline-twice", [&good[..], b"\n"].concat()),
+        (
+            kind,
+            "crlf",
+            String::from_utf8(good.clone())
+                .unwrap()
+                .replace('\n', "\r\n")
+                .into(),
+        ),
+        (
+            kind,
+            "json-on-two-lines",
+            seal_text(&text.replacen(',', ",\n", 1)),
+        ),
+        (kind, "not-json", seal_text("{magic}")),
+        (kind, "not-utf8", seal_bytes(b"{\"magic\":\"\xff\"}")),
+        (
+            kind,
+            "nested-too-deep",
+            seal_text(&format!("{{\"a\":{}", "[".repeat(10_000))),
+        ),
+        (kind, "not-an-object", seal_text("[1,2,3]")),
+    ]
+}
+
+fn format() -> Value {
+    serde_json::from_str(&format_text()).unwrap()
+}
+
+fn format_text() -> String {
+    json!({
+        "magic": "store-format", "version": 1, "id": "07".repeat(16),
+        "chunker": {
+            "algorithm": "fastcdc-v2020", "min": 16384, "avg": 65536, "max": 262_144,
+            "normalization": 1, "seed": 0,
+        },
+        "features": { "compatible": [], "read_only": [], "incompatible": [] },
+    })
+    .to_string()
+}
+
+fn format_defects() -> Vec<(&'static str, Vec<u8>)> {
+    let with = |path: &str, value: Value| seal(&changed(format(), path, value));
+    vec![
+        (
+            "magic-of-another-object",
+            with("/magic", json!("store-log")),
+        ),
+        ("later-version", with("/version", json!(7))),
+        ("version-negative", with("/version", json!(-1))),
+        (
+            "unknown-incompatible-feature",
+            with("/features/incompatible", json!(["warp"])),
+        ),
+        (
+            "unknown-read-only-feature",
+            with("/features/read_only", json!(["warp"])),
+        ),
+        (
+            "chunker-unknown",
+            with("/chunker/algorithm", json!("rabin")),
+        ),
+        ("chunker-min-too-small", with("/chunker/min", json!(62))),
+        ("chunker-min-odd", with("/chunker/min", json!(16385))),
+        (
+            "chunker-min-not-below-avg",
+            with("/chunker/min", json!(65536)),
+        ),
+        (
+            "chunker-avg-not-below-max",
+            with("/chunker/avg", json!(262_144)),
+        ),
+        (
+            "chunker-max-too-large",
+            with("/chunker/max", json!(1_u64 << 23)),
+        ),
+        (
+            "chunker-max-above-32-bits",
+            with("/chunker/max", json!(1_u64 << 32)),
+        ),
+        (
+            "chunker-normalization-4",
+            with("/chunker/normalization", json!(4)),
+        ),
+        ("chunker-missing", with("/chunker", Value::Null)),
+        ("id-too-short", with("/id", json!("07"))),
+        ("id-in-upper-case", with("/id", json!("AB".repeat(16)))),
+    ]
+}
+
+fn log() -> Value {
+    let content = json!({ "size": 70_000, "depth": 1, "root": "05".repeat(32) });
+    json!({
+        "magic": "store-log", "version": 1, "number": 42, "commit": "09".repeat(16),
+        "time": "2025-01-02T03:04:05Z",
+        "who": { "host": "node-1", "user": "ana", "program": "store 0.1.0" },
+        "changes": [
+            {
+                "op": "set_ref", "name": "project/a/b", "version": 1,
+                "root": {
+                    "kind": "tree", "content": content, "totals": { "entries": 2, "bytes": 5 },
+                },
+                "times": content, "message": "", "expires": null,
+            },
+            {
+                "op": "add_segment", "segment": "01".repeat(16), "chunks": 1, "packs": 1,
+                "pack_bytes": 148, "raw_bytes": 3, "bytes": 204,
+            },
+        ],
+    })
+}
+
+fn log_defects() -> Vec<(&'static str, Vec<u8>)> {
+    let with = |path: &str, value: Value| seal(&changed(log(), path, value));
+    let twice = log()
+        .to_string()
+        .replacen("\"number\":42", "\"number\":42,\"number\":42", 1);
+    let deep = format!("\"message\":{}{}", "[".repeat(200), "]".repeat(200));
+    let deep = log().to_string().replacen("\"message\":\"\"", &deep, 1);
+    vec![
+        ("change-nested-too-deep", seal_text(&deep)),
+        (
+            "magic-of-another-object",
+            with("/magic", json!("store-state")),
+        ),
+        ("later-version", with("/version", json!(2))),
+        ("another-number", with("/number", json!(43))),
+        ("number-too-large", with("/number", json!(1e30))),
+        ("number-twice", seal_text(&twice)),
+        ("unknown-change", with("/changes/1/op", json!("warp"))),
+        ("change-without-op", with("/changes/1", json!({}))),
+        ("changes-missing", with("/changes", Value::Null)),
+        ("commit-not-hex", with("/commit", json!("x".repeat(32)))),
+        ("commit-missing", with("/commit", Value::Null)),
+        (
+            "time-of-no-calendar",
+            with("/time", json!("2025-02-30T00:00:00Z")),
+        ),
+        (
+            "time-without-zone",
+            with("/time", json!("2025-01-02T03:04:05")),
+        ),
+        (
+            "ref-leads-up",
+            with("/changes/0/name", json!("project/a/../b")),
+        ),
+        (
+            "ref-without-path",
+            with("/changes/0/name", json!("project/a")),
+        ),
+        ("version-negative", with("/changes/0/version", json!(-1))),
+        (
+            "root-of-unknown-kind",
+            with("/changes/0/root/kind", json!("socket")),
+        ),
+        (
+            "content-too-deep",
+            with("/changes/0/root/content/depth", json!(9)),
+        ),
+        (
+            "content-of-depth-0-too-large",
+            with(
+                "/changes/0/times",
+                json!({ "size": 8_388_608, "depth": 0, "root": ZEROS }),
+            ),
+        ),
+        (
+            "content-empty-with-root",
+            with("/changes/0/times/size", json!(0)),
+        ),
+        (
+            "content-root-too-short",
+            with("/changes/0/times/root", json!("05")),
+        ),
+        (
+            "segment-count-missing",
+            with("/changes/1/chunks", Value::Null),
+        ),
+    ]
+}
+
+fn checkpoint() -> Value {
+    let gone = json!({ "entry": 2, "time": "2025-01-02T03:04:05Z" });
+    let version = json!({
+        "root": {
+            "kind": "file", "executable": false,
+            "content": { "size": 0, "depth": 0, "root": EMPTY },
+        },
+        "times": { "size": 9, "depth": 0, "root": "05".repeat(32) },
+        "time": "2025-01-02T03:04:05Z",
+        "who": { "host": "", "user": "", "program": "" },
+        "message": "", "pinned": true, "expires": null,
+    });
+    json!({
+        "magic": "store-state", "version": 1, "number": 2,
+        "segments": {
+            "01".repeat(16): {
+                "chunks": 1, "packs": 1, "pack_bytes": 148, "raw_bytes": 3, "bytes": 204,
+            },
+        },
+        "dropped": { "02".repeat(16): gone },
+        "condemned": { "03".repeat(16): gone },
+        "refs": { "team/a/b": { "last": 3, "versions": { "3": version } } },
+    })
+}
+
+fn checkpoint_defects() -> Vec<(&'static str, Vec<u8>)> {
+    let with = |path: &str, value: Value| compress(&seal(&changed(checkpoint(), path, value)));
+    let gone = json!({ "entry": 2, "time": "2025-01-02T03:04:05Z" });
+    let good = compress(&seal(&checkpoint()));
+    let mut unsealed = seal(&checkpoint());
+    unsealed[40] ^= 1;
+    vec![
+        ("empty", Vec::new()),
+        ("not-compressed", seal(&checkpoint())),
+        ("truncated", good[..good.len() / 2].to_vec()),
+        ("last-byte-missing", good[..good.len() - 1].to_vec()),
+        ("byte-behind", [&good[..], b"!"].concat()),
+        (
+            "compressed-in-two-frames",
+            [good.clone(), compress(b"\n")].concat(),
+        ),
+        ("bit-flipped-before-compression", compress(&unsealed)),
+        (
+            "magic-of-another-object",
+            with("/magic", json!("store-log")),
+        ),
+        ("later-version", with("/version", json!(2))),
+        (
+            "segment-live-and-dropped",
+            with(&format!("/dropped/{}", "01".repeat(16)), gone),
+        ),
+        (
+            "pack-condemned-by-a-later-entry",
+            with(&format!("/condemned/{}/entry", "03".repeat(16)), json!(3)),
+        ),
+        (
+            "version-above-the-last",
+            with("/refs/team~1a~1b/last", json!(2)),
+        ),
+        (
+            "ref-of-no-namespace",
+            with("/refs/x", json!({ "last": 0, "versions": {} })),
+        ),
+        (
+            "content-too-deep",
+            with("/refs/team~1a~1b/versions/3/times/depth", json!(9)),
+        ),
+        ("segment-id-too-short", with("/segments/01", json!({}))),
+    ]
+}
+
+/// `json` with `value` at the JSON pointer `path`; null takes the field away.
+fn changed(mut json: Value, path: &str, value: Value) -> Value {
+    let (parent, field) = path.rsplit_once('/').unwrap();
+    let parent = json.pointer_mut(parent).unwrap();
+    match parent {
+        Value::Object(fields) if value.is_null() => drop(fields.remove(field).unwrap()),
+        Value::Object(fields) => drop(fields.insert(field.to_owned(), value)),
+        Value::Array(items) => items[field.parse::<usize>().unwrap()] = value,
+        _ => panic!("{path}: no such place"),
+    }
+    json
+}
+
+fn seal(json: &Value) -> Vec<u8> {
+    seal_text(&json.to_string())
+}
+
+fn seal_text(text: &str) -> Vec<u8> {
+    seal_bytes(text.as_bytes())
+}
+
+fn seal_bytes(text: &[u8]) -> Vec<u8> {
+    let line = format!("\nblake3 {}\n", blake3::hash(text));
+    [text, line.as_bytes()].concat()
+}
+
+/// A frame of zstd with one raw block (RFC 8878), spelled out so that no version of zstd makes other bytes.
+fn compress(text: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(text.len()).unwrap();
+    let block = (len << 3 | 1).to_le_bytes();
+    let magic = [0x28, 0xb5, 0x2f, 0xfd];
+    let single_segment_and_four_bytes_of_size = [0xa0];
+    [
+        &magic[..],
+        &single_segment_and_four_bytes_of_size,
+        &len.to_le_bytes(),
+        &block[..3],
+        text,
+    ]
+    .concat()
+}
