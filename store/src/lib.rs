@@ -7,7 +7,7 @@
 //! - [`format`]: bytes to structs and back; `store/FORMATS.md` is its text.
 //! - [`chunk`], [`codec`], [`tree`]: where files are cut, how frames are encoded, how contents grow. All pure.
 //! - [`remote`]: bytes by key. [`walk`]: directories of this host. `stat_cache`: what was unchanged.
-//! - [`log`], [`pack`], [`index`], `refs`: the objects of a store; [`Store`] holds them together.
+//! - [`log`], [`pack`], [`index`], [`refs`]: the objects of a store; [`Store`] holds them together.
 //! - [`put()`], [`get()`]: the pipelines; [`read`] and [`fetch`] bring chunks back, verified.
 
 pub mod chunk;
@@ -25,7 +25,7 @@ pub mod pack;
 pub mod progress;
 pub mod put;
 pub mod read;
-mod refs;
+pub mod refs;
 pub mod remote;
 pub mod stat_cache;
 pub mod store;

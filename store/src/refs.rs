@@ -1,25 +1,55 @@
-//! Refs and their versions, as the state has them.
+//! Refs and their versions, as the state has them, and how versions are dropped and pinned.
+//!
+//! Plans are pure: from a state to the changes that one log entry makes. Nothing here touches
+//! chunks; what a dropped version alone used is garbage from then on.
+
+use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::format::{RefName, State, Version};
+use crate::format::{Change, Namespace, RefName, State, Version};
+use crate::log;
+use crate::store::Store;
+
+/// What a drop takes and what it leaves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Versions that are dropped.
+    pub versions: Vec<(RefName, u64)>,
+    /// Versions of the namespace that stay, since they are pinned.
+    pub kept: Vec<(RefName, u64)>,
+}
 
 impl State {
+    /// The live versions of a ref by number, at least one.
+    ///
+    /// # Errors
+    /// Not found, saying what there is instead.
+    pub fn versions(&self, name: &RefName) -> Result<&BTreeMap<u64, Version>> {
+        match self.refs.get(name) {
+            None => Err(
+                Error::not_found(format!("{name}: no such ref")).hint(format!(
+                    "see what there is with `store ls {}`",
+                    name.namespace()
+                )),
+            ),
+            Some(known) if known.versions.is_empty() => Err(Error::not_found(format!(
+                "{name}: no such ref any more, version {} was the last",
+                known.last
+            ))
+            .hint(format!(
+                "see what there is with `store ls {}`",
+                name.namespace()
+            ))),
+            Some(known) => Ok(&known.versions),
+        }
+    }
+
     /// A version of a ref and its number; the newest, when none is named.
     ///
     /// # Errors
     /// Not found, saying what there is instead.
     pub fn version(&self, name: &RefName, number: Option<u64>) -> Result<(u64, &Version)> {
-        let versions = self
-            .refs
-            .get(name)
-            .map(|known| &known.versions)
-            .filter(|versions| !versions.is_empty())
-            .ok_or_else(|| {
-                Error::not_found(format!("{name}: no such ref")).hint(format!(
-                    "see what there is with `store ls {}`",
-                    name.namespace()
-                ))
-            })?;
+        let versions = self.versions(name)?;
         let found = match number {
             None => versions.last_key_value(),
             Some(number) => versions.get_key_value(&number),
@@ -34,4 +64,134 @@ impl State {
                 .hint(format!("see which there are with `store history {name}`"))
             })
     }
+}
+
+/// Drops one version of a ref, or all of them.
+///
+/// # Errors
+/// Not found, when there is none; conflict, when one is pinned: then nothing is dropped.
+pub fn drop_versions(store: &Store, name: &RefName, number: Option<u64>) -> Result<Dropped> {
+    commit(
+        store,
+        |state| plan_drop_versions(state, name, number),
+        drops,
+    )
+}
+
+/// Drops every version of every ref of a namespace but the pinned ones.
+///
+/// # Errors
+/// Not found, when the namespace has no version.
+pub fn drop_namespace(store: &Store, namespace: &Namespace) -> Result<Dropped> {
+    commit(store, |state| plan_drop_namespace(state, namespace), drops)
+}
+
+/// Pins a version (the newest without `number`), or ends its pin, and returns its number.
+///
+/// # Errors
+/// Not found, when there is no such version.
+pub fn pin(store: &Store, name: &RefName, number: Option<u64>, pinned: bool) -> Result<u64> {
+    let plan = |state: &State| {
+        state
+            .version(name, number)
+            .map(|(number, found)| (number, found.pinned != pinned))
+    };
+    let changes = |(number, changes): &(u64, bool)| match changes {
+        true => vec![Change::Pin {
+            name: name.clone(),
+            version: *number,
+            pinned,
+        }],
+        false => Vec::new(),
+    };
+    Ok(commit(store, plan, changes)?.0)
+}
+
+/// What [`drop_versions`] would drop.
+///
+/// # Errors
+/// As there.
+pub fn plan_drop_versions(state: &State, name: &RefName, number: Option<u64>) -> Result<Dropped> {
+    let chosen = match number {
+        Some(number) => vec![state.version(name, Some(number))?],
+        None => state
+            .versions(name)?
+            .iter()
+            .map(|(number, version)| (*number, version))
+            .collect(),
+    };
+    if let Some((number, _)) = chosen.iter().find(|(_, version)| version.pinned) {
+        return Err(Error::conflict(format!(
+            "{name}@{number}: it is pinned; nothing was dropped"
+        ))
+        .hint(format!("`store unpin {name}@{number}` first")));
+    }
+    let versions = chosen
+        .into_iter()
+        .map(|(number, _)| (name.clone(), number))
+        .collect();
+    Ok(Dropped {
+        versions,
+        kept: Vec::new(),
+    })
+}
+
+/// What [`drop_namespace`] would drop.
+///
+/// # Errors
+/// As there.
+pub fn plan_drop_namespace(state: &State, namespace: &Namespace) -> Result<Dropped> {
+    let mut dropped = Dropped::default();
+    for (name, found) in state
+        .refs
+        .iter()
+        .filter(|(name, _)| namespace.contains(name))
+    {
+        for (number, version) in &found.versions {
+            let list = if version.pinned {
+                &mut dropped.kept
+            } else {
+                &mut dropped.versions
+            };
+            list.push((name.clone(), *number));
+        }
+    }
+    if dropped == Dropped::default() {
+        return Err(
+            Error::not_found(format!("{namespace}: there is no ref in this namespace"))
+                .hint("`store ls` lists what is there"),
+        );
+    }
+    Ok(dropped)
+}
+
+fn drops(dropped: &Dropped) -> Vec<Change> {
+    let drop = |(name, version): &(RefName, u64)| Change::DropRef {
+        name: name.clone(),
+        version: *version,
+    };
+    dropped.versions.iter().map(drop).collect()
+}
+
+/// One log entry from what `plan` finds in the newest state, planned again after every lost race.
+///
+/// That a checkpoint was due and could not be written is no failure: the next one that is due makes up for it.
+fn commit<P>(
+    store: &Store,
+    plan: impl Fn(&State) -> Result<P>,
+    changes: impl Fn(&P) -> Vec<Change>,
+) -> Result<P> {
+    store.format().check_writable()?;
+    let mut state = store.state()?;
+    let mut planned = plan(&state)?;
+    log::commit(
+        store.remote().as_ref(),
+        &mut state,
+        &store.host().who,
+        &mut |state, _| {
+            planned = plan(state)?;
+            Ok(changes(&planned))
+        },
+    )?;
+    Ok(planned)
 }

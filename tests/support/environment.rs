@@ -132,6 +132,11 @@ pub fn settings(environment: &TestEnvironment) -> insta::Settings {
         (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?", "[TIME]"),
         (r"\d[\d.]* [kMGT]?B/s", "[RATE]"),
         (r"\b\d+\.\d+ s\b", "[SECS]"),
+        (
+            r"stored \d[\d.]* k?B \([\d.]+ % of its size\)",
+            "stored [SIZE]",
+        ),
+        (r#""stored_bytes":\d+"#, "\"stored_bytes\":[SIZE]"),
         (r#""secs":[\d.e-]+"#, "\"secs\":[SECS]"),
         (r"store \d+\.\d+\.\d+", "store [VERSION]"),
     ] {

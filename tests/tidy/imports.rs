@@ -7,11 +7,20 @@ use crate::source::{Source, files, report};
 
 /// Rooms of `store/src`, the lowest floor first. A room may use its own floor and those below.
 const FLOORS: [&[&str]; 6] = [
-    &["id", "error"],
+    &["id", "error", "progress"],
     &["format"],
     &["chunk", "codec", "tree"],
-    &["walk", "stat_cache", "pool", "remote"],
-    &["log", "pack", "index", "refs", "materialize"],
+    &["files", "map", "walk", "stat_cache", "pool", "remote"],
+    &[
+        "log",
+        "pack",
+        "index",
+        "store",
+        "refs",
+        "read",
+        "fetch",
+        "materialize",
+    ],
     &["put", "get", "replicate", "check"],
 ];
 
