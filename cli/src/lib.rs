@@ -1,6 +1,37 @@
 //! The command `store` as a library, so that tests can build it as their own binary.
+//!
+//! Here and nowhere else the environment is read, text is printed and decisions are made that
+//! belong to a person; the engine below computes.
+
+mod args;
+mod commands;
+mod config;
+mod context;
+mod failure;
+mod human;
+mod memory;
+mod names;
+mod output;
+mod progress;
+mod table;
+
+use std::process::ExitCode;
+
+use crate::context::Context;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs the command on the arguments of this process.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+pub fn main() -> ExitCode {
+    let cli = match args::parse() {
+        Ok(cli) => cli,
+        Err(shown) => return failure::usage(&shown),
+    };
+    let json = cli.global.json;
+    let done = Context::new(cli.global).and_then(|context| {
+        commands::run(&cli.command, &context)?;
+        context.out.finish()
+    });
+    failure::exit_code(done, json)
 }

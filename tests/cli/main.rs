@@ -1,2 +1,9 @@
 //! The command as a person meets it: arguments, output, exit codes.
 #![cfg(test)]
+
+mod failures;
+mod help;
+mod places;
+mod round_trip;
+mod signals;
+mod versions;

@@ -1,0 +1,80 @@
+//! `store get`: a ref, or a path inside one, becomes an ordinary copy.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use store::format::RefName;
+use store::{GetReport, Result};
+
+use crate::context::Context;
+use crate::progress::Watch;
+use crate::{human, names};
+
+/// Get a ref, or a path inside one, as a private and writable copy
+///
+/// Every byte is verified before it is written. The copy is built beside DEST and renamed into
+/// place: it is there whole or not at all. A DEST that exists is refused unless it is an empty
+/// directory.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A ref, like project/llama-ft/imagenet, project/llama-ft/imagenet@3 or project/llama-ft/imagenet:train/0.tar
+    #[arg(value_name = "REF[@N][:PATH]")]
+    source: OsString,
+
+    /// Where to make the copy
+    dest: PathBuf,
+}
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Report {
+    #[serde(rename = "ref")]
+    name: RefName,
+    version: u64,
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    bytes: u64,
+    secs: f64,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let spec = names::spec(&args.source)?;
+    let store = context.open()?;
+    let watch = Watch::new(&context.global);
+    let done = store::get(&store, &spec, &args.dest, &watch)?;
+    let elapsed = watch.elapsed();
+    drop(watch);
+    context.out.report(&report(done, elapsed))
+}
+
+fn report(done: GetReport, elapsed: Duration) -> Report {
+    Report {
+        name: done.name,
+        version: done.version,
+        files: done.files,
+        directories: done.directories,
+        symlinks: done.symlinks,
+        bytes: done.bytes,
+        secs: elapsed.as_secs_f64(),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let elapsed = Duration::from_secs_f64(self.secs);
+        write!(
+            out,
+            "{}@{}: {}, {} in {} ({})",
+            self.name,
+            self.version,
+            human::counted(self.files, "file"),
+            human::bytes(self.bytes),
+            human::duration(elapsed),
+            human::rate(self.bytes, elapsed),
+        )
+    }
+}

@@ -1,0 +1,93 @@
+//! `store history`: the versions of a ref.
+
+use std::ffi::OsString;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use store::Result;
+use store::format::{Root, Version};
+
+use crate::context::Context;
+use crate::table::{Side, Table};
+use crate::{human, names};
+
+/// List the versions of a ref, newest first
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A ref, like project/llama-ft/imagenet
+    #[arg(value_name = "REF")]
+    name: OsString,
+}
+
+/// One version; an object of `--json`.
+#[derive(Serialize)]
+struct Line<'v> {
+    version: u64,
+    time: Timestamp,
+    host: &'v str,
+    user: &'v str,
+    program: &'v str,
+    message: &'v str,
+    kind: &'static str,
+    bytes: u64,
+    entries: u64,
+    pinned: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let name = names::name(&args.name)?;
+    let state = context.open()?.state()?;
+    let versions = state.versions(&name)?;
+    let lines = versions
+        .iter()
+        .rev()
+        .map(|(number, version)| line(*number, version));
+    if context.out.is_json() {
+        return lines
+            .into_iter()
+            .try_for_each(|line| context.out.json(&line));
+    }
+    let mut table = Table::new(&[
+        ("version", Side::Right),
+        ("put (UTC)", Side::Left),
+        ("by", Side::Left),
+        ("size", Side::Right),
+        ("pinned", Side::Left),
+        ("message", Side::Left),
+    ]);
+    lines.for_each(|line| table.push(cells(&line)));
+    context.out.line(table)
+}
+
+fn line(number: u64, version: &Version) -> Line<'_> {
+    let (kind, bytes, entries) = match version.root {
+        Root::File { content, .. } => ("file", content.size, 0),
+        Root::Tree { totals, .. } => ("tree", totals.bytes, totals.entries),
+    };
+    Line {
+        version: number,
+        time: version.time,
+        host: &version.who.host,
+        user: &version.who.user,
+        program: &version.who.program,
+        message: &version.message,
+        kind,
+        bytes,
+        entries,
+        pinned: version.pinned,
+        expires: version.expires,
+    }
+}
+
+fn cells(line: &Line<'_>) -> [String; 6] {
+    [
+        line.version.to_string(),
+        human::time(line.time),
+        names::shown(format!("{}@{}", line.user, line.host).as_bytes()),
+        human::bytes(line.bytes),
+        (if line.pinned { "pinned" } else { "" }).to_owned(),
+        names::shown(line.message.as_bytes()),
+    ]
+}

@@ -1,0 +1,125 @@
+//! `store info`: what a store is and how much is in it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Serialize;
+use store::format::{ChunkerParams, Features, State};
+use store::{Result, Store, StoreId};
+
+use crate::context::Context;
+use crate::human;
+
+/// Tell what a store is and how much is in it
+///
+/// All of it comes from the log; nothing is read but that.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+#[derive(Serialize)]
+struct Info {
+    url: String,
+    id: StoreId,
+    format: u32,
+    chunker: ChunkerParams,
+    features: Features,
+    log_entry: u64,
+    namespaces: usize,
+    refs: usize,
+    versions: usize,
+    /// Bytes of all versions as if each were stored whole.
+    logical_bytes: u64,
+    segments: usize,
+    chunks: u64,
+    packs: u64,
+    /// Bytes of all distinct chunks, before encoding.
+    distinct_bytes: u64,
+    /// Bytes of packs and segments.
+    stored_bytes: u64,
+    condemned_packs: usize,
+}
+
+pub(crate) fn run(_args: &Args, context: &Context) -> Result<()> {
+    let store = context.open()?;
+    let state = store.state()?;
+    context.out.answer(&info(&store, &state))
+}
+
+fn info(store: &Store, state: &State) -> Info {
+    let format = store.format();
+    let live = || {
+        state
+            .refs
+            .iter()
+            .filter(|(_, refs)| !refs.versions.is_empty())
+    };
+    let namespaces: BTreeSet<_> = live().map(|(name, _)| name.namespace()).collect();
+    let segments = || state.segments.values();
+    Info {
+        url: store.remote().url(),
+        id: format.id,
+        format: format.version,
+        chunker: format.chunker.clone(),
+        features: format.features.clone(),
+        log_entry: state.number,
+        namespaces: namespaces.len(),
+        refs: live().count(),
+        versions: live().map(|(_, refs)| refs.versions.len()).sum(),
+        logical_bytes: live()
+            .flat_map(|(_, refs)| refs.versions.values())
+            .map(|version| version.root.bytes())
+            .sum(),
+        segments: state.segments.len(),
+        chunks: segments().map(|segment| segment.chunks).sum(),
+        packs: segments().map(|segment| u64::from(segment.packs)).sum(),
+        distinct_bytes: segments().map(|segment| segment.raw_bytes).sum(),
+        stored_bytes: segments()
+            .map(|segment| segment.pack_bytes + segment.bytes)
+            .sum(),
+        condemned_packs: state.condemned.len(),
+    }
+}
+
+impl fmt::Display for Info {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let chunker = &self.chunker;
+        writeln!(out, "store        {} at {}", self.id, self.url)?;
+        writeln!(
+            out,
+            "format       {}, {} {}/{}/{} KiB",
+            self.format,
+            chunker.algorithm,
+            chunker.min >> 10,
+            chunker.avg >> 10,
+            chunker.max >> 10
+        )?;
+        writeln!(
+            out,
+            "log          at entry {}",
+            human::count(self.log_entry)
+        )?;
+        writeln!(
+            out,
+            "refs         {} of {} in {}",
+            human::counted(self.versions as u64, "version"),
+            human::counted(self.refs as u64, "ref"),
+            human::counted(self.namespaces as u64, "namespace")
+        )?;
+        writeln!(
+            out,
+            "objects      {} in {} and {}; {} condemned",
+            human::counted(self.chunks, "chunk"),
+            human::counted(self.packs, "pack"),
+            human::counted(self.segments as u64, "segment"),
+            human::counted(self.condemned_packs as u64, "pack")
+        )?;
+        writeln!(out, "logical      {}", human::bytes(self.logical_bytes))?;
+        writeln!(out, "distinct     {}", human::bytes(self.distinct_bytes))?;
+        write!(out, "stored       {}", human::bytes(self.stored_bytes))?;
+        if self.logical_bytes > 0 {
+            let percent = human::percent(self.stored_bytes, self.logical_bytes);
+            write!(out, ", {percent} of the logical bytes")?;
+        }
+        Ok(())
+    }
+}

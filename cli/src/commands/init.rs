@@ -1,0 +1,38 @@
+//! `store init`: a new store.
+
+use std::fmt;
+
+use serde::Serialize;
+use store::{Result, StoreId};
+
+use crate::context::Context;
+
+/// Make a new store
+///
+/// Without URL, at the place where a store is looked for: --store, else $STORE_URL, else the
+/// configuration, else $XDG_DATA_HOME/store. Nothing that is there already is touched.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A directory, which is made if it is missing, or a URL
+    url: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Made {
+    url: String,
+    id: StoreId,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let store = context.init(args.url.as_deref())?;
+    context.out.report(&Made {
+        url: store.remote().url(),
+        id: store.format().id,
+    })
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "store {} is at {}", self.id.short(), self.url)
+    }
+}

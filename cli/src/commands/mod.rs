@@ -1,0 +1,47 @@
+//! The verbs, one file each: `Args` with its help, and `run`.
+
+mod completions;
+mod get;
+mod history;
+mod info;
+mod init;
+mod man;
+mod pin;
+mod put;
+mod rm;
+mod unpin;
+
+use store::Result;
+
+use crate::context::Context;
+
+/// What to do.
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    Init(init::Args),
+    Put(put::Args),
+    Get(get::Args),
+    History(history::Args),
+    Rm(rm::Args),
+    Pin(pin::Args),
+    Unpin(unpin::Args),
+    Info(info::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+/// Does it.
+pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
+    match command {
+        Command::Init(args) => init::run(args, context),
+        Command::Put(args) => put::run(args, context),
+        Command::Get(args) => get::run(args, context),
+        Command::History(args) => history::run(args, context),
+        Command::Rm(args) => rm::run(args, context),
+        Command::Pin(args) => pin::run(args, context),
+        Command::Unpin(args) => unpin::run(args, context),
+        Command::Info(args) => info::run(args, context),
+        Command::Completions(args) => completions::run(args, context),
+        Command::Man(args) => man::run(args, context),
+    }
+}

@@ -1,0 +1,50 @@
+//! `store pin`: a version that nothing takes.
+
+use std::ffi::OsString;
+use std::fmt;
+
+use serde::Serialize;
+use store::format::RefName;
+use store::{Result, refs};
+
+use crate::context::Context;
+use crate::names;
+
+/// Keep a version whatever happens: retention, `rm`, the end of its namespace
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A ref, like project/llama-ft/imagenet@3; without @N its newest version
+    #[arg(value_name = "REF[@N]")]
+    target: OsString,
+}
+
+/// What became of a pin.
+#[derive(Serialize)]
+pub(crate) struct Pinned {
+    #[serde(rename = "ref")]
+    name: RefName,
+    version: u64,
+    pinned: bool,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    set(&args.target, true, context)
+}
+
+/// Pins or unpins.
+pub(crate) fn set(version: &OsString, pinned: bool, context: &Context) -> Result<()> {
+    let spec = names::version(version)?;
+    let version = refs::pin(&context.open()?, &spec.name, spec.version, pinned)?;
+    context.out.report(&Pinned {
+        name: spec.name,
+        version,
+        pinned,
+    })
+}
+
+impl fmt::Display for Pinned {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.pinned { "pinned" } else { "not pinned" };
+        write!(out, "{}@{} is {state}", self.name, self.version)
+    }
+}

@@ -1,0 +1,180 @@
+//! `store put`: a directory or a file becomes a new version of a ref.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use store::format::RefName;
+use store::{Error, PutReport, PutRequest, Result};
+
+use crate::context::Context;
+use crate::progress::Watch;
+use crate::{failure, human, names};
+
+/// Put a directory or a file into the store, as a new version of a ref
+///
+/// All or nothing: a file that cannot be read, or that changes while it is read, is an error,
+/// and nothing is published. Kept are names, bytes, executable bits, symbolic links, empty
+/// directories and modification times; owners and other modes are not. Files that are unchanged
+/// since they were last put from this host are not read again. A put that was killed is run
+/// again, and what it had stored by then is not stored twice.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The directory or file
+    path: PathBuf,
+
+    /// The ref, like project/llama-ft/imagenet
+    #[arg(value_name = "REF")]
+    target: OsString,
+
+    /// Leave out what matches, as in .gitignore; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
+
+    /// Leave out what cannot be read, list it, and exit with 6
+    #[arg(long)]
+    skip_unreadable: bool,
+
+    /// Do everything but write, and tell what would be new
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+
+    /// What to say about this version
+    #[arg(long, short, value_name = "TEXT", default_value = "")]
+    message: String,
+
+    /// Read every file, also those that look unchanged
+    #[arg(long)]
+    read_all: bool,
+
+    /// Decode and compare everything before it is written
+    #[arg(long)]
+    verify_writes: bool,
+
+    /// How hard to compress, 1 to 19
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
+    level: i32,
+}
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Report {
+    #[serde(rename = "ref")]
+    target: RefName,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
+    files: u64,
+    unchanged_files: u64,
+    directories: u64,
+    symlinks: u64,
+    bytes: u64,
+    new_bytes: u64,
+    stored_bytes: u64,
+    secs: f64,
+    skipped: Vec<Skipped>,
+    notes: Vec<String>,
+}
+
+/// An entry that was left out.
+#[derive(Serialize)]
+struct Skipped {
+    #[serde(flatten)]
+    path: names::Path,
+    error: String,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let target = names::name(&args.target)?;
+    let store = if args.dry_run {
+        context.open_for_dry_run()?
+    } else {
+        context.open_for_put()?
+    };
+    let watch = Watch::new(&context.global);
+    let done = store::put(&store, &request(args, target.clone()), &watch)?;
+    let elapsed = watch.elapsed();
+    drop(watch);
+    let report = report(target, done, elapsed);
+    for note in &report.notes {
+        context.out.note(format_args!("note: {note}"));
+    }
+    for skipped in &report.skipped {
+        context.out.note(format_args!("skipped: {}", skipped.error));
+    }
+    context.out.report(&report)?;
+    match report.skipped.len() as u64 {
+        0 => Ok(()),
+        count => Err(Error::partial(format!(
+            "{}: {} left out",
+            report.target,
+            human::counted(count, "path")
+        ))),
+    }
+}
+
+fn request(args: &Args, target: RefName) -> PutRequest {
+    PutRequest {
+        source: args.path.clone(),
+        target,
+        exclude: args.exclude.clone(),
+        skip_unreadable: args.skip_unreadable,
+        dry_run: args.dry_run,
+        message: args.message.clone(),
+        expires: None,
+        level: args.level,
+        verify_writes: args.verify_writes,
+        read_all: args.read_all,
+    }
+}
+
+fn report(target: RefName, done: PutReport, elapsed: Duration) -> Report {
+    let skipped = |(path, error): (PathBuf, Error)| Skipped {
+        path: names::Path::new(path.as_os_str().as_bytes()),
+        error: failure::one_line(&error),
+    };
+    Report {
+        target,
+        version: done.version,
+        files: done.files,
+        unchanged_files: done.unchanged_files,
+        directories: done.directories,
+        symlinks: done.symlinks,
+        bytes: done.bytes,
+        new_bytes: done.new_bytes,
+        stored_bytes: done.stored_bytes,
+        secs: elapsed.as_secs_f64(),
+        skipped: done.skipped.into_iter().map(skipped).collect(),
+        notes: done.notes,
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let elapsed = Duration::from_secs_f64(self.secs);
+        match self.version {
+            Some(version) => write!(out, "{}@{version}: ", self.target)?,
+            None => write!(out, "{}, nothing written: ", self.target)?,
+        }
+        write!(
+            out,
+            "{}, {} in {} ({})\nnew {}, stored {}",
+            human::counted(self.files, "file"),
+            human::bytes(self.bytes),
+            human::duration(elapsed),
+            human::rate(self.bytes, elapsed),
+            human::bytes(self.new_bytes),
+            human::bytes(self.stored_bytes),
+        )?;
+        if self.bytes > 0 {
+            let percent = human::percent(self.stored_bytes, self.bytes);
+            write!(out, " ({percent} of its size)")?;
+        }
+        match self.unchanged_files {
+            0 => Ok(()),
+            count => write!(out, ", {} unchanged", human::counted(count, "file")),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The configuration file: what holds unless a flag or the environment says otherwise.
+//!
+//! A name that it does not know is an error, so that a typing mistake is not a silent default.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use store::{Error, Result};
+
+/// What stands in `config.toml`.
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    /// The store: a directory or a URL.
+    pub(crate) store: Option<String>,
+    /// Bytes that buffers may take, like `256MiB`.
+    pub(crate) memory: Option<Size>,
+}
+
+/// A size as people write it.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) struct Size(pub(crate) u64);
+
+impl TryFrom<String> for Size {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        crate::human::parse_size(&text).map(Self)
+    }
+}
+
+impl Config {
+    /// The configuration at its usual place; the defaults, where there is none.
+    pub(crate) fn load() -> Result<Self> {
+        match config_dir() {
+            Some(dir) => Self::read(&dir.join("config.toml")),
+            None => Ok(Self::default()),
+        }
+    }
+
+    fn read(path: &Path) -> Result<Self> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(path, &text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(Error::io("read the configuration", path, error)),
+        }
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self> {
+        toml::from_str(text).map_err(|error| {
+            Error::invalid(format!("configuration {}", path.display()))
+                .because(Placed(error.to_string().trim_end().to_owned()))
+        })
+    }
+}
+
+/// What toml says, with the line it says it about.
+#[derive(Debug)]
+struct Placed(String);
+
+impl std::fmt::Display for Placed {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Placed {}
+
+/// `$XDG_CONFIG_HOME/store`.
+fn config_dir() -> Option<PathBuf> {
+    xdg("XDG_CONFIG_HOME", ".config")
+}
+
+/// `$XDG_DATA_HOME/store`, where the embedded store lies.
+pub(crate) fn data_dir() -> Option<PathBuf> {
+    xdg("XDG_DATA_HOME", ".local/share")
+}
+
+/// `$XDG_CACHE_HOME/store`, for what may be lost.
+pub(crate) fn cache_dir() -> Option<PathBuf> {
+    xdg("XDG_CACHE_HOME", ".cache")
+}
+
+/// Relative paths there are to be ignored, says the XDG base directory specification.
+fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let absolute = |value: OsString| Some(PathBuf::from(value)).filter(|path| path.is_absolute());
+    let named = std::env::var_os(variable).and_then(absolute);
+    let base = named.or_else(|| {
+        Some(
+            std::env::var_os("HOME")
+                .and_then(absolute)?
+                .join(below_home),
+        )
+    });
+    base.map(|base| base.join("store"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_says_what_holds() {
+        let config = Config::parse(
+            Path::new("c"),
+            "store = \"/data/store\"\nmemory = \"64MiB\"\n",
+        )
+        .unwrap();
+        let expected = Config {
+            store: Some("/data/store".to_owned()),
+            memory: Some(Size(64 << 20)),
+        };
+        assert_eq!(config, expected);
+        assert_eq!(
+            Config::parse(Path::new("c"), "").unwrap(),
+            Config::default()
+        );
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line() {
+        for (text, cause) in [
+            (
+                "stroe = \"/x\"",
+                "unknown field `stroe`, expected `store` or `memory`",
+            ),
+            (
+                "memory = \"lots\"",
+                "expected a size like 4096, 64k, 10MB or 1.5GiB",
+            ),
+            ("store = ", "line 1, column 9"),
+        ] {
+            let error = Config::parse(Path::new("config.toml"), text).unwrap_err();
+            assert_eq!(error.to_string(), "configuration config.toml");
+            assert!(format!("{error:?}").contains(cause), "{error:?}");
+        }
+    }
+}

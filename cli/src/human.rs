@@ -1,0 +1,199 @@
+//! Numbers for people: sizes, counts, times, and sizes as people write them.
+//!
+//! Sizes are decimal (1 MB = 1,000,000 bytes), as `ls --si`, disks and networks count.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
+
+/// `0 B`, `999 B`, `1.50 kB`, `12.3 MB`, `456 GB`: three digits that count.
+pub(crate) fn bytes(count: u64) -> String {
+    let mut unit = 0;
+    let mut divisor = 1_u64;
+    // The next unit already where rounding to three digits would show 1000 of this one.
+    while unit + 1 < UNITS.len()
+        && count.saturating_add(divisor / 2) >= divisor.saturating_mul(1000)
+    {
+        divisor *= 1000;
+        unit += 1;
+    }
+    let name = UNITS.get(unit).copied().unwrap_or_default();
+    if divisor == 1 {
+        format!("{count} {name}")
+    } else {
+        format!("{} {name}", three_digits(ratio(count, divisor)))
+    }
+}
+
+/// `1,234,567`.
+pub(crate) fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 file`, `2,000 files`.
+pub(crate) fn counted(number: u64, one: &str) -> String {
+    format!(
+        "{} {one}{}",
+        count(number),
+        if number == 1 { "" } else { "s" }
+    )
+}
+
+/// `0.04 s`, `12.3 s`, `4 min 5 s`, `2 h 3 min`.
+pub(crate) fn duration(time: Duration) -> String {
+    let secs = time.as_secs();
+    match secs {
+        0 => format!("{:.2} s", time.as_secs_f64()),
+        1..60 => format!("{:.1} s", time.as_secs_f64()),
+        60..3600 => format!("{} min {} s", secs / 60, secs % 60),
+        _ => format!("{} h {} min", secs / 3600, secs / 60 % 60),
+    }
+}
+
+/// `123 MB/s`.
+pub(crate) fn rate(count: u64, time: Duration) -> String {
+    let nanos = time.as_nanos().max(1);
+    let per_sec = u128::from(count) * 1_000_000_000 / nanos;
+    format!("{}/s", bytes(u64::try_from(per_sec).unwrap_or(u64::MAX)))
+}
+
+/// `4.5 %`.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1} %", 100.0 * ratio(part, whole.max(1)))
+}
+
+/// `2026-11-21 04:41:21`, in UTC.
+pub(crate) fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// Bytes from `4096`, `64k`, `10MB`, `1.5GiB`: decimal, or binary where an `i` says so.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit = unit.trim().to_ascii_lowercase();
+    let unit = unit.strip_suffix('b').unwrap_or(&unit);
+    let (letter, base) = unit
+        .strip_suffix('i')
+        .map_or((unit, 1000_u128), |letter| (letter, 1024));
+    let power = match letter {
+        "" if base == 1000 => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        "p" => 5,
+        _ => return Err(SIZE_EXPECTED.to_owned()),
+    };
+    scaled(number, base.pow(power)).ok_or_else(|| SIZE_EXPECTED.to_owned())
+}
+
+const SIZE_EXPECTED: &str = "expected a size like 4096, 64k, 10MB or 1.5GiB";
+
+/// `number` times `factor`, where the number may have a fraction of up to nine digits.
+fn scaled(number: &str, factor: u128) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if fraction.len() > 9 || (whole.is_empty() && fraction.is_empty()) {
+        return None;
+    }
+    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let divisor = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+    u64::try_from(digits.checked_mul(factor)? / divisor).ok()
+}
+
+fn three_digits(value: f64) -> String {
+    match value {
+        ..9.995 => format!("{value:.2}"),
+        ..99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_three_digits_and_round_into_the_next_unit() {
+        for (count, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.00 kB"),
+            (1_234, "1.23 kB"),
+            (99_949, "99.9 kB"),
+            (99_950, "100 kB"),
+            (999_499, "999 kB"),
+            (999_500, "1.00 MB"),
+            (2_800_000_000, "2.80 GB"),
+            (u64::MAX, "18447 PB"),
+        ] {
+            assert_eq!(bytes(count), text);
+        }
+    }
+
+    #[test]
+    fn counts_are_grouped() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_000), "1,000");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(counted(1, "file"), "1 file");
+        assert_eq!(counted(0, "file"), "0 files");
+    }
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, size) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("64k", 64_000),
+            ("64KiB", 65_536),
+            ("10 MB", 10_000_000),
+            ("1.5GiB", 3 << 29),
+            (".5k", 500),
+            ("2T", 2_000_000_000_000),
+        ] {
+            assert_eq!(parse_size(text), Ok(size), "{text}");
+        }
+        for bad in [
+            "",
+            "x",
+            "-1",
+            "1.2.3",
+            "1ib",
+            "1e3",
+            "5 apples",
+            "99999999P",
+            ".",
+        ] {
+            assert_eq!(parse_size(bad), Err(SIZE_EXPECTED.to_owned()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn durations_and_rates() {
+        assert_eq!(duration(Duration::from_millis(40)), "0.04 s");
+        assert_eq!(duration(Duration::from_secs(245)), "4 min 5 s");
+        assert_eq!(duration(Duration::from_secs(7_400)), "2 h 3 min");
+        assert_eq!(rate(1_000_000, Duration::from_millis(500)), "2.00 MB/s");
+        assert_eq!(percent(1, 8), "12.5 %");
+    }
+}

@@ -1,0 +1,122 @@
+//! Refs and paths between the command line, the engine and the screen.
+//!
+//! A path is bytes. People see it with what is not printable escaped, so that every entry is one
+//! line; machines get it as a string, and as hex digits beside it where it is not UTF-8.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use serde::{Serialize, Serializer};
+use store::format::{RefName, RefSpec, Target};
+use store::{Error, Result};
+
+/// `REF[@N][:PATH]`.
+pub(crate) fn spec(text: &OsStr) -> Result<RefSpec> {
+    RefSpec::parse(text.as_bytes())
+}
+
+/// `NAMESPACE|REF[@N][:PATH]`.
+pub(crate) fn target(text: &OsStr) -> Result<Target> {
+    Target::parse(text.as_bytes())
+}
+
+/// `REF`, where neither a version nor a path makes sense.
+pub(crate) fn name(text: &OsStr) -> Result<RefName> {
+    let spec = spec(text)?;
+    if spec.version.is_some() || !spec.path.is_empty() {
+        return Err(
+            Error::invalid(format!("{spec}: expected a ref without version and path"))
+                .hint(format!("write {}", spec.name)),
+        );
+    }
+    Ok(spec.name)
+}
+
+/// `REF[@N]`, where a path makes no sense.
+pub(crate) fn version(text: &OsStr) -> Result<RefSpec> {
+    let spec = spec(text)?;
+    if !spec.path.is_empty() {
+        return Err(
+            Error::invalid(format!("{spec}: expected a ref without path"))
+                .hint("a version is pinned, dropped and listed as a whole"),
+        );
+    }
+    Ok(spec)
+}
+
+/// A path on one line: what is not printable as `\n`, `\xff`, and so on.
+pub(crate) fn shown(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len());
+    for part in path.utf8_chunks() {
+        for c in part.valid().chars() {
+            match c {
+                '\\' => text += "\\\\",
+                _ if c.is_control() => text.extend(c.escape_default()),
+                _ => text.push(c),
+            }
+        }
+        text += &part.invalid().escape_ascii().to_string();
+    }
+    text
+}
+
+/// A path for machines.
+#[derive(Debug, Serialize)]
+pub(crate) struct Path {
+    /// Escaped as for people where it is not UTF-8.
+    #[serde(serialize_with = "lossless_or_shown")]
+    path: Vec<u8>,
+    /// Only where it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+}
+
+impl Path {
+    pub(crate) fn new(path: &[u8]) -> Self {
+        let hex = || path.iter().map(|byte| format!("{byte:02x}")).collect();
+        let path_hex = std::str::from_utf8(path).is_err().then(hex);
+        Self {
+            path: path.to_vec(),
+            path_hex,
+        }
+    }
+}
+
+impl std::fmt::Display for Path {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&shown(&self.path))
+    }
+}
+
+fn lossless_or_shown<S: Serializer>(path: &[u8], out: S) -> std::result::Result<S::Ok, S::Error> {
+    match std::str::from_utf8(path) {
+        Ok(text) => out.serialize_str(text),
+        Err(_) => out.serialize_str(&shown(path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_line_and_unambiguous() {
+        for (path, text) in [
+            (&b"plain name.txt"[..], "plain name.txt"),
+            (b"two\nlines\t", "two\\nlines\\t"),
+            (b"\xff\xfeabc", "\\xff\\xfeabc"),
+            (b"back\\slash", "back\\\\slash"),
+            ("gr\u{fc}n".as_bytes(), "gr\u{fc}n"),
+            (b"\x1b[31m", "\\u{1b}[31m"),
+        ] {
+            assert_eq!(shown(path), text);
+        }
+    }
+
+    #[test]
+    fn machines_get_every_byte() {
+        let json = |path: &[u8]| serde_json::to_string(&Path::new(path)).unwrap();
+        assert_eq!(json(b"a\nb"), r#"{"path":"a\nb"}"#);
+        assert_eq!(json(b"a\xff"), r#"{"path":"a\\xff","path_hex":"61ff"}"#);
+    }
+}

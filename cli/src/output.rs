@@ -1,0 +1,88 @@
+//! Standard output and the notes beside it: data goes to the one, everything else to the other.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::io::{self, BufWriter, Stdout, Write};
+
+use serde::Serialize;
+use store::{Error, Result};
+
+/// Where a verb says what it has to say.
+pub(crate) struct Output {
+    json: bool,
+    quiet: bool,
+    to: RefCell<BufWriter<Stdout>>,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool, quiet: bool) -> Self {
+        Self {
+            json,
+            quiet,
+            to: RefCell::new(BufWriter::with_capacity(64 << 10, io::stdout())),
+        }
+    }
+
+    /// Whether a machine reads.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Data as it is.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<()> {
+        self.to.borrow_mut().write_all(bytes).map_err(failed)
+    }
+
+    /// One line of data for people.
+    pub(crate) fn line(&self, text: impl Display) -> Result<()> {
+        writeln!(self.to.borrow_mut(), "{text}").map_err(failed)
+    }
+
+    /// One line of data for machines.
+    pub(crate) fn json(&self, value: &impl Serialize) -> Result<()> {
+        let mut to = self.to.borrow_mut();
+        serde_json::to_writer(&mut *to, value).map_err(|error| failed(error.into()))?;
+        writeln!(to).map_err(failed)
+    }
+
+    /// What was asked for, in the form that was asked for.
+    pub(crate) fn answer(&self, answer: &(impl Serialize + Display)) -> Result<()> {
+        if self.json {
+            self.json(answer)
+        } else {
+            self.line(answer)
+        }
+    }
+
+    /// What a verb did; people may prefer not to hear of it.
+    pub(crate) fn report(&self, report: &(impl Serialize + Display)) -> Result<()> {
+        if self.quiet && !self.json {
+            Ok(())
+        } else {
+            self.answer(report)
+        }
+    }
+
+    /// Something to know, beside the data.
+    pub(crate) fn note(&self, text: impl Display) {
+        if !self.quiet && !self.json {
+            // A note that nobody can read changes nothing.
+            let _unread = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    /// A question; the answer is typed on the same line.
+    pub(crate) fn ask(&self, question: impl Display) {
+        // Who cannot read the question will not type the right answer.
+        let _unread = write!(io::stderr(), "{question}");
+    }
+
+    /// Hands on what is still buffered.
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.to.borrow_mut().flush().map_err(failed)
+    }
+}
+
+fn failed(source: io::Error) -> Error {
+    Error::io("write to", "standard output", source)
+}

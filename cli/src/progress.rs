@@ -1,0 +1,208 @@
+//! How far a pipeline is, on standard error: a bar on a terminal, a line a second with
+//! `--progress` elsewhere, otherwise nothing.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use store::Progress;
+
+use crate::args::Global;
+use crate::human;
+
+const BAR: &str = "{files} [{wide_bar}] {sizes}  {rate}  {left}";
+const TICK: Duration = Duration::from_millis(100);
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// Watches one pipeline; nothing of it stays on a terminal when it is dropped.
+pub(crate) struct Watch {
+    far: Arc<Far>,
+    bar: Option<ProgressBar>,
+    /// When the next line is due; `None` where no lines are wanted.
+    next_line: Option<Mutex<Instant>>,
+}
+
+/// How far it is.
+struct Far {
+    started: Instant,
+    files: AtomicU64,
+    bytes: AtomicU64,
+    files_total: AtomicU64,
+    bytes_total: AtomicU64,
+}
+
+impl Watch {
+    /// For the standard error that there is.
+    pub(crate) fn new(global: &Global) -> Self {
+        let far = Arc::new(Far::new());
+        let terminal = io::stderr().is_terminal() && !global.quiet && !global.json;
+        let bar = terminal.then(|| bar(&far));
+        let lines = global.progress && !terminal;
+        let next_line = lines.then(|| Mutex::new(far.started + LINE_EVERY));
+        Self {
+            far,
+            bar,
+            next_line,
+        }
+    }
+
+    /// How long it took so far.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.far.started.elapsed()
+    }
+}
+
+impl Progress for Watch {
+    fn total(&self, files: u64, bytes: u64) {
+        self.far.files_total.store(files, Ordering::Relaxed);
+        self.far.bytes_total.store(bytes, Ordering::Relaxed);
+        if let Some(bar) = &self.bar {
+            bar.set_length(bytes);
+        }
+    }
+
+    fn advance(&self, files: u64, bytes: u64) {
+        self.far.files.fetch_add(files, Ordering::Relaxed);
+        self.far.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(bar) = &self.bar {
+            bar.inc(bytes);
+        }
+        // Whoever finds the lock taken leaves the line to the one who has it.
+        if let Some(mut next) = self
+            .next_line
+            .as_ref()
+            .and_then(|next| next.try_lock().ok())
+            && Instant::now() >= *next
+        {
+            *next = Instant::now() + LINE_EVERY;
+            // A line that nobody can read changes nothing.
+            let _unread = writeln!(io::stderr(), "{}", self.far.line());
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Far {
+    fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            files: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            files_total: AtomicU64::new(0),
+            bytes_total: AtomicU64::new(0),
+        }
+    }
+
+    fn line(&self) -> String {
+        format!(
+            "{}, {}, {}, {}",
+            self.counted(),
+            self.sizes(),
+            self.rate(),
+            self.left()
+        )
+    }
+
+    fn counted(&self) -> String {
+        let (done, total) = (load(&self.files), load(&self.files_total));
+        format!(
+            "{} of {}",
+            human::count(done),
+            human::counted(total.max(done), "file")
+        )
+    }
+
+    fn sizes(&self) -> String {
+        let (done, total) = (load(&self.bytes), load(&self.bytes_total));
+        format!(
+            "{} of {}",
+            human::bytes(done),
+            human::bytes(total.max(done))
+        )
+    }
+
+    fn rate(&self) -> String {
+        human::rate(load(&self.bytes), self.started.elapsed())
+    }
+
+    fn left(&self) -> String {
+        time_left(
+            load(&self.bytes),
+            load(&self.bytes_total),
+            self.started.elapsed(),
+        )
+        .map_or_else(
+            || "time left unknown".to_owned(),
+            |left| format!("{} left", human::duration(left)),
+        )
+    }
+}
+
+fn load(number: &AtomicU64) -> u64 {
+    number.load(Ordering::Relaxed)
+}
+
+/// At the rate so far; unknown before anything was done.
+fn time_left(done: u64, total: u64, elapsed: Duration) -> Option<Duration> {
+    let left = u128::from(total.saturating_sub(done));
+    let nanos = (elapsed.as_nanos() * left).checked_div(u128::from(done))?;
+    Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
+}
+
+fn bar(far: &Arc<Far>) -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let key = |show: fn(&Far) -> String| {
+        let far = Arc::clone(far);
+        move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+            // The bar draws itself again in a moment.
+            let _undrawn = out.write_str(&show(&far));
+        }
+    };
+    bar.set_style(
+        style
+            .with_key("files", key(Far::counted))
+            .with_key("sizes", key(Far::sizes))
+            .with_key("rate", key(Far::rate))
+            .with_key("left", key(Far::left))
+            .progress_chars("=> "),
+    );
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_from_the_rate() {
+        let secs = Duration::from_secs;
+        assert_eq!(time_left(0, 100, secs(5)), None);
+        assert_eq!(time_left(25, 100, secs(5)), Some(secs(15)));
+        assert_eq!(time_left(100, 100, secs(5)), Some(secs(0)));
+        assert_eq!(time_left(120, 100, secs(5)), Some(secs(0)));
+    }
+
+    #[test]
+    fn a_line_says_how_far_it_is() {
+        let far = Far::new();
+        far.files.store(1, Ordering::Relaxed);
+        far.files_total.store(1_000, Ordering::Relaxed);
+        far.bytes_total.store(5_000_000, Ordering::Relaxed);
+        let line = far.line();
+        assert_eq!(
+            line,
+            "1 of 1,000 files, 0 B of 5.00 MB, 0 B/s, time left unknown"
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! Columns for people: as wide as their widest cell, numbers to the right.
+
+use std::fmt::{self, Display};
+
+/// Which side of its column a cell stands on.
+#[derive(Clone, Copy)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+/// Rows under a head. `Display` has no newline at the end.
+pub(crate) struct Table {
+    columns: Vec<(&'static str, Side)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(columns: &[(&'static str, Side)]) -> Self {
+        Self {
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// A row with one cell for each column.
+    pub(crate) fn push(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let width = |column: usize, head: &str| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells
+                .map(|cell| cell.chars().count())
+                .fold(head.len(), usize::max)
+        };
+        self.columns
+            .iter()
+            .enumerate()
+            .map(|(at, (head, _))| width(at, head))
+            .collect()
+    }
+
+    fn line<'c>(&self, widths: &[usize], cells: impl Iterator<Item = &'c str>) -> String {
+        let mut line = String::new();
+        for ((cell, width), (_, side)) in cells.zip(widths).zip(&self.columns) {
+            match side {
+                Side::Left => line += &format!("{cell:<width$}  "),
+                Side::Right => line += &format!("{cell:>width$}  "),
+            }
+        }
+        line.truncate(line.trim_end().len());
+        line
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths = self.widths();
+        out.write_str(&self.line(&widths, self.columns.iter().map(|(head, _)| *head)))?;
+        for row in &self.rows {
+            write!(
+                out,
+                "\n{}",
+                self.line(&widths, row.iter().map(String::as_str))
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_fit_their_cells() {
+        let mut table = Table::new(&[
+            ("size", Side::Right),
+            ("name", Side::Left),
+            ("note", Side::Left),
+        ]);
+        table.push(["1 B".to_owned(), "a".to_owned(), String::new()]);
+        table.push(["123 kB".to_owned(), "long name".to_owned(), "x".to_owned()]);
+        let expected = "  size  name       note\n   1 B  a\n123 kB  long name  x";
+        assert_eq!(table.to_string(), expected);
+    }
+}

@@ -1,0 +1,188 @@
+//! How failures look and which exit codes they have.
+
+use std::process::Stdio;
+
+use support::{check, environment};
+
+#[test]
+fn a_usage_that_makes_no_sense_is_2() {
+    let env = environment!();
+    check!(env, env.store(["histroy"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: unrecognized subcommand 'histroy'
+
+      tip: a similar subcommand exists: 'history'
+
+    Usage: store [OPTIONS] <COMMAND>
+
+    For more information, try '--help'.
+    ");
+    check!(env, env.store(["history"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: the following required arguments were not provided:
+      <REF>
+
+    Usage: history <REF>
+
+    For more information, try '--help'.
+    ");
+    check!(env, env.store(["history", "no-namespace"]), @r#"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: ref "no-namespace": expected team/ or project/ first, found "no-namespace"
+    hint: a ref is a namespace and a path below it, for example project/llama-ft/imagenet
+    "#);
+    check!(env, env.store(["info", "--memory", "lots"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: invalid value 'lots' for '--memory <SIZE>': expected a size like 4096, 64k, 10MB or 1.5GiB
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn a_missing_store_is_3() {
+    let env = environment!();
+    check!(env, env.store(["info"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: [ROOT]/home/.local/share/store: there is no store
+    hint: the first `store put` makes it; another one is named with --store or $STORE_URL
+    ");
+    check!(env, env.store(["info", "--store", "elsewhere"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: elsewhere: there is no store
+    hint: make one there with `store init elsewhere`
+    ");
+}
+
+#[test]
+fn a_directory_that_is_no_store_is_3() {
+    let env = environment!();
+    env.write("here/some.txt", "text");
+    check!(env, env.store(["info", "--store", "here"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: file://[ROOT]/here: there is no store
+    hint: make one with `store init`, or name another with --store
+    ");
+}
+
+#[test]
+fn a_missing_ref_is_3() {
+    let env = environment!();
+    env.ok(["init"]);
+    check!(env, env.store(["history", "project/demo/nothing"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: project/demo/nothing: no such ref
+    hint: see what there is with `store ls project/demo`
+    ");
+    check!(env, env.store(["rm", "--yes", "project/demo"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: project/demo: there is no ref in this namespace
+    hint: `store ls` lists what is there
+    ");
+}
+
+#[test]
+fn a_damaged_store_is_4() {
+    let env = environment!();
+    env.ok(["init", "s"]);
+    let format = env.path("s/format");
+    let text = std::fs::read_to_string(&format).unwrap();
+    std::fs::write(&format, text.replace("fastcdc", "fastbdc")).unwrap();
+    check!(env, env.store(["info", "--store", "s"]), @r"
+    exit code: 4
+    --- stdout
+    --- stderr
+    error: file://[ROOT]/s: format: checksum of its first line is `blake3 [CHUNK-ID]`, its second line is `blake3 [CHUNK-ID]\n`
+    hint: run `store verify` to see what is hit, then `store repair`, or put the original files again
+    ");
+}
+
+#[test]
+fn a_store_that_is_no_directory_is_1() {
+    let env = environment!();
+    env.write("file", "text");
+    check!(env, env.store(["info", "--store", "file"]), @"
+    exit code: 1
+    --- stdout
+    --- stderr
+    error: open the directory file
+      caused by: not a directory
+    ");
+    check!(env, env.store(["info", "--store", "gopher://host/x"]), @"
+    exit code: 1
+    --- stdout
+    --- stderr
+    error: store gopher:...: unknown kind of store
+    hint: name a directory, as a path or as file:///path
+    ");
+}
+
+#[test]
+fn machines_read_failures_as_json() {
+    let env = environment!();
+    env.ok(["init"]);
+    check!(env, env.store(["--json", "history", "project/demo/nothing"]), @r#"
+    exit code: 3
+    --- stdout
+    --- stderr
+    {"error":"project/demo/nothing: no such ref","kind":"NotFound","causes":[],"hint":"see what there is with `store ls project/demo`","exit_code":3}
+    "#);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let env = environment!();
+    let mut child = env
+        .command(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), output.stderr.as_slice()),
+        (Some(0), &b""[..])
+    );
+}
+
+#[test]
+fn a_full_standard_output_is_a_failure() {
+    let env = environment!();
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let output = env
+        .command(["completions", "bash"])
+        .stdout(full)
+        .output()
+        .unwrap();
+    let finished = support::Finished::from(output);
+    check!(env, finished, @"
+    exit code: 1
+    --- stdout
+    --- stderr
+    error: write to standard output
+      caused by: No space left on device (os error 28)
+    hint: free some space there, or name another place
+    ");
+}

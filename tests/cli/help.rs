@@ -1,0 +1,128 @@
+//! What the command says about itself.
+
+use support::{check, environment};
+
+#[test]
+fn the_top_level_help() {
+    let env = environment!();
+    check!(env, env.store(["--help"]), @"
+    exit code: 0
+    --- stdout
+    A content-addressed artifact store for ML clusters.
+
+    Directories go in under a name, every byte is kept once, and they come out as they were.
+
+    Usage: store [OPTIONS] <COMMAND>
+
+    Commands:
+      init         Make a new store
+      put          Put a directory or a file into the store, as a new version of a ref
+      get          Get a ref, or a path inside one, as a private and writable copy
+      history      List the versions of a ref, newest first
+      rm           Drop a version, a ref with all its versions, or a namespace with all its refs
+      pin          Keep a version whatever happens: retention, `rm`, the end of its namespace
+      unpin        Keep a version no longer than others
+      info         Tell what a store is and how much is in it
+      completions  Print the completions of a shell
+      man          Print the manual page, or write one for each verb
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+      -V, --version
+              Print version
+
+    Options of every verb:
+          --store <URL>
+              The store: a directory or a URL [default: from the configuration, else
+              $XDG_DATA_HOME/store]
+              
+              [env: STORE_URL]
+
+          --json
+              Print JSON for machines: one object, or one a line where there is a list
+
+          --memory <SIZE>
+              Bytes that buffers may take, like 256MiB [default: 128 MiB, or a quarter of the cgroup's
+              limit]
+
+          --progress
+              Show progress even where standard error is no terminal
+
+      -q, --quiet
+              Print no notes, no progress and no summary
+
+    Exit codes:
+      0    done
+      1    failed
+      2    usage: what was asked for makes no sense
+      3    not found: a store, a ref, a version or a path
+      4    corrupt: bytes are not what was written
+      5    conflict: somebody else was first, or the destination is in use
+      6    partly done: the rest is named
+      130  interrupted
+
+    An unknown code is a failure.
+    --- stderr
+    ");
+}
+
+#[test]
+fn every_verb_lists_the_exit_codes() {
+    let env = environment!();
+    let help = env.ok(["--help"]);
+    let (_, verbs) = help.split_once("Commands:\n").unwrap();
+    let (verbs, _) = verbs.split_once("\n\n").unwrap();
+    let verbs: Vec<&str> = verbs
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(verbs.len() >= 8, "{verbs:?}");
+    for verb in verbs {
+        let help = env.ok([verb, "--help"]);
+        assert!(
+            help.contains("Exit codes:\n  0    done\n  1    failed\n"),
+            "{verb}: {help}"
+        );
+    }
+}
+
+#[test]
+fn completions_name_every_verb() {
+    let env = environment!();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = env.ok(["completions", shell]);
+        assert!(
+            script.contains("history") && script.contains("unpin"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn the_manual_is_one_page_or_one_for_each_verb() {
+    let env = environment!();
+    let page = env.ok(["man"]);
+    assert!(
+        page.contains(".TH store 1") && page.contains("Exit codes:"),
+        "{page}"
+    );
+    env.ok(["man", "pages"]);
+    for page in [
+        "pages/store.1",
+        "pages/store-init.1",
+        "pages/store-history.1",
+    ] {
+        assert!(env.path(page).exists(), "{page}");
+    }
+}
+
+#[test]
+fn the_version_is_printed() {
+    let env = environment!();
+    assert_eq!(
+        env.ok(["--version"]),
+        concat!("store ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}

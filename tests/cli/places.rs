@@ -1,0 +1,146 @@
+//! Where the store is: a flag beats the environment, which beats the configuration, which beats the home.
+
+use support::{TestEnvironment, check, environment};
+
+fn url(env: &TestEnvironment, output: &str) -> String {
+    let info: serde_json::Value = serde_json::from_str(output).unwrap();
+    let url = info.get("url").unwrap().as_str().unwrap();
+    url.strip_prefix(&format!("file://{}/", env.root().display()))
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn init_makes_a_store_once() {
+    let env = environment!();
+    check!(env, env.store(["init", "a/store"]), @"
+    exit code: 0
+    --- stdout
+    store [ID] is at file://[ROOT]/a/store
+    --- stderr
+    ");
+    check!(env, env.store(["init", "a/store"]), @"
+    exit code: 5
+    --- stdout
+    --- stderr
+    error: file://[ROOT]/a/store: there is a store already
+    hint: use it as it is, or name an empty place
+    ");
+    check!(env, env.store(["--store", "a/store", "info"]), @"
+    exit code: 0
+    --- stdout
+    store        [ID] at file://[ROOT]/a/store
+    format       1, fastcdc-v2020 16/64/256 KiB
+    log          at entry 0
+    refs         0 versions of 0 refs in 0 namespaces
+    objects      0 chunks in 0 packs and 0 segments; 0 packs condemned
+    logical      0 B
+    distinct     0 B
+    stored       0 B
+    --- stderr
+    ");
+}
+
+#[test]
+fn init_for_machines() {
+    let env = environment!();
+    check!(env, env.store(["init", "--json"]), @r#"
+    exit code: 0
+    --- stdout
+    {"url":"file://[ROOT]/home/.local/share/store","id":"[ID]"}
+    --- stderr
+    "#);
+    check!(env, env.store(["info", "--json"]), @r#"
+    exit code: 0
+    --- stdout
+    {"url":"file://[ROOT]/home/.local/share/store","id":"[ID]","format":1,"chunker":{"algorithm":"fastcdc-v2020","min":16384,"avg":65536,"max":262144,"normalization":1,"seed":0},"features":{"compatible":[],"read_only":[],"incompatible":[]},"log_entry":0,"namespaces":0,"refs":0,"versions":0,"logical_bytes":0,"segments":0,"chunks":0,"packs":0,"distinct_bytes":0,"stored_bytes":[SIZE],"condemned_packs":0}
+    --- stderr
+    "#);
+}
+
+#[test]
+fn a_flag_beats_the_environment_which_beats_the_configuration() {
+    let env = environment!();
+    for place in ["flag", "variable", "configured"] {
+        env.ok(["init", place]);
+    }
+    env.ok(["init"]);
+    let info = |arguments: &[&str], variable: Option<&str>| {
+        let mut command = env.command(["info", "--json"]);
+        command.args(arguments);
+        if let Some(variable) = variable {
+            command.env("STORE_URL", variable);
+        }
+        let output = command.output().unwrap();
+        url(&env, &String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(info(&[], None), "home/.local/share/store");
+    let configuration = format!("store = {:?}\n", env.path("configured"));
+    env.write("home/.config/store/config.toml", configuration);
+    assert_eq!(info(&[], None), "configured");
+    assert_eq!(info(&[], Some("variable")), "variable");
+    assert_eq!(info(&["--store", "flag"], Some("variable")), "flag");
+}
+
+#[test]
+fn the_directories_of_xdg_are_honoured() {
+    let env = environment!();
+    let mut init = env.command(["init", "--json"]);
+    let output = init
+        .env("XDG_DATA_HOME", env.path("data"))
+        .output()
+        .unwrap();
+    assert_eq!(
+        url(&env, &String::from_utf8(output.stdout).unwrap()),
+        "data/store"
+    );
+    env.write(
+        "configuration/store/config.toml",
+        format!("store = {:?}\n", env.path("data/store")),
+    );
+    let mut info = env.command(["info", "--json"]);
+    let output = info
+        .env("XDG_CONFIG_HOME", env.path("configuration"))
+        .output()
+        .unwrap();
+    assert_eq!(
+        url(&env, &String::from_utf8(output.stdout).unwrap()),
+        "data/store"
+    );
+}
+
+#[test]
+fn a_mistake_in_the_configuration_is_named() {
+    let env = environment!();
+    env.write("home/.config/store/config.toml", "# mine\nstroe = \"/x\"\n");
+    check!(env, env.store(["info"]), @r#"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: configuration [ROOT]/home/.config/store/config.toml
+      caused by: TOML parse error at line 2, column 1
+      |
+    2 | stroe = "/x"
+      | ^^^^^
+    unknown field `stroe`, expected `store` or `memory`
+    "#);
+}
+
+#[test]
+fn without_a_home_a_store_must_be_named() {
+    let env = environment!();
+    let finished = env
+        .command(["info"])
+        .env_remove("HOME")
+        .output()
+        .unwrap()
+        .into();
+    let finished: support::Finished = finished;
+    check!(env, finished, @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: no store is named, and there is no home directory to keep one in
+    hint: name one with --store or $STORE_URL, or set HOME
+    ");
+}

@@ -1,0 +1,77 @@
+//! Signals: the command stops in good order, says so by its exit code, and publishes nothing.
+
+use std::fs::File;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Finished, TestEnvironment, environment};
+
+const REF: &str = "project/demo/data";
+/// More bytes, although no blocks, than are read before a signal comes.
+const ENDLESS_BYTES: u64 = 8 << 40;
+
+fn put_endless(env: &TestEnvironment) -> Child {
+    File::create(env.path("endless"))
+        .unwrap()
+        .set_len(ENDLESS_BYTES)
+        .unwrap();
+    let mut command = env.command(["--progress", "put", "endless", REF]);
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn wait_for_the_store(env: &TestEnvironment) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !env.path("home/.local/share/store/format").exists() {
+        assert!(Instant::now() < deadline, "no store was made");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn finish(child: Child) -> Finished {
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn a_signal_stops_a_put_which_publishes_nothing() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let env = environment!();
+        let child = put_endless(&env);
+        wait_for_the_store(&env);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let finished = finish(child);
+        assert_eq!(finished.code, Some(130), "{finished}");
+        assert!(
+            finished.stderr.contains("error: stopped on request"),
+            "{finished}"
+        );
+        assert_eq!(env.store(["history", REF]).code, Some(3));
+        env.write("in", "text");
+        env.ok(["put", "in", REF]);
+    }
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_confirmation() {
+    let env = environment!();
+    env.write("in", "text");
+    env.ok(["put", "in", REF]);
+    let mut command = env.command(["rm", "project/demo"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let stdin = child.stdin.take();
+    let mut question = [0; 10];
+    std::io::Read::read_exact(child.stderr.as_mut().unwrap(), &mut question).unwrap();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let finished = finish(child);
+    drop(stdin);
+    assert_eq!(finished.code, Some(130), "{finished}");
+    assert_eq!(env.store(["history", REF]).code, Some(0));
+}

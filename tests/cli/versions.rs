@@ -1,0 +1,212 @@
+//! The versions of refs: history, pins, and how they are dropped.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use support::{Finished, TestEnvironment, check, environment};
+
+/// Three versions of one ref, one of another, one of another namespace.
+fn versions() -> TestEnvironment {
+    let env = environment!();
+    for text in ["one", "two", "three"] {
+        env.write("in/file", text);
+        env.ok(["put", "in", "project/demo/data", "--message", text]);
+    }
+    env.ok(["put", "in", "project/demo/more/data"]);
+    env.ok(["put", "in", "team/other/data"]);
+    env
+}
+
+fn left(env: &TestEnvironment, name: &str) -> Vec<u64> {
+    let lines = String::from_utf8(env.store(["--json", "history", name]).stdout).unwrap();
+    let version = |line| {
+        serde_json::from_str::<serde_json::Value>(line).unwrap()["version"]
+            .as_u64()
+            .unwrap()
+    };
+    lines.lines().map(version).collect()
+}
+
+fn rm_and_type(env: &TestEnvironment, namespace: &str, typed: &str) -> Finished {
+    let mut command = env.command(["rm", namespace]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(typed.as_bytes())
+        .unwrap();
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn history_lists_versions_newest_first() {
+    let env = versions();
+    env.ok(["pin", "project/demo/data@2"]);
+    check!(env, env.store(["history", "project/demo/data"]), @"
+    exit code: 0
+    --- stdout
+    version  put (UTC)            by         size  pinned  message
+          3  [TIME]  tester@[HOST]   5 B          three
+          2  [TIME]  tester@[HOST]   3 B  pinned  two
+          1  [TIME]  tester@[HOST]   3 B          one
+    --- stderr
+    ");
+    check!(env, env.store(["history", "project/demo/data", "--json"]), @r#"
+    exit code: 0
+    --- stdout
+    {"version":3,"time":"[TIME]","host":"[HOST]","user":"tester","program":"store [VERSION]","message":"three","kind":"tree","bytes":5,"entries":1,"pinned":false}
+    {"version":2,"time":"[TIME]","host":"[HOST]","user":"tester","program":"store [VERSION]","message":"two","kind":"tree","bytes":3,"entries":1,"pinned":true}
+    {"version":1,"time":"[TIME]","host":"[HOST]","user":"tester","program":"store [VERSION]","message":"one","kind":"tree","bytes":3,"entries":1,"pinned":false}
+    --- stderr
+    "#);
+    check!(env, env.store(["history", "project/demo/data@2"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: project/demo/data@2: expected a ref without version and path
+    hint: write project/demo/data
+    ");
+}
+
+#[test]
+fn one_version_is_dropped_or_all_of_them() {
+    let env = versions();
+    check!(env, env.store(["rm", "project/demo/data@2"]), @"
+    exit code: 0
+    --- stdout
+    dropped 1 version; `store gc` gives the space back
+    --- stderr
+    ");
+    assert_eq!(left(&env, "project/demo/data"), [3, 1]);
+    check!(env, env.store(["rm", "project/demo/data@2"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: project/demo/data@2: no such version
+    hint: see which there are with `store history project/demo/data`
+    ");
+    check!(env, env.store(["--json", "rm", "project/demo/data"]), @r#"
+    exit code: 0
+    --- stdout
+    {"dropped":["project/demo/data@1","project/demo/data@3"],"kept_pinned":[]}
+    --- stderr
+    "#);
+    check!(env, env.store(["rm", "project/demo/data"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: project/demo/data: no such ref any more, version 3 was the last
+    hint: see what there is with `store ls project/demo`
+    ");
+    assert_eq!(left(&env, "project/demo/more/data"), [1]);
+}
+
+#[test]
+fn a_number_is_never_used_again() {
+    let env = versions();
+    env.ok(["rm", "project/demo/data"]);
+    env.ok(["put", "in", "project/demo/data"]);
+    assert_eq!(left(&env, "project/demo/data"), [4]);
+}
+
+#[test]
+fn a_pinned_version_is_not_dropped() {
+    let env = versions();
+    check!(env, env.store(["pin", "project/demo/data@1"]), @"
+    exit code: 0
+    --- stdout
+    project/demo/data@1 is pinned
+    --- stderr
+    ");
+    check!(env, env.store(["rm", "project/demo/data"]), @"
+    exit code: 5
+    --- stdout
+    --- stderr
+    error: project/demo/data@1: it is pinned; nothing was dropped
+    hint: `store unpin project/demo/data@1` first
+    ");
+    assert_eq!(left(&env, "project/demo/data"), [3, 2, 1]);
+    check!(env, env.store(["unpin", "project/demo/data@1"]), @"
+    exit code: 0
+    --- stdout
+    project/demo/data@1 is not pinned
+    --- stderr
+    ");
+    check!(env, env.store(["unpin", "project/demo/data@1"]), @"
+    exit code: 0
+    --- stdout
+    project/demo/data@1 is not pinned
+    --- stderr
+    ");
+    env.ok(["rm", "project/demo/data"]);
+    assert_eq!(left(&env, "project/demo/data"), [0; 0]);
+    check!(env, env.store(["pin", "project/demo/data@1"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: project/demo/data: no such ref any more, version 3 was the last
+    hint: see what there is with `store ls project/demo`
+    ");
+    check!(env, env.store(["pin", "project/demo/more/data:path"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: project/demo/more/data:path: expected a ref without path
+    hint: a version is pinned, dropped and listed as a whole
+    ");
+}
+
+#[test]
+fn a_pin_without_a_number_is_of_the_newest() {
+    let env = versions();
+    check!(env, env.store(["--json", "pin", "project/demo/data"]), @r#"
+    exit code: 0
+    --- stdout
+    {"ref":"project/demo/data","version":3,"pinned":true}
+    --- stderr
+    "#);
+}
+
+#[test]
+fn a_namespace_is_dropped_when_its_name_is_typed_again() {
+    let env = versions();
+    env.ok(["pin", "project/demo/data@1"]);
+    check!(env, rm_and_type(&env, "project/demo", ""), @r#"
+    exit code: 2
+    --- stdout
+    --- stderr
+    This drops 3 versions in project/demo. Type the name of the namespace to go on: error: rm project/demo: not confirmed, expected "project/demo", found ""
+    hint: nothing was dropped; type the whole name, or say --yes
+    "#);
+    check!(env, rm_and_type(&env, "project/demo", "y\n"), @r#"
+    exit code: 2
+    --- stdout
+    --- stderr
+    This drops 3 versions in project/demo. Type the name of the namespace to go on: error: rm project/demo: not confirmed, expected "project/demo", found "y"
+    hint: nothing was dropped; type the whole name, or say --yes
+    "#);
+    assert_eq!(left(&env, "project/demo/data"), [3, 2, 1]);
+    check!(env, rm_and_type(&env, "project/demo", "project/demo\n"), @"
+    exit code: 0
+    --- stdout
+    dropped 3 versions; `store gc` gives the space back
+    kept, since it is pinned: project/demo/data@1
+    --- stderr
+    This drops 3 versions in project/demo. Type the name of the namespace to go on:
+    ");
+    assert_eq!(left(&env, "project/demo/data"), [1]);
+    assert_eq!(left(&env, "project/demo/more/data"), [0; 0]);
+    assert_eq!(left(&env, "team/other/data"), [1]);
+    check!(env, env.store(["rm", "--yes", "team/other"]), @"
+    exit code: 0
+    --- stdout
+    dropped 1 version; `store gc` gives the space back
+    --- stderr
+    ");
+    assert_eq!(left(&env, "team/other/data"), [0; 0]);
+}
