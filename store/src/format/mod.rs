@@ -33,3 +33,6 @@ pub use segment_rows::{SegmentEntry, SegmentFrame, SegmentPack};
 pub use state::*;
 pub use times::*;
 pub use tree::*;
+
+#[cfg(test)]
+mod properties;
