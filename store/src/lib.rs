@@ -8,8 +8,9 @@
 //! - [`chunk`], [`codec`], [`tree`]: where files are cut, how frames are encoded, how contents grow. All pure.
 //! - [`remote`]: bytes by key. [`walk`]: directories of this host. `stat_cache`: what was unchanged.
 //! - [`log`], [`pack`], [`index`], [`refs`]: the objects of a store; [`Store`] holds them together.
-//! - [`put()`], [`get()`]: the pipelines; [`read`] and [`fetch`] bring chunks back, verified.
+//! - [`put()`], [`get()`]: the pipelines; [`cat()`] reads one file; [`read`] and [`fetch`] bring chunks back, verified.
 
+pub mod cat;
 pub mod chunk;
 pub mod codec;
 pub mod error;
@@ -32,6 +33,7 @@ pub mod store;
 pub mod tree;
 pub mod walk;
 
+pub use cat::cat;
 pub use error::{Error, Kind, Result};
 pub use get::{GetReport, get};
 pub use id::{ChunkId, CommitId, PackId, SegmentId, StoreId};

@@ -3,6 +3,7 @@
 //! A missing object means that the state has moved on (repacking moves chunks), so it is loaded
 //! again once; what is still missing then was deleted meanwhile. No byte is handed out unverified.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::codec::Decoder;
@@ -37,6 +38,9 @@ pub struct Found {
     /// Entries before it in depth-first order, by which its time is found.
     pub entries_before: u64,
 }
+
+/// Told id, depth, offset and bytes below of a chunk; says whether to go below it.
+type Visitor<'v> = dyn FnMut(ChunkId, u8, u64, u64) -> Result<bool> + 'v;
 
 #[derive(Debug, Default)]
 struct FrameCache {
@@ -111,7 +115,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// The verified bytes of a metadata chunk.
+    /// The verified bytes of a chunk, its frame kept for the neighbours: for metadata, and for data in order.
     ///
     /// # Errors
     /// Corrupt, when they are not what was written; not found, when they are gone.
@@ -146,10 +150,29 @@ impl<'s> Reader<'s> {
         content: &Content,
         each: &mut dyn FnMut(ChunkId, u8, u64) -> Result<()>,
     ) -> Result<()> {
-        if content.size == 0 {
-            return Ok(());
-        }
-        self.list_below(&content.root, content.depth, content.size, each)
+        self.visit(content, &mut |id, depth, _, size| {
+            each(id, depth, size)?;
+            Ok(true)
+        })
+    }
+
+    /// Calls `each` with id, offset and length of every data chunk of `content` that has a byte in `range`.
+    ///
+    /// # Errors
+    /// What `each` says, or what is wrong with the part of the chunk list that leads there.
+    pub fn chunks_in(
+        &self,
+        content: &Content,
+        range: &Range<u64>,
+        each: &mut dyn FnMut(ChunkId, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        self.visit(content, &mut |id, depth, start, size| {
+            let wanted = start < range.end && range.start < start.saturating_add(size);
+            if wanted && depth == 0 {
+                each(id, start, size)?;
+            }
+            Ok(wanted)
+        })
     }
 
     /// The bytes of a tree or a list of times, whole.
@@ -218,15 +241,25 @@ impl<'s> Reader<'s> {
         })
     }
 
-    fn list_below(
+    /// Calls `each` with id, depth, offset and bytes below of the chunks of `content`, and goes below those
+    /// list nodes for which it says so.
+    fn visit(&self, content: &Content, each: &mut Visitor<'_>) -> Result<()> {
+        if content.size == 0 {
+            return Ok(());
+        }
+        self.visit_below(&content.root, content.depth, 0, content.size, each)
+    }
+
+    fn visit_below(
         &self,
         id: &ChunkId,
         depth: u8,
+        start: u64,
         size: u64,
-        each: &mut dyn FnMut(ChunkId, u8, u64) -> Result<()>,
+        each: &mut Visitor<'_>,
     ) -> Result<()> {
-        each(*id, depth, size)?;
-        let Some(level) = depth.checked_sub(1) else {
+        let descend = each(*id, depth, start, size)?;
+        let Some(level) = depth.checked_sub(1).filter(|_| descend) else {
             return Ok(());
         };
         let name = format!("list node {id}");
@@ -238,9 +271,12 @@ impl<'s> Reader<'s> {
                 node.level
             )));
         }
-        node.children
-            .iter()
-            .try_for_each(|child| self.list_below(&child.id, level, child.size, each))
+        let mut start = start;
+        node.children.iter().try_for_each(|child| {
+            let at = start;
+            start += child.size;
+            self.visit_below(&child.id, level, at, child.size, each)
+        })
     }
 
     /// A decoded frame, from memory where it is there.

@@ -1,5 +1,6 @@
 //! The verbs, one file each: `Args` with its help, and `run`.
 
+mod cat;
 mod completions;
 mod get;
 mod history;
@@ -21,6 +22,7 @@ pub(crate) enum Command {
     Init(init::Args),
     Put(put::Args),
     Get(get::Args),
+    Cat(cat::Args),
     History(history::Args),
     Rm(rm::Args),
     Pin(pin::Args),
@@ -36,6 +38,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Init(args) => init::run(args, context),
         Command::Put(args) => put::run(args, context),
         Command::Get(args) => get::run(args, context),
+        Command::Cat(args) => cat::run(args, context),
         Command::History(args) => history::run(args, context),
         Command::Rm(args) => rm::run(args, context),
         Command::Pin(args) => pin::run(args, context),

@@ -1,0 +1,101 @@
+//! cat: one file to standard output.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use support::{Random, check, environment};
+
+const REF: &str = "project/demo/data";
+
+#[test]
+fn a_file_of_many_chunks_and_every_kind_of_range() {
+    let env = environment!();
+    let bytes = [
+        Random::new(3).bytes(700_000),
+        Random::new(4).text(900_000),
+        vec![0; 500_000],
+    ]
+    .concat();
+    env.write("in/file", &bytes);
+    env.ok(["put", "in", REF]);
+    let len = bytes.len();
+    for (range, expected) in [
+        ("..", 0..len),
+        ("0..0", 0..0),
+        ("..1", 0..1),
+        ("699999..700001", 699_999..700_001),
+        ("1MB..1.5MB", 1_000_000..1_500_000),
+        ("2000000..", 2_000_000..len),
+        ("2099999..99GB", len - 1..len),
+        ("5GB..6GB", 0..0),
+    ] {
+        let finished = env.store(["cat", "project/demo/data:file", "--range", range]);
+        assert_eq!(finished.code, Some(0), "{range}: {}", finished.stderr);
+        assert!(finished.stdout == bytes[expected], "{range}");
+    }
+}
+
+#[test]
+fn a_ref_that_is_one_file() {
+    let env = environment!();
+    env.write("in", "whole");
+    env.ok(["put", "in", REF]);
+    assert_eq!(env.ok(["cat", REF]), "whole");
+}
+
+#[test]
+fn what_is_no_file_is_named() {
+    let env = environment!();
+    env.write("in/dir/file", "text");
+    std::os::unix::fs::symlink("dir/file", env.path("in/link")).unwrap();
+    env.ok(["put", "in", REF]);
+    check!(env, env.store(["cat", "project/demo/data:dir"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: project/demo/data:dir: expected a file, found a directory
+    hint: `store ls project/demo/data:dir` lists it
+    ");
+    check!(env, env.store(["cat", "project/demo/data:link"]), @r#"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: project/demo/data:link: expected a file, found a symbolic link to "dir/file"
+    hint: name the file that the link leads to
+    "#);
+    check!(env, env.store(["cat", "project/demo/data:dir/nothing"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: project/demo/data:dir/nothing: no such path in version 1
+    ");
+    check!(env, env.store(["cat", "project/demo/data:dir/file", "--range", "9..1"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: invalid value '9..1' for '--range <RANGE>': expected START..END with START at most END, like 0..100, 1MB.. or ..4KiB
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let env = environment!();
+    env.write("in", Random::new(5).bytes(3_000_000));
+    env.ok(["put", "in", REF]);
+    let mut command = env.command(["cat", REF]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 100]).unwrap();
+    drop(stdout);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), output.stderr.as_slice()),
+        (Some(0), &b""[..])
+    );
+}
