@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use memmap2::Mmap;
@@ -17,6 +16,11 @@ use crate::format::{PackKind, SegmentEntry, SegmentLayout, State, segment_key};
 use crate::id::{ChunkId, PackId, SegmentId};
 use crate::map::map;
 use crate::remote::Read;
+
+mod marks;
+
+use marks::Bits;
+pub use marks::{Marks, Position};
 
 /// Where a chunk's bytes lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +48,8 @@ pub struct OpenSegment {
     pub id: SegmentId,
     layout: SegmentLayout,
     bytes: SegmentBytes,
-    relied: Relied,
+    /// Which chunks somebody deduplicated against.
+    relied: Bits,
 }
 
 #[derive(Debug)]
@@ -65,10 +70,6 @@ struct LiveSegment {
     /// Positions of packs in this segment that the state has condemned.
     condemned: HashSet<u32>,
 }
-
-/// One bit for each chunk of a segment: whether somebody deduplicated against it.
-#[derive(Debug)]
-struct Relied(Vec<AtomicU64>);
 
 impl Index {
     /// Opens the live segments of `state`, taking over those that `before` has open already.
@@ -107,16 +108,44 @@ impl Index {
 
     /// Where a chunk lies, or `None` when no live segment offers it.
     pub fn find(&self, id: &ChunkId) -> Result<Option<Location>> {
-        Ok(self.locate(id)?.map(|(location, _, _)| location))
+        Ok(self.locate(id)?.map(|(location, _)| location))
+    }
+
+    /// The position of a chunk, or `None` when no live segment offers it. A chunk that is held twice
+    /// has one position: the one that [`Self::find`] leads to.
+    ///
+    /// # Errors
+    /// Corrupt, when a segment points outside of itself.
+    pub fn position(&self, id: &ChunkId) -> Result<Option<Position>> {
+        Ok(self.locate(id)?.map(|(_, position)| position))
+    }
+
+    /// The chunk at `position` and where it lies, whether or not its pack is condemned.
+    ///
+    /// # Errors
+    /// Corrupt, when a segment points outside of itself; invalid input, when there is no such position.
+    pub fn at(&self, position: Position) -> Result<(ChunkId, Location)> {
+        let live = self
+            .segments
+            .get(position.segment)
+            .ok_or_else(|| Error::invalid(format!("index: has no segment {}", position.segment)))?;
+        live.segment.located(position.entry)
+    }
+
+    /// Marks for the chunks of this index, none set.
+    pub fn marks(&self) -> Marks {
+        Marks::none(self.segments().map(|segment| segment.layout.chunks()))
     }
 
     /// Like [`Self::find`], and remembers that somebody counts on the chunk to stay.
     pub fn rely(&self, id: &ChunkId) -> Result<Option<Location>> {
         let found = self.locate(id)?;
-        if let Some((_, segment, position)) = &found {
-            segment.relied.set(*position);
+        if let Some((_, at)) = &found
+            && let Some(live) = self.segments.get(at.segment)
+        {
+            live.segment.relied.set(at.entry);
         }
-        Ok(found.map(|(location, _, _)| location))
+        Ok(found.map(|(location, _)| location))
     }
 
     /// Whether chunks relied upon in segments of this index are still offered by `now`.
@@ -161,28 +190,23 @@ impl Index {
             .any(|live| live.segment.id == other.segment.id && live.condemned == other.condemned)
     }
 
-    fn locate(&self, id: &ChunkId) -> Result<Option<(Location, &OpenSegment, u64)>> {
-        for live in &self.segments {
+    fn locate(&self, id: &ChunkId) -> Result<Option<(Location, Position)>> {
+        for (number, live) in self.segments.iter().enumerate() {
             let segment = live.segment.as_ref();
-            let Some(position) = segment.layout.find(segment.bytes(), id) else {
+            let Some(entry) = segment.layout.find(segment.bytes(), id) else {
                 continue;
             };
-            let entry = segment.entry(position)?;
-            let frame = segment.layout.frame(segment.bytes(), entry.frame)?;
-            if live.condemned.contains(&frame.pack) {
+            let frame = segment.entry(entry)?.frame;
+            let pack = segment.layout.frame(segment.bytes(), frame)?.pack;
+            if live.condemned.contains(&pack) {
                 continue;
             }
-            let pack = segment.layout.pack(segment.bytes(), frame.pack)?;
-            let location = Location {
-                pack: pack.id,
-                kind: pack.kind,
-                frame_offset: frame.offset,
-                stored_len: frame.stored_len,
-                raw_len: frame.raw_len,
-                offset: entry.offset,
-                len: entry.len,
+            let (_, location) = segment.located(entry)?;
+            let position = Position {
+                segment: number,
+                entry,
             };
-            return Ok(Some((location, segment, position)));
+            return Ok(Some((location, position)));
         }
         Ok(None)
     }
@@ -199,7 +223,7 @@ impl OpenSegment {
                     .hint("run `store repair` to rebuild segments from their packs"),
             );
         }
-        let relied = Relied::none(layout.chunks());
+        let relied = Bits::none(layout.chunks());
         Ok(Self {
             id,
             layout,
@@ -221,6 +245,26 @@ impl OpenSegment {
     /// The entry at `position`.
     pub fn entry(&self, position: u64) -> Result<SegmentEntry> {
         self.layout.entry(self.bytes(), position)
+    }
+
+    /// The chunk at `position` and where it lies.
+    ///
+    /// # Errors
+    /// Corrupt, when the segment points outside of itself; invalid input, when there is no such position.
+    pub fn located(&self, position: u64) -> Result<(ChunkId, Location)> {
+        let entry = self.entry(position)?;
+        let frame = self.layout.frame(self.bytes(), entry.frame)?;
+        let pack = self.layout.pack(self.bytes(), frame.pack)?;
+        let location = Location {
+            pack: pack.id,
+            kind: pack.kind,
+            frame_offset: frame.offset,
+            stored_len: frame.stored_len,
+            raw_len: frame.raw_len,
+            offset: entry.offset,
+            len: entry.len,
+        };
+        Ok((entry.id, location))
     }
 
     fn condemned_in(&self, state: &State) -> Result<HashSet<u32>> {
@@ -274,40 +318,6 @@ impl SegmentBytes {
             Self::Mapped(map) => map,
             Self::Held(bytes) => bytes,
         }
-    }
-}
-
-impl Relied {
-    fn none(chunks: u64) -> Self {
-        Self(
-            (0..chunks.div_ceil(64))
-                .map(|_| AtomicU64::new(0))
-                .collect(),
-        )
-    }
-
-    fn set(&self, position: u64) {
-        let word = usize::try_from(position / 64)
-            .ok()
-            .and_then(|at| self.0.get(at));
-        if let Some(word) = word {
-            word.fetch_or(1 << (position % 64), Ordering::Relaxed);
-        }
-    }
-
-    fn set_all(&self) {
-        self.0
-            .iter()
-            .for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
-    }
-
-    fn positions(&self) -> impl Iterator<Item = u64> {
-        (0u64..).zip(&self.0).flat_map(|(at, word)| {
-            let word = word.load(Ordering::Relaxed);
-            (0..64)
-                .filter(move |bit| word >> bit & 1 == 1)
-                .map(move |bit| at * 64 + bit)
-        })
     }
 }
 

@@ -1,0 +1,124 @@
+//! Marks: one bit for each chunk of each live segment, for who asks what is reached from where.
+//!
+//! A chunk that several segments hold has one position, that of the place which is read, so that
+//! marking by position is marking by chunk. Marks belong to the index that they were made for.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where an index has the entry of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// Number of the segment, in the order of [`super::Index::segments`].
+    pub segment: usize,
+    /// Position of the entry in it.
+    pub entry: u64,
+}
+
+/// One bit for each chunk of an index; shared by threads.
+#[derive(Debug, Default)]
+pub struct Marks(Vec<Bits>);
+
+/// One bit for each chunk of a segment.
+#[derive(Debug)]
+pub(super) struct Bits(Vec<AtomicU64>);
+
+impl Marks {
+    /// Nothing marked, in segments of these numbers of chunks.
+    pub(super) fn none(chunks: impl Iterator<Item = u64>) -> Self {
+        Self(chunks.map(Bits::none).collect())
+    }
+
+    /// Marks a chunk; whether it was not marked before. Positions of another index are never marked.
+    pub fn set(&self, at: Position) -> bool {
+        self.0
+            .get(at.segment)
+            .is_some_and(|bits| bits.set(at.entry))
+    }
+
+    /// Whether a chunk is marked.
+    pub fn has(&self, at: Position) -> bool {
+        self.0
+            .get(at.segment)
+            .is_some_and(|bits| bits.has(at.entry))
+    }
+
+    /// All marked positions, in order.
+    pub fn positions(&self) -> impl Iterator<Item = Position> {
+        self.0.iter().enumerate().flat_map(|(segment, bits)| {
+            bits.positions()
+                .map(move |entry| Position { segment, entry })
+        })
+    }
+
+    /// How many chunks are marked.
+    pub fn count(&self) -> u64 {
+        let words = self.0.iter().flat_map(|bits| &bits.0);
+        words
+            .map(|word| u64::from(word.load(Ordering::Relaxed).count_ones()))
+            .sum()
+    }
+}
+
+impl Bits {
+    pub(super) fn none(chunks: u64) -> Self {
+        Self(
+            (0..chunks.div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+        )
+    }
+
+    /// Sets a bit; whether it was not set before.
+    pub(super) fn set(&self, position: u64) -> bool {
+        let bit = 1 << (position % 64);
+        self.word(position)
+            .is_some_and(|word| word.fetch_or(bit, Ordering::Relaxed) & bit == 0)
+    }
+
+    pub(super) fn set_all(&self) {
+        self.0
+            .iter()
+            .for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+    }
+
+    pub(super) fn positions(&self) -> impl Iterator<Item = u64> {
+        (0u64..).zip(&self.0).flat_map(|(at, word)| {
+            let word = word.load(Ordering::Relaxed);
+            (0..64)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| at * 64 + bit)
+        })
+    }
+
+    fn has(&self, position: u64) -> bool {
+        self.word(position)
+            .is_some_and(|word| word.load(Ordering::Relaxed) >> (position % 64) & 1 == 1)
+    }
+
+    fn word(&self, position: u64) -> Option<&AtomicU64> {
+        usize::try_from(position / 64)
+            .ok()
+            .and_then(|at| self.0.get(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_new_once_and_stays() {
+        let marks = Marks::none([3, 0, 130].into_iter());
+        let at = |segment, entry| Position { segment, entry };
+        for position in [at(0, 2), at(2, 0), at(2, 64), at(2, 129)] {
+            assert!(!marks.has(position));
+            assert!(marks.set(position));
+            assert!(!marks.set(position));
+            assert!(marks.has(position));
+        }
+        assert!(!marks.set(at(3, 0)), "there is no such segment");
+        assert_eq!(marks.count(), 4);
+        let marked: Vec<_> = marks.positions().collect();
+        assert_eq!(marked, [at(0, 2), at(2, 0), at(2, 64), at(2, 129)]);
+    }
+}
