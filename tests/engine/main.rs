@@ -2,5 +2,9 @@
 
 #![cfg(test)]
 
+mod crash;
+mod interleaved;
+mod model;
 mod roundtrip;
-mod support;
+mod stores;
+mod world;

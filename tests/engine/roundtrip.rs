@@ -4,7 +4,7 @@ use std::fs;
 
 use store::{Kind, Unwatched, get};
 
-use crate::support::{assert_same_tree, noise, odd_tree, put_tree, request, shell, spec, store_in};
+use crate::stores::{assert_same_tree, noise, odd_tree, put_tree, request, shell, spec, store_in};
 
 #[test]
 fn a_tree_of_odd_things_comes_back_as_it_was() {

@@ -7,10 +7,12 @@
 )]
 
 mod compare;
+mod effort;
 mod environment;
 mod random;
 pub mod trees;
 
 pub use compare::{Seen, assert_same_tree, seen};
+pub use effort::effort;
 pub use environment::{Finished, TestEnvironment, settings};
 pub use random::Random;

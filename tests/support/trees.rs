@@ -180,6 +180,38 @@ pub fn safetensors(random: &mut Random, count: usize) -> Vec<u8> {
     file
 }
 
+/// The `number`-th of a series of versions of about `bytes` bytes: neighbours share most of them.
+pub fn version(dir: &Path, seed: u64, number: u64, bytes: usize) {
+    let mut weights = Random::new(seed).bytes(bytes / 2);
+    let edit = Random::new(seed ^ number).bytes(weights.len().min(100));
+    let places = (weights.len() - edit.len() + 1) as u64;
+    let at = usize::try_from((number * 7919) % places).unwrap();
+    weights
+        .get_mut(at..at + edit.len())
+        .unwrap()
+        .copy_from_slice(&edit);
+    write(&dir.join("weights.bin"), &weights);
+    for shard in number..number + 4 {
+        let bytes = Random::new(seed ^ (shard << 32)).bytes(bytes / 8);
+        write(&dir.join(format!("shards/{shard}")), &bytes);
+    }
+    let notes = Random::new(seed + number).text(bytes / 20);
+    write(&dir.join("notes.txt"), &notes);
+    write(&dir.join("empty"), b"");
+    write(
+        &dir.join("run.sh"),
+        format!("#!/bin/sh\necho {number}\n").as_bytes(),
+    );
+    fs::set_permissions(dir.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir_all(dir.join("logs")).unwrap();
+    symlink("notes.txt", dir.join("link")).unwrap();
+    File::create(dir.join("hole"))
+        .unwrap()
+        .set_len(600_000)
+        .unwrap();
+    settle_times(dir, seed + number);
+}
+
 /// Gives every file and directory a time of its own, nanoseconds included.
 pub fn settle_times(dir: &Path, seed: u64) {
     let mut random = Random::new(seed);

@@ -25,6 +25,8 @@ pub struct Faults {
     pub retold: u32,
     /// Whole reads return the beginning of the object only; reads of ranges fail.
     pub truncated: u32,
+    /// Only the request with this number meets a fault, the first being 1.
+    pub only_at: Option<u64>,
     /// After this many mutations the power is off: every later call fails without effect.
     pub stop_after: Option<u64>,
 }
@@ -139,7 +141,10 @@ impl Shared {
         }
         self.counts.mutations += u64::from(mutation);
         let dice = roll(&mut self.dice);
-        let fate = self.faults.fate(dice % 1000, mutation);
+        let fate = match self.faults.only_at {
+            Some(at) if at != self.counts.requests => Fate::Fine,
+            _ => self.faults.fate(dice % 1000, mutation),
+        };
         self.counts.faults += u64::from(fate != Fate::Fine);
         Ok((fate, dice >> 16))
     }
@@ -348,6 +353,20 @@ mod tests {
             .map(|info| info.key)
             .collect();
         assert_eq!(keys, ["b"]);
+    }
+
+    #[test]
+    fn one_request_alone_meets_a_fault() {
+        let remote = faulty(Faults {
+            before: 1000,
+            only_at: Some(2),
+            ..Faults::default()
+        });
+        let done: Vec<_> = ["a", "b", "c"]
+            .iter()
+            .map(|key| remote.put(key, Bytes::new()).is_ok())
+            .collect();
+        assert_eq!(done, [true, false, true]);
     }
 
     #[test]

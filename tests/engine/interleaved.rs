@@ -1,0 +1,137 @@
+//! Several hosts on one store whose backend fails now and then: whatever order their calls take, every
+//! version in the log reads back as what was put, and every acknowledged version is in the log.
+//!
+//! Faults follow from the seed that a failure names; the order of threads does not.
+
+use std::sync::Arc;
+
+use store::format::Who;
+use store::remote::faulty::Faults;
+use store::remote::{Faulty, Prune};
+use store::{Host, Kind, Store};
+use support::{Random, assert_same_tree, effort, trees};
+
+use crate::world::World;
+
+const TREES: u64 = 6;
+const REFS: [&str; 2] = ["project/one/data", "team/two/data"];
+const OPERATIONS: u64 = 3;
+
+#[test]
+fn puts_and_gets_at_once_over_a_failing_backend() {
+    let mut world = World::new();
+    for number in 0..TREES {
+        trees::version(&world.tree(&number.to_string()), 7, number, 60_000);
+    }
+    world.prepare("0", REFS[0]);
+    // Caches of unchanged files take files only that have settled.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    for seed in 0..effort(200, 3000) {
+        run(&world, seed);
+    }
+}
+
+fn run(world: &World, seed: u64) {
+    let remote = world.memory();
+    let cache = tempfile::tempdir().unwrap();
+    let mut random = Random::new(seed);
+    let hosts = 2 + random.below(2);
+    let acknowledged: Vec<String> = std::thread::scope(|scope| {
+        let hosts: Vec<_> = (0..hosts)
+            .map(|number| {
+                let faulty = Faulty::new(remote.clone(), faults(&mut random));
+                let random = Random::new(random.draw());
+                // Half of the hosts share what they remember of unchanged files.
+                let cache = (number % 2 == 0).then(|| cache.path().to_owned());
+                let host = Host {
+                    cache_dir: cache,
+                    who: Who::default(),
+                    memory_bytes: 128 << 20,
+                    threads: 2,
+                    stop: Arc::default(),
+                };
+                scope.spawn(move || operate(world, &faulty, host, random, seed))
+            })
+            .collect();
+        hosts
+            .into_iter()
+            .flat_map(|host| host.join().unwrap())
+            .collect()
+    });
+    let found = world.check(remote, &format!("seed {seed}"));
+    for version in &acknowledged {
+        assert!(
+            found.contains(version),
+            "seed {seed}: {version} was acknowledged, {found:?}"
+        );
+    }
+}
+
+/// Rare faults mostly, many sometimes.
+fn faults(random: &mut Random) -> Faults {
+    let most = [0, 10, 40, 150];
+    let at = usize::try_from(random.below(4)).unwrap();
+    let mut rate = || u32::try_from(random.below(most[at] + 1)).unwrap();
+    Faults {
+        before: rate(),
+        after: rate(),
+        retold: rate(),
+        truncated: rate(),
+        seed: random.draw(),
+        ..Faults::default()
+    }
+}
+
+/// Puts and gets at random; the versions that were acknowledged.
+fn operate(
+    world: &World,
+    faulty: &Faulty,
+    host: Host,
+    mut random: Random,
+    seed: u64,
+) -> Vec<String> {
+    let mut acknowledged = Vec::new();
+    for _ in 0..OPERATIONS {
+        let Ok(store) = Store::open(Arc::new(faulty.clone()), host.clone()) else {
+            continue;
+        };
+        let name = REFS[usize::try_from(random.below(2)).unwrap()];
+        if random.below(3) == 0 {
+            get_and_compare(world, &store, name, seed);
+            continue;
+        }
+        let tree = random.below(TREES).to_string();
+        match world.put_with(&store, &tree, name) {
+            Ok(report) => acknowledged.push(format!("{name}@{}", report.version.unwrap())),
+            Err(error) => assert_ne!(error.kind(), Kind::InvalidInput, "seed {seed}: {error:?}"),
+        }
+    }
+    acknowledged
+}
+
+/// A get fails, or brings what was put.
+fn get_and_compare(world: &World, store: &Store, name: &str, seed: u64) {
+    let Ok(state) = store.state() else { return };
+    let Ok((number, version)) = state.version(&name.parse().unwrap(), None) else {
+        return;
+    };
+    if let Ok(out) = world.get(store, &format!("{name}@{number}")) {
+        println!("seed {seed}: {name}@{number} of {}", version.message);
+        assert_same_tree(&world.tree(&version.message), out.path());
+    }
+}
+
+/// The backends of a run share one memory, each with faults of its own.
+#[test]
+fn faults_of_one_host_are_not_those_of_another() {
+    let world = World::new();
+    let remote: Arc<dyn Prune> = world.memory();
+    let bad = Faults {
+        before: 1000,
+        ..Faults::default()
+    };
+    let bad = Arc::new(Faulty::new(remote.clone(), bad));
+    let good = Arc::new(Faulty::new(remote, Faults::default()));
+    assert_eq!(world.open(bad).unwrap_err().kind(), Kind::Unavailable);
+    world.open(good).unwrap();
+}

@@ -1,0 +1,142 @@
+//! A store in memory that can be had again and again as it was, and the trees that its refs were made of.
+//!
+//! The message of every version names the directory that it was put from, so that what a store holds
+//! can be compared with what it should hold.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use store::format::RefSpec;
+use store::remote::{Objects, Prune, Read, Write};
+use store::{PutReport, Result, Store, Unwatched, get, put};
+use support::assert_same_tree;
+use tempfile::TempDir;
+
+use crate::stores::{host, request};
+
+/// Trees in a directory of their own, and the objects of a store.
+pub(crate) struct World {
+    dir: TempDir,
+    objects: Vec<(String, Bytes)>,
+}
+
+impl World {
+    /// An empty store, and no trees.
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let remote = Arc::new(Objects::memory());
+        Store::init(remote.clone(), host(dir.path())).unwrap();
+        let objects = objects(&*remote);
+        Self { dir, objects }
+    }
+
+    /// Where the tree `name` is, or shall be made.
+    pub(crate) fn tree(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Puts the tree `name` as `target` into the store that every copy is made of.
+    pub(crate) fn prepare(&mut self, name: &str, target: &str) {
+        let remote = self.memory();
+        self.put(remote.clone(), name, target).unwrap();
+        self.objects = objects(&*remote);
+    }
+
+    /// Lets `change` change the store that every copy is made of.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&Store)) {
+        let remote = self.memory();
+        change(&self.open(remote.clone()).unwrap());
+        self.objects = objects(&*remote);
+    }
+
+    /// A copy of the store in memory.
+    pub(crate) fn memory(&self) -> Arc<dyn Prune> {
+        let remote = Objects::memory();
+        self.fill(&remote);
+        Arc::new(remote)
+    }
+
+    /// A copy of the store in the directory `name`.
+    pub(crate) fn directory(&self, name: &str) -> Arc<dyn Prune> {
+        let remote = Objects::directory(&self.tree(name)).unwrap();
+        self.fill(&remote);
+        Arc::new(remote)
+    }
+
+    /// The store at `remote`, on a host that remembers nothing.
+    pub(crate) fn open(&self, remote: Arc<dyn Write>) -> Result<Store> {
+        let mut host = host(self.dir.path());
+        host.cache_dir = None;
+        Store::open(remote, host)
+    }
+
+    /// Puts the tree `name` as `target`.
+    pub(crate) fn put(
+        &self,
+        remote: Arc<dyn Write>,
+        name: &str,
+        target: &str,
+    ) -> Result<PutReport> {
+        self.put_with(&self.open(remote)?, name, target)
+    }
+
+    /// Puts the tree `name` as `target` through an open store.
+    pub(crate) fn put_with(&self, store: &Store, name: &str, target: &str) -> Result<PutReport> {
+        let mut request = request(&self.tree(name), target);
+        name.clone_into(&mut request.message);
+        put(store, &request, &Unwatched)
+    }
+
+    /// Every version of every ref comes back as the tree that it was put from; returns them, as `REF@N`.
+    pub(crate) fn check(&self, remote: Arc<dyn Write>, what: &str) -> Vec<String> {
+        let store = self.open(remote).unwrap();
+        let mut found = Vec::new();
+        for (name, known) in &store.state().unwrap().refs {
+            for (number, version) in &known.versions {
+                let spec = format!("{name}@{number}");
+                let out = self.get(&store, &spec).unwrap_or_else(|error| {
+                    panic!("{what}: {spec} of {}: {error:?}", version.message)
+                });
+                assert_same_tree(&self.tree(&version.message), out.path());
+                found.push(spec);
+            }
+        }
+        found
+    }
+
+    /// Gets `spec` to a temporary directory, which is empty after an error.
+    pub(crate) fn get(&self, store: &Store, spec: &str) -> Result<TempDir> {
+        let spec: RefSpec = spec.parse()?;
+        let out = tempfile::tempdir_in(self.dir.path()).unwrap();
+        match get(store, &spec, out.path(), &Unwatched) {
+            Ok(_) => Ok(out),
+            Err(error) => {
+                assert!(
+                    is_empty(out.path()),
+                    "{spec}: {error:?}, and something is there"
+                );
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(&self, remote: &dyn Write) {
+        for (key, bytes) in &self.objects {
+            remote.put(key, bytes.clone()).unwrap();
+        }
+    }
+}
+
+fn objects(remote: &dyn Read) -> Vec<(String, Bytes)> {
+    let listed = remote.list("").unwrap();
+    let read = |key: String| {
+        let bytes = remote.get(&key).unwrap();
+        (key, bytes)
+    };
+    listed.into_iter().map(|info| read(info.key)).collect()
+}
+
+fn is_empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir).unwrap().next().is_none()
+}
