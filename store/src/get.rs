@@ -1,6 +1,8 @@
 //! get: a ref, or a path inside one, becomes a private, ordinary, writable copy.
 //!
-//!     resolve -> trees, depth first -> directories, symlinks -> fetch chunks -> times -> rename
+//! ```text
+//! resolve -> trees, depth first -> directories, symlinks -> fetch chunks -> times -> rename
+//! ```
 //!
 //! Built in a directory of its own beside the destination, which nobody else can enter, and
 //! renamed into place when all of it is there: whole or not at all.

@@ -4,7 +4,7 @@
 //!
 //! The way of the data, and of a newcomer through the files:
 //!
-//! - [`format`]: bytes to structs and back; `store/FORMATS.md` is its text.
+//! - [`mod@format`]: bytes to structs and back; `store/FORMATS.md` is its text.
 //! - [`chunk`], [`codec`], [`tree`]: where files are cut, how frames are encoded, how contents grow. All pure.
 //! - [`remote`]: bytes by key. [`walk`]: directories of this host. `stat_cache`: what was unchanged.
 //! - [`log`], [`pack`], [`index`], [`refs`]: the objects of a store; [`Store`] holds them together.

@@ -1,7 +1,9 @@
 //! put: a directory or a file becomes a new version of a ref.
 //!
-//!     walk -> read, cut, hash -> deduplicate -> frame, encode -> pack -> segment
-//!          -> trees and times, in the walk's order -------------^       -> log entry
+//! ```text
+//! walk -> read, cut, hash -> deduplicate -> frame, encode -> pack -> segment
+//!      -> trees and times, in the walk's order -------------^       -> log entry
+//! ```
 //!
 //! All or nothing: the ref appears with the log entry, after everything it needs is durable.
 //! Order of writes: packs, segments, log entry. A long put commits segments as it goes, so that
