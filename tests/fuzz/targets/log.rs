@@ -1,0 +1,30 @@
+//! Log entries: what is accepted is written back the same, and folds in whole or not at all.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use store::format::{LogEntry, State};
+
+fuzz_target!(|data: &[u8]| {
+    for bytes in [data, &fuzz::sealed(data)] {
+        if let Ok(entry) = LogEntry::decode(42, bytes) {
+            let again = entry.encode().unwrap();
+            assert_eq!(LogEntry::decode(42, &again).unwrap(), entry);
+            fold(entry);
+        }
+    }
+});
+
+/// Folds the entry in twice, under the next number, so that its changes meet each other.
+fn fold(mut entry: LogEntry) {
+    let mut state = State::default();
+    for number in 1..=2 {
+        entry.number = number;
+        let before = state.clone();
+        if state.apply(&entry).is_err() {
+            assert_eq!(state, before);
+            return;
+        }
+        let bytes = state.encode().unwrap();
+        assert_eq!(State::decode("x", &bytes).unwrap(), state);
+    }
+}

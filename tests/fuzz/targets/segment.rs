@@ -1,0 +1,33 @@
+//! Segments: lookups in garbage find nothing or a position within; what verifies finds all its chunks.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use store::ChunkId;
+use store::format::SegmentLayout;
+
+fuzz_target!(|data: &[u8]| {
+    for bytes in [data, &fuzz::segment(data)] {
+        if let Ok(layout) = SegmentLayout::parse("x", bytes) {
+            look_up(&layout, bytes);
+        }
+    }
+});
+
+fn look_up(layout: &SegmentLayout, bytes: &[u8]) {
+    let verified = layout.verify(bytes).is_ok();
+    for position in 0..layout.chunks() {
+        let entry = layout.entry(bytes, position);
+        assert!(!verified || entry.is_ok());
+        if let Ok(entry) = entry {
+            let found = layout.find(bytes, &entry.id);
+            assert!(found.is_none_or(|found| found < layout.chunks()));
+            assert!(!verified || found == Some(position));
+        }
+    }
+    for id in [ChunkId([0; 32]), ChunkId([0xff; 32]), ChunkId::of(bytes)] {
+        let found = layout.find(bytes, &id);
+        assert!(found.is_none_or(|found| found < layout.chunks()));
+    }
+    (0..layout.frames()).for_each(|at| assert!(!verified || layout.frame(bytes, at).is_ok()));
+    (0..layout.packs()).for_each(|at| assert!(!verified || layout.pack(bytes, at).is_ok()));
+}
