@@ -66,7 +66,7 @@ fn put_and_get_for_machines() {
     check!(env, env.store(["--json", "put", "in", REF]), @r#"
     exit code: 0
     --- stdout
-    {"ref":"project/demo/data","version":1,"files":1,"unchanged_files":0,"directories":1,"symlinks":0,"bytes":5,"new_bytes":5,"stored_bytes":[SIZE],"secs":[SECS],"skipped":[],"notes":[]}
+    {"ref":"project/demo/data","version":1,"files":1,"unchanged_files":[COUNT],"directories":1,"symlinks":0,"bytes":5,"new_bytes":5,"stored_bytes":[SIZE],"secs":[SECS],"skipped":[],"notes":[]}
     --- stderr
     "#);
     check!(env, env.store(["--json", "get", REF, "out"]), @r#"
@@ -257,4 +257,30 @@ fn a_store_that_somebody_named_is_not_made_by_put() {
     hint: make one there with `store init elsewhere`
     ");
     assert!(!env.path("elsewhere").exists());
+}
+
+#[test]
+fn what_this_program_writes_stays_out_of_a_home_that_is_put() {
+    let env = environment!();
+    env.write("home/notes.txt", "text");
+    env.ok(["put", "home", REF]);
+    check!(env, env.store(["put", "home", REF]), @"
+    exit code: 0
+    --- stdout
+    project/demo/data@2: 1 file, 4 B in [SECS] ([RATE])
+    new 0 B, stored [SIZE]
+    --- stderr
+    note: .local/share/store: left out, since this program itself writes there
+    note: .cache/store: left out, since this program itself writes there
+    ");
+    env.ok(["get", REF, "out"]);
+    let names: Vec<_> = support::seen(&env.path("out")).into_keys().collect();
+    assert_eq!(names, ["", "/.cache", "/.local", "/.local/share", "/notes.txt"]);
+    check!(env, env.store(["put", "home/.local/share/store", REF]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: [ROOT]/home/.local/share/store: this program itself writes there
+    hint: put a directory beside it
+    ");
 }

@@ -3,7 +3,7 @@
 //! A file that looks as it did when it was last put from here is not read again, provided that
 //! the store still has every chunk of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crossbeam_channel::{Sender, TrySendError};
@@ -13,7 +13,7 @@ use super::dedup::Dedup;
 use super::ingest::{FileJob, SMALL_BYTES_MAX, Task};
 use super::publish::Base;
 use crate::error::{Error, Kind, Result};
-use crate::format::Content;
+use crate::format::{Content, FORMAT_KEY};
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::stat_cache::{StatCache, StatCacheReader, StatCacheWriter};
@@ -59,6 +59,8 @@ pub(super) enum Event {
 /// The walk of one put.
 pub(super) struct Scan<'p> {
     store: &'p Store,
+    /// Directories of ours inside of the source, relative to it.
+    own: Vec<String>,
     walk: Walk,
     /// What was put from here before.
     cache: Option<StatCacheReader>,
@@ -82,8 +84,9 @@ impl<'p> Scan<'p> {
         let root = source
             .canonicalize()
             .map_err(|error| Error::io("open", source, error))?;
+        let own = own_directories(store, &root)?;
         let options = WalkOptions {
-            exclude: Globs::new(&request.exclude)?,
+            exclude: excluded(request, &own)?,
             skip_unreadable: request.skip_unreadable,
         };
         let id = store.format().id;
@@ -104,6 +107,7 @@ impl<'p> Scan<'p> {
             });
         let scan = Self {
             store,
+            own,
             walk: walk(&root, options)?,
             base,
             cache,
@@ -121,6 +125,13 @@ impl<'p> Scan<'p> {
         self.base.clone()
     }
 
+    fn notes(&self) -> Vec<String> {
+        let own = self.own.iter();
+        own.map(|path| format!("{path}: left out, since this program itself writes there"))
+            .chain(self.damage())
+            .collect()
+    }
+
     /// What was wrong with the cache, when it had to be taken as empty.
     fn damage(&self) -> Option<String> {
         let damage = self.cache.as_ref().and_then(StatCacheReader::damage)?;
@@ -134,7 +145,7 @@ impl<'p> Scan<'p> {
         progress: &dyn Progress,
         events: &Sender<Event>,
         tasks: &Sender<Task>,
-    ) -> Result<Option<String>> {
+    ) -> Result<Vec<String>> {
         while let Some(item) = self.walk.next() {
             self.store.host().check_stop()?;
             let event = self.event(item?, dedup, tasks)?;
@@ -142,7 +153,7 @@ impl<'p> Scan<'p> {
             progress.total(self.totals.0, self.totals.1);
         }
         self.send_batch(tasks)?;
-        Ok(self.damage())
+        Ok(self.notes())
     }
 
     fn event(&mut self, item: Item, dedup: &Dedup, tasks: &Sender<Task>) -> Result<Event> {
@@ -245,6 +256,45 @@ impl<'p> Scan<'p> {
             Err(TrySendError::Disconnected(_)) => Err(lost()),
         }
     }
+}
+
+/// Directories of the store and of its caches that lie inside of `root`, relative to it: what a put
+/// changes while it reads cannot be put.
+fn own_directories(store: &Store, root: &Path) -> Result<Vec<String>> {
+    let format = store.remote().local_path(FORMAT_KEY);
+    let directory = format.as_deref().and_then(Path::parent);
+    let own = directory
+        .into_iter()
+        .chain(store.host().cache_dir.as_deref());
+    let mut inside = Vec::new();
+    for own in own.filter_map(|own| own.canonicalize().ok()) {
+        match own.strip_prefix(root).ok().and_then(Path::to_str) {
+            Some("") => {
+                return Err(Error::invalid(format!(
+                    "{}: this program itself writes there",
+                    root.display()
+                ))
+                .hint("put a directory beside it"));
+            }
+            Some(path) => inside.push(path.to_owned()),
+            None => {}
+        }
+    }
+    Ok(inside)
+}
+
+fn excluded(request: &PutRequest, own: &[String]) -> Result<Globs> {
+    let own = own
+        .iter()
+        .map(|path| format!("/{}/", globset::escape(path)));
+    Globs::new(
+        &request
+            .exclude
+            .iter()
+            .cloned()
+            .chain(own)
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn lost() -> Error {
