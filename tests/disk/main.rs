@@ -1,6 +1,13 @@
-//! What a local directory as a store asks of the disk, seen from outside by `strace`.
+//! What a local directory as a store asks of the disk, and what the command does when disks fail,
+//! power is cut and processes are killed.
 #![cfg(test)]
 
 mod faults;
+mod full;
+mod killed;
+mod mounts;
+mod power;
+mod sweep;
 mod syncs;
 mod trace;
+mod witness;

@@ -111,6 +111,11 @@ fn one_fault_at_every_request(name: &str, faults: Faults) {
         let counts = faulty.counts();
         if counts.faults > 0 {
             injected += 1;
+            // Whoever is told that the entry exists finds out that it is its own.
+            assert!(
+                faults.retold == 0 || outcome.is_ok(),
+                "{name} at request {at}: {outcome:?}"
+            );
             check(
                 &world,
                 &remote,

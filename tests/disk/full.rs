@@ -1,0 +1,122 @@
+//! Disks that are full, out of inodes or read-only: a clear error with a way out, exit code 1, nothing half
+//! published, old refs readable, and the next put works when there is room.
+
+use std::fs;
+use std::path::Path;
+
+use support::{Finished, Random, effort};
+
+use crate::mounts::Mount;
+use crate::witness::Witness;
+
+const REF: &str = "project/full/data";
+const TREE_BYTES: usize = 4_000_000;
+
+#[test]
+fn a_put_of_more_than_fits_on_ext4() {
+    let mount = Mount::ext4(64, &[], "defaults");
+    let mut witness = Witness::new(&mount.path().join("store"), 2, TREE_BYTES);
+    witness.put_ok("0", REF);
+    let ballast = mount.path().join("ballast");
+    fs::write(&ballast, vec![1; 20 << 20]).unwrap();
+    witness
+        .env
+        .write("large/file", Random::new(3).bytes(80 << 20));
+    check_is_full(&witness.put("large", REF));
+    assert_eq!(witness.check("full").len(), 1);
+    fs::remove_file(ballast).unwrap();
+    witness.put_ok("1", REF);
+    assert_eq!(witness.check("with room again").len(), 2);
+}
+
+/// With so much room left, the disk is full in the middle of a pack, at the segment, at the log entry.
+#[test]
+fn every_amount_of_room() {
+    let mount = Mount::tmpfs("size=64M");
+    let mut witness = Witness::without_store(&mount.path().join("store"), 2, TREE_BYTES);
+    let step = effort(640 << 10, 16 << 10);
+    let mut has_failed = false;
+    for (at, room) in (0_u64..).step_by(step).enumerate() {
+        let place = mount.path().join(at.to_string());
+        witness.moved_to(&place);
+        witness.env.ok(["init".as_ref(), place.as_os_str()]);
+        let ballast = mount.path().join("ballast");
+        fill(&ballast, room);
+        let finished = witness.put("1", &format!("{REF}/{at}"));
+        fs::remove_file(ballast).unwrap();
+        if finished.code == Some(0) {
+            assert!(has_failed);
+            return;
+        }
+        has_failed = true;
+        check_is_full(&finished);
+        assert_eq!(witness.found("full").unwrap(), [""; 0]);
+        let again: Finished = witness.command("1", REF).output().unwrap().into();
+        assert_eq!(again.code, Some(0), "{again}");
+        assert_eq!(witness.found("with room again").unwrap().len(), 1);
+        fs::remove_dir_all(place).unwrap();
+    }
+}
+
+#[test]
+fn no_inode_is_left() {
+    let mount = Mount::tmpfs("size=64M,nr_inodes=60");
+    let mut witness = Witness::new(&mount.path().join("store"), 2, TREE_BYTES);
+    witness.put_ok("0", REF);
+    let ballast = mount.path().join("ballast");
+    fs::create_dir(&ballast).unwrap();
+    (0..)
+        .map(|number: u32| fs::File::create(ballast.join(number.to_string())))
+        .find(Result::is_err);
+    check_is_full(&witness.put("1", REF));
+    assert_eq!(witness.check("without inodes").len(), 1);
+    fs::remove_dir_all(ballast).unwrap();
+    witness.put_ok("1", REF);
+    assert_eq!(witness.check("with inodes again").len(), 2);
+}
+
+#[test]
+fn a_read_only_file_system() {
+    let mount = Mount::ext4(64, &[], "defaults");
+    let mut witness = Witness::new(&mount.path().join("store"), 2, TREE_BYTES);
+    witness.put_ok("0", REF);
+    mount.remount("ro");
+    let finished = witness.put("1", REF);
+    assert_eq!(finished.code, Some(1), "{finished}");
+    assert!(
+        finished
+            .stderr
+            .contains("the file system is mounted read-only;"),
+        "{finished}"
+    );
+    assert_eq!(witness.check("read-only").len(), 1);
+    let store = mount.path().join("store");
+    witness
+        .env
+        .ok(["--store", store.to_str().unwrap(), "get", REF, "out"]);
+    mount.remount("rw");
+    witness.put_ok("1", REF);
+}
+
+fn check_is_full(finished: &Finished) {
+    assert_eq!(finished.code, Some(1), "{finished}");
+    assert!(
+        finished.stderr.contains("No space left on device"),
+        "{finished}"
+    );
+    assert!(finished.stderr.contains("free some space"), "{finished}");
+}
+
+/// A file that leaves about `room` bytes on its file system.
+fn fill(path: &Path, room: u64) {
+    let file = fs::File::create(path).unwrap();
+    let disk = rustix::fs::fstatvfs(&file).unwrap();
+    let free = disk.f_bavail * disk.f_frsize;
+    rustix::fs::fallocate(
+        &file,
+        rustix::fs::FallocateFlags::empty(),
+        0,
+        free.saturating_sub(room).max(1),
+    )
+    .unwrap();
+}

@@ -1,0 +1,126 @@
+//! File systems of the tests' own: images on loop devices, and tmpfs. They go with their values.
+//!
+//! Needs root; where it cannot mount, a test fails and is not skipped.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// `FS_IOC_SHUTDOWN` with `FSOP_GOING_FLAGS_NOLOGFLUSH`: what is not on the disk now never gets there. This
+/// is what ext4 and XFS offer their own tests as a power cut.
+const CUT_POWER: &str = "import fcntl, os, struct, sys; \
+     fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
+/// Tries of an unmount, a moment apart: a process that was killed may hold a file a little longer.
+const UNMOUNT_TRIES: u32 = 100;
+
+/// A mounted file system.
+pub(crate) struct Mount {
+    room: TempDir,
+    options: &'static str,
+}
+
+impl Mount {
+    /// An ext4 file system of so many MiB, made with `make` as further arguments of mkfs.
+    pub(crate) fn ext4(mebibytes: u64, make: &[&str], options: &'static str) -> Self {
+        Self::on_image(mebibytes, "mkfs.ext4", make, options)
+    }
+
+    /// An XFS file system; its tools refuse less than 300 MiB.
+    pub(crate) fn xfs(options: &'static str) -> Self {
+        Self::on_image(512, "mkfs.xfs", &[], options)
+    }
+
+    /// A file system in memory.
+    pub(crate) fn tmpfs(options: &'static str) -> Self {
+        let mount = Self::unmounted(options);
+        run(Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(mount.path()));
+        mount
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.room.path().join("mounted")
+    }
+
+    /// Loses whatever is not durable; afterwards every call fails until [`Self::again`].
+    pub(crate) fn cut_power(&self) {
+        run(Command::new("python3")
+            .args(["-c", CUT_POWER])
+            .arg(self.path()));
+    }
+
+    /// Unmounts and mounts, as a machine does that comes up after a power cut.
+    pub(crate) fn again(&self) {
+        unmount(&self.path()).unwrap();
+        self.mount();
+    }
+
+    /// Changes its options while it is mounted.
+    pub(crate) fn remount(&self, options: &str) {
+        run(Command::new("mount")
+            .args(["-o", &format!("remount,{options}")])
+            .arg(self.path()));
+    }
+
+    fn on_image(mebibytes: u64, program: &str, make: &[&str], options: &'static str) -> Self {
+        let mount = Self::unmounted(options);
+        let image = std::fs::File::create(mount.image()).unwrap();
+        image.set_len(mebibytes << 20).unwrap();
+        run(Command::new(format!("/usr/sbin/{program}"))
+            .arg("-q")
+            .args(make)
+            .arg(mount.image()));
+        mount.mount();
+        mount
+    }
+
+    fn unmounted(options: &'static str) -> Self {
+        let room = tempfile::tempdir().unwrap();
+        std::fs::create_dir(room.path().join("mounted")).unwrap();
+        Self { room, options }
+    }
+
+    fn image(&self) -> PathBuf {
+        self.room.path().join("image")
+    }
+
+    fn mount(&self) {
+        run(Command::new("mount")
+            .args(["-o", &format!("loop,{}", self.options)])
+            .arg(self.image())
+            .arg(self.path()));
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = unmount(&self.path()) {
+            eprintln!("{}: {error}", self.path().display());
+        }
+    }
+}
+
+fn unmount(path: &Path) -> Result<(), String> {
+    let mut said = String::new();
+    for _ in 0..UNMOUNT_TRIES {
+        let output = Command::new("umount").arg(path).output().unwrap();
+        if output.status.success() {
+            return Ok(());
+        }
+        said = String::from_utf8_lossy(&output.stderr).into_owned();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    Err(said)
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command:?}: {said}(these tests mount file systems, which needs root)"
+    );
+}
