@@ -17,10 +17,9 @@ use rustix::fs::{AtFlags, CWD, RenameFlags, Timespec, Timestamps};
 
 use crate::error::{Error, Result};
 use crate::fetch::{Requests, Sink, fetch};
-use crate::format::{Content, Node, RefName, RefSpec, Time, TimesDecoder};
-use crate::id::ChunkId;
+use crate::format::{Content, Node, RefName, RefSpec, Time};
 use crate::progress::Progress;
-use crate::read::Reader;
+use crate::read::{Reader, TimesReader};
 use crate::store::Store;
 
 /// What a get brought.
@@ -285,52 +284,4 @@ fn check_free(destination: &Path) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// The times of a ref version, one after another.
-struct TimesReader<'g> {
-    reader: &'g Reader<'g>,
-    chunks: std::vec::IntoIter<ChunkId>,
-    bytes: Vec<u8>,
-    used: usize,
-    decoder: TimesDecoder,
-}
-
-impl<'g> TimesReader<'g> {
-    fn new(reader: &'g Reader<'g>, times: &Content) -> Result<Self> {
-        let mut chunks = Vec::new();
-        reader.chunks(times, &mut |id, _| {
-            chunks.push(id);
-            Ok(())
-        })?;
-        Ok(Self {
-            reader,
-            chunks: chunks.into_iter(),
-            bytes: Vec::new(),
-            used: 0,
-            decoder: TimesDecoder::new(),
-        })
-    }
-
-    fn skip(&mut self, entries: u64) -> Result<()> {
-        (0..entries).try_for_each(|_| self.next().map(drop))
-    }
-
-    fn next(&mut self) -> Result<Time> {
-        loop {
-            let rest = self.bytes.get(self.used..).unwrap_or_default();
-            if let Some((time, used)) = self.decoder.next(rest)? {
-                self.used += used;
-                return Ok(time);
-            }
-            let Some(id) = self.chunks.next() else {
-                return Err(Error::corrupt(
-                    "list of times: ends before the last entry of its tree",
-                ));
-            };
-            self.bytes.drain(..self.used);
-            self.used = 0;
-            self.bytes.extend_from_slice(&self.reader.meta_chunk(&id)?);
-        }
-    }
 }

@@ -8,7 +8,7 @@
 //! - [`chunk`], [`codec`], [`tree`]: where files are cut, how frames are encoded, how contents grow. All pure.
 //! - [`remote`]: bytes by key. [`walk`]: directories of this host. `stat_cache`: what was unchanged.
 //! - [`log`], [`pack`], [`index`], [`refs`]: the objects of a store; [`Store`] holds them together.
-//! - [`put()`], [`get()`]: the pipelines; [`cat()`] reads one file; [`read`] and [`fetch`] bring chunks back, verified.
+//! - [`put()`], [`get()`]: the pipelines; [`cat()`] reads one file, [`inspect`] tells what is there; [`read`] and [`fetch`] bring chunks back, verified.
 
 pub mod cat;
 pub mod chunk;
@@ -20,6 +20,7 @@ pub mod format;
 pub mod get;
 mod id;
 pub mod index;
+pub mod inspect;
 pub mod log;
 mod map;
 pub mod pack;

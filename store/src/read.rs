@@ -13,6 +13,10 @@ use crate::id::{ChunkId, PackId};
 use crate::index::Location;
 use crate::store::{Store, View};
 
+mod times;
+
+pub use times::TimesReader;
+
 /// Bytes of decoded metadata frames that a reader keeps.
 const FRAMES_KEPT_BYTES_MAX: usize = 16 << 20;
 /// Bytes of metadata that is read whole (a tree): about twenty million entries.
@@ -243,7 +247,7 @@ impl<'s> Reader<'s> {
 
     /// Calls `each` with id, depth, offset and bytes below of the chunks of `content`, and goes below those
     /// list nodes for which it says so.
-    fn visit(&self, content: &Content, each: &mut Visitor<'_>) -> Result<()> {
+    pub(crate) fn visit(&self, content: &Content, each: &mut Visitor<'_>) -> Result<()> {
         if content.size == 0 {
             return Ok(());
         }
@@ -262,21 +266,27 @@ impl<'s> Reader<'s> {
         let Some(level) = depth.checked_sub(1).filter(|_| descend) else {
             return Ok(());
         };
-        let name = format!("list node {id}");
-        let node = ListNode::decode(&name, &self.meta_chunk(id)?)?;
-        let below: u64 = node.children.iter().map(|child| child.size).sum();
-        if (node.level, below) != (level, size) {
-            return Err(Error::corrupt(format!(
-                "{name}: level {} over {below} bytes, expected level {level} over {size} bytes",
-                node.level
-            )));
-        }
+        let node = self.list_node(id, level, size)?;
         let mut start = start;
         node.children.iter().try_for_each(|child| {
             let at = start;
             start += child.size;
             self.visit_below(&child.id, level, at, child.size, each)
         })
+    }
+
+    /// The list node `id`, which must be of `level` and have `size` bytes below it.
+    pub(crate) fn list_node(&self, id: &ChunkId, level: u8, size: u64) -> Result<ListNode> {
+        let name = format!("list node {id}");
+        let node = ListNode::decode(&name, &self.meta_chunk(id)?)?;
+        let below: u64 = node.children.iter().map(|child| child.size).sum();
+        if (node.level, below) == (level, size) {
+            return Ok(node);
+        }
+        Err(Error::corrupt(format!(
+            "{name}: level {} over {below} bytes, expected level {level} over {size} bytes",
+            node.level
+        )))
     }
 
     /// A decoded frame, from memory where it is there.

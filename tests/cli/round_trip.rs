@@ -275,7 +275,10 @@ fn what_this_program_writes_stays_out_of_a_home_that_is_put() {
     ");
     env.ok(["get", REF, "out"]);
     let names: Vec<_> = support::seen(&env.path("out")).into_keys().collect();
-    assert_eq!(names, ["", "/.cache", "/.local", "/.local/share", "/notes.txt"]);
+    assert_eq!(
+        names,
+        ["", "/.cache", "/.local", "/.local/share", "/notes.txt"]
+    );
     check!(env, env.store(["put", "home/.local/share/store", REF]), @"
     exit code: 2
     --- stdout

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod crash;
+mod inspect;
 mod interleaved;
 mod model;
 mod roundtrip;

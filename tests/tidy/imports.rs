@@ -21,7 +21,7 @@ const FLOORS: [&[&str]; 6] = [
         "fetch",
         "materialize",
     ],
-    &["put", "get", "cat", "replicate", "check"],
+    &["put", "get", "cat", "inspect", "replicate", "check"],
 ];
 
 #[test]

@@ -1,0 +1,135 @@
+//! A directory of this host as one side of a diff.
+//!
+//! A file is compared with a content by reading it along the content's chunk list: it has these bytes
+//! when every piece hashes to its chunk's id. Nothing of the store's data is read for that.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::diff::{Side, Step, Thing};
+use crate::error::{Error, Result};
+use crate::format::Content;
+use crate::id::ChunkId;
+use crate::read::Reader;
+use crate::walk::{Dir, Item, Stat, Walk, WalkOptions, next_data, walk};
+
+/// Pieces of a file that are read and hashed at once: at most this many bytes.
+const WINDOW_BYTES: u64 = 16 << 20;
+
+/// A file of this host.
+pub(super) struct DiskFile {
+    dir: Arc<Dir>,
+    name: Vec<u8>,
+    pub(super) stat: Stat,
+}
+
+/// A tree of this host.
+pub(super) struct DiskSide {
+    walk: Walk,
+    is_first: bool,
+}
+
+/// A piece of a file: what it must hash to, where it begins, its bytes.
+type Piece = (ChunkId, u64, u64);
+
+impl DiskSide {
+    pub(super) fn new(root: &Path, options: WalkOptions) -> Result<Self> {
+        Ok(Self {
+            walk: walk(root, options)?,
+            is_first: true,
+        })
+    }
+}
+
+impl Side for DiskSide {
+    fn next(&mut self) -> Result<Option<Step>> {
+        while let Some(item) = self.walk.next() {
+            let thing = match item? {
+                Item::Enter { .. } => Thing::Directory,
+                Item::File { dir, name, stat } => Thing::File(DiskFile { dir, name, stat }),
+                Item::Symlink { target, .. } => Thing::Symlink(target),
+                Item::Leave => continue,
+                Item::Skipped { error, .. } => return Err(error),
+            };
+            // A root that is a file has its name as its path; roots are compared whatever their names.
+            let is_root = std::mem::replace(&mut self.is_first, false);
+            let path = if is_root {
+                Vec::new()
+            } else {
+                self.walk.path().to_vec()
+            };
+            return Ok(Some(Step { path, thing }));
+        }
+        Ok(None)
+    }
+
+    fn skip_below(&mut self) {}
+}
+
+impl DiskFile {
+    /// Whether the file has exactly the bytes of `content`.
+    pub(super) fn has(&self, reader: &Reader<'_>, content: &Content) -> Result<bool> {
+        if self.stat.size != content.size {
+            return Ok(false);
+        }
+        let file = self.dir.open_file(&self.name)?;
+        let path = self.dir.path_of(&self.name);
+        let zero = reader.store().chunker().zero_chunk();
+        let mut window: Vec<Piece> = Vec::new();
+        let mut window_bytes = 0;
+        let mut is_same = true;
+        reader.visit(content, &mut |id, depth, start, size| {
+            if depth > 0 || !is_same {
+                return Ok(is_same);
+            }
+            if (id, size) == (zero.0, u64::from(zero.1)) && is_hole(&file, start, size) {
+                return Ok(true);
+            }
+            window.push((id, start, size));
+            window_bytes += size;
+            if window_bytes >= WINDOW_BYTES {
+                reader.store().host().check_stop()?;
+                is_same = all_match(&file, &path, &window)?;
+                window.clear();
+                window_bytes = 0;
+            }
+            Ok(true)
+        })?;
+        is_same = is_same && all_match(&file, &path, &window)?;
+        let now = Stat::of_file(&file, &path)?;
+        if (now.size, now.mtime, now.ctime, now.ino)
+            == (
+                self.stat.size,
+                self.stat.mtime,
+                self.stat.ctime,
+                self.stat.ino,
+            )
+        {
+            return Ok(is_same);
+        }
+        Err(
+            Error::conflict(format!("{}: it changed while it was read", path.display()))
+                .hint("try again when nothing writes to it"),
+        )
+    }
+}
+
+fn all_match(file: &std::fs::File, path: &Path, pieces: &[Piece]) -> Result<bool> {
+    let outcomes = pieces.par_iter().map(|(id, start, size)| {
+        let mut bytes = vec![0; usize::try_from(*size).unwrap_or(usize::MAX)];
+        match file.read_exact_at(&mut bytes, *start) {
+            Ok(()) => Ok(ChunkId::of(&bytes) == *id),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(Error::io("read", path, error)),
+        }
+    });
+    outcomes.try_reduce(|| true, |a, b| Ok(a && b))
+}
+
+/// Whether the file has no data in this range; a file system that does not know says no.
+fn is_hole(file: &std::fs::File, start: u64, size: u64) -> bool {
+    next_data(file, start, start + size).is_ok_and(|(data, _)| data >= start + size)
+}

@@ -1,0 +1,180 @@
+//! ls: the namespaces of a store, the refs of a namespace, the entries of a ref.
+//!
+//! Refs come from the log alone; entries read the trees that are listed, and nothing of the files.
+
+use std::collections::BTreeMap;
+
+use crate::error::Result;
+use crate::format::{Content, Namespace, Node, RefName, RefSpec, State, Time, Version};
+use crate::read::{Reader, TimesReader};
+
+/// How to list.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ListOptions {
+    /// Everything below, not only the entries of one directory.
+    pub recursive: bool,
+    /// Modification times too: they are read from a list beside the trees.
+    pub times: bool,
+}
+
+/// One entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Path from what was listed on; empty for a single file or link itself.
+    pub path: Vec<u8>,
+    /// What it stands for.
+    pub node: Node,
+    /// When it was modified, where times were asked for.
+    pub time: Option<Time>,
+}
+
+/// A namespace and what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceLine {
+    /// Its name.
+    pub name: Namespace,
+    /// What its refs have.
+    pub kept: Kept,
+    /// Refs with a version.
+    pub refs: u64,
+}
+
+/// A ref and what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefLine<'s> {
+    /// Its name.
+    pub name: &'s RefName,
+    /// Number of the newest version.
+    pub newest: u64,
+    /// The newest version.
+    pub version: &'s Version,
+    /// What all its versions have.
+    pub kept: Kept,
+}
+
+/// What versions have, as far as the log knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Live versions.
+    pub versions: u64,
+    /// Bytes of the newest version of each ref.
+    pub bytes: u64,
+}
+
+impl State {
+    /// The namespaces that have a ref with a version, by name.
+    pub fn namespaces(&self) -> Vec<NamespaceLine> {
+        let mut lines: BTreeMap<Namespace, NamespaceLine> = BTreeMap::new();
+        for line in self.refs_of(None) {
+            let name = line.name.namespace();
+            let sum = lines.entry(name.clone()).or_insert(NamespaceLine {
+                name,
+                kept: Kept::default(),
+                refs: 0,
+            });
+            sum.refs += 1;
+            sum.kept.versions += line.kept.versions;
+            sum.kept.bytes = sum.kept.bytes.saturating_add(line.kept.bytes);
+        }
+        lines.into_values().collect()
+    }
+
+    /// The refs of a namespace, or of all, that have a version, by name.
+    pub fn refs_of(&self, namespace: Option<&Namespace>) -> impl Iterator<Item = RefLine<'_>> {
+        let wanted = move |name: &RefName| namespace.is_none_or(|one| one.contains(name));
+        self.refs
+            .iter()
+            .filter(move |(name, _)| wanted(name))
+            .filter_map(|(name, state)| {
+                let (newest, version) = state.versions.last_key_value()?;
+                let kept = Kept {
+                    versions: state.versions.len() as u64,
+                    bytes: version.root.bytes(),
+                };
+                Some(RefLine {
+                    name,
+                    newest: *newest,
+                    version,
+                    kept,
+                })
+            })
+    }
+}
+
+/// Calls `each` with the entries of what `spec` names, in the order of their paths; a file or link is
+/// its own one entry.
+///
+/// # Errors
+/// Not found and corrupt as [`Reader`] has them, and what `each` says.
+pub fn ls(
+    reader: &Reader<'_>,
+    spec: &RefSpec,
+    options: ListOptions,
+    each: &mut dyn FnMut(Listed) -> Result<()>,
+) -> Result<()> {
+    let found = reader.resolve(spec)?;
+    let mut times = None;
+    if options.times {
+        let mut reader = TimesReader::new(reader, &found.version.times)?;
+        reader.skip(found.entries_before)?;
+        times = Some(reader);
+    }
+    let mut listing = Listing {
+        reader,
+        recursive: options.recursive,
+        times,
+        path: Vec::new(),
+    };
+    let time = listing.time()?;
+    match found.node {
+        Node::Tree { content, .. } => listing.tree(&content, each),
+        node => each(Listed {
+            path: Vec::new(),
+            node,
+            time,
+        }),
+    }
+}
+
+/// A listing under way.
+struct Listing<'l> {
+    reader: &'l Reader<'l>,
+    recursive: bool,
+    times: Option<TimesReader<'l>>,
+    path: Vec<u8>,
+}
+
+impl Listing<'_> {
+    fn tree(
+        &mut self,
+        content: &Content,
+        each: &mut dyn FnMut(Listed) -> Result<()>,
+    ) -> Result<()> {
+        for entry in self.reader.tree(content)? {
+            self.reader.store().host().check_stop()?;
+            let length = self.path.len();
+            if length > 0 {
+                self.path.push(b'/');
+            }
+            self.path.extend_from_slice(&entry.name);
+            each(Listed {
+                path: self.path.clone(),
+                node: entry.node.clone(),
+                time: self.time()?,
+            })?;
+            if let Node::Tree { content, totals } = &entry.node {
+                if self.recursive {
+                    self.tree(content, each)?;
+                } else if let Some(times) = &mut self.times {
+                    times.skip(totals.entries)?;
+                }
+            }
+            self.path.truncate(length);
+        }
+        Ok(())
+    }
+
+    fn time(&mut self) -> Result<Option<Time>> {
+        self.times.as_mut().map(TimesReader::next).transpose()
+    }
+}

@@ -1,0 +1,52 @@
+//! inspect: what is in a store, what is different, and what takes how much.
+//!
+//! Only reads. Results are handed to the caller one by one in the order of paths, so that memory
+//! follows the depth of a tree and not its size.
+
+mod diff;
+mod disk;
+mod listing;
+mod summarize;
+
+pub use diff::{Aspect, Difference, Event, diff, diff_with_directory};
+pub use listing::{Kept, ListOptions, Listed, NamespaceLine, RefLine, ls};
+pub use summarize::{Share, Summary, summarize};
+
+use crate::format::Node;
+
+/// What a path stands for, without its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A regular file.
+    File {
+        /// Bytes.
+        size: u64,
+        /// Whether its owner may execute it.
+        executable: bool,
+    },
+    /// A symbolic link.
+    Symlink {
+        /// Where it points, verbatim.
+        target: Vec<u8>,
+    },
+    /// A directory.
+    Directory,
+}
+
+impl From<&Node> for Entry {
+    fn from(node: &Node) -> Self {
+        match node {
+            Node::File {
+                content,
+                executable,
+            } => Self::File {
+                size: content.size,
+                executable: *executable,
+            },
+            Node::Symlink { target } => Self::Symlink {
+                target: target.clone(),
+            },
+            Node::Tree { .. } => Self::Directory,
+        }
+    }
+}

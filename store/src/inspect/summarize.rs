@@ -1,0 +1,224 @@
+//! summarize: what a namespace or a ref takes, exact under deduplication.
+//!
+//! Three bits for each chunk of the index say what has been reached, walked as a list and walked as
+//! a tree (the same bytes may be all of them); what was walked once is not walked again. Anything that
+//! cannot be read is an error: a number that leaves something out would be a wrong one.
+
+use crate::error::{Error, Result};
+use crate::format::{Content, Node, RefName, Root, State, Target, Version};
+use crate::id::ChunkId;
+use crate::index::{Index, Location, Marks, Position};
+use crate::read::Reader;
+
+/// What a namespace or a ref has, and what it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Refs with a live version.
+    pub refs: u64,
+    /// Their live versions, or the one that was named.
+    pub versions: u64,
+    /// Entries of all kinds in the newest version of each ref.
+    pub entries: u64,
+    /// Bytes of all files in the newest version of each ref.
+    pub bytes: u64,
+    /// Bytes of all files in all these versions, as if each were stored whole.
+    pub version_bytes: u64,
+    /// Chunks that nothing else in the store needs: what deleting it would give back, in time.
+    pub unique: Share,
+    /// Chunks that other refs, or other versions, need as well.
+    pub shared: Share,
+}
+
+/// Some of the chunks of a store, data and metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Chunks.
+    pub chunks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their part of the frames that hold them, as stored.
+    pub stored_bytes: u64,
+}
+
+/// Sums up `target`: a namespace, all versions of a ref, or one version. A path in the target is not looked at.
+///
+/// # Errors
+/// Not found, when there is nothing of that name; not found and corrupt as [`Reader`] has them.
+pub fn summarize(reader: &Reader<'_>, target: &Target) -> Result<Summary> {
+    let view = reader.view();
+    let (own, others) = split(&view.state, target)?;
+    let mut summary = totals(&own);
+    let index = &view.index;
+    let mine = Reach::new(reader, index);
+    own.iter()
+        .try_for_each(|(_, _, version)| mine.version(version))?;
+    let theirs = Reach::new(reader, index);
+    others
+        .iter()
+        .try_for_each(|version| theirs.version(version))?;
+    let mut scale = Scale::default();
+    for at in mine.reached.positions() {
+        let (_, location) = index.at(at)?;
+        let share = match theirs.reached.has(at) {
+            true => &mut summary.shared,
+            false => &mut summary.unique,
+        };
+        share.chunks += 1;
+        share.bytes += u64::from(location.len);
+        share.stored_bytes += scale.part(&location);
+    }
+    Ok(summary)
+}
+
+/// A version of a ref and its number.
+type Owned<'s> = (&'s RefName, u64, &'s Version);
+
+/// The versions that `target` names, and all others.
+fn split<'s>(state: &'s State, target: &Target) -> Result<(Vec<Owned<'s>>, Vec<&'s Version>)> {
+    let is_own = |name: &RefName, number: u64| match target {
+        Target::Namespace(namespace) => namespace.contains(name),
+        Target::Ref(spec) => spec.name == *name && spec.version.is_none_or(|one| one == number),
+    };
+    if let Target::Ref(spec) = target {
+        state.version(&spec.name, spec.version)?;
+    }
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    for (name, known) in &state.refs {
+        for (number, version) in &known.versions {
+            match is_own(name, *number) {
+                true => own.push((name, *number, version)),
+                false => others.push(version),
+            }
+        }
+    }
+    if own.is_empty() {
+        let name = match target {
+            Target::Namespace(namespace) => namespace.as_str(),
+            Target::Ref(spec) => spec.name.as_str(),
+        };
+        return Err(
+            Error::not_found(format!("{name}: there is no ref in this namespace"))
+                .hint("`store ls` lists what is there"),
+        );
+    }
+    Ok((own, others))
+}
+
+/// What the log alone says; `own` is sorted by ref and version.
+fn totals(own: &[Owned<'_>]) -> Summary {
+    let mut summary = Summary::default();
+    for (at, (name, _, version)) in own.iter().enumerate() {
+        summary.versions += 1;
+        summary.version_bytes = summary.version_bytes.saturating_add(version.root.bytes());
+        let is_newest = own.get(at + 1).is_none_or(|(next, _, _)| next != name);
+        if is_newest {
+            summary.refs += 1;
+            summary.bytes = summary.bytes.saturating_add(version.root.bytes());
+            summary.entries = summary.entries.saturating_add(match version.root {
+                Root::File { .. } => 1,
+                Root::Tree { totals, .. } => totals.entries,
+            });
+        }
+    }
+    summary
+}
+
+/// Hands out each chunk's part of its frame without losing the fractions.
+#[derive(Default)]
+struct Scale {
+    rest: u64,
+}
+
+impl Scale {
+    fn part(&mut self, chunk: &Location) -> u64 {
+        let raw_len = u128::from(chunk.raw_len.max(1));
+        // In units of 1/65536 of a byte, so that the rests of different frames can be added.
+        let units = ((u128::from(chunk.stored_len) * u128::from(chunk.len)) << 16) / raw_len;
+        let units = u64::try_from(units)
+            .unwrap_or(u64::MAX)
+            .saturating_add(self.rest);
+        self.rest = units & 0xffff;
+        units >> 16
+    }
+}
+
+/// What versions reach.
+struct Reach<'r> {
+    reader: &'r Reader<'r>,
+    index: &'r Index,
+    reached: Marks,
+    lists: Marks,
+    trees: Marks,
+}
+
+impl<'r> Reach<'r> {
+    fn new(reader: &'r Reader<'r>, index: &'r Index) -> Self {
+        Self {
+            reader,
+            index,
+            reached: index.marks(),
+            lists: index.marks(),
+            trees: index.marks(),
+        }
+    }
+
+    fn version(&self, version: &Version) -> Result<()> {
+        self.list(&version.times)?;
+        self.node(&version.root.into())
+    }
+
+    fn node(&self, node: &Node) -> Result<()> {
+        match node {
+            Node::Symlink { .. } => Ok(()),
+            Node::File { content, .. } => self.list(content),
+            Node::Tree { content, .. } => {
+                self.reader.store().host().check_stop()?;
+                if content.size == 0 || !self.trees.set(self.position(&content.root)?) {
+                    return Ok(());
+                }
+                self.list(content)?;
+                let entries = self.reader.tree(content)?;
+                entries.iter().try_for_each(|entry| self.node(&entry.node))
+            }
+        }
+    }
+
+    /// Reaches every chunk of `content`; lists that were walked before are passed over.
+    fn list(&self, content: &Content) -> Result<()> {
+        self.reader.visit(content, &mut |id, depth, _, _| {
+            let at = self.position(&id)?;
+            self.reached.set(at);
+            Ok(depth > 0 && self.lists.set(at))
+        })
+    }
+
+    fn position(&self, id: &ChunkId) -> Result<Position> {
+        self.index.position(id)?.ok_or_else(|| {
+            Error::not_found(format!("chunk {id}: no live segment offers it"))
+                .hint("run `store verify` to see what is hit")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::PackKind;
+    use crate::id::PackId;
+
+    #[test]
+    fn parts_of_a_frame_add_up_to_it() {
+        let chunk = Location {
+            pack: PackId([1; 16]),
+            kind: PackKind::Data,
+            frame_offset: 32,
+            stored_len: 333,
+            raw_len: 1000,
+            offset: 0,
+            len: 1,
+        };
+        let mut scale = Scale::default();
+        let sum: u64 = (0..1000).map(|_| scale.part(&chunk)).sum();
+        assert!((332..=333).contains(&sum), "{sum}");
+    }
+}
