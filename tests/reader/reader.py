@@ -1,0 +1,285 @@
+"""Reads a store in a directory, written from store/FORMATS.md alone: reader.py STORE REF DEST.
+
+Shares no code with the engine, and checks every sum, bound and order that the document names. What it
+and the engine do not agree on is a defect of one of the three. Uses the newest checkpoint if there is one
+and `--log` is not given.
+"""
+
+import json
+import os
+import struct
+import sys
+
+import zstandard
+from blake3 import blake3
+
+
+def digest(data):
+    return blake3(data).digest()
+
+
+def check(condition, what):
+    if not condition:
+        sys.exit(f"reader: {what}")
+
+
+def unseal(data, magic):
+    line, seal = data[:-72], data[-72:]
+    check(line.endswith(b"\n") and b"\n" not in line[:-1], f"{magic}: two lines")
+    line = line[:-1]
+    check(seal == b"blake3 " + blake3(line).hexdigest().encode() + b"\n", f"{magic}: checksum")
+    value = json.loads(line)
+    check((value["magic"], value["version"]) == (magic, 1), f"{magic}: magic and version")
+    return value
+
+
+class Store:
+    def __init__(self, root, use_checkpoint):
+        self.root = root
+        description = unseal(self.read("format"), "store-format")
+        check(not description["features"]["incompatible"], "unknown features")
+        self.segments, self.condemned, self.refs, self.number = set(), {}, {}, 0
+        if use_checkpoint:
+            self.load_checkpoint()
+        self.fold_log()
+        self.places, self.frames = {}, {}
+        for name in sorted(self.segments):
+            self.load_segment(name)
+
+    def read(self, key):
+        with open(os.path.join(self.root, key), "rb") as file:
+            return file.read()
+
+    def load_checkpoint(self):
+        names = os.listdir(os.path.join(self.root, "checkpoints"))
+        newest = max(int(name) for name in names)
+        text = zstandard.ZstdDecompressor().decompressobj().decompress(self.read(f"checkpoints/{newest:08}"))
+        state = unseal(text, "store-state")
+        check(state["number"] == newest, "number of the checkpoint")
+        self.number = newest
+        self.segments = set(state["segments"])
+        self.condemned = dict.fromkeys(state["condemned"], True)
+        for name, ref in state["refs"].items():
+            self.refs[name] = {int(number): version for number, version in ref["versions"].items()}
+
+    def fold_log(self):
+        while True:
+            number = self.number + 1
+            key = f"log/{number // 10000:06}/{number:08}"
+            if not os.path.exists(os.path.join(self.root, key)):
+                return
+            entry = unseal(self.read(key), "store-log")
+            check(entry["number"] == number, f"{key}: number")
+            for change in entry["changes"]:
+                self.fold(change)
+            self.number = number
+
+    def fold(self, change):
+        op = change["op"]
+        if op == "add_segment":
+            check(change["segment"] not in self.segments, "a new segment")
+            self.segments.add(change["segment"])
+        elif op == "drop_segment":
+            self.segments.remove(change["segment"])
+        elif op == "condemn_packs":
+            self.condemned.update(dict.fromkeys(change["packs"], True))
+        elif op == "forget":
+            for pack in change["packs"]:
+                self.condemned.pop(pack, None)
+        elif op == "set_ref":
+            self.refs.setdefault(change["name"], {})[change["version"]] = change
+        elif op == "drop_ref":
+            del self.refs[change["name"]][change["version"]]
+        else:
+            check(op == "pin", f"unknown change {op}")
+
+    def load_segment(self, name):
+        data = self.read(f"segments/{name}")
+        fields = struct.unpack("<8sHB5s16sQII8s8s", data[:64])
+        magic, version, bits, pad, own, chunks, frames, packs, pad2, header_sum = fields
+        check((magic, version, own.hex()) == (b"STORESEG", 1, name), f"segment {name}: header")
+        check(not any(pad + pad2), f"segment {name}: padding")
+        check(digest(data[:56])[:8] == header_sum, f"segment {name}: checksum of the header")
+        entries_at = 64 + ((1 << bits) + 1) * 4
+        frames_at = entries_at + 44 * chunks
+        packs_at = frames_at + 16 * frames
+        check(packs_at + 32 * packs + 40 == len(data), f"segment {name}: length")
+        check(data[-40:-32] == b"STORESGE" and digest(data[:-40]) == data[-32:], f"segment {name}: checksum")
+        fanout = struct.unpack(f"<{(1 << bits) + 1}I", data[64:entries_at])
+        frame_rows = list(struct.iter_unpack("<4I", data[frames_at:packs_at]))
+        pack_rows = list(struct.iter_unpack("<16sIB11s", data[packs_at:-40]))
+        found, last = {}, b""
+        rows = struct.iter_unpack("<32s3I", data[entries_at:frames_at])
+        for position, (chunk, frame, offset, length) in enumerate(rows):
+            check(chunk > last, f"segment {name}: order")
+            last = chunk
+            prefix = int.from_bytes(chunk[:4], "big") >> (32 - bits)
+            check(fanout[prefix] <= position < fanout[prefix + 1], f"segment {name}: fan-out")
+            pack, begin, stored, raw = frame_rows[frame]
+            check(0 < length and offset + length <= raw, f"segment {name}: bounds")
+            found[chunk] = (pack_rows[pack][0].hex(), begin, stored, raw, offset, length)
+        for own, length, kind, _ in pack_rows:
+            if own.hex() not in self.condemned:
+                self.check_pack(own.hex(), length, kind, found)
+        offered = {chunk: place for chunk, place in found.items() if place[0] not in self.condemned}
+        self.places.update(offered)
+
+    def check_pack(self, name, length, kind, found):
+        """The pack's own table says what the segment says about it."""
+        data = self.read(f"packs/{name[:2]}/{name}")
+        magic, version, own_kind, _, own = struct.unpack("<8sHB5s16s", data[:32])
+        head = (magic, version, own_kind, own.hex(), len(data))
+        check(head == (b"STOREPAK", 1, kind, name, length), f"pack {name}: header")
+        fields = struct.unpack("<8sH2sIII8s32s", data[-64:])
+        magic, version, _, table, frames, chunks, _, checksum = fields
+        check((magic, version) == (b"STOREPKE", 1), f"pack {name}: trailer")
+        check(table + 12 * frames + 36 * chunks + 64 == len(data), f"pack {name}: length")
+        check(digest(data[:32] + data[table:-32]) == checksum, f"pack {name}: checksum")
+        chunk_rows = struct.iter_unpack("<32sI", data[table + 12 * frames : -64])
+        begin = 32
+        for stored, raw, count in struct.iter_unpack("<3I", data[table : table + 12 * frames]):
+            offset = 0
+            for _ in range(count):
+                chunk, size = next(chunk_rows)
+                place = found.get(chunk)
+                if place and place[0] == name:
+                    check(place[1:] == (begin, stored, raw, offset, size), f"pack {name}: place")
+                offset += size
+            check(offset == raw and 2 <= stored <= raw + 1, f"pack {name}: lengths")
+            begin += stored
+        check(begin == table and next(chunk_rows, None) is None, f"pack {name}: frames fill it")
+
+    def frame(self, pack, begin, stored, raw):
+        if (pack, begin) not in self.frames:
+            if len(self.frames) > 64:
+                self.frames.clear()
+            with open(os.path.join(self.root, "packs", pack[:2], pack), "rb") as file:
+                file.seek(begin)
+                data = file.read(stored)
+            check(data[0] in (0, 1), f"pack {pack}: codec {data[0]}")
+            payload = data[1:]
+            if data[0] == 1:
+                payload = zstandard.ZstdDecompressor().decompress(payload, max_output_size=raw)
+            check(len(payload) == raw, f"pack {pack}: raw length of the frame at {begin}")
+            self.frames[pack, begin] = payload
+        return self.frames[pack, begin]
+
+    def chunk(self, name):
+        pack, begin, stored, raw, offset, length = self.places[name]
+        data = self.frame(pack, begin, stored, raw)[offset : offset + length]
+        check(digest(data) == name, f"chunk {name.hex()}")
+        return data
+
+    def content(self, size, depth, root):
+        if size == 0:
+            check((depth, root) == (0, digest(b"")), "the empty content")
+            return b""
+        data = self.below(root, depth)
+        check(len(data) == size, f"size of {root.hex()}")
+        return data
+
+    def below(self, name, depth):
+        data = self.chunk(name)
+        if depth == 0:
+            return data
+        magic, version, level, count = struct.unpack("<4sBBH", data[:8])
+        check((magic, version, level) == (b"clst", 1, depth - 1), f"list {name.hex()}")
+        check(1 <= count <= 1024 and len(data) == 8 + 40 * count, f"list {name.hex()}: length")
+        parts = []
+        for child, size in struct.iter_unpack("<32sQ", data[8:]):
+            parts.append(self.below(child, depth - 1))
+            check(len(parts[-1]) == size, f"list {name.hex()}: size of {child.hex()}")
+        return b"".join(parts)
+
+
+def tree(data):
+    """The entries of a tree: name, kind, and a content, a target, or a content and totals."""
+    check(data[:8] == b"tree\x01\0\0\0", "header of a tree")
+    at, last = 8, b""
+    while at < len(data):
+        kind, length = data[at], data[at + 1]
+        name = data[at + 2 : at + 2 + length]
+        at += 2 + length
+        check(name > last and b"/" not in name and name not in (b".", b".."), f"name {name}")
+        last = name
+        if kind == 2:
+            (length,) = struct.unpack_from("<H", data, at)
+            yield name, kind, data[at + 2 : at + 2 + length]
+            at += 2 + length
+            continue
+        (size,) = struct.unpack_from("<Q", data, at)
+        at += 8
+        content = (0, 0, digest(b""))
+        if size > 0:
+            content = (size, data[at], data[at + 1 : at + 33])
+            at += 33
+        if kind == 3:
+            yield name, kind, (content, struct.unpack_from("<2Q", data, at))
+            at += 16
+        else:
+            check(kind in (0, 1), f"kind {kind}")
+            yield name, kind, content
+
+
+def times(data):
+    """Seconds and nanoseconds, one after another."""
+    check(data[:8] == b"time\x01\0\0\0", "header of times")
+    numbers, value, shift = [], 0, 0
+    for byte in data[8:]:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(value)
+            value, shift = 0, 0
+    secs = 0
+    for delta, nanos in zip(numbers[::2], numbers[1::2], strict=True):
+        secs += (delta >> 1) ^ -(delta & 1)
+        yield secs * 10**9 + nanos
+
+
+def extract(store, path, content, stamps):
+    """Makes the tree at `path`; gives its entries and bytes."""
+    own = next(stamps)
+    os.mkdir(path)
+    entries, size = 0, 0
+    for name, kind, what in tree(store.content(*content)):
+        entries += 1
+        place = os.path.join(path, name)
+        if kind == 3:
+            totals = extract(store, place, what[0], stamps)
+            check(totals == what[1], f"totals of {place}")
+            entries, size = entries + totals[0], size + totals[1]
+            continue
+        stamp = next(stamps)
+        if kind == 2:
+            os.symlink(what, place)
+        else:
+            data = store.content(*what)
+            with open(place, "wb") as file:
+                file.write(data)
+            os.chmod(place, 0o755 if kind == 1 else 0o644)
+            size += len(data)
+        os.utime(place, ns=(stamp, stamp), follow_symlinks=False)
+    os.utime(path, ns=(own, own))
+    return entries, size
+
+
+def main():
+    root, name, destination = [argument for argument in sys.argv[1:] if argument != "--log"]
+    store = Store(root, "--log" not in sys.argv)
+    versions = store.refs[name]
+    version = versions[max(versions)]
+
+    def content(value):
+        return value["size"], value["depth"], bytes.fromhex(value["root"])
+
+    check(version["root"]["kind"] == "tree", f"{name}: is no directory")
+    stamps = times(store.content(*content(version["times"])))
+    totals = extract(store, os.fsencode(destination), content(version["root"]["content"]), stamps)
+    said = version["root"]["totals"]
+    check(totals == (said["entries"], said["bytes"]), f"{name}: totals")
+    check(next(stamps, None) is None, f"{name}: times left over")
+    print(f"reader: {name}@{max(versions)}: {totals[0]} entries, {totals[1]} bytes, log of {store.number}")
+
+
+main()

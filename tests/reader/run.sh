@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# reader           a reader in Python, written from FORMATS.md alone, gets back what the command put
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cargo build -p cli
+store=$PWD/target/debug/store
+python=target/reader/bin/python
+if ! "$python" -c 'import blake3, zstandard' 2>/dev/null; then
+    python3 -m venv target/reader
+    "$python" -m pip install --quiet blake3 zstandard
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_CONFIG_HOME=$work/config XDG_CACHE_HOME=$work/cache XDG_DATA_HOME=$work/data
+tree=$work/tree
+mkdir -p "$tree/empty" "$tree/"$'odd\n\xff'"/deep"
+cp -a store tests fixtures "$tree/"
+rm -rf "$tree/tests/fuzz/target"
+head -c 50000000 /dev/urandom >"$tree/random"
+seq 3000000 >"$tree/numbers"
+truncate -s 20000000 "$tree/sparse"
+printf '#!/bin/sh\n' >"$tree/run" && chmod 0755 "$tree/run"
+: >"$tree/zero"
+ln -s ../nowhere "$tree/link"
+touch -d '1969-12-31 23:59:58.5 UTC' "$tree/zero"
+find "$tree" -type f ! -name run -exec chmod 0644 {} +
+
+export STORE_URL=$work/store
+"$store" init "$STORE_URL"
+"$store" put "$tree" team/reader/tree
+cp "$tree/random" "$tree/again"
+printf changed | dd of="$tree/again" bs=1 seek=25000000 conv=notrunc status=none
+"$store" put "$tree" team/reader/tree
+# Entries enough for a checkpoint.
+for _ in $(seq 35); do
+    "$store" pin team/reader/tree@1
+    "$store" unpin team/reader/tree@1
+done >/dev/null
+[ -n "$(ls "$STORE_URL/checkpoints")" ]
+
+list() {
+    (cd "$1" && find . -printf '%P %y %m %T@ %l\0' | sort -z)
+}
+for how in "" --log; do
+    "$python" tests/reader/reader.py $how "$STORE_URL" team/reader/tree "$work/out"
+    diff -r --no-dereference "$tree" "$work/out"
+    cmp <(list "$tree") <(list "$work/out")
+    rm -rf "$work/out"
+done
+echo "reader: every byte, name, mode and time is the same"
