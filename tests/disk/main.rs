@@ -5,6 +5,7 @@
 mod faults;
 mod full;
 mod killed;
+mod large;
 mod mounts;
 mod power;
 mod sweep;

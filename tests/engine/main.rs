@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod crash;
+mod input;
 mod inspect;
 mod interleaved;
 mod model;

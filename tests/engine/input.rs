@@ -1,0 +1,316 @@
+//! Input that is odd, endless, forbidden or in motion: it is kept as it is, or the error names it and
+//! nothing is published.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use store::{Error, Kind, Progress, PutReport, Result, Store, Unwatched, get, put};
+use support::{assert_same_tree, effort};
+
+use crate::stores::{host, noise, put_tree, request, shell, spec, store_in};
+
+const REF: &str = "project/input/data";
+/// More than the queues of a put with one worker hold, so that it is read while its beginning is hashed.
+const LARGE_BYTES: usize = 24 << 20;
+
+/// Does something once, in the middle of a put.
+struct Meddler<F> {
+    when_total: bool,
+    done: AtomicBool,
+    act: F,
+}
+
+impl<F: Fn() + Sync> Meddler<F> {
+    /// Acts when the walk has seen its first file, and nothing below later directories.
+    fn in_the_walk(act: F) -> Self {
+        Self {
+            when_total: true,
+            done: AtomicBool::new(false),
+            act,
+        }
+    }
+
+    /// Acts when the first bytes have been hashed.
+    fn in_the_reading(act: F) -> Self {
+        Self {
+            when_total: false,
+            done: AtomicBool::new(false),
+            act,
+        }
+    }
+
+    fn meddle(&self) {
+        if !self.done.swap(true, Ordering::SeqCst) {
+            (self.act)();
+        }
+    }
+}
+
+impl<F: Fn() + Sync> Progress for Meddler<F> {
+    fn total(&self, _files: u64, _bytes: u64) {
+        if self.when_total {
+            self.meddle();
+        }
+    }
+
+    fn advance(&self, _files: u64, _bytes: u64) {
+        if !self.when_total {
+            self.meddle();
+        }
+    }
+}
+
+/// A put of `source` by one worker, watched.
+fn put_watched(store: &Store, source: &Path, progress: &dyn Progress) -> Result<PutReport> {
+    let mut host = host(source.parent().unwrap());
+    host.threads = 1;
+    let store = Store::open(store.remote().clone(), host)?;
+    put(&store, &request(source, REF), progress)
+}
+
+fn assert_changed(error: &Error, path: &Path) {
+    assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
+    let expected = format!("{}: it changed while it was read", path.display());
+    assert_eq!(error.to_string(), expected);
+    assert!(error.remedy().is_some());
+}
+
+fn assert_empty(store: &Store) {
+    assert!(store.state().unwrap().refs.is_empty());
+}
+
+/// Puts a large file that `act` changes when its first bytes have been hashed.
+fn put_while(act: impl Fn(&File) + Sync) -> (Result<PutReport>, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("large");
+    fs::write(&source, noise(1, LARGE_BYTES)).unwrap();
+    let store = store_in(dir.path());
+    let file = File::options().write(true).open(&source).unwrap();
+    let meddler = Meddler::in_the_reading(|| act(&file));
+    let outcome = put_watched(&store, &source, &meddler);
+    assert!(meddler.done.into_inner());
+    assert_empty(&store);
+    // What stands still is put.
+    put_tree(&store, &source, REF);
+    let out = dir.path().join("out");
+    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    assert!(fs::read(out).unwrap() == fs::read(&source).unwrap());
+    (outcome, source)
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_read() {
+    let (outcome, path) = put_while(|mut file| {
+        file.write_all_at(b"more", LARGE_BYTES as u64).unwrap();
+        file.flush().unwrap();
+    });
+    assert_changed(&outcome.unwrap_err(), &path);
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read() {
+    let (outcome, path) = put_while(|file| file.set_len(16 << 20).unwrap());
+    assert_changed(&outcome.unwrap_err(), &path);
+}
+
+#[test]
+fn a_file_that_is_written_to_while_it_is_read() {
+    let (outcome, path) = put_while(|file| file.write_all_at(b"other", 5).unwrap());
+    assert_changed(&outcome.unwrap_err(), &path);
+}
+
+/// A log that is written to all the time cannot be put, but can be left out.
+#[test]
+fn a_file_that_never_stands_still() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let log = source.join("log");
+    fs::write(&log, noise(1, LARGE_BYTES)).unwrap();
+    let store = store_in(dir.path());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut log = File::options().append(true).open(&log).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                log.write_all(b"one more line\n").unwrap();
+            }
+        });
+        let outcome = put(&store, &request(&source, REF), &Unwatched);
+        let mut skipping = request(&source, REF);
+        skipping.skip_unreadable = true;
+        let skipped = put(&store, &skipping, &Unwatched);
+        stop.store(true, Ordering::Relaxed);
+        assert_changed(&outcome.unwrap_err(), &log);
+        let skipped = skipped.unwrap();
+        assert_eq!((skipped.files, skipped.skipped.len()), (0, 1));
+        assert_changed(&skipped.skipped[0].1, &log);
+    });
+}
+
+/// What changes between the walk and the reading is put as it is when it is read.
+#[test]
+fn a_file_that_changes_before_it_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(source.join(name), name).unwrap();
+    }
+    let store = store_in(dir.path());
+    let meddler = Meddler::in_the_walk(|| fs::write(source.join("a"), vec![7; 100_000]).unwrap());
+    let report = put_watched(&store, &source, &meddler).unwrap();
+    assert_eq!(report.bytes, 100_002);
+    let out = dir.path().join("out");
+    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    assert_same_tree(&source, &out);
+}
+
+#[test]
+fn a_directory_that_disappears() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    let gone = source.join("later/inside");
+    let make = || {
+        fs::create_dir_all(&gone).unwrap();
+        fs::write(source.join("earlier"), "e").unwrap();
+        fs::write(gone.join("file"), "f").unwrap();
+    };
+    make();
+    let store = store_in(dir.path());
+    let remove = || fs::remove_dir_all(source.join("later")).unwrap();
+    let error = put_watched(&store, &source, &Meddler::in_the_walk(remove)).unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound, "{error:?}");
+    assert!(error.to_string().contains("source/later"), "{error}");
+    assert_empty(&store);
+    let report = put_tree(&store, &source, REF);
+    assert_eq!((report.files, report.directories), (1, 1));
+}
+
+#[test]
+fn sockets_pipes_and_devices_are_named_or_skipped() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    for (kind, make) in [
+        ("a socket", ""),
+        ("a pipe", "mkfifo"),
+        ("a device", "mknod"),
+    ] {
+        let source = dir.path().join(kind);
+        fs::create_dir(&source).unwrap();
+        fs::write(source.join("file"), "f").unwrap();
+        let special = source.join("special");
+        let quoted = special.display();
+        let _listener = match make {
+            "" => Some(UnixListener::bind(&special).unwrap()),
+            "mkfifo" => shell(&format!("mkfifo '{quoted}'"))
+                .is_empty()
+                .then_some(None)
+                .flatten(),
+            _ => shell(&format!("mknod '{quoted}' c 1 3"))
+                .is_empty()
+                .then_some(None)
+                .flatten(),
+        };
+        let error = put(&store, &request(&source, REF), &Unwatched).unwrap_err();
+        assert!(
+            error.to_string().contains(special.to_str().unwrap()),
+            "{error:?}"
+        );
+        // A pipe that nobody writes to, asked for by name, is not waited for.
+        let error = put(&store, &request(&special, REF), &Unwatched).unwrap_err();
+        assert!(
+            error.to_string().contains(special.to_str().unwrap()),
+            "{error:?}"
+        );
+        assert_empty(&store);
+    }
+    let source = dir.path().join("a pipe");
+    let mut skipping = request(&source, REF);
+    skipping.skip_unreadable = true;
+    let report = put(&store, &skipping, &Unwatched).unwrap();
+    assert_eq!((report.files, report.skipped.len()), (1, 1));
+    assert_eq!(
+        report.skipped[0].0,
+        source.canonicalize().unwrap().join("special")
+    );
+}
+
+#[test]
+fn links_in_a_circle_are_kept_and_never_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir_all(source.join("sub")).unwrap();
+    symlink("..", source.join("sub/up")).unwrap();
+    symlink("b", source.join("a")).unwrap();
+    symlink("a", source.join("b")).unwrap();
+    symlink("self", source.join("self")).unwrap();
+    let store = store_in(dir.path());
+    let report = put_tree(&store, &source, REF);
+    assert_eq!((report.symlinks, report.directories), (4, 2));
+    let out = dir.path().join("out");
+    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    assert_same_tree(&source, &out);
+    let error = put(&store, &request(&source.join("self"), REF), &Unwatched).unwrap_err();
+    assert!(error.to_string().contains("source/self"), "{error:?}");
+}
+
+#[test]
+fn directories_a_thousand_levels_deep() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    let deep: PathBuf = std::iter::repeat_n("d", 1000).collect();
+    fs::create_dir_all(source.join(&deep)).unwrap();
+    fs::write(source.join(&deep).join("bottom"), "b").unwrap();
+    let store = store_in(dir.path());
+    let report = put_tree(&store, &source, REF);
+    assert_eq!((report.files, report.directories), (1, 1001));
+    let out = dir.path().join("out");
+    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    assert_same_tree(&source, &out);
+}
+
+#[test]
+fn a_directory_of_very_many_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let count = effort(6_000, 300_000);
+    for number in 0..count {
+        fs::write(source.join(format!("{number:09}")), format!("{number}")).unwrap();
+    }
+    let store = store_in(dir.path());
+    let report = put_tree(&store, &source, REF);
+    assert_eq!(report.files, count);
+    let out = dir.path().join("out");
+    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    assert_same_tree(&source, &out);
+    fs::write(source.join("000000007"), "changed").unwrap();
+    let second = put_tree(&store, &source, REF);
+    assert_eq!((second.files, second.new_bytes), (count, 7));
+}
+
+#[test]
+fn names_of_every_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for byte in (1..=255_u8).filter(|byte| *byte != b'/') {
+        let name = [b'n', byte];
+        fs::write(source.join(std::ffi::OsStr::from_bytes(&name)), name).unwrap();
+    }
+    let longest = [0xff; 255];
+    let longest = std::ffi::OsStr::from_bytes(&longest);
+    fs::create_dir(source.join(longest)).unwrap();
+    symlink("\n", source.join(longest).join(longest)).unwrap();
+    let store = store_in(dir.path());
+    put_tree(&store, &source, REF);
+    let out = dir.path().join("out");
+    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    assert_same_tree(&source, &out);
+}
