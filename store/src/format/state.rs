@@ -135,7 +135,7 @@ impl State {
     /// # Errors
     /// Corrupt, when it is not what was written; unsupported, when a newer program wrote it.
     pub fn decode(object: &str, bytes: &[u8]) -> Result<Self> {
-        let text = decompress(object, bytes)?;
+        let text = decompress(object, bytes, SEALED_BYTES_MAX)?;
         let text = unseal_as(object, STATE_MAGIC, STATE_VERSION, &text)?;
         let state: Self = parse(object, text)?;
         match state.defect() {
@@ -179,16 +179,16 @@ impl RefState {
     }
 }
 
-/// The bytes that `bytes` hold compressed, at most [`SEALED_BYTES_MAX`].
-fn decompress(object: &str, bytes: &[u8]) -> Result<Vec<u8>> {
+/// The bytes that `bytes` hold compressed, at most `bytes_max`.
+fn decompress(object: &str, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>> {
     let fail = |source| corrupt(object, "expected one frame of zstd").because(source);
-    let limit = u64::try_from(SEALED_BYTES_MAX).unwrap_or(u64::MAX);
+    let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
     let decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(fail)?;
     let mut decoder = decoder.single_frame().take(limit.saturating_add(1));
     let mut text = Vec::new();
     decoder.read_to_end(&mut text).map_err(fail)?;
-    if text.len() > SEALED_BYTES_MAX {
-        let detail = format_args!("expected at most {SEALED_BYTES_MAX} bytes once decompressed");
+    if text.len() > bytes_max {
+        let detail = format_args!("expected at most {bytes_max} bytes once decompressed");
         return Err(corrupt(object, detail));
     }
     match decoder.into_inner().finish() {
@@ -595,8 +595,20 @@ mod tests {
             State::decode("checkpoints/00000002", &bytes).unwrap(),
             state
         );
-        let text = decompress("x", &bytes).unwrap();
+        let text = decompress("x", &bytes, SEALED_BYTES_MAX).unwrap();
         assert!(text.starts_with(br#"{"magic":"store-state","version":1,"number":2,"#));
+    }
+
+    #[test]
+    fn a_checkpoint_that_unfolds_beyond_its_limit_is_refused_before_it_does() {
+        let bytes = zstd::bulk::compress(&vec![0; 1 << 20], 3).unwrap();
+        assert!(bytes.len() < 1000);
+        let error = decompress("x", &bytes, 1 << 19).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "x: expected at most 524288 bytes once decompressed"
+        );
+        assert_eq!(decompress("x", &bytes, 1 << 20).unwrap().len(), 1 << 20);
     }
 
     #[test]
