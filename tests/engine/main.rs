@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod crash;
+mod golden;
 mod input;
 mod inspect;
 mod interleaved;
