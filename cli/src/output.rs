@@ -7,6 +7,8 @@ use std::io::{self, BufWriter, Stdout, Write};
 use serde::Serialize;
 use store::{Error, Result};
 
+use crate::table::{Side, Table};
+
 /// Where a verb says what it has to say.
 pub(crate) struct Output {
     json: bool,
@@ -43,6 +45,24 @@ impl Output {
         let mut to = self.to.borrow_mut();
         serde_json::to_writer(&mut *to, value).map_err(|error| failed(error.into()))?;
         writeln!(to).map_err(failed)
+    }
+
+    /// A list that is short enough for a table: its lines for machines, their cells for people.
+    pub(crate) fn list<L: Serialize, const N: usize>(
+        &self,
+        columns: &[(&'static str, Side); N],
+        lines: impl Iterator<Item = L>,
+        cells: impl Fn(&L) -> [String; N],
+    ) -> Result<()> {
+        let mut table = Table::new(columns);
+        for line in lines {
+            if self.json {
+                self.json(&line)?
+            } else {
+                table.push(cells(&line))
+            }
+        }
+        if self.json { Ok(()) } else { self.line(table) }
     }
 
     /// What was asked for, in the form that was asked for.

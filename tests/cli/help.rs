@@ -18,7 +18,9 @@ fn the_top_level_help() {
       init         Make a new store
       put          Put a directory or a file into the store, as a new version of a ref
       get          Get a ref, or a path inside one, as a private and writable copy
+      ls           List namespaces, the refs of a namespace, or the entries of a ref
       cat          Print the bytes of one file, or a range of them
+      diff         Tell what is different between two refs, or between a ref and a directory
       history      List the versions of a ref, newest first
       rm           Drop a version, a ref with all its versions, or a namespace with all its refs
       pin          Keep a version whatever happens: retention, `rm`, the end of its namespace

@@ -4,6 +4,7 @@
 mod cat;
 mod failures;
 mod help;
+mod listing;
 mod places;
 mod round_trip;
 mod signals;

@@ -8,7 +8,7 @@ use store::Result;
 use store::format::{Root, Version};
 
 use crate::context::Context;
-use crate::table::{Side, Table};
+use crate::table::Side;
 use crate::{human, names};
 
 /// List the versions of a ref, newest first
@@ -44,21 +44,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         .iter()
         .rev()
         .map(|(number, version)| line(*number, version));
-    if context.out.is_json() {
-        return lines
-            .into_iter()
-            .try_for_each(|line| context.out.json(&line));
-    }
-    let mut table = Table::new(&[
+    let columns = [
         ("version", Side::Right),
         ("put (UTC)", Side::Left),
         ("by", Side::Left),
         ("size", Side::Right),
         ("pinned", Side::Left),
         ("message", Side::Left),
-    ]);
-    lines.for_each(|line| table.push(cells(&line)));
-    context.out.line(table)
+    ];
+    context.out.list(&columns, lines, cells)
 }
 
 fn line(number: u64, version: &Version) -> Line<'_> {

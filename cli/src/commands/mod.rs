@@ -2,10 +2,12 @@
 
 mod cat;
 mod completions;
+mod diff;
 mod get;
 mod history;
 mod info;
 mod init;
+mod ls;
 mod man;
 mod pin;
 mod put;
@@ -22,7 +24,9 @@ pub(crate) enum Command {
     Init(init::Args),
     Put(put::Args),
     Get(get::Args),
+    Ls(ls::Args),
     Cat(cat::Args),
+    Diff(diff::Args),
     History(history::Args),
     Rm(rm::Args),
     Pin(pin::Args),
@@ -38,7 +42,9 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Init(args) => init::run(args, context),
         Command::Put(args) => put::run(args, context),
         Command::Get(args) => get::run(args, context),
+        Command::Ls(args) => ls::run(args, context),
         Command::Cat(args) => cat::run(args, context),
+        Command::Diff(args) => diff::run(args, context),
         Command::History(args) => history::run(args, context),
         Command::Rm(args) => rm::run(args, context),
         Command::Pin(args) => pin::run(args, context),
