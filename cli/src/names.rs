@@ -61,7 +61,7 @@ pub(crate) fn shown(path: &[u8]) -> String {
 }
 
 /// A path for machines.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Path {
     /// Escaped as for people where it is not UTF-8.
     #[serde(serialize_with = "lossless_or_shown")]

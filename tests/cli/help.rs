@@ -21,6 +21,7 @@ fn the_top_level_help() {
       ls           List namespaces, the refs of a namespace, or the entries of a ref
       cat          Print the bytes of one file, or a range of them
       diff         Tell what is different between two refs, or between a ref and a directory
+      summarize    Tell what a namespace or a ref takes, and where in it
       history      List the versions of a ref, newest first
       rm           Drop a version, a ref with all its versions, or a namespace with all its refs
       pin          Keep a version whatever happens: retention, `rm`, the end of its namespace

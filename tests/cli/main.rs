@@ -8,4 +8,5 @@ mod listing;
 mod places;
 mod round_trip;
 mod signals;
+mod summarize;
 mod versions;

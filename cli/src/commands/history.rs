@@ -56,9 +56,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 }
 
 fn line(number: u64, version: &Version) -> Line<'_> {
-    let (kind, bytes, entries) = match version.root {
-        Root::File { content, .. } => ("file", content.size, 0),
-        Root::Tree { totals, .. } => ("tree", totals.bytes, totals.entries),
+    let kind = match version.root {
+        Root::File { .. } => "file",
+        Root::Tree { .. } => "tree",
     };
     Line {
         version: number,
@@ -68,8 +68,8 @@ fn line(number: u64, version: &Version) -> Line<'_> {
         program: &version.who.program,
         message: &version.message,
         kind,
-        bytes,
-        entries,
+        bytes: version.root.bytes(),
+        entries: version.root.entries(),
         pinned: version.pinned,
         expires: version.expires,
     }

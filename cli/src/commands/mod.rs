@@ -12,6 +12,7 @@ mod man;
 mod pin;
 mod put;
 mod rm;
+mod summarize;
 mod unpin;
 
 use store::Result;
@@ -27,6 +28,7 @@ pub(crate) enum Command {
     Ls(ls::Args),
     Cat(cat::Args),
     Diff(diff::Args),
+    Summarize(summarize::Args),
     History(history::Args),
     Rm(rm::Args),
     Pin(pin::Args),
@@ -45,6 +47,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Ls(args) => ls::run(args, context),
         Command::Cat(args) => cat::run(args, context),
         Command::Diff(args) => diff::run(args, context),
+        Command::Summarize(args) => summarize::run(args, context),
         Command::History(args) => history::run(args, context),
         Command::Rm(args) => rm::run(args, context),
         Command::Pin(args) => pin::run(args, context),

@@ -121,6 +121,14 @@ impl Root {
         }
     }
 
+    /// Entries of all kinds below the directory; 0 for a file.
+    pub fn entries(&self) -> u64 {
+        match self {
+            Self::File { .. } => 0,
+            Self::Tree { totals, .. } => totals.entries,
+        }
+    }
+
     /// Its bytes: those of the file, or of the tree.
     pub fn content(&self) -> &Content {
         match self {

@@ -1,0 +1,265 @@
+//! `store summarize`: what a namespace or a ref takes, and where in it.
+
+use std::cmp::Reverse;
+use std::ffi::OsString;
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use store::Result;
+use store::format::{Namespace, Node, RefSpec, State, Target};
+use store::inspect::{self, ListOptions, Share, Summary};
+use store::read::Reader;
+
+use crate::context::Context;
+use crate::table::{Side, Table};
+use crate::{human, names};
+
+/// Tell what a namespace or a ref takes, and where in it
+///
+/// Logical bytes are those of the files as they come out. Unique is what nothing else in the
+/// store needs: dropping it gives that back with the next `store gc`. Shared is what other refs
+/// or versions need as well. Below that come the refs of a namespace, or the paths of a ref.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A namespace, a ref with all its versions, or one version
+    #[arg(value_name = "NAMESPACE|REF[@N]")]
+    target: OsString,
+
+    /// How many levels of directories to list
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    depth: u32,
+
+    /// What to list first
+    #[arg(long, value_name = "KEY", value_enum, default_value_t = Sort::Size)]
+    sort: Sort,
+
+    /// How to print it; csv and json give bytes as plain numbers
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Sort {
+    /// The largest first
+    Size,
+    /// By name
+    Name,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Table,
+    Csv,
+    Json,
+}
+
+/// All there is to say, as a machine reads it.
+#[derive(Serialize)]
+struct Report {
+    target: String,
+    refs: u64,
+    versions: u64,
+    entries: u64,
+    bytes: u64,
+    version_bytes: u64,
+    unique: ShareTold,
+    shared: ShareTold,
+    parts: Vec<Part>,
+}
+
+#[derive(Serialize)]
+struct ShareTold {
+    chunks: u64,
+    bytes: u64,
+    stored_bytes: u64,
+}
+
+/// A ref of the namespace, or a path of the ref.
+#[derive(Serialize)]
+struct Part {
+    #[serde(flatten)]
+    path: names::Path,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    versions: Option<u64>,
+    entries: u64,
+    bytes: u64,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let target = match names::target(&args.target)? {
+        Target::Ref(_) => Target::Ref(names::version(&args.target)?),
+        namespace => namespace,
+    };
+    let store = context.open()?;
+    let reader = Reader::new(&store)?;
+    let summary = inspect::summarize(&reader, &target)?;
+    let mut parts = match &target {
+        Target::Namespace(namespace) => refs(&reader.view().state, namespace),
+        Target::Ref(spec) => paths(&reader, spec, args.depth)?,
+    };
+    match args.sort {
+        Sort::Size => parts.sort_by_key(|part| Reverse(part.bytes)),
+        Sort::Name => {}
+    }
+    let report = report(target.to_string(), summary, parts);
+    match args.output {
+        Format::Csv if !context.out.is_json() => csv(context, &report),
+        Format::Json => context.out.json(&report),
+        _ => context.out.answer(&report),
+    }
+}
+
+fn refs(state: &State, namespace: &Namespace) -> Vec<Part> {
+    let part = |line: inspect::RefLine<'_>| Part {
+        path: names::Path::new(line.name.as_str().as_bytes()),
+        versions: Some(line.kept.versions),
+        entries: line.version.root.entries(),
+        bytes: line.kept.bytes,
+    };
+    state.refs_of(Some(namespace)).map(part).collect()
+}
+
+fn paths(reader: &Reader<'_>, spec: &RefSpec, depth: u32) -> Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    let mut pending = vec![(spec.clone(), depth)];
+    while let Some((spec, depth)) = pending.pop().filter(|(_, depth)| *depth > 0) {
+        inspect::ls(reader, &spec, ListOptions::default(), &mut |listed| {
+            let path = [spec.path.as_slice(), listed.path.as_slice()];
+            let path = path
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join(&b'/');
+            let (entries, bytes) = match &listed.node {
+                Node::File { content, .. } => (1, content.size),
+                Node::Symlink { .. } => (1, 0),
+                Node::Tree { totals, .. } => {
+                    pending.push((
+                        RefSpec {
+                            path: path.clone(),
+                            ..spec.clone()
+                        },
+                        depth - 1,
+                    ));
+                    (totals.entries, totals.bytes)
+                }
+            };
+            parts.push(Part {
+                path: names::Path::new(&path),
+                versions: None,
+                entries,
+                bytes,
+            });
+            Ok(())
+        })?;
+    }
+    parts.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(parts)
+}
+
+fn report(target: String, summary: Summary, parts: Vec<Part>) -> Report {
+    let told = |share: Share| ShareTold {
+        chunks: share.chunks,
+        bytes: share.bytes,
+        stored_bytes: share.stored_bytes,
+    };
+    Report {
+        target,
+        refs: summary.refs,
+        versions: summary.versions,
+        entries: summary.entries,
+        bytes: summary.bytes,
+        version_bytes: summary.version_bytes,
+        unique: told(summary.unique),
+        shared: told(summary.shared),
+        parts,
+    }
+}
+
+/// One line for the whole, then one for each part; what is not known of a part is empty.
+fn csv(context: &Context, report: &Report) -> Result<()> {
+    context.out.line("name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes")?;
+    context.out.line(format_args!(
+        "{},{},{},{},{},{},{},{},{}",
+        csv_field(&report.target),
+        report.versions,
+        report.entries,
+        report.bytes,
+        report.version_bytes,
+        report.unique.bytes,
+        report.unique.stored_bytes,
+        report.shared.bytes,
+        report.shared.stored_bytes,
+    ))?;
+    report.parts.iter().try_for_each(|part| {
+        let versions = part
+            .versions
+            .map(|count| count.to_string())
+            .unwrap_or_default();
+        let name = csv_field(&part.path.to_string());
+        context.out.line(format_args!(
+            "{name},{versions},{},{},,,,,",
+            part.entries, part.bytes
+        ))
+    })
+}
+
+/// As RFC 4180 has it.
+fn csv_field(text: &str) -> String {
+    if text.contains([',', '"']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let versions = human::counted(self.versions, "version");
+        writeln!(
+            out,
+            "{}: {versions} of {}",
+            self.target,
+            human::counted(self.refs, "ref")
+        )?;
+        writeln!(
+            out,
+            "logical  {} (newest), {} (all versions)",
+            human::bytes(self.bytes),
+            human::bytes(self.version_bytes)
+        )?;
+        writeln!(out, "unique   {}", self.unique)?;
+        writeln!(out, "shared   {}", self.shared)?;
+        let name = if self.parts.iter().any(|part| part.versions.is_some()) {
+            "ref"
+        } else {
+            "path"
+        };
+        let mut table = Table::new(&[
+            ("size", Side::Right),
+            ("entries", Side::Right),
+            (name, Side::Left),
+        ]);
+        for part in &self.parts {
+            table.push([
+                human::bytes(part.bytes),
+                human::count(part.entries),
+                part.path.to_string(),
+            ]);
+        }
+        write!(out, "\n{table}")
+    }
+}
+
+impl fmt::Display for ShareTold {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let chunks = human::counted(self.chunks, "chunk");
+        write!(
+            out,
+            "{} in {chunks}, stored {}",
+            human::bytes(self.bytes),
+            human::bytes(self.stored_bytes)
+        )
+    }
+}

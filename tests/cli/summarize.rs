@@ -1,0 +1,99 @@
+//! summarize: what a namespace or a ref takes.
+
+use support::{Random, TestEnvironment, check, environment};
+
+/// Two refs that share one file of random bytes, and have one of their own each.
+fn two_refs() -> TestEnvironment {
+    let env = environment!();
+    let mut random = Random::new(9);
+    let shared = random.bytes(300_000);
+    for (name, own) in [("one", 100_000), ("two", 200_000)] {
+        env.write(format!("{name}/shared.bin"), &shared);
+        env.write(
+            format!("{name}/deep/own, \"quoted\".bin"),
+            random.bytes(own),
+        );
+        support::trees::settle_times(&env.path(name), 9);
+        env.ok(["put", name, &format!("project/demo/{name}")]);
+    }
+    env
+}
+
+#[test]
+fn a_ref_and_its_paths() {
+    let env = two_refs();
+    check!(env, env.store(["summarize", "project/demo/one"]), @"
+    exit code: 0
+    --- stdout
+    project/demo/one: 1 version of 1 ref
+    logical  400 kB (newest), 400 kB (all versions)
+    unique   100 kB in 5 chunks, stored 100 kB
+    shared   300 kB in 7 chunks, stored 300 kB
+
+      size  entries  path
+    300 kB        1  shared.bin
+    100 kB        1  deep
+    --- stderr
+    ");
+    check!(env, env.store(["summarize", "project/demo/one@1", "--depth", "2", "--sort", "name", "--output", "csv"]), @r#"
+    exit code: 0
+    --- stdout
+    name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes
+    project/demo/one@1,1,3,400000,400000,100280,100262,300255,300241
+    deep,,1,100000,,,,,
+    "deep/own, ""quoted"".bin",,1,100000,,,,,
+    shared.bin,,1,300000,,,,,
+    --- stderr
+    "#);
+}
+
+#[test]
+fn a_namespace_and_its_refs() {
+    let env = two_refs();
+    env.ok(["put", "one", "team/other/copy"]);
+    check!(env, env.store(["summarize", "project/demo"]), @"
+    exit code: 0
+    --- stdout
+    project/demo: 2 versions of 2 refs
+    logical  900 kB (newest), 900 kB (all versions)
+    unique   200 kB in 7 chunks, stored 200 kB
+    shared   401 kB in 12 chunks, stored 401 kB
+
+      size  entries  ref
+    500 kB        3  project/demo/two
+    400 kB        3  project/demo/one
+    --- stderr
+    ");
+    check!(env, env.store(["summarize", "project/demo", "--output", "json"]), @r#"
+    exit code: 0
+    --- stdout
+    {"target":"project/demo","refs":2,"versions":2,"entries":6,"bytes":900000,"version_bytes":900000,"unique":{"chunks":7,"bytes":200360,"stored_bytes":[SIZE]},"shared":{"chunks":12,"bytes":400535,"stored_bytes":[SIZE]},"parts":[{"path":"project/demo/two","versions":1,"entries":3,"bytes":500000},{"path":"project/demo/one","versions":1,"entries":3,"bytes":400000}]}
+    --- stderr
+    "#);
+}
+
+#[test]
+fn what_is_not_there_is_3() {
+    let env = two_refs();
+    check!(env, env.store(["summarize", "project/none"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: project/none: there is no ref in this namespace
+    hint: `store ls` lists what is there
+    ");
+    check!(env, env.store(["summarize", "project/demo/one@5"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: project/demo/one@5: no such version
+    hint: see which there are with `store history project/demo/one`
+    ");
+    check!(env, env.store(["summarize", "project/demo/one:deep"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: project/demo/one:deep: expected a ref without path
+    hint: a version is pinned, dropped and listed as a whole
+    ");
+}
