@@ -8,6 +8,7 @@
 //! - [`chunk`], [`codec`], [`tree`]: where files are cut, how frames are encoded, how contents grow. All pure.
 //! - [`remote`]: bytes by key. [`walk`]: directories of this host. `stat_cache`: what was unchanged.
 //! - [`log`], [`pack`], [`index`], [`refs`]: the objects of a store; [`Store`] holds them together.
+//! - `profile`: what a put knows of certain trees, like Hugging Face caches.
 //! - [`put()`], [`get()`]: the pipelines; [`cat()`] reads one file, [`inspect`] tells what is there; [`read`] and [`fetch`] bring chunks back, verified.
 
 pub mod cat;
@@ -24,6 +25,7 @@ pub mod inspect;
 pub mod log;
 mod map;
 pub mod pack;
+mod profile;
 pub mod progress;
 pub mod put;
 pub mod read;
@@ -38,6 +40,7 @@ pub use cat::cat;
 pub use error::{Error, Kind, Result};
 pub use get::{GetReport, get};
 pub use id::{ChunkId, CommitId, PackId, SegmentId, StoreId};
+pub use profile::{Class, ProfileChoice, ProfileOptions};
 pub use progress::{Progress, Unwatched};
 pub use put::{PutReport, PutRequest, put};
 pub use store::{Host, Store, View};

@@ -85,16 +85,9 @@ fn lose_what_was_not_synced(mount: &Mount) {
     let remote = Objects::bucket("file:unsynced", Arc::new(backend)).unwrap();
     let store = Store::open(Arc::new(remote), host()).unwrap();
     let request = PutRequest {
-        source: witness.env.path("1"),
-        target: REF.parse().unwrap(),
-        exclude: Vec::new(),
-        skip_unreadable: false,
-        dry_run: false,
         message: "1".to_owned(),
-        expires: None,
-        level: 3,
-        verify_writes: false,
         read_all: true,
+        ..PutRequest::new(witness.env.path("1"), REF.parse().unwrap())
     };
     assert_eq!(put(&store, &request, &Unwatched).unwrap().version, Some(2));
     mount.cut_power();

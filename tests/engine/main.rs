@@ -8,6 +8,7 @@ mod input;
 mod inspect;
 mod interleaved;
 mod model;
+mod profile;
 mod roundtrip;
 mod stores;
 mod world;

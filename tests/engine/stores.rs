@@ -35,16 +35,8 @@ pub(crate) fn store_in(dir: &Path) -> Store {
 /// A request to put `source` as `target`.
 pub(crate) fn request(source: &Path, target: &str) -> PutRequest {
     PutRequest {
-        source: source.into(),
-        target: name(target),
-        exclude: Vec::new(),
-        skip_unreadable: false,
-        dry_run: false,
-        message: String::new(),
-        expires: None,
-        level: store::codec::LEVEL,
         verify_writes: true,
-        read_all: false,
+        ..PutRequest::new(source, name(target))
     }
 }
 

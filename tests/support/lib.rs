@@ -9,6 +9,7 @@
 mod compare;
 mod effort;
 mod environment;
+pub mod hub;
 mod random;
 pub mod trees;
 

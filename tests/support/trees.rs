@@ -101,28 +101,7 @@ pub fn sizes(dir: &Path, seed: u64) {
 
 /// A hub cache as `huggingface_hub` lays it out: content-named files, and snapshots of links to them.
 pub fn hub_cache(dir: &Path, seed: u64) {
-    let mut random = Random::new(seed);
-    let repo = dir.join("hub/models--org--tiny");
-    let commit = hex(&mut random, 40);
-    let files = [
-        ("config.json", random.text(600)),
-        ("model.safetensors", safetensors(&mut random, 20_000)),
-    ];
-    for (name, bytes) in files {
-        let content = hex(&mut random, 64);
-        write(&repo.join("blobs").join(&content), &bytes);
-        let snapshot = repo.join("snapshots").join(&commit);
-        fs::create_dir_all(&snapshot).unwrap();
-        symlink(format!("../../blobs/{content}"), snapshot.join(name)).unwrap();
-    }
-    write(&repo.join("refs/main"), commit.as_bytes());
-    write(
-        &repo
-            .join(".no_exist")
-            .join(&commit)
-            .join("adapter_config.json"),
-        b"",
-    );
+    crate::hub::cache(dir, seed, crate::hub::Generation::Listed);
     write(&dir.join("hub/version.txt"), b"1");
 }
 
@@ -247,7 +226,7 @@ pub fn write(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-fn hex(random: &mut Random, digits: usize) -> String {
+pub(crate) fn hex(random: &mut Random, digits: usize) -> String {
     let bytes = random.bytes(digits.div_ceil(2));
     let mut text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     text.truncate(digits);

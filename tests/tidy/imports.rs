@@ -10,7 +10,15 @@ const FLOORS: [&[&str]; 6] = [
     &["id", "error", "progress"],
     &["format"],
     &["chunk", "codec", "tree"],
-    &["files", "map", "walk", "stat_cache", "pool", "remote"],
+    &[
+        "files",
+        "map",
+        "walk",
+        "profile",
+        "stat_cache",
+        "pool",
+        "remote",
+    ],
     &[
         "log",
         "pack",

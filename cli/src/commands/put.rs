@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Serialize;
 use store::format::RefName;
-use store::{Error, PutReport, PutRequest, Result};
+use store::{Class, Error, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result};
 
 use crate::context::Context;
 use crate::progress::Watch;
@@ -21,6 +22,10 @@ use crate::{failure, human, names};
 /// directories and modification times; owners and other modes are not. Files that are unchanged
 /// since they were last put from this host are not read again. A put that was killed is run
 /// again, and what it had stored by then is not stored twice.
+///
+/// A tree that looks like a Hugging Face cache is taken as one (--profile hf): tokens, locks,
+/// unfinished files and the machine's own state stay out, files of a shared store come to their
+/// repositories, and refs, snapshots, links and the hashes in file names are checked first.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory or file
@@ -57,6 +62,22 @@ pub(crate) struct Args {
     /// How hard to compress, 1 to 19
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
     level: i32,
+
+    /// What to take the tree for: a Hugging Face cache, plain files, or what it looks like
+    #[arg(long, value_name = "auto|hf|none", default_value = "auto", value_parser = parse::<ProfileChoice>)]
+    profile: ProfileChoice,
+
+    /// Parts of an HF_HOME to take as well: accelerate, assets, downloads, modules, trackio
+    #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = parse::<Class>)]
+    with: Vec<Class>,
+
+    /// Take files even where they seem to hold credentials
+    #[arg(long)]
+    allow_secrets: bool,
+
+    /// Take a Hugging Face cache as it is, even where it does not fit together
+    #[arg(long)]
+    no_check: bool,
 }
 
 /// What a machine reads.
@@ -127,7 +148,21 @@ fn request(args: &Args, target: RefName) -> PutRequest {
         level: args.level,
         verify_writes: args.verify_writes,
         read_all: args.read_all,
+        profile: ProfileOptions {
+            choice: args.profile,
+            with: args.with.clone(),
+            allow_secrets: args.allow_secrets,
+            check: !args.no_check,
+            secret_paths: std::env::var_os("HF_TOKEN_PATH")
+                .map(PathBuf::from)
+                .into_iter()
+                .collect(),
+        },
     }
+}
+
+fn parse<T: FromStr<Err = Error>>(text: &str) -> Result<T> {
+    text.parse()
 }
 
 fn report(target: RefName, done: PutReport, elapsed: Duration) -> Report {

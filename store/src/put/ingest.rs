@@ -7,20 +7,21 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, select};
 
 use super::PutRequest;
 use super::dedup::Dedup;
 use super::framer::{Framer, KindFrame};
+use super::job::{FileJob, Task};
 use crate::chunk::Chunker;
 use crate::error::{Error, Result};
 use crate::format::PackKind;
 use crate::id::ChunkId;
+use crate::profile::Inspection;
 use crate::progress::Progress;
 use crate::store::Store;
-use crate::walk::{Dir, Stat, next_data};
+use crate::walk::{Stat, next_data};
 
 /// Files up to this size are read whole by one worker.
 pub(super) const SMALL_BYTES_MAX: u64 = 1 << 20;
@@ -31,29 +32,6 @@ const ZERO_CHUNKS_MAX: u64 = 1 << 14;
 
 /// A chunk of a file: its id and length.
 pub(super) type FileChunk = (ChunkId, u32);
-
-/// A file to be read.
-#[derive(Debug)]
-pub(super) struct FileJob {
-    /// Counts the files that are read, in the walk's order.
-    pub(super) number: u64,
-    pub(super) dir: Arc<Dir>,
-    pub(super) name: Vec<u8>,
-    pub(super) stat: Stat,
-}
-
-impl FileJob {
-    fn path(&self) -> PathBuf {
-        self.dir.path_of(&self.name)
-    }
-}
-
-/// What a worker is given to do.
-#[derive(Debug)]
-pub(super) enum Task {
-    Small(Vec<FileJob>),
-    Large(FileJob),
-}
 
 /// What has become of a file.
 #[derive(Debug)]
@@ -208,7 +186,7 @@ impl<'p> Ingest<'p> {
             Ok((parts, stat)) => Ingested::End {
                 number,
                 parts,
-                stat,
+                stat: stat.as_program(job.may_execute),
             },
             Err(Fault::Unreadable(error)) => Ingested::Unreadable {
                 number,
@@ -224,6 +202,7 @@ impl<'p> Ingest<'p> {
         let outcome = read_small(job, &mut bytes)
             .map_err(Fault::Unreadable)
             .and_then(|stat| {
+                job.check_whole(&bytes).map_err(Fault::Broken)?;
                 let chunks = self
                     .store_chunks(&bytes, &self.cuts(&bytes, true))
                     .map_err(Fault::Broken)?;
@@ -248,14 +227,19 @@ impl<'p> Ingest<'p> {
             size: before.size,
             offset: 0,
         };
+        let mut inspection = job.inspection(before.size);
         let mut parts = 0;
         let mut rest = Vec::new();
         loop {
             self.store.host().check_stop().map_err(Fault::Broken)?;
             if rest.is_empty() {
                 let hole = cursor.hole().map_err(Fault::Unreadable)?;
+                let offset = cursor.offset;
                 self.zeros(hole, &mut cursor, &mut parts)
                     .map_err(Fault::Broken)?;
+                if let Some(inspection) = &mut inspection {
+                    inspection.zeros(cursor.offset - offset);
+                }
             }
             let mut bytes = self.spare.take();
             bytes.clear();
@@ -265,6 +249,9 @@ impl<'p> Ingest<'p> {
             let used = cuts.last().map_or(0, |cut| cut.end);
             rest.extend_from_slice(bytes.get(used..).unwrap_or_default());
             cursor.rewind(&mut rest);
+            if let Some(inspection) = &mut inspection {
+                inspection.update(bytes.get(..used).unwrap_or_default());
+            }
             let block = Block {
                 number: job.number,
                 part: parts,
@@ -284,7 +271,11 @@ impl<'p> Ingest<'p> {
         }
         let after =
             Stat::of_file(&file, &job.path()).and_then(|after| unchanged(job, &before, after));
-        Ok((parts, after.map_err(Fault::Unreadable)?))
+        let after = after.map_err(Fault::Unreadable)?;
+        inspection
+            .map_or(Ok(()), Inspection::finish)
+            .map_err(|error| Fault::Broken(error.within(job.path().display())))?;
+        Ok((parts, after))
     }
 
     /// Hands on the chunks of a hole without reading it: they are the chunks that its zeros would be cut into.
@@ -375,7 +366,7 @@ impl Cursor<'_> {
             let read = self
                 .file
                 .read_at(free, self.offset)
-                .map_err(|source| unreadable(self.job, source))?;
+                .map_err(|source| self.job.unreadable(source))?;
             if read == 0 {
                 break;
             }
@@ -393,7 +384,7 @@ impl Cursor<'_> {
             return Ok(0);
         }
         let (data, _) = next_data(self.file, self.offset, self.size)
-            .map_err(|source| unreadable(self.job, source))?;
+            .map_err(|source| self.job.unreadable(source))?;
         Ok(data - self.offset)
     }
 
@@ -432,14 +423,14 @@ fn read_whole(job: &FileJob, file: &File, bytes: &mut Vec<u8>) -> Result<()> {
     loop {
         if filled == bytes.len() {
             if filled as u64 > 4 * SMALL_BYTES_MAX {
-                return Err(changed(job));
+                return Err(job.changed());
             }
             bytes.resize(2 * filled, 0);
         }
         let free = bytes.get_mut(filled..).unwrap_or_default();
         match file
             .read_at(free, filled as u64)
-            .map_err(|source| unreadable(job, source))?
+            .map_err(|source| job.unreadable(source))?
         {
             0 => break,
             read => filled += read,
@@ -456,7 +447,7 @@ fn unchanged(job: &FileJob, before: &Stat, after: Stat) -> Result<Stat> {
     if is_same(&after, before) {
         Ok(after)
     } else {
-        Err(changed(job))
+        Err(job.changed())
     }
 }
 
@@ -464,13 +455,4 @@ fn unchanged(job: &FileJob, before: &Stat, after: Stat) -> Result<Stat> {
 fn is_same(after: &Stat, before: &Stat) -> bool {
     let key = |stat: &Stat| (stat.dev, stat.ino, stat.size, stat.mtime, stat.ctime);
     key(after) == key(before)
-}
-
-fn changed(job: &FileJob) -> Error {
-    Error::conflict(format!("{}: it changed while it was read", job.path().display()))
-        .hint("put it when nobody writes to it, leave it out with --exclude, or list it with --skip-unreadable")
-}
-
-fn unreadable(job: &FileJob, source: std::io::Error) -> Error {
-    Error::io("read", job.path(), source)
 }

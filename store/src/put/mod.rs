@@ -13,6 +13,7 @@ mod assemble;
 mod dedup;
 mod framer;
 mod ingest;
+mod job;
 mod packer;
 mod publish;
 mod scan;
@@ -24,6 +25,7 @@ use jiff::Timestamp;
 
 use crate::error::{Error, Result};
 use crate::format::RefName;
+use crate::profile::ProfileOptions;
 use crate::progress::Progress;
 use crate::stat_cache::StatCacheWriter;
 use crate::store::Store;
@@ -65,6 +67,8 @@ pub struct PutRequest {
     pub verify_writes: bool,
     /// Read every file, also those that look unchanged.
     pub read_all: bool,
+    /// What to take the source for.
+    pub profile: ProfileOptions,
 }
 
 /// What a put found and wrote.
@@ -90,6 +94,25 @@ pub struct PutReport {
     pub skipped: Vec<(PathBuf, Error)>,
     /// What did not stop the put and is worth knowing.
     pub notes: Vec<String>,
+}
+
+impl PutRequest {
+    /// A put of `source` as `target`, all else as usual.
+    pub fn new(source: impl Into<PathBuf>, target: RefName) -> Self {
+        Self {
+            source: source.into(),
+            target,
+            exclude: Vec::new(),
+            skip_unreadable: false,
+            dry_run: false,
+            message: String::new(),
+            expires: None,
+            level: crate::codec::LEVEL,
+            verify_writes: false,
+            read_all: false,
+            profile: ProfileOptions::default(),
+        }
+    }
 }
 
 /// Puts `request.source` as a new version of `request.target`.
@@ -170,9 +193,9 @@ fn pipeline(
         let packed = join(packing);
         let scanned = join(scanning);
         packed?;
-        let note = scanned?;
+        let notes = scanned?;
         let mut built = built?;
-        built.report.notes.extend(note);
+        built.report.notes.extend(notes);
         Ok(built)
     })
 }

@@ -10,10 +10,12 @@ use crossbeam_channel::{Sender, TrySendError};
 
 use super::PutRequest;
 use super::dedup::Dedup;
-use super::ingest::{FileJob, SMALL_BYTES_MAX, Task};
+use super::ingest::SMALL_BYTES_MAX;
+use super::job::{FileJob, Task};
 use super::publish::Base;
 use crate::error::{Error, Kind, Result};
 use crate::format::{Content, FORMAT_KEY};
+use crate::profile::{Admitted, AdmittedFile, Profile};
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::stat_cache::{StatCache, StatCacheReader, StatCacheWriter};
@@ -62,6 +64,7 @@ pub(super) struct Scan<'p> {
     /// Directories of ours inside of the source, relative to it.
     own: Vec<String>,
     walk: Walk,
+    profile: Profile,
     /// What was put from here before.
     cache: Option<StatCacheReader>,
     /// The version that the cached contents belong to, when it is still live.
@@ -85,13 +88,16 @@ impl<'p> Scan<'p> {
             .canonicalize()
             .map_err(|error| Error::io("open", source, error))?;
         let own = own_directories(store, &root)?;
+        let profile = Profile::new(&request.profile, &root);
         let options = WalkOptions {
             exclude: excluded(request, &own)?,
+            filter: profile.filter(),
             skip_unreadable: request.skip_unreadable,
         };
         let id = store.format().id;
         let cache_dir = store.host().cache_dir_of(id);
-        let cache = cache_dir.map(|dir| StatCache::open(&dir.join("unchanged"), id, &root));
+        let known_as = profile.cache_root(&root);
+        let cache = cache_dir.map(|dir| StatCache::open(&dir.join("unchanged"), id, &known_as));
         let (cache, writer) = cache.map(|cache| (cache.reader, cache.writer)).unzip();
         let cache = cache.filter(|_| !request.read_all);
         let base = cache
@@ -109,6 +115,7 @@ impl<'p> Scan<'p> {
             store,
             own,
             walk: walk(&root, options)?,
+            profile,
             base,
             cache,
             reader: Reader::at(store, view.clone()),
@@ -128,6 +135,7 @@ impl<'p> Scan<'p> {
     fn notes(&self) -> Vec<String> {
         let own = self.own.iter();
         own.map(|path| format!("{path}: left out, since this program itself writes there"))
+            .chain(self.profile.notes())
             .chain(self.damage())
             .collect()
     }
@@ -138,7 +146,7 @@ impl<'p> Scan<'p> {
         Some(format!("{damage}: the files behind it were read anew"))
     }
 
-    /// Walks to the end; returns what is worth a note.
+    /// Walks to the end; returns what is worth notes.
     pub(super) fn run(
         mut self,
         dedup: &Dedup,
@@ -148,7 +156,8 @@ impl<'p> Scan<'p> {
     ) -> Result<Vec<String>> {
         while let Some(item) = self.walk.next() {
             self.store.host().check_stop()?;
-            let event = self.event(item?, dedup, tasks)?;
+            let admitted = self.profile.admit(self.walk.path(), item?)?;
+            let event = self.event(admitted, dedup, tasks)?;
             self.send(event, events, tasks)?;
             progress.total(self.totals.0, self.totals.1);
         }
@@ -156,39 +165,43 @@ impl<'p> Scan<'p> {
         Ok(self.notes())
     }
 
-    fn event(&mut self, item: Item, dedup: &Dedup, tasks: &Sender<Task>) -> Result<Event> {
-        Ok(match item {
-            Item::Enter { name, stat, .. } => Event::Enter { name, stat },
-            Item::Symlink { name, target, stat } => Event::Symlink { name, target, stat },
-            Item::Leave => Event::Leave,
-            Item::Skipped { path, error } => Event::Skipped { path, error },
-            Item::File { dir, name, stat } => {
-                self.totals = (self.totals.0 + 1, self.totals.1 + stat.size);
-                match self.known(&stat, dedup)? {
-                    Some(content) => Event::Known {
-                        name,
-                        stat,
-                        content,
-                    },
-                    None => {
-                        let read_began = SystemTime::now();
-                        let number = self.give(
-                            FileJob {
-                                number: self.number,
-                                dir,
-                                name: name.clone(),
-                                stat,
-                            },
-                            tasks,
-                        )?;
-                        Event::Read {
-                            name,
-                            number,
-                            read_began,
-                        }
-                    }
-                }
+    fn event(&mut self, admitted: Admitted, dedup: &Dedup, tasks: &Sender<Task>) -> Result<Event> {
+        Ok(match admitted {
+            Admitted::File(file) => self.file(file, dedup, tasks)?,
+            Admitted::Other(Item::File { .. }) => return Err(lost()),
+            Admitted::Other(Item::Enter { name, stat, .. }) => Event::Enter { name, stat },
+            Admitted::Other(Item::Symlink { name, target, stat }) => {
+                Event::Symlink { name, target, stat }
             }
+            Admitted::Other(Item::Leave) => Event::Leave,
+            Admitted::Other(Item::Skipped { path, error }) => Event::Skipped { path, error },
+        })
+    }
+
+    fn file(&mut self, file: AdmittedFile, dedup: &Dedup, tasks: &Sender<Task>) -> Result<Event> {
+        let name = file.name;
+        self.totals = (self.totals.0 + 1, self.totals.1 + file.stat.size);
+        if let Some(content) = self.known(&file.stat, dedup)? {
+            return Ok(Event::Known {
+                name,
+                stat: file.stat.as_program(file.may_execute),
+                content,
+            });
+        }
+        let read_began = SystemTime::now();
+        let job = FileJob {
+            number: self.number,
+            dir: file.dir,
+            name: file.file,
+            stat: file.stat,
+            check: file.check,
+            may_execute: file.may_execute,
+        };
+        let number = self.give(job, tasks)?;
+        Ok(Event::Read {
+            name,
+            number,
+            read_began,
         })
     }
 

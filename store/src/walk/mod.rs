@@ -18,6 +18,7 @@ mod stat;
 mod tests;
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -75,11 +76,19 @@ pub enum Item {
     },
 }
 
+/// Rules about what a walk passes over that globs cannot say.
+pub trait Filter: fmt::Debug + Send + Sync {
+    /// Whether `path`, from the root on, stays out with everything in it. Asked once for each name.
+    fn is_out(&self, path: &[u8], is_dir: bool) -> bool;
+}
+
 /// What a walk leaves out.
 #[derive(Clone, Debug, Default)]
 pub struct WalkOptions {
     /// What these match is passed over in silence, directories with everything in them.
     pub exclude: Globs,
+    /// So is what this says.
+    pub filter: Option<Arc<dyn Filter>>,
     /// Go on after what cannot be read, and say so by [`Item::Skipped`].
     pub skip_unreadable: bool,
 }
@@ -121,7 +130,7 @@ pub fn walk(root: &Path, options: WalkOptions) -> Result<Walk> {
     let stat = Stat::of_path(root)?;
     walk.first = Some(match stat.file_type() {
         FileType::Directory => walk.push(Vec::new(), Dir::open(root)?)?,
-        FileType::RegularFile => single_file(root)?,
+        FileType::RegularFile => find_file(root)?,
         other => return Err(special(root, other)),
     });
     Ok(walk)
@@ -204,7 +213,11 @@ impl Walk {
             kind = found.file_type();
             stat = Some(found);
         }
-        if exclude.is_match(&self.path, kind == FileType::Directory) {
+        let is_dir = kind == FileType::Directory;
+        let filter = self.options.filter.as_ref();
+        if exclude.is_match(&self.path, is_dir)
+            || filter.is_some_and(|filter| filter.is_out(&self.path, is_dir))
+        {
             return Ok(None);
         }
         if kind == FileType::Directory {
@@ -291,8 +304,12 @@ enum Found {
     Symlink(Vec<u8>, Stat),
 }
 
-/// The one item of a root that is a file: found in its true directory, by its true name.
-fn single_file(root: &Path) -> Result<Item> {
+/// The file that `root` leads to, found in its true directory, by its true name: the one item of a walk
+/// whose root is a file.
+///
+/// # Errors
+/// When it leads to nothing, or to no regular file.
+pub fn find_file(root: &Path) -> Result<Item> {
     let error = |source| Error::io("open", root, source);
     let path = std::fs::canonicalize(root).map_err(error)?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {

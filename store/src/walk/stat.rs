@@ -58,6 +58,15 @@ impl Stat {
         self.mode & 0o100 != 0
     }
 
+    /// The same, but executable only if it may be.
+    #[must_use]
+    pub fn as_program(mut self, may_execute: bool) -> Self {
+        if !may_execute {
+            self.mode &= !0o111;
+        }
+        self
+    }
+
     /// File, directory, symlink or something else.
     pub(super) fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.mode)

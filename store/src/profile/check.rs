@@ -1,0 +1,255 @@
+//! What the bytes of one file must be: their hash its name, exactly what was seen, no token.
+//!
+//! Runs where the file is read, beside chunking, so that nothing is read twice.
+
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+
+use super::rules::is_hex;
+use crate::error::{Error, Result};
+
+/// Files below this size are searched for tokens.
+pub(crate) const SECRET_BYTES_MAX: u64 = 64 << 10;
+/// Characters of a token behind its prefix, at least.
+const TOKEN_LEN_MIN: usize = 30;
+const TOKEN_PREFIX: &[u8] = b"hf_";
+
+/// What must hold for the bytes of one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Check {
+    /// The hash that the file is named by.
+    pub(crate) name: Option<HashName>,
+    /// What was read when the tree around it was judged.
+    pub(crate) exact: Option<Vec<u8>>,
+    /// Whether it must hold no token.
+    pub(crate) refuse_tokens: bool,
+}
+
+/// The name of a file in `blobs/`: what the hub calls its etag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HashName {
+    /// SHA-256 of the bytes: large files.
+    Sha256([u8; 64]),
+    /// SHA-1 of git's header and the bytes, as git names them: all others.
+    Git([u8; 40]),
+}
+
+/// A check under way over the bytes of one file.
+pub(crate) struct Inspection<'c> {
+    check: &'c Check,
+    hash: Option<Hash>,
+    size: u64,
+}
+
+enum Hash {
+    Sha256(Sha256),
+    Git(Sha1),
+}
+
+impl HashName {
+    /// The hash that `name` spells, if it spells one.
+    pub(crate) fn parse(name: &[u8]) -> Option<Self> {
+        if is_hex(name, 64) {
+            return name.try_into().ok().map(Self::Sha256);
+        }
+        is_hex(name, 40)
+            .then(|| name.try_into().ok().map(Self::Git))
+            .flatten()
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Sha256(name) => name,
+            Self::Git(name) => name,
+        }
+    }
+}
+
+impl Check {
+    /// Begins with the first byte of a file of `size` bytes.
+    pub(crate) fn begin(&self, size: u64) -> Inspection<'_> {
+        let hash = self.name.map(|name| match name {
+            HashName::Sha256(_) => Hash::Sha256(Sha256::new()),
+            HashName::Git(_) => Hash::Git(Sha1::new().chain_update(format!("blob {size}\0"))),
+        });
+        Inspection {
+            check: self,
+            hash,
+            size,
+        }
+    }
+
+    /// Checks the whole of a small file, before any of it goes anywhere.
+    ///
+    /// # Errors
+    /// Denied for a token, corrupt for another name or other bytes; the caller names the file.
+    pub(crate) fn whole(&self, bytes: &[u8]) -> Result<()> {
+        let size = bytes.len() as u64;
+        if self.refuse_tokens && size < SECRET_BYTES_MAX && holds_token(bytes) {
+            return Err(Error::denied(
+                "it holds what looks like an access token of the hub (hf_...)",
+            )
+            .hint(
+                "remove it, leave the file out with --exclude, or take it with --allow-secrets",
+            ));
+        }
+        if self.exact.as_ref().is_some_and(|exact| exact != bytes) {
+            return Err(
+                Error::conflict("it changed while the tree around it was read")
+                    .hint("put it when nobody downloads into it"),
+            );
+        }
+        let mut inspection = self.begin(size);
+        inspection.update(bytes);
+        inspection.finish()
+    }
+}
+
+impl Inspection<'_> {
+    /// The next bytes of the file.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        match &mut self.hash {
+            None => {}
+            Some(Hash::Sha256(hash)) => hash.update(bytes),
+            Some(Hash::Git(hash)) => hash.update(bytes),
+        }
+    }
+
+    /// So many zeros that were not read.
+    pub(crate) fn zeros(&mut self, count: u64) {
+        const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
+        let mut left = count;
+        while left > 0 && self.hash.is_some() {
+            let step = left.min(ZEROS.len() as u64);
+            let len = usize::try_from(step).unwrap_or(ZEROS.len());
+            self.update(ZEROS.get(..len).unwrap_or_default());
+            left -= step;
+        }
+    }
+
+    /// The end of the file.
+    ///
+    /// # Errors
+    /// Corrupt, when its bytes have another hash than its name says.
+    pub(crate) fn finish(self) -> Result<()> {
+        let (Some(hash), Some(name)) = (self.hash, &self.check.name) else {
+            return Ok(());
+        };
+        let (algorithm, found) = match hash {
+            Hash::Sha256(hash) => ("SHA-256", hex(&hash.finalize())),
+            Hash::Git(hash) => ("git's SHA-1", hex(&hash.finalize())),
+        };
+        if found.as_bytes() == name.as_bytes() {
+            return Ok(());
+        }
+        Err(Error::corrupt(format!(
+            "{algorithm} of its {} bytes: expected its name, found {found}",
+            self.size
+        ))
+        .hint("delete it and download it again, or take it as it is with --no-check"))
+    }
+}
+
+/// Whether `bytes` hold `hf_` and at least 30 letters or digits behind it.
+pub(crate) fn holds_token(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while let Some(at) = rest
+        .windows(TOKEN_PREFIX.len())
+        .position(|window| window == TOKEN_PREFIX)
+    {
+        rest = rest.get(at + TOKEN_PREFIX.len()..).unwrap_or_default();
+        let len = rest
+            .iter()
+            .take(TOKEN_LEN_MIN)
+            .take_while(|byte| byte.is_ascii_alphanumeric())
+            .count();
+        if len == TOKEN_LEN_MIN {
+            return true;
+        }
+    }
+    false
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").ok();
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    fn check(name: &str) -> Check {
+        let name = HashName::parse(name.as_bytes());
+        assert!(name.is_some());
+        Check {
+            name,
+            ..Check::default()
+        }
+    }
+
+    #[test]
+    fn names_are_the_hashes_of_git_and_of_large_files() {
+        // `echo hello | git hash-object --stdin` and `echo hello | sha256sum`.
+        let git = check("ce013625030ba8dba906f756967f9e9ca394464a");
+        let large = check("5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03");
+        for check in [git, large] {
+            check.whole(b"hello\n").unwrap();
+            let error = check.whole(b"hello!").unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+            assert!(
+                error.to_string().contains("expected its name, found"),
+                "{error}"
+            );
+            let mut inspection = check.begin(6);
+            inspection.update(b"hel");
+            inspection.update(b"lo\n");
+            inspection.finish().unwrap();
+        }
+        // `head -c 20000 /dev/zero | git hash-object --stdin`.
+        let zeros = check("91cb84fdfbc2a39b865e91949aca505b5c847d90");
+        let mut inspection = zeros.begin(20_000);
+        inspection.zeros(17_000);
+        inspection.zeros(3_000);
+        inspection.finish().unwrap();
+        assert_eq!(
+            HashName::parse(b"CE013625030BA8DBA906F756967F9E9CA394464A"),
+            None
+        );
+    }
+
+    #[test]
+    fn tokens_are_found_wherever_they_stand() {
+        let token = format!("hf_{}", "aB3".repeat(10));
+        let text = |before: &str, after: &str| format!("{before}{token}{after}").into_bytes();
+        for bytes in [text("", ""), text("HF_TOKEN=", "\n"), text("hf_hf_", " x")] {
+            assert!(holds_token(&bytes), "{bytes:?}");
+        }
+        let short = token.get(..32).unwrap();
+        for bytes in [
+            "",
+            "hf_",
+            short,
+            "hf_transfer and hf_hub_download",
+            "HF_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        ] {
+            assert!(!holds_token(bytes.as_bytes()), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_refused_in_small_files_only() {
+        let check = Check {
+            refuse_tokens: true,
+            ..Check::default()
+        };
+        let mut bytes = format!("hf_{}", "x".repeat(34)).into_bytes();
+        assert_eq!(check.whole(&bytes).unwrap_err().kind(), Kind::Denied);
+        bytes.resize(64 << 10, b' ');
+        check.whole(&bytes).unwrap();
+    }
+}

@@ -1,0 +1,101 @@
+//! Whether a directory looks like a Hugging Face cache. Looks at names, opens nothing but `token`.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::rules::{RootKind, is_repo};
+
+/// What `root` looks like, if it looks like anything; what cannot be looked at looks like nothing.
+pub(super) fn detect(root: &Path) -> Option<RootKind> {
+    if is_home(root) {
+        Some(RootKind::Home)
+    } else if is_hub(root) {
+        Some(RootKind::Hub)
+    } else if has_all(root, &["blobs", "refs", "snapshots"]) {
+        Some(RootKind::Repo)
+    } else if is_home(&root.join("huggingface")) {
+        Some(RootKind::Above)
+    } else {
+        None
+    }
+}
+
+fn is_home(dir: &Path) -> bool {
+    let hub = dir.join("hub");
+    let marks = ["CACHEDIR.TAG", ".locks", "version.txt"];
+    is_hub(&hub)
+        || marks.iter().any(|mark| hub.join(mark).exists())
+        || dir.join("stored_tokens").is_file()
+        || is_token(&dir.join("token"))
+        || any_name(&dir.join("datasets"), |name| {
+            name.starts_with(b"_") && name.ends_with(b".lock")
+        })
+}
+
+fn is_hub(dir: &Path) -> bool {
+    let has_parts = |name: &[u8]| {
+        let repo = dir.join(std::ffi::OsStr::from_bytes(name));
+        ["blobs", "refs", "snapshots"]
+            .iter()
+            .any(|part| repo.join(part).is_dir())
+    };
+    any_name(dir, |name| is_repo(name) && has_parts(name))
+}
+
+fn has_all(dir: &Path, names: &[&str]) -> bool {
+    names.iter().all(|name| dir.join(name).is_dir())
+}
+
+fn is_token(path: &Path) -> bool {
+    let mut start = [0; 3];
+    // Not a pipe: opening one would wait for its writer.
+    path.is_file()
+        && File::open(path).is_ok_and(|mut file| file.read_exact(&mut start).is_ok())
+        && &start == b"hf_"
+}
+
+fn any_name(dir: &Path, is_it: impl Fn(&[u8]) -> bool) -> bool {
+    fs::read_dir(dir).is_ok_and(|mut entries| {
+        entries.any(|entry| entry.is_ok_and(|entry| is_it(entry.file_name().as_bytes())))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_are_known_by_their_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str| fs::create_dir_all(dir.path().join(name)).unwrap();
+        make("cache/huggingface/hub/models--org--name/blobs");
+        make("cache/huggingface/hub/models--org--name/refs");
+        make("cache/huggingface/hub/models--org--name/snapshots");
+        make("tokens");
+        make("prepared/datasets");
+        make("other/hub/models--no--parts");
+        make("restic/snapshots");
+        fs::write(dir.path().join("tokens/token"), "hf_x").unwrap();
+        fs::write(dir.path().join("prepared/datasets/_x_0.0.0.lock"), "").unwrap();
+        fs::write(dir.path().join("restic/token"), "text").unwrap();
+        let cases = [
+            ("cache", Some(RootKind::Above)),
+            ("cache/huggingface", Some(RootKind::Home)),
+            ("cache/huggingface/hub", Some(RootKind::Hub)),
+            (
+                "cache/huggingface/hub/models--org--name",
+                Some(RootKind::Repo),
+            ),
+            ("tokens", Some(RootKind::Home)),
+            ("prepared", Some(RootKind::Home)),
+            ("other", None),
+            ("restic", None),
+            ("none", None),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(detect(&dir.path().join(name)), expected, "{name}");
+        }
+    }
+}

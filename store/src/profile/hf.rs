@@ -1,0 +1,316 @@
+//! The profile of Hugging Face caches: HF_HOME, hub caches, single repositories.
+//!
+//! Keeps what readers of every generation of the clients need and nothing that is bound to a host:
+//! a file in `blobs/` that is a link into a shared store becomes the file itself, a link out of the
+//! tree is refused, and what does not fit together is an error before anything is published.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::check::{Check, HashName};
+use super::left_out::LeftOut;
+use super::links;
+use super::repo::{Repo, broken};
+use super::rules::{Place, RootKind, Verdict, judge};
+use super::{Admitted, AdmittedFile, ProfileChoice, ProfileOptions, Secrets};
+use crate::error::{Error, Result};
+use crate::walk::{Filter, Item, find_file};
+
+/// Most bytes of a ref that are of interest: more is no commit.
+const REF_BYTES_MAX: u64 = 100;
+/// Most bytes of a listing that is compared with its snapshot.
+const LISTING_BYTES_MAX: u64 = 64 << 20;
+/// Snapshots that are named as partial; the others are counted.
+const PARTIAL_MAX: usize = 20;
+
+/// The profile at work on one put.
+pub(crate) struct Hf {
+    root: PathBuf,
+    kind: RootKind,
+    is_found: bool,
+    allow_secrets: bool,
+    check: bool,
+    left_out: Arc<LeftOut>,
+    depth: usize,
+    /// The repository that the walk is in, and how deep it lies.
+    repo: Option<(Repo, usize)>,
+    findings: Findings,
+}
+
+/// What the notes say of the tree.
+#[derive(Default)]
+struct Findings {
+    complete: u64,
+    partial: Vec<String>,
+    more_partial: u64,
+    unreadable_listings: Vec<String>,
+    empty_refs: Vec<String>,
+    unchecked: u64,
+}
+
+impl Hf {
+    pub(super) fn new(
+        options: &ProfileOptions,
+        root: &Path,
+        kind: Option<RootKind>,
+        secrets: Secrets,
+    ) -> Self {
+        let is_found = options.choice == ProfileChoice::Auto;
+        let kind = kind.unwrap_or(RootKind::Home);
+        let left_out = LeftOut::new(kind, options.with.clone(), secrets);
+        Self {
+            root: root.to_path_buf(),
+            kind,
+            is_found,
+            allow_secrets: options.allow_secrets,
+            check: options.check,
+            left_out: Arc::new(left_out),
+            depth: 0,
+            repo: None,
+            findings: Findings::default(),
+        }
+    }
+
+    pub(super) fn filter(&self) -> Arc<dyn Filter> {
+        let left_out: Arc<LeftOut> = Arc::clone(&self.left_out);
+        left_out
+    }
+
+    /// What was asked of the bytes of files, as part of a name. No path holds a NUL.
+    pub(super) fn rules(&self) -> String {
+        format!("\0hf {} {}", self.check, self.allow_secrets)
+    }
+
+    pub(super) fn admit(&mut self, path: &[u8], item: Item) -> Result<Admitted> {
+        match item {
+            Item::Enter { .. } => {
+                self.enter(path);
+                Ok(item.into())
+            }
+            Item::Leave => {
+                self.leave()?;
+                Ok(item.into())
+            }
+            Item::Symlink { .. } => self.link(path, item),
+            Item::File { .. } => {
+                let place = self.place(path, false);
+                self.file(path, place, item.into())
+            }
+            Item::Skipped { .. } => Ok(item.into()),
+        }
+    }
+
+    fn place(&self, path: &[u8], is_dir: bool) -> Place {
+        match judge(self.kind, path, is_dir) {
+            Verdict::Keep(place) => place,
+            Verdict::Out(_) => Place::Other,
+        }
+    }
+
+    fn enter(&mut self, path: &[u8]) {
+        self.depth += 1;
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let is_root_repo = path.is_empty() && self.kind == RootKind::Repo;
+        match (self.place(path, true), &mut self.repo) {
+            (Place::Repo, None) => self.repo = Some((Repo::new(path), self.depth)),
+            (Place::Snapshot, Some((repo, _))) => repo.add_snapshot(name),
+            (Place::Missing, Some((repo, _))) => repo.add_missing(name),
+            (_, None) if is_root_repo => self.repo = Some((Repo::new(path), self.depth)),
+            _ => {}
+        }
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        let depth = self.depth;
+        self.depth = depth.saturating_sub(1);
+        if let Some((repo, _)) = self.repo.take_if(|(_, at)| *at == depth)
+            && self.check
+        {
+            self.findings.empty_refs.extend(repo.finish()?);
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: &[u8], place: Place, admitted: Admitted) -> Result<Admitted> {
+        let Admitted::File(mut file) = admitted else {
+            return Ok(admitted);
+        };
+        let mut check = Check {
+            refuse_tokens: !self.allow_secrets && place != Place::Foreign,
+            ..Check::default()
+        };
+        if let Some((repo, _)) = &mut self.repo {
+            file.may_execute = false;
+            match place {
+                Place::Payload => {
+                    repo.add_payload(&file.name);
+                    check.name = HashName::parse(&file.name).filter(|_| self.check);
+                    self.findings.unchecked += u64::from(self.check && check.name.is_none());
+                }
+                Place::SnapshotEntry => repo.add_entry(path),
+                Place::Ref if self.check => {
+                    let text = read(&file, REF_BYTES_MAX)?;
+                    repo.add_ref(path, &text)?;
+                    check.exact = Some(text);
+                }
+                Place::Listing if self.check => self.findings.listing(repo, path, &file)?,
+                _ => {}
+            }
+        }
+        file.check = (check != Check::default()).then_some(check);
+        Ok(Admitted::File(file))
+    }
+
+    fn link(&mut self, path: &[u8], item: Item) -> Result<Admitted> {
+        let Item::Symlink { name, target, stat } = item else {
+            return Ok(item.into());
+        };
+        let place = self.place(path, false);
+        if place == Place::Payload && self.repo.is_some() {
+            return self.linked_payload(path, name);
+        }
+        let root = self.root.as_os_str().as_bytes();
+        let target = match links::resolve(root, path, &target) {
+            _ if place == Place::Foreign || !self.check => target,
+            None => {
+                let shown = target.escape_ascii();
+                return Err(broken(
+                    path,
+                    format!("its link leads out of the tree, to {shown}"),
+                ));
+            }
+            Some(inside) => {
+                self.must_exist(path, place, &inside)?;
+                match target.starts_with(b"/") {
+                    true => links::relative(path, &inside),
+                    false => target,
+                }
+            }
+        };
+        if let (Place::SnapshotEntry, Some((repo, _))) = (place, &mut self.repo) {
+            repo.add_entry(path);
+        }
+        Ok(Item::Symlink { name, target, stat }.into())
+    }
+
+    /// A link in a snapshot must lead to something that the walk has found.
+    fn must_exist(&self, path: &[u8], place: Place, inside: &[u8]) -> Result<()> {
+        let (Place::SnapshotEntry, Some((repo, _))) = (place, &self.repo) else {
+            return Ok(());
+        };
+        let is_there = repo
+            .payload_at(inside)
+            .unwrap_or_else(|| self.at(path).exists());
+        if is_there {
+            return Ok(());
+        }
+        let shown = String::from_utf8_lossy(inside);
+        Err(broken(
+            path,
+            format!("its link leads to {shown}, found nothing there"),
+        ))
+    }
+
+    /// A link in `blobs/` becomes the file that it leads to: readers want its bytes, and the shared
+    /// store that it leads to is not taken. Out of the tree it may lead where its name proves the bytes.
+    fn linked_payload(&mut self, path: &[u8], name: Vec<u8>) -> Result<Admitted> {
+        let at = self.at(path);
+        let real = at
+            .canonicalize()
+            .map_err(|source| Error::io("follow link", &at, source))?;
+        let is_proven = self.check && HashName::parse(&name).is_some();
+        if !real.starts_with(&self.root) && !is_proven {
+            let shown = real.display();
+            return Err(broken(
+                path,
+                format!("its link leads out of the tree, to {shown}"),
+            ));
+        }
+        let mut admitted = Admitted::from(find_file(&real)?);
+        if let Admitted::File(file) = &mut admitted {
+            file.name = name;
+        }
+        self.file(path, Place::Payload, admitted)
+    }
+
+    fn at(&self, path: &[u8]) -> PathBuf {
+        self.root.join(OsStr::from_bytes(path))
+    }
+
+    pub(super) fn notes(&self) -> Vec<String> {
+        let kind = match self.kind {
+            RootKind::Home => "an HF_HOME",
+            RootKind::Hub => "a hub cache",
+            RootKind::Repo => "a repository of a hub cache",
+            RootKind::Above => "the home of an HF_HOME",
+        };
+        let found = self.is_found.then(|| {
+            format!("profile hf, since it looks like {kind}; --profile none takes it as it is")
+        });
+        let mut notes: Vec<String> = found.into_iter().collect();
+        notes.extend(self.left_out.notes());
+        self.findings.tell(&mut notes);
+        notes
+    }
+}
+
+impl Findings {
+    fn listing(&mut self, repo: &Repo, path: &[u8], file: &AdmittedFile) -> Result<()> {
+        let name = file.name.strip_suffix(b".json").unwrap_or(&file.name);
+        let shown = String::from_utf8_lossy(path).into_owned();
+        if file.stat.size > LISTING_BYTES_MAX {
+            self.unreadable_listings.push(shown);
+            return Ok(());
+        }
+        match repo.compare(name, &read(file, LISTING_BYTES_MAX)?) {
+            Err(_) => self.unreadable_listings.push(shown),
+            Ok(found) if found.present == found.listed => self.complete += 1,
+            Ok(_) if self.partial.len() == PARTIAL_MAX => self.more_partial += 1,
+            Ok(found) => {
+                let counts = format!("{} of {} files", found.present, found.listed);
+                self.partial.push(format!("{shown}: {counts} are here"));
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, notes: &mut Vec<String>) {
+        let mut counted = |count: u64, what: &str| {
+            if count > 0 {
+                notes.push(format!("{count} {what}"));
+            }
+        };
+        counted(self.complete, "snapshots complete, by their listings");
+        counted(
+            self.unchecked,
+            "files in blobs/ not checked: their names are no hashes",
+        );
+        counted(self.more_partial, "more snapshots partial");
+        notes.extend(self.partial.iter().map(|what| format!("partial: {what}")));
+        notes.extend(
+            self.unreadable_listings
+                .iter()
+                .map(|path| format!("{path}: not a listing of files")),
+        );
+        notes.extend(
+            self.empty_refs
+                .iter()
+                .map(|path| format!("{path}: nothing of its commit is here")),
+        );
+    }
+}
+
+/// At most `max` bytes from the beginning of a file.
+fn read(file: &AdmittedFile, max: u64) -> Result<Vec<u8>> {
+    let opened: File = file.dir.open_file(&file.file)?;
+    let mut bytes = Vec::new();
+    opened
+        .take(max)
+        .read_to_end(&mut bytes)
+        .map_err(|source| Error::io("read", file.dir.path_of(&file.file), source))?;
+    Ok(bytes)
+}

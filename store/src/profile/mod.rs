@@ -1,0 +1,289 @@
+//! Profiles: what a put leaves out, replaces and checks because it knows what kind of tree it is.
+//!
+//! A layer between the walk and the pipeline. By names alone it keeps things out of the walk
+//! ([`Filter`]); what the walk finds then goes through [`Profile::admit`], which may give another
+//! file in its place, demand something of its bytes ([`Check`]), or fail the put.
+//!
+//! Secrets never enter: where a name or a file's text says that it holds credentials, the put
+//! leaves it out and says so, or fails.
+
+mod check;
+mod detect;
+mod hf;
+mod left_out;
+mod links;
+mod repo;
+mod rules;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+pub(crate) use self::check::{Check, Inspection};
+use self::hf::Hf;
+use crate::error::{Error, Result};
+use crate::walk::{Dir, Filter, Item, Stat};
+
+/// What to take a tree for, and how much to ask of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileOptions {
+    /// What to take it for.
+    pub choice: ProfileChoice,
+    /// What is taken only when asked for.
+    pub with: Vec<Class>,
+    /// Take files that hold credentials; those that the profile knows by name stay out all the same.
+    pub allow_secrets: bool,
+    /// Check the tree: refs have snapshots, links lead somewhere, files have the hash in their name.
+    pub check: bool,
+    /// Files that hold credentials, as the environment says.
+    pub secret_paths: Vec<PathBuf>,
+}
+
+/// Which profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProfileChoice {
+    /// What the tree looks like.
+    #[default]
+    Auto,
+    /// A Hugging Face cache.
+    Hf,
+    /// Everything is taken as it is.
+    None,
+}
+
+/// Parts of an HF_HOME that are taken only when asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Configuration of accelerate.
+    Accelerate,
+    /// What libraries keep beside repositories.
+    Assets,
+    /// Archives that datasets were made from.
+    Downloads,
+    /// Executable code of repositories.
+    Modules,
+    /// Live databases of experiments.
+    Trackio,
+}
+
+/// The profile of one put.
+pub(crate) enum Profile {
+    /// Everything is taken as it is.
+    None,
+    /// No profile, but private files of credentials are refused.
+    Guard(Guard),
+    /// A Hugging Face cache.
+    Hf(Box<Hf>),
+}
+
+/// What a profile makes of an item.
+pub(crate) enum Admitted {
+    /// A file under a name that need not be its own.
+    File(AdmittedFile),
+    /// The item, as it is or with another target.
+    Other(Item),
+}
+
+/// A file to be read.
+pub(crate) struct AdmittedFile {
+    /// Its name in the tree.
+    pub(crate) name: Vec<u8>,
+    /// Where it is.
+    pub(crate) dir: Arc<Dir>,
+    /// Its name there.
+    pub(crate) file: Vec<u8>,
+    pub(crate) stat: Stat,
+    /// What its bytes must be.
+    pub(crate) check: Option<Check>,
+    /// Whether its mode tells if it is a program.
+    pub(crate) may_execute: bool,
+}
+
+/// Refuses what tools keep credentials in and nobody else may read.
+pub(crate) struct Guard {
+    secrets: Secrets,
+}
+
+/// Files that hold credentials, relative to the root.
+#[derive(Debug, Default)]
+struct Secrets(Vec<Vec<u8>>);
+
+impl Default for ProfileOptions {
+    fn default() -> Self {
+        Self {
+            choice: ProfileChoice::Auto,
+            with: Vec::new(),
+            allow_secrets: false,
+            check: true,
+            secret_paths: Vec::new(),
+        }
+    }
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Accelerate,
+        Self::Assets,
+        Self::Downloads,
+        Self::Modules,
+        Self::Trackio,
+    ];
+
+    /// As people write it, which is the name of its directory.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accelerate => "accelerate",
+            Self::Assets => "assets",
+            Self::Downloads => "downloads",
+            Self::Modules => "modules",
+            Self::Trackio => "trackio",
+        }
+    }
+}
+
+impl Profile {
+    /// The profile for a put of the canonical path `root`.
+    pub(crate) fn new(options: &ProfileOptions, root: &Path) -> Self {
+        let secrets = Secrets::new(&options.secret_paths, root);
+        let kind = detect::detect(root);
+        match (options.choice, kind) {
+            (ProfileChoice::None, _) => Self::None,
+            (ProfileChoice::Auto, None) if options.allow_secrets => Self::None,
+            (ProfileChoice::Auto, None) => Self::Guard(Guard { secrets }),
+            (ProfileChoice::Auto, Some(_)) | (ProfileChoice::Hf, _) => {
+                Self::Hf(Box::new(Hf::new(options, root, kind, secrets)))
+            }
+        }
+    }
+
+    /// What keeps things out of the walk.
+    pub(crate) fn filter(&self) -> Option<Arc<dyn Filter>> {
+        match self {
+            Self::None | Self::Guard(_) => None,
+            Self::Hf(hf) => Some(hf.filter()),
+        }
+    }
+
+    /// What the cache of unchanged files knows `root` by: files that were let in under other rules
+    /// are not known under these.
+    pub(crate) fn cache_root(&self, root: &Path) -> PathBuf {
+        let rules = match self {
+            Self::None | Self::Guard(_) => return root.to_path_buf(),
+            Self::Hf(hf) => hf.rules(),
+        };
+        let mut key = root.as_os_str().as_bytes().to_vec();
+        key.extend_from_slice(rules.as_bytes());
+        PathBuf::from(OsString::from_vec(key))
+    }
+
+    /// Takes the next item of the walk, which is at `path` from the root on.
+    ///
+    /// # Errors
+    /// What the profile refuses, named.
+    pub(crate) fn admit(&mut self, path: &[u8], item: Item) -> Result<Admitted> {
+        match self {
+            Self::None => Ok(item.into()),
+            Self::Guard(guard) => guard.admit(path, item),
+            Self::Hf(hf) => hf.admit(path, item),
+        }
+    }
+
+    /// What is worth a note at the end of the walk.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        match self {
+            Self::None | Self::Guard(_) => Vec::new(),
+            Self::Hf(hf) => hf.notes(),
+        }
+    }
+}
+
+impl From<Item> for Admitted {
+    fn from(item: Item) -> Self {
+        match item {
+            Item::File { dir, name, stat } => Self::File(AdmittedFile {
+                file: name.clone(),
+                name,
+                dir,
+                stat,
+                check: None,
+                may_execute: true,
+            }),
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl Guard {
+    fn admit(&self, path: &[u8], item: Item) -> Result<Admitted> {
+        let (found, stat, name) = match &item {
+            Item::Enter { name, dir, stat } => (dir.path(), stat, name),
+            Item::File { name, dir, stat } => (dir.path_of(name), stat, name),
+            _ => return Ok(item.into()),
+        };
+        // Trees of source code hold such names too, but not for one pair of eyes only.
+        let is_private = stat.mode & 0o077 == 0;
+        if (is_private && rules::is_secret(name)) || self.secrets.contains(path) {
+            let message = format!("{}: it holds credentials", found.display());
+            return Err(Error::denied(message)
+                .hint("leave it out with --exclude, or take it with --allow-secrets"));
+        }
+        Ok(item.into())
+    }
+}
+
+impl Secrets {
+    /// Both the names that were given and the files that they lead to.
+    fn new(paths: &[PathBuf], root: &Path) -> Self {
+        let given = paths.iter().filter_map(|path| {
+            let parent = path.parent()?.canonicalize().ok()?;
+            Some(parent.join(path.file_name()?))
+        });
+        let real = paths.iter().filter_map(|path| path.canonicalize().ok());
+        let inside = |path: PathBuf| {
+            let inside = path.strip_prefix(root).ok()?;
+            Some(inside.as_os_str().as_bytes().to_vec())
+        };
+        Self(given.chain(real).filter_map(inside).collect())
+    }
+
+    fn contains(&self, path: &[u8]) -> bool {
+        self.0.iter().any(|secret| secret == path)
+    }
+}
+
+impl FromStr for Class {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let known = Self::ALL.into_iter().find(|class| class.as_str() == text);
+        known.ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|class| class.as_str()).collect();
+            Error::invalid(format!("{text:?}: expected one of {}", names.join(", ")))
+        })
+    }
+}
+
+impl FromStr for ProfileChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "hf" => Ok(Self::Hf),
+            "none" => Ok(Self::None),
+            _ => Err(Error::invalid(format!(
+                "profile {text:?}: expected auto, hf or none"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}

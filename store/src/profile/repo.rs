@@ -1,0 +1,150 @@
+//! One repository of a hub cache under the walk: its refs, snapshots and links must fit together.
+//!
+//! The walk comes by in the order of names: `.no_exist`, `blobs`, `refs`, `snapshots`, `trees`.
+//! Memory: the names in one repository.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::rules::is_commit;
+use crate::error::{Error, Result};
+
+/// What is known of a repository so far.
+#[derive(Debug, Default)]
+pub(super) struct Repo {
+    /// Of its directory, from the root on.
+    path: Vec<u8>,
+    /// Names in `blobs/`.
+    payloads: HashSet<Vec<u8>>,
+    /// Paths of refs and the commits that they name.
+    refs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Paths in each snapshot.
+    snapshots: BTreeMap<Vec<u8>, HashSet<Vec<u8>>>,
+    /// Commits of which it is known that files are missing.
+    missing: BTreeSet<Vec<u8>>,
+}
+
+/// How much of a snapshot is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Completeness {
+    pub(super) listed: usize,
+    pub(super) present: usize,
+}
+
+/// `trees/<commit>.json`, as far as it is of interest.
+#[derive(Deserialize)]
+struct Listing {
+    files: HashMap<String, IgnoredAny>,
+}
+
+impl Repo {
+    pub(super) fn new(path: &[u8]) -> Self {
+        Self {
+            path: path.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn add_payload(&mut self, name: &[u8]) {
+        self.payloads.insert(name.to_vec());
+    }
+
+    pub(super) fn add_missing(&mut self, commit: &[u8]) {
+        self.missing.insert(commit.to_vec());
+    }
+
+    pub(super) fn add_snapshot(&mut self, commit: &[u8]) {
+        self.snapshots.entry(commit.to_vec()).or_default();
+    }
+
+    /// Adds what is at `path`, from the root on, to its snapshot.
+    pub(super) fn add_entry(&mut self, path: &[u8]) {
+        let Some(inside) = self.inside(path, b"snapshots/") else {
+            return;
+        };
+        let mut parts = inside.splitn(2, |byte| *byte == b'/');
+        if let (Some(commit), Some(path)) = (parts.next(), parts.next()) {
+            let (commit, path) = (commit.to_vec(), path.to_vec());
+            self.snapshots.entry(commit).or_default().insert(path);
+        }
+    }
+
+    /// Adds the ref at `path` that holds `text`.
+    ///
+    /// # Errors
+    /// When it holds anything but a commit: readers do not strip.
+    pub(super) fn add_ref(&mut self, path: &[u8], text: &[u8]) -> Result<()> {
+        if !is_commit(text) {
+            return Err(broken(
+                path,
+                format!(
+                    "expected the 40 digits of a commit and no more, found {}",
+                    text.escape_ascii()
+                ),
+            ));
+        }
+        self.refs.push((path.to_vec(), text.to_vec()));
+        Ok(())
+    }
+
+    /// Whether `path` is a name in `blobs/`, and if so, whether it is there.
+    pub(super) fn payload_at(&self, path: &[u8]) -> Option<bool> {
+        let name = self.inside(path, b"blobs/")?;
+        (!name.contains(&b'/')).then(|| self.payloads.contains(name))
+    }
+
+    /// Compares a listing with its snapshot.
+    ///
+    /// # Errors
+    /// When the listing is not one.
+    pub(super) fn compare(&self, commit: &[u8], listing: &[u8]) -> Result<Completeness> {
+        let listing: Listing = serde_json::from_slice(listing)
+            .map_err(|source| Error::corrupt("not a listing of files").because(source))?;
+        let snapshot = self.snapshots.get(commit);
+        let is_present =
+            |path: &&String| snapshot.is_some_and(|paths| paths.contains(path.as_bytes()));
+        Ok(Completeness {
+            listed: listing.files.len(),
+            present: listing.files.keys().filter(is_present).count(),
+        })
+    }
+
+    /// Its end: every ref must have a snapshot. Returns refs to commits of which nothing is there
+    /// but the knowledge of what is missing, as it is left by asking for a file that does not exist.
+    ///
+    /// # Errors
+    /// Naming the ref that leads nowhere.
+    pub(super) fn finish(&self) -> Result<Vec<String>> {
+        let mut empty = Vec::new();
+        for (path, commit) in &self.refs {
+            let shown = String::from_utf8_lossy(commit);
+            if self.snapshots.contains_key(commit) {
+                continue;
+            }
+            if !self.missing.contains(commit) {
+                let detail = format!("it names commit {shown}, found no snapshot of it");
+                return Err(broken(path, detail));
+            }
+            empty.push(String::from_utf8_lossy(path).into_owned());
+        }
+        Ok(empty)
+    }
+
+    fn inside<'a>(&self, path: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
+        let rest = path.strip_prefix(&*self.path)?;
+        let rest = if self.path.is_empty() {
+            rest
+        } else {
+            rest.strip_prefix(b"/")?
+        };
+        rest.strip_prefix(dir)
+    }
+}
+
+/// A tree that does not fit together, at `path`.
+pub(super) fn broken(path: &[u8], detail: impl std::fmt::Display) -> Error {
+    Error::corrupt(format!("{}: {detail}", String::from_utf8_lossy(path)))
+        .hint("download it again, leave it out with --exclude, or take it as it is with --no-check")
+}

@@ -1,0 +1,366 @@
+//! What a path of a Hugging Face cache is, by its names alone. Pure.
+//!
+//! Rooms are told apart from the root on: an HF_HOME holds `hub/`, a hub holds repositories, a
+//! repository holds `blobs/`, `refs/`, `snapshots/`, `trees/` and `.no_exist/`. The names of files
+//! in a snapshot were chosen by the people of the repository, so that nothing there is a lock or a
+//! secret by its name: `poetry.lock` belongs to it.
+
+use super::Class;
+
+/// What kind of directory the root of a put is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RootKind {
+    /// An HF_HOME: `hub/`, `datasets/`, `token` and the like.
+    Home,
+    /// A hub cache: one directory for each repository.
+    Hub,
+    /// One repository of a hub cache.
+    Repo,
+    /// Something that holds an HF_HOME named `huggingface`, as `~/.cache` does.
+    Above,
+}
+
+/// What stands at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The directory of one repository.
+    Repo,
+    /// A file named by the hash of its bytes.
+    Payload,
+    /// A file that holds the commit of a branch or tag.
+    Ref,
+    /// `snapshots/<commit>`.
+    Snapshot,
+    /// Something in a snapshot.
+    SnapshotEntry,
+    /// `.no_exist/<commit>`.
+    Missing,
+    /// `trees/<commit>.json`: what a snapshot should hold.
+    Listing,
+    /// Anything else of a cache.
+    Other,
+    /// Beside the caches.
+    Foreign,
+}
+
+/// Why something stays out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Out {
+    /// Holds credentials.
+    Secret,
+    /// Locks of processes that are long gone.
+    Lock,
+    /// Files that a download or a build had not finished.
+    Unfinished,
+    /// Logs, marks and caches that mean nothing on another host.
+    MachineState,
+    /// The store that repositories share; each gets its own files instead.
+    Shared,
+    /// Taken only when asked for.
+    OptIn(Class),
+}
+
+/// What becomes of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Keep(Place),
+    Out(Out),
+}
+
+/// The directory that a path has led to so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Above,
+    Home,
+    Hub,
+    Datasets,
+    Repo,
+    Payloads,
+    Refs,
+    Snapshots,
+    Snapshot,
+    Missing,
+    Listings,
+    /// Anything else in an HF_HOME: only secrets, locks and unfinished files stay out.
+    Taken,
+}
+
+/// Judges `path`, relative to a root of this kind, whose parent directories are all kept.
+pub(super) fn judge(root: RootKind, path: &[u8], is_dir: bool) -> Verdict {
+    let mut room = room_of(root);
+    let mut names = path.split(|byte| *byte == b'/').peekable();
+    while let Some(name) = names.next() {
+        if names.peek().is_none() {
+            return last(room, name, is_dir);
+        }
+        room = below(room, name);
+    }
+    Verdict::Keep(Place::Other)
+}
+
+/// Whether `name` is that of a repository's directory, like `models--org--name`.
+pub(super) fn is_repo(name: &[u8]) -> bool {
+    let kinds: [&[u8]; 4] = [b"models--", b"datasets--", b"spaces--", b"kernels--"];
+    kinds
+        .iter()
+        .any(|kind| name.len() > kind.len() && name.starts_with(kind))
+}
+
+/// Whether `name` is that of a file which tools keep credentials in, wherever it lies.
+pub(super) fn is_secret(name: &[u8]) -> bool {
+    let names: [&[u8]; 4] = [b".netrc", b".git-credentials", b"munge.key", b".ssh"];
+    names.contains(&name)
+}
+
+/// 40 hexadecimal digits, small letters, nothing else.
+pub(super) fn is_commit(text: &[u8]) -> bool {
+    is_hex(text, 40)
+}
+
+pub(super) fn is_hex(text: &[u8], digits: usize) -> bool {
+    text.len() == digits
+        && text
+            .iter()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn room_of(root: RootKind) -> Room {
+    match root {
+        RootKind::Home => Room::Home,
+        RootKind::Hub => Room::Hub,
+        RootKind::Repo => Room::Repo,
+        RootKind::Above => Room::Above,
+    }
+}
+
+fn below(room: Room, name: &[u8]) -> Room {
+    match (room, name) {
+        (Room::Repo, b"blobs") => Room::Payloads,
+        (Room::Repo, b"refs") => Room::Refs,
+        (Room::Repo, b"snapshots") => Room::Snapshots,
+        (Room::Repo, b".no_exist") => Room::Missing,
+        (Room::Repo, b"trees") => Room::Listings,
+        (Room::Snapshots, _) => Room::Snapshot,
+        (Room::Home, b"hub") => Room::Hub,
+        (Room::Home, b"datasets") => Room::Datasets,
+        (Room::Above | Room::Home | Room::Hub | Room::Taken, _) if is_repo(name) => Room::Repo,
+        (Room::Above, b"huggingface") => Room::Home,
+        (Room::Home, _) => Room::Taken,
+        (same, _) => same,
+    }
+}
+
+fn last(room: Room, name: &[u8], is_dir: bool) -> Verdict {
+    let out = match room {
+        // The names of a repository's people; only the links lead anywhere, and those are checked.
+        Room::Snapshots | Room::Snapshot | Room::Missing => None,
+        Room::Above => (is_secret(name) || name == b"stored_tokens").then_some(Out::Secret),
+        Room::Home => secret(name)
+            .or_else(|| unfinished(name, is_dir))
+            .or_else(|| home(name)),
+        Room::Hub => secret(name)
+            .or_else(|| unfinished(name, is_dir))
+            .or_else(|| (is_dir && name == b"blobs").then_some(Out::Shared)),
+        Room::Datasets => secret(name)
+            .or_else(|| unfinished(name, is_dir))
+            .or_else(|| datasets(name, is_dir)),
+        Room::Payloads => unfinished(name, is_dir).or_else(|| payload(name)),
+        Room::Refs => ref_tmp(name),
+        Room::Repo | Room::Listings | Room::Taken => {
+            secret(name).or_else(|| unfinished(name, is_dir))
+        }
+    };
+    out.map_or_else(|| Verdict::Keep(place(room, name, is_dir)), Verdict::Out)
+}
+
+fn place(room: Room, name: &[u8], is_dir: bool) -> Place {
+    match (room, is_dir) {
+        (Room::Above | Room::Home | Room::Hub | Room::Taken, true) if is_repo(name) => Place::Repo,
+        (Room::Above, _) => Place::Foreign,
+        (Room::Payloads, false) => Place::Payload,
+        (Room::Refs, false) => Place::Ref,
+        (Room::Snapshots, true) => Place::Snapshot,
+        (Room::Snapshot, false) => Place::SnapshotEntry,
+        (Room::Missing, true) if is_commit(name) => Place::Missing,
+        (Room::Listings, false) => match name.strip_suffix(b".json") {
+            Some(commit) if is_commit(commit) => Place::Listing,
+            _ => Place::Other,
+        },
+        _ => Place::Other,
+    }
+}
+
+/// `token` and `stored_tokens` lie in an HF_HOME, or wherever a variable had put them.
+fn secret(name: &[u8]) -> Option<Out> {
+    (is_secret(name) || name == b"token" || name == b"stored_tokens").then_some(Out::Secret)
+}
+
+fn lock_dir(name: &[u8], is_dir: bool) -> Option<Out> {
+    (is_dir && name == b".locks").then_some(Out::Lock)
+}
+
+fn unfinished(name: &[u8], is_dir: bool) -> Option<Out> {
+    let lock = !is_dir && (name.ends_with(b".lock") || name.ends_with(b".lock.soft"));
+    let partial = name.ends_with(b".incomplete") || (!is_dir && name.ends_with(b".tmp"));
+    lock_dir(name, is_dir)
+        .or_else(|| lock.then_some(Out::Lock))
+        .or_else(|| partial.then_some(Out::Unfinished))
+}
+
+fn home(name: &[u8]) -> Option<Out> {
+    let is_state = name == b"xet"
+        || name == b".agent_harnesses.json"
+        || (name.starts_with(b".check_for_") && name.ends_with(b"_done"));
+    is_state
+        .then_some(Out::MachineState)
+        .or_else(|| class_of(name).map(Out::OptIn))
+}
+
+/// What is taken only when asked for, by the name of its directory in an HF_HOME.
+fn class_of(name: &[u8]) -> Option<Class> {
+    Class::ALL
+        .into_iter()
+        .find(|class| class.as_str().as_bytes() == name)
+}
+
+/// `tempfile` names: `tmp` and eight characters.
+fn datasets(name: &[u8], is_dir: bool) -> Option<Out> {
+    if is_dir && name == b"downloads" {
+        return Some(Out::OptIn(Class::Downloads));
+    }
+    let is_tmp = name.len() == 11
+        && name.starts_with(b"tmp")
+        && name
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    (!is_dir && is_tmp).then_some(Out::Unfinished)
+}
+
+fn payload(name: &[u8]) -> Option<Out> {
+    let is_hidden = name.starts_with(b".")
+        && [&b".shared"[..], b".new", b".old"]
+            .iter()
+            .any(|end| name.ends_with(end));
+    (is_hidden || name.starts_with(b"tmp_")).then_some(Out::Unfinished)
+}
+
+/// `<name>.<8 hex>.tmp`: a branch may be called `x.tmp`, hardly that.
+fn ref_tmp(name: &[u8]) -> Option<Out> {
+    let stem = name.strip_suffix(b".tmp")?;
+    let unique = stem.rsplit(|byte| *byte == b'.').next()?;
+    (is_hex(unique, 8) && unique.len() < stem.len()).then_some(Out::Unfinished)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    /// `C` stands for a commit; a path that ends in `/` is a directory.
+    fn judged(root: RootKind, path: &str) -> Verdict {
+        let path = path.replace('C', COMMIT);
+        let is_dir = path.ends_with('/');
+        judge(root, path.trim_end_matches('/').as_bytes(), is_dir)
+    }
+
+    #[test]
+    fn each_class_stays_out_of_an_hf_home() {
+        let cases = [
+            ("token", Out::Secret),
+            ("stored_tokens", Out::Secret),
+            ("sub/.netrc", Out::Secret),
+            (".git-credentials", Out::Secret),
+            ("munge.key", Out::Secret),
+            (".ssh/", Out::Secret),
+            ("hub/token", Out::Secret),
+            ("hub/.locks/", Out::Lock),
+            ("datasets/_root_x_builder.lock", Out::Lock),
+            ("datasets/x/y.lock.soft", Out::Lock),
+            ("hub/models--a--b/blobs/ab12.incomplete", Out::Unfinished),
+            (
+                "hub/models--a--b/blobs/ab12.deadbeef.incomplete",
+                Out::Unfinished,
+            ),
+            (
+                "hub/models--a--b/blobs/.ab12.deadbeef.shared",
+                Out::Unfinished,
+            ),
+            ("hub/models--a--b/blobs/.ab12.new", Out::Unfinished),
+            ("hub/models--a--b/blobs/tmp_x", Out::Unfinished),
+            ("hub/models--a--b/blobs/ab12.lock", Out::Lock),
+            ("hub/models--a--b/refs/main.deadbeef.tmp", Out::Unfinished),
+            ("hub/models--a--b/trees/C.json.x1.tmp", Out::Unfinished),
+            ("datasets/a/default/0.0.0/hash.incomplete/", Out::Unfinished),
+            ("datasets/a/default/0.0.0/hash/tmpab_12xy9", Out::Unfinished),
+            ("xet/", Out::MachineState),
+            (".check_for_update_done", Out::MachineState),
+            (".check_for_skill_update_done", Out::MachineState),
+            (".agent_harnesses.json", Out::MachineState),
+            ("hub/blobs/", Out::Shared),
+            ("modules/", Out::OptIn(Class::Modules)),
+            ("trackio/", Out::OptIn(Class::Trackio)),
+            ("accelerate/", Out::OptIn(Class::Accelerate)),
+            ("assets/", Out::OptIn(Class::Assets)),
+            ("downloads/", Out::OptIn(Class::Downloads)),
+            ("datasets/downloads/", Out::OptIn(Class::Downloads)),
+        ];
+        for (path, out) in cases {
+            assert_eq!(judged(RootKind::Home, path), Verdict::Out(out), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_a_repository_is_kept_by_its_place() {
+        let cases = [
+            ("hub/models--a--b/", Place::Repo),
+            ("models--a/", Place::Repo),
+            ("hub/models--a--b/blobs/", Place::Other),
+            ("hub/models--a--b/blobs/ab12", Place::Payload),
+            ("hub/models--a--b/refs/main", Place::Ref),
+            ("hub/models--a--b/refs/refs/pr/1", Place::Ref),
+            ("hub/models--a--b/refs/x.tmp", Place::Ref),
+            ("hub/models--a--b/snapshots/C/", Place::Snapshot),
+            ("hub/models--a--b/snapshots/C/token", Place::SnapshotEntry),
+            (
+                "hub/models--a--b/snapshots/C/sub/poetry.lock",
+                Place::SnapshotEntry,
+            ),
+            ("hub/models--a--b/snapshots/C/.locks/", Place::Other),
+            ("hub/models--a--b/.no_exist/C/", Place::Missing),
+            ("hub/models--a--b/.no_exist/C/x.lock", Place::Other),
+            ("hub/models--a--b/trees/C.json", Place::Listing),
+            ("hub/CACHEDIR.TAG", Place::Other),
+            ("optimum_neuron_custom_cache", Place::Other),
+            (
+                "datasets/a/default/0.0.0/h/cache-12_00000_of_00004.arrow",
+                Place::Other,
+            ),
+            ("modules/transformers_modules/", Place::Other),
+        ];
+        for (path, place) in cases {
+            assert_eq!(judged(RootKind::Home, path), Verdict::Keep(place), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_kind_of_the_root_shifts_the_rules() {
+        let keep = |root, path, place| {
+            assert_eq!(judged(root, path), Verdict::Keep(place), "{root:?} {path}");
+        };
+        keep(RootKind::Hub, "models--a/refs/main", Place::Ref);
+        keep(RootKind::Repo, "refs/main", Place::Ref);
+        keep(
+            RootKind::Above,
+            "huggingface/hub/spaces--a/blobs/12",
+            Place::Payload,
+        );
+        keep(RootKind::Above, "pip/x.lock", Place::Foreign);
+        keep(RootKind::Above, "xet/token", Place::Foreign);
+        assert_eq!(
+            judged(RootKind::Above, "huggingface/token"),
+            Verdict::Out(Out::Secret)
+        );
+        assert_eq!(judged(RootKind::Hub, "blobs/"), Verdict::Out(Out::Shared));
+    }
+}

@@ -1,0 +1,351 @@
+//! The profile of Hugging Face caches: what travels, what never does, what must fit together.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use store::read::Reader;
+use store::{Class, Error, Kind, ProfileChoice, PutReport, PutRequest, Store, Unwatched, get, put};
+use support::hub::{self, Generation, TOKEN};
+
+use crate::stores::{put_tree, request, spec, store_in};
+
+/// What is wrong, how it is made so, and what the error says.
+type Break = (&'static str, fn(&hub::Cache), &'static str);
+
+const GENERATIONS: [Generation; 3] = [Generation::Plain, Generation::Listed, Generation::Shared];
+
+#[test]
+fn what_a_machine_added_to_a_cache_stays_there() {
+    for generation in GENERATIONS {
+        let dir = tempfile::tempdir().unwrap();
+        let (clean, dirty) = homes(dir.path(), generation);
+        let store = store_in(dir.path());
+        let report = put_tree(&store, &dirty, "project/demo/home");
+        assert_eq!(report.skipped.len(), 0);
+        let out = dir.path().join("out");
+        get(&store, &spec("project/demo/home"), &out, &Unwatched).unwrap();
+        support::assert_same_tree(&clean, &out);
+        assert_nowhere(&store, dir.path());
+        let notes = report.notes.join("\n");
+        for note in [
+            "looks like an HF_HOME",
+            ".git-credentials, stored_tokens, sub/.netrc, token",
+            "--with accelerate,assets,downloads,modules,trackio",
+        ] {
+            assert!(notes.contains(note), "{generation:?}: {notes}");
+        }
+        let complete = notes.contains("1 snapshots complete");
+        assert_eq!(complete, generation != Generation::Plain, "{notes}");
+    }
+}
+
+#[test]
+fn a_second_put_of_a_home_stores_nothing_and_is_the_same_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let (clean, dirty) = homes(dir.path(), Generation::Shared);
+    let store = store_in(dir.path());
+    let first = put_tree(&store, &dirty, "project/a/home");
+    let second = put_tree(&store, &dirty, "team/b/home");
+    assert_eq!((second.new_bytes, second.stored_bytes), (0, 0));
+    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+    get(&store, &spec("project/a/home"), &a, &Unwatched).unwrap();
+    get(&store, &spec("team/b/home"), &b, &Unwatched).unwrap();
+    support::assert_same_tree(&clean, &a);
+    support::assert_same_tree(&a, &b);
+    assert_eq!(first.files, second.files);
+}
+
+#[test]
+fn a_repository_in_two_homes_is_stored_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    for (name, generation) in [("one", Generation::Plain), ("two", Generation::Shared)] {
+        homes(&dir.path().join(name), generation);
+    }
+    let first = put_tree(&store, &dir.path().join("one/dirty"), "project/one/home");
+    let second = put_tree(&store, &dir.path().join("two/dirty"), "project/two/home");
+    assert!(first.new_bytes > 1_600_000, "{}", first.new_bytes);
+    assert!(
+        second.new_bytes < 1_000,
+        "{} new bytes, where only a listing and a tag are new",
+        second.new_bytes
+    );
+}
+
+#[test]
+fn hubs_and_repositories_are_known_and_none_takes_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let (clean, dirty) = homes(dir.path(), Generation::Listed);
+    let store = store_in(dir.path());
+    let repo = "models--org--tiny";
+    for (path, kind) in [
+        ("hub".to_owned(), "a hub cache"),
+        (format!("hub/{repo}"), "a repository of a hub cache"),
+    ] {
+        let report = put_tree(&store, &dirty.join(&path), "project/demo/part");
+        assert!(report.notes.join("\n").contains(kind), "{:?}", report.notes);
+        let out = tempfile::tempdir_in(dir.path()).unwrap();
+        let out = out.path().join("out");
+        get(&store, &spec("project/demo/part"), &out, &Unwatched).unwrap();
+        support::assert_same_tree(&clean.join(&path), &out);
+    }
+    let mut all = request(&dirty, "project/demo/all");
+    all.profile.choice = ProfileChoice::None;
+    let report = put(&store, &all, &Unwatched).unwrap();
+    assert!(report.notes.is_empty(), "{:?}", report.notes);
+    let out = dir.path().join("out");
+    get(&store, &spec("project/demo/all"), &out, &Unwatched).unwrap();
+    support::assert_same_tree(&dirty, &out);
+}
+
+#[test]
+fn parts_come_along_when_they_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, dirty) = homes(dir.path(), Generation::Listed);
+    let store = store_in(dir.path());
+    let mut request = request(&dirty, "project/demo/home");
+    request.profile.with = vec![Class::Modules, Class::Downloads];
+    put(&store, &request, &Unwatched).unwrap();
+    let out = dir.path().join("out");
+    get(&store, &spec("project/demo/home"), &out, &Unwatched).unwrap();
+    for (path, expected) in [
+        ("modules/transformers_modules/code.py", true),
+        ("datasets/downloads/0123.json", true),
+        ("trackio", false),
+        ("xet", false),
+    ] {
+        assert_eq!(out.join(path).exists(), expected, "{path}");
+    }
+}
+
+#[test]
+fn a_token_in_a_file_fails_the_put_and_is_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, dirty) = homes(dir.path(), Generation::Plain);
+    let notes = dirty.join("datasets/notes.txt");
+    fs::write(&notes, format!("export HF_TOKEN={TOKEN}\n")).unwrap();
+    let store = store_in(dir.path());
+    let refused = |target: &str| {
+        let error = put(&store, &request(&dirty, target), &Unwatched).unwrap_err();
+        assert_eq!(error.kind(), Kind::Denied, "{error:?}");
+        assert!(error.to_string().contains("datasets/notes.txt"), "{error}");
+        assert!(error.remedy().unwrap().contains("--allow-secrets"));
+    };
+    refused("project/demo/home");
+    assert!(store.state().unwrap().refs.is_empty());
+    assert_nowhere(&store, dir.path());
+    let mut allowed = request(&dirty, "project/demo/allowed");
+    allowed.profile.allow_secrets = true;
+    put(&store, &allowed, &Unwatched).unwrap();
+    // It is known by now, but was let in under other rules.
+    refused("project/demo/home");
+}
+
+#[test]
+fn files_that_the_environment_names_as_secret_stay_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, dirty) = homes(dir.path(), Generation::Plain);
+    let store = store_in(dir.path());
+    let secret = dirty.join("datasets/own-secret");
+    fs::write(&secret, "no known form").unwrap();
+    symlink("own-secret", dirty.join("datasets/link")).unwrap();
+    let mut request = request(&dirty, "project/demo/home");
+    request.profile.secret_paths = vec![dirty.join("datasets/link")];
+    let report = put(&store, &request, &Unwatched).unwrap();
+    let notes = report.notes.join("\n");
+    assert!(
+        notes.contains("datasets/link, datasets/own-secret"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn private_credentials_are_refused_in_any_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir_all(tree.join("home/.ssh")).unwrap();
+    fs::write(tree.join("munge.key"), "key").unwrap();
+    let store = store_in(dir.path());
+    let mode = |path: &str, mode| {
+        fs::set_permissions(tree.join(path), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode("munge.key", 0o644);
+    mode("home/.ssh", 0o755);
+    put_tree(&store, &tree, "project/demo/source-code");
+    for path in ["munge.key", "home/.ssh"] {
+        mode(path, 0o700);
+        let mut request = request(&tree, "project/demo/tree");
+        let error = put(&store, &request, &Unwatched).unwrap_err();
+        assert_eq!(error.kind(), Kind::Denied);
+        let expected = format!("{}: it holds credentials", tree.join(path).display());
+        assert_eq!(error.to_string(), expected);
+        request.profile.allow_secrets = true;
+        put(&store, &request, &Unwatched).unwrap();
+        mode(path, 0o755);
+    }
+}
+
+#[test]
+fn a_cache_that_does_not_fit_together_is_not_published() {
+    let breaks: [Break; 8] = [
+        (
+            "newline in a ref",
+            |cache| fs::write(cache.repo.join("refs/main"), format!("{}\n", cache.commit)).unwrap(),
+            "refs/main: expected the 40 digits of a commit and no more",
+        ),
+        (
+            "ref without snapshot",
+            |cache| fs::write(cache.repo.join("refs/v2"), "0".repeat(40)).unwrap(),
+            "refs/v2: it names commit 0000000000000000000000000000000000000000",
+        ),
+        (
+            "dangling link",
+            |cache| fs::remove_file(cache.repo.join("blobs").join(&cache.names[0])).unwrap(),
+            "config.json: its link leads to",
+        ),
+        (
+            "small file damaged",
+            |cache| damage(&cache.repo.join("blobs").join(&cache.names[0])),
+            "git's SHA-1 of its 600 bytes: expected its name, found",
+        ),
+        (
+            "large file damaged",
+            |cache| damage(&cache.repo.join("blobs").join(&cache.names[1])),
+            "SHA-256 of its 16",
+        ),
+        (
+            "link out of the tree",
+            |cache| {
+                symlink(
+                    "../../../../../../../etc/hostname",
+                    snapshot(cache).join("x"),
+                )
+                .unwrap()
+            },
+            "x: its link leads out of the tree, to",
+        ),
+        (
+            "absolute link",
+            |cache| symlink("/etc/hostname", cache.repo.join("x")).unwrap(),
+            "x: its link leads out of the tree, to /etc/hostname",
+        ),
+        (
+            "file elsewhere, by no hash",
+            |cache| symlink("/etc/hostname", cache.repo.join("blobs/etag-1")).unwrap(),
+            "blobs/etag-1: its link leads out of the tree",
+        ),
+    ];
+    for (what, break_it, expected) in breaks {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        let cache = hub::cache(&home, 5, Generation::Listed);
+        break_it(&cache);
+        let store = store_in(dir.path());
+        let error = put(&store, &request(&home, "project/demo/home"), &Unwatched).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{what}: {error:?}");
+        assert!(error.to_string().contains(expected), "{what}: {error}");
+        assert!(error.remedy().is_some(), "{what}");
+        assert!(store.state().unwrap().refs.is_empty(), "{what}");
+        let as_it_is = unchecked(&store, &home);
+        assert_eq!(as_it_is.is_ok(), !what.contains("elsewhere"), "{what}");
+    }
+}
+
+#[test]
+fn what_is_odd_but_right_is_taken_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    let cache = hub::cache(&home, 6, Generation::Listed);
+    let snapshot = snapshot(&cache);
+    // A file was asked for that the newest commit does not have, and nothing else of it.
+    let newer = "1".repeat(40);
+    fs::write(cache.repo.join("refs/main"), &newer).unwrap();
+    fs::create_dir_all(cache.repo.join(".no_exist").join(&newer)).unwrap();
+    fs::remove_file(snapshot.join("poetry.lock")).unwrap();
+    fs::remove_file(snapshot.join("config.json")).unwrap();
+    let absolute = cache.repo.join("blobs").join(&cache.names[0]);
+    symlink(
+        absolute.canonicalize().unwrap(),
+        snapshot.join("config.json"),
+    )
+    .unwrap();
+    fs::write(
+        cache.repo.join("blobs/etag-1"),
+        "mirrors have etags of their own",
+    )
+    .unwrap();
+    let store = store_in(dir.path());
+    let report = put_tree(&store, &home, "project/demo/home");
+    let notes = report.notes.join("\n");
+    for note in [
+        "refs/main: nothing of its commit is here",
+        ".json: 2 of 3 files are here",
+        "1 files in blobs/ not checked",
+    ] {
+        assert!(notes.contains(note), "{notes}");
+    }
+    let out = dir.path().join("out");
+    get(&store, &spec("project/demo/home"), &out, &Unwatched).unwrap();
+    let inside = snapshot.strip_prefix(&home).unwrap().join("config.json");
+    let target = fs::read_link(out.join(inside)).unwrap();
+    assert_eq!(target, Path::new("../../blobs").join(&cache.names[0]));
+}
+
+fn homes(dir: &Path, generation: Generation) -> (std::path::PathBuf, std::path::PathBuf) {
+    let (clean, dirty) = (dir.join("clean"), dir.join("dirty"));
+    hub::cache(&clean, 4, generation);
+    hub::clutter(&clean, &dirty, 40, generation);
+    (clean, dirty)
+}
+
+fn snapshot(cache: &hub::Cache) -> std::path::PathBuf {
+    cache.repo.join("snapshots").join(&cache.commit)
+}
+
+fn damage(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+fn unchecked(store: &Store, home: &Path) -> Result<PutReport, Error> {
+    let mut request: PutRequest = request(home, "project/demo/as-it-is");
+    request.profile.check = false;
+    put(store, &request, &Unwatched)
+}
+
+/// The planted token is in no chunk, and in no file of the store or of the host's caches of it.
+fn assert_nowhere(store: &Store, dir: &Path) {
+    let view = store.view().unwrap();
+    let reader = Reader::at(store, view.clone());
+    let mut chunks = 0;
+    for segment in view.index.segments() {
+        for position in 0..segment.layout().chunks() {
+            let (id, _) = segment.located(position).unwrap();
+            let bytes = reader.meta_chunk(&id).unwrap();
+            assert!(!holds(&bytes), "the token is in chunk {id}");
+            chunks += 1;
+        }
+    }
+    assert!(chunks > 0 || store.state().unwrap().refs.is_empty());
+    for place in ["store", "cache", "out"] {
+        scan(&dir.join(place));
+    }
+}
+
+fn scan(path: &Path) {
+    if path.is_dir() && !path.is_symlink() {
+        for entry in fs::read_dir(path).unwrap() {
+            scan(&entry.unwrap().path());
+        }
+    } else if path.is_file() {
+        assert!(!holds(&fs::read(path).unwrap()), "{}", path.display());
+    }
+}
+
+fn holds(bytes: &[u8]) -> bool {
+    bytes
+        .windows(TOKEN.len())
+        .any(|window| window == TOKEN.as_bytes())
+}
