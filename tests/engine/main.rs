@@ -9,6 +9,7 @@ mod inspect;
 mod interleaved;
 mod model;
 mod profile;
+mod restored;
 mod roundtrip;
 mod stores;
 mod world;

@@ -47,7 +47,6 @@ pub(super) struct Publication<'p> {
 
 /// A ref version in the log.
 struct CommittedRef {
-    entry: u64,
     version: u64,
     note: Option<String>,
 }
@@ -129,9 +128,9 @@ impl<'p> Publication<'p> {
             return Ok(None);
         };
         let base = CacheBase {
-            entry: committed.entry,
             name: self.request.target.clone(),
             version: committed.version,
+            root: built.root,
         };
         report.version = Some(committed.version);
         report.notes.extend(committed.note);
@@ -176,7 +175,6 @@ impl<'p> Publication<'p> {
                 .collect())
         })?;
         Ok(committed.map(|committed| CommittedRef {
-            entry: committed.entry.number,
             version,
             note: committed
                 .checkpoint
@@ -234,7 +232,8 @@ impl<'p> Publication<'p> {
         let Some(base) = &self.base else {
             return Ok(true);
         };
-        if state.version(&base.name, Some(base.number)).is_ok() {
+        let known = state.version(&base.name, Some(base.number));
+        if known.is_ok_and(|(_, version)| version.root == base.version.root) {
             // What is live has all its chunks: that is what the log protocol guarantees.
             return Ok(true);
         }

@@ -105,7 +105,7 @@ impl<'p> Scan<'p> {
             .and_then(StatCacheReader::base)
             .and_then(|base| {
                 let (number, version) = view.state.version(&base.name, Some(base.version)).ok()?;
-                Some(Base {
+                (version.root == base.root).then(|| Base {
                     name: base.name.clone(),
                     number,
                     version: version.clone(),

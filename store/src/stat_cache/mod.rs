@@ -27,7 +27,7 @@ pub use self::layout::{BLOCK_BYTES_MAX, STAT_CACHE_MAGIC, STAT_CACHE_VERSION};
 pub use self::reader::StatCacheReader;
 pub use self::writer::StatCacheWriter;
 use crate::error::{Error, Result};
-use crate::format::{Content, RefName, Time};
+use crate::format::{Content, RefName, Root, Time};
 use crate::id::StoreId;
 use crate::walk::Stat;
 
@@ -35,15 +35,15 @@ use crate::walk::Stat;
 pub const SETTLED_SECS: u64 = 2;
 
 /// What the entries of a cache were committed as. Their contents are in the store for sure only as long as
-/// this version is live.
+/// this version is live, and is what it was: a store that was restored from a backup uses numbers again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheBase {
-    /// Number of the log entry.
-    pub entry: u64,
     /// The ref.
     pub name: RefName,
     /// Its version.
     pub version: u64,
+    /// What the version stands for.
+    pub root: Root,
 }
 
 /// What tells a file from every other state of it.

@@ -24,11 +24,14 @@ fn open(dir: &Path) -> StatCache {
     StatCache::open(dir, STORE, root())
 }
 
-fn base(entry: u64) -> CacheBase {
+fn base(version: u64) -> CacheBase {
     CacheBase {
-        entry,
         name: "project/demo/set".parse().unwrap(),
-        version: entry + 1,
+        version,
+        root: Root::File {
+            content: Content::empty(),
+            executable: false,
+        },
     }
 }
 
@@ -67,7 +70,7 @@ fn later() -> SystemTime {
 }
 
 /// Writes a cache of `count` files and returns their paths in order.
-fn fill(dir: &Path, count: u64, entry: u64) -> Vec<String> {
+fn fill(dir: &Path, count: u64, version: u64) -> Vec<String> {
     let paths: Vec<String> = (0..count)
         .map(|n| format!("dir{:05}/file{n:07}", n / 10))
         .collect();
@@ -75,7 +78,7 @@ fn fill(dir: &Path, count: u64, entry: u64) -> Vec<String> {
     for (seed, path) in (0..).zip(&paths) {
         cache.record(path.as_bytes(), &stat(seed), content(seed), later());
     }
-    cache.commit(base(entry)).unwrap();
+    cache.commit(base(version)).unwrap();
     paths
 }
 
@@ -429,7 +432,7 @@ fn of_racing_writers_one_wins_whole() {
     });
     let paths: Vec<String> = (0..3000).map(|n| format!("{n:07}")).collect();
     assert_eq!(hits(dir.path(), &paths), 3000);
-    assert_eq!(open(dir.path()).base().unwrap().entry % 10, 4);
+    assert_eq!(open(dir.path()).base().unwrap().version % 10, 4);
     only_file(dir.path());
 }
 
@@ -479,7 +482,7 @@ proptest! {
     fn a_cache_is_a_map_of_the_last_put(puts in proptest::collection::vec(tree(), 1..5)) {
         let dir = tempfile::tempdir().unwrap();
         let mut last = BTreeMap::new();
-        for (entry, tree) in (0..).zip(&puts) {
+        for (version, tree) in (0..).zip(&puts) {
             let mut cache = open(dir.path());
             for (path, seed) in in_walk_order(tree) {
                 let expected = (last.get(path) == Some(&seed)).then(|| content(seed));
@@ -487,7 +490,7 @@ proptest! {
                 cache.record(path, &stat(seed), content(seed), later());
             }
             prop_assert!(cache.damage().is_none());
-            cache.commit(base(entry)).unwrap();
+            cache.commit(base(version)).unwrap();
             last = tree.clone();
         }
     }

@@ -1,0 +1,64 @@
+//! A store that was restored from a backup has forgotten what this host remembers of unchanged files.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use store::stat_cache::SETTLED_SECS;
+use store::{Unwatched, get};
+use support::assert_same_tree;
+
+use crate::stores::{noise, put_tree, shell, spec, store_in};
+
+const REF: &str = "project/restored/data";
+
+/// So long that what was written before is remembered by the next put.
+fn settle() {
+    std::thread::sleep(Duration::from_secs(SETTLED_SECS) + Duration::from_millis(50));
+}
+
+fn replace(place: &Path, by: &Path) {
+    fs::remove_dir_all(place).unwrap();
+    shell(&format!("cp -a '{}' '{}'", by.display(), place.display()));
+}
+
+#[test]
+fn what_a_restored_store_does_not_have_is_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, other) = (dir.path().join("source"), dir.path().join("other"));
+    let (place, backup) = (dir.path().join("store"), dir.path().join("backup"));
+    for (at, tree) in [&source, &other].into_iter().enumerate() {
+        fs::create_dir(tree).unwrap();
+        fs::write(tree.join("file"), noise(at as u64, 100_000)).unwrap();
+    }
+    put_tree(&store_in(dir.path()), &source, REF);
+    shell(&format!(
+        "cp -a '{}' '{}'",
+        place.display(),
+        backup.display()
+    ));
+
+    fs::write(source.join("file"), noise(2, 200_000)).unwrap();
+    settle();
+    put_tree(&store_in(dir.path()), &source, REF);
+    let again = put_tree(&store_in(dir.path()), &source, REF);
+    assert_eq!(again.unchanged_files, 1, "this host remembers");
+
+    // The version that was remembered is not there any more.
+    replace(&place, &backup);
+    let lost = put_tree(&store_in(dir.path()), &source, REF);
+    assert_eq!((lost.version, lost.unchanged_files), (Some(2), 0));
+
+    // It is there under the same number, and is something else.
+    settle();
+    put_tree(&store_in(dir.path()), &source, REF);
+    replace(&place, &backup);
+    put_tree(&store_in(dir.path()), &other, REF);
+    put_tree(&store_in(dir.path()), &other, REF);
+    let store = store_in(dir.path());
+    let mistaken = put_tree(&store, &source, REF);
+    assert_eq!((mistaken.version, mistaken.unchanged_files), (Some(4), 0));
+    let out = dir.path().join("out");
+    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    assert_same_tree(&source, &out);
+}
