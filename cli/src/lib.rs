@@ -13,6 +13,7 @@ mod human;
 mod memory;
 mod names;
 mod output;
+mod pools;
 mod progress;
 mod table;
 

@@ -41,6 +41,20 @@ pub trait Sink: Send + Sync {
     /// Told how many bytes have been written since the last call.
     fn written(&self, bytes: u64);
 
+    /// Whether [`Self::supply`] is worth asking.
+    fn can_supply(&self) -> bool {
+        false
+    }
+
+    /// Asked for a chunk before it is fetched: writes its bytes at `offset`, if it has them from elsewhere
+    /// and has verified them, and says whether it did.
+    ///
+    /// # Errors
+    /// When the bytes are there and cannot be written.
+    fn supply(&self, _file: &File, _id: &ChunkId, _offset: u64, _len: u64) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Called once, when all bytes are written.
     ///
     /// # Errors
@@ -163,7 +177,7 @@ impl<S: Sink> Requests<'_, S> {
         reader.chunks(content, &mut |id, len| {
             if (id, len) == (self.zero.0, u64::from(self.zero.1)) {
                 slot.skip(len)?;
-            } else {
+            } else if !slot.supply(&id, offset, len)? {
                 self.want(id, len, &slot, offset)?;
             }
             offset += len;
@@ -399,6 +413,17 @@ impl<S: Sink> Slot<S> {
             self.has_holes.store(true, Ordering::Relaxed);
         }
         self.count(bytes.len() as u64)
+    }
+
+    fn supply(&self, id: &ChunkId, offset: u64, len: u64) -> Result<bool> {
+        if !self.sink.can_supply() {
+            return Ok(false);
+        }
+        let is_supplied = self.sink.supply(&*self.opened()?, id, offset, len)?;
+        if is_supplied {
+            self.count(len)?;
+        }
+        Ok(is_supplied)
     }
 
     fn skip(&self, len: u64) -> Result<()> {

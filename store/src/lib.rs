@@ -9,6 +9,7 @@
 //! - [`remote`]: bytes by key. [`walk`]: directories of this host. `stat_cache`: what was unchanged.
 //! - [`log`], [`pack`], [`index`], [`refs`]: the objects of a store; [`Store`] holds them together.
 //! - `profile`: what a put knows of certain trees, like Hugging Face caches.
+//! - [`pool`]: whole files of this host; [`materialize()`] makes trees of links to them.
 //! - [`put()`], [`get()`]: the pipelines; [`cat()`] reads one file, [`inspect`] tells what is there; [`read`] and [`fetch`] bring chunks back, verified.
 
 pub mod cat;
@@ -24,7 +25,9 @@ pub mod index;
 pub mod inspect;
 pub mod log;
 mod map;
+pub mod materialize;
 pub mod pack;
+pub mod pool;
 mod profile;
 pub mod progress;
 pub mod put;
@@ -40,6 +43,8 @@ pub use cat::cat;
 pub use error::{Error, Kind, Result};
 pub use get::{GetReport, get};
 pub use id::{ChunkId, CommitId, PackId, SegmentId, StoreId};
+pub use materialize::{LinkMode, MaterializeReport, MaterializeRequest, materialize};
+pub use pool::{Pool, PoolLimits};
 pub use profile::{Class, ProfileChoice, ProfileOptions};
 pub use progress::{Progress, Unwatched};
 pub use put::{PutReport, PutRequest, put};

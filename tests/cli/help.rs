@@ -18,6 +18,7 @@ fn the_top_level_help() {
       init         Make a new store
       put          Put a directory or a file into the store, as a new version of a ref
       get          Get a ref, or a path inside one, as a private and writable copy
+      materialize  Make a tree of hard links from the host's pool, in the time it takes to make links
       ls           List namespaces, the refs of a namespace, or the entries of a ref
       cat          Print the bytes of one file, or a range of them
       diff         Tell what is different between two refs, or between a ref and a directory
@@ -27,6 +28,7 @@ fn the_top_level_help() {
       pin          Keep a version whatever happens: retention, `rm`, the end of its namespace
       unpin        Keep a version no longer than others
       info         Tell what a store is and how much is in it
+      pool         Look after the pool of this host: the whole files that trees link to
       completions  Print the completions of a shell
       man          Print the manual page, or write one for each verb
 

@@ -9,7 +9,9 @@ mod info;
 mod init;
 mod ls;
 mod man;
+mod materialize;
 mod pin;
+mod pool;
 mod put;
 mod rm;
 mod summarize;
@@ -25,6 +27,7 @@ pub(crate) enum Command {
     Init(init::Args),
     Put(put::Args),
     Get(get::Args),
+    Materialize(Box<materialize::Args>),
     Ls(ls::Args),
     Cat(cat::Args),
     Diff(diff::Args),
@@ -34,6 +37,7 @@ pub(crate) enum Command {
     Pin(pin::Args),
     Unpin(unpin::Args),
     Info(info::Args),
+    Pool(pool::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -44,6 +48,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Init(args) => init::run(args, context),
         Command::Put(args) => put::run(args, context),
         Command::Get(args) => get::run(args, context),
+        Command::Materialize(args) => materialize::run(args, context),
         Command::Ls(args) => ls::run(args, context),
         Command::Cat(args) => cat::run(args, context),
         Command::Diff(args) => diff::run(args, context),
@@ -53,6 +58,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Pin(args) => pin::run(args, context),
         Command::Unpin(args) => unpin::run(args, context),
         Command::Info(args) => info::run(args, context),
+        Command::Pool(args) => pool::run(args, context),
         Command::Completions(args) => completions::run(args, context),
         Command::Man(args) => man::run(args, context),
     }

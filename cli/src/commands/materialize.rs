@@ -1,0 +1,238 @@
+//! `store materialize`: a ref becomes a tree of hard links.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use store::pool::Damage;
+use store::{LinkMode, MaterializeReport, MaterializeRequest, Pool, Result};
+
+use crate::context::Context;
+use crate::pools::{self, PoolArgs};
+use crate::progress::Watch;
+use crate::{human, names};
+
+/// How often a held tree is looked after.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Make a tree of hard links from the host's pool, in the time it takes to make links
+///
+/// Files that the pool lacks are fetched once, however many processes want them. A new DEST appears
+/// whole; one that was made before is brought to the ref's newest version file by file, and what a job
+/// added to it stays. Linked files are read-only and shared: do not write to them, not even as root.
+/// Files up to --copy-below are private copies.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A ref, like project/llama-ft/imagenet, project/llama-ft/imagenet@3 or project/llama-ft/imagenet:train
+    #[arg(value_name = "REF[@N][:PATH]")]
+    source: OsString,
+
+    /// Where to make the tree
+    #[arg(required_unless_present = "prefetch")]
+    dest: Option<PathBuf>,
+
+    /// Only what matches; a glob like `*.safetensors` or `train/**`, any number of times
+    #[arg(long, value_name = "GLOB")]
+    include: Vec<String>,
+
+    /// Not what matches, any number of times
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
+
+    /// hardlink, reflink, copy, or auto: the first of them that the system makes
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
+    link_mode: LinkMode,
+
+    /// Files up to this size are private, writable copies
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "16KiB")]
+    copy_below: u64,
+
+    /// Remove from DEST what the ref does not have
+    #[arg(long)]
+    exact: bool,
+
+    /// Take over a DEST that was not made by this command
+    #[arg(long)]
+    force: bool,
+
+    /// Put what symlinks lead to in their place, so that a snapshot of a hub cache becomes real files
+    #[arg(long)]
+    flatten: bool,
+
+    /// Write also symlinks that lead out of DEST
+    #[arg(long)]
+    allow_outside_symlinks: bool,
+
+    /// Fill the pool only, so that a later run makes links only
+    #[arg(long, conflicts_with_all = ["dest", "ephemeral"])]
+    prefetch: bool,
+
+    /// Stay, and remove DEST at the end: when standard input ends, the parent process is gone, or a signal
+    /// asks; if this process is killed, the next command that uses the pool removes DEST
+    #[arg(long)]
+    ephemeral: bool,
+
+    #[command(flatten)]
+    pool: PoolArgs,
+}
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Report {
+    #[serde(rename = "ref")]
+    name: store::format::RefName,
+    version: u64,
+    destination: Option<PathBuf>,
+    pool: PathBuf,
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    bytes: u64,
+    linked: u64,
+    reflinked: u64,
+    copied: u64,
+    unchanged: u64,
+    removed: u64,
+    fetched: u64,
+    fetched_bytes: u64,
+    bytes_not_copied: u64,
+    damaged: Vec<Damage>,
+    notes: Vec<String>,
+    secs: f64,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let spec = names::spec(&args.source)?;
+    let store = context.open()?;
+    let pool = pools::open(&args.pool, args.dest.as_deref())?;
+    let request = MaterializeRequest {
+        spec,
+        destination: args.dest.clone(),
+        link_mode: args.link_mode,
+        copy_below_bytes: args.copy_below,
+        include: args.include.clone(),
+        exclude: args.exclude.clone(),
+        exact: args.exact,
+        force: args.force,
+        flatten: args.flatten,
+        ephemeral: args.ephemeral,
+        allow_outside_symlinks: args.allow_outside_symlinks,
+    };
+    let watch = Watch::new(&context.global);
+    let done = store::materialize(&store, &pool, &request, &watch)?;
+    let elapsed = watch.elapsed();
+    drop(watch);
+    done.notes
+        .iter()
+        .for_each(|note| context.out.note(format_args!("note: {note}")));
+    done.damaged
+        .iter()
+        .for_each(|damage| context.out.note(told(damage)));
+    let destination = done.destination.clone();
+    context.out.report(&report(done, &pool, elapsed))?;
+    if let Some(destination) = destination.filter(|_| args.ephemeral) {
+        context.out.finish()?;
+        hold(context);
+        pool.remove_made(&destination)?;
+    }
+    Ok(())
+}
+
+/// What happened to a file of the pool, for people.
+pub(crate) fn told(damage: &Damage) -> String {
+    let mut text = format!(
+        "warning: pool file {} was written to and is set aside as {}",
+        damage.file,
+        damage.set_aside.display()
+    );
+    for path in &damage.shared_with {
+        text += &format!(
+            "\n  it was also {}: materialize that tree again",
+            path.display()
+        );
+    }
+    text
+}
+
+fn parse_mode(text: &str) -> Result<LinkMode, String> {
+    text.parse()
+        .map_err(|error: store::Error| error.to_string())
+}
+
+/// Returns when the tree is not needed any more.
+fn hold(context: &Context) {
+    let ended = Arc::new(AtomicBool::new(false));
+    if standard_input_can_end() {
+        let ended = Arc::clone(&ended);
+        std::thread::spawn(move || {
+            let mut rest = [0; 4096];
+            while matches!(std::io::stdin().read(&mut rest), Ok(1..)) {}
+            ended.store(true, Ordering::Relaxed);
+        });
+    }
+    let parent = rustix::process::getppid();
+    while !(ended.load(Ordering::Relaxed)
+        || context.stop().load(Ordering::Relaxed)
+        || rustix::process::getppid() != parent)
+    {
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// `/dev/null` is at its end from the beginning, which means nothing.
+fn standard_input_can_end() -> bool {
+    let null = std::fs::metadata("/dev/null").map(|null| null.rdev());
+    std::fs::metadata("/dev/stdin").is_ok_and(|input| {
+        !(input.file_type().is_char_device() && null.is_ok_and(|null| null == input.rdev()))
+    })
+}
+
+fn report(done: MaterializeReport, pool: &Pool, elapsed: Duration) -> Report {
+    Report {
+        name: done.name,
+        version: done.version,
+        destination: done.destination,
+        pool: pool.path().into(),
+        files: done.files,
+        directories: done.directories,
+        symlinks: done.symlinks,
+        bytes: done.bytes,
+        linked: done.linked,
+        reflinked: done.reflinked,
+        copied: done.copied,
+        unchanged: done.unchanged,
+        removed: done.removed,
+        fetched: done.fetched,
+        fetched_bytes: done.fetched_bytes,
+        bytes_not_copied: done.shared_bytes,
+        damaged: done.damaged,
+        notes: done.notes,
+        secs: elapsed.as_secs_f64(),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{}@{}: {}, {}; {} linked, {} reflinked, {} copied, {} fetched ({}), {} not copied, in {}",
+            self.name,
+            self.version,
+            human::counted(self.files, "file"),
+            human::bytes(self.bytes),
+            human::count(self.linked),
+            human::count(self.reflinked),
+            human::count(self.copied),
+            human::count(self.fetched),
+            human::bytes(self.fetched_bytes),
+            human::bytes(self.bytes_not_copied),
+            human::duration(Duration::from_secs_f64(self.secs)),
+        )
+    }
+}

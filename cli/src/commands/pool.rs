@@ -1,0 +1,197 @@
+//! `store pool status|evict|verify`: what the host's pool takes, and whether it is sound.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use store::chunk::Chunker;
+use store::format::Format;
+use store::pool::{EvictReport, MadeTree, PoolUsage, PoolVerifyReport};
+use store::{Error, Result, StoreId};
+
+use super::materialize::told;
+use crate::context::Context;
+use crate::human;
+use crate::pools::{self, PoolArgs};
+use crate::progress::Watch;
+
+/// Look after the pool of this host: the whole files that trees link to
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// Say what the pool takes, and what deleting would give back
+    Status(Which),
+    /// Remove files that no tree shares, the least recently used first
+    ///
+    /// Without --to and --free, down to the pool's limits. Files that were set aside go in any case. Files
+    /// that trees share are never removed: that would give nothing back.
+    Evict(Evict),
+    /// Read every file and set aside those that somebody has written to
+    ///
+    /// Finds also what a comparison of sizes and times does not show. Exits 4 if anything was found.
+    Verify(Which),
+}
+
+#[derive(clap::Args)]
+struct Which {
+    /// The pool that `materialize` would use for this destination
+    #[arg(long, value_name = "DEST")]
+    r#for: Option<PathBuf>,
+
+    #[command(flatten)]
+    pool: PoolArgs,
+}
+
+#[derive(clap::Args)]
+struct Evict {
+    #[command(flatten)]
+    which: Which,
+
+    /// Until the pool takes at most this; 0 removes all that no tree shares
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
+    to: Option<u64>,
+
+    /// Until the file system has this much free
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
+    free: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Status {
+    pool: PathBuf,
+    #[serde(flatten)]
+    usage: PoolUsage,
+    trees: Vec<MadeTree>,
+}
+
+#[derive(Serialize)]
+struct Evicted(EvictReport);
+
+#[derive(Serialize)]
+struct Verified(PoolVerifyReport);
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    match &args.verb {
+        Verb::Status(which) => status(which, context),
+        Verb::Evict(args) => evict(args, context),
+        Verb::Verify(which) => verify(which, context),
+    }
+}
+
+fn status(which: &Which, context: &Context) -> Result<()> {
+    let pool = pools::open(&which.pool, which.r#for.as_deref())?;
+    pool.sweep()?;
+    context.out.answer(&Status {
+        pool: pool.path().into(),
+        usage: pool.usage()?,
+        trees: pool.trees()?,
+    })
+}
+
+fn evict(args: &Evict, context: &Context) -> Result<()> {
+    let pool = pools::open(&args.which.pool, args.which.r#for.as_deref())?;
+    pool.sweep()?;
+    context
+        .out
+        .report(&Evicted(pool.evict(args.to, args.free)?))
+}
+
+fn verify(which: &Which, context: &Context) -> Result<()> {
+    let pool = pools::open(&which.pool, which.r#for.as_deref())?;
+    pool.sweep()?;
+    // The chunker of this version of the format; a pool does not belong to one store.
+    let chunker = Chunker::new(&Format::new(StoreId([0; 16])).chunker)?;
+    let watch = Watch::new(&context.global);
+    let report = pool.verify(&chunker, &watch)?;
+    drop(watch);
+    report
+        .damaged
+        .iter()
+        .for_each(|damage| context.out.note(told(damage)));
+    let found = report.damaged.len();
+    context.out.report(&Verified(report))?;
+    if found == 0 {
+        return Ok(());
+    }
+    context.out.finish()?;
+    Err(Error::corrupt(format!(
+        "pool {}: {found} files were not what their names say",
+        pool.path().display()
+    ))
+    .hint("they are set aside; materialize the trees that share them again"))
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let usage = &self.usage;
+        writeln!(
+            out,
+            "pool {}: {}, {}",
+            self.pool.display(),
+            human::counted(usage.files, "file"),
+            human::bytes(usage.bytes)
+        )?;
+        writeln!(
+            out,
+            "  evicting gives back {} ({} that no tree shares)",
+            human::bytes(usage.unlinked_bytes + usage.damaged_bytes),
+            human::counted(usage.unlinked_files, "file")
+        )?;
+        writeln!(
+            out,
+            "  held by trees: {} ({}); delete the trees first",
+            human::bytes(usage.linked_bytes),
+            human::counted(usage.linked_files, "file")
+        )?;
+        if usage.damaged_files > 0 {
+            writeln!(
+                out,
+                "  set aside because somebody wrote to them: {}",
+                human::counted(usage.damaged_files, "file")
+            )?;
+        }
+        write!(
+            out,
+            "  free on its file system: {}",
+            human::bytes(usage.free_bytes)
+        )?;
+        for tree in &self.trees {
+            write!(
+                out,
+                "\n  {} is {} (version {})",
+                tree.path.display(),
+                tree.source,
+                tree.version
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Evicted {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{} evicted, {} given back",
+            human::counted(self.0.files, "file"),
+            human::bytes(self.0.bytes)
+        )
+    }
+}
+
+impl fmt::Display for Verified {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{} read, {}; {} set aside",
+            human::counted(self.0.files, "file"),
+            human::bytes(self.0.bytes),
+            human::counted(self.0.damaged.len() as u64, "file")
+        )
+    }
+}

@@ -1,0 +1,169 @@
+//! Where symlinks lead inside a tree, found out from the tree alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::{Content, Node, TreeEntry};
+use crate::id::ChunkId;
+use crate::read::Reader;
+
+/// Symlinks that are followed for one question, as the kernel does it.
+const HOPS_MAX: u32 = 40;
+/// Trees that are kept.
+const TREES_KEPT_MAX: usize = 256;
+
+/// Where a symlink leads.
+#[derive(Debug)]
+pub(super) enum Leads {
+    /// To a file or directory of the tree, by its names from the root on.
+    To(Node, Vec<Vec<u8>>),
+    /// To a name that the tree does not have, or round in a circle.
+    Nowhere,
+    /// Out of the tree.
+    Outside,
+}
+
+/// Follows symlinks in one tree.
+pub(super) struct Links<'m> {
+    reader: &'m Reader<'m>,
+    root: Node,
+    trees: HashMap<ChunkId, Arc<Vec<TreeEntry>>>,
+}
+
+impl<'m> Links<'m> {
+    /// Links of the tree `root`.
+    pub(super) fn new(reader: &'m Reader<'m>, root: Node) -> Self {
+        Self {
+            reader,
+            root,
+            trees: HashMap::new(),
+        }
+    }
+
+    /// Whether a link with this target, `depth` directories below the root, can be told to stay inside
+    /// without looking: it goes up no further than the root, and never up again after going down.
+    ///
+    /// Going down may pass other symlinks, which are looked at themselves.
+    pub(super) fn stays_inside(depth: usize, target: &[u8]) -> bool {
+        let mut above = depth;
+        let mut is_down = false;
+        for name in names(target) {
+            if name != b".." {
+                is_down = true;
+            } else if is_down || above == 0 {
+                return false;
+            } else {
+                above -= 1;
+            }
+        }
+        !target.starts_with(b"/")
+    }
+
+    /// Where a symlink in the directory `dir` with this target leads.
+    pub(super) fn follow(&mut self, dir: &[Vec<u8>], target: &[u8]) -> Result<Leads> {
+        let mut at = Vec::new();
+        // To be gone through, the next one last.
+        let mut rest: Vec<Vec<u8>> = Vec::new();
+        push_names(&mut rest, target);
+        rest.extend(dir.iter().rev().cloned());
+        let mut hops = 0;
+        if target.starts_with(b"/") {
+            return Ok(Leads::Outside);
+        }
+        while let Some(name) = rest.pop() {
+            if name == b".." {
+                if at.pop().is_none() {
+                    return Ok(Leads::Outside);
+                }
+                continue;
+            }
+            let found = self.find(&at, &name)?;
+            if let Some(Node::Symlink { target }) = &found {
+                hops += 1;
+                if target.starts_with(b"/") {
+                    return Ok(Leads::Outside);
+                }
+                if hops > HOPS_MAX {
+                    return Ok(Leads::Nowhere);
+                }
+                push_names(&mut rest, target);
+                continue;
+            }
+            at.push((name, found));
+        }
+        let names = at.iter().map(|(name, _)| name.clone()).collect();
+        Ok(match at.pop() {
+            None => Leads::To(self.root.clone(), names),
+            Some((_, Some(node))) => Leads::To(node, names),
+            Some((_, None)) => Leads::Nowhere,
+        })
+    }
+
+    fn find(&mut self, at: &[(Vec<u8>, Option<Node>)], name: &[u8]) -> Result<Option<Node>> {
+        let node = match at.last() {
+            None => Some(&self.root),
+            Some((_, node)) => node.as_ref(),
+        };
+        let Some(Node::Tree { content, .. }) = node else {
+            return Ok(None);
+        };
+        let entries = self.tree(&content.clone())?;
+        let found = entries
+            .binary_search_by(|entry| entry.name.as_slice().cmp(name))
+            .ok();
+        Ok(found
+            .and_then(|at| entries.get(at))
+            .map(|entry| entry.node.clone()))
+    }
+
+    fn tree(&mut self, content: &Content) -> Result<Arc<Vec<TreeEntry>>> {
+        if let Some(entries) = self.trees.get(&content.root) {
+            return Ok(Arc::clone(entries));
+        }
+        if self.trees.len() >= TREES_KEPT_MAX {
+            self.trees.clear();
+        }
+        let entries = Arc::new(self.reader.tree(content)?);
+        self.trees.insert(content.root, Arc::clone(&entries));
+        Ok(entries)
+    }
+}
+
+fn names(target: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    target
+        .split(|byte| *byte == b'/')
+        .filter(|name| !name.is_empty() && *name != b".")
+}
+
+fn push_names(rest: &mut Vec<Vec<u8>>, target: &[u8]) {
+    rest.extend(names(target).rev().map(<[u8]>::to_vec));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_inside_is_told_by_its_dots() {
+        let cases: [(usize, &[u8], bool); 9] = [
+            (0, b"a/b", true),
+            (0, b"..", false),
+            (0, b"/etc", false),
+            (1, b"../a", true),
+            (1, b"../../a", false),
+            (2, b"../../blobs/x", true),
+            (2, b"./.././a//b/", true),
+            (5, b"a/../b", false),
+            (0, b".", true),
+        ];
+        for (depth, target, inside) in cases {
+            assert_eq!(
+                Links::stays_inside(depth, target),
+                inside,
+                "{}",
+                target.escape_ascii()
+            );
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! One file from the pool into a directory: linked, reflinked or copied, as the request says and the
+//! system allows.
+
+use std::fs::File;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{self, AtFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use super::{LinkMode, MaterializeReport, shown};
+use crate::error::{Error, Kind, Result};
+use crate::format::{Content, Time};
+use crate::pool::place::{copy_bytes, reflink};
+use crate::pool::{Placed, Pool, PoolKey, disk};
+
+/// A file to be placed.
+#[derive(Clone, Debug)]
+pub(super) struct Placing {
+    pub(super) key: PoolKey,
+    /// A private copy, whatever the link mode.
+    pub(super) is_private: bool,
+    pub(super) time: Time,
+}
+
+/// Places files, and learns what the system allows.
+pub(super) struct Placer<'m> {
+    pool: &'m Pool,
+    mode: LinkMode,
+    /// What `auto` has come down to.
+    effective: LinkMode,
+}
+
+impl<'m> Placer<'m> {
+    pub(super) fn new(pool: &'m Pool, mode: LinkMode) -> Self {
+        let effective = match mode {
+            LinkMode::Auto => LinkMode::Hardlink,
+            mode => mode,
+        };
+        Self {
+            pool,
+            mode,
+            effective,
+        }
+    }
+
+    /// Whether such a file shares its inode with the pool.
+    pub(super) fn is_linked(&self, placing: &Placing) -> bool {
+        self.effective == LinkMode::Hardlink && !placing.is_private
+    }
+
+    /// Places a file under a name that does not exist; false, when the pool does not have it intact.
+    pub(super) fn place(
+        &mut self,
+        placing: &Placing,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        report: &mut MaterializeReport,
+    ) -> Result<bool> {
+        if placing.key.content == Content::empty() {
+            let file = create(dir, name, placing)?;
+            set_time(&file, placing.time, name)?;
+            report.copied += 1;
+            return Ok(true);
+        }
+        let size = placing.key.content.size;
+        if self.is_linked(placing) {
+            match self.pool.link(&placing.key, dir, name)? {
+                Placed::Done => {
+                    report.linked += 1;
+                    report.shared_bytes += size;
+                    return Ok(true);
+                }
+                Placed::Missing => return Ok(false),
+                Placed::Refused(errno) => self.step_down(errno, report)?,
+            }
+        }
+        let Some(source) = self.pool.open_file(&placing.key)? else {
+            return Ok(false);
+        };
+        let file = create(dir, name, placing)?;
+        let filled = self
+            .fill(placing, &source, &file, report)
+            .and_then(|()| set_time(&file, placing.time, name));
+        if filled.is_err() {
+            disk::forgive(fs::unlinkat(dir, name, AtFlags::empty()));
+        }
+        filled.map(|()| true)
+    }
+
+    fn fill(
+        &mut self,
+        placing: &Placing,
+        source: &File,
+        file: &File,
+        report: &mut MaterializeReport,
+    ) -> Result<()> {
+        let size = placing.key.content.size;
+        if self.effective == LinkMode::Reflink && !placing.is_private {
+            match reflink(source, file) {
+                Placed::Refused(errno) => self.step_down(errno, report)?,
+                Placed::Done | Placed::Missing => {
+                    report.reflinked += 1;
+                    report.shared_bytes += size;
+                    return Ok(());
+                }
+            }
+        }
+        copy_bytes(source, file, size).map_err(|source| {
+            Error::io("copy pool file", self.pool.path_of(&placing.key), source)
+        })?;
+        report.copied += 1;
+        Ok(())
+    }
+
+    /// The system refuses what was tried: the next lower mode, or the error where the mode was asked for.
+    fn step_down(&mut self, errno: Errno, report: &mut MaterializeReport) -> Result<()> {
+        let (what, next) = match self.effective {
+            LinkMode::Hardlink => ("hard links", LinkMode::Reflink),
+            _ => ("reflinks", LinkMode::Copy),
+        };
+        let message = format!(
+            "pool {}: the system makes no {what} from it to the destination",
+            self.pool.path().display()
+        );
+        let remedy = self.remedy(errno);
+        if self.mode != LinkMode::Auto {
+            return Err(Error::new(Kind::Denied, message)
+                .because(std::io::Error::from(errno))
+                .hint(remedy));
+        }
+        if self.effective == LinkMode::Hardlink {
+            report.notes.push(format!(
+                "files are not hard-linked but reflinked or copied: {message} ({}); {remedy}",
+                std::io::Error::from(errno)
+            ));
+        }
+        self.effective = next;
+        Ok(())
+    }
+
+    fn remedy(&self, errno: Errno) -> &'static str {
+        match (self.effective, errno) {
+            (LinkMode::Hardlink, Errno::XDEV) => {
+                "to share bytes, set --pool or $STORE_POOL to a directory on the same file system and mount as the destination, \
+                 or allow others with --link-mode auto, reflink or copy"
+            }
+            (LinkMode::Hardlink, Errno::PERM | Errno::ACCESS) => {
+                "files of other users cannot be linked (fs.protected_hardlinks): set --pool or $STORE_POOL to a pool of your own, \
+                 or allow others with --link-mode auto, reflink or copy"
+            }
+            (LinkMode::Hardlink, _) => {
+                "set --pool or $STORE_POOL to a file system that has hard links, or allow others with --link-mode auto, reflink or copy"
+            }
+            _ => {
+                "reflinks need XFS or btrfs, pool and destination on the same one: set --pool or $STORE_POOL, \
+                 or use --link-mode auto or copy"
+            }
+        }
+    }
+}
+
+fn create(dir: BorrowedFd<'_>, name: &[u8], placing: &Placing) -> Result<File> {
+    let mode = if placing.key.executable { 0o777 } else { 0o666 };
+    disk::create(dir, name, mode).map_err(|errno| {
+        disk::failed(
+            "create",
+            std::path::Path::new(&shown(name).to_string()),
+            errno,
+        )
+    })
+}
+
+fn set_time(file: &File, time: Time, name: &[u8]) -> Result<()> {
+    fs::futimens(file, &stamps(time))
+        .map_err(|source| Error::io("set the time of", shown(name).to_string(), source.into()))
+}
+
+pub(super) fn stamps(time: Time) -> Timestamps {
+    let time = Timespec {
+        tv_sec: time.secs,
+        tv_nsec: time.nanos.into(),
+    };
+    Timestamps {
+        last_access: time,
+        last_modification: time,
+    }
+}

@@ -1,0 +1,91 @@
+//! Claims: one process builds a missing file, the others wait, and take over when it dies.
+//!
+//! A claim is a hard link to the owner's file under the name of the key. Safety never rests on it: two
+//! builders of one key end with the same bytes under the same name.
+
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags};
+use rustix::io::Errno;
+
+use super::owner::{Owner, Watch};
+use super::{Pool, disk};
+use crate::error::Result;
+
+/// A claim that is held until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Claim<'p> {
+    pool: &'p Pool,
+    name: String,
+    _owner: Arc<Owner>,
+}
+
+/// What became of a wish to claim.
+#[derive(Debug)]
+pub(crate) enum Claimed<'p> {
+    /// It is held; without a claim where the file system has no links, and work may be done twice.
+    Mine(Option<Claim<'p>>),
+    /// Somebody else has it.
+    Taken,
+}
+
+impl Pool {
+    /// Claims `name`, a pool file or a tree.
+    pub(crate) fn claim(&self, name: &str) -> Result<Claimed<'_>> {
+        let owner = self.owner()?;
+        match fs::linkat(&self.fd, owner.file(), &self.claims, name, AtFlags::empty()) {
+            Ok(()) => Ok(Claimed::Mine(Some(Claim {
+                pool: self,
+                name: name.to_owned(),
+                _owner: owner,
+            }))),
+            Err(Errno::EXIST) => Ok(Claimed::Taken),
+            Err(
+                Errno::MLINK
+                | Errno::PERM
+                | Errno::OPNOTSUPP
+                | Errno::NOSYS
+                | Errno::XDEV
+                | Errno::NOENT,
+            ) => Ok(Claimed::Mine(None)),
+            Err(errno) => Err(disk::failed("claim in pool", &self.path, errno)),
+        }
+    }
+
+    /// Takes the claim `name` away from an owner that has died; whether the way is free now.
+    pub(crate) fn break_claim(&self, name: &str, watch: &mut Watch) -> Result<bool> {
+        if !watch.is_dead(&self.claims, name) {
+            return Ok(false);
+        }
+        let owner = self.owner()?;
+        let taken = format!("claim-{}", disk::random_name()?);
+        match fs::renameat(&self.claims, name, &owner.temporaries, &taken) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(true),
+            Err(errno) => return Err(disk::failed("break a claim in pool", &self.path, errno)),
+        }
+        if !watch.is_dead(&owner.temporaries, &taken) {
+            // Somebody was quicker and claimed it anew: give it back, unless it was claimed once more.
+            disk::forgive(fs::linkat(
+                &owner.temporaries,
+                &taken,
+                &self.claims,
+                name,
+                AtFlags::empty(),
+            ));
+        }
+        disk::forgive(fs::unlinkat(&owner.temporaries, &taken, AtFlags::empty()));
+        Ok(true)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        // A claim that stays is broken when this process has ended.
+        disk::forgive(fs::unlinkat(
+            &self.pool.claims,
+            &self.name,
+            AtFlags::empty(),
+        ));
+    }
+}

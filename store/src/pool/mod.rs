@@ -1,0 +1,344 @@
+//! The pool: whole files of this host by their content, the source of hard links.
+//!
+//!     files/<2 hex>/<key>   whole files, 0444 or 0555, one mtime of 1980; never written again
+//!     tmp/<owner>/          files that a process is building; verified, then renamed to `files`
+//!     owners/<owner>        who a process is; claims/<key>: a hard link to it, "I am building this"
+//!     damaged/              files that somebody wrote through a hard link, set aside
+//!     trees/                what was materialized where; rooms/: where a tree is being built
+//!
+//! No lock is needed for correctness: a name in `files` appears by rename when its bytes are verified,
+//! a link keeps its inode whatever happens to the name, and a claim only saves doing work twice.
+
+mod claim;
+pub(crate) mod disk;
+mod draft;
+mod evict;
+mod key;
+mod owner;
+pub(crate) mod place;
+mod trees;
+mod verify;
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use rustix::fs::{self, AtFlags, FileType, Mode, RenameFlags};
+use rustix::io::Errno;
+
+pub(crate) use self::claim::{Claim, Claimed};
+pub(crate) use self::draft::Draft;
+pub use self::evict::{EvictReport, PoolUsage};
+pub use self::key::PoolKey;
+pub(crate) use self::owner::{Identity, Watch};
+pub(crate) use self::place::Placed;
+pub use self::trees::MadeTree;
+pub(crate) use self::trees::{Mark, Room, parent};
+pub use self::verify::{Damage, PoolVerifyReport};
+
+use self::owner::Owner;
+use crate::error::{Error, Result};
+use crate::format::Time;
+use crate::walk::Stat;
+
+/// The modification time of every pool file: 1980-01-01, so that nothing takes it for news.
+pub const POOL_TIME: Time = Time {
+    secs: 315_532_800,
+    nanos: 0,
+};
+/// The file that says that a directory is a pool, and of which version.
+const MARK: &str = "pool";
+/// What stands in it.
+const MARK_TEXT: &[u8] = b"{\"version\":1}\n";
+/// Directories of a pool, made at once.
+const DIRECTORIES: [&str; 7] = [
+    "files", "tmp", "owners", "claims", "damaged", "trees", "rooms",
+];
+
+/// How much a pool may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// Most bytes of its files; none: what the disk has.
+    pub bytes_max: Option<u64>,
+    /// Bytes of the file system that are left free for others.
+    pub free_bytes_min: u64,
+}
+
+/// What a look at a pool file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It is there and looks as it was left.
+    Intact(Stat),
+    /// It is not there.
+    Missing,
+    /// Somebody wrote to it, or changed what it looks like.
+    Changed(Stat),
+}
+
+/// An open pool.
+#[derive(Debug)]
+pub struct Pool {
+    path: PathBuf,
+    fd: OwnedFd,
+    claims: OwnedFd,
+    limits: PoolLimits,
+    shards: Vec<OnceLock<OwnedFd>>,
+    owner: Mutex<Option<Arc<Owner>>>,
+    /// Bytes of all files, as counted once and kept up from then on by what this process adds.
+    counted_bytes: Mutex<Option<u64>>,
+}
+
+impl Pool {
+    /// Opens the pool in the directory `path`, which is made when it is missing.
+    ///
+    /// # Errors
+    /// Conflict, when the directory is not empty and no pool; unsupported, when its version is another.
+    pub fn open(path: &Path, limits: PoolLimits) -> Result<Self> {
+        make_private(path)?;
+        let path = path
+            .canonicalize()
+            .map_err(|source| Error::io("look at", path, source))?;
+        let fd = disk::open_path(&path)?;
+        check_mark(&fd, &path)?;
+        for name in DIRECTORIES {
+            match fs::mkdirat(&fd, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                // A pool that can only be read is good enough for looking at it.
+                Err(Errno::ROFS | Errno::ACCESS)
+                    if disk::open_dir(&fd, name.as_bytes()).is_ok() => {}
+                Err(errno) => return Err(disk::failed("make a pool at", &path, errno)),
+            }
+        }
+        let claims = disk::open_dir(&fd, b"claims")
+            .map_err(|errno| disk::failed("open claims of the pool", &path, errno))?;
+        Ok(Self {
+            path,
+            fd,
+            claims,
+            limits,
+            shards: (0..256).map(|_| OnceLock::new()).collect(),
+            owner: Mutex::default(),
+            counted_bytes: Mutex::default(),
+        })
+    }
+
+    /// Its directory, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it may take.
+    pub fn limits(&self) -> PoolLimits {
+        self.limits
+    }
+
+    /// This process as an owner, from its first call on.
+    pub(crate) fn owner(&self) -> Result<Arc<Owner>> {
+        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        match owner.as_ref() {
+            Some(owner) => Ok(Arc::clone(owner)),
+            None => Ok(Arc::clone(
+                owner.insert(Arc::new(Owner::new(&self.fd, &self.path)?)),
+            )),
+        }
+    }
+
+    /// Removes what processes left that died: temporaries, claims, half-built trees, and trees that
+    /// they held for themselves alone.
+    ///
+    /// # Errors
+    /// When the pool cannot be listed; what cannot be removed stays for the next time.
+    pub fn sweep(&self) -> Result<()> {
+        for id in owner::sweep(&self.fd, &self.path)? {
+            self.remove_room(&id);
+            owner::bury_dead(&self.fd, &self.claims, &id, &self.path)?;
+        }
+        self.remove_abandoned_trees()
+    }
+
+    /// How a pool file looks.
+    pub(crate) fn look(&self, key: &PoolKey) -> Result<Look> {
+        let Some(shard) = self.shard(key.shard())? else {
+            return Ok(Look::Missing);
+        };
+        match fs::statat(shard, key.name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if is_intact(key, &stat.into()) => Ok(Look::Intact(stat.into())),
+            Ok(stat) => Ok(Look::Changed(stat.into())),
+            Err(Errno::NOENT) => Ok(Look::Missing),
+            Err(errno) => Err(disk::failed("look at pool file", &self.path_of(key), errno)),
+        }
+    }
+
+    /// Opens an intact pool file for reading.
+    pub(crate) fn open_file(&self, key: &PoolKey) -> Result<Option<File>> {
+        let Some(shard) = self.shard(key.shard())? else {
+            return Ok(None);
+        };
+        let file = match disk::open_file(shard, key.name().as_bytes()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(disk::failed("open pool file", &self.path_of(key), errno)),
+        };
+        let path = self.path_of(key);
+        let stat = Stat::of_file(&file, &path)?;
+        Ok(is_intact(key, &stat).then_some(file))
+    }
+
+    /// Moves a changed pool file out of the way; nothing, when it is gone or intact by now. Returns where
+    /// it is from then on, and as what it was found.
+    pub(crate) fn set_aside(&self, key: &PoolKey) -> Result<Option<(PathBuf, Stat)>> {
+        let Look::Changed(stat) = self.look(key)? else {
+            return Ok(None);
+        };
+        let Some(shard) = self.shard(key.shard())? else {
+            return Ok(None);
+        };
+        let aside = format!("damaged/{}.{}", key.name(), disk::random_name()?);
+        match fs::renameat(shard, key.name(), &self.fd, &aside) {
+            Ok(()) => Ok(Some((self.path.join(aside), stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(disk::failed(
+                "set aside pool file",
+                &self.path_of(key),
+                errno,
+            )),
+        }
+    }
+
+    /// The path of a pool file, for messages.
+    pub(crate) fn path_of(&self, key: &PoolKey) -> PathBuf {
+        self.path
+            .join("files")
+            .join(format!("{:02x}", key.shard()))
+            .join(key.name())
+    }
+
+    /// One of the directories of files; none, when it is not there yet.
+    fn shard(&self, number: u8) -> Result<Option<&OwnedFd>> {
+        let Some(slot) = self.shards.get(usize::from(number)) else {
+            return Ok(None);
+        };
+        if let Some(open) = slot.get() {
+            return Ok(Some(open));
+        }
+        match disk::open_dir(&self.fd, format!("files/{number:02x}").as_bytes()) {
+            Ok(opened) => Ok(Some(slot.get_or_init(|| opened))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(disk::failed("open files of the pool", &self.path, errno)),
+        }
+    }
+
+    /// One of the directories of files, made if it is missing.
+    fn shard_made(&self, number: u8) -> Result<&OwnedFd> {
+        if self.shard(number)?.is_none() {
+            let name = format!("files/{number:02x}");
+            match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => {
+                    return Err(disk::failed(
+                        "make a directory in the pool",
+                        &self.path,
+                        errno,
+                    ));
+                }
+            }
+        }
+        self.shard(number)?.ok_or_else(|| {
+            Error::conflict(format!("pool {}: is being removed", self.path.display()))
+        })
+    }
+
+    /// Names and looks of all pool files, directory by directory; what has no proper name is passed over.
+    fn each_file(
+        &self,
+        each: &mut dyn FnMut(PoolKey, fs::Stat, &OwnedFd) -> Result<()>,
+    ) -> Result<()> {
+        for number in 0..=u8::MAX {
+            let Some(shard) = self.shard(number)? else {
+                continue;
+            };
+            for name in disk::names(shard, &self.path)? {
+                let key = std::str::from_utf8(&name)
+                    .ok()
+                    .and_then(|name| name.parse().ok());
+                let (Some(key), Ok(stat)) =
+                    (key, fs::statat(shard, &*name, AtFlags::SYMLINK_NOFOLLOW))
+                else {
+                    continue;
+                };
+                each(key, stat, shard)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a file looks as a pool file of this key was left.
+pub(crate) fn is_intact(key: &PoolKey, stat: &Stat) -> bool {
+    stat.size == key.content.size && looks_pooled(stat, key.executable)
+}
+
+/// Whether a file has the mode and the time of pool files.
+pub(crate) fn looks_pooled(stat: &Stat, executable: bool) -> bool {
+    let mode = if executable { 0o555 } else { 0o444 };
+    stat.mtime == POOL_TIME
+        && stat.mode & 0o7777 == mode
+        && FileType::from_raw_mode(stat.mode) == FileType::RegularFile
+}
+
+/// Nobody else has business in a pool: what others may read they read through their own trees.
+fn make_private(path: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    if path.is_dir() {
+        return Ok(());
+    }
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|source| {
+            Error::io("make a pool at", path, source)
+                .hint("name a place that you may write to with --pool or $STORE_POOL")
+        })
+}
+
+fn check_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
+    match disk::open_file(fd, MARK.as_bytes()) {
+        Ok(file) => {
+            let text = std::io::read_to_string(std::io::Read::take(file, 100))
+                .map_err(|source| Error::io("read the mark of pool", path, source))?;
+            if text.as_bytes() == MARK_TEXT {
+                return Ok(());
+            }
+            Err(Error::unsupported(format!(
+                "pool {}: expected version 1, found {:?}",
+                path.display(),
+                text.trim_end()
+            ))
+            .hint("update this program, or name another pool"))
+        }
+        Err(Errno::NOENT) => make_mark(fd, path),
+        Err(errno) => Err(disk::failed("look at pool", path, errno)),
+    }
+}
+
+fn make_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
+    let is_ours = |name: &Vec<u8>| name.starts_with(b".mark-") || name == MARK.as_bytes();
+    if !disk::names(fd, path)?.iter().all(is_ours) && disk::open_file(fd, MARK.as_bytes()).is_err()
+    {
+        return Err(
+            Error::conflict(format!("{}: is not empty and is no pool", path.display()))
+                .hint("name an empty or a new directory with --pool or $STORE_POOL"),
+        );
+    }
+    let temporary = format!(".mark-{}", disk::random_name()?);
+    let made =
+        disk::write_new(fd, temporary.as_bytes(), MARK_TEXT).and_then(
+            |()| match fs::renameat_with(fd, &temporary, fd, MARK, RenameFlags::NOREPLACE) {
+                Err(Errno::EXIST) => fs::unlinkat(fd, &temporary, AtFlags::empty()),
+                done => done,
+            },
+        );
+    made.map_err(|errno| disk::failed("make a pool at", path, errno))
+}

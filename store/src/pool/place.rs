@@ -1,0 +1,167 @@
+//! From the pool into a tree: a hard link, a reflink or a copy of one pool file under a name in an
+//! open directory.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{self, AtFlags};
+use rustix::io::Errno;
+
+use super::{Pool, PoolKey, disk, is_intact};
+use crate::error::{Error, Result};
+
+/// Bytes that one step of a copy moves.
+const COPY_BYTES: usize = 1 << 20;
+/// Files up to this size are copied by one read and one write.
+const SMALL_BYTES_MAX: usize = 64 << 10;
+
+/// What became of placing a pool file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placed {
+    /// It is there.
+    Done,
+    /// The pool has no such file, or one that was changed.
+    Missing,
+    /// The system does not make this kind of link between the two places.
+    Refused(Errno),
+}
+
+impl Pool {
+    /// Links the file to `name` in `dir`, which must not exist.
+    ///
+    /// The link is made first and looked at afterwards: one look is enough, and what is looked at
+    /// is what was linked.
+    pub(crate) fn link(&self, key: &PoolKey, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Placed> {
+        let Some(shard) = self.shard(key.shard())? else {
+            return Ok(Placed::Missing);
+        };
+        match fs::linkat(shard, key.name(), dir, name, AtFlags::empty()) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(Placed::Missing),
+            Err(Errno::MLINK) => return self.refresh(key, dir, name),
+            Err(
+                errno @ (Errno::XDEV
+                | Errno::PERM
+                | Errno::OPNOTSUPP
+                | Errno::NOSYS
+                | Errno::ACCESS),
+            ) => return Ok(Placed::Refused(errno)),
+            Err(errno) => return Err(disk::failed("link pool file", &self.path_of(key), errno)),
+        }
+        let stat = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| {
+            disk::failed("look at a link to pool file", &self.path_of(key), errno)
+        })?;
+        if is_intact(key, &stat.into()) {
+            return Ok(Placed::Done);
+        }
+        fs::unlinkat(dir, name, AtFlags::empty()).map_err(|errno| {
+            disk::failed("unlink a changed pool file", &self.path_of(key), errno)
+        })?;
+        Ok(Placed::Missing)
+    }
+
+    /// The inode has all the links that it may have: a copy takes its name, and gets the link.
+    fn refresh(&self, key: &PoolKey, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Placed> {
+        let Some(source) = self.open_file(key)? else {
+            return Ok(Placed::Missing);
+        };
+        let (draft, file) = self.draft(*key)?;
+        if fs::ioctl_ficlone(&file, &source).is_err() {
+            copy_bytes(&source, &file, key.content.size)
+                .map_err(|source| Error::io("copy pool file", self.path_of(key), source))?;
+        }
+        draft.publish(&file)?;
+        // A second refusal would mean that a file system takes no links at all.
+        let Some(shard) = self.shard(key.shard())? else {
+            return Ok(Placed::Missing);
+        };
+        match fs::linkat(shard, key.name(), dir, name, AtFlags::empty()) {
+            Ok(()) => Ok(Placed::Done),
+            Err(Errno::NOENT) => Ok(Placed::Missing),
+            Err(errno) => Ok(Placed::Refused(errno)),
+        }
+    }
+}
+
+/// Makes `to`, which is new and empty, share the blocks of a pool file.
+pub(crate) fn reflink(from: &File, to: &File) -> Placed {
+    match fs::ioctl_ficlone(to, from) {
+        Ok(()) => Placed::Done,
+        Err(errno) => Placed::Refused(errno),
+    }
+}
+
+/// Copies `size` bytes into `to`, which is new and empty; holes stay holes.
+pub(crate) fn copy_bytes(from: &File, to: &File, size: u64) -> std::io::Result<()> {
+    let small = usize::try_from(size).unwrap_or(usize::MAX);
+    if small <= SMALL_BYTES_MAX {
+        let mut bytes = Vec::with_capacity(small);
+        from.take(size).read_to_end(&mut bytes)?;
+        return to.write_all_at(&bytes, 0);
+    }
+    to.set_len(size)?;
+    let mut at = 0;
+    while at < size {
+        let start = match fs::seek(from, fs::SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            Err(_) => at,
+        };
+        let end = fs::seek(from, fs::SeekFrom::Hole(start)).unwrap_or(size);
+        copy_range(from, to, start, end.min(size))?;
+        at = end.max(start + 1);
+    }
+    Ok(())
+}
+
+fn copy_range(from: &File, to: &File, start: u64, end: u64) -> std::io::Result<()> {
+    let (mut read, mut write) = (start, start);
+    while read < end {
+        let len = usize::try_from(end - read)
+            .unwrap_or(usize::MAX)
+            .min(64 * COPY_BYTES);
+        match fs::copy_file_range(from, Some(&mut read), to, Some(&mut write), len) {
+            Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(_) => return copy_by_hand(from, to, read, end),
+        }
+    }
+    Ok(())
+}
+
+fn copy_by_hand(from: &File, to: &File, mut at: u64, end: u64) -> std::io::Result<()> {
+    let mut buffer = vec![0; COPY_BYTES];
+    while at < end {
+        let len = usize::try_from(end - at)
+            .unwrap_or(usize::MAX)
+            .min(COPY_BYTES);
+        let piece = buffer.get_mut(..len).unwrap_or_default();
+        from.read_exact_at(piece, at)?;
+        to.write_all_at(piece, at)?;
+        at += len as u64;
+    }
+    Ok(())
+}
+
+impl Pool {
+    /// Whether pool files can be linked into the directory `dir`, found out by trying: device numbers do
+    /// not tell, since two mounts of one file system refuse links between them.
+    ///
+    /// # Errors
+    /// When the pool cannot be written.
+    pub fn can_link_to(&self, dir: &std::path::Path) -> Result<bool> {
+        let dir = disk::open_path(dir)?;
+        let owner = self.owner()?;
+        let name = format!(".store-try-{}", disk::random_name()?);
+        disk::write_new(&owner.temporaries, name.as_bytes(), b"")
+            .map_err(|errno| disk::failed("create a file in pool", self.path(), errno))?;
+        let linked = fs::linkat(&owner.temporaries, &name, &dir, &name, AtFlags::empty());
+        disk::forgive(fs::unlinkat(&owner.temporaries, &name, AtFlags::empty()));
+        if linked.is_ok() {
+            disk::forgive(fs::unlinkat(&dir, &name, AtFlags::empty()));
+        }
+        Ok(linked.is_ok())
+    }
+}

@@ -1,0 +1,414 @@
+//! What was materialized where: marks of finished trees, and rooms in which trees are being built.
+//!
+//! A mark lies in the pool, never in the tree, and holds for one directory inode only: a directory that
+//! somebody made under the same path later is not taken for ours. Losing a mark costs a `--force`.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, AtFlags, Dir, FileType, Mode, StatxFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::{Identity, Pool, disk};
+use crate::error::{Error, Result};
+use crate::format::Content;
+use crate::id::StoreId;
+use crate::walk::Stat;
+
+/// What a room's directory is called, before its random name.
+const ROOM_PREFIX: &str = ".store-materialize-";
+
+/// What is known of a tree that was materialized.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    path: Spelled,
+    /// Which inode the mark holds for.
+    inode: Inode,
+    pub(crate) store: StoreId,
+    /// The ref, for people.
+    pub(crate) source: String,
+    pub(crate) version: u64,
+    /// The tree that is there; none for a file.
+    pub(crate) tree: Option<Content>,
+    /// The tree that it is being brought to, while it is.
+    pub(crate) next: Option<Content>,
+    pub(crate) include: Vec<String>,
+    pub(crate) exclude: Vec<String>,
+    pub(crate) flatten: bool,
+    /// The process that it ends with.
+    pub(crate) held_by: Option<Identity>,
+}
+
+/// A materialized tree, as the pool knows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct MadeTree {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The ref.
+    pub source: String,
+    /// Its version.
+    pub version: u64,
+}
+
+/// An inode by its number and its birth, since numbers are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Inode {
+    number: u64,
+    born_secs: i64,
+    born_nanos: u32,
+}
+
+/// A path in JSON, also where it is not UTF-8.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Spelled {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl Mark {
+    /// A mark for the tree at `path`, which is now at `built`.
+    pub(crate) fn new(path: &Path, store: StoreId, built: (BorrowedFd<'_>, &[u8])) -> Result<Self> {
+        let inode =
+            Inode::of(built.0, built.1).map_err(|errno| disk::failed("look at", path, errno))?;
+        Ok(Self {
+            path: path.into(),
+            inode,
+            store,
+            source: String::new(),
+            version: 0,
+            tree: None,
+            next: None,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            flatten: false,
+            held_by: None,
+        })
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        match &self.path {
+            Spelled::Text(text) => text.into(),
+            Spelled::Bytes(bytes) => OsStr::from_bytes(bytes).into(),
+        }
+    }
+
+    /// Whether both say the same of the same directory.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let parts = |mark: &Self| {
+            (
+                (mark.inode, mark.store, mark.tree, mark.next),
+                (
+                    mark.source.clone(),
+                    mark.version,
+                    mark.flatten,
+                    mark.held_by.clone(),
+                ),
+                (mark.include.clone(), mark.exclude.clone()),
+            )
+        };
+        parts(self) == parts(other)
+    }
+
+    /// Whether what is at its path is what it was made for.
+    fn holds(&self) -> bool {
+        let path = self.path();
+        Inode::of(fs::CWD, path.as_os_str().as_bytes()).is_ok_and(|inode| inode == self.inode)
+    }
+}
+
+impl From<&Path> for Spelled {
+    fn from(path: &Path) -> Self {
+        match path.to_str() {
+            Some(text) => Self::Text(text.to_owned()),
+            None => Self::Bytes(path.as_os_str().as_bytes().to_vec()),
+        }
+    }
+}
+
+impl Inode {
+    fn of(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
+        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        let found = fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
+        let is_known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+        Ok(Self {
+            number: found.stx_ino,
+            born_secs: if is_known { found.stx_btime.tv_sec } else { 0 },
+            born_nanos: if is_known { found.stx_btime.tv_nsec } else { 0 },
+        })
+    }
+}
+
+impl Pool {
+    /// The mark of what is at `path` now, if this pool's user made it.
+    pub(crate) fn mark_of(&self, path: &Path) -> Option<Mark> {
+        let mark = self.read_mark(&mark_name(path))?;
+        (mark.path() == path && mark.holds()).then_some(mark)
+    }
+
+    /// Writes a mark, in place of one of the same path.
+    pub(crate) fn write_mark(&self, mark: &Mark) -> Result<()> {
+        let name = mark_name(&mark.path());
+        let owner = self.owner()?;
+        let text = serde_json::to_vec(mark)
+            .map_err(|source| Error::invalid("mark of a tree").because(source))?;
+        let temporary = disk::random_name()?;
+        let held = format!("trees/{name}.held");
+        let written = || -> rustix::io::Result<()> {
+            if mark.held_by.is_some() {
+                disk::forgive(disk::create(&self.fd, held.as_bytes(), 0o600));
+            }
+            disk::write_new(&owner.temporaries, temporary.as_bytes(), &text)?;
+            fs::renameat(
+                &owner.temporaries,
+                &temporary,
+                &self.fd,
+                format!("trees/{name}"),
+            )?;
+            if mark.held_by.is_none() {
+                disk::forgive(fs::unlinkat(&self.fd, &held, AtFlags::empty()));
+            }
+            Ok(())
+        };
+        written().map_err(|errno| disk::failed("write down in pool", &self.path, errno))
+    }
+
+    /// Forgets the tree at `path`.
+    pub(crate) fn forget(&self, path: &Path) {
+        let name = mark_name(path);
+        // A mark without its tree means nothing.
+        disk::forgive(fs::unlinkat(
+            &self.fd,
+            format!("trees/{name}"),
+            AtFlags::empty(),
+        ));
+        disk::forgive(fs::unlinkat(
+            &self.fd,
+            format!("trees/{name}.held"),
+            AtFlags::empty(),
+        ));
+    }
+
+    /// The trees that are still where they were made.
+    ///
+    /// # Errors
+    /// When the pool cannot be listed.
+    pub fn trees(&self) -> Result<Vec<MadeTree>> {
+        let mut trees: Vec<MadeTree> = self
+            .marks()?
+            .into_iter()
+            .map(|mark| MadeTree {
+                path: mark.path(),
+                source: mark.source,
+                version: mark.version,
+            })
+            .collect();
+        trees.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(trees)
+    }
+
+    /// Removes a tree that this pool's user made, whole: it disappears at once. Whether it was there.
+    ///
+    /// # Errors
+    /// When it cannot be moved out of the way.
+    pub fn remove_made(&self, path: &Path) -> Result<bool> {
+        if self.mark_of(path).is_none() {
+            return Ok(false);
+        }
+        let room = self.room(parent(path))?;
+        std::fs::rename(path, room.path().join("tree"))
+            .map_err(|source| Error::io("remove", path, source))?;
+        self.forget(path);
+        Ok(true)
+    }
+
+    /// Which marked trees have which of these inodes, by device and number: paths of files.
+    pub(crate) fn sharers(
+        &self,
+        inodes: &HashSet<(u64, u64)>,
+    ) -> Result<HashMap<(u64, u64), Vec<PathBuf>>> {
+        let mut found = HashMap::new();
+        if inodes.is_empty() {
+            return Ok(found);
+        }
+        for mark in self.marks()? {
+            let path = mark.path();
+            // What others change or hide meanwhile cannot be named.
+            disk::forgive(find(
+                fs::CWD,
+                path.as_os_str().as_bytes(),
+                &path,
+                inodes,
+                &mut found,
+                0,
+            ));
+        }
+        Ok(found)
+    }
+
+    /// A private directory beside a destination, in `parent`.
+    pub(crate) fn room(&self, parent: &Path) -> Result<Room<'_>> {
+        let owner = self.owner()?;
+        let name = disk::random_name()?;
+        let path = parent.join(format!("{ROOM_PREFIX}{name}"));
+        let note = format!("rooms/{}.{name}", owner.id);
+        disk::write_new(&self.fd, note.as_bytes(), path.as_os_str().as_bytes())
+            .map_err(|errno| disk::failed("write down in pool", &self.path, errno))?;
+        let room = Room {
+            pool: self,
+            path,
+            note,
+        };
+        fs::mkdir(&room.path, Mode::from_raw_mode(0o700))
+            .map_err(|errno| disk::failed("make a directory in", parent, errno))?;
+        Ok(room)
+    }
+
+    /// Removes the rooms of a dead owner.
+    pub(super) fn remove_room(&self, owner: &str) {
+        let Ok(names) = disk::open_dir(&self.fd, b"rooms")
+            .map_err(|errno| disk::failed("open rooms", &self.path, errno))
+            .and_then(|rooms| disk::names(rooms, &self.path))
+        else {
+            return;
+        };
+        for name in names
+            .iter()
+            .filter(|name| name.starts_with(owner.as_bytes()))
+        {
+            let note = self.path.join("rooms").join(OsStr::from_bytes(name));
+            let Ok(path) = std::fs::read(&note) else {
+                continue;
+            };
+            let path = Path::new(OsStr::from_bytes(&path));
+            let is_room = path
+                .file_name()
+                .is_some_and(|name| name.as_bytes().starts_with(ROOM_PREFIX.as_bytes()));
+            if is_room && disk::remove_tree(fs::CWD, path.as_os_str().as_bytes()).is_ok() {
+                drop(std::fs::remove_file(&note));
+            }
+        }
+    }
+
+    /// Removes trees whose holders have died.
+    pub(super) fn remove_abandoned_trees(&self) -> Result<()> {
+        for name in self.mark_names()? {
+            let Some(name) = name.strip_suffix(".held") else {
+                continue;
+            };
+            let Some(mark) = self.read_mark(name) else {
+                continue;
+            };
+            if mark.held_by.as_ref().is_some_and(Identity::is_dead)
+                && !self.remove_made(&mark.path())?
+            {
+                self.forget(&mark.path());
+            }
+        }
+        Ok(())
+    }
+
+    fn marks(&self) -> Result<Vec<Mark>> {
+        let names = self.mark_names()?;
+        let marks = names.iter().filter_map(|name| self.read_mark(name));
+        Ok(marks.filter(Mark::holds).collect())
+    }
+
+    fn mark_names(&self) -> Result<Vec<String>> {
+        let trees: OwnedFd = disk::open_dir(&self.fd, b"trees")
+            .map_err(|errno| disk::failed("open trees of pool", &self.path, errno))?;
+        let names = disk::names(&trees, &self.path)?;
+        Ok(names
+            .into_iter()
+            .filter_map(|name| String::from_utf8(name).ok())
+            .collect())
+    }
+
+    fn read_mark(&self, name: &str) -> Option<Mark> {
+        let text = std::fs::read(self.path.join("trees").join(name)).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+}
+
+/// A directory in which a tree is built, removed with all that is left in it.
+#[derive(Debug)]
+pub(crate) struct Room<'p> {
+    pool: &'p Pool,
+    path: PathBuf,
+    note: String,
+}
+
+impl Room<'_> {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        // The note stays where the directory does, so that a sweep finds it.
+        if disk::remove_tree(fs::CWD, self.path.as_os_str().as_bytes()).is_ok() {
+            disk::forgive(fs::unlinkat(&self.pool.fd, &self.note, AtFlags::empty()));
+        }
+    }
+}
+
+/// The directory that `path` is in.
+pub(crate) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn mark_name(path: &Path) -> String {
+    let mut name = blake3::hash(path.as_os_str().as_bytes())
+        .to_hex()
+        .to_string();
+    name.truncate(32);
+    name
+}
+
+fn find(
+    dir: impl AsFd,
+    name: &[u8],
+    path: &Path,
+    inodes: &HashSet<(u64, u64)>,
+    found: &mut HashMap<(u64, u64), Vec<PathBuf>>,
+    depth: usize,
+) -> rustix::io::Result<()> {
+    let stat = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    let stat = Stat::from(stat);
+    let inode = (stat.dev, stat.ino);
+    if inodes.contains(&inode) {
+        found.entry(inode).or_default().push(path.into());
+    }
+    if !is_dir || depth > disk::DEPTH_MAX {
+        return Ok(());
+    }
+    let below = disk::open_dir(&dir, name)?;
+    for entry in Dir::read_from(&below)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            match find(
+                below.as_fd(),
+                name,
+                &path.join(OsStr::from_bytes(name)),
+                inodes,
+                found,
+                depth + 1,
+            ) {
+                Err(Errno::MFILE | Errno::NFILE) => return Err(Errno::MFILE),
+                // Gone meanwhile, or not ours to look at.
+                _ => continue,
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! Reading a whole pool again: finds also what was written through a link by somebody who set the
+//! modification time back.
+//!
+//! A content is recomputed from the bytes alone, by the chunker that cut it; no store is asked.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use rustix::fs;
+
+use super::{Pool, PoolKey, disk, is_intact};
+use crate::chunk::Chunker;
+use crate::error::{Error, Result};
+use crate::format::Content;
+use crate::id::ChunkId;
+use crate::tree::ListBuilder;
+use crate::walk::Stat;
+
+/// Bytes that one read asks for.
+const READ_BYTES: usize = 1 << 20;
+
+/// What was found wrong with a pool file.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Damage {
+    /// The name of the pool file.
+    pub file: String,
+    /// Where its inode is now.
+    pub set_aside: PathBuf,
+    /// Files of materialized trees that share the inode.
+    pub shared_with: Vec<PathBuf>,
+}
+
+/// What a verification read and found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct PoolVerifyReport {
+    /// Files that were read.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What was set aside.
+    pub damaged: Vec<Damage>,
+}
+
+impl Pool {
+    /// Reads every pool file and sets aside those that are not what their name says.
+    ///
+    /// # Errors
+    /// When a file cannot be read; what is wrong with its bytes stands in the report.
+    pub fn verify(
+        &self,
+        chunker: &Chunker,
+        progress: &dyn crate::progress::Progress,
+    ) -> Result<PoolVerifyReport> {
+        let usage = self.usage()?;
+        progress.total(usage.files, usage.bytes);
+        let report = Mutex::new(PoolVerifyReport::default());
+        let wrong = Mutex::new(Vec::new());
+        (0..=u8::MAX).into_par_iter().try_for_each(|shard| {
+            for key in self.keys(shard)? {
+                let Some(is_right) = self.verify_one(&key, chunker)? else {
+                    continue;
+                };
+                progress.advance(1, key.content.size);
+                let mut report = report
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                report.files += 1;
+                report.bytes += key.content.size;
+                drop(report);
+                if !is_right {
+                    wrong
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner)
+                        .push(key);
+                }
+            }
+            Ok(())
+        })?;
+        let mut report = report
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let wrong = wrong
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut aside = Vec::new();
+        for key in wrong {
+            aside.extend(
+                self.set_aside_anyway(&key)?
+                    .map(|(path, stat)| (key, path, stat)),
+            );
+        }
+        report.damaged = self.damages(aside)?;
+        Ok(report)
+    }
+
+    /// Names the trees that share what was set aside.
+    pub(crate) fn damages(&self, aside: Vec<(PoolKey, PathBuf, Stat)>) -> Result<Vec<Damage>> {
+        let inodes: HashSet<_> = aside
+            .iter()
+            .map(|(_, _, stat)| (stat.dev, stat.ino))
+            .collect();
+        let sharers = self.sharers(&inodes)?;
+        let mut damages: Vec<Damage> = aside
+            .into_iter()
+            .map(|(key, set_aside, stat)| Damage {
+                file: key.to_string(),
+                set_aside,
+                shared_with: sharers
+                    .get(&(stat.dev, stat.ino))
+                    .cloned()
+                    .unwrap_or_default(),
+            })
+            .collect();
+        damages.sort_by(|a, b| a.file.cmp(&b.file));
+        Ok(damages)
+    }
+
+    /// Whether a file is what its name says; none, when it is gone.
+    fn verify_one(&self, key: &PoolKey, chunker: &Chunker) -> Result<Option<bool>> {
+        let path = self.path_of(key);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(Error::io("open pool file", path, source)),
+        };
+        if !is_intact(key, &Stat::of_file(&file, &path)?) {
+            return Ok(Some(false));
+        }
+        let found = content_of(file, chunker).map_err(|error| error.within(path.display()))?;
+        Ok(Some(found == key.content))
+    }
+
+    fn set_aside_anyway(&self, key: &PoolKey) -> Result<Option<(PathBuf, Stat)>> {
+        let Some(shard) = self.shard(key.shard())? else {
+            return Ok(None);
+        };
+        let failed = |errno| disk::failed("set aside pool file", &self.path_of(key), errno);
+        let aside = format!("damaged/{}.{}", key.name(), disk::random_name()?);
+        match fs::renameat(shard, key.name(), &self.fd, &aside) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(failed(errno)),
+        }
+        let stat = fs::statat(&self.fd, &aside, fs::AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        Ok(Some((self.path.join(aside), stat.into())))
+    }
+
+    fn keys(&self, shard: u8) -> Result<Vec<PoolKey>> {
+        let Some(shard) = self.shard(shard)? else {
+            return Ok(Vec::new());
+        };
+        let names = disk::names(shard, &self.path)?;
+        let keys = names
+            .iter()
+            .filter_map(|name| std::str::from_utf8(name).ok()?.parse().ok());
+        Ok(keys.collect())
+    }
+}
+
+/// The content of a file's bytes.
+fn content_of(mut file: File, chunker: &Chunker) -> Result<Content> {
+    let mut list = ListBuilder::default();
+    let mut sink = |node: &[u8]| Ok(ChunkId::of(node));
+    let mut bytes = Vec::new();
+    let mut used = 0;
+    loop {
+        bytes.drain(..used);
+        let read = (&mut file)
+            .take(READ_BYTES as u64)
+            .read_to_end(&mut bytes)
+            .map_err(|source| Error::io("read", "pool file", source))?;
+        used = 0;
+        while let Some(rest) = bytes.get(used..).filter(|rest| !rest.is_empty()) {
+            let Some(chunk) = chunker.cut(rest, read == 0).and_then(|len| rest.get(..len)) else {
+                break;
+            };
+            let len = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
+            list.push(ChunkId::of(chunk), len, &mut sink)?;
+            used += chunk.len();
+        }
+        if read == 0 {
+            return list.finish(&mut sink);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! First times: what a new tree looks like, and many processes that want the same one.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Child;
+use std::time::Duration;
+
+use crate::world::{REF, World, assert_same, files_below, inode};
+
+#[test]
+fn a_tree_is_whole_and_shares_its_large_files() {
+    let world = World::with_tree(1);
+    let report = world.make("one", &[]);
+    assert_eq!(
+        (&report["linked"], &report["copied"], &report["files"]),
+        (&4.into(), &2.into(), &6.into())
+    );
+    assert_eq!(report["fetched"], 5, "all but the empty one");
+    assert_same(&world.path("source"), &world.path("one"));
+    let again = world.make("two", &[]);
+    assert_eq!(
+        (&again["linked"], &again["fetched"]),
+        (&4.into(), &0.into())
+    );
+    assert_eq!(inode(&world.path("one/big")), inode(&world.path("two/big")));
+    assert_ne!(
+        inode(&world.path("one/sub/deep/tiny")),
+        inode(&world.path("two/sub/deep/tiny"))
+    );
+    for (name, mode) in [
+        ("big", 0o444),
+        ("exe", 0o555),
+        ("sub/deep/tiny", 0o644),
+        ("sub", 0o755),
+    ] {
+        let found = fs::metadata(world.path("two").join(name)).unwrap();
+        assert_eq!(found.mode() & 0o7777, mode, "{name}");
+    }
+    assert_eq!(
+        fs::metadata(world.path("two/big")).unwrap().mtime(),
+        315_532_800
+    );
+    world.assert_sound();
+}
+
+#[test]
+fn one_file_is_a_destination_too() {
+    let world = World::with_tree(2);
+    world
+        .env
+        .ok(["materialize", "project/demo/data:sub/middle", "alone"]);
+    assert_eq!(
+        fs::read(world.path("alone")).unwrap(),
+        fs::read(world.path("source/sub/middle")).unwrap()
+    );
+    world.write("source/sub/middle", 90_000);
+    world.put();
+    world
+        .env
+        .ok(["materialize", "project/demo/data:sub/middle", "alone"]);
+    assert_eq!(
+        fs::read(world.path("alone")).unwrap(),
+        fs::read(world.path("source/sub/middle")).unwrap()
+    );
+    world.assert_sound();
+}
+
+#[test]
+fn a_prefetch_leaves_links_to_be_made() {
+    let world = World::with_tree(3);
+    world.env.ok(["materialize", "--prefetch", REF]);
+    assert_eq!(world.pool_files().len(), 5);
+    assert_eq!(world.make("one", &[])["fetched"], 0);
+    assert_same(&world.path("source"), &world.path("one"));
+}
+
+#[test]
+fn globs_choose_what_is_there() {
+    let world = World::with_tree(4);
+    world.make("some", &["--include", "sub/deep/**", "--exclude", "tiny"]);
+    let names: Vec<_> = files_below(&world.path("some"));
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert_eq!(
+        fs::read(world.path("some/sub/deep/other")).unwrap(),
+        fs::read(world.path("source/sub/deep/other")).unwrap()
+    );
+    // With more of the tree wanted, the rest comes.
+    world.make("some", &[]);
+    assert_same(&world.path("source"), &world.path("some"));
+}
+
+#[test]
+fn thirty_two_processes_fetch_each_byte_once() {
+    let world = World::new(5);
+    (0..40).for_each(|n| world.write(&format!("source/{}/{n}", n % 7), 60_000 + 4_000 * n));
+    world.put();
+    let children: Vec<_> = (0..32)
+        .map(|n| {
+            let mut command =
+                world
+                    .env
+                    .command(["materialize", "--json", REF, &format!("out/{n}")]);
+            command
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let reports = children.into_iter().map(|child| {
+        let output = child.wait_with_output().unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    });
+    let fetched: u64 = reports
+        .map(|report| report["fetched"].as_u64().unwrap())
+        .sum();
+    assert_eq!(fetched, 40, "each file is built by one process");
+    (0..32).for_each(|n| assert_same(&world.path("source"), &world.path(&format!("out/{n}"))));
+    world.assert_sound();
+}
+
+#[test]
+fn the_rest_goes_on_when_some_are_killed() {
+    let world = World::new(6);
+    (0..60).for_each(|n| world.write(&format!("source/{}/{n}", n % 7), 100_000 + 10_000 * n));
+    world.put();
+    let start = |n: usize| {
+        world
+            .quiet(&["materialize", REF, &format!("out/{n}")])
+            .spawn()
+            .unwrap()
+    };
+    let mut children: Vec<Child> = (0..32).map(start).collect();
+    // Not waited for until the end: a killed process whose parent is busy stays a zombie.
+    for (n, child) in children.iter_mut().enumerate().filter(|(n, _)| n % 3 == 0) {
+        std::thread::sleep(Duration::from_millis(10 + n as u64));
+        child.kill().unwrap();
+    }
+    let mut finished = 0;
+    for (n, mut child) in children.into_iter().enumerate().rev() {
+        let is_done = child.wait().unwrap().success();
+        let out = world.path(&format!("out/{n}"));
+        assert!(is_done || n % 3 == 0, "{n}");
+        if is_done || out.exists() {
+            assert_same(&world.path("source"), &out);
+            finished += 1;
+        }
+    }
+    assert!(finished >= 21, "{finished} trees are there");
+    world.make("after", &[]);
+    let left: Vec<_> = fs::read_dir(world.path("out"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with('.'))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    world.assert_sound();
+}
+
+#[test]
+fn a_stopped_owner_of_a_claim_is_not_waited_for_forever() {
+    let world = World::with_tree(7);
+    // A claim of a process that is gone, as one that was killed leaves it.
+    world
+        .env
+        .ok(["materialize", "--prefetch", "--include", "exe", REF]);
+    let pool = world.pool();
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    let pid = gone.id();
+    gone.wait().unwrap();
+    let identity = serde_json::json!({"pid": pid, "started": 1, "boot": boot(), "namespace": namespace(), "host": host()});
+    fs::write(pool.join("owners/0123"), identity.to_string()).unwrap();
+    fs::create_dir(pool.join("tmp/0123")).unwrap();
+    fs::write(pool.join("tmp/0123/half"), "half a file").unwrap();
+    for name in world.path("source").read_dir().unwrap() {
+        fs::hard_link(
+            pool.join("owners/0123"),
+            pool.join("claims").join(name.unwrap().file_name()),
+        )
+        .unwrap();
+    }
+    world.make("one", &[]);
+    assert_same(&world.path("source"), &world.path("one"));
+    assert!(!pool.join("tmp/0123").exists());
+}
+
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap()
+        .trim()
+        .to_owned()
+}
+
+fn namespace() -> String {
+    fs::read_link("/proc/self/ns/pid")
+        .unwrap()
+        .display()
+        .to_string()
+}
+
+fn host() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}

@@ -1,0 +1,9 @@
+//! Pools and materialized trees: many processes, other file systems, crashes, and people who write where
+//! they should not.
+
+#![cfg(test)]
+
+mod cold;
+mod damage;
+mod update;
+mod world;

@@ -1,0 +1,214 @@
+//! The same destination again: the newest version comes, what a job made stays, readers keep their bytes.
+
+use std::fs::{self, File};
+use std::io::Read;
+
+use crate::world::{REF, World, assert_same, inode};
+
+#[test]
+fn the_same_again_changes_nothing() {
+    let world = World::with_tree(10);
+    world.make("out", &[]);
+    let before = [
+        inode(&world.path("out")),
+        inode(&world.path("out/sub/deep/tiny")),
+    ];
+    let report = world.make("out", &[]);
+    let changed =
+        ["linked", "copied", "fetched", "removed"].map(|what| report[what].as_u64().unwrap());
+    assert_eq!(changed, [0; 4]);
+    assert_eq!(
+        before,
+        [
+            inode(&world.path("out")),
+            inode(&world.path("out/sub/deep/tiny"))
+        ]
+    );
+    assert_same(&world.path("source"), &world.path("out"));
+}
+
+#[test]
+fn a_new_version_comes_file_by_file_under_open_readers() {
+    let world = World::with_tree(11);
+    world.make("out", &[]);
+    fs::write(world.path("out/sub/mine"), "a job's own").unwrap();
+    let old = fs::read(world.path("source/big")).unwrap();
+    let mut reader = File::open(world.path("out/big")).unwrap();
+    world.write("source/big", 2_000_000);
+    world.write("source/sub/deep/tiny", 100);
+    world.write("source/new/file", 50_000);
+    fs::remove_dir_all(world.path("source/hollow")).unwrap();
+    fs::remove_file(world.path("source/sub/middle")).unwrap();
+    fs::remove_file(world.path("source/link")).unwrap();
+    std::os::unix::fs::symlink("exe", world.path("source/link")).unwrap();
+    world.put();
+    let kept = inode(&world.path("out/sub/deep/other"));
+    let report = world.make("out", &[]);
+    assert_eq!(
+        (&report["version"], &report["removed"]),
+        (&2.into(), &2.into())
+    );
+    let mut seen = Vec::new();
+    reader.read_to_end(&mut seen).unwrap();
+    assert_eq!(seen, old, "an open file keeps its bytes");
+    assert_eq!(
+        fs::read(world.path("out/sub/mine")).unwrap(),
+        b"a job's own"
+    );
+    assert_eq!(inode(&world.path("out/sub/deep/other")), kept);
+    fs::remove_file(world.path("out/sub/mine")).unwrap();
+    world.make("out", &[]);
+    assert_same(&world.path("source"), &world.path("out"));
+    world.assert_sound();
+}
+
+#[test]
+fn kinds_may_change_between_versions() {
+    let world = World::with_tree(12);
+    world.make("out", &[]);
+    for (name, below) in [
+        ("sub/deep", None),
+        ("exe", Some("exe/now/a/dir")),
+        ("link", Some("link")),
+    ] {
+        let path = world.path("source").join(name);
+        if path.is_dir() && !path.is_symlink() {
+            fs::remove_dir_all(&path).unwrap();
+        } else {
+            fs::remove_file(&path).unwrap();
+        }
+        world.write(&format!("source/{}", below.unwrap_or(name)), 30_000);
+    }
+    world.put();
+    world.make("out", &[]);
+    assert_same(&world.path("source"), &world.path("out"));
+    // And back.
+    world.env.ok(["materialize", "project/demo/data@1", "out"]);
+    world
+        .env
+        .ok(["materialize", "project/demo/data@1", "fresh"]);
+    assert_same(&world.path("fresh"), &world.path("out"));
+}
+
+#[test]
+fn what_a_job_made_is_in_the_way_only_as_a_directory() {
+    let world = World::with_tree(13);
+    world.make("out", &[]);
+    fs::create_dir(world.path("out/later")).unwrap();
+    fs::write(world.path("out/later/mine"), "a job's own").unwrap();
+    fs::write(world.path("out/also"), "a job's own").unwrap();
+    world.write("source/later", 40_000);
+    world.write("source/also", 40_000);
+    world.put();
+    let refused = world.env.store(["materialize", REF, "out"]);
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert!(
+        refused
+            .stderr
+            .contains("later: expected a file there, found a directory"),
+        "{refused}"
+    );
+    assert_eq!(
+        fs::read(world.path("out/later/mine")).unwrap(),
+        b"a job's own"
+    );
+    world.make("out", &["--force"]);
+    assert_same(&world.path("source"), &world.path("out"));
+}
+
+#[test]
+fn exact_removes_what_a_job_added() {
+    let world = World::with_tree(14);
+    world.make("out", &[]);
+    fs::create_dir(world.path("out/sub/mine")).unwrap();
+    fs::write(world.path("out/sub/mine/file"), "a job's own").unwrap();
+    world.make("out", &[]);
+    assert!(world.path("out/sub/mine/file").exists());
+    world.make("out", &["--exact"]);
+    assert_same(&world.path("source"), &world.path("out"));
+}
+
+#[test]
+fn edited_copies_come_back() {
+    let world = World::with_tree(15);
+    world.make("out", &[]);
+    fs::write(world.path("out/sub/deep/tiny"), "edited").unwrap();
+    assert_eq!(world.make("out", &[])["copied"], 1);
+    assert_same(&world.path("source"), &world.path("out"));
+}
+
+#[test]
+fn another_content_with_the_same_size_and_time_is_seen() {
+    let world = World::with_tree(16);
+    let touch = || {
+        crate::world::shell(&format!(
+            "touch -d 2000-01-01 '{}'",
+            world.path("source/sub/deep/tiny").display()
+        ))
+    };
+    touch();
+    world.put();
+    world.make("out", &[]);
+    world.write("source/sub/deep/tiny", 100);
+    touch();
+    world.put();
+    world.make("out", &[]);
+    assert_same(&world.path("source"), &world.path("out"));
+}
+
+#[test]
+fn a_destination_of_somebody_else_is_refused() {
+    let world = World::with_tree(17);
+    fs::create_dir(world.path("out")).unwrap();
+    fs::write(world.path("out/mine"), "mine").unwrap();
+    let refused = world.env.store(["materialize", REF, "out"]);
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert!(refused.stderr.contains("was not made by"), "{refused}");
+    world.make("out", &["--force"]);
+    assert_eq!(fs::read(world.path("out/mine")).unwrap(), b"mine");
+    world.make("out", &["--exact"]);
+    assert_same(&world.path("source"), &world.path("out"));
+    // The same path, another directory: the mark does not hold for it.
+    fs::remove_dir_all(world.path("out")).unwrap();
+    fs::create_dir(world.path("out")).unwrap();
+    fs::write(world.path("out/mine"), "mine").unwrap();
+    assert_eq!(world.env.store(["materialize", REF, "out"]).code, Some(5));
+    // An empty directory is nobody's.
+    fs::create_dir(world.path("empty")).unwrap();
+    world.make("empty", &[]);
+    assert_same(&world.path("source"), &world.path("empty"));
+}
+
+#[test]
+fn a_tree_can_end_with_its_process() {
+    let world = World::with_tree(18);
+    let mut child = world
+        .env
+        .command(["materialize", "--ephemeral", REF, "out"]);
+    child
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped());
+    let mut held = child.spawn().unwrap();
+    let mut line = [0; 1];
+    held.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+    assert_same(&world.path("source"), &world.path("out"));
+    drop(held.stdin.take());
+    assert!(held.wait().unwrap().success());
+    assert!(!world.path("out").exists());
+    let mut killed = child.spawn().unwrap();
+    killed
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut line)
+        .unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(world.path("out/big").exists());
+    world.env.ok(["pool", "status"]);
+    assert!(
+        !world.path("out").exists(),
+        "the next command that uses the pool removes it"
+    );
+    world.assert_sound();
+}

@@ -1,0 +1,153 @@
+//! A store with a ref, and what the tests ask of trees.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use support::{Random, TestEnvironment, environment};
+
+/// An environment with a store.
+pub(crate) struct World {
+    pub(crate) env: TestEnvironment,
+    random: std::cell::RefCell<Random>,
+}
+
+/// The ref that most tests put.
+pub(crate) const REF: &str = "project/demo/data";
+
+impl World {
+    /// A new one, everything random from `seed`.
+    pub(crate) fn new(seed: u64) -> Self {
+        println!("seed {seed}");
+        Self {
+            env: environment!(),
+            random: Random::new(seed).into(),
+        }
+    }
+
+    /// With `source` as version 1 of [`REF`]: a few large files, small ones, links, modes.
+    pub(crate) fn with_tree(seed: u64) -> Self {
+        let world = Self::new(seed);
+        world.write("source/big", 3_000_000);
+        world.write("source/sub/middle", 200_000);
+        world.write("source/sub/deep/other", 70_000);
+        world.write("source/sub/deep/tiny", 100);
+        world.write("source/exe", 40_000);
+        world.write("source/empty", 0);
+        set_mode(&world.path("source/exe"), 0o755);
+        fs::create_dir_all(world.path("source/hollow")).unwrap();
+        std::os::unix::fs::symlink("sub/middle", world.path("source/link")).unwrap();
+        std::os::unix::fs::symlink("../../big", world.path("source/sub/deep/up")).unwrap();
+        shell(&format!(
+            "touch -d 2001-02-03T04:05:06.789 '{}'",
+            world.path("source/sub").display()
+        ));
+        world.put();
+        world
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.env.path(name)
+    }
+
+    /// Writes a file of random bytes.
+    pub(crate) fn write(&self, name: &str, len: usize) {
+        self.env.write(name, self.random.borrow_mut().bytes(len));
+    }
+
+    /// Puts `source`.
+    pub(crate) fn put(&self) {
+        self.env.ok(["put", "source", REF]);
+    }
+
+    /// Materializes [`REF`] and returns the report.
+    pub(crate) fn make(&self, destination: &str, options: &[&str]) -> serde_json::Value {
+        let said = self
+            .env
+            .ok([&["materialize", "--json", REF, destination], options].concat());
+        serde_json::from_str(&said).unwrap()
+    }
+
+    /// The pool that is used by default.
+    pub(crate) fn pool(&self) -> PathBuf {
+        self.path("home/.cache/store/pool")
+    }
+
+    /// Whole files in a pool.
+    pub(crate) fn pool_files(&self) -> Vec<PathBuf> {
+        files_below(&self.pool().join("files"))
+    }
+
+    /// Everything in the pool is as it should be, and nothing is left of processes that ended.
+    pub(crate) fn assert_sound(&self) {
+        self.env.ok(["pool", "verify"]);
+        for left in ["tmp", "owners", "claims", "rooms"] {
+            let dir = self.pool().join(left);
+            let names: Vec<_> = fs::read_dir(&dir)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect();
+            assert!(names.is_empty(), "{}: {names:?}", dir.display());
+        }
+    }
+
+    /// The command with `options` under a tracer or another user, its output thrown away.
+    pub(crate) fn quiet(&self, arguments: &[&str]) -> Command {
+        let mut command = self.env.command(arguments);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+}
+
+/// Two trees say the same to `diff` and to `find`: names, kinds, bytes, targets, executable bits, and the
+/// times of all but files, which share one where they are linked.
+pub(crate) fn assert_same(expected: &Path, found: &Path) {
+    let list = |dir: &Path| {
+        shell(&format!(
+            "cd '{}' && find . \\( -type f -printf '%P %y %s\\n' -o -printf '%P %y %T@ %l\\n' \\) | LC_ALL=C sort; \
+             find . -type f -perm -u+x | LC_ALL=C sort",
+            dir.display()
+        ))
+    };
+    assert_eq!(list(expected), list(found));
+    shell(&format!(
+        "diff -r --no-dereference '{}' '{}'",
+        expected.display(),
+        found.display()
+    ));
+}
+
+/// Runs a shell command that must succeed.
+pub(crate) fn shell(command: &str) -> String {
+    let output = Command::new("sh").arg("-c").arg(command).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command}: {}{said}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub(crate) fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+pub(crate) fn inode(path: &Path) -> u64 {
+    fs::symlink_metadata(path).unwrap().ino()
+}
+
+/// Regular files below a directory.
+pub(crate) fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            files.extend(files_below(&entry.path()));
+        } else {
+            files.push(entry.path());
+        }
+    }
+    files
+}
