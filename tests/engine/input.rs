@@ -12,58 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use store::{Error, Kind, Progress, PutReport, Result, Store, Unwatched, get, put};
 use support::{assert_same_tree, effort};
 
+use crate::meddler::Meddler;
 use crate::stores::{host, noise, put_tree, request, shell, spec, store_in};
 
 const REF: &str = "project/input/data";
 /// More than the queues of a put with one worker hold, so that it is read while its beginning is hashed.
 const LARGE_BYTES: usize = 24 << 20;
-
-/// Does something once, in the middle of a put.
-struct Meddler<F> {
-    when_total: bool,
-    done: AtomicBool,
-    act: F,
-}
-
-impl<F: Fn() + Sync> Meddler<F> {
-    /// Acts when the walk has seen its first file, and nothing below later directories.
-    fn in_the_walk(act: F) -> Self {
-        Self {
-            when_total: true,
-            done: AtomicBool::new(false),
-            act,
-        }
-    }
-
-    /// Acts when the first bytes have been hashed.
-    fn in_the_reading(act: F) -> Self {
-        Self {
-            when_total: false,
-            done: AtomicBool::new(false),
-            act,
-        }
-    }
-
-    fn meddle(&self) {
-        if !self.done.swap(true, Ordering::SeqCst) {
-            (self.act)();
-        }
-    }
-}
-
-impl<F: Fn() + Sync> Progress for Meddler<F> {
-    fn total(&self, _files: u64, _bytes: u64) {
-        if self.when_total {
-            self.meddle();
-        }
-    }
-
-    fn advance(&self, _files: u64, _bytes: u64) {
-        if !self.when_total {
-            self.meddle();
-        }
-    }
-}
 
 /// A put of `source` by one worker, watched.
 fn put_watched(store: &Store, source: &Path, progress: &dyn Progress) -> Result<PutReport> {
@@ -93,7 +47,7 @@ fn put_while(act: impl Fn(&File) + Sync) -> (Result<PutReport>, PathBuf) {
     let file = File::options().write(true).open(&source).unwrap();
     let meddler = Meddler::in_the_reading(|| act(&file));
     let outcome = put_watched(&store, &source, &meddler);
-    assert!(meddler.done.into_inner());
+    assert!(meddler.is_done());
     assert_empty(&store);
     // What stands still is put.
     put_tree(&store, &source, REF);

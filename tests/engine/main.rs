@@ -2,11 +2,13 @@
 
 #![cfg(test)]
 
+mod collected;
 mod crash;
 mod golden;
 mod input;
 mod inspect;
 mod interleaved;
+mod meddler;
 mod model;
 mod profile;
 mod restored;

@@ -1,15 +1,19 @@
-//! Random sequences of put, get, rm and pin against a plain map from versions to what the tree looked
+//! Random sequences of put, get, rm, pin and diff against a plain map from versions to what the tree looked
 //! like when it was put. Every step's seed is printed; what differs is named byte for byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use store::format::RefName;
+use store::inspect::{diff, diff_with_directory};
+use store::read::Reader;
 use store::remote::{Objects, Write};
+use store::walk::WalkOptions;
 use store::{Kind, Store, Unwatched, get, put, refs};
 use support::{Random, Seen, effort, seen};
 use tempfile::TempDir;
@@ -69,12 +73,14 @@ fn run(seed: u64, remote: impl Fn(&Path) -> Arc<dyn Write>) {
 
 impl Run {
     fn step(&mut self) {
-        match self.random.below(12) {
+        match self.random.below(14) {
             0..=4 => self.edit(),
             5..=7 => self.put(),
             8 => self.get(),
             9 => self.get_below(),
             10 => self.pin(),
+            11 => self.diff(),
+            12 => self.diff_with_source(),
             _ => self.remove(),
         }
     }
@@ -152,6 +158,40 @@ impl Run {
             expected == found,
             "{name}@{number}:{path}: {expected:#?}, found {found:#?}"
         );
+    }
+
+    fn diff(&mut self) {
+        let (Some(before), Some(after)) = (self.some_version(), self.some_version()) else {
+            return;
+        };
+        let expected = different(&self.versions[&before], &self.versions[&after]);
+        let [before, after] = [before, after].map(|(name, number)| format!("{name}@{number}"));
+        let reader = Reader::new(&self.store).unwrap();
+        let mut found = BTreeSet::new();
+        let count = diff(&reader, &spec(&before), &spec(&after), &mut |event| {
+            found.insert(event.path);
+            Ok(())
+        });
+        assert_eq!(found, expected, "{before} {after}");
+        assert_eq!(count.unwrap(), expected.len() as u64, "{before} {after}");
+    }
+
+    fn diff_with_source(&mut self) {
+        let Some(version) = self.some_version() else {
+            return;
+        };
+        let source = self.some_source();
+        let expected = different(&self.versions[&version], &seen(&source));
+        let before = format!("{}@{}", version.0, version.1);
+        let reader = Reader::new(&self.store).unwrap();
+        let mut found = BTreeSet::new();
+        let options = WalkOptions::default();
+        diff_with_directory(&reader, &spec(&before), &source, options, &mut |event| {
+            found.insert(event.path);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(found, expected, "{before} {}", source.display());
     }
 
     fn pin(&mut self) {
@@ -279,6 +319,19 @@ impl Run {
             _ => self.random.bytes(len),
         }
     }
+}
+
+/// The paths of entries that are not the same on both sides, but for their times.
+fn different(before: &Tree, after: &Tree) -> BTreeSet<Vec<u8>> {
+    let what = |tree: &Tree, path: &OsString| {
+        let entry = tree.get(path)?;
+        Some((entry.kind, entry.bytes.clone()))
+    };
+    let paths = before.keys().chain(after.keys());
+    paths
+        .filter(|path| what(before, path) != what(after, path))
+        .map(|path| path.as_bytes().iter().copied().skip(1).collect())
+        .collect()
 }
 
 fn remove(path: &Path) {
