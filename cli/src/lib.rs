@@ -21,9 +21,6 @@ use std::process::ExitCode;
 
 use crate::context::Context;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Runs the command on the arguments of this process.
 pub fn main() -> ExitCode {
     let cli = match args::parse() {

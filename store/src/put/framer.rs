@@ -23,6 +23,8 @@ pub(super) struct Framer {
     encoder: Encoder,
     check: Option<Decoder>,
     raw: Vec<u8>,
+    /// Where frames are encoded; its room is that of the worst case, which frames on their way must not take.
+    stored: Vec<u8>,
     chunks: Vec<PackChunk>,
     frames: Sender<KindFrame>,
 }
@@ -38,6 +40,7 @@ impl Framer {
             encoder: Encoder::new(request.level)?,
             check: request.verify_writes.then(Decoder::new).transpose()?,
             raw: Vec::new(),
+            stored: Vec::new(),
             chunks: Vec::new(),
             frames,
         })
@@ -74,11 +77,11 @@ impl Framer {
         if self.raw.is_empty() {
             return Ok(());
         }
-        let mut stored = Vec::new();
-        self.encoder.encode(&self.raw, &mut stored)?;
-        self.compare(&stored)?;
+        self.stored.clear();
+        self.encoder.encode(&self.raw, &mut self.stored)?;
+        self.compare()?;
         let frame = EncodedFrame {
-            stored,
+            stored: self.stored.clone(),
             raw_len: length(&self.raw)?,
             chunks: std::mem::take(&mut self.chunks),
         };
@@ -86,12 +89,12 @@ impl Framer {
         self.send(frame)
     }
 
-    fn compare(&mut self, stored: &[u8]) -> Result<()> {
+    fn compare(&mut self) -> Result<()> {
         let Some(decoder) = &mut self.check else {
             return Ok(());
         };
-        let mut out = Vec::new();
-        if decoder.decode("frame just encoded", stored, length(&self.raw)?, &mut out)? == self.raw {
+        let (mut out, raw_len) = (Vec::new(), length(&self.raw)?);
+        if decoder.decode("frame just encoded", &self.stored, raw_len, &mut out)? == self.raw {
             return Ok(());
         }
         Err(

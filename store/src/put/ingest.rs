@@ -26,7 +26,7 @@ use crate::walk::{Stat, next_data};
 /// Files up to this size are read whole by one worker.
 pub(super) const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a block of a large file.
-const BLOCK_BYTES: usize = 4 << 20;
+const BLOCK_BYTES: usize = 2 << 20;
 /// Zero chunks that one message carries at most.
 const ZERO_CHUNKS_MAX: u64 = 1 << 14;
 
