@@ -12,7 +12,7 @@ use memmap2::Mmap;
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::format::{PackKind, SegmentEntry, SegmentLayout, State, segment_key};
+use crate::format::{PackKind, SegmentEntry, SegmentLayout, SegmentPack, State, segment_key};
 use crate::id::{ChunkId, PackId, SegmentId};
 use crate::map::map;
 use crate::remote::Read;
@@ -183,6 +183,36 @@ impl Index {
         self.segments.iter().map(|live| &live.segment)
     }
 
+    /// The same index with one segment more, behind all others, from bytes that are in no store yet.
+    ///
+    /// # Errors
+    /// Corrupt, when the bytes are not a segment.
+    pub(crate) fn with_segment(mut self, bytes: Bytes, state: &State) -> Result<Self> {
+        let segment = OpenSegment::from_bytes(bytes)?;
+        let condemned = segment.condemned_in(state)?;
+        self.segments.push(LiveSegment {
+            segment: Arc::new(segment),
+            condemned,
+        });
+        Ok(self)
+    }
+
+    /// The same segments, offering what they offer at `state`.
+    ///
+    /// # Errors
+    /// Corrupt, when a segment's packs cannot be read.
+    pub(crate) fn at_state(mut self, state: &State) -> Result<Self> {
+        for live in &mut self.segments {
+            live.condemned = live.segment.condemned_in(state)?;
+        }
+        Ok(self)
+    }
+
+    /// The packs that its segments name, those that are condemned included.
+    pub fn packs(&self) -> impl Iterator<Item = SegmentPack> {
+        self.segments().flat_map(|segment| segment.packs())
+    }
+
     /// Whether the packs of `other` are all live here.
     fn has_whole(&self, other: &LiveSegment) -> bool {
         self.segments
@@ -232,6 +262,16 @@ impl OpenSegment {
         })
     }
 
+    fn from_bytes(bytes: Bytes) -> Result<Self> {
+        let layout = SegmentLayout::parse("segment in memory", &bytes)?;
+        Ok(Self {
+            id: layout.id(),
+            relied: Bits::none(layout.chunks()),
+            layout,
+            bytes: SegmentBytes::Held(bytes),
+        })
+    }
+
     /// The segment's bytes.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.as_slice()
@@ -240,6 +280,12 @@ impl OpenSegment {
     /// Where its sections lie.
     pub fn layout(&self) -> &SegmentLayout {
         &self.layout
+    }
+
+    /// The packs that it names, in order; those whose row is damaged are left out.
+    pub fn packs(&self) -> impl Iterator<Item = SegmentPack> {
+        let positions = 0..self.layout.packs();
+        positions.filter_map(|position| self.layout.pack(self.bytes(), position).ok())
     }
 
     /// The entry at `position`.

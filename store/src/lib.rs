@@ -10,9 +10,10 @@
 //! - [`log`], [`pack`], [`index`], [`refs`]: the objects of a store; [`Store`] holds them together.
 //! - `profile`: what a put knows of certain trees, like Hugging Face caches.
 //! - [`pool`]: whole files of this host; [`materialize()`] makes trees of links to them.
-//! - [`put()`], [`get()`]: the pipelines; [`cat()`] reads one file, [`inspect`] tells what is there; [`read`] and [`fetch`] bring chunks back, verified.
+//! - [`put()`], [`get()`]: the pipelines; [`cat()`] reads one file, [`inspect`] tells what is there, [`check`] whether it is sound; [`read`] and [`fetch`] bring chunks back, verified.
 
 pub mod cat;
+pub mod check;
 pub mod chunk;
 pub mod codec;
 pub mod error;

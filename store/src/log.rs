@@ -123,6 +123,14 @@ pub fn read_after(remote: &dyn Read, state: &mut State) -> Result<Vec<LogEntry>>
     Ok(entries)
 }
 
+/// The entry under `number`, if there is one.
+///
+/// # Errors
+/// As [`load`].
+pub fn entry(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
+    read_entry(remote, number)
+}
+
 /// Adds one entry. `prepare` is given the state as it is now and the entries that are new since it was
 /// asked last (at first: since `state` as it was given), and returns what to change, valid for exactly that
 /// state; nothing to change ends the commit with `None`. It is asked again after every lost race.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::format::{
     Change, PackChunk, PackFrame, PackHeader, PackKind, PackTable, SegmentEntry, SegmentFrame,
-    SegmentPack, pack_key, segment_key, write_segment,
+    SegmentInfo, SegmentPack, pack_key, segment_key, write_segment,
 };
 use crate::id::{PackId, SegmentId};
 use crate::remote::{Upload, Write};
@@ -190,7 +190,14 @@ impl SegmentBuilder {
     ///
     /// # Errors
     /// When the store cannot be written to.
-    pub fn write(mut self, remote: &dyn Write) -> Result<(SegmentId, Change)> {
+    pub fn write(self, remote: &dyn Write) -> Result<(SegmentId, Change)> {
+        let (segment, info, bytes) = self.build()?;
+        remote.put(&segment_key(segment), bytes.into())?;
+        Ok((segment, Change::AddSegment { segment, info }))
+    }
+
+    /// The segment's new name, totals and bytes.
+    pub(crate) fn build(mut self) -> Result<(SegmentId, SegmentInfo, Vec<u8>)> {
         use rayon::slice::ParallelSliceMut;
         self.entries
             .par_sort_unstable_by(|a, b| a.id.cmp(&b.id).then(a.frame.cmp(&b.frame)));
@@ -200,8 +207,7 @@ impl SegmentBuilder {
         let info = write_segment(&mut bytes, segment, &self.packs, &self.frames, || {
             self.entries.iter().copied()
         })?;
-        remote.put(&segment_key(segment), bytes.into())?;
-        Ok((segment, Change::AddSegment { segment, info }))
+        Ok((segment, info, bytes))
     }
 }
 

@@ -4,6 +4,8 @@
 
 mod collected;
 mod crash;
+mod damage;
+mod damaged;
 mod golden;
 mod input;
 mod inspect;

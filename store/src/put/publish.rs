@@ -11,7 +11,7 @@ use super::assemble::Built;
 use super::dedup::Dedup;
 use super::{PutReport, PutRequest};
 use crate::error::{Error, Kind, Result};
-use crate::format::{Change, Content, LogEntry, Node, PackKind, RefName, Root, State, Version};
+use crate::format::{Change, Content, LogEntry, Node, PackKind, Root, State, Version};
 use crate::id::PackId;
 use crate::index::Index;
 use crate::log::{self, Committed};
@@ -27,11 +27,7 @@ const COMMIT_CHUNKS: usize = 1 << 18;
 
 /// The version that cached contents belong to.
 #[derive(Clone, Debug)]
-pub(super) struct Base {
-    pub(super) name: RefName,
-    pub(super) number: u64,
-    pub(super) version: Version,
-}
+pub(super) struct Base(pub(super) Version);
 
 /// What one pass writes and has written.
 pub(super) struct Publication<'p> {
@@ -232,18 +228,14 @@ impl<'p> Publication<'p> {
         let Some(base) = &self.base else {
             return Ok(true);
         };
-        let known = state.version(&base.name, Some(base.number));
-        if known.is_ok_and(|(_, version)| version.root == base.version.root) {
-            // What is live has all its chunks: that is what the log protocol guarantees.
-            return Ok(true);
-        }
+        // Also a live version may lack chunks by now: a repair gives up what is damaged.
         let view = View {
             state: state.clone(),
             index: index.clone(),
         };
         let reader = Reader::at(self.store, view);
-        match all_offered(&reader, index, &base.version.root.into()) {
-            Err(error) if error.kind() == Kind::NotFound => Ok(false),
+        match all_offered(&reader, index, &base.0.root.into()) {
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(false),
             outcome => outcome,
         }
     }
@@ -277,7 +269,7 @@ fn all_offered(reader: &Reader<'_>, index: &Index, node: &Node) -> Result<bool> 
 }
 
 /// Whether chunks may be elsewhere, or gone, after this entry.
-fn moves_chunks(entry: &LogEntry) -> bool {
+pub(super) fn moves_chunks(entry: &LogEntry) -> bool {
     let moves = |change: &Change| {
         matches!(
             change,

@@ -12,13 +12,14 @@ use super::PutRequest;
 use super::dedup::Dedup;
 use super::ingest::SMALL_BYTES_MAX;
 use super::job::{FileJob, Task};
-use super::publish::Base;
+use super::publish::{Base, moves_chunks};
 use crate::error::{Error, Kind, Result};
-use crate::format::{Content, FORMAT_KEY};
+use crate::format::{Change, Content, FORMAT_KEY};
+use crate::log;
 use crate::profile::{Admitted, AdmittedFile, Profile};
 use crate::progress::Progress;
 use crate::read::Reader;
-use crate::stat_cache::{StatCache, StatCacheReader, StatCacheWriter};
+use crate::stat_cache::{CacheBase, StatCache, StatCacheReader, StatCacheWriter};
 use crate::store::{Store, View};
 use crate::walk::{Globs, Item, Stat, Walk, WalkOptions, walk};
 
@@ -26,6 +27,9 @@ use crate::walk::{Globs, Item, Stat, Walk, WalkOptions, walk};
 const BATCH_BYTES: u64 = 2 << 20;
 /// Small files that one worker takes at once.
 const BATCH_FILES: usize = 128;
+
+/// Log entries that are read to find out whether a version is whole without a look at its chunks.
+const ENTRIES_READ_MAX: u64 = 32;
 
 /// What there is, in the walk's order.
 #[derive(Debug)]
@@ -103,13 +107,10 @@ impl<'p> Scan<'p> {
         let base = cache
             .as_ref()
             .and_then(StatCacheReader::base)
+            .filter(|base| nothing_moved_since(store, base, view.state.number))
             .and_then(|base| {
-                let (number, version) = view.state.version(&base.name, Some(base.version)).ok()?;
-                (version.root == base.root).then(|| Base {
-                    name: base.name.clone(),
-                    number,
-                    version: version.clone(),
-                })
+                let (_, version) = view.state.version(&base.name, Some(base.version)).ok()?;
+                (version.root == base.root).then(|| Base(version.clone()))
             });
         let scan = Self {
             store,
@@ -212,7 +213,7 @@ impl<'p> Scan<'p> {
         };
         let cached = cache.lookup(self.walk.path(), stat);
         match cached {
-            // A live version has all its chunks, and that it is still live is checked at the commit.
+            // A live version has all its chunks unless a repair gave some up; see `nothing_moved_since`.
             Some(content) if self.base.is_some() || self.is_complete(&content, dedup)? => {
                 Ok(Some(content))
             }
@@ -308,6 +309,22 @@ fn excluded(request: &PutRequest, own: &[String]) -> Result<Globs> {
             .chain(own)
             .collect::<Vec<_>>(),
     )
+}
+
+/// Whether no entry after that of `base` has condemned packs or dropped segments. A collector leaves a
+/// live version whole, a repair may not: after either, what the cache knows is looked up chunk by chunk.
+fn nothing_moved_since(store: &Store, base: &CacheBase, newest: u64) -> bool {
+    let sets_base = |change: &Change| matches!(change, Change::SetRef { name, version, .. } if *name == base.name && *version == base.version);
+    let oldest = newest.saturating_sub(ENTRIES_READ_MAX).max(1);
+    for number in (oldest..=newest).rev() {
+        match log::entry(store.remote().as_ref(), number) {
+            Ok(Some(entry)) if moves_chunks(&entry) => return false,
+            Ok(Some(entry)) if entry.changes.iter().any(sets_base) => return true,
+            Ok(Some(_)) => {}
+            _ => return false,
+        }
+    }
+    false
 }
 
 fn lost() -> Error {

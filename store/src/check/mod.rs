@@ -1,0 +1,298 @@
+//! check: is everything there, is it what was written, and what to do where it is not.
+//!
+//! `verify` collects all that is wrong instead of stopping at the first, and tells which refs and paths
+//! are hit. `repair` makes segments anew from packs and condemns what is damaged; it never deletes.
+//! What was damaged is not offered any more, so that a put of the original files stores it again.
+
+mod objects;
+mod packs;
+mod record;
+mod repair;
+mod rows;
+mod subset;
+mod walk;
+
+use std::collections::{BTreeSet, HashSet};
+
+use jiff::Timestamp;
+
+use self::packs::{Damage, PackTask, check_packs};
+use self::record::Record;
+pub use self::repair::{RepairReport, RepairRequest, repair};
+pub use self::subset::Subset;
+use self::walk::RefWalk;
+use crate::error::{Error, Kind, Result};
+use crate::format::{RefName, State, Target};
+use crate::id::{PackId, SegmentId};
+use crate::index::Index;
+use crate::progress::Progress;
+use crate::store::{Store, View};
+
+/// Hits that a report lists; the rest are counted.
+const HITS_MAX: usize = 10_000;
+
+/// What to verify.
+#[derive(Clone, Debug)]
+pub struct VerifyRequest {
+    /// Only what this ref, version or namespace needs.
+    pub target: Option<Target>,
+    /// Which packs are read to the last byte.
+    pub read: ReadData,
+    /// The time by the caller's clock, to be remembered as that of reading.
+    pub now: Timestamp,
+}
+
+/// Which packs are read to the last byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadData {
+    /// None: only their tables.
+    Nothing,
+    /// Some.
+    Some(Subset),
+    /// All.
+    Everything,
+}
+
+/// What was looked at, and all that is wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Log entries.
+    pub entries: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Live segments.
+    pub segments: u64,
+    /// Live packs.
+    pub packs: u64,
+    /// Packs of which every byte was read.
+    pub packs_read: u64,
+    /// Bytes of these.
+    pub bytes_read: u64,
+    /// Versions of refs.
+    pub versions: u64,
+    /// What is wrong with which object.
+    pub findings: Vec<Finding>,
+    /// Which versions and paths are hit by it.
+    pub hits: Vec<Hit>,
+    /// Hits that are not listed because there are too many.
+    pub hits_left_out: u64,
+    /// What did not stop the verification and is worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// A part of a store that something is wrong with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A log entry.
+    Log(u64),
+    /// A checkpoint: derived, so nothing is lost with it.
+    Checkpoint(u64),
+    /// A segment: derived from its packs.
+    Segment(SegmentId),
+    /// A pack.
+    Pack(PackId),
+    /// What a ref version needs, and no object offers.
+    Version,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// With what.
+    pub part: Part,
+    /// The key of the object.
+    pub object: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// A path that cannot be read as it was put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// The ref.
+    pub name: RefName,
+    /// Its version.
+    pub version: u64,
+    /// The path in it; empty for the root.
+    pub path: Vec<u8>,
+    /// With what something is wrong.
+    pub cause: Part,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Finding {
+    fn new(part: Part, object: String, what: impl Into<String>) -> Self {
+        Self {
+            part,
+            object,
+            what: what.into(),
+        }
+    }
+}
+
+impl VerifyReport {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty() && self.hits.is_empty()
+    }
+
+    /// Refs and versions that are hit.
+    pub fn versions_hit(&self) -> BTreeSet<(&RefName, u64)> {
+        let hits = self.hits.iter();
+        hits.map(|hit| (&hit.name, hit.version)).collect()
+    }
+
+    /// Notes what `error` says about `object`, which its message may begin with.
+    fn find(&mut self, part: Part, object: String, error: &Error) {
+        let message = error.to_string();
+        let what = message
+            .strip_prefix(&format!("{object}: "))
+            .unwrap_or(&message);
+        let what = what.to_owned();
+        self.findings.push(Finding { part, object, what });
+    }
+
+    fn hit(&mut self, hit: Hit) {
+        if self.hits.len() < HITS_MAX {
+            self.hits.push(hit);
+        } else {
+            self.hits_left_out += 1;
+        }
+    }
+}
+
+/// Verifies a store, or what a part of its refs needs. What is wrong stands in the report; an error means
+/// that it could not be found out.
+///
+/// # Errors
+/// Not found, when the target does not exist; when the store does not answer; when stopped.
+pub fn verify(
+    store: &Store,
+    request: &VerifyRequest,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
+    let mut report = VerifyReport::default();
+    let remote = store.remote().as_ref();
+    let Some(state) = objects::check_log(remote, &mut report)? else {
+        return Ok(report);
+    };
+    let mut readable = state.clone();
+    objects::check_segments(remote, &mut readable, &mut report)?;
+    let index = store.open_index(&readable, &Index::default())?;
+    let view = View {
+        state: readable,
+        index,
+    };
+
+    let needed = match &request.target {
+        None => None,
+        Some(target) => Some(packs_needed(store, &view, target)?),
+    };
+    let mut record = Record::load(store);
+    let tasks = tasks(&view, needed.as_ref(), request.read, &record)?;
+    let damage = check_packs(store, &tasks, needed.is_none(), progress, &mut report)?;
+    let mut walk = RefWalk::new(store, &view, &damage, &mut report);
+    walk.versions(request.target.as_ref())?;
+
+    remember(&mut record, &tasks, &view.index, &mut report, request.now);
+    if !report.is_clean() {
+        forget_what_moved(store, &state, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// The packs that hold what `target` needs.
+fn packs_needed(store: &Store, view: &View, target: &Target) -> Result<HashSet<PackId>> {
+    let (damage, mut report) = (Damage::default(), VerifyReport::default());
+    let mut walk = RefWalk::new(store, view, &damage, &mut report);
+    walk.versions(Some(target))?;
+    Ok(walk.packs)
+}
+
+/// Which packs are looked at, and which of them are read.
+fn tasks(
+    view: &View,
+    needed: Option<&HashSet<PackId>>,
+    read: ReadData,
+    record: &Record,
+) -> Result<Vec<PackTask>> {
+    let mut tasks = Vec::new();
+    for segment in view.index.segments() {
+        for (position, pack) in (0..).zip(segment.packs()) {
+            let is_needed = needed.is_none_or(|needed| needed.contains(&pack.id));
+            if is_needed && !view.state.condemned.contains_key(&pack.id) {
+                tasks.push(PackTask {
+                    segment: segment.clone(),
+                    position,
+                    pack,
+                    is_read: read == ReadData::Everything,
+                });
+            }
+        }
+    }
+    if let ReadData::Some(subset) = read {
+        let packs: Vec<_> = tasks
+            .iter()
+            .map(|task| (task.pack.id, task.pack.len, record.last_read(task.pack.id)))
+            .collect();
+        let chosen: HashSet<PackId> = subset.choose(&packs).into_iter().collect();
+        for task in &mut tasks {
+            task.is_read = chosen.contains(&task.pack.id);
+        }
+    }
+    Ok(tasks)
+}
+
+fn remember(
+    record: &mut Record,
+    tasks: &[PackTask],
+    index: &Index,
+    report: &mut VerifyReport,
+    now: Timestamp,
+) {
+    let found = |pack: PackId| {
+        let findings = report.findings.iter();
+        let mut parts = findings.map(|finding| finding.part);
+        parts.any(|part| part == Part::Pack(pack))
+    };
+    for task in tasks {
+        let is_damaged = found(task.pack.id);
+        if task.is_read {
+            record.was_read(task.pack.id, now.as_second(), is_damaged);
+        } else if is_damaged {
+            record.is_damaged(task.pack.id);
+        }
+    }
+    let live: HashSet<PackId> = index.packs().map(|pack| pack.id).collect();
+    if let Err(error) = record.save(|pack| live.contains(pack)) {
+        report.notes.push(format!(
+            "{error}: the next verification does not know what was read"
+        ));
+    }
+}
+
+/// A collector may have worked meanwhile: what it took from the state is not missing.
+fn forget_what_moved(store: &Store, before: &State, report: &mut VerifyReport) -> Result<()> {
+    let Ok(now) = store.state() else {
+        return Ok(());
+    };
+    let stands = |part: Part| match part {
+        Part::Segment(id) => now.segments.contains_key(&id),
+        Part::Pack(id) => !now.condemned.contains_key(&id) || before.condemned.contains_key(&id),
+        _ => true,
+    };
+    report.findings.retain(|finding| stands(finding.part));
+    report
+        .hits
+        .retain(|hit| stands(hit.cause) && now.version(&hit.name, Some(hit.version)).is_ok());
+    Ok(())
+}
+
+/// Whether an error says that an object is damaged, and not that nobody answers.
+fn is_damage(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        Kind::Corrupt | Kind::NotFound | Kind::Unsupported | Kind::InvalidInput | Kind::Io
+    )
+}

@@ -1,0 +1,330 @@
+//! Packs: there, of the right size, in agreement with their segment, and on request read to the last byte.
+//!
+//! Packs are looked at side by side; memory is a few megabytes for each thread.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+
+use super::rows::{FrameRows, OpenPack, compare, rows_in};
+use super::{Finding, Part, VerifyReport, is_damage};
+use crate::codec::Decoder;
+use crate::error::{Error, Kind, Result};
+use crate::format::{SegmentPack, pack_key, segment_key};
+use crate::id::{ChunkId, PackId, SegmentId};
+use crate::index::{Location, OpenSegment};
+use crate::progress::Progress;
+use crate::remote::Read;
+use crate::store::Store;
+
+/// Stored bytes that are read at once, unless one frame alone is larger.
+const READ_BYTES: u32 = 4 << 20;
+
+/// A pack that is looked at.
+pub(super) struct PackTask {
+    /// The live segment that names it.
+    pub(super) segment: Arc<OpenSegment>,
+    /// Its position there.
+    pub(super) position: u32,
+    pub(super) pack: SegmentPack,
+    /// Whether every byte is read.
+    pub(super) is_read: bool,
+}
+
+/// Takes a frame and its decoded bytes, or why there are none.
+pub(super) type EachFrame<'e> = dyn FnMut(&FrameRows, Result<&[u8]>) -> Result<()> + 'e;
+
+/// What cannot be read any more.
+#[derive(Debug, Default)]
+pub(super) struct Damage {
+    /// Packs that end before they should, and where; 0 for those that are missing.
+    ends: HashMap<PackId, u64>,
+    chunks: HashSet<(PackId, ChunkId)>,
+}
+
+/// What became of looking at one pack.
+#[derive(Default)]
+struct Outcome {
+    /// Entries of the segment that lie where the pack has their chunks.
+    matched: u64,
+    end: Option<u64>,
+    chunks: Vec<ChunkId>,
+    defects: Vec<Error>,
+}
+
+impl Damage {
+    /// Whether the chunk at this place cannot be read.
+    pub(super) fn hits(&self, id: &ChunkId, at: &Location) -> bool {
+        let frame_end = u64::from(at.frame_offset) + u64::from(at.stored_len);
+        self.ends.get(&at.pack).is_some_and(|end| frame_end > *end)
+            || self.chunks.contains(&(at.pack, *id))
+    }
+}
+
+/// Looks at every pack of `tasks`; `is_all` says that these are all packs of their segments.
+pub(super) fn check_packs(
+    store: &Store,
+    tasks: &[PackTask],
+    is_all: bool,
+    progress: &dyn Progress,
+    report: &mut VerifyReport,
+) -> Result<Damage> {
+    let read = tasks.iter().filter(|task| task.is_read);
+    let bytes: u64 = read.clone().map(|task| u64::from(task.pack.len)).sum();
+    progress.total(tasks.len() as u64, bytes);
+    let bytes_read = AtomicU64::new(0);
+    let outcomes = tasks
+        .par_iter()
+        .map(|task| {
+            store.host().check_stop()?;
+            let outcome = look_at(store.remote().as_ref(), task, &|bytes| {
+                bytes_read.fetch_add(bytes, Ordering::Relaxed);
+                progress.advance(0, bytes);
+                store.host().check_stop()
+            })?;
+            progress.advance(1, 0);
+            Ok(outcome)
+        })
+        .collect::<Result<Vec<Outcome>>>()?;
+    report.packs += tasks.len() as u64;
+    report.packs_read += read.count() as u64;
+    report.bytes_read += bytes_read.into_inner();
+    let mut damage = Damage::default();
+    for (task, outcome) in tasks.iter().zip(&outcomes) {
+        let id = task.pack.id;
+        if let Some(end) = outcome.end {
+            damage.ends.insert(id, end);
+        }
+        damage
+            .chunks
+            .extend(outcome.chunks.iter().map(|chunk| (id, *chunk)));
+        for defect in &outcome.defects {
+            report.find(Part::Pack(id), pack_key(id), defect);
+        }
+    }
+    if is_all {
+        check_entries(tasks, &outcomes, report)?;
+    }
+    Ok(damage)
+}
+
+/// Every entry of a segment must lie where a pack has its chunk; packs that are damaged answer for themselves.
+fn check_entries(
+    tasks: &[PackTask],
+    outcomes: &[Outcome],
+    report: &mut VerifyReport,
+) -> Result<()> {
+    let mut sums: HashMap<SegmentId, (&OpenSegment, HashSet<u32>, u64)> = HashMap::new();
+    for (task, outcome) in tasks.iter().zip(outcomes) {
+        let sum = sums
+            .entry(task.segment.id)
+            .or_insert_with(|| (&task.segment, HashSet::new(), 0));
+        if outcome.defects.is_empty() {
+            sum.1.insert(task.position);
+            sum.2 += outcome.matched;
+        }
+    }
+    for (id, (segment, packs, matched)) in sums {
+        let mut expected = 0;
+        let is_whole = packs.len() as u64 == u64::from(segment.layout().packs());
+        if is_whole {
+            expected = segment.layout().chunks();
+        } else {
+            for at in 0..segment.layout().chunks() {
+                let entry = segment.entry(at)?;
+                let frame = segment.layout().frame(segment.bytes(), entry.frame)?;
+                expected += u64::from(packs.contains(&frame.pack));
+            }
+        }
+        if expected != matched {
+            let what = format!(
+                "{expected} chunks lie in its packs, the packs have {matched} of them there"
+            );
+            report
+                .findings
+                .push(Finding::new(Part::Segment(id), segment_key(id), what));
+        }
+    }
+    Ok(())
+}
+
+/// An error is one that says nothing about the pack.
+fn look_at(
+    remote: &dyn Read,
+    task: &PackTask,
+    told: &(dyn Fn(u64) -> Result<()> + Sync),
+) -> Result<Outcome> {
+    let key = pack_key(task.pack.id);
+    let mut outcome = Outcome::default();
+    let size = match remote.size(&key) {
+        Ok(size) => size,
+        Err(error) if error.kind() == Kind::NotFound => {
+            outcome.end = Some(0);
+            outcome
+                .defects
+                .push(Error::corrupt(format!("{key}: is missing")));
+            return Ok(outcome);
+        }
+        Err(error) => return Err(error),
+    };
+    let expected = u64::from(task.pack.len);
+    if size != expected {
+        outcome.end = (size < expected).then_some(size);
+        let segment = task.segment.id;
+        outcome.defects.push(Error::corrupt(format!(
+            "{key}: has {size} bytes, its segment {segment} says {expected}"
+        )));
+    }
+    let rows = match compared(remote, task, size) {
+        Ok((rows, matched)) => {
+            outcome.matched = matched;
+            rows
+        }
+        Err(error) if is_damage(&error) => {
+            // A length that is wrong explains a table that is not where it should be.
+            if outcome.defects.is_empty() {
+                outcome.defects.push(error);
+            }
+            match task.is_read {
+                true => rows_in(&task.segment, task.position)?,
+                false => return Ok(outcome),
+            }
+        }
+        Err(error) => return Err(error),
+    };
+    if task.is_read {
+        read_all(remote, task.pack.id, &rows, size, told, &mut outcome)?;
+    }
+    Ok(outcome)
+}
+
+fn compared(remote: &dyn Read, task: &PackTask, size: u64) -> Result<(Vec<FrameRows>, u64)> {
+    let key = pack_key(task.pack.id);
+    let open = OpenPack::read(remote, task.pack.id, size)?;
+    if open.kind() != task.pack.kind {
+        let (found, expected) = (open.kind(), task.pack.kind);
+        return Err(Error::corrupt(format!(
+            "{key}: says it holds {found:?}, its segment says {expected:?}"
+        )));
+    }
+    let rows = open.rows();
+    let matched = compare(&task.segment, &task.pack, &rows)?;
+    Ok((rows, matched))
+}
+
+/// Decodes every frame and hashes every chunk.
+fn read_all(
+    remote: &dyn Read,
+    pack: PackId,
+    rows: &[FrameRows],
+    size: u64,
+    told: &(dyn Fn(u64) -> Result<()> + Sync),
+    outcome: &mut Outcome,
+) -> Result<()> {
+    let mut first = None;
+    let mut count = 0;
+    let mut damaged = |chunks: &mut dyn Iterator<Item = ChunkId>, error: Error| {
+        outcome.chunks.extend(chunks.inspect(|_| count += 1));
+        first.get_or_insert(error);
+    };
+    for_each_frame(remote, pack, rows, size, told, &mut |frame, decoded| {
+        match decoded {
+            Ok(raw) => {
+                for (id, offset, len) in &frame.chunks {
+                    if let Err(error) = check_chunk(pack, frame, raw, (*id, *offset, *len)) {
+                        damaged(&mut std::iter::once(*id), error);
+                    }
+                }
+            }
+            Err(error) => damaged(&mut frame.chunks.iter().map(|(id, _, _)| *id), error),
+        }
+        Ok(())
+    })?;
+    if let Some(error) = first {
+        let all: usize = rows.iter().map(|frame| frame.chunks.len()).sum();
+        let key = pack_key(pack);
+        let message = error.to_string();
+        let message = message
+            .strip_prefix(&format!("{key}: "))
+            .unwrap_or(&message);
+        outcome.defects.push(Error::corrupt(format!(
+            "{key}: {count} of {all} chunks are damaged, first: {message}"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a chunk of a decoded frame is what its id says.
+pub(super) fn check_chunk(
+    pack: PackId,
+    frame: &FrameRows,
+    raw: &[u8],
+    (id, offset, len): (ChunkId, u32, u32),
+) -> Result<()> {
+    let start = offset as usize;
+    let bytes = raw.get(start..start + len as usize).unwrap_or_default();
+    let found = ChunkId::of(bytes);
+    if found == id {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "{}: chunk at byte {offset} of the frame at offset {}: its bytes hash to {found}, expected {id}",
+        pack_key(pack),
+        frame.offset
+    )))
+}
+
+/// Hands every frame of a pack of `size` bytes to `each`, decoded, or with why that cannot be.
+pub(super) fn for_each_frame(
+    remote: &dyn Read,
+    pack: PackId,
+    rows: &[FrameRows],
+    size: u64,
+    told: &(dyn Fn(u64) -> Result<()> + Sync),
+    each: &mut EachFrame<'_>,
+) -> Result<()> {
+    let key = pack_key(pack);
+    let mut decoder = Decoder::new()?;
+    let mut out = Vec::new();
+    let mut rest = rows;
+    while let Some(first) = rest.first() {
+        let start = first.offset;
+        let fits = |frame: &&FrameRows| frame.offset + frame.stored_len - start <= READ_BYTES;
+        let count = rest.iter().take_while(fits).count().max(1);
+        let (run, behind) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+        let end = run
+            .last()
+            .map_or(start, |last| last.offset + last.stored_len);
+        let range = u64::from(start)..u64::from(end).min(size);
+        rest = behind;
+        let read = match range.is_empty() {
+            true => Ok(Vec::new()),
+            false => remote.get_ranges(&key, std::slice::from_ref(&range)),
+        };
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) if is_damage(&error) => {
+                let failed = || Err(Error::corrupt(error.to_string()));
+                run.iter().try_for_each(|frame| each(frame, failed()))?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let bytes = bytes.first().map(AsRef::as_ref).unwrap_or_default();
+        for frame in run {
+            let at = (frame.offset - start) as usize;
+            let decoded = match bytes.get(at..at + frame.stored_len as usize) {
+                Some(stored) => decoder.decode(&key, stored, frame.raw_len, &mut out),
+                None => Err(Error::corrupt(format!(
+                    "{key}: ends at {size}, inside of the frame at offset {}",
+                    frame.offset
+                ))),
+            };
+            each(frame, decoded)?;
+        }
+        told(u64::from(end - start))?;
+    }
+    Ok(())
+}

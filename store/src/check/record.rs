@@ -1,0 +1,72 @@
+//! When this host last read each pack, and which it found damaged: a small JSON file in its cache.
+//!
+//! Losing it costs time and nothing else; what cannot be read is empty. Of two verifications at once the
+//! last one to finish wins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::files::write_atomically;
+use crate::id::PackId;
+use crate::store::Store;
+
+/// What is remembered.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Record {
+    #[serde(skip)]
+    path: Option<PathBuf>,
+    /// Seconds since 1970 at which all of a pack was read.
+    read: BTreeMap<PackId, i64>,
+    /// Packs with chunks that were not what they should be.
+    damaged: BTreeSet<PackId>,
+}
+
+impl Record {
+    pub(super) fn load(store: &Store) -> Self {
+        let dir = store.host().cache_dir_of(store.format().id);
+        let path = dir.map(|dir| dir.join("verified.json"));
+        let bytes = path.as_ref().and_then(|path| std::fs::read(path).ok());
+        let known = bytes.and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
+        Self {
+            path,
+            ..known.unwrap_or_default()
+        }
+    }
+
+    /// When `pack` was last read.
+    pub(super) fn last_read(&self, pack: PackId) -> Option<i64> {
+        self.read.get(&pack).copied()
+    }
+
+    /// Packs that were damaged when they were last looked at.
+    pub(super) fn damaged(&self) -> &BTreeSet<PackId> {
+        &self.damaged
+    }
+
+    /// All of `pack` was read at `secs`.
+    pub(super) fn was_read(&mut self, pack: PackId, secs: i64, is_damaged: bool) {
+        self.read.insert(pack, secs);
+        match is_damaged {
+            true => self.damaged.insert(pack),
+            false => self.damaged.remove(&pack),
+        };
+    }
+
+    /// Something of `pack` is not what it should be.
+    pub(super) fn is_damaged(&mut self, pack: PackId) {
+        self.damaged.insert(pack);
+    }
+
+    /// Keeps what is about packs that `is_live`, and writes it.
+    pub(super) fn save(&mut self, is_live: impl Fn(&PackId) -> bool) -> Result<()> {
+        self.read.retain(|pack, _| is_live(pack));
+        self.damaged.retain(|pack| is_live(pack));
+        let (Some(path), Ok(bytes)) = (&self.path, serde_json::to_vec(self)) else {
+            return Ok(());
+        };
+        write_atomically(path, &bytes)
+    }
+}

@@ -1,0 +1,255 @@
+//! The walk over refs: does every version have all its trees, lists, times and chunks?
+//!
+//! What is whole is walked once, by one bit for each chunk; what is damaged is walked again wherever it
+//! occurs, so that every path that is hit gets named. Goes on after damage, one hit for each path.
+
+use std::collections::HashSet;
+
+use super::{Damage, Finding, Hit, Part, VerifyReport, is_damage};
+use crate::error::{Error, Result};
+use crate::format::{Content, Node, RefName, RefState, Root, Target, Totals, Version, pack_key};
+use crate::id::{ChunkId, PackId};
+use crate::index::{Index, Location, Marks, Position};
+use crate::read::{Reader, TimesReader};
+use crate::store::{Store, View};
+
+/// The walk.
+pub(super) struct RefWalk<'w> {
+    reader: Reader<'w>,
+    view: &'w View,
+    damage: &'w Damage,
+    report: &'w mut VerifyReport,
+    whole_lists: Marks,
+    whole_trees: Marks,
+    /// Packs that hold something of what was walked.
+    pub(super) packs: HashSet<PackId>,
+    /// Packs with metadata that turned out to be unreadable on the way.
+    unreadable: HashSet<PackId>,
+    /// The version that is being walked, and where in it.
+    at: Option<(RefName, u64)>,
+    path: Vec<u8>,
+}
+
+impl<'w> RefWalk<'w> {
+    pub(super) fn new(
+        store: &'w Store,
+        view: &'w View,
+        damage: &'w Damage,
+        report: &'w mut VerifyReport,
+    ) -> Self {
+        let unreadable = report
+            .findings
+            .iter()
+            .filter_map(|finding| match finding.part {
+                Part::Pack(pack) => Some(pack),
+                _ => None,
+            });
+        Self {
+            reader: Reader::at(store, view.clone()),
+            whole_lists: view.index.marks(),
+            whole_trees: view.index.marks(),
+            packs: HashSet::new(),
+            unreadable: unreadable.collect(),
+            view,
+            damage,
+            report,
+            at: None,
+            path: Vec::new(),
+        }
+    }
+
+    /// Walks all live versions, or those of `target`.
+    pub(super) fn versions(&mut self, target: Option<&Target>) -> Result<()> {
+        let view = self.view;
+        if let Some(Target::Ref(spec)) = target {
+            view.state.version(&spec.name, spec.version)?;
+        }
+        let is_wanted = |name: &RefName, number: u64| match target {
+            None => true,
+            Some(Target::Namespace(namespace)) => namespace.contains(name),
+            Some(Target::Ref(spec)) => {
+                spec.name == *name && spec.version.is_none_or(|one| one == number)
+            }
+        };
+        for (name, RefState { versions, .. }) in &view.state.refs {
+            for (number, version) in versions {
+                if is_wanted(name, *number) {
+                    self.version(name, *number, version)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn version(&mut self, name: &RefName, number: u64, version: &Version) -> Result<()> {
+        self.report.versions += 1;
+        self.at = Some((name.clone(), number));
+        self.path.clear();
+        if self.content(&version.times)? {
+            self.times(version)?;
+        }
+        self.node(&version.root.into()).map(drop)
+    }
+
+    /// Whether all below `node` is whole.
+    fn node(&mut self, node: &Node) -> Result<bool> {
+        match node {
+            Node::Symlink { .. } => Ok(true),
+            Node::File { content, .. } => self.content(content),
+            Node::Tree { content, totals } => self.tree(content, totals),
+        }
+    }
+
+    fn tree(&mut self, content: &Content, totals: &Totals) -> Result<bool> {
+        self.reader.store().host().check_stop()?;
+        let at = self.index().position(&content.root)?;
+        if at.is_some_and(|at| self.whole_trees.has(at)) {
+            return Ok(true);
+        }
+        if !self.content(content)? {
+            return Ok(false);
+        }
+        let entries = match self.reader.tree(content) {
+            Ok(entries) => entries,
+            Err(error) => return self.unreadable(&content.root, error),
+        };
+        let mut sum = Totals::default();
+        let mut is_whole = true;
+        let length = self.path.len();
+        for entry in &entries {
+            if length > 0 {
+                self.path.push(b'/');
+            }
+            self.path.extend_from_slice(&entry.name);
+            is_whole &= self.node(&entry.node)?;
+            self.path.truncate(length);
+            sum.add(&entry.node);
+        }
+        if sum != *totals {
+            is_whole = false;
+            let what = format!(
+                "{} entries of {} bytes are below it, it says {} of {}",
+                sum.entries, sum.bytes, totals.entries, totals.bytes
+            );
+            self.hit(Part::Version, what);
+        }
+        if let Some(at) = at.filter(|_| is_whole) {
+            self.whole_trees.set(at);
+        }
+        Ok(is_whole)
+    }
+
+    fn content(&mut self, content: &Content) -> Result<bool> {
+        match content.size {
+            0 => Ok(true),
+            size => self.list(&content.root, content.depth, size),
+        }
+    }
+
+    /// Whether every chunk below `id` is offered and undamaged; names the first that is not.
+    fn list(&mut self, id: &ChunkId, depth: u8, size: u64) -> Result<bool> {
+        let Some((position, location)) = self.find(id)? else {
+            self.hit(
+                Part::Version,
+                format!("chunk {id}: no live segment offers it"),
+            );
+            return Ok(false);
+        };
+        self.packs.insert(location.pack);
+        if self.damage.hits(id, &location) {
+            let what = format!("chunk {id} is damaged or missing");
+            self.hit(Part::Pack(location.pack), what);
+            return Ok(false);
+        }
+        let Some(level) = depth.checked_sub(1) else {
+            if u64::from(location.len) == size {
+                return Ok(true);
+            }
+            let what = format!(
+                "chunk {id} has {} bytes, its list says {size}",
+                location.len
+            );
+            self.hit(Part::Version, what);
+            return Ok(false);
+        };
+        if self.whole_lists.has(position) {
+            return Ok(true);
+        }
+        let node = match self.reader.list_node(id, level, size) {
+            Ok(node) => node,
+            Err(error) => return self.unreadable(id, error),
+        };
+        for child in &node.children {
+            if !self.list(&child.id, level, child.size)? {
+                return Ok(false);
+            }
+        }
+        self.whole_lists.set(position);
+        Ok(true)
+    }
+
+    /// One time for each entry, and none left over.
+    fn times(&mut self, version: &Version) -> Result<()> {
+        let entries = match version.root {
+            Root::File { .. } => 1,
+            Root::Tree { totals, .. } => totals.entries.saturating_add(1),
+        };
+        let read = || {
+            let mut times = TimesReader::new(&self.reader, &version.times)?;
+            times.skip(entries)?;
+            match times.is_at_end() {
+                true => Ok(()),
+                false => Err(Error::corrupt(format!(
+                    "list of times: has more than the {entries} of its tree"
+                ))),
+            }
+        };
+        match read() {
+            Ok(()) => Ok(()),
+            Err(error) => self.unreadable(&version.times.root, error).map(drop),
+        }
+    }
+
+    /// Metadata that cannot be read or decoded; the error itself where it says nothing about that.
+    fn unreadable(&mut self, id: &ChunkId, error: Error) -> Result<bool> {
+        if !is_damage(&error) {
+            return Err(error);
+        }
+        let cause = match self.find(id)? {
+            Some((_, location)) => Part::Pack(location.pack),
+            None => Part::Version,
+        };
+        if let Part::Pack(pack) = cause
+            && self.reader.meta_chunk(id).is_err()
+            && self.unreadable.insert(pack)
+        {
+            let finding = Finding::new(cause, pack_key(pack), error.to_string());
+            self.report.findings.push(finding);
+        }
+        self.hit(cause, error.to_string());
+        Ok(false)
+    }
+
+    fn hit(&mut self, cause: Part, what: String) {
+        if let Some((name, version)) = self.at.clone() {
+            self.report.hit(Hit {
+                name,
+                version,
+                path: self.path.clone(),
+                cause,
+                what,
+            });
+        }
+    }
+
+    fn find(&self, id: &ChunkId) -> Result<Option<(Position, Location)>> {
+        let Some(position) = self.index().position(id)? else {
+            return Ok(None);
+        };
+        Ok(Some((position, self.index().at(position)?.1)))
+    }
+
+    fn index(&self) -> &'w Index {
+        &self.view.index
+    }
+}
