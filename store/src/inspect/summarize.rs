@@ -56,12 +56,13 @@ pub fn summarize(reader: &Reader<'_>, target: &Target) -> Result<Summary> {
     others
         .iter()
         .try_for_each(|version| theirs.version(version))?;
-    let mut scale = Scale::default();
+    let (mut shared_scale, mut unique_scale) = (Scale::default(), Scale::default());
     for at in mine.reached.positions() {
         let (_, location) = index.at(at)?;
-        let share = match theirs.reached.has(at) {
-            true => &mut summary.shared,
-            false => &mut summary.unique,
+        // A scale of its own for each share, so that a share is the same whoever asks.
+        let (share, scale) = match theirs.reached.has(at) {
+            true => (&mut summary.shared, &mut shared_scale),
+            false => (&mut summary.unique, &mut unique_scale),
         };
         share.chunks += 1;
         share.bytes += u64::from(location.len);
