@@ -81,6 +81,10 @@ impl Progress for Watch {
             let _unread = writeln!(io::stderr(), "{}", self.far.line());
         }
     }
+
+    fn is_watched(&self) -> bool {
+        self.bar.is_some() || self.next_line.is_some()
+    }
 }
 
 impl Drop for Watch {
@@ -114,20 +118,26 @@ impl Far {
 
     fn counted(&self) -> String {
         let (done, total) = (load(&self.files), load(&self.files_total));
-        format!(
-            "{} of {}",
-            human::count(done),
-            human::counted(total.max(done), "file")
-        )
+        match total {
+            0 => human::counted(done, "file"),
+            _ => format!(
+                "{} of {}",
+                human::count(done),
+                human::counted(total.max(done), "file")
+            ),
+        }
     }
 
     fn sizes(&self) -> String {
         let (done, total) = (load(&self.bytes), load(&self.bytes_total));
-        format!(
-            "{} of {}",
-            human::bytes(done),
-            human::bytes(total.max(done))
-        )
+        match total {
+            0 => human::bytes(done),
+            _ => format!(
+                "{} of {}",
+                human::bytes(done),
+                human::bytes(total.max(done))
+            ),
+        }
     }
 
     fn rate(&self) -> String {
@@ -153,13 +163,13 @@ fn load(number: &AtomicU64) -> u64 {
 
 /// At the rate so far; unknown before anything was done.
 fn time_left(done: u64, total: u64, elapsed: Duration) -> Option<Duration> {
-    let left = u128::from(total.saturating_sub(done));
+    let left = u128::from(total.checked_sub(done)?);
     let nanos = (elapsed.as_nanos() * left).checked_div(u128::from(done))?;
     Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
 }
 
 fn bar(far: &Arc<Far>) -> ProgressBar {
-    let bar = ProgressBar::new(0);
+    let bar = ProgressBar::new(u64::MAX);
     let style = ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
     let key = |show: fn(&Far) -> String| {
         let far = Arc::clone(far);
@@ -190,7 +200,7 @@ mod tests {
         assert_eq!(time_left(0, 100, secs(5)), None);
         assert_eq!(time_left(25, 100, secs(5)), Some(secs(15)));
         assert_eq!(time_left(100, 100, secs(5)), Some(secs(0)));
-        assert_eq!(time_left(120, 100, secs(5)), Some(secs(0)));
+        assert_eq!(time_left(120, 0, secs(5)), None);
     }
 
     #[test]

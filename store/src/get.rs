@@ -72,7 +72,7 @@ fn announce(node: &Node, progress: &dyn Progress) {
     match node {
         Node::File { content, .. } => progress.total(1, content.size),
         Node::Symlink { .. } => progress.total(1, 0),
-        Node::Tree { totals, .. } => progress.total(totals.entries, totals.bytes),
+        Node::Tree { totals, .. } => progress.total(totals.entries.saturating_add(1), totals.bytes),
     }
 }
 

@@ -7,6 +7,11 @@ pub trait Progress: Sync {
 
     /// What has been done since the last call.
     fn advance(&self, files: u64, bytes: u64);
+
+    /// Whether anybody watches, so that it is worth finding out beforehand how much there is.
+    fn is_watched(&self) -> bool {
+        true
+    }
 }
 
 /// Nobody watches.
@@ -17,4 +22,8 @@ impl Progress for Unwatched {
     fn total(&self, _files: u64, _bytes: u64) {}
 
     fn advance(&self, _files: u64, _bytes: u64) {}
+
+    fn is_watched(&self) -> bool {
+        false
+    }
 }

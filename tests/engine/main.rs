@@ -13,6 +13,7 @@ mod interleaved;
 mod meddler;
 mod model;
 mod profile;
+mod progress;
 mod restored;
 mod roundtrip;
 mod stores;

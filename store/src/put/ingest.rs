@@ -181,6 +181,7 @@ impl<'p> Ingest<'p> {
     }
 
     fn close(&self, job: &FileJob, outcome: Result<(u64, Stat), Fault>) {
+        self.progress.advance(1, 0);
         let number = job.number;
         self.tell(match outcome {
             Ok((parts, stat)) => Ingested::End {

@@ -10,6 +10,7 @@
 //! one that was killed finds its chunks again.
 
 mod assemble;
+mod census;
 mod dedup;
 mod framer;
 mod ingest;
@@ -19,6 +20,7 @@ mod publish;
 mod scan;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{bounded, unbounded};
 use jiff::Timestamp;
@@ -155,13 +157,19 @@ fn pipeline(
     store: &Store,
     request: &PutRequest,
     progress: &dyn Progress,
-    scan: Scan<'_>,
+    mut scan: Scan<'_>,
     cache: Option<StatCacheWriter>,
     dedup: &Dedup,
     publication: &Publication<'_>,
 ) -> Result<Built> {
     let workers = workers(store);
+    let over = AtomicBool::new(false);
+    let census = scan.census().filter(|_| progress.is_watched());
     std::thread::scope(|scope| {
+        let over = &over;
+        if let Some(census) = census {
+            scope.spawn(move || census.run(progress, over));
+        }
         let (frames, to_pack) = bounded(2 * workers);
         let (tasks, to_ingest) = bounded(2 * workers);
         let (blocks, to_hash) = bounded(2 * workers);
@@ -192,6 +200,7 @@ fn pipeline(
         // The stage that failed first explains the others, which only lost their neighbours.
         let packed = join(packing);
         let scanned = join(scanning);
+        over.store(true, Ordering::Relaxed);
         packed?;
         let notes = scanned?;
         let mut built = built?;

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use crossbeam_channel::{Sender, TrySendError};
 
 use super::PutRequest;
+use super::census::Census;
 use super::dedup::Dedup;
 use super::ingest::SMALL_BYTES_MAX;
 use super::job::{FileJob, Task};
@@ -68,6 +69,7 @@ pub(super) struct Scan<'p> {
     /// Directories of ours inside of the source, relative to it.
     own: Vec<String>,
     walk: Walk,
+    census: Option<Census>,
     profile: Profile,
     /// What was put from here before.
     cache: Option<StatCacheReader>,
@@ -115,7 +117,8 @@ impl<'p> Scan<'p> {
         let scan = Self {
             store,
             own,
-            walk: walk(&root, options)?,
+            walk: walk(&root, options.clone())?,
+            census: Some(Census { root, options }),
             profile,
             base,
             cache,
@@ -147,6 +150,11 @@ impl<'p> Scan<'p> {
         Some(format!("{damage}: the files behind it were read anew"))
     }
 
+    /// The count of what there is, to be made beside the walk; none after the first call.
+    pub(super) fn census(&mut self) -> Option<Census> {
+        self.census.take()
+    }
+
     /// Walks to the end; returns what is worth notes.
     pub(super) fn run(
         mut self,
@@ -159,9 +167,12 @@ impl<'p> Scan<'p> {
             self.store.host().check_stop()?;
             let admitted = self.profile.admit(self.walk.path(), item?)?;
             let event = self.event(admitted, dedup, tasks)?;
+            if let Event::Known { stat, .. } = &event {
+                progress.advance(1, stat.size);
+            }
             self.send(event, events, tasks)?;
-            progress.total(self.totals.0, self.totals.1);
         }
+        progress.total(self.totals.0, self.totals.1);
         self.send_batch(tasks)?;
         Ok(self.notes())
     }
