@@ -333,11 +333,13 @@ mod tests {
             error.to_string(),
             "log/000000/00000042: version is 2, this program reads 1"
         );
-        let error = LogEntry::decode(43, &entry().encode().unwrap()).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "log/000000/00000043: number: expected 43, found 42"
-        );
+        for number in [41, 43] {
+            let error = LogEntry::decode(number, &entry().encode().unwrap()).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("log/000000/000000{number}: number: expected {number}, found 42")
+            );
+        }
     }
 
     #[test]

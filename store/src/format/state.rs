@@ -553,6 +553,12 @@ mod tests {
             ),
             (
                 3,
+                vec![set(5)],
+                "log/000000/00000003: change 4: team/a/b: expected the version after 3, found 5"
+                    .to_owned(),
+            ),
+            (
+                3,
                 vec![drop_ref(9)],
                 "log/000000/00000003: change 4: team/a/b@9: expected a live version, found none"
                     .to_owned(),
