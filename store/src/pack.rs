@@ -15,8 +15,8 @@ use crate::format::{
 use crate::id::{PackId, SegmentId};
 use crate::remote::{Upload, Write};
 
-/// Bytes after which a pack is finished and the next begun.
-pub const PACK_BYTES_TARGET: u32 = 64 << 20;
+/// Bytes after which a pack is finished and the next begun. Few in tests, so that a put has many packs.
+pub const PACK_BYTES_TARGET: u32 = if cfg!(test) { 512 << 10 } else { 64 << 20 };
 
 /// A frame ready to be written.
 #[derive(Clone, Debug, Default)]

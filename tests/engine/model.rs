@@ -290,12 +290,15 @@ impl Run {
         }
     }
 
-    /// Replaces some bytes in the middle by fewer or more others.
+    /// Replaces some bytes in the middle by as many, fewer or more others.
     fn splice(&mut self, path: &Path) {
         let mut bytes = fs::read(path).unwrap();
         let from = usize::try_from(self.random.below(bytes.len() as u64 + 1)).unwrap();
         let to = (from + usize::try_from(self.random.below(2000)).unwrap()).min(bytes.len());
-        let len = usize::try_from(self.random.below(2000)).unwrap();
+        let len = match self.random.below(2) {
+            0 => to - from,
+            _ => usize::try_from(self.random.below(2000)).unwrap(),
+        };
         bytes.splice(from..to, self.random.bytes(len));
         fs::write(path, bytes).unwrap();
     }

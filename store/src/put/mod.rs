@@ -18,6 +18,8 @@ mod job;
 mod packer;
 mod publish;
 mod scan;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

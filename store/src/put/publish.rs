@@ -22,8 +22,9 @@ use crate::store::{Store, View};
 
 /// Bytes of packs after which their segment is committed, so that a put that is killed resumes there.
 const COMMIT_BYTES: u64 = 4 << 30;
-/// Chunks after which their segment is committed, so that memory stays bounded.
-const COMMIT_CHUNKS: usize = 1 << 18;
+/// Chunks after which their segment is committed, so that memory stays bounded. Few in tests, so that a
+/// put commits as it goes.
+const COMMIT_CHUNKS: usize = if cfg!(test) { 20 } else { 1 << 18 };
 
 /// The version that cached contents belong to.
 #[derive(Clone, Debug)]

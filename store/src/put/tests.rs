@@ -1,0 +1,102 @@
+//! A put of many packs that commits segments as it goes, stopped after each of its mutations. What it
+//! had committed by then is not stored again by the next try.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::{PutReport, PutRequest, put};
+use crate::error::Result;
+use crate::format::Who;
+use crate::get::get;
+use crate::progress::Unwatched;
+use crate::remote::faulty::{Faults, roll};
+use crate::remote::{Faulty, Objects, Write};
+use crate::store::{Host, Store};
+
+const FILES: u64 = 16;
+const FILE_BYTES: usize = 300_000;
+/// More mutations than the put makes.
+const MUTATIONS_MAX: u64 = 200;
+/// Two packs are on their way when a commit is made, and the last commit is that of the ref.
+const COMMITS_MIN: usize = 3;
+
+/// A directory of files that share nothing.
+fn source() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let mut dice = 1;
+    for number in 0..FILES {
+        let bytes: Vec<u8> = (0..FILE_BYTES / 8)
+            .flat_map(|_| roll(&mut dice).to_le_bytes())
+            .collect();
+        fs::write(dir.path().join(format!("{number:02}")), bytes).unwrap();
+    }
+    dir
+}
+
+fn host() -> Host {
+    Host {
+        cache_dir: None,
+        who: Who::default(),
+        memory_bytes: 128 << 20,
+        threads: 2,
+        stop: Arc::default(),
+    }
+}
+
+fn put_into(remote: Arc<dyn Write>, source: &Path) -> Result<PutReport> {
+    let request = PutRequest::new(source, "team/t/long".parse()?);
+    put(&Store::open(remote, host())?, &request, &Unwatched)
+}
+
+fn assert_comes_back(remote: Arc<dyn Write>, source: &Path) {
+    let store = Store::open(remote, host()).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let spec = "team/t/long".parse().unwrap();
+    get(&store, &spec, out.path(), &Unwatched).unwrap();
+    for entry in fs::read_dir(source).unwrap() {
+        let entry = entry.unwrap();
+        let found = fs::read(out.path().join(entry.file_name())).unwrap();
+        assert!(found == fs::read(entry.path()).unwrap(), "{entry:?}");
+    }
+}
+
+#[test]
+fn a_long_put_stopped_anywhere_goes_on_from_its_last_commit() {
+    let source = source();
+    let all = FILES * FILE_BYTES as u64;
+    for stop_after in 0..MUTATIONS_MAX {
+        let remote = Arc::new(Objects::memory());
+        let store = Store::init(remote.clone(), host()).unwrap();
+        let faults = Faults {
+            stop_after: Some(stop_after),
+            ..Faults::default()
+        };
+        let faulty = Arc::new(Faulty::new(remote.clone(), faults));
+        let outcome = put_into(faulty.clone(), source.path());
+        let state = store.state().unwrap();
+        if let Ok(report) = &outcome {
+            assert_eq!(report.version, Some(1));
+            assert!(
+                state.segments.len() >= COMMITS_MIN,
+                "{}",
+                state.segments.len()
+            );
+            assert_comes_back(remote, source.path());
+            assert!(faulty.counts().mutations <= stop_after);
+            return;
+        }
+        assert!(state.refs.is_empty(), "stopped after {stop_after}");
+        let again = put_into(remote.clone(), source.path()).unwrap();
+        let resumes = !state.segments.is_empty();
+        assert_eq!(
+            again.new_bytes < all,
+            resumes,
+            "stopped after {stop_after}: {again:?}"
+        );
+        assert_comes_back(remote, source.path());
+    }
+    panic!("more than {MUTATIONS_MAX} mutations");
+}
