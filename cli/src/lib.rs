@@ -7,6 +7,7 @@ mod args;
 mod commands;
 mod config;
 mod context;
+mod damage;
 mod entry;
 mod failure;
 mod human;

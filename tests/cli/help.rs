@@ -27,6 +27,8 @@ fn the_top_level_help() {
       rm           Drop a version, a ref with all its versions, or a namespace with all its refs
       pin          Keep a version whatever happens: retention, `rm`, the end of its namespace
       unpin        Keep a version no longer than others
+      verify       Check that everything is there, and that it is what was written
+      repair       Make segments anew from packs, and condemn what is damaged
       info         Tell what a store is and how much is in it
       pool         Look after the pool of this host: the whole files that trees link to
       completions  Print the completions of a shell

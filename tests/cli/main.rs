@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod cat;
+mod damage;
 mod failures;
 mod help;
 mod listing;

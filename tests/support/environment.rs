@@ -128,6 +128,7 @@ pub fn settings(environment: &TestEnvironment) -> insta::Settings {
     for (what, stand_in) in [
         (r"\b[0-9a-f]{64}\b", "[CHUNK-ID]"),
         (r"\b[0-9a-f]{32}\b", "[ID]"),
+        (r"\bpacks/[0-9a-f]{2}/", "packs/[..]/"),
         (r"\bstore [0-9a-f]{8}\b", "store [ID]"),
         (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?", "[TIME]"),
         (r"\d[\d.]* [kMGT]?B/s", "[RATE]"),

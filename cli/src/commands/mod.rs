@@ -13,9 +13,11 @@ mod materialize;
 mod pin;
 mod pool;
 mod put;
+mod repair;
 mod rm;
 mod summarize;
 mod unpin;
+mod verify;
 
 use store::Result;
 
@@ -36,6 +38,8 @@ pub(crate) enum Command {
     Rm(rm::Args),
     Pin(pin::Args),
     Unpin(unpin::Args),
+    Verify(verify::Args),
+    Repair(repair::Args),
     Info(info::Args),
     Pool(pool::Args),
     Completions(completions::Args),
@@ -57,6 +61,8 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Rm(args) => rm::run(args, context),
         Command::Pin(args) => pin::run(args, context),
         Command::Unpin(args) => unpin::run(args, context),
+        Command::Verify(args) => verify::run(args, context),
+        Command::Repair(args) => repair::run(args, context),
         Command::Info(args) => info::run(args, context),
         Command::Pool(args) => pool::run(args, context),
         Command::Completions(args) => completions::run(args, context),

@@ -142,7 +142,14 @@ fn attempt(
         rewrite_checkpoints(store, &mut report)?;
         Record::load(store).save(|pack| !survey.bad.contains(pack))?;
     }
-    tell_hits(store, survey.index, state, &survey.bad, &mut report)?;
+    match report.entry {
+        Some(_) => tell_hits(store, &survey.index, state, &mut report)?,
+        // What would be hit: all that could not be copied.
+        None => {
+            report.hits = survey.report.hits;
+            report.hits_left_out = survey.report.hits_left_out;
+        }
+    }
     Ok(Some(report))
 }
 
@@ -196,6 +203,8 @@ fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Res
         if readable.segments.len() < before {
             continue;
         }
+        report.hits = seen.hits;
+        report.hits_left_out = seen.hits_left_out;
         let bad = report.findings.iter().filter_map(pack_of).collect();
         return Ok(Survey {
             state,
@@ -475,17 +484,8 @@ fn rewrite_checkpoints(store: &Store, report: &mut RepairReport) -> Result<()> {
 }
 
 /// Walks all versions once more, as the store is now.
-fn tell_hits(
-    store: &Store,
-    index: Index,
-    state: State,
-    bad: &BTreeSet<PackId>,
-    report: &mut RepairReport,
-) -> Result<()> {
-    let index = match report.entry {
-        Some(_) => store.open_index(&state, &index)?,
-        None => index.at_state(&condemning(&state, bad))?,
-    };
+fn tell_hits(store: &Store, before: &Index, state: State, report: &mut RepairReport) -> Result<()> {
+    let index = store.open_index(&state, before)?;
     let view = View { state, index };
     let (damage, mut seen) = (Damage::default(), VerifyReport::default());
     RefWalk::new(store, &view, &damage, &mut seen).versions(None)?;

@@ -1,0 +1,119 @@
+//! `store repair`: what is derived is made anew, what is damaged is condemned.
+
+use std::fmt;
+
+use serde::Serialize;
+use store::check::{self, RepairReport, RepairRequest};
+use store::{Error, PackId, Result, SegmentId};
+
+use crate::context::Context;
+use crate::damage::{self, FindingTold, HitTold};
+use crate::human;
+use crate::progress::Watch;
+
+/// Make segments anew from packs, and condemn what is damaged
+///
+/// Copies what is good in damaged packs, and deletes nothing: `store gc` does that later. Ends with
+/// exit code 6 when paths are left that cannot be read; a put of their original files, from any
+/// host and to any ref, heals them.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Read every byte of every pack; otherwise only of those that `store verify` found damaged from here
+    #[arg(long)]
+    read_data: bool,
+
+    /// Tell what would be done, and do not do it
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+}
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Report {
+    dry_run: bool,
+    findings: Vec<FindingTold>,
+    segments_dropped: Vec<SegmentId>,
+    segments_added: Vec<SegmentId>,
+    packs_kept: u64,
+    packs_condemned: Vec<PackId>,
+    chunks_saved: u64,
+    chunks_lost: u64,
+    checkpoints: Vec<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_entry: Option<u64>,
+    hits: Vec<HitTold>,
+    hits_left_out: u64,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let store = context.open()?;
+    let watch = Watch::new(&context.global);
+    let request = RepairRequest {
+        read_data: args.read_data,
+        dry_run: args.dry_run,
+    };
+    let done = check::repair(&store, request, &watch)?;
+    drop(watch);
+    let told = report(&done, args.dry_run);
+    if context.out.is_json() {
+        context.out.json(&told)?;
+    } else {
+        damage::show(context, &told.findings, &told.hits, told.hits_left_out)?;
+        context.out.report(&told)?;
+    }
+    match done.hits.len() as u64 + done.hits_left_out {
+        0 => Ok(()),
+        left => Err(Error::partial(format!(
+            "{}: {} cannot be read",
+            store.remote().url(),
+            human::counted(left, "path")
+        ))
+        .hint("put the original files again: that heals every version that needs them")),
+    }
+}
+
+fn report(done: &RepairReport, dry_run: bool) -> Report {
+    Report {
+        dry_run,
+        findings: done.findings.iter().map(Into::into).collect(),
+        segments_dropped: done.segments_dropped.clone(),
+        segments_added: done.segments_added.clone(),
+        packs_kept: done.packs_kept,
+        packs_condemned: done.packs_condemned.clone(),
+        chunks_saved: done.chunks_saved,
+        chunks_lost: done.chunks_lost,
+        checkpoints: done.checkpoints.clone(),
+        log_entry: done.entry,
+        hits: done.hits.iter().map(Into::into).collect(),
+        hits_left_out: done.hits_left_out,
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.findings.is_empty() {
+            return out.write_str("nothing to repair");
+        }
+        let mut parts = Vec::new();
+        if !self.segments_dropped.is_empty() {
+            let segments = human::counted(self.segments_dropped.len() as u64, "segment");
+            let packs = human::counted(self.packs_kept, "pack");
+            parts.push(format!("{segments} made anew from {packs}"));
+        }
+        if !self.packs_condemned.is_empty() {
+            let packs = human::counted(self.packs_condemned.len() as u64, "pack");
+            let saved = human::counted(self.chunks_saved, "chunk");
+            let lost = human::count(self.chunks_lost);
+            parts.push(format!("{packs} condemned: {saved} copied, {lost} lost"));
+        }
+        if !self.checkpoints.is_empty() {
+            let checkpoints = human::counted(self.checkpoints.len() as u64, "checkpoint");
+            parts.push(format!("{checkpoints} written again"));
+        }
+        match (parts.is_empty(), self.dry_run) {
+            (true, _) => out.write_str("nothing that a repair can do"),
+            (false, true) => write!(out, "would be done: {}", parts.join("; ")),
+            (false, false) => out.write_str(&parts.join("; ")),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `store verify`: is everything there, and is it what was written?
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+use store::check::{self, ReadData, Subset, VerifyReport, VerifyRequest};
+use store::format::Target;
+use store::{Error, Result};
+
+use crate::context::Context;
+use crate::damage::{self, FindingTold, HitTold};
+use crate::progress::Watch;
+use crate::{human, names};
+
+/// Check that everything is there, and that it is what was written
+///
+/// Reads the whole log, every checkpoint, every segment, the table of every pack, and the trees of
+/// every version. Tells all that is wrong, and which refs and paths are hit, and ends with exit code
+/// 4 then. Only with --read-data it reads the files' bytes as well.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only what this namespace, ref or version needs
+    #[arg(value_name = "NAMESPACE|REF[@N]")]
+    target: Option<OsString>,
+
+    /// Read every byte of every pack and compare it with its hash
+    #[arg(long)]
+    read_data: bool,
+
+    /// Read a part: 5%, 10G (what was read longest ago first), daily/week, weekly/month or daily/month
+    /// (the part of today in UTC: a round reads all)
+    #[arg(long, value_name = "SUBSET", conflicts_with = "read_data")]
+    read_data_subset: Option<String>,
+}
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Report {
+    clean: bool,
+    log_entries: u64,
+    checkpoints: u64,
+    segments: u64,
+    packs: u64,
+    packs_read: u64,
+    bytes_read: u64,
+    versions: u64,
+    findings: Vec<FindingTold>,
+    hits: Vec<HitTold>,
+    hits_left_out: u64,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let target = args.target.as_deref().map(target).transpose()?;
+    let now = Timestamp::now();
+    let read = match &args.read_data_subset {
+        Some(subset) => {
+            let today = now.to_zoned(TimeZone::UTC).date();
+            ReadData::Some(Subset::parse(subset, today)?)
+        }
+        None if args.read_data => ReadData::Everything,
+        None => ReadData::Nothing,
+    };
+    let store = context.open()?;
+    let watch = Watch::new(&context.global);
+    let request = VerifyRequest { target, read, now };
+    let done = check::verify(&store, &request, &watch)?;
+    drop(watch);
+    done.notes.iter().for_each(|note| context.out.note(note));
+    let told = Report::from(&done);
+    if context.out.is_json() {
+        context.out.json(&told)?;
+    } else {
+        damage::show(context, &told.findings, &told.hits, told.hits_left_out)?;
+        context.out.report(&told)?;
+    }
+    match done.is_clean() {
+        true => Ok(()),
+        false => Err(damaged(&done, &store.remote().url())),
+    }
+}
+
+/// A path makes no sense here: what a version needs is verified as a whole.
+fn target(text: &OsStr) -> Result<Target> {
+    match names::target(text)? {
+        Target::Ref(_) => names::version(text).map(Target::Ref),
+        namespace => Ok(namespace),
+    }
+}
+
+fn damaged(done: &VerifyReport, url: &str) -> Error {
+    let objects = human::counted(done.findings.len() as u64, "damaged object");
+    let paths = human::counted(done.hits.len() as u64 + done.hits_left_out, "path");
+    let versions = human::counted(done.versions_hit().len() as u64, "version");
+    let hit = format!("{paths} of {versions} cannot be read");
+    match (done.findings.is_empty(), done.hits.is_empty()) {
+        (true, _) => Error::corrupt(format!("{url}: {hit}"))
+            .hint("put the original files again: that heals every version that needs them"),
+        (false, true) => {
+            Error::corrupt(format!("{url}: {objects}; no path is hit")).hint("run `store repair`")
+        }
+        (false, false) => Error::corrupt(format!("{url}: {objects}; {hit}"))
+            .hint("run `store repair`, then put the original files of what is hit again"),
+    }
+}
+
+impl From<&VerifyReport> for Report {
+    fn from(done: &VerifyReport) -> Self {
+        Self {
+            clean: done.is_clean(),
+            log_entries: done.entries,
+            checkpoints: done.checkpoints,
+            segments: done.segments,
+            packs: done.packs,
+            packs_read: done.packs_read,
+            bytes_read: done.bytes_read,
+            versions: done.versions,
+            findings: done.findings.iter().map(Into::into).collect(),
+            hits: done.hits.iter().map(Into::into).collect(),
+            hits_left_out: done.hits_left_out,
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counted = human::counted;
+        write!(
+            out,
+            "verified {} in {}, {} and {}",
+            counted(self.versions, "version"),
+            counted(self.packs, "pack"),
+            counted(self.segments, "segment"),
+            match self.log_entries {
+                1 => "1 log entry".to_owned(),
+                count => format!("{} log entries", human::count(count)),
+            },
+        )?;
+        match self.packs_read {
+            0 => write!(out, "; no file was read, see --read-data"),
+            packs => write!(
+                out,
+                "; read {} in {}",
+                human::bytes(self.bytes_read),
+                counted(packs, "pack")
+            ),
+        }
+    }
+}

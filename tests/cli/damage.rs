@@ -1,0 +1,126 @@
+//! verify and repair: what they say, and how they end.
+
+use std::path::PathBuf;
+
+use support::{Random, TestEnvironment, check, environment};
+
+const REF: &str = "project/demo/data";
+
+/// A store with one ref, and its only data pack.
+fn stored(env: &TestEnvironment) -> PathBuf {
+    env.write("in/noise", Random::new(3).bytes(400_000));
+    env.ok(["put", "in", REF, "--quiet"]);
+    let packs = env.path("home/.local/share/store/packs");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(packs)
+        .unwrap()
+        .flat_map(|dir| std::fs::read_dir(dir.unwrap().path()).unwrap())
+        .map(|file| file.unwrap().path())
+        .collect();
+    files.sort_by_key(|file| std::fs::metadata(file).unwrap().len());
+    files.pop().unwrap()
+}
+
+fn flip(path: &PathBuf, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 4;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_sound_store() {
+    let env = environment!();
+    stored(&env);
+    check!(env, env.store(["verify"]), @"
+    exit code: 0
+    --- stdout
+    verified 1 version in 2 packs, 1 segment and 1 log entry; no file was read, see --read-data
+    --- stderr
+    ");
+    check!(env, env.store(["verify", "project/demo", "--read-data-subset", "100%"]), @"
+    exit code: 0
+    --- stdout
+    verified 1 version in 2 packs, 1 segment and 1 log entry; read 400 kB in 2 packs
+    --- stderr
+    ");
+    check!(env, env.store(["repair"]), @"
+    exit code: 0
+    --- stdout
+    nothing to repair
+    --- stderr
+    ");
+    check!(env, env.store(["verify", "--json"]), @r#"
+    exit code: 0
+    --- stdout
+    {"clean":true,"log_entries":1,"checkpoints":0,"segments":1,"packs":2,"packs_read":0,"bytes_read":0,"versions":1,"findings":[],"hits":[],"hits_left_out":0}
+    --- stderr
+    "#);
+}
+
+#[test]
+fn damage_is_told_repaired_and_healed() {
+    let env = environment!();
+    let pack = stored(&env);
+    flip(&pack, 1000);
+    assert_eq!(env.store(["verify"]).code, Some(0), "nothing was read");
+    check!(env, env.store(["verify", "--read-data"]), @"
+    exit code: 4
+    --- stdout
+    packs/[..]/[ID]: 1 of 7 chunks are damaged, first: chunk at byte 0 of the frame at offset 32: its bytes hash to [CHUNK-ID], expected [CHUNK-ID]
+    project/demo/data@1:noise: chunk [CHUNK-ID] is damaged or missing
+    verified 1 version in 2 packs, 1 segment and 1 log entry; read 400 kB in 2 packs
+    --- stderr
+    error: file://[ROOT]/home/.local/share/store: 1 damaged object; 1 path of 1 version cannot be read
+    hint: run `store repair`, then put the original files of what is hit again
+    ");
+    check!(env, env.store(["repair", "--dry-run"]), @"
+    exit code: 6
+    --- stdout
+    packs/[..]/[ID]: 1 of 7 chunks are damaged, first: chunk at byte 0 of the frame at offset 32: its bytes hash to [CHUNK-ID], expected [CHUNK-ID]
+    project/demo/data@1:noise: chunk [CHUNK-ID] is damaged or missing
+    would be done: 1 pack condemned: 6 chunks copied, 1 lost
+    --- stderr
+    error: file://[ROOT]/home/.local/share/store: 1 path cannot be read
+    hint: put the original files again: that heals every version that needs them
+    ");
+    check!(env, env.store(["repair"]), @"
+    exit code: 6
+    --- stdout
+    packs/[..]/[ID]: 1 of 7 chunks are damaged, first: chunk at byte 0 of the frame at offset 32: its bytes hash to [CHUNK-ID], expected [CHUNK-ID]
+    project/demo/data@1:noise: chunk [CHUNK-ID]: no live segment offers it
+    1 pack condemned: 6 chunks copied, 1 lost
+    --- stderr
+    error: file://[ROOT]/home/.local/share/store: 1 path cannot be read
+    hint: put the original files again: that heals every version that needs them
+    ");
+    check!(env, env.store(["verify", "--read-data"]), @"
+    exit code: 4
+    --- stdout
+    project/demo/data@1:noise: chunk [CHUNK-ID]: no live segment offers it
+    verified 1 version in 2 packs, 2 segments and 2 log entries; read 326 kB in 2 packs
+    --- stderr
+    error: file://[ROOT]/home/.local/share/store: 1 path of 1 version cannot be read
+    hint: put the original files again: that heals every version that needs them
+    ");
+    env.ok(["put", "in", REF, "--quiet"]);
+    env.ok(["verify", "--read-data"]);
+    env.ok(["get", "project/demo/data@1", "out"]);
+}
+
+#[test]
+fn subsets_that_make_no_sense() {
+    let env = environment!();
+    stored(&env);
+    check!(env, env.store(["verify", "--read-data-subset", "hourly"]), @r#"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: subset "hourly": expected a share like 5%, a size like 10G, or daily/week, weekly/month or daily/month
+    "#);
+    check!(env, env.store(["verify", "project/demo/none"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: project/demo/none: no such ref
+    hint: see what there is with `store ls project/demo`
+    ");
+}
