@@ -58,6 +58,25 @@ fn nothing_is_left_unfinished() {
     );
 }
 
+/// rustdoc takes what is indented by four spaces for Rust, and runs it.
+#[test]
+fn drawings_stand_in_fences() {
+    let mut offences = Vec::new();
+    for source in files(&[".rs"]) {
+        let mut fenced = false;
+        for (number, line) in source.text.lines().enumerate() {
+            let Some(text) = line.trim_start().strip_prefix("//!") else {
+                continue;
+            };
+            fenced ^= text.trim_start().starts_with("```");
+            if !fenced && text.starts_with("     ") {
+                offences.push(format!("{}:{}: {text}", source.path, number + 1));
+            }
+        }
+    }
+    report("a drawing stands between ```text and ```", &offences);
+}
+
 #[test]
 fn the_libraries_keep_quiet() {
     let mut offences = Vec::new();

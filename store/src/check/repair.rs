@@ -1,7 +1,9 @@
 //! repair: what is derived is made anew, what is damaged is condemned, and nothing is deleted.
 //!
-//!     survey -> packs of broken segments that live versions need -> new segment
-//!            -> good chunks of damaged packs -> new packs, new segment -> one log entry
+//! ```text
+//! survey -> packs of broken segments that live versions need -> new segment
+//!        -> good chunks of damaged packs -> new packs, new segment -> one log entry
+//! ```
 //!
 //! Condemned packs stay condemned, and packs that no live version needs are left alone: they may belong
 //! to a put under way, and the collector takes them otherwise. The entry is committed at the state that

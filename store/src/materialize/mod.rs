@@ -1,6 +1,8 @@
 //! materialize: a tree of links into the pool, in the time that it takes to make links.
 //!
-//!     resolve -> walk the trees -> link what the pool has -> fill the pool with the rest -> link it
+//! ```text
+//! resolve -> walk the trees -> link what the pool has -> fill the pool with the rest -> link it
+//! ```
 //!
 //! A new destination is built beside it and renamed into place: whole or not at all. One that was made
 //! before is brought to the new tree file by file, each by rename: first what is new, then what is

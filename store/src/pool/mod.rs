@@ -1,10 +1,12 @@
 //! The pool: whole files of this host by their content, the source of hard links.
 //!
-//!     files/<2 hex>/<key>   whole files, 0444 or 0555, one mtime of 1980; never written again
-//!     tmp/<owner>/          files that a process is building; verified, then renamed to `files`
-//!     owners/<owner>        who a process is; claims/<key>: a hard link to it, "I am building this"
-//!     damaged/              files that somebody wrote through a hard link, set aside
-//!     trees/                what was materialized where; rooms/: where a tree is being built
+//! ```text
+//! files/<2 hex>/<key>   whole files, 0444 or 0555, one mtime of 1980; never written again
+//! tmp/<owner>/          files that a process is building; verified, then renamed to `files`
+//! owners/<owner>        who a process is; claims/<key>: a hard link to it, "I am building this"
+//! damaged/              files that somebody wrote through a hard link, set aside
+//! trees/                what was materialized where; rooms/: where a tree is being built
+//! ```
 //!
 //! No lock is needed for correctness: a name in `files` appears by rename when its bytes are verified,
 //! a link keeps its inode whatever happens to the name, and a claim only saves doing work twice.
