@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use store::check::{Part, ReadData, RepairReport, RepairRequest, Subset, repair};
-use store::format::{PackKind, pack_key, segment_key};
-use store::{Kind, Store, Unwatched, get};
+use store::format::{Change, PackHeader, PackKind, PackTable, PackTrailer, pack_key, segment_key};
+use store::{ChunkId, Kind, Store, Unwatched, get};
 
 use crate::damaged::{
     Damaged, REF, flip, hit_paths, objects, pin_and_unpin, truncate, verify_target,
@@ -352,4 +352,69 @@ fn a_put_beside_a_broken_segment_says_so() {
     let error = store::put(&damaged.store, &asked, &Unwatched).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
     assert!(error.to_string().contains(&key), "{error}");
+}
+
+/// A segment whose checksum is right and whose rows are not: it says that a chunk is another one.
+fn lie(damaged: &Damaged) -> String {
+    let store = &damaged.store;
+    let remote = store.remote().as_ref();
+    let index = store.view().unwrap().index;
+    let mut builder = store::pack::SegmentBuilder::default();
+    for pack in index.packs() {
+        let key = pack_key(pack.id);
+        let bytes = fs::read(damaged.object(&key)).unwrap();
+        let len = u64::from(pack.len);
+        let header = PackHeader::decode(&key, &bytes).unwrap();
+        let trailer = &bytes[bytes.len() - PackTrailer::LEN as usize..];
+        let trailer = PackTrailer::decode(&key, len, trailer).unwrap();
+        let table = &bytes[trailer.table_offset as usize..];
+        let mut table = PackTable::decode(&key, &header, &trailer, table).unwrap();
+        if pack.kind == PackKind::Data {
+            table.chunks[0].id = ChunkId::of(b"a lie");
+        }
+        builder.add_table(header, pack.len, &table).unwrap();
+    }
+    let (segment, add) = builder.write(remote).unwrap();
+    let mut state = store.state().unwrap();
+    let dropped = state.segments.keys();
+    let drops = dropped.map(|id| Change::DropSegment { segment: *id });
+    let changes: Vec<Change> = drops.chain([add]).collect();
+    let who = &store.host().who;
+    store::log::commit(remote, &mut state, who, &mut |_, _| Ok(changes.clone())).unwrap();
+    segment_key(segment)
+}
+
+#[test]
+fn a_segment_that_lies_is_made_anew() {
+    let damaged = Damaged::new();
+    let key = lie(&damaged);
+    let report = damaged.verify(ReadData::Everything);
+    assert_eq!(objects(&report), [key.as_str()], "{report:#?}");
+    assert!(report.findings[0].what.starts_with("has no chunk "));
+    assert!(!report.hits.is_empty());
+    let repaired = damaged.repair(false);
+    assert_eq!(
+        (repaired.packs_kept, repaired.packs_condemned.len()),
+        (2, 0)
+    );
+    let report = damaged.verify(ReadData::Everything);
+    assert!(report.is_clean(), "{report:#?}");
+}
+
+#[test]
+fn what_is_condemned_stays_condemned() {
+    let damaged = Damaged::new();
+    let key = damaged.pack(PackKind::Data);
+    let len = fs::metadata(damaged.object(&key)).unwrap().len();
+    flip(&damaged.object(&key), len - 100);
+    let condemned = damaged.repair(false).packs_condemned;
+    flip(&damaged.object(&key), len - 100);
+    for segment in damaged.store.state().unwrap().segments.keys() {
+        fs::remove_file(damaged.object(&segment_key(*segment))).unwrap();
+    }
+    let repaired = damaged.repair(false);
+    assert_eq!((repaired.packs_kept, repaired.hits.len()), (2, 0));
+    let index = damaged.store.view().unwrap().index;
+    assert!(index.packs().all(|pack| !condemned.contains(&pack.id)));
+    assert!(damaged.verify(ReadData::Everything).is_clean());
 }

@@ -52,6 +52,8 @@ struct Outcome {
     end: Option<u64>,
     chunks: Vec<ChunkId>,
     defects: Vec<Error>,
+    /// The pack says one thing, its segment another: a table with a checksum of its own is believed.
+    lie: Option<Error>,
 }
 
 impl Damage {
@@ -103,6 +105,10 @@ pub(super) fn check_packs(
         for defect in &outcome.defects {
             report.find(Part::Pack(id), pack_key(id), defect);
         }
+        if let Some(lie) = &outcome.lie {
+            let segment = task.segment.id;
+            report.find(Part::Segment(segment), segment_key(segment), lie);
+        }
     }
     if is_all {
         check_entries(tasks, &outcomes, report)?;
@@ -121,7 +127,7 @@ fn check_entries(
         let sum = sums
             .entry(task.segment.id)
             .or_insert_with(|| (&task.segment, HashSet::new(), 0));
-        if outcome.defects.is_empty() {
+        if outcome.defects.is_empty() && outcome.lie.is_none() {
             sum.1.insert(task.position);
             sum.2 += outcome.matched;
         }
@@ -177,9 +183,12 @@ fn look_at(
             "{key}: has {size} bytes, its segment {segment} says {expected}"
         )));
     }
-    let rows = match compared(remote, task, size) {
-        Ok((rows, matched)) => {
-            outcome.matched = matched;
+    let rows = match opened(remote, task, size) {
+        Ok(rows) => {
+            match compare(&task.segment, &task.pack, &rows) {
+                Ok(matched) => outcome.matched = matched,
+                Err(error) => outcome.lie = Some(error),
+            }
             rows
         }
         Err(error) if is_damage(&error) => {
@@ -200,18 +209,17 @@ fn look_at(
     Ok(outcome)
 }
 
-fn compared(remote: &dyn Read, task: &PackTask, size: u64) -> Result<(Vec<FrameRows>, u64)> {
-    let key = pack_key(task.pack.id);
+/// What the pack says about itself.
+fn opened(remote: &dyn Read, task: &PackTask, size: u64) -> Result<Vec<FrameRows>> {
     let open = OpenPack::read(remote, task.pack.id, size)?;
-    if open.kind() != task.pack.kind {
-        let (found, expected) = (open.kind(), task.pack.kind);
-        return Err(Error::corrupt(format!(
-            "{key}: says it holds {found:?}, its segment says {expected:?}"
-        )));
+    if open.kind() == task.pack.kind {
+        return Ok(open.rows());
     }
-    let rows = open.rows();
-    let matched = compare(&task.segment, &task.pack, &rows)?;
-    Ok((rows, matched))
+    let (found, expected) = (open.kind(), task.pack.kind);
+    Err(Error::corrupt(format!(
+        "{}: says it holds {found:?}, its segment says {expected:?}",
+        pack_key(task.pack.id)
+    )))
 }
 
 /// Decodes every frame and hashes every chunk.

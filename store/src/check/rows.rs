@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use crate::error::Result;
-use crate::format::{PackHeader, PackKind, PackTable, PackTrailer, SegmentPack, pack_key};
+use crate::format::{
+    PackHeader, PackKind, PackTable, PackTrailer, SegmentPack, pack_key, segment_key,
+};
 use crate::id::{ChunkId, PackId};
 use crate::index::OpenSegment;
 use crate::remote::Read;
@@ -121,11 +123,8 @@ pub(super) fn compare(
             let at = segment.layout().find(segment.bytes(), id);
             let found = at.map(|at| segment.located(at)).transpose()?;
             let Some((_, location)) = found.filter(|(_, location)| location.len == *len) else {
-                let what = format!(
-                    "chunk {id} of {len} bytes is not in its segment {}",
-                    segment.id
-                );
-                return Err(defect(&key, &what));
+                let what = format!("has no chunk {id} of {len} bytes, which {key} has");
+                return Err(defect(&segment_key(segment.id), &what));
             };
             let place = (location.pack, location.frame_offset, location.offset);
             let lens = (location.stored_len, location.raw_len);
