@@ -5,8 +5,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use gc::policy::{Pattern, Policy, Rules, Scope};
 use serde::Deserialize;
 use store::{Error, Result};
+
+use crate::human::{Percent, Span};
 
 /// What stands in `config.toml`.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
@@ -16,6 +19,61 @@ pub(crate) struct Config {
     pub(crate) store: Option<String>,
     /// Bytes that buffers may take, like `256MiB`.
     pub(crate) memory: Option<Size>,
+    /// How `store gc` collects.
+    #[serde(default)]
+    pub(crate) gc: Gc,
+    /// Retention and quotas, as `[[keep]]`; of several that match a ref the first counts.
+    #[serde(default)]
+    pub(crate) keep: Vec<Keep>,
+}
+
+/// The defaults of `store gc`.
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Gc {
+    pub(crate) min_age: Option<Span>,
+    pub(crate) grace: Option<Span>,
+    pub(crate) max_unused: Option<Percent>,
+    pub(crate) max_repack: Option<Size>,
+    pub(crate) max_size: Option<Size>,
+}
+
+/// What to keep of some refs.
+#[derive(Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Keep {
+    /// Which, like `project/*`.
+    pub(crate) refs: String,
+    pub(crate) last: Option<usize>,
+    pub(crate) within: Option<Span>,
+    pub(crate) daily: Option<usize>,
+    pub(crate) weekly: Option<usize>,
+    pub(crate) monthly: Option<usize>,
+    /// Stored bytes that each namespace may take.
+    pub(crate) quota: Option<Size>,
+}
+
+impl Config {
+    /// What decides about versions, as far as it is configured.
+    pub(crate) fn policy(&self) -> Policy {
+        let scope = |keep: &Keep| Scope {
+            pattern: Pattern::new(keep.refs.clone()),
+            rules: Rules {
+                keep_last: keep.last,
+                keep_within_secs: keep.within.map(|span| span.0.as_secs()),
+                keep_daily: keep.daily,
+                keep_weekly: keep.weekly,
+                keep_monthly: keep.monthly,
+            },
+            quota_bytes: keep.quota.map(|size| size.0),
+        };
+        let scopes: Vec<Scope> = self.keep.iter().map(scope).collect();
+        Policy {
+            quotas: scopes.clone(),
+            scopes,
+            store_bytes_max: self.gc.max_size.map(|size| size.0),
+        }
+    }
 }
 
 /// A size as people write it.
@@ -111,6 +169,7 @@ mod tests {
         let expected = Config {
             store: Some("/data/store".to_owned()),
             memory: Some(Size(64 << 20)),
+            ..Config::default()
         };
         assert_eq!(config, expected);
         assert_eq!(
@@ -120,11 +179,25 @@ mod tests {
     }
 
     #[test]
+    fn retention_and_quotas_are_configured_by_pattern() {
+        let text = "[gc]\ngrace = \"2h\"\nmax-unused = \"10%\"\nmax-size = \"1TB\"\n\
+                    [[keep]]\nrefs = \"project/*\"\nlast = 3\nwithin = \"30d\"\nquota = \"5GB\"\n";
+        let config = Config::parse(Path::new("c"), text).unwrap();
+        let policy = config.policy();
+        assert_eq!(policy.store_bytes_max, Some(1_000_000_000_000));
+        let name = "project/a/b".parse().unwrap();
+        let scope = policy.scope(&name).unwrap();
+        assert_eq!(scope.rules.keep_within_secs, Some(30 * 24 * 3600));
+        assert_eq!(policy.quota(&name), Some(5_000_000_000));
+        assert_eq!(policy.quota(&"team/a/b".parse().unwrap()), None);
+    }
+
+    #[test]
     fn a_mistake_is_named_with_its_line() {
         for (text, cause) in [
             (
                 "stroe = \"/x\"",
-                "unknown field `stroe`, expected `store` or `memory`",
+                "unknown field `stroe`, expected one of `store`, `memory`, `gc`, `keep`",
             ),
             (
                 "memory = \"lots\"",

@@ -74,6 +74,17 @@ impl Context {
         )
     }
 
+    /// The store that was meant, and the right to delete from it.
+    pub(crate) fn open_for_gc(&self) -> Result<(Store, Arc<dyn Prune>)> {
+        let remote = self.remote(false)?;
+        Ok((Store::open(remote.clone(), self.host())?, remote))
+    }
+
+    /// What the configuration says.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Set when a signal asks to stop.
     pub(crate) fn stop(&self) -> &AtomicBool {
         &self.stop

@@ -101,6 +101,63 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     scaled(number, base.pow(power)).ok_or_else(|| SIZE_EXPECTED.to_owned())
 }
 
+/// A time from `90s`, `30m`, `12h`, `30d`, `8w`, `1y` (365 days).
+pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let secs = match unit.trim() {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        "d" => 24 * 3600,
+        "w" => 7 * 24 * 3600,
+        "y" => 365 * 24 * 3600,
+        "" if number == "0" => 1,
+        _ => return Err(SPAN_EXPECTED.to_owned()),
+    };
+    scaled(number, secs)
+        .map(Duration::from_secs)
+        .ok_or_else(|| SPAN_EXPECTED.to_owned())
+}
+
+/// Parts per million from `5%` or `0.5%`.
+pub(crate) fn parse_percent(text: &str) -> Result<u64, String> {
+    let number = text.trim().strip_suffix('%').unwrap_or(text.trim());
+    scaled(number.trim(), 10_000)
+        .filter(|ppm| *ppm <= 1_000_000)
+        .ok_or_else(|| "expected a share like 5% or 0.5%".to_owned())
+}
+
+/// A time as people write it.
+#[derive(Clone, Copy, Debug, serde::Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) struct Span(pub(crate) Duration);
+
+impl TryFrom<String> for Span {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        parse_span(&text).map(Self)
+    }
+}
+
+/// A share as people write it, in parts per million.
+#[derive(Clone, Copy, Debug, serde::Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) struct Percent(pub(crate) u64);
+
+impl TryFrom<String> for Percent {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        parse_percent(&text).map(Self)
+    }
+}
+
+const SPAN_EXPECTED: &str = "expected a time like 90s, 12h, 30d or 8w";
 const SIZE_EXPECTED: &str = "expected a size like 4096, 64k, 10MB or 1.5GiB";
 
 /// `number` times `factor`, where the number may have a fraction of up to nine digits.
@@ -186,6 +243,25 @@ mod tests {
         ] {
             assert_eq!(parse_size(bad), Err(SIZE_EXPECTED.to_owned()), "{bad}");
         }
+    }
+
+    #[test]
+    fn spans_and_shares_are_read_as_people_write_them() {
+        for (text, secs) in [
+            ("0", 0),
+            ("90s", 90),
+            ("12h", 43_200),
+            ("1.5d", 129_600),
+            ("2w", 1_209_600),
+        ] {
+            assert_eq!(parse_span(text), Ok(Duration::from_secs(secs)), "{text}");
+        }
+        for bad in ["", "5", "h", "5 parsecs", "-1d"] {
+            assert_eq!(parse_span(bad), Err(SPAN_EXPECTED.to_owned()), "{bad}");
+        }
+        assert_eq!(parse_percent("5%"), Ok(50_000));
+        assert_eq!(parse_percent("0.5"), Ok(5_000));
+        assert!(parse_percent("101%").is_err() && parse_percent("x").is_err());
     }
 
     #[test]

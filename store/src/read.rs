@@ -95,27 +95,30 @@ impl<'s> Reader<'s> {
         self.reload()?.index.find(id)?.ok_or_else(|| gone(id))
     }
 
-    /// Runs `read` on the place of a chunk; where an object turns out to be missing, once more on the
-    /// place that the newest state gives.
+    /// Runs `read` on the place of a chunk; where an object turns out to be missing, again on the place
+    /// that the newest state gives, as long as that is another one.
     ///
     /// # Errors
     /// What `read` says; not found, when the newest state has no place either.
     pub fn read_at<T>(&self, id: &ChunkId, read: impl Fn(&Location) -> Result<T>) -> Result<T> {
-        match read(&self.locate(id)?) {
-            Err(error) if error.kind() == Kind::NotFound => {
-                let view = self.reload()?;
-                let location = view.index.find(id)?.ok_or_else(|| gone(id))?;
-                read(&location).map_err(|error| match error.kind() {
-                    Kind::NotFound => Error::corrupt(format!(
-                        "chunk {id}: its pack {} is missing",
-                        location.pack
-                    ))
-                    .hint("run `store verify` to see what is hit, and put the original files again")
-                    .because(error),
-                    _ => error,
-                })
+        let mut location = self.locate(id)?;
+        let mut is_settled = false;
+        loop {
+            let error = match read(&location) {
+                Err(error) if error.kind() == Kind::NotFound => error,
+                outcome => return outcome,
+            };
+            if is_settled {
+                return Err(Error::corrupt(format!(
+                    "chunk {id}: its pack {} is missing",
+                    location.pack
+                ))
+                .hint("run `store verify` to see what is hit, and put the original files again")
+                .because(error));
             }
-            outcome => outcome,
+            let place = self.reload()?.index.find(id)?.ok_or_else(|| gone(id))?;
+            is_settled = place == location;
+            location = place;
         }
     }
 

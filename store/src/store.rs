@@ -12,6 +12,9 @@ use crate::index::Index;
 use crate::log;
 use crate::remote::{Created, Write};
 
+/// How many states in a row may be outdated before their segments are open.
+const STATES_MAX: u32 = 64;
+
 /// What the host and the caller bring along.
 #[derive(Clone, Debug)]
 pub struct Host {
@@ -131,9 +134,12 @@ impl Store {
     /// # Errors
     /// When the log or a segment cannot be read.
     pub fn view(&self) -> Result<View> {
-        let state = self.state()?;
-        let index = self.open_index(&state, &Index::default())?;
-        Ok(View { state, index })
+        let mut view = View {
+            state: self.state()?,
+            index: Index::default(),
+        };
+        self.reopen(&mut view)?;
+        Ok(view)
     }
 
     /// Brings `view` to the newest state and returns the entries in between.
@@ -141,11 +147,37 @@ impl Store {
     /// # Errors
     /// When the log or a segment cannot be read.
     pub fn refresh(&self, view: &mut View) -> Result<Vec<LogEntry>> {
-        let entries = log::read_after(self.remote.as_ref(), &mut view.state)?;
+        let mut entries = log::read_after(self.remote.as_ref(), &mut view.state)?;
         if !entries.is_empty() {
-            view.index = self.open_index(&view.state, &view.index)?;
+            entries.extend(self.reopen(view)?);
         }
         Ok(entries)
+    }
+
+    /// Opens the segments of `view.state`; while one of them is missing because a collector was quicker,
+    /// moves on to a newer state. Returns the entries that this took.
+    fn reopen(&self, view: &mut View) -> Result<Vec<LogEntry>> {
+        let mut entries = Vec::new();
+        for _ in 0..STATES_MAX {
+            match self.open_index(&view.state, &view.index) {
+                Err(error) if error.kind() == Kind::NotFound => {
+                    let news = log::read_after(self.remote.as_ref(), &mut view.state)?;
+                    if news.is_empty() {
+                        return Err(error);
+                    }
+                    entries.extend(news);
+                }
+                opened => {
+                    view.index = opened?;
+                    return Ok(entries);
+                }
+            }
+        }
+        Err(Error::conflict(format!(
+            "{}: the segments of {STATES_MAX} states in a row were dropped before they could be opened",
+            self.remote.url()
+        ))
+        .hint("run it again when no collector runs with so short a --grace"))
     }
 
     /// Opens the segments of `state`, keeping what `before` has open.

@@ -29,6 +29,7 @@ fn the_top_level_help() {
       unpin        Keep a version no longer than others
       verify       Check that everything is there, and that it is what was written
       repair       Make segments anew from packs, and condemn what is damaged
+      gc           Give back the space of what no version needs any more
       info         Tell what a store is and how much is in it
       pool         Look after the pool of this host: the whole files that trees link to
       completions  Print the completions of a shell

@@ -4,6 +4,7 @@
 mod cat;
 mod damage;
 mod failures;
+mod gc;
 mod help;
 mod listing;
 mod places;

@@ -2,7 +2,9 @@
 
 #![cfg(test)]
 
+mod collect;
 mod collected;
+mod collectors;
 mod crash;
 mod damage;
 mod damaged;

@@ -3,6 +3,7 @@
 mod cat;
 mod completions;
 mod diff;
+mod gc;
 mod get;
 mod history;
 mod info;
@@ -40,6 +41,7 @@ pub(crate) enum Command {
     Unpin(unpin::Args),
     Verify(verify::Args),
     Repair(repair::Args),
+    Gc(gc::Args),
     Info(info::Args),
     Pool(pool::Args),
     Completions(completions::Args),
@@ -63,6 +65,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Unpin(args) => unpin::run(args, context),
         Command::Verify(args) => verify::run(args, context),
         Command::Repair(args) => repair::run(args, context),
+        Command::Gc(args) => gc::run(args, context),
         Command::Info(args) => info::run(args, context),
         Command::Pool(args) => pool::run(args, context),
         Command::Completions(args) => completions::run(args, context),

@@ -7,9 +7,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Serialize;
 use store::format::RefName;
-use store::{Class, Error, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result};
+use store::{
+    Class, Error, Kind, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result, Store,
+};
 
 use crate::context::Context;
 use crate::progress::Watch;
@@ -50,6 +53,10 @@ pub(crate) struct Args {
     /// What to say about this version
     #[arg(long, short, value_name = "TEXT", default_value = "")]
     message: String,
+
+    /// Let `store gc` drop this version after so long, like 30d, unless it is pinned
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    ttl: Option<Duration>,
 
     /// Read every file, also those that look unchanged
     #[arg(long)]
@@ -114,8 +121,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     } else {
         context.open_for_put()?
     };
+    let request = request(args, target.clone())?;
+    check_quota(&store, &request, context)?;
     let watch = Watch::new(&context.global);
-    let done = store::put(&store, &request(args, target.clone()), &watch)?;
+    let done = store::put(&store, &request, &watch)?;
     let elapsed = watch.elapsed();
     drop(watch);
     let report = report(target, done, elapsed);
@@ -136,15 +145,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-fn request(args: &Args, target: RefName) -> PutRequest {
-    PutRequest {
+fn request(args: &Args, target: RefName) -> Result<PutRequest> {
+    Ok(PutRequest {
         source: args.path.clone(),
         target,
         exclude: args.exclude.clone(),
         skip_unreadable: args.skip_unreadable,
         dry_run: args.dry_run,
         message: args.message.clone(),
-        expires: None,
+        expires: expires(args)?,
         level: args.level,
         verify_writes: args.verify_writes,
         read_all: args.read_all,
@@ -158,7 +167,45 @@ fn request(args: &Args, target: RefName) -> PutRequest {
                 .into_iter()
                 .collect(),
         },
+    })
+}
+
+fn expires(args: &Args) -> Result<Option<Timestamp>> {
+    let end = |ttl: Duration| {
+        Timestamp::now().checked_add(ttl).map_err(|source| {
+            Error::invalid("--ttl: it ends later than times can say").because(source)
+        })
+    };
+    args.ttl.map(end).transpose()
+}
+
+/// Fails before anything is written when the namespace has no room for what this put adds to the store.
+/// What other namespaces hold already adds nothing here; `store gc` counts it in all the same.
+fn check_quota(store: &Store, request: &PutRequest, context: &Context) -> Result<()> {
+    let Some(quota) = context.config().policy().quota(&request.target) else {
+        return Ok(());
+    };
+    let namespace = request.target.namespace();
+    let used = gc::stored_bytes(store, &|name| namespace.contains(name))?;
+    let watch = Watch::new(&context.global);
+    let tried = PutRequest {
+        dry_run: true,
+        ..request.clone()
+    };
+    let new = store::put(store, &tried, &watch)?.stored_bytes;
+    if used.saturating_add(new) <= quota {
+        return Ok(());
     }
+    Err(Error::new(
+        Kind::Denied,
+        format!(
+            "{namespace}: its quota is {}, it uses {}, and this put adds {}",
+            human::bytes(quota),
+            human::bytes(used),
+            human::bytes(new)
+        ),
+    )
+    .hint("nothing was written; drop versions with `store rm`, or raise the quota in the configuration"))
 }
 
 fn parse<T: FromStr<Err = Error>>(text: &str) -> Result<T> {

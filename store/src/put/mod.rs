@@ -29,6 +29,7 @@ use jiff::Timestamp;
 
 use crate::error::{Error, Result};
 use crate::format::RefName;
+use crate::log::{Outside, System};
 use crate::profile::ProfileOptions;
 use crate::progress::Progress;
 use crate::stat_cache::StatCacheWriter;
@@ -126,10 +127,12 @@ impl PutRequest {
 /// not end. Nothing is published then.
 pub fn put(store: &Store, request: &PutRequest, progress: &dyn Progress) -> Result<PutReport> {
     store.format().check_writable()?;
-    for _ in 0..ATTEMPTS_MAX {
+    for tries in 1..=ATTEMPTS_MAX {
         if let Some(report) = attempt(store, request, progress)? {
             return Ok(report);
         }
+        // Collectors that keep the same pace would be met again and again.
+        System.pause(tries);
     }
     Err(Error::conflict(format!(
         "put {}: collectors took what it counted on {ATTEMPTS_MAX} times in a row",

@@ -12,7 +12,7 @@ use super::dedup::Dedup;
 use super::{PutReport, PutRequest};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Change, Content, LogEntry, Node, PackKind, Root, State, Version};
-use crate::id::PackId;
+use crate::id::{PackId, SegmentId};
 use crate::index::Index;
 use crate::log::{self, Committed};
 use crate::pack::{SegmentBuilder, WrittenPack};
@@ -150,12 +150,13 @@ impl<'p> Publication<'p> {
         let own: HashSet<PackId> = packs.packs().collect();
         let added = match std::mem::take(packs) {
             packs if packs.is_empty() => None,
-            packs => Some(packs.write(self.store.remote().as_ref())?.1),
+            packs => Some(packs.write(self.store.remote().as_ref())?),
         };
+        let segment = added.as_ref().map(|(segment, _)| *segment);
         let mut version = 0;
         let committed = self.log(state, &mut |state, entries| {
             *must_check |= entries.iter().any(moves_chunks);
-            *is_stale = entries.iter().any(|entry| condemns(entry, &own))
+            *is_stale = entries.iter().any(|entry| condemns(entry, &own, segment))
                 || (*must_check && !self.is_sound(state, index)?);
             if *is_stale {
                 return Ok(Vec::new());
@@ -167,7 +168,7 @@ impl<'p> Publication<'p> {
                 + 1;
             Ok(added
                 .iter()
-                .cloned()
+                .map(|(_, change)| change.clone())
                 .chain([self.set_ref(version, root, times)])
                 .collect())
         })?;
@@ -202,7 +203,9 @@ impl<'p> Publication<'p> {
         let (segment, change) = packs.write(self.store.remote().as_ref())?;
         self.log(state, &mut |_, entries| {
             *must_check |= entries.iter().any(moves_chunks);
-            *is_stale = entries.iter().any(|entry| condemns(entry, &own));
+            *is_stale = entries
+                .iter()
+                .any(|entry| condemns(entry, &own, Some(segment)));
             Ok(if *is_stale {
                 Vec::new()
             } else {
@@ -221,7 +224,11 @@ impl<'p> Publication<'p> {
 
     /// Whether `state` still offers everything that this pass has deduplicated against.
     fn is_sound(&self, state: &State, before: &Index) -> Result<bool> {
-        let index = self.store.open_index(state, before)?;
+        let index = match self.store.open_index(state, before) {
+            // A collector was quicker: this state is outdated already.
+            Err(error) if error.kind() == Kind::NotFound => return Ok(false),
+            index => index?,
+        };
         Ok(self.dedup.still_offered(&index)? && self.base_is_sound(state, &index)?)
     }
 
@@ -280,9 +287,12 @@ pub(super) fn moves_chunks(entry: &LogEntry) -> bool {
     entry.changes.iter().any(moves)
 }
 
-fn condemns(entry: &LogEntry, own: &HashSet<PackId>) -> bool {
+/// Whether `entry` takes an own pack, or the own segment that is about to be added: a collector found
+/// them uploaded and not committed.
+fn condemns(entry: &LogEntry, own: &HashSet<PackId>, segment: Option<SegmentId>) -> bool {
     entry.changes.iter().any(|change| match change {
         Change::CondemnPacks { packs } => packs.iter().any(|pack| own.contains(pack)),
+        Change::DropSegment { segment: dropped } => segment == Some(*dropped),
         _ => false,
     })
 }

@@ -1,0 +1,81 @@
+//! One collector at a time on a host. For peace only: two at once are slow, never wrong.
+
+use std::fmt;
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, Write};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use store::{Error, Result, StoreId};
+
+use crate::{config, human};
+
+/// Held as long as it lives, and by nobody after that, however the process ends.
+pub(crate) struct Lock(#[expect(dead_code, reason = "closing the file ends the lock")] File);
+
+/// Who holds it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Running {
+    running: Option<Holder>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Holder {
+    pid: u32,
+    since: Timestamp,
+}
+
+impl Lock {
+    /// Takes the lock for a store, or says who has it.
+    pub(crate) fn take(id: StoreId) -> Result<Result<Self, Running>> {
+        let dir = config::cache_dir().unwrap_or_else(std::env::temp_dir);
+        let dir = dir.join(id.to_string());
+        std::fs::create_dir_all(&dir).map_err(|source| Error::io("create", &dir, source))?;
+        let path = dir.join("gc.lock");
+        let failed = |source| Error::io("lock", &path, source);
+        let mut options = File::options();
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                file.read_to_string(&mut text).map_err(failed)?;
+                // Between its lock and its first byte nothing is known of the holder but that it runs.
+                return Ok(Err(serde_json::from_str(&text).unwrap_or_default()));
+            }
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        let running = Running {
+            running: Some(Holder {
+                pid: std::process::id(),
+                since: Timestamp::now(),
+            }),
+        };
+        let text = serde_json::to_string(&running)
+            .map_err(|source| Error::invalid("the lock's text").because(source))?;
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| file.write_all(text.as_bytes()))
+            .map_err(failed)?;
+        Ok(Ok(Self(file)))
+    }
+}
+
+impl fmt::Display for Running {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.running {
+            Some(Holder { pid, since }) => write!(
+                out,
+                "nothing done: process {pid} collects this store since {} UTC",
+                human::time(*since)
+            ),
+            None => write!(out, "nothing done: another process collects this store"),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Metrics of a collection in the text format of Prometheus, for the node exporter's text files.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use gc::Report;
+use jiff::Timestamp;
+use store::{Error, Result, StoreId};
+
+/// Replaces `file` as a whole: who reads it meanwhile sees the old one or the new one.
+pub(crate) fn write(file: &Path, id: StoreId, report: &Report) -> Result<()> {
+    let failed = |source| Error::io("write metrics to", file, source);
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = file.with_file_name(format!(".{name}.{}", std::process::id()));
+    std::fs::write(&temporary, text(id, report, Timestamp::now())).map_err(failed)?;
+    std::fs::rename(&temporary, file).map_err(failed)
+}
+
+fn text(id: StoreId, report: &Report, now: Timestamp) -> String {
+    let (live, held) = (&report.live, &report.held);
+    let live_bytes = live.newest_bytes + live.by_retention_bytes + live.by_pins_bytes;
+    let dead_bytes = held.unused_bytes + held.by_grace.bytes + held.by_age.bytes;
+    let rows: [(&str, &str, String); 9] = [
+        (
+            "live_bytes",
+            "Stored bytes that live versions need",
+            live_bytes.to_string(),
+        ),
+        (
+            "dead_bytes",
+            "Stored bytes that nothing needs and that are not deleted yet",
+            dead_bytes.to_string(),
+        ),
+        (
+            "chunks",
+            "Chunks that live versions need",
+            live.chunks.to_string(),
+        ),
+        ("refs", "Refs with a version", live.refs.to_string()),
+        ("versions", "Live versions", live.versions.to_string()),
+        (
+            "gc_freed_bytes",
+            "Bytes that the last collection deleted",
+            report.freed_bytes.to_string(),
+        ),
+        (
+            "gc_copied_bytes",
+            "Bytes that the last collection wrote to new packs",
+            report.copied_bytes.to_string(),
+        ),
+        (
+            "gc_duration_seconds",
+            "How long the last collection took",
+            report.secs.to_string(),
+        ),
+        (
+            "gc_last_success_timestamp_seconds",
+            "When the last collection ended well",
+            now.as_second().to_string(),
+        ),
+    ];
+    let mut text = String::new();
+    for (name, help, value) in rows {
+        let _infallible = write!(
+            text,
+            "# HELP store_{name} {help}.\n# TYPE store_{name} gauge\nstore_{name}{{store=\"{id}\"}} {value}\n"
+        );
+    }
+    text
+}

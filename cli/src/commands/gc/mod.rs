@@ -1,0 +1,187 @@
+//! `store gc`: retention, and the space of what nobody needs any more comes back.
+
+mod lock;
+mod metrics;
+mod report;
+mod schedule;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gc::plan::Options;
+use gc::policy::{Pattern, Policy, Rules, Scope};
+use gc::{Request, collect};
+use jiff::Timestamp;
+use store::Result;
+
+use self::lock::Lock;
+use self::report::Told;
+use crate::config::Config;
+use crate::context::Context;
+use crate::human;
+
+/// Give back the space of what no version needs any more
+///
+/// Safe at any time, beside puts, gets and other collectors. What was found to be garbage is
+/// condemned by an entry in the log and deleted after --grace, often by the next run; packs that
+/// are little used are copied into new ones. Without rules every version is kept, but for those
+/// whose --ttl is over; pinned versions and the newest of each ref survive every rule. On one host
+/// one collector runs at a time: the second says so and exits with 0. To be run from cron, see
+/// --systemd and --crontab.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print what would be done, and do nothing
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+
+    #[command(flatten)]
+    retention: Retention,
+
+    #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
+    schedule: schedule::Unattended,
+
+    /// Write metrics for Prometheus' text file collector to this file when all went well
+    #[arg(long, value_name = "FILE")]
+    metrics_file: Option<PathBuf>,
+}
+
+/// Which versions to keep.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Retention (a version that any rule keeps is kept)")]
+struct Retention {
+    /// The refs that these rules are for, like 'project/*'; the configuration decides about others
+    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    refs: String,
+
+    /// Keep the newest N versions of each ref
+    #[arg(long, value_name = "N")]
+    keep_last: Option<usize>,
+
+    /// Keep versions that are younger, like 30d
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    keep_within: Option<Duration>,
+
+    /// Keep the newest version of each of the last N days that have one
+    #[arg(long, value_name = "N")]
+    keep_daily: Option<usize>,
+
+    /// Keep the newest version of each of the last N weeks that have one
+    #[arg(long, value_name = "N")]
+    keep_weekly: Option<usize>,
+
+    /// Keep the newest version of each of the last N months that have one
+    #[arg(long, value_name = "N")]
+    keep_monthly: Option<usize>,
+
+    /// Drop the oldest versions that are not pinned until all others fit
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
+    max_size: Option<u64>,
+}
+
+/// How far to go.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Limits")]
+struct Limits {
+    /// Leave uploads alone that nobody has committed and that are younger [default: 24h]
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    min_age: Option<Duration>,
+
+    /// Delete objects so long after they were condemned, for the sake of readers [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    grace: Option<Duration>,
+
+    /// How much of all packs may be unused before some are copied [default: 5%]
+    #[arg(long, value_name = "PERCENT", value_parser = human::parse_percent)]
+    max_unused: Option<u64>,
+
+    /// Copy packs of at most this size together
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
+    max_repack: Option<u64>,
+
+    /// Copy nothing; packs that are not used at all still go
+    #[arg(long, conflicts_with = "max_repack")]
+    no_repack: bool,
+
+    /// Stop in good order after this long; the next run goes on
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    time_limit: Option<Duration>,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let (store, prune) = context.open_for_gc()?;
+    if let Some(text) = args.schedule.text()? {
+        return context.out.line(text);
+    }
+    let _lock = match Lock::take(store.format().id)? {
+        Ok(lock) => lock,
+        Err(running) => return context.out.report(&running),
+    };
+    let request = request(args, context.config(), store.host().memory_bytes);
+    let report = collect(&store, prune.as_ref(), &request)?;
+    if let Some(file) = args.metrics_file.as_ref().filter(|_| !args.dry_run) {
+        metrics::write(file, store.format().id, &report)?;
+    }
+    context.out.report(&Told(report))
+}
+
+fn request(args: &Args, config: &Config, memory_bytes: u64) -> Request {
+    let (limits, configured) = (&args.limits, &config.gc);
+    let secs = |given: Option<Duration>, configured: Option<human::Span>, usual: u64| {
+        given
+            .or(configured.map(|span| span.0))
+            .map_or(usual, |time| time.as_secs())
+    };
+    Request {
+        policy: policy(args, config),
+        options: Options {
+            min_age_secs: secs(limits.min_age, configured.min_age, 24 * 3600),
+            grace_secs: secs(limits.grace, configured.grace, 3600),
+            max_unused_ppm: limits
+                .max_unused
+                .or(configured.max_unused.map(|percent| percent.0))
+                .unwrap_or(50_000),
+            max_repack_bytes: limits
+                .max_repack
+                .or(configured.max_repack.map(|size| size.0)),
+            repack: !limits.no_repack,
+            memory_bytes,
+        },
+        dry_run: args.dry_run,
+        time_limit: limits.time_limit,
+        clock: Timestamp::now,
+    }
+}
+
+/// The rules of the command line come before those of the configuration.
+fn policy(args: &Args, config: &Config) -> Policy {
+    let given = &args.retention;
+    let rules = Rules {
+        keep_last: given.keep_last,
+        keep_within_secs: given.keep_within.map(|time| time.as_secs()),
+        keep_daily: given.keep_daily,
+        keep_weekly: given.keep_weekly,
+        keep_monthly: given.keep_monthly,
+    };
+    let mut policy = config.policy();
+    if !rules.is_empty() {
+        let pattern = Pattern::new(given.refs.clone());
+        // The quotas of the configuration hold whatever rules the command line gives.
+        let quotas = policy.scopes.clone();
+        policy.scopes.insert(
+            0,
+            Scope {
+                pattern,
+                rules,
+                quota_bytes: None,
+            },
+        );
+        policy.quotas = quotas;
+    }
+    if let Some(most) = given.max_size {
+        policy.store_bytes_max = Some(most);
+    }
+    policy
+}

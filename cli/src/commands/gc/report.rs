@@ -1,0 +1,154 @@
+//! What a collection did, for people: what came back, and why the rest did not.
+
+use std::fmt;
+use std::time::Duration;
+
+use gc::Report;
+use gc::plan::{PackFate, Plan, Wait};
+use serde::Serialize;
+
+use crate::human;
+
+/// A report as it is told.
+#[derive(Serialize)]
+#[serde(transparent)]
+pub(crate) struct Told(pub(crate) Report);
+
+impl fmt::Display for Told {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = &self.0;
+        if report.dry_run {
+            plan(out, &report.plan)?;
+        } else {
+            done(out, report)?;
+        }
+        held(out, report)
+    }
+}
+
+fn done(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    writeln!(
+        out,
+        "freed      {} in {} ({})",
+        human::bytes(report.freed_bytes),
+        human::counted(report.freed_objects, "object"),
+        human::duration(Duration::from_secs_f64(report.secs))
+    )?;
+    if report.condemned_bytes > 0 {
+        writeln!(
+            out,
+            "condemned  {}, of which {} was copied first",
+            human::bytes(report.condemned_bytes),
+            human::bytes(report.copied_bytes)
+        )?;
+    }
+    for drop in report
+        .plan
+        .drop
+        .iter()
+        .filter(|_| !report.entries.is_empty())
+    {
+        writeln!(
+            out,
+            "dropped    {}@{} ({:?})",
+            drop.name, drop.version, drop.why
+        )?;
+    }
+    if report.stopped {
+        writeln!(out, "stopped before the end; the next run goes on")?;
+    }
+    Ok(())
+}
+
+fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
+    writeln!(
+        out,
+        "plan for entry {} of the log; nothing is done",
+        plan.base
+    )?;
+    for doomed in plan.delete.iter().chain(&plan.stale_uploads) {
+        writeln!(
+            out,
+            "delete     {} ({})",
+            doomed.key,
+            human::bytes(doomed.bytes)
+        )?;
+    }
+    for drop in &plan.drop {
+        writeln!(
+            out,
+            "drop       {}@{} ({:?})",
+            drop.name, drop.version, drop.why
+        )?;
+    }
+    for pack in plan.condemn.iter().chain(&plan.repack) {
+        let verb = match pack.why {
+            PackFate::Dead => "condemn    pack",
+            PackFate::Orphan => "condemn    orphan pack",
+            PackFate::Sparse => "copy       pack",
+        };
+        let (bytes, unused) = (human::bytes(pack.bytes), human::bytes(pack.unused_bytes));
+        writeln!(out, "{verb} {} ({bytes}, {unused} unused)", pack.pack)?;
+    }
+    for segment in &plan.drop_segments {
+        writeln!(out, "drop       segment {segment}")?;
+    }
+    for (segment, bytes) in &plan.orphan_segments {
+        writeln!(
+            out,
+            "drop       orphan segment {segment} ({})",
+            human::bytes(*bytes)
+        )?;
+    }
+    for segment in &plan.merge {
+        writeln!(out, "merge      segment {segment}")?;
+    }
+    Ok(())
+}
+
+/// Why the disk is still full.
+fn held(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    let (live, held) = (&report.live, &report.held);
+    let mut rows = vec![(
+        live.newest_bytes,
+        "the newest version of each ref".to_owned(),
+    )];
+    rows.push((
+        live.by_retention_bytes,
+        "older versions that are kept".to_owned(),
+    ));
+    rows.push((
+        live.by_pins_bytes,
+        "versions that only their pin keeps".to_owned(),
+    ));
+    rows.push(waiting(
+        held.by_grace,
+        "condemned, to be deleted after the grace",
+    ));
+    rows.push(waiting(
+        held.by_age,
+        "uploaded and not committed, perhaps still to be",
+    ));
+    rows.push((
+        held.unused_bytes,
+        "unused inside packs, below the limit".to_owned(),
+    ));
+    rows.extend(
+        report
+            .shared
+            .iter()
+            .map(|(name, bytes)| (*bytes, format!("of what was dropped is shared with {name}"))),
+    );
+    write!(out, "still there:")?;
+    for (bytes, why) in rows.into_iter().filter(|(bytes, _)| *bytes > 0) {
+        write!(out, "\n  {:>8}  {why}", human::bytes(bytes))?;
+    }
+    Ok(())
+}
+
+fn waiting(wait: Wait, what: &str) -> (u64, String) {
+    let until = wait.until.map_or_else(String::new, |until| {
+        format!(", until {} UTC", human::time(until))
+    });
+    (wait.bytes, format!("{what}{until}"))
+}

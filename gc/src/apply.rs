@@ -1,0 +1,405 @@
+//! Apply: carries out a plan, one log entry after the other, and deletes what the log condemned.
+//!
+//! Every entry is put at exactly the state that its changes are valid for: what others committed
+//! since is looked at first, and where it contradicts the plan, the plan is void and nothing more
+//! is done. Objects go only after the entry that condemned them was read back from the log and
+//! their grace is over. Stopping anywhere leaves a state that the next run goes on from.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use jiff::Timestamp;
+use store::format::{Change, LogEntry, RefName, SegmentInfo, State, pack_key, segment_key};
+use store::index::Index;
+use store::log;
+use store::read::Reader;
+use store::remote::Prune;
+use store::{CommitId, PackId, Result, SegmentId, Store, View};
+
+use crate::collect::{Planned, Request};
+use crate::mark::{Marker, may_be_moved};
+use crate::merge::merge;
+use crate::plan::Plan;
+use crate::repack::{is_over, repack};
+use crate::report::Report;
+
+/// Bytes of sparse packs after which what was copied of them is committed.
+const BATCH_BYTES: u64 = 4 << 30;
+/// Chunks after which the same happens, since each waits in memory.
+const BATCH_PACKS: usize = 1024;
+
+/// How carrying out a plan ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// All of it was done.
+    Done,
+    /// Time was up, or a signal came; what was done stands.
+    Stopped,
+    /// Others changed what the plan was made on.
+    Void,
+}
+
+/// One plan on its way.
+pub(crate) struct Session<'s, 'p> {
+    pub(crate) store: &'s Store,
+    pub(crate) prune: &'p dyn Prune,
+    pub(crate) request: &'p Request,
+    deadline: Option<Instant>,
+    pub(crate) view: View,
+    marker: Marker<'s>,
+    pub(crate) plan: Plan,
+    pub(crate) sizes: HashMap<String, u64>,
+    /// Own objects that no entry has named yet.
+    pending: HashSet<String>,
+    /// Entries that were read back.
+    pub(crate) confirmed: HashSet<u64>,
+    pub(crate) deleted: HashSet<String>,
+}
+
+/// What a commit came to.
+pub(crate) enum Commit {
+    Made,
+    Nothing,
+    Void,
+}
+
+impl<'s, 'p> Session<'s, 'p> {
+    pub(crate) fn new(
+        store: &'s Store,
+        prune: &'p dyn Prune,
+        request: &'p Request,
+        planned: Planned<'s>,
+        deadline: Option<Instant>,
+    ) -> Self {
+        Self {
+            store,
+            prune,
+            request,
+            deadline,
+            view: planned.view,
+            marker: planned.marker,
+            plan: planned.plan,
+            sizes: planned.sizes,
+            pending: HashSet::new(),
+            confirmed: HashSet::new(),
+            deleted: HashSet::new(),
+        }
+    }
+
+    /// Keys of own objects that were uploaded for a plan that came to nothing.
+    pub(crate) fn into_abandoned(self) -> HashSet<String> {
+        self.pending
+    }
+
+    /// Deletes, condemns, copies, merges, deletes again, forgets: in the order that makes room first.
+    pub(crate) fn run(&mut self, report: &mut Report) -> Result<Applied> {
+        self.delete_due(report)?;
+        self.delete_uploads(report)?;
+        for step in [Self::condemn, Self::repack, Self::merge, Self::forget] {
+            if is_over(self.store, self.deadline) {
+                return Ok(Applied::Stopped);
+            }
+            match step(self, report)? {
+                Applied::Done => self.delete_due(report)?,
+                ended => return Ok(ended),
+            }
+        }
+        self.held(report);
+        Ok(Applied::Done)
+    }
+
+    /// The first entry: versions, packs that go as they are, and segments that name nothing else.
+    fn condemn(&mut self, report: &mut Report) -> Result<Applied> {
+        let plan = &self.plan;
+        let mut changes = Vec::new();
+        changes.extend(plan.drop.iter().map(|drop| Change::DropRef {
+            name: drop.name.clone(),
+            version: drop.version,
+        }));
+        let packs: Vec<PackId> = plan.condemned().collect();
+        if !packs.is_empty() {
+            changes.push(Change::CondemnPacks { packs });
+        }
+        // An orphan becomes live and is dropped at once, so that the log knows it: who uploaded it
+        // finds that out before it is named again.
+        for (segment, bytes) in &plan.orphan_segments {
+            changes.push(Change::AddSegment {
+                segment: *segment,
+                info: SegmentInfo {
+                    bytes: *bytes,
+                    ..SegmentInfo::default()
+                },
+            });
+            changes.push(Change::DropSegment { segment: *segment });
+        }
+        changes.extend(
+            plan.drop_segments
+                .iter()
+                .map(|segment| Change::DropSegment { segment: *segment }),
+        );
+        let bytes: u64 = plan.condemn.iter().map(|planned| planned.bytes).sum();
+        match self.commit(report, &changes)? {
+            Commit::Void => return Ok(Applied::Void),
+            Commit::Made => report.condemned_bytes += bytes,
+            Commit::Nothing => {}
+        }
+        Ok(Applied::Done)
+    }
+
+    /// One entry for each batch of sparse packs.
+    fn repack(&mut self, report: &mut Report) -> Result<Applied> {
+        let mut left = self.plan.repack.clone();
+        while !left.is_empty() {
+            let mut bytes = 0;
+            let count = left
+                .iter()
+                .take(BATCH_PACKS)
+                .take_while(|planned| {
+                    let fits = bytes < BATCH_BYTES;
+                    bytes += planned.bytes;
+                    fits
+                })
+                .count();
+            let batch: HashSet<PackId> = left
+                .drain(..count.max(1).min(left.len()))
+                .map(|planned| planned.pack)
+                .collect();
+            match self.repack_batch(report, &batch)? {
+                Applied::Done => {}
+                ended => return Ok(ended),
+            }
+            // Full disks first need back what was copied.
+            self.delete_due(report)?;
+        }
+        Ok(Applied::Done)
+    }
+
+    fn repack_batch(&mut self, report: &mut Report, batch: &HashSet<PackId>) -> Result<Applied> {
+        let copied = match repack(self.store, &self.marker, batch, self.deadline) {
+            Err(error) if may_be_moved(&error) && self.has_moved()? => return Ok(Applied::Void),
+            copied => copied?,
+        };
+        let is_complete = copied.from.len() == batch.len();
+        if !copied.from.is_empty() {
+            let from: HashSet<PackId> = copied.from.iter().copied().collect();
+            let own: Vec<String> = copied.packs.packs().map(pack_key).collect();
+            self.pending.extend(own.iter().cloned());
+            let (segment, added) = copied.packs.write(self.store.remote().as_ref())?;
+            self.pending.insert(segment_key(segment));
+            let mut changes = vec![
+                added,
+                Change::CondemnPacks {
+                    packs: copied.from.clone(),
+                },
+            ];
+            changes.extend(self.emptied(&from)?);
+            match self.commit(report, &changes)? {
+                Commit::Made => {
+                    own.iter().for_each(|key| {
+                        self.pending.remove(key);
+                    });
+                    self.pending.remove(&segment_key(segment));
+                    report.copied_bytes += copied.bytes;
+                    report.condemned_bytes += self.bytes_of(&from);
+                }
+                Commit::Nothing | Commit::Void => return Ok(Applied::Void),
+            }
+        }
+        Ok(match is_complete {
+            true => Applied::Done,
+            false => Applied::Stopped,
+        })
+    }
+
+    /// Live segments that name only condemned packs once `packs` are, too.
+    fn emptied(&self, packs: &HashSet<PackId>) -> Result<Vec<Change>> {
+        let mut emptied = Vec::new();
+        for segment in self.view.index.segments() {
+            let mut all = true;
+            for position in 0..segment.layout().packs() {
+                let pack = segment.layout().pack(segment.bytes(), position)?.id;
+                all &= packs.contains(&pack) || self.view.state.condemned.contains_key(&pack);
+            }
+            if all {
+                emptied.push(Change::DropSegment {
+                    segment: segment.id,
+                });
+            }
+        }
+        Ok(emptied)
+    }
+
+    fn merge(&mut self, report: &mut Report) -> Result<Applied> {
+        let wanted: HashSet<SegmentId> = self.plan.merge.iter().copied().collect();
+        let (numbers, segments): (Vec<usize>, Vec<SegmentId>) = self
+            .marker
+            .index()
+            .segments()
+            .enumerate()
+            .map(|(number, segment)| (number, segment.id))
+            .filter(|(_, id)| wanted.contains(id) && self.view.state.segments.contains_key(id))
+            .unzip();
+        if segments.is_empty() {
+            return Ok(Applied::Done);
+        }
+        let added = merge(self.store, &self.marker, &self.view.state, &numbers)?;
+        let Change::AddSegment { segment, .. } = added else {
+            return Ok(Applied::Done);
+        };
+        self.pending.insert(segment_key(segment));
+        let mut changes = vec![added];
+        changes.extend(
+            segments
+                .into_iter()
+                .map(|segment| Change::DropSegment { segment }),
+        );
+        match self.commit(report, &changes)? {
+            Commit::Made => {
+                self.pending.remove(&segment_key(segment));
+                Ok(Applied::Done)
+            }
+            Commit::Nothing | Commit::Void => Ok(Applied::Void),
+        }
+    }
+
+    /// Commits `changes` if they are valid for the newest state.
+    pub(crate) fn commit(&mut self, report: &mut Report, changes: &[Change]) -> Result<Commit> {
+        let mut state = self.view.state.clone();
+        let mut is_void = false;
+        let committed = log::commit(
+            self.store.remote().as_ref(),
+            &mut state,
+            &self.store.host().who,
+            &mut |state, news| {
+                is_void = is_void || !self.is_valid(state, news, changes)?;
+                Ok(if is_void {
+                    Vec::new()
+                } else {
+                    changes.to_vec()
+                })
+            },
+        )?;
+        if is_void {
+            return Ok(Commit::Void);
+        }
+        let index = match self.store.open_index(&state, &self.view.index) {
+            Err(error) if may_be_moved(&error) && self.has_moved()? => return Ok(Commit::Void),
+            index => index?,
+        };
+        self.view = View { state, index };
+        Ok(match committed {
+            Some(committed) => {
+                report.entries.push(committed.entry.number);
+                Commit::Made
+            }
+            None => Commit::Nothing,
+        })
+    }
+
+    /// Whether `changes` may follow `news`, which brought the log to `state`.
+    fn is_valid(&self, state: &State, news: &[LogEntry], changes: &[Change]) -> Result<bool> {
+        let news: Vec<&Change> = news.iter().flat_map(|entry| &entry.changes).collect();
+        if news.iter().any(|change| self.contradicts(change)) {
+            return Ok(false);
+        }
+        let is_calm =
+            |change: &&Change| !matches!(change, Change::AddSegment { .. } | Change::SetRef { .. });
+        if news.iter().all(is_calm) {
+            return Ok(true);
+        }
+        match self.serves(state, &news, changes) {
+            Err(error) if may_be_moved(&error) => Ok(false),
+            serves => serves,
+        }
+    }
+
+    /// Whether a change made by somebody else ends the plan without a closer look.
+    fn contradicts(&self, change: &Change) -> bool {
+        let drops = |name: &RefName, number: u64| {
+            self.plan
+                .drop
+                .iter()
+                .any(|drop| drop.name == *name && drop.version == number)
+        };
+        match change {
+            Change::CondemnPacks { .. } | Change::DropSegment { .. } => true,
+            Change::DropRef { name, version } | Change::Pin { name, version, .. } => {
+                drops(name, *version)
+            }
+            Change::AddSegment { segment, .. } => {
+                let mut orphans = self.plan.orphan_segments.iter();
+                orphans.any(|(orphan, _)| orphan == segment)
+            }
+            Change::SetRef { .. } | Change::Forget { .. } => false,
+        }
+    }
+
+    /// Whether new versions have all their chunks, and new segments all their packs, after `changes`.
+    fn serves(&self, state: &State, news: &[&Change], changes: &[Change]) -> Result<bool> {
+        let mut after = state.clone();
+        after.apply(&LogEntry {
+            number: state.number + 1,
+            commit: CommitId([0; 16]),
+            time: Timestamp::UNIX_EPOCH,
+            who: self.store.host().who.clone(),
+            changes: changes.to_vec(),
+        })?;
+        let index = self.store.open_index(&after, &self.view.index)?;
+        let added = news.iter().filter_map(|change| match change {
+            Change::AddSegment { segment, .. } => Some(*segment),
+            _ => None,
+        });
+        let added = added.collect();
+        // Before and after: what is forgotten must not be named either.
+        if names_condemned(&index, state, &added)? || names_condemned(&index, &after, &added)? {
+            return Ok(false);
+        }
+        let now = self.store.open_index(state, &self.view.index)?;
+        let reader = Reader::at(
+            self.store,
+            View {
+                state: state.clone(),
+                index: now,
+            },
+        );
+        for change in news {
+            let Change::SetRef { name, version, .. } = change else {
+                continue;
+            };
+            if let Ok((number, version)) = state.version(name, Some(*version)) {
+                let name = format!("{name}@{number}");
+                self.marker.version_in(&reader, &name, version, &index)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn has_moved(&self) -> Result<bool> {
+        Ok(self.store.state()?.number != self.view.state.number)
+    }
+
+    fn bytes_of(&self, packs: &HashSet<PackId>) -> u64 {
+        self.plan
+            .repack
+            .iter()
+            .filter(|planned| packs.contains(&planned.pack))
+            .map(|planned| planned.bytes)
+            .sum()
+    }
+}
+
+/// Whether one of the segments `added` names a pack that `state` has condemned.
+fn names_condemned(index: &Index, state: &State, added: &HashSet<SegmentId>) -> Result<bool> {
+    for segment in index
+        .segments()
+        .filter(|segment| added.contains(&segment.id))
+    {
+        for position in 0..segment.layout().packs() {
+            let pack = segment.layout().pack(segment.bytes(), position)?.id;
+            if state.condemned.contains_key(&pack) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}

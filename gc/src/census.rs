@@ -1,0 +1,228 @@
+//! Census: how much of each pack, and of each segment, the marked chunks are.
+//!
+//! Reads segments only, never a pack. A pack that several segments name is counted once.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use rayon::prelude::*;
+use store::format::{PackKind, SegmentPack, State};
+use store::index::{OpenSegment, Position};
+use store::remote::{ObjectInfo, Prune};
+use store::{PackId, Result, SegmentId};
+
+use crate::mark::Marker;
+
+/// How much of a pack lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackUse {
+    /// Its name.
+    pub pack: PackId,
+    /// Data or metadata.
+    pub kind: PackKind,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Decoded bytes of all its frames.
+    pub raw_bytes: u64,
+    /// Decoded bytes of its marked chunks.
+    pub live_raw_bytes: u64,
+    /// Its marked chunks.
+    pub live_chunks: u64,
+}
+
+/// What a segment names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentUse {
+    /// Its name.
+    pub segment: SegmentId,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its chunks.
+    pub chunks: u64,
+    /// Its frames, which a merge holds in memory.
+    pub frames: u64,
+    /// Chunks of each pack that it names.
+    pub packs: Vec<(PackId, u64)>,
+}
+
+/// Everything about one state that a plan is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Census {
+    /// Packs that live segments name and that are not condemned, in the order of segments and of writing.
+    pub packs: Vec<PackUse>,
+    /// Live segments.
+    pub segments: Vec<SegmentUse>,
+    /// Objects below `packs`.
+    pub pack_objects: Vec<Listed<PackId>>,
+    /// Objects below `segments`.
+    pub segment_objects: Vec<Listed<SegmentId>>,
+    /// What uploads left behind, or are still writing.
+    pub uploads: Vec<ObjectInfo>,
+}
+
+/// One object of a listing, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed<Id> {
+    /// Its name.
+    pub id: Id,
+    /// Its bytes.
+    pub bytes: u64,
+    /// When it was written, by the clock of whoever keeps it.
+    pub modified: Timestamp,
+}
+
+impl PackUse {
+    /// Stored bytes that no live chunk needs.
+    pub fn unused_bytes(&self) -> u64 {
+        let dead = self.raw_bytes.saturating_sub(self.live_raw_bytes);
+        let share = u128::from(self.bytes) * u128::from(dead) / u128::from(self.raw_bytes.max(1));
+        u64::try_from(share).unwrap_or(self.bytes)
+    }
+}
+
+impl Census {
+    /// Counts what `marker` has marked.
+    ///
+    /// # Errors
+    /// When a segment points outside of itself.
+    pub fn count(&mut self, marker: &Marker<'_>, state: &State) -> Result<()> {
+        let counted: Vec<Counted> = marker
+            .index()
+            .segments()
+            .enumerate()
+            .collect::<Vec<_>>()
+            .into_par_iter()
+            .map(|(number, segment)| Counted::of(marker, number, segment))
+            .collect::<Result<_>>()?;
+        let mut known: HashMap<PackId, usize> = HashMap::new();
+        for (segment, counted) in marker.index().segments().zip(counted) {
+            self.segments.push(SegmentUse {
+                segment: segment.id,
+                bytes: segment.bytes().len() as u64,
+                chunks: segment.layout().chunks(),
+                frames: segment.layout().frames().into(),
+                packs: counted
+                    .packs
+                    .iter()
+                    .map(|pack| (pack.pack.id, pack.chunks))
+                    .collect(),
+            });
+            for pack in counted.packs {
+                if state.condemned.contains_key(&pack.pack.id) {
+                    continue;
+                }
+                let at = *known.entry(pack.pack.id).or_insert_with(|| {
+                    self.packs.push(pack.empty_use());
+                    self.packs.len() - 1
+                });
+                if let Some(usage) = self.packs.get_mut(at) {
+                    usage.live_raw_bytes += pack.live_raw_bytes;
+                    usage.live_chunks += pack.live_chunks;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists what there is. A listing may be late: what is missing from it is looked for by name, or waits.
+    ///
+    /// # Errors
+    /// When it cannot be listed.
+    pub fn list(prune: &dyn Prune) -> Result<Self> {
+        use store::format::{PACKS_PREFIX, SEGMENTS_PREFIX, parse_pack_key, parse_segment_key};
+        let mut uploads = prune.stale_uploads(PACKS_PREFIX)?;
+        uploads.extend(prune.stale_uploads(SEGMENTS_PREFIX)?);
+        Ok(Self {
+            pack_objects: listed(prune.list(PACKS_PREFIX)?, parse_pack_key),
+            segment_objects: listed(prune.list(SEGMENTS_PREFIX)?, parse_segment_key),
+            uploads,
+            ..Self::default()
+        })
+    }
+}
+
+fn listed<Id>(objects: Vec<ObjectInfo>, parse: fn(&str) -> Option<Id>) -> Vec<Listed<Id>> {
+    let known = |info: ObjectInfo| {
+        Some(Listed {
+            id: parse(&info.key)?,
+            bytes: info.size,
+            modified: info.modified,
+        })
+    };
+    objects.into_iter().filter_map(known).collect()
+}
+
+/// What was counted in one segment.
+struct Counted {
+    packs: Vec<CountedPack>,
+}
+
+struct CountedPack {
+    pack: SegmentPack,
+    raw_bytes: u64,
+    chunks: u64,
+    live_raw_bytes: u64,
+    live_chunks: u64,
+}
+
+impl Counted {
+    fn of(marker: &Marker<'_>, number: usize, segment: &OpenSegment) -> Result<Self> {
+        let (layout, bytes) = (segment.layout(), segment.bytes());
+        let mut packs = Vec::new();
+        for position in 0..layout.packs() {
+            packs.push(CountedPack::new(layout.pack(bytes, position)?));
+        }
+        let mut counted = Self { packs };
+        let mut packs_of_frames = Vec::new();
+        for position in 0..layout.frames() {
+            let frame = layout.frame(bytes, position)?;
+            packs_of_frames.push(frame.pack);
+            if let Some(pack) = counted.pack(frame.pack) {
+                pack.raw_bytes += u64::from(frame.raw_len);
+            }
+        }
+        for entry in 0..layout.chunks() {
+            let is_live = marker.has(Position {
+                segment: number,
+                entry,
+            });
+            let entry = layout.entry(bytes, entry)?;
+            let frame = packs_of_frames.get(entry.frame as usize).copied();
+            if let Some(pack) = counted.pack(frame.unwrap_or(u32::MAX)) {
+                pack.chunks += 1;
+                if is_live {
+                    pack.live_chunks += 1;
+                    pack.live_raw_bytes += u64::from(entry.len);
+                }
+            }
+        }
+        Ok(counted)
+    }
+
+    fn pack(&mut self, position: u32) -> Option<&mut CountedPack> {
+        self.packs.get_mut(position as usize)
+    }
+}
+
+impl CountedPack {
+    fn new(pack: SegmentPack) -> Self {
+        Self {
+            pack,
+            raw_bytes: 0,
+            chunks: 0,
+            live_raw_bytes: 0,
+            live_chunks: 0,
+        }
+    }
+
+    fn empty_use(&self) -> PackUse {
+        PackUse {
+            pack: self.pack.id,
+            kind: self.pack.kind,
+            bytes: self.pack.len.into(),
+            raw_bytes: self.raw_bytes,
+            live_raw_bytes: 0,
+            live_chunks: 0,
+        }
+    }
+}

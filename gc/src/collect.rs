@@ -1,0 +1,355 @@
+//! A collection from end to end: look, plan, carry out; and again, when others changed the state.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use rayon::prelude::*;
+use store::format::{RefName, State, Version, pack_key};
+use store::log::{Outside, System};
+use store::read::Reader;
+use store::remote::Prune;
+use store::{Error, Kind, Result, Store, View};
+
+use crate::apply::{Applied, Session};
+use crate::census::Census;
+use crate::mark::{Marker, may_be_moved, reached_by};
+use crate::plan::{Options, Plan, plan, sizes};
+use crate::policy::{Drop, Policy, Why};
+use crate::report::{Live, Report};
+
+/// How many plans in a row may come to nothing.
+const PLANS_MAX: u32 = 32;
+
+/// What to collect, and how far.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What goes.
+    pub policy: Policy,
+    /// How far.
+    pub options: Options,
+    /// Plan only.
+    pub dry_run: bool,
+    /// Stop in good order after this long.
+    pub time_limit: Option<Duration>,
+    /// The clock that ages and graces are measured by.
+    pub clock: fn() -> Timestamp,
+}
+
+/// What was seen of one state, and what to do about it.
+pub(crate) struct Planned<'s> {
+    pub(crate) view: View,
+    pub(crate) marker: Marker<'s>,
+    pub(crate) plan: Plan,
+    /// Bytes of listed objects, by key.
+    pub(crate) sizes: HashMap<String, u64>,
+    live: Live,
+    shared: BTreeMap<RefName, u64>,
+}
+
+/// Collects the garbage of `store`, whose objects `prune` may delete.
+///
+/// # Errors
+/// Anything that cannot be read, naming it: then nothing was deleted that this run condemned. Conflict,
+/// when others kept changing the state.
+pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Report> {
+    store.format().check_writable()?;
+    let began = Instant::now();
+    let deadline = request
+        .time_limit
+        .and_then(|limit| began.checked_add(limit));
+    let mut report = Report {
+        dry_run: request.dry_run,
+        ..Report::default()
+    };
+    let mut abandoned = HashSet::new();
+    for tries in 1..=PLANS_MAX {
+        let planned = prepare(store, prune, request, &abandoned)?;
+        report.plan = planned.plan.clone();
+        report.held = planned.plan.held;
+        report.live = planned.live;
+        report.shared.clone_from(&planned.shared);
+        if !request.dry_run {
+            let mut session = Session::new(store, prune, request, planned, deadline);
+            let applied = session.run(&mut report)?;
+            abandoned.extend(session.into_abandoned());
+            if applied == Applied::Void {
+                report.plans_void += 1;
+                System.pause(tries);
+                continue;
+            }
+            report.stopped = applied == Applied::Stopped;
+        }
+        report.secs = began.elapsed().as_secs_f64();
+        return Ok(report);
+    }
+    Err(Error::conflict(format!(
+        "gc: others changed the state during {PLANS_MAX} plans in a row"
+    ))
+    .hint("run it again when fewer collectors run"))
+}
+
+/// Looks at the newest state until a look succeeds that nobody disturbed.
+fn prepare<'s>(
+    store: &'s Store,
+    prune: &dyn Prune,
+    request: &Request,
+    abandoned: &HashSet<String>,
+) -> Result<Planned<'s>> {
+    for tries in 1.. {
+        let view = store.view()?;
+        let base = view.state.number;
+        match look(store, prune, request, abandoned, view) {
+            // Another collector may have moved what was looked at; in a state that stands still it is damage.
+            Err(error)
+                if may_be_moved(&error) && tries < PLANS_MAX && store.state()?.number != base => {}
+            looked => return looked,
+        }
+    }
+    Err(Error::conflict("gc: the state never stood still"))
+}
+
+fn look<'s>(
+    store: &'s Store,
+    prune: &dyn Prune,
+    request: &Request,
+    abandoned: &HashSet<String>,
+    view: View,
+) -> Result<Planned<'s>> {
+    let now = (request.clock)();
+    verify_segments(&view)?;
+    let reader = Reader::at(store, view.clone());
+    let mut drops = request.policy.drops(&view.state, now);
+    evict(store, &reader, &view, &request.policy, &mut drops)?;
+    let (marker, live, shared) = mark(store, &reader, &view, &drops)?;
+    let mut census = Census::list(prune)?;
+    census.count(&marker, &view.state)?;
+    check_packs(prune, &census)?;
+    let plan = plan(
+        &view.state,
+        &census,
+        &drops,
+        abandoned,
+        &request.options,
+        now,
+    );
+    Ok(Planned {
+        view,
+        marker,
+        plan,
+        sizes: sizes(&census),
+        live,
+        shared,
+    })
+}
+
+/// A flipped bit in a segment could lead to the wrong pack, so that is found out before anything is planned.
+fn verify_segments(view: &View) -> Result<()> {
+    let segments: Vec<_> = view.index.segments().collect();
+    segments
+        .par_iter()
+        .try_for_each(|segment| segment.layout().verify(segment.bytes()))
+}
+
+/// A pack that lives and is not there: deleting anything now might take the last copy of what was in it.
+fn check_packs(prune: &dyn Prune, census: &Census) -> Result<()> {
+    let listed: HashSet<_> = census.pack_objects.iter().map(|object| object.id).collect();
+    let missing = census
+        .packs
+        .iter()
+        .filter(|usage| usage.live_chunks > 0 && !listed.contains(&usage.pack));
+    for usage in missing {
+        let key = pack_key(usage.pack);
+        prune.size(&key).map_err(|error| match error.kind() {
+            Kind::NotFound => Error::not_found(format!("{key}: is missing, and live versions need it"))
+                .hint("run `store verify` to see which, then put the originals again or drop the versions")
+                .because(error),
+            _ => error,
+        })?;
+    }
+    Ok(())
+}
+
+/// Marks what stays, class after class, so that each byte is explained by the first that needs it.
+fn mark<'s>(
+    store: &'s Store,
+    reader: &Reader<'s>,
+    view: &View,
+    drops: &BTreeSet<Drop>,
+) -> Result<(Marker<'s>, Live, BTreeMap<RefName, u64>)> {
+    let mut marker = Marker::new(store, view);
+    if let Some(watched) = reached_by_drops(store, reader, view, drops) {
+        marker = marker.watching(watched);
+    }
+    let mut live = Live::default();
+    let mut shared = BTreeMap::new();
+    let classes = classes(&view.state, drops);
+    let mut held = Vec::new();
+    for class in &classes {
+        let before = marker.stored_bytes();
+        for (name, number, version) in class {
+            let watched = marker.watched_bytes();
+            marker.version(reader, &format!("{name}@{number}"), version)?;
+            live.versions += 1;
+            match marker.watched_bytes() - watched {
+                0 => {}
+                bytes => *shared.entry((*name).clone()).or_default() += bytes,
+            }
+        }
+        held.push(marker.stored_bytes() - before);
+    }
+    if let [newest, older, pinned] = held.as_slice() {
+        (
+            live.newest_bytes,
+            live.by_retention_bytes,
+            live.by_pins_bytes,
+        ) = (*newest, *older, *pinned);
+    }
+    live.chunks = marker.reached().count();
+    live.refs = view
+        .state
+        .refs
+        .values()
+        .filter(|known| !known.versions.is_empty())
+        .count() as u64;
+    Ok((marker, live, shared))
+}
+
+type Named<'v> = (&'v RefName, u64, &'v Version);
+
+/// The versions that stay: the newest of each ref, older ones, pinned ones.
+fn classes<'v>(state: &'v State, drops: &BTreeSet<Drop>) -> [Vec<Named<'v>>; 3] {
+    let dropped: HashSet<(&RefName, u64)> = drops
+        .iter()
+        .map(|drop| (&drop.name, drop.version))
+        .collect();
+    let mut classes = [const { Vec::new() }; 3];
+    let [newest, older, pinned] = &mut classes;
+    for (name, number, version) in versions(state) {
+        if dropped.contains(&(name, number)) {
+            continue;
+        }
+        let last = state
+            .refs
+            .get(name)
+            .and_then(|known| known.versions.last_key_value());
+        let is_newest = last.is_some_and(|(last, _)| *last == number);
+        match (version.pinned, is_newest) {
+            (true, _) => pinned.push((name, number, version)),
+            (false, true) => newest.push((name, number, version)),
+            (false, false) => older.push((name, number, version)),
+        }
+    }
+    classes
+}
+
+fn versions(state: &State) -> impl Iterator<Item = Named<'_>> {
+    state.refs.iter().flat_map(|(name, known)| {
+        known
+            .versions
+            .iter()
+            .map(move |(number, version)| (name, *number, version))
+    })
+}
+
+fn reached_by_drops(
+    store: &Store,
+    reader: &Reader<'_>,
+    view: &View,
+    drops: &BTreeSet<Drop>,
+) -> Option<store::index::Marks> {
+    let watched = view.index.marks();
+    for drop in drops {
+        if let Ok((_, version)) = view.state.version(&drop.name, Some(drop.version)) {
+            let marks = reached_by(store, reader, view, version);
+            marks.positions().for_each(|position| {
+                watched.set(position);
+            });
+        }
+    }
+    (!drops.is_empty()).then_some(watched)
+}
+
+/// Adds to `drops` what limits of size want: the oldest versions first, pinned ones never.
+fn evict(
+    store: &Store,
+    reader: &Reader<'_>,
+    view: &View,
+    policy: &Policy,
+    drops: &mut BTreeSet<Drop>,
+) -> Result<()> {
+    let mut namespaces: BTreeMap<String, u64> = BTreeMap::new();
+    for name in view.state.refs.keys() {
+        if let Some(quota) = policy.quota(name) {
+            namespaces.insert(name.namespace().as_str().to_owned(), quota);
+        }
+    }
+    for (namespace, quota) in namespaces {
+        let inside = |name: &RefName| name.namespace().as_str() == namespace;
+        evict_beyond(store, reader, view, quota, Why::Quota, &inside, drops)?;
+    }
+    match policy.store_bytes_max {
+        Some(most) => evict_beyond(store, reader, view, most, Why::MaxSize, &|_| true, drops),
+        None => Ok(()),
+    }
+}
+
+fn evict_beyond(
+    store: &Store,
+    reader: &Reader<'_>,
+    view: &View,
+    most: u64,
+    why: Why,
+    inside: &dyn Fn(&RefName) -> bool,
+    drops: &mut BTreeSet<Drop>,
+) -> Result<()> {
+    let gone = |name: &RefName, number: u64| {
+        drops
+            .iter()
+            .any(|drop| drop.name == *name && drop.version == number)
+    };
+    let mut kept: Vec<Named<'_>> = versions(&view.state)
+        .filter(|(name, number, _)| inside(name) && !gone(name, *number))
+        .collect();
+    // Pinned ones first, then the newest: what no longer fits behind them is the oldest.
+    kept.sort_by_key(|(name, number, version)| {
+        (
+            !version.pinned,
+            std::cmp::Reverse(version.time),
+            (*name).clone(),
+            *number,
+        )
+    });
+    let marker = Marker::new(store, view);
+    let mut is_full = false;
+    let mut over = Vec::new();
+    for (name, number, version) in kept {
+        if !is_full {
+            marker.version(reader, &format!("{name}@{number}"), version)?;
+            is_full = marker.stored_bytes() > most;
+        }
+        if is_full && !version.pinned {
+            over.push(Drop {
+                name: name.clone(),
+                version: number,
+                why,
+            });
+        }
+    }
+    drops.extend(over);
+    Ok(())
+}
+
+/// Stored bytes that the live versions of the refs that `inside` accepts need together.
+///
+/// # Errors
+/// When a version cannot be read.
+pub fn stored_bytes(store: &Store, inside: &dyn Fn(&RefName) -> bool) -> Result<u64> {
+    let view = store.view()?;
+    let reader = Reader::at(store, view.clone());
+    let marker = Marker::new(store, &view);
+    for (name, number, version) in versions(&view.state).filter(|(name, ..)| inside(name)) {
+        marker.version(&reader, &format!("{name}@{number}"), version)?;
+    }
+    Ok(marker.stored_bytes())
+}

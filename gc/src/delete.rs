@@ -1,0 +1,159 @@
+//! Delete: objects that the log condemned, once their grace is over; then the log forgets them.
+//!
+//! The only place that deletes. Before an object goes, the entry that condemned it is read back
+//! and made durable. Deleting twice is harmless, so any number of collectors may do it at once.
+
+use std::collections::{BTreeMap, HashSet};
+
+use store::format::{Change, Condemned, pack_key, segment_key};
+use store::index::Index;
+use store::log;
+use store::{PackId, Result, SegmentId};
+
+use crate::apply::{Applied, Commit, Session};
+use crate::plan::{is_due, waiting};
+use crate::report::Report;
+
+/// Keys that one request deletes.
+const DELETE_KEYS: usize = 1000;
+
+impl Session<'_, '_> {
+    /// Deletes objects whose entry is in the log and whose grace is over.
+    pub(crate) fn delete_due(&mut self, report: &mut Report) -> Result<()> {
+        let now = (self.request.clock)();
+        let state = &self.view.state;
+        let packs = state
+            .condemned
+            .iter()
+            .map(|(id, condemned)| (pack_key(*id), *condemned));
+        let segments = state
+            .dropped
+            .iter()
+            .map(|(id, condemned)| (segment_key(*id), *condemned));
+        let due: Vec<(String, Condemned)> = packs
+            .chain(segments)
+            .filter(|(key, condemned)| {
+                is_due(condemned, self.request.options.grace_secs, now)
+                    && self.sizes.contains_key(key)
+                    && !self.deleted.contains(key)
+            })
+            .collect();
+        self.delete(report, due)
+    }
+
+    fn delete(&mut self, report: &mut Report, due: Vec<(String, Condemned)>) -> Result<()> {
+        for (_, condemned) in &due {
+            if self.confirmed.insert(condemned.entry) {
+                log::confirm(self.store.remote().as_ref(), condemned.entry)?;
+            }
+        }
+        let keys: Vec<String> = due.into_iter().map(|(key, _)| key).collect();
+        for keys in keys.chunks(DELETE_KEYS) {
+            self.prune.delete(keys)?;
+            for key in keys {
+                if let Some(bytes) = self.sizes.get(key) {
+                    report.freed_bytes += bytes;
+                    report.freed_objects += 1;
+                }
+                self.deleted.insert(key.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// What dead processes left half-written: it has no name yet, so no log entry is needed.
+    pub(crate) fn delete_uploads(&mut self, report: &mut Report) -> Result<()> {
+        let keys: Vec<String> = self
+            .plan
+            .stale_uploads
+            .iter()
+            .map(|doomed| doomed.key.clone())
+            .collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        self.prune.delete(&keys)?;
+        report.freed_objects += keys.len() as u64;
+        report.freed_bytes += self
+            .plan
+            .stale_uploads
+            .iter()
+            .map(|doomed| doomed.bytes)
+            .sum::<u64>();
+        Ok(())
+    }
+
+    /// Forgets packs and segments whose objects are gone, except packs that a live segment still names.
+    pub(crate) fn forget(&mut self, report: &mut Report) -> Result<Applied> {
+        let now = (self.request.clock)();
+        let grace = self.request.options.grace_secs;
+        let state = &self.view.state;
+        let named = named_packs(&self.view.index)?;
+        let packs: BTreeMap<PackId, Condemned> = state
+            .condemned
+            .iter()
+            .filter(|(id, condemned)| is_due(condemned, grace, now) && !named.contains(id))
+            .map(|(id, condemned)| (*id, *condemned))
+            .collect();
+        let segments: BTreeMap<SegmentId, Condemned> = state
+            .dropped
+            .iter()
+            .filter(|(_, condemned)| is_due(condemned, grace, now))
+            .map(|(id, condemned)| (*id, *condemned))
+            .collect();
+        if packs.is_empty() && segments.is_empty() {
+            return Ok(Applied::Done);
+        }
+        // A listing may have come late: only a delete that was answered says that an object is gone.
+        let keys = packs
+            .iter()
+            .map(|(id, condemned)| (pack_key(*id), *condemned))
+            .chain(
+                segments
+                    .iter()
+                    .map(|(id, condemned)| (segment_key(*id), *condemned)),
+            )
+            .filter(|(key, _)| !self.deleted.contains(key))
+            .collect();
+        self.delete(report, keys)?;
+        let forget = Change::Forget {
+            packs: packs.into_keys().collect(),
+            segments: segments.into_keys().collect(),
+        };
+        match self.commit(report, &[forget])? {
+            Commit::Void => Ok(Applied::Void),
+            Commit::Made | Commit::Nothing => Ok(Applied::Done),
+        }
+    }
+
+    /// What waits for its grace now.
+    pub(crate) fn held(&self, report: &mut Report) {
+        let state = &self.view.state;
+        let packs = state
+            .condemned
+            .iter()
+            .map(|(id, condemned)| (pack_key(*id), condemned));
+        let segments = state
+            .dropped
+            .iter()
+            .map(|(id, condemned)| (segment_key(*id), condemned));
+        report.held.by_grace = waiting(
+            packs
+                .chain(segments)
+                .filter(|(key, _)| !self.deleted.contains(key))
+                .filter_map(|(key, condemned)| Some((*self.sizes.get(&key)?, condemned))),
+            self.request.options.grace_secs,
+        );
+    }
+}
+
+/// Every pack that a live segment names.
+fn named_packs(index: &Index) -> Result<HashSet<PackId>> {
+    let mut named = HashSet::new();
+    for segment in index.segments() {
+        for position in 0..segment.layout().packs() {
+            named.insert(segment.layout().pack(segment.bytes(), position)?.id);
+        }
+    }
+    Ok(named)
+}

@@ -1,0 +1,235 @@
+//! Merge: several segments become one that offers all that they offer, by one pass over each.
+//!
+//! Entries in condemned packs stay behind; packs that are not condemned stay named even where
+//! nothing in them is, so that they never look like orphans. Of a chunk that is there twice the
+//! marked place is kept. Memory: the frames and the fan-out, never the entries.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::io;
+
+use bytes::Bytes;
+use store::format::{
+    Change, SegmentEntry, SegmentFrame, SegmentPack, State, segment_key, write_segment,
+};
+use store::index::{OpenSegment, Position};
+use store::remote::Upload;
+use store::{ChunkId, Error, PackId, Result, SegmentId, Store};
+
+use crate::mark::Marker;
+
+/// Writes the segments of `numbers` (in the marker's index) anew as one; the change that makes it live.
+pub(crate) fn merge(
+    store: &Store,
+    marker: &Marker<'_>,
+    state: &State,
+    numbers: &[usize],
+) -> Result<Change> {
+    let mut tables = Tables::default();
+    for number in numbers {
+        if let Some(segment) = marker.index().segments().nth(*number) {
+            segment.layout().verify(segment.bytes())?;
+            tables.add(*number, segment, state)?;
+        }
+    }
+    let id = SegmentId::random()?;
+    let mut upload = Uploading(Some(store.remote().upload(&segment_key(id))?));
+    let failed = RefCell::new(None);
+    let written = write_segment(&mut upload, id, &tables.packs, &tables.frames, || {
+        Entries::new(marker, &tables, &failed)
+    });
+    if let Some(error) = failed.take() {
+        return Err(error);
+    }
+    let info = written?;
+    if let Some(upload) = upload.0.take() {
+        upload.finish()?;
+    }
+    Ok(Change::AddSegment { segment: id, info })
+}
+
+/// Packs and frames of the new segment.
+#[derive(Default)]
+struct Tables<'s> {
+    packs: Vec<SegmentPack>,
+    places: HashMap<PackId, u32>,
+    frames: Vec<SegmentFrame>,
+    sources: Vec<Source<'s>>,
+}
+
+/// One old segment.
+struct Source<'s> {
+    number: usize,
+    segment: &'s OpenSegment,
+    /// For each of its frames the position in the new segment; none when its pack is condemned.
+    frames: Vec<Option<u32>>,
+}
+
+impl<'s> Tables<'s> {
+    fn add(&mut self, number: usize, segment: &'s OpenSegment, state: &State) -> Result<()> {
+        let (layout, bytes) = (segment.layout(), segment.bytes());
+        let mut packs = Vec::new();
+        for position in 0..layout.packs() {
+            let pack = layout.pack(bytes, position)?;
+            packs.push(match state.condemned.contains_key(&pack.id) {
+                true => None,
+                false => Some(self.pack(pack)?),
+            });
+        }
+        let mut frames = Vec::with_capacity(layout.frames() as usize);
+        for position in 0..layout.frames() {
+            let frame = layout.frame(bytes, position)?;
+            let pack = packs.get(frame.pack as usize).copied().flatten();
+            frames.push(match pack {
+                Some(pack) => {
+                    let position = count(self.frames.len())?;
+                    self.frames.push(SegmentFrame { pack, ..frame });
+                    Some(position)
+                }
+                None => None,
+            });
+        }
+        self.sources.push(Source {
+            number,
+            segment,
+            frames,
+        });
+        Ok(())
+    }
+
+    fn pack(&mut self, pack: SegmentPack) -> Result<u32> {
+        if let Some(place) = self.places.get(&pack.id) {
+            return Ok(*place);
+        }
+        let place = count(self.packs.len())?;
+        self.packs.push(pack);
+        self.places.insert(pack.id, place);
+        Ok(place)
+    }
+}
+
+/// The entries of all sources in order of their ids, each id once.
+struct Entries<'e, 's> {
+    marker: &'e Marker<'e>,
+    tables: &'e Tables<'s>,
+    heads: BinaryHeap<Reverse<Head>>,
+    failed: &'e RefCell<Option<Error>>,
+}
+
+/// The next entry of one source; marked ones sort before others of the same id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Head {
+    id: ChunkId,
+    is_unmarked: bool,
+    source: usize,
+    position: u64,
+    frame: u32,
+    offset: u32,
+    len: u32,
+}
+
+impl<'e, 's> Entries<'e, 's> {
+    fn new(
+        marker: &'e Marker<'e>,
+        tables: &'e Tables<'s>,
+        failed: &'e RefCell<Option<Error>>,
+    ) -> Self {
+        let mut entries = Self {
+            marker,
+            tables,
+            heads: BinaryHeap::new(),
+            failed,
+        };
+        for source in 0..tables.sources.len() {
+            entries.advance(source, 0);
+        }
+        entries
+    }
+
+    /// Puts the next entry of a source that is not condemned among the heads.
+    fn advance(&mut self, source: usize, from: u64) {
+        match self.head(source, from) {
+            Ok(head) => self.heads.extend(head.map(Reverse)),
+            Err(error) => {
+                self.failed.borrow_mut().get_or_insert(error);
+                self.heads.clear();
+            }
+        }
+    }
+
+    fn head(&self, number: usize, from: u64) -> Result<Option<Head>> {
+        let Some(source) = self.tables.sources.get(number) else {
+            return Ok(None);
+        };
+        for position in from..source.segment.layout().chunks() {
+            let entry = source.segment.entry(position)?;
+            let frame = source.frames.get(entry.frame as usize).copied().flatten();
+            if let Some(frame) = frame {
+                let at = Position {
+                    segment: source.number,
+                    entry: position,
+                };
+                return Ok(Some(Head {
+                    id: entry.id,
+                    is_unmarked: !self.marker.has(at),
+                    source: number,
+                    position,
+                    frame,
+                    offset: entry.offset,
+                    len: entry.len,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn pop(&mut self) -> Option<Head> {
+        let Reverse(head) = self.heads.pop()?;
+        self.advance(head.source, head.position + 1);
+        Some(head)
+    }
+}
+
+impl Iterator for Entries<'_, '_> {
+    type Item = SegmentEntry;
+
+    fn next(&mut self) -> Option<SegmentEntry> {
+        let head = self.pop()?;
+        while self
+            .heads
+            .peek()
+            .is_some_and(|Reverse(next)| next.id == head.id)
+        {
+            self.pop();
+        }
+        Some(SegmentEntry {
+            id: head.id,
+            frame: head.frame,
+            offset: head.offset,
+            len: head.len,
+        })
+    }
+}
+
+/// An upload as `write_segment` wants it.
+struct Uploading(Option<Box<dyn Upload>>);
+
+impl io::Write for Uploading {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(upload) = &mut self.0 {
+            upload
+                .write(Bytes::copy_from_slice(bytes))
+                .map_err(io::Error::other)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn count(len: usize) -> Result<u32> {
+    u32::try_from(len).map_err(|_| Error::invalid("a segment would outgrow 32-bit positions"))
+}

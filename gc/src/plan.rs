@@ -1,0 +1,390 @@
+//! Plan (pure): from a state and its census to what a collection does, in the order it does it.
+//!
+//! What is printed by a dry run is the very value that is carried out. Wholly dead packs go
+//! first, since that needs no space; sparse packs are copied only as far as the share of unused
+//! bytes is above the limit. A plan is valid for the state it was made on.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use store::format::{Condemned, State};
+use store::{PackId, SegmentId};
+
+use crate::census::{Census, PackUse, SegmentUse};
+use crate::policy::Drop;
+
+/// More live segments than this are merged, since each is one more lookup for every chunk.
+pub const SEGMENTS_MAX: usize = 64;
+/// So many are left when that happens.
+const SEGMENTS_LEFT: usize = 32;
+/// A segment is written anew when at least one in so many of its chunks lies in condemned packs.
+const DEAD_SHARE: u64 = 4;
+/// Uploads in progress touch their file all the time; younger ones than this are left alone in any case.
+const UPLOAD_AGE_SECS_MIN: u64 = 3600;
+/// Memory that a frame costs while segments are merged.
+const MERGE_FRAME_BYTES: u64 = 24;
+
+/// How far a plan goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Orphans younger than this are left alone: their writers may still commit them.
+    pub min_age_secs: u64,
+    /// Objects are deleted this long after their log entry, for the sake of readers.
+    pub grace_secs: u64,
+    /// Unused bytes that may stay in packs, in parts per million of all packs.
+    pub max_unused_ppm: u64,
+    /// Packs of at most so many bytes together are copied.
+    pub max_repack_bytes: Option<u64>,
+    /// Whether sparse packs are copied at all.
+    pub repack: bool,
+    /// Bytes that a merge of segments may take.
+    pub memory_bytes: u64,
+}
+
+/// What a collection does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The log entry whose state it is for.
+    pub base: u64,
+    /// Objects whose grace is over: deleted first, since that makes room.
+    pub delete: Vec<Doomed>,
+    /// What dead uploads left behind: deleted with them.
+    pub stale_uploads: Vec<Doomed>,
+    /// Versions that are dropped.
+    pub drop: Vec<Drop>,
+    /// Packs that are condemned as they are.
+    pub condemn: Vec<PlannedPack>,
+    /// Segments that only name condemned packs then.
+    pub drop_segments: Vec<SegmentId>,
+    /// Segments that were never committed, with their bytes.
+    pub orphan_segments: Vec<(SegmentId, u64)>,
+    /// Packs whose live chunks are copied before they are condemned.
+    pub repack: Vec<PlannedPack>,
+    /// Segments that are written anew as one.
+    pub merge: Vec<SegmentId>,
+    /// What stays, and why.
+    pub held: Held,
+}
+
+/// An object to delete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Doomed {
+    /// Its key.
+    pub key: String,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// A pack that goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedPack {
+    /// Its name.
+    pub pack: PackId,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Those that no live chunk needs.
+    pub unused_bytes: u64,
+    /// Why it goes.
+    pub why: PackFate,
+}
+
+/// Why a pack goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PackFate {
+    /// Nothing in it lives.
+    Dead,
+    /// It was uploaded and never committed.
+    Orphan,
+    /// Little in it lives.
+    Sparse,
+}
+
+/// What is not freed by a plan, and until when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Held {
+    /// Condemned objects within their grace.
+    pub by_grace: Wait,
+    /// Objects that nobody committed, but that are young enough for somebody to be about to.
+    pub by_age: Wait,
+    /// Unused bytes inside of packs that stay.
+    pub unused_bytes: u64,
+    /// Bytes of packs that stay, the unused ones included.
+    pub kept_bytes: u64,
+}
+
+/// Bytes that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Wait {
+    /// How many.
+    pub bytes: u64,
+    /// When the last of them may go.
+    pub until: Option<Timestamp>,
+}
+
+impl Wait {
+    fn add(&mut self, bytes: u64, until: Timestamp) {
+        self.bytes += bytes;
+        self.until = self.until.max(Some(until));
+    }
+}
+
+impl Plan {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        *self
+            == Self {
+                base: self.base,
+                held: self.held,
+                ..Self::default()
+            }
+    }
+
+    /// Everything that its first entry condemns.
+    pub fn condemned(&self) -> impl Iterator<Item = PackId> {
+        self.condemn.iter().map(|planned| planned.pack)
+    }
+}
+
+/// Makes a plan for `state`. Of `abandoned` objects, named by key, it is known that nobody will commit them.
+pub fn plan(
+    state: &State,
+    census: &Census,
+    drop: &BTreeSet<Drop>,
+    abandoned: &HashSet<String>,
+    options: &Options,
+    now: Timestamp,
+) -> Plan {
+    let mut plan = Plan {
+        base: state.number,
+        drop: drop.iter().cloned().collect(),
+        ..Plan::default()
+    };
+    delete(&mut plan, state, census, options, now);
+    let (dead, live): (Vec<_>, Vec<_>) =
+        census.packs.iter().partition(|pack| pack.live_chunks == 0);
+    let planned = |pack: &PackUse, why| PlannedPack {
+        pack: pack.pack,
+        bytes: pack.bytes,
+        unused_bytes: pack.unused_bytes(),
+        why,
+    };
+    plan.condemn = dead
+        .iter()
+        .map(|pack| planned(pack, PackFate::Dead))
+        .collect();
+    orphans(&mut plan, state, census, abandoned, options, now);
+    let sparse = sparse(&live, options);
+    plan.repack = live
+        .iter()
+        .filter(|pack| sparse.contains(&pack.pack))
+        .map(|pack| planned(pack, PackFate::Sparse))
+        .collect();
+    let staying = || live.iter().filter(|pack| !sparse.contains(&pack.pack));
+    plan.held.unused_bytes = staying().map(|pack| pack.unused_bytes()).sum();
+    plan.held.kept_bytes = staying().map(|pack| pack.bytes).sum();
+    segments(&mut plan, state, census, options);
+    plan
+}
+
+/// Whether the grace of what an entry condemned is over.
+pub fn is_due(condemned: &Condemned, grace_secs: u64, now: Timestamp) -> bool {
+    grace_secs == 0 || after(condemned.time, grace_secs) <= now
+}
+
+/// What waits for its grace: bytes of objects, and what condemned each.
+pub(crate) fn waiting<'c>(
+    objects: impl Iterator<Item = (u64, &'c Condemned)>,
+    grace_secs: u64,
+) -> Wait {
+    let mut wait = Wait::default();
+    objects.for_each(|(bytes, condemned)| wait.add(bytes, after(condemned.time, grace_secs)));
+    wait
+}
+
+fn delete(plan: &mut Plan, state: &State, census: &Census, options: &Options, now: Timestamp) {
+    let mut doom = |key: String, bytes, condemned: &Condemned| {
+        if is_due(condemned, options.grace_secs, now) {
+            plan.delete.push(Doomed { key, bytes });
+        } else {
+            let until = after(condemned.time, options.grace_secs);
+            plan.held.by_grace.add(bytes, until);
+        }
+    };
+    for object in &census.pack_objects {
+        if let Some(condemned) = state.condemned.get(&object.id) {
+            doom(store::format::pack_key(object.id), object.bytes, condemned);
+        }
+    }
+    for object in &census.segment_objects {
+        if let Some(dropped) = state.dropped.get(&object.id) {
+            doom(store::format::segment_key(object.id), object.bytes, dropped);
+        }
+    }
+    let age = options.min_age_secs.max(UPLOAD_AGE_SECS_MIN);
+    for upload in &census.uploads {
+        if after(upload.modified, age) <= now {
+            plan.stale_uploads.push(Doomed {
+                key: upload.key.clone(),
+                bytes: upload.size,
+            });
+        } else {
+            let until = after(upload.modified, age);
+            plan.held.by_age.add(upload.size, until);
+        }
+    }
+}
+
+/// Packs and segments that are there and that the log has never heard of.
+fn orphans(
+    plan: &mut Plan,
+    state: &State,
+    census: &Census,
+    abandoned: &HashSet<String>,
+    options: &Options,
+    now: Timestamp,
+) {
+    let named: HashSet<PackId> = census
+        .segments
+        .iter()
+        .flat_map(|segment| segment.packs.iter().map(|(pack, _)| *pack))
+        .collect();
+    let old = |modified: Timestamp, key: &str| {
+        options.min_age_secs == 0
+            || after(modified, options.min_age_secs) <= now
+            || abandoned.contains(key)
+    };
+    for object in &census.pack_objects {
+        let key = store::format::pack_key(object.id);
+        if named.contains(&object.id) || state.condemned.contains_key(&object.id) {
+            continue;
+        }
+        if old(object.modified, &key) {
+            plan.condemn.push(PlannedPack {
+                pack: object.id,
+                bytes: object.bytes,
+                unused_bytes: object.bytes,
+                why: PackFate::Orphan,
+            });
+        } else {
+            let until = after(object.modified, options.min_age_secs);
+            plan.held.by_age.add(object.bytes, until);
+        }
+    }
+    for object in &census.segment_objects {
+        let key = store::format::segment_key(object.id);
+        if state.segments.contains_key(&object.id) || state.dropped.contains_key(&object.id) {
+            continue;
+        }
+        if old(object.modified, &key) {
+            plan.orphan_segments.push((object.id, object.bytes));
+        } else {
+            let until = after(object.modified, options.min_age_secs);
+            plan.held.by_age.add(object.bytes, until);
+        }
+    }
+}
+
+/// The most wasteful packs, until what the others waste together is below the limit.
+fn sparse(live: &[&PackUse], options: &Options) -> HashSet<PackId> {
+    let mut by_waste = live.to_vec();
+    let waste = |pack: &PackUse| {
+        u128::from(pack.unused_bytes()) * 1_000_000 / u128::from(pack.bytes.max(1))
+    };
+    by_waste.sort_by_key(|pack| (std::cmp::Reverse(waste(pack)), pack.pack));
+    let mut unused: u64 = live.iter().map(|pack| pack.unused_bytes()).sum();
+    let mut bytes: u64 = live.iter().map(|pack| pack.bytes).sum();
+    let mut budget = options.max_repack_bytes.unwrap_or(u64::MAX);
+    let mut sparse = HashSet::new();
+    for pack in by_waste.into_iter().filter(|_| options.repack) {
+        let is_enough = u128::from(unused) * 1_000_000
+            <= u128::from(bytes) * u128::from(options.max_unused_ppm);
+        if is_enough || pack.unused_bytes() == 0 {
+            break;
+        }
+        if pack.bytes > budget {
+            continue;
+        }
+        budget -= pack.bytes;
+        unused -= pack.unused_bytes();
+        bytes = bytes.saturating_sub(pack.unused_bytes());
+        sparse.insert(pack.pack);
+    }
+    sparse
+}
+
+/// Which segments name nothing any more, and which are worth writing anew.
+fn segments(plan: &mut Plan, state: &State, census: &Census, options: &Options) {
+    let condemned: HashSet<PackId> = plan
+        .condemned()
+        .chain(state.condemned.keys().copied())
+        .collect();
+    let (empty, left): (Vec<_>, Vec<_>) = census
+        .segments
+        .iter()
+        .partition(|segment| segment.names_only(&condemned));
+    plan.drop_segments = empty.iter().map(|segment| segment.segment).collect();
+    let copied: HashSet<PackId> = plan.repack.iter().map(|planned| planned.pack).collect();
+    let gone: HashSet<PackId> = condemned.union(&copied).copied().collect();
+    plan.merge = merge(&left, &gone, options);
+}
+
+/// Segments with many dead chunks, and the smallest ones when there are too many.
+fn merge(segments: &[&SegmentUse], gone: &HashSet<PackId>, options: &Options) -> Vec<SegmentId> {
+    let mut left: Vec<&SegmentUse> = segments
+        .iter()
+        .filter(|segment| !segment.names_only(gone))
+        .copied()
+        .collect();
+    left.sort_by_key(|segment| (segment.chunks, segment.segment));
+    let too_many = match left.len() > SEGMENTS_MAX {
+        true => left.len() - SEGMENTS_LEFT + 1,
+        false => 0,
+    };
+    let mut frames = options.memory_bytes / 2 / MERGE_FRAME_BYTES;
+    let mut merge = Vec::new();
+    for (rank, segment) in left.into_iter().enumerate() {
+        let is_wanted =
+            rank < too_many || segment.dead_chunks(gone) * DEAD_SHARE >= segment.chunks.max(1);
+        if is_wanted && segment.frames <= frames {
+            frames -= segment.frames;
+            merge.push(segment.segment);
+        }
+    }
+    merge
+}
+
+impl SegmentUse {
+    /// Whether every pack that it names is one of `packs`.
+    fn names_only(&self, packs: &HashSet<PackId>) -> bool {
+        self.packs.iter().all(|(pack, _)| packs.contains(pack))
+    }
+
+    fn dead_chunks(&self, gone: &HashSet<PackId>) -> u64 {
+        self.packs
+            .iter()
+            .filter(|(pack, _)| gone.contains(pack))
+            .map(|(_, chunks)| chunks)
+            .sum()
+    }
+}
+
+fn after(time: Timestamp, secs: u64) -> Timestamp {
+    let secs = i64::try_from(secs).unwrap_or(i64::MAX);
+    time.checked_add(jiff::SignedDuration::from_secs(secs))
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// Bytes of objects by key, for who reports what a deletion freed.
+pub(crate) fn sizes(census: &Census) -> HashMap<String, u64> {
+    let packs = census
+        .pack_objects
+        .iter()
+        .map(|object| (store::format::pack_key(object.id), object.bytes));
+    let segments = census
+        .segment_objects
+        .iter()
+        .map(|object| (store::format::segment_key(object.id), object.bytes));
+    packs.chain(segments).collect()
+}

@@ -1,0 +1,56 @@
+//! Report: what a collection did, and why what is left is left.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use store::format::RefName;
+
+use crate::plan::{Held, Plan};
+
+/// The answer to "I deleted it, why is the disk still full?".
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// What was to be done; the last plan, where others had to be made anew.
+    pub plan: Plan,
+    /// Whether nothing was done.
+    pub dry_run: bool,
+    /// Bytes of objects that were deleted.
+    pub freed_bytes: u64,
+    /// Objects that were deleted.
+    pub freed_objects: u64,
+    /// Bytes of packs that were condemned, copied ones included.
+    pub condemned_bytes: u64,
+    /// Bytes that were written to new packs.
+    pub copied_bytes: u64,
+    /// Plans that another writer or collector made void.
+    pub plans_void: u32,
+    /// Log entries that were committed.
+    pub entries: Vec<u64>,
+    /// Whether a limit of time or a request ended it before the plan was carried out.
+    pub stopped: bool,
+    /// What is not freed.
+    pub held: Held,
+    /// Bytes that live versions hold, and how.
+    pub live: Live,
+    /// Of what this run dropped: bytes that other refs use too, by the first ref that was found to.
+    pub shared: BTreeMap<RefName, u64>,
+    /// Seconds it took.
+    pub secs: f64,
+}
+
+/// What holds the bytes that live. Each byte is counted once, in the first row that explains it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Live {
+    /// The newest version of each ref.
+    pub newest_bytes: u64,
+    /// Older versions that retention keeps.
+    pub by_retention_bytes: u64,
+    /// What only pinned versions need.
+    pub by_pins_bytes: u64,
+    /// Chunks that are reached.
+    pub chunks: u64,
+    /// Refs with a version.
+    pub refs: u64,
+    /// Versions.
+    pub versions: u64,
+}

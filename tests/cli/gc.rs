@@ -1,0 +1,133 @@
+//! `store gc` as a person and as cron run it.
+
+use support::{TestEnvironment, environment};
+
+/// Two refs of noise, of which one is dropped.
+fn dropped() -> TestEnvironment {
+    let env = environment!();
+    let mut random = support::Random::new(1);
+    env.write("a/file", random.bytes(300_000));
+    env.write("b/file", random.bytes(200_000));
+    env.ok(["put", "a", "project/demo/a"]);
+    env.ok(["put", "b", "project/demo/b"]);
+    env.ok(["rm", "project/demo/b"]);
+    env
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn what_was_dropped_comes_back_and_the_rest_stays() {
+    let env = dropped();
+    let plan = json(&env.ok(["gc", "--dry-run", "--grace", "0", "--json"]));
+    assert_eq!(plan["plan"]["condemn"].as_array().unwrap().len(), 2);
+    let metrics = env.path("store.prom");
+    let report = json(&env.ok([
+        "gc",
+        "--grace",
+        "0",
+        "--json",
+        "--metrics-file",
+        metrics.to_str().unwrap(),
+    ]));
+    assert_eq!(report["plan"], plan["plan"]);
+    assert!(
+        report["freed_bytes"].as_u64().unwrap() > 200_000,
+        "{report}"
+    );
+    let text = std::fs::read_to_string(metrics).unwrap();
+    assert!(text.contains("# TYPE store_gc_last_success_timestamp_seconds gauge\nstore_gc_last"));
+    env.ok(["get", "project/demo/a", "out"]);
+    support::assert_same_tree(&env.path("a"), &env.path("out"));
+    assert!(env.ok(["gc"]).starts_with("freed      0 B in 0 objects"));
+}
+
+#[test]
+fn the_grace_is_told_with_its_end() {
+    let env = dropped();
+    let text = env.ok(["gc"]);
+    assert!(
+        text.contains("condemned, to be deleted after the grace, until 2"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_ttl_and_rules_drop_versions() {
+    let env = environment!();
+    for text in ["one", "two", "three"] {
+        env.write("in/file", text);
+        env.ok(["put", "in", "project/demo/data", "--ttl", "1d"]);
+    }
+    let text = env.ok(["gc", "--keep-last", "2"]);
+    assert!(
+        text.contains("dropped    project/demo/data@1 (Retention)"),
+        "{text}"
+    );
+    env.ok(["put", "in", "project/demo/short", "--ttl", "0"]);
+    let text = env.ok(["gc"]);
+    assert!(
+        text.contains("dropped    project/demo/short@1 (Expired)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_quota_refuses_before_anything_is_written() {
+    let env = environment!();
+    env.write(
+        "home/.config/store/config.toml",
+        "[[keep]]\nrefs = \"project/small\"\nquota = \"100kB\"\n",
+    );
+    env.write("in/file", support::Random::new(2).bytes(150_000));
+    let finished = env.store(["put", "in", "project/small/data"]);
+    assert_eq!(finished.code, Some(1), "{finished}");
+    assert!(
+        finished
+            .stderr
+            .contains("project/small: its quota is 100 kB"),
+        "{finished}"
+    );
+    env.ok(["put", "in", "project/large/data"]);
+    env.write("in/file", support::Random::new(3).bytes(50_000));
+    env.ok(["put", "in", "project/small/data"]);
+}
+
+#[test]
+fn a_second_collector_says_who_runs_and_ends_well() {
+    let env = dropped();
+    let id = json(&env.ok(["info", "--json"]))["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let path = env.path(format!("home/.cache/store/{id}/gc.lock"));
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let text = r#"{"running":{"pid":4711,"since":"2026-01-02T03:04:05Z"}}"#;
+    std::fs::write(&path, text).unwrap();
+    let held = std::fs::File::open(&path).unwrap();
+    held.lock().unwrap();
+    let text = env.ok(["gc", "--grace", "0"]);
+    assert_eq!(
+        text,
+        "nothing done: process 4711 collects this store since 2026-01-02 03:04:05 UTC\n"
+    );
+    drop(held);
+    assert!(env.ok(["gc", "--grace", "0"]).starts_with("freed      "));
+}
+
+#[test]
+fn units_and_crontabs_run_the_same_command() {
+    let env = dropped();
+    let line = env.ok(["gc", "--crontab", "--keep-last", "3", "--refs", "team/*"]);
+    assert!(line.starts_with("17 * * * * /"), "{line}");
+    assert!(
+        line.ends_with(" gc --keep-last 3 --refs 'team/*'\n"),
+        "{line}"
+    );
+    assert!(
+        env.ok(["gc", "--systemd"])
+            .contains("\nOnCalendar=hourly\n")
+    );
+}

@@ -1,0 +1,164 @@
+//! Writers, collectors and droppers on one store at once, with errors before and
+//! after effect, lost answers and power cuts: whatever the order, every live version reads back.
+//!
+//! The collectors are as bad as they can be: no grace, no age, every unused byte is wanted. Faults and
+//! what is done follow from the seed that a failure names; the order of threads does not.
+
+use std::sync::Arc;
+
+use gc::collect;
+use store::remote::faulty::{Faults, Faulty};
+use store::remote::{Prune, Write};
+use store::{Host, Kind, Store};
+use support::{Random, effort, trees};
+
+use crate::collect::eager;
+use crate::stores::host;
+use crate::world::World;
+
+const TREES: u64 = 6;
+const REFS: [&str; 3] = ["project/one/data", "project/one/more", "team/two/data"];
+const OPERATIONS: u64 = 3;
+
+/// What somebody does all the time.
+#[derive(Clone, Copy)]
+enum Part {
+    Put,
+    Collect,
+    Drop,
+}
+
+fn world() -> World {
+    let mut world = World::new();
+    for number in 0..TREES {
+        trees::version(&world.tree(&number.to_string()), 7, number, 4_000);
+    }
+    world.prepare("0", REFS[0]);
+    world.prepare("1", REFS[1]);
+    world
+}
+
+#[test]
+fn writers_collectors_and_droppers_lose_nothing() {
+    let world = world();
+    for seed in 0..effort(60, 4000) {
+        run(&world, seed);
+    }
+}
+
+fn run(world: &World, seed: u64) {
+    let remote = world.memory();
+    let mut random = Random::new(seed);
+    let acknowledged: Vec<String> = std::thread::scope(|scope| {
+        let players: Vec<_> = cast(&mut random)
+            .into_iter()
+            .map(|part| {
+                let remote = Arc::new(Faulty::new(remote.clone(), faults(&mut random)));
+                let random = Random::new(random.draw());
+                scope.spawn(move || play(world, part, remote, random, seed))
+            })
+            .collect();
+        players
+            .into_iter()
+            .flat_map(|player| player.join().unwrap())
+            .collect()
+    });
+    let what = format!("seed {seed}");
+    let found = world.check(remote.clone(), &what);
+    // Versions that somebody dropped may be gone; that a version was acknowledged is in the log for good.
+    let state = world.open(remote.clone()).unwrap().state().unwrap();
+    for version in acknowledged {
+        let (name, number) = version.rsplit_once('@').unwrap();
+        let last = state.refs[&name.parse().unwrap()].last;
+        assert!(
+            number.parse::<u64>().unwrap() <= last,
+            "{what}: {version}, last {last}"
+        );
+    }
+    // What is left behind goes with one quiet run, and nothing else does.
+    let store = world.open(remote.clone()).unwrap();
+    collect(&store, remote.as_ref(), &eager()).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    assert_eq!(world.check(remote.clone(), &what), found, "{what}");
+    let state = store.state().unwrap();
+    assert!(state.dropped.is_empty(), "{what}: {:?}", state.dropped);
+    let segments = remote.list("segments").unwrap();
+    assert_eq!(segments.len(), state.segments.len(), "{what}");
+}
+
+/// Two or three writers, one or two collectors, perhaps somebody who drops.
+fn cast(random: &mut Random) -> Vec<Part> {
+    let mut parts = vec![Part::Put, Part::Put, Part::Collect];
+    for part in [Part::Put, Part::Collect, Part::Drop] {
+        if random.below(2) == 0 {
+            parts.push(part);
+        }
+    }
+    parts
+}
+
+/// A quarter of all participants loses power on the way.
+fn faults(random: &mut Random) -> Faults {
+    let most = [0, 10, 40, 80];
+    let at = usize::try_from(random.below(4)).unwrap();
+    let mut rate = || u32::try_from(random.below(most[at] + 1)).unwrap();
+    Faults {
+        before: rate(),
+        after: rate(),
+        retold: rate(),
+        truncated: rate(),
+        stop_after: (random.below(4) == 0).then(|| random.below(30)),
+        seed: random.draw(),
+        ..Faults::default()
+    }
+}
+
+/// Acts a few times, each time as a new process would; the versions that were acknowledged.
+fn play(
+    world: &World,
+    part: Part,
+    remote: Arc<dyn Prune>,
+    mut random: Random,
+    seed: u64,
+) -> Vec<String> {
+    let mut acknowledged = Vec::new();
+    let dir = world.tree("");
+    let host = Host {
+        cache_dir: None,
+        ..host(&dir)
+    };
+    for _ in 0..OPERATIONS {
+        let Ok(store) = Store::open(remote.clone() as Arc<dyn Write>, host.clone()) else {
+            continue;
+        };
+        let name = REFS[usize::try_from(random.below(3)).unwrap()];
+        let failed = match part {
+            Part::Put => {
+                let tree = random.below(TREES).to_string();
+                match world.put_with(&store, &tree, name) {
+                    Ok(report) => {
+                        acknowledged.push(format!("{name}@{}", report.version.unwrap()));
+                        None
+                    }
+                    Err(error) => Some(error),
+                }
+            }
+            Part::Collect => collect(&store, remote.as_ref(), &eager()).err(),
+            Part::Drop => {
+                let number = 1 + random.below(4);
+                let name = name.parse().unwrap();
+                store::refs::drop_versions(&store, &name, Some(number)).err()
+            }
+        };
+        if let Some(error) = failed {
+            let expected = [
+                Kind::Unavailable,
+                Kind::Conflict,
+                Kind::NotFound,
+                Kind::Corrupt,
+                Kind::Io,
+            ];
+            assert!(expected.contains(&error.kind()), "seed {seed}: {error:?}");
+        }
+    }
+    acknowledged
+}
