@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use store::format::Who;
 use store::remote::{self, Objects, Prune};
@@ -33,6 +34,7 @@ impl Context {
     /// Reads the configuration and takes care of signals from here on.
     pub(crate) fn new(global: Global) -> Result<Self> {
         let out = Output::new(global.json, global.quiet);
+        raise_open_files();
         Ok(Self {
             config: Config::load()?,
             out,
@@ -186,4 +188,15 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>> {
             .map_err(|source| Error::unavailable("handlers of signals").because(source))?;
     }
     Ok(stop)
+}
+
+/// Allows as many open files as the system lets us: a walk keeps the directories of waiting files open.
+/// Where that is refused, the limit stays and says so when it is met.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    let _ = setrlimit(Resource::Nofile, raised);
 }

@@ -4,6 +4,7 @@
 //! the store still has every chunk of it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use crossbeam_channel::{Sender, TrySendError};
@@ -28,6 +29,8 @@ use crate::walk::{Globs, Item, Stat, Walk, WalkOptions, walk};
 const BATCH_BYTES: u64 = 2 << 20;
 /// Small files that one worker takes at once.
 const BATCH_FILES: usize = 128;
+/// Directories that the files of one batch may keep open.
+const BATCH_DIRS: usize = 16;
 
 /// Log entries that are read to find out whether a version is whole without a look at its chunks.
 const ENTRIES_READ_MAX: u64 = 32;
@@ -78,6 +81,7 @@ pub(super) struct Scan<'p> {
     reader: Reader<'p>,
     batch: Vec<FileJob>,
     batch_bytes: u64,
+    batch_dirs: usize,
     number: u64,
     totals: (u64, u64),
 }
@@ -125,6 +129,7 @@ impl<'p> Scan<'p> {
             reader: Reader::at(store, view.clone()),
             batch: Vec::new(),
             batch_bytes: 0,
+            batch_dirs: 0,
             number: 0,
             totals: (0, 0),
         };
@@ -253,16 +258,24 @@ impl<'p> Scan<'p> {
             tasks.send(Task::Large(job)).map_err(|_| lost())?;
             return Ok(number);
         }
+        let is_new_dir = self
+            .batch
+            .last()
+            .is_none_or(|last| !Arc::ptr_eq(&last.dir, &job.dir));
+        self.batch_dirs += usize::from(is_new_dir);
         self.batch_bytes += job.stat.size;
         self.batch.push(job);
-        if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
+        if self.batch.len() >= BATCH_FILES
+            || self.batch_bytes >= BATCH_BYTES
+            || self.batch_dirs >= BATCH_DIRS
+        {
             self.send_batch(tasks)?;
         }
         Ok(number)
     }
 
     fn send_batch(&mut self, tasks: &Sender<Task>) -> Result<()> {
-        self.batch_bytes = 0;
+        (self.batch_bytes, self.batch_dirs) = (0, 0);
         let batch = std::mem::take(&mut self.batch);
         if batch.is_empty() {
             return Ok(());
