@@ -4,6 +4,10 @@
 #![cfg(test)]
 
 mod cold;
+mod crash;
 mod damage;
+mod evict;
+mod hostile;
+mod mounts;
 mod update;
 mod world;

@@ -48,6 +48,11 @@ impl<'m> Placer<'m> {
         self.effective == LinkMode::Hardlink && !placing.is_private
     }
 
+    /// Whether a copy may stand where a link would.
+    pub(super) fn takes_copies(&self, placing: &Placing) -> bool {
+        self.mode != LinkMode::Hardlink || placing.is_private
+    }
+
     /// Places a file under a name that does not exist; false, when the pool does not have it intact.
     pub(super) fn place(
         &mut self,

@@ -130,6 +130,10 @@ impl Pool {
         &self.path
     }
 
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
     /// What it may take.
     pub fn limits(&self) -> PoolLimits {
         self.limits

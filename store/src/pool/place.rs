@@ -152,16 +152,13 @@ impl Pool {
     /// # Errors
     /// When the pool cannot be written.
     pub fn can_link_to(&self, dir: &std::path::Path) -> Result<bool> {
-        let dir = disk::open_path(dir)?;
+        // In a room, which a sweep removes if this process is killed in between.
+        let Ok(room) = self.room(dir) else {
+            return Ok(false);
+        };
+        let room = disk::open_path(room.path())?;
         let owner = self.owner()?;
-        let name = format!(".store-try-{}", disk::random_name()?);
-        disk::write_new(&owner.temporaries, name.as_bytes(), b"")
-            .map_err(|errno| disk::failed("create a file in pool", self.path(), errno))?;
-        let linked = fs::linkat(&owner.temporaries, &name, &dir, &name, AtFlags::empty());
-        disk::forgive(fs::unlinkat(&owner.temporaries, &name, AtFlags::empty()));
-        if linked.is_ok() {
-            disk::forgive(fs::unlinkat(&dir, &name, AtFlags::empty()));
-        }
+        let linked = fs::linkat(self.fd(), owner.file(), &room, "try", AtFlags::empty());
         Ok(linked.is_ok())
     }
 }

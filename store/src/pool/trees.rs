@@ -288,7 +288,7 @@ impl Pool {
             let is_room = path
                 .file_name()
                 .is_some_and(|name| name.as_bytes().starts_with(ROOM_PREFIX.as_bytes()));
-            if is_room && disk::remove_tree(fs::CWD, path.as_os_str().as_bytes()).is_ok() {
+            if is_room && is_gone_after_removal(path) {
                 drop(std::fs::remove_file(&note));
             }
         }
@@ -351,10 +351,16 @@ impl Room<'_> {
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         // The note stays where the directory does, so that a sweep finds it.
-        if disk::remove_tree(fs::CWD, self.path.as_os_str().as_bytes()).is_ok() {
+        if is_gone_after_removal(&self.path) {
             disk::forgive(fs::unlinkat(&self.pool.fd, &self.note, AtFlags::empty()));
         }
     }
+}
+
+/// Where nothing can be made nothing has to be removed either.
+fn is_gone_after_removal(path: &Path) -> bool {
+    disk::remove_tree(fs::CWD, path.as_os_str().as_bytes()).is_ok()
+        || path.symlink_metadata().is_err()
 }
 
 /// The directory that `path` is in.

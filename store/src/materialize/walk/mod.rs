@@ -396,13 +396,16 @@ impl<'m> Walk<'m> {
 
     /// Whether the file that is there is the one that is wanted.
     fn is_there(&self, placing: &Placing, found: &Stat, is_same: bool) -> Result<bool> {
-        if self.placer.is_linked(placing) {
-            // The same inode as in the pool, and that one as it was left: no byte has to be read.
-            return Ok(found.nlink > 1
-                && matches!(self.pool.look(&placing.key)?, Look::Intact(pooled) if (pooled.dev, pooled.ino) == (found.dev, found.ino)));
+        // The same inode as in the pool, and that one as it was left: no byte has to be read.
+        if self.placer.is_linked(placing) && found.nlink > 1 {
+            return Ok(matches!(
+                self.pool.look(&placing.key)?,
+                Look::Intact(pooled) if (pooled.dev, pooled.ino) == (found.dev, found.ino)
+            ));
         }
         let is_executable = found.mode & 0o100 != 0;
         Ok(is_same
+            && self.placer.takes_copies(placing)
             && FileType::from_raw_mode(found.mode) == FileType::RegularFile
             && found.nlink == 1
             && found.size == placing.key.content.size

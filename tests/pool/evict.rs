@@ -1,0 +1,122 @@
+//! What a pool takes and gives back: honest numbers, limits that hold, and files of trees that stay.
+
+use std::fs;
+
+use crate::world::{REF, World, assert_same};
+
+fn status(world: &World) -> serde_json::Value {
+    serde_json::from_str(&world.env.ok(["pool", "status", "--json"])).unwrap()
+}
+
+#[test]
+fn status_says_what_deleting_would_free() {
+    let world = World::with_tree(80);
+    world.make("one", &[]);
+    let before = status(&world);
+    assert_eq!(
+        (
+            &before["files"],
+            &before["linked_files"],
+            &before["unlinked_files"]
+        ),
+        (&5.into(), &4.into(), &1.into())
+    );
+    assert_eq!(before["trees"].as_array().unwrap().len(), 1);
+    fs::remove_dir_all(world.path("one")).unwrap();
+    let after = status(&world);
+    assert_eq!(
+        (&after["linked_bytes"], &after["unlinked_bytes"]),
+        (&0.into(), &before["bytes"])
+    );
+    assert!(after["trees"].as_array().unwrap().is_empty());
+    let evicted: serde_json::Value =
+        serde_json::from_str(&world.env.ok(["pool", "evict", "--to", "0", "--json"])).unwrap();
+    assert_eq!(
+        (&evicted["files"], &evicted["bytes"]),
+        (&5.into(), &before["bytes"])
+    );
+    assert!(world.pool_files().is_empty());
+}
+
+#[test]
+fn eviction_takes_the_least_recently_used_and_nothing_of_a_tree() {
+    let world = World::new(81);
+    for n in 0..6 {
+        world.write(&format!("source/{n}"), 100_000);
+    }
+    world.put();
+    world.make("one", &["--include", "0"]);
+    for n in 1..6 {
+        world.env.ok([
+            "materialize",
+            "--prefetch",
+            "--include",
+            &n.to_string(),
+            REF,
+        ]);
+    }
+    // Linked and unlinked: used last, though fetched first.
+    world.make("two", &["--include", "1"]);
+    fs::remove_dir_all(world.path("two")).unwrap();
+    world.env.ok(["pool", "evict", "--to", "330kB"]);
+    assert_eq!(world.pool_files().len(), 3);
+    assert_eq!(world.make("three", &["--include", "[015]"])["fetched"], 0);
+    assert_eq!(world.make("four", &["--include", "[234]"])["fetched"], 3);
+    world.assert_sound();
+}
+
+#[test]
+fn a_limit_holds_while_trees_come_and_go() {
+    let world = World::new(82);
+    for n in 0..5 {
+        world.write("source/data", 1_000_000 + n);
+        world.put();
+        world.make("out", &["--pool-max", "2200kB"]);
+        assert_same(&world.path("source"), &world.path("out"));
+        assert!(
+            status(&world)["bytes"].as_u64().unwrap() <= 2_200_000,
+            "{}",
+            status(&world)
+        );
+    }
+    world.assert_sound();
+}
+
+#[test]
+fn a_floor_that_cannot_be_kept_is_named() {
+    let world = World::with_tree(83);
+    let refused = world
+        .env
+        .store(["materialize", "--pool-free", "900TB", REF, "out"]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(
+        refused.stderr.contains("and a rest of 900000000000000"),
+        "{refused}"
+    );
+    assert!(!world.path("out").exists());
+}
+
+#[test]
+fn linking_while_evicting_always_ends_with_the_tree() {
+    let world = World::with_tree(84);
+    let evicting: Vec<_> = (0..3)
+        .map(|_| {
+            let mut command = std::process::Command::new("sh");
+            let store = world.env.command::<&str>([]).get_program().to_owned();
+            command.arg("-c").arg("i=0; while [ $i -lt 40 ]; do \"$0\" pool evict --to 0 >/dev/null || exit 1; i=$((i+1)); done");
+            command.arg(store).env("HOME", world.path("home")).current_dir(world.env.root()).spawn().unwrap()
+        })
+        .collect();
+    for n in 0..15 {
+        let out = format!("out-{n}");
+        world.make(&out, &[]);
+        assert_same(&world.path("source"), &world.path(&out));
+        fs::remove_dir_all(world.path(&out)).unwrap();
+    }
+    for mut child in evicting {
+        assert!(child.wait().unwrap().success());
+    }
+    world.make("last", &[]);
+    assert_same(&world.path("source"), &world.path("last"));
+    world.assert_sound();
+}

@@ -1,0 +1,126 @@
+//! Trees that want to write elsewhere, and destinations that lead elsewhere.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use crate::world::{REF, World, assert_same, files_below};
+
+fn refused(world: &World, destination: &str, options: &[&str]) -> String {
+    let finished = world
+        .env
+        .store([&["materialize", REF, destination], options].concat());
+    assert_ne!(finished.code, Some(0), "{finished}");
+    assert!(!world.path(destination).exists());
+    finished.stderr
+}
+
+#[test]
+fn symlinks_that_lead_out_are_refused() {
+    for (at, (dir, target)) in [
+        ("source", "/etc/passwd"),
+        ("source", ".."),
+        ("source/a/b", "../../../x"),
+        // Through another symlink: by its letters it would stay inside.
+        ("source/a/b", "home/../../x"),
+        ("source/a", "b/home/.."),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let world = World::new(60 + at as u64);
+        world.write("source/a/b/file", 20_000);
+        symlink("../..", world.path("source/a/b/home")).unwrap();
+        symlink(target, world.path(dir).join("evil")).unwrap();
+        world.put();
+        let said = refused(&world, "out", &[]);
+        assert!(
+            said.contains("leads out of the destination"),
+            "{target}: {said}"
+        );
+        assert!(said.contains("--allow-outside-symlinks"), "{said}");
+        world.make("without", &["--exclude", "evil"]);
+        world.make("allowed", &["--allow-outside-symlinks"]);
+        assert_same(&world.path("source"), &world.path("allowed"));
+    }
+}
+
+#[test]
+fn symlinks_that_only_look_like_it_are_not() {
+    let world = World::new(70);
+    world.write("source/a/b/file", 20_000);
+    symlink("b/../b/file", world.path("source/a/round")).unwrap();
+    symlink("nowhere/../at/all", world.path("source/a/dangling")).unwrap();
+    symlink("circle", world.path("source/circle")).unwrap();
+    symlink(".", world.path("source/self")).unwrap();
+    world.put();
+    world.make("out", &[]);
+    assert_same(&world.path("source"), &world.path("out"));
+}
+
+#[test]
+fn a_job_cannot_lead_an_update_elsewhere() {
+    let world = World::with_tree(71);
+    world.make("out", &[]);
+    // The job puts a symlink in the place of a directory of the tree.
+    fs::create_dir(world.path("victim")).unwrap();
+    fs::rename(world.path("out/sub/deep"), world.path("aside")).unwrap();
+    symlink(world.path("victim"), world.path("out/sub/deep")).unwrap();
+    world.write("source/sub/deep/other", 90_000);
+    world.put();
+    let said = world.env.store(["materialize", REF, "out"]);
+    assert_eq!(said.code, Some(5), "{said}");
+    assert!(files_below(&world.path("victim")).is_empty());
+    world.make("out", &["--force"]);
+    assert!(files_below(&world.path("victim")).is_empty());
+    assert_same(&world.path("source"), &world.path("out"));
+}
+
+#[test]
+fn a_snapshot_becomes_real_files() {
+    let world = World::new(72);
+    let repo = "source/hub/models--a--b";
+    world.write(&format!("{repo}/blobs/1111"), 100_000);
+    world.write(&format!("{repo}/blobs/2222"), 300);
+    world.env.write(format!("{repo}/refs/main"), "0123");
+    fs::create_dir_all(world.path(&format!("{repo}/snapshots/0123/onnx"))).unwrap();
+    symlink(
+        "../../blobs/2222",
+        world.path(&format!("{repo}/snapshots/0123/config.json")),
+    )
+    .unwrap();
+    symlink(
+        "../../../blobs/1111",
+        world.path(&format!("{repo}/snapshots/0123/onnx/model")),
+    )
+    .unwrap();
+    symlink("onnx", world.path(&format!("{repo}/snapshots/0123/also"))).unwrap();
+    world.env.ok(["put", "--profile", "none", "source", REF]);
+    let snapshot = format!("{REF}:hub/models--a--b/snapshots/0123");
+    world
+        .env
+        .ok(["materialize", "--flatten", &snapshot, "flat"]);
+    crate::world::shell(&format!(
+        "diff -r '{}' '{}' && test -z \"$(find '{1}' -type l)\"",
+        world.path(&format!("{repo}/snapshots/0123")).display(),
+        world.path("flat").display()
+    ));
+    // As links it would lead out of the destination.
+    let said = world.env.store(["materialize", &snapshot, "links"]);
+    assert!(
+        said.stderr.contains("leads out of the destination"),
+        "{said}"
+    );
+    // A ref of a hub cache is never shared, whatever is asked for.
+    world.make("all", &["--copy-below", "0"]);
+    let main = fs::metadata(world.path("all/hub/models--a--b/refs/main")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::nlink(&main), 1);
+    let circle = World::new(73);
+    circle.write("source/a/file", 20_000);
+    symlink("..", circle.path("source/a/up")).unwrap();
+    circle.put();
+    let said = refused(&circle, "flat", &["--flatten"]);
+    assert!(
+        said.contains("leads to nothing that could take its place"),
+        "{said}"
+    );
+}

@@ -1,0 +1,353 @@
+//! Other file systems and other users: each refusal says what to set, and nothing is skipped where a mount
+//! cannot be made: the test fails.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::world::{REF, World, assert_same, inode, set_mode, shell};
+
+/// Something mounted, until it is dropped.
+struct Mount(PathBuf);
+
+impl Mount {
+    /// Runs `mount` with these arguments and the directory `at`, which is made.
+    fn new(at: PathBuf, arguments: &str) -> Self {
+        fs::create_dir_all(&at).unwrap();
+        shell(&format!("mount {arguments} '{}'", at.display()));
+        Self(at)
+    }
+
+    /// A new file system of a kind in a loop file beside `at`.
+    fn image(at: PathBuf, make: &str, size: &str) -> Self {
+        let image = at.with_extension("img");
+        shell(&format!(
+            "truncate -s {size} '{0}' && {make} '{0}' >/dev/null",
+            image.display()
+        ));
+        let arguments = format!("-o loop '{}'", image.display());
+        Self::new(at, &arguments)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("-l").arg(&self.0).status());
+    }
+}
+
+#[test]
+fn a_full_inode_gets_a_successor() {
+    let world = World::with_tree(40);
+    world.make("one", &[]);
+    // ext4 takes 65,000 links; two are there.
+    let links = world.path("links");
+    fs::create_dir(&links).unwrap();
+    let big = world.path("one/big");
+    let full = (0..70_000).find(|n| fs::hard_link(&big, links.join(n.to_string())).is_err());
+    assert_eq!(full, Some(65_000 - 2), "the temporary directory is on ext4");
+    let report = world.make("two", &[]);
+    assert_eq!(
+        (&report["linked"], &report["fetched"]),
+        (&4.into(), &0.into())
+    );
+    assert_ne!(inode(&world.path("two/big")), inode(&big));
+    assert_same(&world.path("source"), &world.path("two"));
+    world.make("three", &[]);
+    assert_eq!(
+        inode(&world.path("two/big")),
+        inode(&world.path("three/big"))
+    );
+    world.assert_sound();
+}
+
+#[test]
+fn between_two_mounts_of_one_file_system_there_are_no_links() {
+    let world = World::with_tree(41);
+    fs::create_dir(world.path("behind")).unwrap();
+    let mount = Mount::new(
+        world.path("mount"),
+        &format!("--bind '{}'", world.path("behind").display()),
+    );
+    let pool = world.pool();
+    let pool = pool.to_str().unwrap();
+    let refused = world.env.store([
+        "materialize",
+        "--pool",
+        pool,
+        "--link-mode",
+        "hardlink",
+        REF,
+        &mount.path("out"),
+    ]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(
+        refused.stderr.contains("makes no hard links from it"),
+        "{refused}"
+    );
+    assert!(
+        refused
+            .stderr
+            .contains("set --pool or $STORE_POOL to a directory on the same file system and mount"),
+        "{refused}"
+    );
+    assert!(!mount.0.join("out").exists());
+    // Automatically it is a copy, and says so.
+    let copied = world
+        .env
+        .store(["materialize", "--pool", pool, REF, &mount.path("out")]);
+    assert_eq!(copied.code, Some(0), "{copied}");
+    assert!(
+        copied.stderr.contains("note: files are not hard-linked"),
+        "{copied}"
+    );
+    assert_same(&world.path("source"), &mount.0.join("out"));
+    assert_eq!(
+        fs::metadata(mount.0.join("out/big")).unwrap().mode() & 0o777,
+        0o644
+    );
+    let again: serde_json::Value = serde_json::from_str(&world.env.ok([
+        "materialize",
+        "--json",
+        "--pool",
+        pool,
+        REF,
+        &mount.path("out"),
+    ]))
+    .unwrap();
+    assert_eq!(again["copied"], 0, "{again}");
+    // Without a named pool, one is made on the same mount.
+    let report = world.make(&mount.path("linked"), &[]);
+    assert_eq!(report["linked"], 4, "{report}");
+    assert!(
+        report["pool"]
+            .as_str()
+            .unwrap()
+            .starts_with(mount.0.to_str().unwrap()),
+        "{report}"
+    );
+}
+
+fn reflinks(seed: u64, make: &str) {
+    let world = World::with_tree(seed);
+    let mount = Mount::image(world.path("mount"), make, "400M");
+    let pool = mount.path("pool");
+    let said = world.env.ok([
+        "materialize",
+        "--json",
+        "--pool",
+        &pool,
+        "--link-mode",
+        "reflink",
+        REF,
+        &mount.path("out"),
+    ]);
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&report["reflinked"], &report["copied"]),
+        (&4.into(), &2.into())
+    );
+    assert_same(&world.path("source"), &mount.0.join("out"));
+    let out = mount.0.join("out/big");
+    assert_eq!(fs::metadata(&out).unwrap().mode() & 0o777, 0o644);
+    // Written to, it is on its own.
+    fs::write(&out, "a job writes").unwrap();
+    world.env.ok(["pool", "verify", "--pool", &pool]);
+    let said = world.env.ok([
+        "materialize",
+        "--json",
+        "--pool",
+        &pool,
+        "--link-mode",
+        "reflink",
+        REF,
+        &mount.path("out"),
+    ]);
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&report["reflinked"], &report["fetched"]),
+        (&1.into(), &0.into())
+    );
+    assert_same(&world.path("source"), &mount.0.join("out"));
+}
+
+#[test]
+fn reflinks_on_xfs() {
+    reflinks(42, "mkfs.xfs -q -m reflink=1");
+}
+
+#[test]
+fn reflinks_on_btrfs() {
+    reflinks(43, "mkfs.btrfs -q");
+}
+
+#[test]
+fn reflinks_that_the_file_system_does_not_make_are_refused() {
+    let world = World::with_tree(44);
+    let refused = world
+        .env
+        .store(["materialize", "--link-mode", "reflink", REF, "out"]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(
+        refused.stderr.contains("reflinks need XFS or btrfs"),
+        "{refused}"
+    );
+    assert!(!world.path("out").exists());
+    world.assert_sound();
+}
+
+#[test]
+fn overlayfs_links_within_itself() {
+    let world = World::with_tree(45);
+    // tmpfs, since overlayfs over the file system of the tests may be stacked already.
+    let base = Mount::new(world.path("base"), "-t tmpfs tmpfs");
+    for name in ["lower", "upper", "work"] {
+        fs::create_dir(base.0.join(name)).unwrap();
+    }
+    let options = format!(
+        "-t overlay overlay -o lowerdir='{}',upperdir='{}',workdir='{}'",
+        base.path("lower"),
+        base.path("upper"),
+        base.path("work")
+    );
+    let overlay = Mount::new(world.path("overlay"), &options);
+    let said = world.env.ok([
+        "materialize",
+        "--json",
+        "--pool",
+        &overlay.path("pool"),
+        REF,
+        &overlay.path("out"),
+    ]);
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(report["linked"], 4, "{report}");
+    assert_same(&world.path("source"), &overlay.0.join("out"));
+    world.env.ok([
+        "materialize",
+        "--pool",
+        &overlay.path("pool"),
+        REF,
+        &overlay.path("out"),
+    ]);
+    assert_same(&world.path("source"), &overlay.0.join("out"));
+}
+
+#[test]
+fn a_read_only_destination_says_so() {
+    let world = World::with_tree(46);
+    let mount = Mount::new(world.path("mount"), "-t tmpfs -o ro tmpfs");
+    let refused = world.env.store(["materialize", REF, &mount.path("out")]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(refused.stderr.contains("read-only"), "{refused}");
+    world.assert_sound();
+}
+
+#[test]
+fn a_full_pool_says_so_and_leaves_nothing() {
+    let world = World::with_tree(47);
+    let mount = Mount::new(world.path("mount"), "-t tmpfs -o size=1M tmpfs");
+    let pool = mount.path("pool");
+    let refused = world
+        .env
+        .store(["materialize", "--pool", &pool, REF, &mount.path("out")]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(
+        refused
+            .stderr
+            .contains("hint: free some space with `store pool evict`"),
+        "{refused}"
+    );
+    assert!(!mount.0.join("out").exists());
+    // With a pool elsewhere it is the destination that is full.
+    let refused = world.env.store([
+        "materialize",
+        "--link-mode",
+        "copy",
+        "--pool",
+        "elsewhere",
+        REF,
+        &mount.path("out"),
+    ]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(
+        refused.stderr.contains("No space left on device"),
+        "{refused}"
+    );
+    let left: Vec<_> = fs::read_dir(&mount.0)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["pool"]);
+    world.env.ok([
+        "materialize",
+        "--pool",
+        &pool,
+        "--include",
+        "exe",
+        REF,
+        &mount.path("out"),
+    ]);
+}
+
+#[test]
+fn the_pool_of_another_user_gives_copies_and_says_why() {
+    let world = World::with_tree(48);
+    assert_eq!(
+        fs::read_to_string("/proc/sys/fs/protected_hardlinks")
+            .unwrap()
+            .trim(),
+        "1"
+    );
+    world.make("roots", &[]);
+    // A pool that is open to others, and a user who may write in it: only links are refused.
+    let root = world.env.root();
+    shell(&format!(
+        "chmod -R a+rX '{}' && chmod 1777 '{}'",
+        root.display(),
+        root.display()
+    ));
+    for name in ["tmp", "owners", "claims", "trees", "rooms"] {
+        set_mode(&world.pool().join(name), 0o1777);
+    }
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = world.env.command(arguments);
+        command.uid(65534).gid(65534).env("HOME", "/nonexistent");
+        let output = command
+            .env("STORE_URL", world.path("home/.local/share/store"))
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let pool = world.pool();
+    let (code, said) = as_nobody(&[
+        "materialize",
+        "--pool",
+        pool.to_str().unwrap(),
+        "--link-mode",
+        "hardlink",
+        REF,
+        "out",
+    ]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("fs.protected_hardlinks") && said.contains("a pool of your own"),
+        "{said}"
+    );
+    let (code, said) = as_nobody(&["materialize", "--pool", pool.to_str().unwrap(), REF, "out"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("note: files are not hard-linked"), "{said}");
+    assert_same(&world.path("source"), &world.path("out"));
+    assert_eq!(fs::metadata(world.path("out/big")).unwrap().uid(), 65534);
+    let (code, said) = as_nobody(&["materialize", "--pool", "own", REF, "linked"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(fs::metadata(world.path("linked/big")).unwrap().nlink() == 2);
+}
