@@ -213,3 +213,158 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
             .is_some_and(|(first, text)| first == byte && glob(rest, text)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::format::{Content, RefState, Root, Who};
+
+    fn at(time: &str) -> Timestamp {
+        time.parse().unwrap()
+    }
+
+    /// One ref whose versions were put at these times, the first being version 1.
+    fn state(times: &[&str]) -> State {
+        let version = |time: &&str| Version {
+            root: Root::File {
+                content: Content::empty(),
+                executable: false,
+            },
+            times: Content::empty(),
+            time: at(time),
+            who: Who::default(),
+            message: String::new(),
+            pinned: false,
+            expires: None,
+        };
+        let known = RefState {
+            last: times.len() as u64,
+            versions: (1..).zip(times.iter().map(version)).collect(),
+        };
+        State {
+            refs: [("project/a/b".parse().unwrap(), known)].into(),
+            ..State::default()
+        }
+    }
+
+    fn dropped(state: &State, rules: Rules, now: &str) -> Vec<u64> {
+        let policy = Policy {
+            scopes: vec![Scope {
+                pattern: Pattern::new("project/*"),
+                rules,
+                quota_bytes: None,
+            }],
+            ..Policy::default()
+        };
+        let drops = policy.drops(state, at(now));
+        drops.into_iter().map(|drop| drop.version).collect()
+    }
+
+    const TIMES: [&str; 5] = [
+        "2025-01-01T10:00:00Z",
+        "2025-01-31T10:00:00Z",
+        "2025-02-01T10:00:00Z",
+        "2025-02-01T20:00:00Z",
+        "2025-02-03T10:00:00Z",
+    ];
+    const NOW: &str = "2025-02-04T00:00:00Z";
+
+    #[test]
+    fn a_version_that_any_rule_keeps_stays() {
+        let state = state(&TIMES);
+        let none = Rules::default();
+        let cases = [
+            (none, vec![]),
+            (
+                Rules {
+                    keep_last: Some(2),
+                    ..none
+                },
+                vec![1, 2, 3],
+            ),
+            (
+                Rules {
+                    keep_last: Some(0),
+                    ..none
+                },
+                vec![1, 2, 3, 4],
+            ),
+            (
+                Rules {
+                    keep_within_secs: Some(3 * 86_400),
+                    ..none
+                },
+                vec![1, 2],
+            ),
+            (
+                Rules {
+                    keep_daily: Some(2),
+                    ..none
+                },
+                vec![1, 2, 3],
+            ),
+            (
+                Rules {
+                    keep_daily: Some(3),
+                    ..none
+                },
+                vec![1, 3],
+            ),
+            (
+                Rules {
+                    keep_weekly: Some(2),
+                    ..none
+                },
+                vec![1, 2, 3],
+            ),
+            (
+                Rules {
+                    keep_monthly: Some(2),
+                    ..none
+                },
+                vec![1, 3, 4],
+            ),
+            (
+                Rules {
+                    keep_last: Some(1),
+                    keep_monthly: Some(9),
+                    ..none
+                },
+                vec![1, 3, 4],
+            ),
+        ];
+        for (rules, expected) in cases {
+            assert_eq!(dropped(&state, rules, NOW), expected, "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_time_to_live_takes_even_the_newest_and_a_pin_keeps_all() {
+        let mut state = state(&TIMES);
+        let versions = &mut state.refs.values_mut().next().unwrap().versions;
+        for version in versions.values_mut() {
+            version.expires = Some(at(NOW));
+        }
+        versions.get_mut(&2).unwrap().pinned = true;
+        assert_eq!(dropped(&state, Rules::default(), NOW), [1, 3, 4, 5]);
+        assert!(dropped(&state, Rules::default(), "2025-02-03T23:59:59Z").is_empty());
+    }
+
+    #[test]
+    fn patterns_match_namespaces_and_whole_names() {
+        let name = "project/llama-ft/imagenet/train".parse().unwrap();
+        for pattern in [
+            "*",
+            "project/*",
+            "project/llama-*",
+            "project/llama-ft",
+            "*/train",
+            "project/llama-ft/imagenet/train",
+        ] {
+            assert!(Pattern::new(pattern).matches(&name), "{pattern}");
+        }
+        for pattern in ["", "team/*", "project/llama", "project/llama-ft/imagenet"] {
+            assert!(!Pattern::new(pattern).matches(&name), "{pattern}");
+        }
+    }
+}

@@ -6,6 +6,7 @@ mod damage;
 mod failures;
 mod gc;
 mod help;
+mod herd;
 mod listing;
 mod places;
 mod round_trip;

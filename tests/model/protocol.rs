@@ -22,6 +22,8 @@ pub(crate) enum Rule {
     OwnPacks,
     WriterCreates,
     CollectorCreates,
+    CollectorServes,
+    CollectorYields,
     DeleteAfter,
     Orphans,
 }
@@ -309,6 +311,22 @@ impl Protocol {
         }
     }
 
+    /// Whether a plan made at `base` may follow what came since: nothing was condemned, no added pack is
+    /// one of the plan's, and what refs reach is offered after it.
+    fn still_stands(&self, world: &World, base: usize, entry: Entry) -> Option<bool> {
+        let news = Fold::of(world.log.get(base..)?);
+        let yields = news.condemned != 0 || news.added & entry.condemns != 0;
+        if yields && self.has(Rule::CollectorYields) {
+            return Some(false);
+        }
+        let mut after = world.log.clone();
+        after.push(entry);
+        let after = Fold::of(&after);
+        // As built: what older refs reach was marked when the plan was made.
+        let serves = news.refs & after.refs == 0 || after.offered() != 0;
+        Some(serves || !self.has(Rule::CollectorServes))
+    }
+
     fn plan(&self, world: &mut World, step: Step, cycles: u8) -> Option<Collector> {
         let fold = world.fold();
         let (live, orphans) = (fold.refs != 0, world.orphans(&fold));
@@ -350,7 +368,15 @@ impl Protocol {
     ) -> Option<Collector> {
         match step {
             Step::CommitPlan(_) if base != world.log.len() && self.has(Rule::CollectorCreates) => {
-                Some(Collector::Idle { cycles })
+                // The plan moves on to the newest state, where it still stands; else it is made anew.
+                Some(match self.still_stands(world, base, entry)? {
+                    true => Collector::Planned {
+                        cycles,
+                        base: world.log.len(),
+                        entry,
+                    },
+                    false => Collector::Idle { cycles },
+                })
             }
             Step::CommitPlan(_) => {
                 world.log.push(entry);

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# soak             writers, collectors and readers against each other: thousands of seeds, and ten minutes of real processes
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+STORE_TESTS_SLOW=1 exec cargo nextest run --profile slow -p tests -E 'test(collectors::) | test(herd::)' "$@"
