@@ -134,6 +134,14 @@ class Suite:
         self.job("offline, root's tree, another user", generation, [*READS, "load"], home, prefix=OTHER_USER, fails=["load"])
         self.whole("after another user")
 
+        home, _ = self.tree(generation, "read-only")
+        subprocess.run(["mount", "--bind", home, home], check=True)
+        try:
+            subprocess.run(["mount", "-o", "remount,bind,ro", home], check=True)
+            self.job("offline, mounted read-only", generation, [*READS, "load"], home, fails=["load"])
+        finally:
+            subprocess.run(["umount", home], check=True)
+
         home, _ = self.tree(generation, "eight", owner=4242)
         jobs = [self.begin_job(generation, EVERYTHING, home, prefix=OTHER_USER) for _ in range(PROCESSES)]
         for number, job in enumerate(jobs):
