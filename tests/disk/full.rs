@@ -56,6 +56,24 @@ fn every_amount_of_room() {
     }
 }
 
+/// What is dropped on a full disk makes the room that the put had lacked: condemning needs next to none.
+#[test]
+fn a_store_on_a_full_disk_is_collected() {
+    let mount = Mount::tmpfs("size=64M");
+    let store = mount.path().join("store");
+    let mut witness = Witness::new(&store, 2, TREE_BYTES);
+    witness.put_ok("0", REF);
+    fill(&mount.path().join("ballast"), 256 << 10);
+    witness.env.write("large/file", noise(2_000_000));
+    check_is_full(&witness.put("large", "project/full/more"));
+    let store = store.to_str().unwrap();
+    witness.env.ok(["--store", store, "rm", REF]);
+    witness.env.ok(["--store", store, "gc", "--grace", "0"]);
+    let finished = witness.put("large", "project/full/more");
+    assert_eq!(finished.code, Some(0), "{finished}");
+    witness.env.ok(["--store", store, "verify", "--read-data"]);
+}
+
 #[test]
 fn no_inode_is_left() {
     let mount = Mount::tmpfs("size=64M,nr_inodes=60");
