@@ -162,7 +162,7 @@ fn the_rest_goes_on_when_some_are_killed() {
 }
 
 #[test]
-fn a_stopped_owner_of_a_claim_is_not_waited_for_forever() {
+fn what_a_dead_owner_left_is_taken() {
     let world = World::with_tree(7);
     // A claim of a process that is gone, as one that was killed leaves it.
     world
@@ -176,6 +176,8 @@ fn a_stopped_owner_of_a_claim_is_not_waited_for_forever() {
     fs::write(pool.join("owners/0123"), identity.to_string()).unwrap();
     fs::create_dir(pool.join("tmp/0123")).unwrap();
     fs::write(pool.join("tmp/0123/half"), "half a file").unwrap();
+    // Killed between making the note of a room and writing it.
+    fs::write(pool.join("rooms/0123.feed"), "").unwrap();
     for name in world.path("source").read_dir().unwrap() {
         fs::hard_link(
             pool.join("owners/0123"),
@@ -186,6 +188,7 @@ fn a_stopped_owner_of_a_claim_is_not_waited_for_forever() {
     world.make("one", &[]);
     assert_same(&world.path("source"), &world.path("one"));
     assert!(!pool.join("tmp/0123").exists());
+    assert!(!pool.join("rooms/0123.feed").exists());
 }
 
 fn boot() -> String {

@@ -288,7 +288,9 @@ impl Pool {
             let is_room = path
                 .file_name()
                 .is_some_and(|name| name.as_bytes().starts_with(ROOM_PREFIX.as_bytes()));
-            if is_room && is_gone_after_removal(path) {
+            // An owner killed before it had written the note made no room either.
+            let was_begun = !path.as_os_str().is_empty();
+            if !was_begun || (is_room && is_gone_after_removal(path)) {
                 drop(std::fs::remove_file(&note));
             }
         }
