@@ -26,7 +26,7 @@ timed() {
 }
 
 # The median of the first column of FILE, and the maximum of the second in MB.
-median() { sort -n "$1" | awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'; }
+median() { [ ! -e "$1" ] || sort -n "$1" | awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'; }
 peak() { awk '$2 > m { m = $2 } END { printf "%.0f", m / 1000 }' "$1"; }
 megabytes() { du -sb "$1" | awk '{ printf "%.0f", $1 / 1e6 }'; }
 
@@ -95,7 +95,7 @@ bench() {
     for tool in store restic; do
         printf '| %s, %s MB | %s | %s s | %s s | %s s | %s s | %s MB | %s / %s MB |\n' "$name" "$(megabytes "$tree")" "$tool" \
             "$(median "$work/$tool.put.times")" "$(median "$work/$tool.again.times")" \
-            "$([ -z "$next" ] && echo - || median "$work/$tool.next.times")" "$(median "$work/$tool.get.times")" \
+            "$(median "$work/$tool.next.times")" "$(median "$work/$tool.get.times")" \
             "$(megabytes "$work/${tool:0:1}")" "$(peak "$work/$tool.put.times")" "$(peak "$work/$tool.get.times")"
     done
     printf '| | cp -a | %s s | | | | %s MB | |\n' "$(median "$work/cp.put.times")" "$(megabytes "$tree")"
