@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_channel::{bounded, unbounded};
 use jiff::Timestamp;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::RefName;
 use crate::log::{Outside, System};
 use crate::profile::ProfileOptions;
@@ -206,12 +206,31 @@ fn pipeline(
         let packed = join(packing);
         let scanned = join(scanning);
         over.store(true, Ordering::Relaxed);
-        packed?;
-        let notes = scanned?;
+        let note = match (packed, scanned) {
+            (Ok(()), Ok(note)) => note,
+            (packed, scanned) => {
+                let errors = [packed.err(), scanned.err(), built.err()];
+                return Err(reason(store, errors.into_iter().flatten()));
+            }
+        };
         let mut built = built?;
-        built.report.notes.extend(notes);
+        built.report.notes.extend(note);
         Ok(built)
     })
+}
+
+/// Of the errors of all stages the one that the others follow from: a stage that only lost its
+/// neighbours was interrupted.
+fn reason(store: &Store, errors: impl Iterator<Item = Error>) -> Error {
+    let mut errors: Vec<Error> = errors.collect();
+    errors.sort_by_key(|error| error.kind() == Kind::Interrupted);
+    let first = errors.into_iter().next();
+    match (first, store.host().check_stop()) {
+        (Some(first), Ok(())) => first,
+        (Some(first), Err(_)) if first.kind() != Kind::Interrupted => first,
+        (_, Err(stopped)) => stopped,
+        (None, Ok(())) => Error::interrupted("the put stopped"),
+    }
 }
 
 fn workers(store: &Store) -> usize {
