@@ -11,11 +11,8 @@ use std::sync::{Arc, OnceLock};
 use fastcdc::v2020::{self, Normalization};
 
 use crate::error::{Error, Result};
-use crate::format::{CHUNK_BYTES_MAX, ChunkerParams};
+use crate::format::{CHUNK_BYTES_MAX, CHUNKER_ALGORITHM, ChunkerParams};
 use crate::id::ChunkId;
-
-/// The one algorithm that this version knows.
-const ALGORITHM: &str = "fastcdc-v2020";
 
 /// Finds cut points; clones share their tables.
 #[derive(Clone)]
@@ -112,8 +109,11 @@ impl fmt::Debug for Chunker {
 }
 
 fn check(params: &ChunkerParams) -> Result<Normalization> {
-    if params.algorithm != ALGORITHM {
-        let message = format!("chunker {:?}: expected {ALGORITHM:?}", params.algorithm);
+    if params.algorithm != CHUNKER_ALGORITHM {
+        let message = format!(
+            "chunker {:?}: expected {CHUNKER_ALGORITHM:?}",
+            params.algorithm
+        );
         return Err(Error::unsupported(message).hint("update this program"));
     }
     let (min, avg, max) = (params.min, params.avg, params.max);
@@ -162,7 +162,7 @@ mod tests {
 
     fn params(min: u32, avg: u32, max: u32) -> ChunkerParams {
         ChunkerParams {
-            algorithm: ALGORITHM.into(),
+            algorithm: CHUNKER_ALGORITHM.into(),
             min,
             avg,
             max,
