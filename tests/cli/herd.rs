@@ -1,17 +1,19 @@
-//! Real processes on one store: four put, two collect as greedily as they can, two get, and some of them are
-//! killed or stopped and woken at random. Afterwards every byte of every version is there.
+//! Real processes on one store: four put, two collect as greedily as they can, two materialize from one pool,
+//! one gets, and some of them are killed or stopped and woken at random. Afterwards every byte of every
+//! version is there, and the pool and its trees are whole.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Random, TestEnvironment, assert_same_tree, effort, environment, trees};
+use support::{
+    Random, TestEnvironment, assert_same_but_file_times, assert_same_tree, effort, environment,
+    trees,
+};
 
 const PUTTING: u64 = 4;
-const COLLECTING: u64 = 2;
-const GETTING: u64 = 2;
 const TREES: u64 = 5;
 const GREEDY: [&str; 10] = [
     "gc",
@@ -25,13 +27,39 @@ const GREEDY: [&str; 10] = [
     "3",
     "--quiet",
 ];
+/// What each process does all the time, and how many do it.
+const PARTS: [(Part, u64); 4] = [
+    (Part::Put, PUTTING),
+    (Part::Collect, 2),
+    (Part::Materialize, 2),
+    (Part::Get, 1),
+];
 
-/// How often something went well.
-#[derive(Default)]
-struct Done {
-    puts: AtomicU64,
-    collections: AtomicU64,
-    gets: AtomicU64,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Put,
+    Collect,
+    Materialize,
+    Get,
+}
+
+/// One of them.
+struct Player<'e> {
+    env: &'e TestEnvironment,
+    part: Part,
+    number: u64,
+    /// Where its trees go.
+    out: PathBuf,
+    random: Random,
+}
+
+/// How a process ended.
+#[derive(PartialEq, Eq)]
+enum End {
+    Well,
+    Killed,
+    /// It lost a race, and said so.
+    Lost,
 }
 
 #[test]
@@ -44,48 +72,65 @@ fn kills_and_stops_lose_nothing() {
     }
     env.ok(["init", "store"]);
     for number in 0..PUTTING {
-        env.ok(put(number, 0).iter().map(String::as_str));
+        env.ok(put(number, 0));
     }
-    let done = Done::default();
-    let end = Instant::now() + Duration::from_secs(effort(20, 600));
+    let end = Instant::now() + Duration::from_secs(effort(30, 600));
+    let parts: Vec<Part> = PARTS
+        .iter()
+        .flat_map(|(part, count)| (0..*count).map(|_| *part))
+        .collect();
+    let counts: Vec<AtomicU64> = parts.iter().map(|_| AtomicU64::new(0)).collect();
     std::thread::scope(|scope| {
-        for number in 0..PUTTING + COLLECTING + GETTING {
-            let (env, done) = (&env, &done);
-            let mut random = Random::new(seed ^ (number << 32));
+        for ((number, part), count) in (0..).zip(&parts).zip(&counts) {
+            let mut player = Player {
+                env: &env,
+                part: *part,
+                number,
+                out: env.path(format!("out-{number}")),
+                random: Random::new(seed ^ (number << 32)),
+            };
             scope.spawn(move || {
                 while Instant::now() < end {
-                    act(env, number, &mut random, done);
+                    if player.act() == End::Well {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
             });
         }
     });
-    for (what, count) in [
-        ("puts", &done.puts),
-        ("collections", &done.collections),
-        ("gets", &done.gets),
-    ] {
+    for (part, count) in parts.iter().zip(&counts) {
         let count = count.load(Ordering::Relaxed);
-        println!("{what}: {count}");
-        assert!(count > 0, "no {what} went well");
+        println!("{part:?}: {count}");
+        assert!(count > 0, "no {part:?} went well");
     }
-    check(&env);
+    check(&env, &parts);
     env.ok(["--store", "store"].into_iter().chain(GREEDY));
-    check(&env);
+    check(&env, &parts);
 }
 
-/// Everything reads, and the newest version of each ref is the tree that its message names.
-fn check(env: &TestEnvironment) {
+/// Everything reads, the newest version of each ref is the tree that its message names, and so is each
+/// materialized tree once an update of it was left alone.
+fn check(env: &TestEnvironment, parts: &[Part]) {
     env.ok(["--store", "store", "verify", "--read-data"]);
     for number in 0..PUTTING {
         let name = format!("project/p{number}/data");
         let history = env.ok(["--store", "store", "history", &name, "--json"]);
         let newest: serde_json::Value =
             serde_json::from_str(history.lines().next().unwrap()).unwrap();
-        let out = env.path("checked");
+        let tree = env.path(newest["message"].as_str().unwrap());
         env.ok(["--store", "store", "get", &name, "checked"]);
-        assert_same_tree(&env.path(newest["message"].as_str().unwrap()), &out);
-        std::fs::remove_dir_all(out).unwrap();
+        assert_same_tree(&tree, &env.path("checked"));
+        std::fs::remove_dir_all(env.path("checked")).unwrap();
+        for (at, _) in (0..)
+            .zip(parts)
+            .filter(|(_, part)| **part == Part::Materialize)
+        {
+            let out = env.path(format!("out-{at}"));
+            env.ok(materialize(number, &out));
+            assert_same_but_file_times(&tree, &out);
+        }
     }
+    env.ok(["pool", "verify", "--pool", "pool"]);
 }
 
 fn put(number: u64, tree: u64) -> Vec<String> {
@@ -103,82 +148,122 @@ fn put(number: u64, tree: u64) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// One process, and perhaps a signal for it.
-fn act(env: &TestEnvironment, number: u64, random: &mut Random, done: &Done) {
-    let out = env.path(format!("out-{number}"));
-    let (words, count) = match number {
-        0..PUTTING => (put(number, random.below(TREES)), &done.puts),
-        PUTTING..6 => {
-            let words = ["--store", "store"].into_iter().chain(GREEDY);
-            (words.map(str::to_owned).collect(), &done.collections)
-        }
-        _ => {
-            let name = format!("project/p{}/data", random.below(PUTTING));
-            let words = ["--store", "store", "get", &name, out.to_str().unwrap()];
-            (words.map(str::to_owned).to_vec(), &done.gets)
-        }
-    };
-    // Each is a host of its own: what one remembers no other knows, and no lock keeps collectors apart.
-    let mut command = env.command(&words);
-    command
-        .env("HOME", env.path(format!("home-{number}")))
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let was_disturbed = run(command, random, &words, count);
-    if was_disturbed {
-        clean(env, &out);
-    }
-    // A tree that was got is of no more use.
-    drop(std::fs::remove_dir_all(&out));
+/// All but the empty file is linked.
+fn materialize(number: u64, out: &Path) -> Vec<String> {
+    let name = format!("project/p{number}/data");
+    let words = [
+        "--store",
+        "store",
+        "materialize",
+        "--pool",
+        "pool",
+        "--copy-below",
+        "0",
+        "--exact",
+        &name,
+        out.to_str().unwrap(),
+    ];
+    words.map(str::to_owned).to_vec()
 }
 
-/// Runs it to its end, and counts it when it was let alone; whether it was killed.
-fn run(mut command: Command, random: &mut Random, words: &[String], count: &AtomicU64) -> bool {
-    let child = command.spawn().unwrap();
-    let fate = random.below(8);
-    let wait = Duration::from_millis(random.below(120));
-    if fate < 3 {
-        std::thread::sleep(wait);
-        signal(
-            &child,
-            if fate == 0 {
-                Signal::KILL
-            } else {
-                Signal::STOP
-            },
-        );
-        if fate > 0 {
-            std::thread::sleep(wait * 4);
-            signal(&child, Signal::CONT);
+impl Player<'_> {
+    /// One process to its end, and perhaps a signal for it.
+    fn act(&mut self) -> End {
+        let target = self.random.below(PUTTING);
+        let words = match self.part {
+            Part::Put => put(self.number, self.random.below(TREES)),
+            Part::Collect => {
+                let words = ["--store", "store"].into_iter().chain(GREEDY);
+                words.map(str::to_owned).collect()
+            }
+            Part::Materialize => {
+                // Mostly an update, sometimes a new tree.
+                if self.random.below(3) == 0 {
+                    drop(std::fs::remove_dir_all(&self.out));
+                }
+                materialize(target, &self.out)
+            }
+            Part::Get => {
+                drop(std::fs::remove_dir_all(&self.out));
+                let name = format!("project/p{target}/data");
+                let words = ["--store", "store", "get", &name, self.out.to_str().unwrap()];
+                words.map(str::to_owned).to_vec()
+            }
+        };
+        // Each is a host of its own: what one remembers no other knows, and no lock keeps collectors apart.
+        let mut command = self.env.command(&words);
+        command
+            .env("HOME", self.env.path(format!("home-{}", self.number)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let end = self.run(command, &words);
+        match (self.part, &end) {
+            (Part::Get, End::Well) => assert_same_tree(&self.source(), &self.out),
+            (Part::Materialize, End::Well) => {
+                assert_same_but_file_times(&self.source(), &self.out);
+            }
+            (Part::Get, End::Killed) => self.clean(),
+            _ => {}
+        }
+        end
+    }
+
+    fn run(&mut self, mut command: Command, words: &[String]) -> End {
+        let child = command.spawn().unwrap();
+        let fate = self.random.below(8);
+        let wait = Duration::from_millis(self.random.below(120));
+        if fate < 3 {
+            std::thread::sleep(wait);
+            signal(
+                &child,
+                if fate == 0 {
+                    Signal::KILL
+                } else {
+                    Signal::STOP
+                },
+            );
+            if fate > 0 {
+                std::thread::sleep(wait * 4);
+                signal(&child, Signal::CONT);
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        match (output.status.code(), self.part) {
+            (Some(0), _) => End::Well,
+            (None, _) if fate == 0 => End::Killed,
+            // What nobody killed may lose every race, and a reader its version to the collectors.
+            (Some(5), _) => End::Lost,
+            (Some(3), Part::Get | Part::Materialize) if told.contains("deleted meanwhile") => {
+                End::Lost
+            }
+            _ => panic!("{words:?}: {:?}: {told}", output.status),
         }
     }
-    let output = child.wait_with_output().unwrap();
-    if output.status.success() {
-        count.fetch_add(1, Ordering::Relaxed);
-        return false;
+
+    /// The tree that its own tree is a copy of, by what is told in it.
+    fn source(&self) -> PathBuf {
+        let told = std::fs::read_to_string(self.out.join("run.sh")).unwrap();
+        let number = told.trim_end().rsplit(' ').next().unwrap();
+        self.env.path(format!("tree-{number}"))
     }
-    let told = String::from_utf8_lossy(&output.stderr);
-    // What nobody killed may lose every race, and nothing else.
-    let is_fine = fate == 0 || output.status.code() == Some(5);
-    assert!(is_fine, "{words:?}: {:?}: {told}", output.status);
-    fate == 0
+
+    /// What a killed get leaves beside its destination.
+    fn clean(&self) {
+        let left = std::fs::read_dir(self.env.root()).unwrap();
+        let out = self.out.file_name().unwrap().to_string_lossy();
+        let mine = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            name.starts_with(".store-get") && name.contains(&*out)
+        };
+        for path in left.map(|entry| entry.unwrap().path()).filter(mine) {
+            drop(std::fs::remove_dir_all(path));
+        }
+    }
 }
 
 fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     // It may have ended by itself.
     let _ended = kill_process(pid, signal);
-}
-
-/// What a killed get leaves beside its destination.
-fn clean(env: &TestEnvironment, out: &std::path::Path) {
-    let left = std::fs::read_dir(env.root()).unwrap();
-    let mine = |path: &PathBuf| {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        name.starts_with(".store-get")
-            && name.contains(&*out.file_name().unwrap().to_string_lossy())
-    };
-    for path in left.map(|entry| entry.unwrap().path()).filter(mine) {
-        drop(std::fs::remove_dir_all(path));
-    }
 }

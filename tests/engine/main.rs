@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod broken;
 mod collect;
 mod collected;
 mod collectors;

@@ -13,7 +13,7 @@ pub mod hub;
 mod random;
 pub mod trees;
 
-pub use compare::{Seen, assert_same_tree, seen};
+pub use compare::{Seen, assert_same_but_file_times, assert_same_tree, seen};
 pub use effort::effort;
 pub use environment::{Finished, TestEnvironment, settings};
 pub use random::Random;
