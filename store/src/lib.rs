@@ -10,7 +10,7 @@
 //! - [`log`], [`pack`], [`index`], [`refs`]: the objects of a store; [`Store`] holds them together.
 //! - `profile`: what a put knows of certain trees, like Hugging Face caches.
 //! - [`pool`]: whole files of this host; [`materialize()`] makes trees of links to them.
-//! - [`put()`], [`get()`]: the pipelines; [`cat()`] reads one file, [`inspect`] tells what is there, [`check`] whether it is sound; [`read`] and [`fetch`] bring chunks back, verified.
+//! - [`put()`], [`get()`], [`replicate()`]: the pipelines; [`cat()`] reads one file, [`inspect`] tells what is there, [`check`] whether it is sound; [`read`] and [`fetch`] bring chunks back, verified.
 
 pub mod cat;
 pub mod check;
@@ -35,6 +35,7 @@ pub mod put;
 pub mod read;
 pub mod refs;
 pub mod remote;
+pub mod replicate;
 pub mod stat_cache;
 pub mod store;
 pub mod tree;
@@ -49,4 +50,5 @@ pub use pool::{Pool, PoolLimits};
 pub use profile::{Class, ProfileChoice, ProfileOptions};
 pub use progress::{Progress, Unwatched};
 pub use put::{PutReport, PutRequest, put};
+pub use replicate::{ReplicateReport, ReplicateRequest, replicate};
 pub use store::{Host, Store, View};
