@@ -5,9 +5,7 @@
 //! verify and write. Memory: a window of requests, and one read and one frame a worker.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -17,57 +15,46 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{Content, pack_key};
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
-use crate::read::{Reader, chunk_in, read_frames};
+use crate::read::{Reader, chunk_in, is_far, read_frames};
+use crate::store::Store;
+
+mod slot;
+
+pub use slot::Sink;
+use slot::Slot;
 
 /// Bytes of content that one window of requests covers.
 const WINDOW_BYTES: u64 = 64 << 20;
 /// Chunks that one window of requests holds at most.
 const WINDOW_CHUNKS_MAX: usize = 16 << 10;
-/// Stored bytes that one read covers at most, unless one frame alone is larger.
-const READ_BYTES_MAX: u32 = 4 << 20;
-/// Bytes between two frames that are read and thrown away rather than read around.
-const READ_GAP_BYTES_MAX: u32 = 64 << 10;
-/// Zero runs from this length on become holes.
-const HOLE_BYTES_MIN: usize = 16 << 10;
+/// How a disk of this host, or a file system that looks like one, is read.
+const NEAR: Manner = Manner {
+    read_bytes_max: 4 << 20,
+    gap_bytes_max: 64 << 10,
+};
+/// How a bucket is read: an answer takes as long as a megabyte.
+const FAR: Manner = Manner {
+    read_bytes_max: 8 << 20,
+    gap_bytes_max: 1 << 20,
+};
+/// Reads of a bucket that are on their way at once, if memory allows.
+const FAR_READS_MAX: usize = 16;
+/// Bytes that a worker needs beside what it reads: a frame, decoded.
+const FRAME_BYTES: u64 = 1 << 20;
 
-/// What a content is written to.
-pub trait Sink: Send + Sync {
-    /// Makes the file; called before the first byte is written.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    fn open(&self) -> Result<File>;
-
-    /// Told how many bytes have been written since the last call.
-    fn written(&self, bytes: u64);
-
-    /// Whether [`Self::supply`] is worth asking.
-    fn can_supply(&self) -> bool {
-        false
-    }
-
-    /// Asked for a chunk before it is fetched: writes its bytes at `offset`, if it has them from elsewhere
-    /// and has verified them, and says whether it did.
-    ///
-    /// # Errors
-    /// When the bytes are there and cannot be written.
-    fn supply(&self, _file: &File, _id: &ChunkId, _offset: u64, _len: u64) -> Result<bool> {
-        Ok(false)
-    }
-
-    /// Called once, when all bytes are written.
-    ///
-    /// # Errors
-    /// When the last touch fails.
-    fn finish(&self, file: &File) -> Result<()>;
-
-    /// Its name in errors.
-    fn name(&self) -> String;
+/// How reads are joined.
+#[derive(Clone, Copy, Debug)]
+struct Manner {
+    /// Stored bytes that one read covers at most, unless one frame alone is larger.
+    read_bytes_max: u32,
+    /// Bytes between two frames that are read and thrown away rather than read around.
+    gap_bytes_max: u32,
 }
 
 /// Takes the contents that a fetch shall write.
 pub struct Requests<'f, S> {
     reader: &'f Reader<'f>,
+    manner: Manner,
     jobs: Sender<ReadJob<S>>,
     failed: &'f Failed,
     zero: (ChunkId, u32),
@@ -101,15 +88,6 @@ struct Want<S> {
     places: Vec<(Arc<Slot<S>>, u64)>,
 }
 
-/// A file on its way.
-struct Slot<S> {
-    sink: S,
-    size: u64,
-    file: Mutex<Option<Arc<File>>>,
-    missing_bytes: AtomicU64,
-    has_holes: AtomicBool,
-}
-
 /// The first error of a fetch.
 #[derive(Default)]
 struct Failed {
@@ -117,19 +95,20 @@ struct Failed {
     error: Mutex<Option<Error>>,
 }
 
-/// Runs `plan`, which requests contents, and writes them on `threads` threads; returns when all are finished.
+/// Runs `plan`, which requests contents, and writes them on as many threads as the host and the way to the
+/// store want; returns when all are finished.
 ///
 /// # Errors
 /// The first error of the plan, a read, a verification or a write; files may then be unfinished.
 pub fn fetch<'r, S: Sink, T>(
     reader: &'r Reader<'r>,
-    threads: usize,
     plan: impl FnOnce(&mut Requests<'_, S>) -> Result<T>,
 ) -> Result<T> {
     let failed = Failed::default();
+    let (manner, workers) = manner(reader.store());
     let outcome = std::thread::scope(|scope| {
-        let (jobs, queue) = bounded(2 * threads.max(1));
-        for _ in 0..threads.max(1) {
+        let (jobs, queue) = bounded(2 * workers);
+        for _ in 0..workers {
             let queue = queue.clone();
             scope.spawn(|| work(reader, queue, &failed));
         }
@@ -137,6 +116,7 @@ pub fn fetch<'r, S: Sink, T>(
         let zero = reader.store().chunker().zero_chunk();
         let mut requests = Requests {
             reader,
+            manner,
             jobs,
             failed: &failed,
             zero,
@@ -156,19 +136,24 @@ pub fn fetch<'r, S: Sink, T>(
     }
 }
 
+/// How `store` is read, and by how many workers.
+fn manner(store: &Store) -> (Manner, usize) {
+    let host = store.host();
+    if !is_far(store) {
+        return (NEAR, host.threads.max(1));
+    }
+    let affordable = host.memory_bytes / (u64::from(FAR.read_bytes_max) + FRAME_BYTES);
+    let affordable = usize::try_from(affordable).unwrap_or(usize::MAX);
+    (FAR, affordable.clamp(1, FAR_READS_MAX))
+}
+
 impl<S: Sink> Requests<'_, S> {
     /// Requests that `content` be written to `sink`.
     ///
     /// # Errors
     /// When the chunk list cannot be read, or the fetch has failed already.
     pub fn push(&mut self, sink: S, content: &Content) -> Result<()> {
-        let slot = Arc::new(Slot {
-            sink,
-            size: content.size,
-            file: Mutex::default(),
-            missing_bytes: AtomicU64::new(content.size),
-            has_holes: AtomicBool::new(false),
-        });
+        let slot = Arc::new(Slot::new(sink, content.size));
         if content.size == 0 {
             return slot.finish();
         }
@@ -215,7 +200,7 @@ impl<S: Sink> Requests<'_, S> {
     /// Sends the window to the workers, as runs of adjacent frames.
     fn flush(&mut self) -> Result<()> {
         let window = std::mem::take(&mut self.window);
-        for job in window.into_reads() {
+        for job in window.into_reads(self.manner) {
             self.reader.store().host().check_stop()?;
             if self.failed.is_set.load(Ordering::Relaxed) || self.jobs.send(job).is_err() {
                 return Err(Error::interrupted("another file failed first"));
@@ -258,13 +243,13 @@ impl<S> Window<S> {
         }
     }
 
-    fn into_reads(mut self) -> Vec<ReadJob<S>> {
+    fn into_reads(mut self, manner: Manner) -> Vec<ReadJob<S>> {
         self.frames
             .sort_by_key(|frame| (frame.location.pack, frame.location.frame_offset));
         let mut reads: Vec<ReadJob<S>> = Vec::new();
         for frame in self.frames {
             match reads.last_mut() {
-                Some(read) if read.takes(&frame.location) => read.extend(frame),
+                Some(read) if read.takes(&frame.location, manner) => read.extend(frame),
                 _ => reads.push(ReadJob::new(frame)),
             }
         }
@@ -288,14 +273,14 @@ impl<S> ReadJob<S> {
         }
     }
 
-    fn takes(&self, next: &Location) -> bool {
+    fn takes(&self, next: &Location, manner: Manner) -> bool {
         let end = self.offset + self.len;
         next.pack == self.pack
             && next
                 .frame_offset
                 .checked_sub(end)
-                .is_some_and(|gap| gap <= READ_GAP_BYTES_MAX)
-            && (next.frame_offset + next.stored_len) - self.offset <= READ_BYTES_MAX
+                .is_some_and(|gap| gap <= manner.gap_bytes_max)
+            && (next.frame_offset + next.stored_len) - self.offset <= manner.read_bytes_max
     }
 
     fn extend(&mut self, frame: FrameJob<S>) {
@@ -400,69 +385,6 @@ impl<S: Sink> Want<S> {
     }
 }
 
-impl<S: Sink> Slot<S> {
-    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        let file = self.opened()?;
-        let mut written = 0;
-        for (start, run) in data_runs(bytes) {
-            file.write_all_at(run, offset + start)
-                .map_err(|source| Error::io("write", self.sink.name(), source))?;
-            written += run.len();
-        }
-        if written < bytes.len() {
-            self.has_holes.store(true, Ordering::Relaxed);
-        }
-        self.count(bytes.len() as u64)
-    }
-
-    fn supply(&self, id: &ChunkId, offset: u64, len: u64) -> Result<bool> {
-        if !self.sink.can_supply() {
-            return Ok(false);
-        }
-        let is_supplied = self.sink.supply(&*self.opened()?, id, offset, len)?;
-        if is_supplied {
-            self.count(len)?;
-        }
-        Ok(is_supplied)
-    }
-
-    fn skip(&self, len: u64) -> Result<()> {
-        drop(self.opened()?);
-        self.has_holes.store(true, Ordering::Relaxed);
-        self.count(len)
-    }
-
-    fn opened(&self) -> Result<Arc<File>> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        match file.as_ref() {
-            Some(file) => Ok(Arc::clone(file)),
-            None => Ok(Arc::clone(file.insert(Arc::new(self.sink.open()?)))),
-        }
-    }
-
-    fn count(&self, written: u64) -> Result<()> {
-        self.sink.written(written);
-        if self.missing_bytes.fetch_sub(written, Ordering::AcqRel) == written {
-            return self.finish();
-        }
-        Ok(())
-    }
-
-    fn finish(&self) -> Result<()> {
-        let file = self.opened()?;
-        if self.has_holes.load(Ordering::Acquire) {
-            file.set_len(self.size)
-                .map_err(|source| Error::io("set the length of", self.sink.name(), source))?;
-        }
-        self.sink.finish(&file)?;
-        self.file
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        Ok(())
-    }
-}
-
 impl Failed {
     fn set(&self, error: Error) {
         self.is_set.store(true, Ordering::Relaxed);
@@ -471,26 +393,4 @@ impl Failed {
             .unwrap_or_else(PoisonError::into_inner)
             .get_or_insert(error);
     }
-}
-
-/// The parts of `bytes` between aligned zero runs that become holes, each with its offset.
-fn data_runs(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
-    let mut rest = bytes.chunks(HOLE_BYTES_MIN).enumerate().peekable();
-    std::iter::from_fn(move || {
-        let (first, _) = rest.find(|(_, run)| !is_hole(run))?;
-        let mut last = first;
-        while let Some((at, _)) = rest.next_if(|(_, run)| !is_hole(run)) {
-            last = at;
-        }
-        let start = first * HOLE_BYTES_MIN;
-        let end = ((last + 1) * HOLE_BYTES_MIN).min(bytes.len());
-        Some((start as u64, bytes.get(start..end)?))
-    })
-}
-
-fn is_hole(run: &[u8]) -> bool {
-    // The first byte decides almost always; equal to itself shifted by one means all bytes are the first.
-    run.len() == HOLE_BYTES_MIN
-        && run.first() == Some(&0)
-        && run.get(1..) == run.get(..run.len() - 1)
 }

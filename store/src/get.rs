@@ -59,9 +59,7 @@ pub fn get(
 
     let top = room.path();
     let mut tree = Copy::new(&reader, times, progress, spec.name.clone(), found.number);
-    fetch(&reader, store.host().threads, |requests| {
-        tree.node(&found.node, &top, requests)
-    })?;
+    fetch(&reader, |requests| tree.node(&found.node, &top, requests))?;
     tree.finish_directories()?;
     room.move_in()?;
 

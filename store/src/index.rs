@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use memmap2::Mmap;
+use ::bytes::Bytes;
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::format::{PackKind, SegmentEntry, SegmentLayout, SegmentPack, State, segment_key};
 use crate::id::{ChunkId, PackId, SegmentId};
-use crate::map::map;
 use crate::remote::Read;
 
+mod bytes;
 mod marks;
 
+use bytes::{SegmentBytes, forget_dropped};
 use marks::Bits;
 pub use marks::{Marks, Position};
 
@@ -29,6 +29,8 @@ pub struct Location {
     pub pack: PackId,
     /// Data or metadata.
     pub kind: PackKind,
+    /// Bytes of the pack.
+    pub pack_len: u32,
     /// First byte of the frame in the pack.
     pub frame_offset: u32,
     /// Bytes of the frame as stored.
@@ -50,12 +52,6 @@ pub struct OpenSegment {
     bytes: SegmentBytes,
     /// Which chunks somebody deduplicated against.
     relied: Bits,
-}
-
-#[derive(Debug)]
-enum SegmentBytes {
-    Mapped(Mmap),
-    Held(Bytes),
 }
 
 /// The live segments of one state.
@@ -92,15 +88,18 @@ impl Index {
         let mut segments = state
             .segments
             .par_iter()
-            .map(|(id, _)| {
+            .map(|(id, info)| {
                 let segment = match known.get(id) {
                     Some(segment) => Arc::clone(segment),
-                    None => Arc::new(OpenSegment::open(remote, cache_dir, *id)?),
+                    None => Arc::new(OpenSegment::open(remote, cache_dir, *id, info.bytes)?),
                 };
                 let condemned = segment.condemned_in(state)?;
                 Ok(LiveSegment { segment, condemned })
             })
             .collect::<Result<Vec<_>>>()?;
+        if let Some(dir) = cache_dir {
+            forget_dropped(dir, state);
+        }
         // The largest first: that is where most chunks are.
         segments.sort_by_key(|live| std::cmp::Reverse(live.segment.layout.chunks()));
         Ok(Self { segments })
@@ -243,9 +242,10 @@ impl Index {
 }
 
 impl OpenSegment {
-    fn open(remote: &dyn Read, cache_dir: Option<&Path>, id: SegmentId) -> Result<Self> {
+    /// Opens segment `id`, whose object has `len` bytes, as the log says.
+    fn open(remote: &dyn Read, cache_dir: Option<&Path>, id: SegmentId, len: u64) -> Result<Self> {
         let key = segment_key(id);
-        let bytes = SegmentBytes::open(remote, cache_dir, &key, id)?;
+        let bytes = SegmentBytes::open(remote, cache_dir, id, len)?;
         let layout = SegmentLayout::parse(&key, bytes.as_slice())?;
         if layout.id() != id {
             return Err(
@@ -304,6 +304,7 @@ impl OpenSegment {
         let location = Location {
             pack: pack.id,
             kind: pack.kind,
+            pack_len: pack.len,
             frame_offset: frame.offset,
             stored_len: frame.stored_len,
             raw_len: frame.raw_len,
@@ -326,64 +327,4 @@ impl OpenSegment {
         }
         Ok(condemned)
     }
-}
-
-impl SegmentBytes {
-    fn open(remote: &dyn Read, cache_dir: Option<&Path>, key: &str, id: SegmentId) -> Result<Self> {
-        if let Some(path) = remote.local_path(key)
-            && is_host_local(&path)
-        {
-            return Self::map(&path);
-        }
-        let Some(dir) = cache_dir else {
-            let bytes = remote.get(key)?;
-            SegmentLayout::parse(key, &bytes)?.verify(&bytes)?;
-            return Ok(Self::Held(bytes));
-        };
-        let cached = dir.join("segments").join(id.to_string());
-        if !cached.exists() {
-            Self::fetch(remote, key, &cached)?;
-        }
-        Self::map(&cached)
-    }
-
-    fn map(path: &Path) -> Result<Self> {
-        let file = std::fs::File::open(path).map_err(|source| Error::io("open", path, source))?;
-        Ok(Self::Mapped(map(&file, &path.display().to_string())?))
-    }
-
-    /// Copies a segment to the host: checked before it gets its name, so what has the name is whole.
-    fn fetch(remote: &dyn Read, key: &str, cached: &Path) -> Result<()> {
-        let bytes = remote.get(key)?;
-        SegmentLayout::parse(key, &bytes)?.verify(&bytes)?;
-        crate::files::write_atomically(cached, &bytes)
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        match self {
-            Self::Mapped(map) => map,
-            Self::Held(bytes) => bytes,
-        }
-    }
-}
-
-/// Whether a file can be mapped without a network behind it: a page of a network file system may
-/// fail to load, and a failed load of a mapped page kills the process.
-fn is_host_local(path: &Path) -> bool {
-    const NETWORKED: [u64; 10] = [
-        0x6969,      // NFS
-        0xFF53_4D42, // CIFS
-        0xFE53_4D42, // SMB2
-        0x517B,      // SMB
-        0x6573_5546, // FUSE
-        0x0BD0_0BD0, // Lustre
-        0x00C3_6400, // Ceph
-        0x4750_4653, // GPFS
-        0x1983_0326, // BeeGFS
-        0x0102_1997, // 9P
-    ];
-    rustix::fs::statfs(path).is_ok_and(|stat| {
-        let kind = stat.f_type.cast_unsigned();
-        !NETWORKED.contains(&kind)
-    })
 }

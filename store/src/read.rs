@@ -6,19 +6,23 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use bytes::Bytes;
+
 use crate::codec::Decoder;
 use crate::error::{Error, Kind, Result};
-use crate::format::{Content, ListNode, Node, RefSpec, TreeEntry, Version, decode_tree, pack_key};
+use crate::format::{
+    Content, FORMAT_KEY, ListNode, Node, RefSpec, TreeEntry, Version, decode_tree, pack_key,
+};
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
 use crate::store::{Store, View};
 
+mod frames;
 mod times;
 
+use frames::FrameCache;
 pub use times::TimesReader;
 
-/// Bytes of decoded metadata frames that a reader keeps.
-const FRAMES_KEPT_BYTES_MAX: usize = 16 << 20;
 /// Bytes of metadata that is read whole (a tree): about twenty million entries.
 const WHOLE_BYTES_MAX: u64 = 1 << 30;
 
@@ -45,16 +49,6 @@ pub struct Found {
 
 /// Told id, depth, offset and bytes below of a chunk; says whether to go below it.
 type Visitor<'v> = dyn FnMut(ChunkId, u8, u64, u64) -> Result<bool> + 'v;
-
-#[derive(Debug, Default)]
-struct FrameCache {
-    /// Most recently used last.
-    frames: Vec<(FrameKey, Arc<Vec<u8>>)>,
-    bytes: usize,
-}
-
-/// A frame's pack, and its first byte there.
-type FrameKey = (PackId, u32);
 
 impl<'s> Reader<'s> {
     /// A reader at the newest state.
@@ -294,22 +288,32 @@ impl<'s> Reader<'s> {
 
     /// A decoded frame, from memory where it is there.
     fn frame(&self, location: &Location) -> Result<Arc<Vec<u8>>> {
-        let key = (location.pack, location.frame_offset);
-        if let Some(frame) = self.kept().take(key) {
+        if let Some(frame) = self.kept().take(location) {
             return Ok(frame);
         }
         let object = pack_key(location.pack);
-        let stored = read_frames(
-            self.store,
-            location.pack,
-            location.frame_offset,
-            location.stored_len,
-        )?;
+        let stored = self.stored(location)?;
         let mut raw = Vec::new();
         let decoded = Decoder::new()?.decode(&object, &stored, location.raw_len, &mut raw)?;
         let frame = Arc::new(decoded.to_vec());
-        self.kept().keep(key, &frame);
+        self.kept().keep(location, &frame);
         Ok(frame)
+    }
+
+    /// The stored bytes of a frame; over a network with some that follow, where reads were in order so far.
+    fn stored(&self, location: &Location) -> Result<Bytes> {
+        let (pack, offset) = (location.pack, location.frame_offset);
+        if !is_far(self.store) {
+            return read_frames(self.store, pack, offset, location.stored_len);
+        }
+        if let Some(stored) = self.kept().ahead(location) {
+            return Ok(stored);
+        }
+        let len = self.kept().ahead_len(location);
+        let bytes = read_frames(self.store, pack, offset, len)?;
+        let stored = bytes.slice(..location.stored_len as usize);
+        self.kept().keep_ahead(pack, offset, bytes);
+        Ok(stored)
     }
 
     fn kept(&self) -> MutexGuard<'_, FrameCache> {
@@ -325,35 +329,16 @@ impl<'s> Reader<'s> {
     }
 }
 
-impl FrameCache {
-    fn take(&mut self, key: FrameKey) -> Option<Arc<Vec<u8>>> {
-        let at = self.frames.iter().rposition(|(kept, _)| *kept == key)?;
-        let hit = self.frames.remove(at);
-        let frame = Arc::clone(&hit.1);
-        self.frames.push(hit);
-        Some(frame)
-    }
-
-    fn keep(&mut self, key: FrameKey, frame: &Arc<Vec<u8>>) {
-        self.bytes += frame.len();
-        self.frames.push((key, Arc::clone(frame)));
-        while self.bytes > FRAMES_KEPT_BYTES_MAX && self.frames.len() > 1 {
-            let (_, oldest) = self.frames.remove(0);
-            self.bytes -= oldest.len();
-        }
-    }
+/// Whether every read of a store crosses a network, so that few large ones beat many small ones.
+pub(crate) fn is_far(store: &Store) -> bool {
+    store.remote().local_path(FORMAT_KEY).is_none()
 }
 
 /// The stored bytes of one or more adjacent frames.
 ///
 /// # Errors
 /// Not found when the pack is not there.
-pub(crate) fn read_frames(
-    store: &Store,
-    pack: PackId,
-    offset: u32,
-    len: u32,
-) -> Result<bytes::Bytes> {
+pub(crate) fn read_frames(store: &Store, pack: PackId, offset: u32, len: u32) -> Result<Bytes> {
     let range = u64::from(offset)..u64::from(offset) + u64::from(len);
     let key = pack_key(pack);
     let mut ranges = store

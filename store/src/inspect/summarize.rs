@@ -212,6 +212,7 @@ mod tests {
         let chunk = Location {
             pack: PackId([1; 16]),
             kind: PackKind::Data,
+            pack_len: 1000,
             frame_offset: 32,
             stored_len: 333,
             raw_len: 1000,

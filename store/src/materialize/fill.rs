@@ -95,7 +95,7 @@ fn round(
     pool.make_room(wanted.iter().map(|key| key.content.size).sum())?;
     let counts = Counts::default();
     let mut taken = Vec::new();
-    fetch(reader, reader.store().host().threads, |requests| {
+    fetch(reader, |requests| {
         for key in wanted {
             match pool.claim(&key.to_string())? {
                 Claimed::Taken => taken.push(key),

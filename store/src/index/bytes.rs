@@ -1,0 +1,163 @@
+//! The bytes of an open segment: mapped where the store has them on this host, else from a copy in the
+//! host's cache. A copy is checked before it gets its name, so what has the name is whole.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use ::bytes::Bytes;
+use memmap2::Mmap;
+
+use crate::error::{Error, Kind, Result};
+use crate::files::build_atomically;
+use crate::format::{SegmentLayout, State, segment_key};
+use crate::id::SegmentId;
+use crate::map::map;
+use crate::remote::Read;
+
+/// Bytes that one request brings: a segment of fifty million chunks does not pass through memory whole.
+const READ_BYTES: u64 = 16 << 20;
+/// How long the copy of a segment stays that this state does not know: another process may be ahead of it.
+const UNKNOWN_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// The bytes of a segment.
+#[derive(Debug)]
+pub(super) enum SegmentBytes {
+    /// In a file of this host.
+    Mapped(Mmap),
+    /// In memory.
+    Held(Bytes),
+}
+
+impl SegmentBytes {
+    /// Opens the object of segment `id`, which has `len` bytes.
+    pub(super) fn open(
+        remote: &dyn Read,
+        cache_dir: Option<&Path>,
+        id: SegmentId,
+        len: u64,
+    ) -> Result<Self> {
+        let key = segment_key(id);
+        if let Some(path) = remote.local_path(&key)
+            && is_host_local(&path)
+        {
+            return Self::map(&path);
+        }
+        let Some(dir) = cache_dir else {
+            let bytes = remote.get(&key)?;
+            SegmentLayout::parse(&key, &bytes)?.verify(&bytes)?;
+            return Ok(Self::Held(bytes));
+        };
+        let copy = dir.join("segments").join(id.to_string());
+        match Self::map(&copy) {
+            Err(error) if error.kind() == Kind::NotFound => {
+                copy_segment(remote, &key, len, &copy)?;
+                Self::map(&copy)
+            }
+            mapped => mapped,
+        }
+    }
+
+    fn map(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
+        Ok(Self::Mapped(map(&file, &path.display().to_string())?))
+    }
+
+    /// All of them.
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Held(bytes) => bytes,
+        }
+    }
+}
+
+/// Deletes the copies of segments in `cache_dir` that are not live in `state`, once they are a day old. That
+/// one cannot be deleted costs its space, so it is no error.
+pub(super) fn forget_dropped(cache_dir: &Path, state: &State) {
+    let Ok(copies) = std::fs::read_dir(cache_dir.join("segments")) else {
+        return;
+    };
+    let old = SystemTime::now().checked_sub(UNKNOWN_KEPT);
+    for copy in copies.flatten() {
+        let name = copy.file_name();
+        let id: Option<SegmentId> = name.to_str().and_then(|name| name.parse().ok());
+        let is_live = id.is_some_and(|id| state.segments.contains_key(&id));
+        let changed = copy.metadata().and_then(|metadata| metadata.modified());
+        if !is_live && changed.is_ok_and(|changed| Some(changed) < old) {
+            drop(std::fs::remove_file(copy.path()));
+        }
+    }
+}
+
+fn copy_segment(remote: &dyn Read, key: &str, len: u64, copy: &Path) -> Result<()> {
+    build_atomically(copy, |file| {
+        let failed = |source| Error::io("write", copy, source);
+        let mut start = 0;
+        while start < len {
+            let end = len.min(start + READ_BYTES);
+            let range = start..end;
+            for bytes in remote.get_ranges(key, std::slice::from_ref(&range))? {
+                file.write_all(&bytes).map_err(failed)?;
+            }
+            start = end;
+        }
+        file.flush().map_err(failed)?;
+        let bytes = map(file, key)?;
+        SegmentLayout::parse(key, &bytes)?.verify(&bytes)
+    })
+}
+
+/// Whether a file can be mapped without a network behind it: a page of a network file system may
+/// fail to load, and a failed load of a mapped page kills the process.
+fn is_host_local(path: &Path) -> bool {
+    const NETWORKED: [u64; 10] = [
+        0x6969,      // NFS
+        0xFF53_4D42, // CIFS
+        0xFE53_4D42, // SMB2
+        0x517B,      // SMB
+        0x6573_5546, // FUSE
+        0x0BD0_0BD0, // Lustre
+        0x00C3_6400, // Ceph
+        0x4750_4653, // GPFS
+        0x1983_0326, // BeeGFS
+        0x0102_1997, // 9P
+    ];
+    rustix::fs::statfs(path).is_ok_and(|stat| {
+        let kind = stat.f_type.cast_unsigned();
+        !NETWORKED.contains(&kind)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_dropped_segments_go_once_they_are_old() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("segments");
+        std::fs::create_dir(&dir).unwrap();
+        let two_days_ago = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
+        let copy = |changed| {
+            let path = dir.join(SegmentId::random().unwrap().to_string());
+            let file = File::create(&path).unwrap();
+            file.set_modified(changed).unwrap();
+            path
+        };
+        let (old, new, live) = (
+            copy(two_days_ago),
+            copy(SystemTime::now()),
+            copy(two_days_ago),
+        );
+        let mut state = State::default();
+        let id = live.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        state.segments.insert(id, Default::default());
+        forget_dropped(temp.path(), &state);
+        assert_eq!(
+            (old.exists(), new.exists(), live.exists()),
+            (false, true, true)
+        );
+    }
+}
