@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{Content, pack_key};
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
-use crate::read::{Reader, chunk_in, is_far, read_frames};
+use crate::read::{Reader, chunk_in, read_frames};
 use crate::store::Store;
 
 mod slot;
@@ -139,7 +139,7 @@ pub fn fetch<'r, S: Sink, T>(
 /// How `store` is read, and by how many workers.
 fn manner(store: &Store) -> (Manner, usize) {
     let host = store.host();
-    if !is_far(store) {
+    if !store.is_far() {
         return (NEAR, host.threads.max(1));
     }
     let affordable = host.memory_bytes / (u64::from(FAR.read_bytes_max) + FRAME_BYTES);

@@ -17,13 +17,18 @@ use crate::format::{
 use crate::id::CommitId;
 use crate::remote::{Created, Read, Write};
 
+mod remembered;
 #[cfg(test)]
 mod schedules;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use remembered::load_remembered;
+
 /// A checkpoint follows every entry whose number is a multiple of this.
 pub const CHECKPOINT_EVERY: u64 = 64;
+/// Entries that are asked for at once, where the first ones show that there are many.
+const ENTRIES_AT_ONCE_MAX: u64 = 16;
 /// How often a commit tries to find out whether its entry was created.
 const CREATE_TRIES: u32 = 8;
 /// How many races in a row a commit loses before it gives up.
@@ -99,15 +104,21 @@ pub fn load(remote: &dyn Read) -> Result<State> {
         }
     }
     read_after(remote, &mut state)?;
-    while exists(remote, state.number + 2)? {
-        if read_after(remote, &mut state)?.is_empty() {
-            return Err(gap(&state, format!("entry {}", state.number + 2)));
-        }
-    }
+    check_no_gap(remote, &mut state)?;
     match checkpoints.first() {
         Some(&newest) if newest > state.number => Err(gap(&state, format!("checkpoint {newest}"))),
         _ => Ok(state),
     }
+}
+
+/// Makes sure that no entry is there behind one that is missing; reads on, where that was only being written.
+fn check_no_gap(remote: &dyn Read, state: &mut State) -> Result<()> {
+    while exists(remote, &log_key(state.number + 2))? {
+        if read_after(remote, state)?.is_empty() {
+            return Err(gap(state, format!("entry {}", state.number + 2)));
+        }
+    }
+    Ok(())
 }
 
 /// Folds the entries after `state` into it, until the first that does not exist, and returns them.
@@ -116,11 +127,28 @@ pub fn load(remote: &dyn Read) -> Result<State> {
 /// As [`load`]. The state then holds the entries before the one that failed.
 pub fn read_after(remote: &dyn Read, state: &mut State) -> Result<Vec<LogEntry>> {
     let mut entries = Vec::new();
-    while let Some(entry) = read_entry(remote, state.number + 1)? {
-        state.apply(&entry)?;
-        entries.push(entry);
+    let mut asked = 1;
+    loop {
+        let numbers = state.number + 1..=state.number + asked;
+        let keys: Vec<_> = numbers.map(log_key).collect();
+        let found = remote.get_run(&keys)?;
+        let is_last = found.len() < keys.len();
+        for bytes in found {
+            let number = state.number + 1;
+            let entry = match LogEntry::decode(number, &bytes) {
+                Err(error) if error.kind() == Kind::Corrupt => {
+                    read_entry(remote, number)?.ok_or(error)?
+                }
+                decoded => decoded?,
+            };
+            state.apply(&entry)?;
+            entries.push(entry);
+        }
+        if is_last {
+            return Ok(entries);
+        }
+        asked = (2 * asked).min(ENTRIES_AT_ONCE_MAX);
     }
-    Ok(entries)
 }
 
 /// The entry under `number`, if there is one.
@@ -290,8 +318,8 @@ fn read_entry_once(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
     }
 }
 
-fn exists(remote: &dyn Read, number: u64) -> Result<bool> {
-    match remote.size(&log_key(number)) {
+fn exists(remote: &dyn Read, key: &str) -> Result<bool> {
+    match remote.size(key) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == Kind::NotFound => Ok(false),
         Err(error) => Err(error),

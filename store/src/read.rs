@@ -10,9 +10,7 @@ use bytes::Bytes;
 
 use crate::codec::Decoder;
 use crate::error::{Error, Kind, Result};
-use crate::format::{
-    Content, FORMAT_KEY, ListNode, Node, RefSpec, TreeEntry, Version, decode_tree, pack_key,
-};
+use crate::format::{Content, ListNode, Node, RefSpec, TreeEntry, Version, decode_tree, pack_key};
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
 use crate::store::{Store, View};
@@ -303,7 +301,7 @@ impl<'s> Reader<'s> {
     /// The stored bytes of a frame; over a network with some that follow, where reads were in order so far.
     fn stored(&self, location: &Location) -> Result<Bytes> {
         let (pack, offset) = (location.pack, location.frame_offset);
-        if !is_far(self.store) {
+        if !self.store.is_far() {
             return read_frames(self.store, pack, offset, location.stored_len);
         }
         if let Some(stored) = self.kept().ahead(location) {
@@ -327,11 +325,6 @@ impl<'s> Reader<'s> {
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&view);
         Ok(view)
     }
-}
-
-/// Whether every read of a store crosses a network, so that few large ones beat many small ones.
-pub(crate) fn is_far(store: &Store) -> bool {
-    store.remote().local_path(FORMAT_KEY).is_none()
 }
 
 /// The stored bytes of one or more adjacent frames.

@@ -121,12 +121,20 @@ impl Store {
         &self.chunker
     }
 
+    /// Whether every read crosses a network, so that few large ones beat many small ones.
+    pub(crate) fn is_far(&self) -> bool {
+        self.remote.local_path(FORMAT_KEY).is_none()
+    }
+
     /// The newest state.
     ///
     /// # Errors
     /// When the log cannot be read.
     pub fn state(&self) -> Result<State> {
-        log::load(self.remote.as_ref())
+        match self.host.cache_dir_of(self.format.id) {
+            Some(dir) if self.is_far() => log::load_remembered(self.remote.as_ref(), &dir),
+            _ => log::load(self.remote.as_ref()),
+        }
     }
 
     /// The newest state with its segments open.

@@ -64,7 +64,7 @@ pub(super) fn add(
     commit_with(remote, state, &Who::default(), &mut outside, &mut prepare).map(Option::unwrap)
 }
 
-fn filled(remote: &dyn Write, entries: u64) -> State {
+pub(super) fn filled(remote: &dyn Write, entries: u64) -> State {
     let mut state = load(remote).unwrap();
     while state.number < entries {
         let next = name(state.number % 5);
@@ -356,6 +356,10 @@ impl Read for OnceFaulty {
 
     fn get(&self, key: &str) -> Result<Bytes> {
         self.inner.get(key)
+    }
+
+    fn get_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
+        crate::remote::one_by_one(self, keys)
     }
 
     fn get_ranges(&self, key: &str, ranges: &[std::ops::Range<u64>]) -> Result<Vec<Bytes>> {

@@ -96,7 +96,16 @@ fn missing(remote: &dyn Prune) -> Result<()> {
         ];
         equal(key, kinds, [Some(Kind::NotFound); 3])?;
     }
-    equal("listing of nothing", remote.list("missing")?.len(), 0)
+    equal("listing of nothing", remote.list("missing")?.len(), 0)?;
+    let keys: Vec<_> = (0..40).map(|number| format!("run/{number:02}")).collect();
+    for (number, key) in keys.iter().enumerate().filter(|(number, _)| *number != 30) {
+        remote.put(key, pattern(number))?;
+    }
+    let run = remote.get_run(&keys)?;
+    equal("objects of a run", run.len(), 30)?;
+    run.iter()
+        .enumerate()
+        .try_for_each(|(number, bytes)| same("run", bytes, &pattern(number)))
 }
 
 fn ranges(remote: &dyn Prune) -> Result<()> {

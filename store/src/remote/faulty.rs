@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use super::{Created, ObjectInfo, Prune, Read, Upload, Write};
+use super::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
 use crate::error::{Error, Kind, Result};
 
 /// Which faults, how often; frequencies are per thousand calls. The default is none.
@@ -181,6 +181,10 @@ impl Read for Faulty {
             Ok(bytes.slice(..len))
         };
         self.read(key, || self.inner.get(key), cut)
+    }
+
+    fn get_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
+        one_by_one(self, keys)
     }
 
     fn get_ranges(&self, key: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use crate::error::Result;
+use crate::error::{Kind, Result};
 
 pub mod conformance;
 mod directory;
@@ -61,6 +61,13 @@ pub trait Read: Send + Sync + Debug {
     /// Not found, when there is no such object.
     fn get(&self, key: &str) -> Result<Bytes>;
 
+    /// The objects under `keys` in order, up to the first that does not exist. Where answers take long, all are
+    /// asked for at once.
+    ///
+    /// # Errors
+    /// As [`Self::get`], but for a missing object.
+    fn get_run(&self, keys: &[String]) -> Result<Vec<Bytes>>;
+
     /// Bytes of several ranges, each of exactly the length that was asked for.
     ///
     /// # Errors
@@ -79,6 +86,22 @@ pub trait Read: Send + Sync + Debug {
 
     /// Where a local directory keeps an object, so that it can be mapped; `None` elsewhere.
     fn local_path(&self, key: &str) -> Option<PathBuf>;
+}
+
+/// [`Read::get_run`] where answers come at once.
+///
+/// # Errors
+/// As there.
+pub fn one_by_one<R: Read + ?Sized>(remote: &R, keys: &[String]) -> Result<Vec<Bytes>> {
+    let mut found = Vec::new();
+    for key in keys {
+        match remote.get(key) {
+            Ok(bytes) => found.push(bytes),
+            Err(error) if error.kind() == Kind::NotFound => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }
 
 /// Reads and adds objects.

@@ -19,7 +19,7 @@ use super::directory::{Directory, Ranges};
 use super::failure::{DELETE, LIST, READ, WRITE, failure, io_failure};
 use super::upload::Parts;
 use super::wait::Wait;
-use super::{Created, ObjectInfo, Prune, Read, Upload, Write};
+use super::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
 use crate::error::{Error, Result};
 
 /// The objects below one place. Cheap to clone; clones share everything.
@@ -125,6 +125,26 @@ impl Objects {
             .map(drop))
     }
 
+    fn bucket_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
+        let paths: Vec<_> = keys
+            .iter()
+            .map(|key| object_path(key))
+            .collect::<Result<_>>()?;
+        let gets = paths
+            .iter()
+            .map(|path| async { self.store.get(path).await?.bytes().await });
+        let answers = self.wait.on(futures_util::future::join_all(gets));
+        let mut found = Vec::new();
+        for (answer, key) in answers.into_iter().zip(keys) {
+            match answer {
+                Ok(bytes) => found.push(bytes),
+                Err(object_store::Error::NotFound { .. }) => break,
+                Err(error) => return Err(self.failed(key, READ)(error)),
+            }
+        }
+        Ok(found)
+    }
+
     fn bucket_ranges(&self, key: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let path = object_path(key)?;
         let asked: Vec<_> = ranges
@@ -193,6 +213,13 @@ impl Read for Objects {
                 .wait
                 .on(async { self.store.get(&path).await?.bytes().await })
                 .map_err(self.failed(key, READ)),
+        }
+    }
+
+    fn get_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
+        match &self.directory {
+            Some(_) => one_by_one(self, keys),
+            None => self.bucket_run(keys),
         }
     }
 

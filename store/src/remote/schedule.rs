@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use bytes::Bytes;
 
 use super::faulty::roll;
-use super::{Created, ObjectInfo, Prune, Read, Upload, Write};
+use super::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
 use crate::error::Result;
 
 /// One participant's access to the backend. Dropping it leaves the schedule.
@@ -117,6 +117,10 @@ impl Read for Scheduled {
 
     fn get(&self, key: &str) -> Result<Bytes> {
         self.turn().get(key)
+    }
+
+    fn get_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
+        one_by_one(self, keys)
     }
 
     fn get_ranges(&self, key: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {

@@ -1,0 +1,163 @@
+//! The state of a store that this host saw last, so that opening it again over a network takes few requests.
+//!
+//! One file, disposable: what is missing, damaged or of another history costs time. It counts only when the
+//! store still has the very entry that it ends with, which a store restored from a backup does not.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::files::write_atomically;
+use crate::format::{State, checkpoint_key};
+use crate::id::CommitId;
+use crate::remote::Read;
+
+use super::{CHECKPOINT_EVERY, exists, load, read_after, read_entry};
+
+/// The state is written again once it has got this many entries more.
+const REMEMBERED_EVERY: u64 = 16;
+
+/// The commit that wrote the last entry, and the state with it.
+struct Remembered {
+    commit: CommitId,
+    state: State,
+}
+
+/// [`load`], beginning with what the file `state` in `dir` remembers.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_remembered(remote: &dyn Read, dir: &Path) -> Result<State> {
+    let path = dir.join("state");
+    let remembered = Remembered::read(&path).ok().flatten();
+    let before = remembered.as_ref().map_or(0, |known| known.state.number);
+    let state = match remembered {
+        Some(known) if known.is_recent(remote)? => {
+            let mut state = known.state;
+            read_after(remote, &mut state)?;
+            super::check_no_gap(remote, &mut state)?;
+            state
+        }
+        _ => load(remote)?,
+    };
+    if state.number < before || state.number >= before + REMEMBERED_EVERY {
+        // Not to remember costs time, nothing else.
+        drop(remember(remote, &path, &state));
+    }
+    Ok(state)
+}
+
+impl Remembered {
+    fn read(path: &Path) -> Result<Option<Self>> {
+        let bytes = std::fs::read(path).map_err(|source| Error::io("read", path, source))?;
+        let Some((commit, state)) = bytes.split_first_chunk() else {
+            return Ok(None);
+        };
+        let state = State::decode(&path.display().to_string(), state)?;
+        Ok(Some(Self {
+            commit: CommitId(*commit),
+            state,
+        }))
+    }
+
+    /// Whether the store has this past, and no checkpoint since.
+    fn is_recent(&self, remote: &dyn Read) -> Result<bool> {
+        let next = (self.state.number / CHECKPOINT_EVERY + 1) * CHECKPOINT_EVERY;
+        if exists(remote, &checkpoint_key(next))? {
+            return Ok(false);
+        }
+        let last = read_entry(remote, self.state.number)?;
+        Ok(last.is_some_and(|entry| entry.commit == self.commit))
+    }
+}
+
+fn remember(remote: &dyn Read, path: &Path, state: &State) -> Result<()> {
+    let Some(last) = read_entry(remote, state.number)? else {
+        return Ok(());
+    };
+    let mut bytes = last.commit.0.to_vec();
+    bytes.extend(state.encode()?);
+    write_atomically(path, &bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::log_key;
+    use crate::log::tests::filled;
+    use crate::remote::{Objects, Prune, Write};
+
+    /// The objects of `from` below `prefix`, in a place of their own.
+    fn copy(from: &Objects) -> Objects {
+        let to = Objects::memory();
+        for info in from.list("").unwrap() {
+            to.put(&info.key, from.get(&info.key).unwrap()).unwrap();
+        }
+        to
+    }
+
+    #[test]
+    fn what_is_remembered_is_continued() {
+        let dir = tempfile::tempdir().unwrap();
+        let remote = Objects::memory();
+        for entries in [0, 1, 15, 16, 17, 40, 63, 64, 65, 200] {
+            let state = filled(&remote, entries);
+            for _ in 0..2 {
+                assert_eq!(load_remembered(&remote, dir.path()).unwrap(), state);
+            }
+        }
+    }
+
+    #[test]
+    fn the_entries_before_are_not_needed_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let remote = Objects::memory();
+        filled(&remote, 20);
+        load_remembered(&remote, dir.path()).unwrap();
+        let state = filled(&remote, 30);
+        remote.delete(&[log_key(5)]).unwrap();
+        assert_eq!(load_remembered(&remote, dir.path()).unwrap(), state);
+        assert!(load(&remote).is_err());
+    }
+
+    #[test]
+    fn another_history_is_not_mixed_with_the_one_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let backup = Objects::memory();
+        filled(&backup, 10);
+        let remote = copy(&backup);
+        filled(&remote, 30);
+        load_remembered(&remote, dir.path()).unwrap();
+        for entries in [10, 20, 30, 40] {
+            let restored = copy(&backup);
+            let state = filled(&restored, entries);
+            assert_eq!(load_remembered(&restored, dir.path()).unwrap(), state);
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let remote = Objects::memory();
+        let state = filled(&remote, 20);
+        load_remembered(&remote, dir.path()).unwrap();
+        let path = dir.path().join("state");
+        let whole = std::fs::read(&path).unwrap();
+        for len in [0, 7, 16, whole.len() / 2, whole.len() - 1] {
+            std::fs::write(&path, whole.get(..len).unwrap()).unwrap();
+            assert_eq!(load_remembered(&remote, dir.path()).unwrap(), state);
+        }
+    }
+
+    #[test]
+    fn a_gap_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let remote = Objects::memory();
+        filled(&remote, 20);
+        load_remembered(&remote, dir.path()).unwrap();
+        filled(&remote, 25);
+        remote.delete(&[log_key(22)]).unwrap();
+        let error = load_remembered(&remote, dir.path()).unwrap_err();
+        let expected = "log/000000/00000022: missing, although entry 23 exists";
+        assert_eq!(error.to_string(), expected);
+    }
+}
