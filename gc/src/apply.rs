@@ -11,7 +11,8 @@ use std::time::Instant;
 use jiff::Timestamp;
 use store::format::{Change, LogEntry, RefName, SegmentInfo, State, pack_key, segment_key};
 use store::index::Index;
-use store::log;
+use store::log::{self, reserve};
+use store::pack::SegmentBuilder;
 use store::read::Reader;
 use store::remote::Prune;
 use store::{CommitId, PackId, Result, SegmentId, Store, View};
@@ -51,6 +52,8 @@ pub(crate) struct Session<'s, 'p> {
     pub(crate) sizes: HashMap<String, u64>,
     /// Own objects that no entry has named yet.
     pending: HashSet<String>,
+    /// Packs that are copied before what was copied is committed.
+    batch_packs: usize,
     /// Entries that were read back.
     pub(crate) confirmed: HashSet<u64>,
     pub(crate) deleted: HashSet<String>,
@@ -81,6 +84,7 @@ impl<'s, 'p> Session<'s, 'p> {
             plan: planned.plan,
             sizes: planned.sizes,
             pending: HashSet::new(),
+            batch_packs: BATCH_PACKS,
             confirmed: HashSet::new(),
             deleted: HashSet::new(),
         }
@@ -94,7 +98,7 @@ impl<'s, 'p> Session<'s, 'p> {
     /// Deletes, condemns, copies, merges, deletes again, forgets: in the order that makes room first.
     pub(crate) fn run(&mut self, report: &mut Report) -> Result<Applied> {
         self.delete_due(report)?;
-        self.delete_uploads(report)?;
+        self.delete_nameless(report)?;
         for step in [Self::condemn, Self::repack, Self::merge, Self::forget] {
             if is_over(self.store, self.deadline) {
                 return Ok(Applied::Stopped);
@@ -104,6 +108,7 @@ impl<'s, 'p> Session<'s, 'p> {
                 ended => return Ok(ended),
             }
         }
+        reserve::fill(self.store.remote().as_ref())?;
         self.held(report);
         Ok(Applied::Done)
     }
@@ -153,7 +158,7 @@ impl<'s, 'p> Session<'s, 'p> {
             let mut bytes = 0;
             let count = left
                 .iter()
-                .take(BATCH_PACKS)
+                .take(self.batch_packs)
                 .take_while(|planned| {
                     let fits = bytes < BATCH_BYTES;
                     bytes += planned.bytes;
@@ -161,12 +166,24 @@ impl<'s, 'p> Session<'s, 'p> {
                 })
                 .count();
             let batch: HashSet<PackId> = left
-                .drain(..count.max(1).min(left.len()))
+                .iter()
+                .take(count.max(1))
                 .map(|planned| planned.pack)
                 .collect();
-            match self.repack_batch(report, &batch)? {
-                Applied::Done => {}
-                ended => return Ok(ended),
+            match self.repack_batch(report, &batch) {
+                // With what one pack frees there may be room for the next.
+                Err(error) if error.is_full() && batch.len() > 1 => {
+                    self.batch_packs = 1;
+                    continue;
+                }
+                Err(error) if error.is_full() => {
+                    report.disk_full = true;
+                    return Ok(Applied::Stopped);
+                }
+                done => match done? {
+                    Applied::Done => left.retain(|planned| !batch.contains(&planned.pack)),
+                    ended => return Ok(ended),
+                },
             }
             // Full disks first need back what was copied.
             self.delete_due(report)?;
@@ -175,16 +192,22 @@ impl<'s, 'p> Session<'s, 'p> {
     }
 
     fn repack_batch(&mut self, report: &mut Report, batch: &HashSet<PackId>) -> Result<Applied> {
-        let copied = match repack(self.store, &self.marker, batch, self.deadline) {
+        let mut packs = SegmentBuilder::default();
+        let copied = repack(self.store, &self.marker, batch, self.deadline, &mut packs);
+        let own: Vec<String> = packs.packs().map(pack_key).collect();
+        let copied = match copied {
             Err(error) if may_be_moved(&error) && self.has_moved()? => return Ok(Applied::Void),
+            Err(error) if error.is_full() => return self.take_back(&own, error),
             copied => copied?,
         };
         let is_complete = copied.from.len() == batch.len();
         if !copied.from.is_empty() {
             let from: HashSet<PackId> = copied.from.iter().copied().collect();
-            let own: Vec<String> = copied.packs.packs().map(pack_key).collect();
+            let (segment, added) = match packs.write(self.store.remote().as_ref()) {
+                Err(error) if error.is_full() => return self.take_back(&own, error),
+                written => written?,
+            };
             self.pending.extend(own.iter().cloned());
-            let (segment, added) = copied.packs.write(self.store.remote().as_ref())?;
             self.pending.insert(segment_key(segment));
             let mut changes = vec![
                 added,
@@ -209,6 +232,13 @@ impl<'s, 'p> Session<'s, 'p> {
             true => Applied::Done,
             false => Applied::Stopped,
         })
+    }
+
+    /// Unlinks packs that this process wrote a moment ago and that stand in no segment: nobody else knows
+    /// their names, so no entry is needed. Returns the error that they were too much for.
+    fn take_back(&self, own: &[String], full: store::Error) -> Result<Applied> {
+        self.prune.delete(own)?;
+        Err(full)
     }
 
     /// Live segments that name only condemned packs once `packs` are, too.
@@ -242,7 +272,13 @@ impl<'s, 'p> Session<'s, 'p> {
         if segments.is_empty() {
             return Ok(Applied::Done);
         }
-        let added = merge(self.store, &self.marker, &self.view.state, &numbers)?;
+        let added = match merge(self.store, &self.marker, &self.view.state, &numbers) {
+            Err(error) if error.is_full() => {
+                report.disk_full = true;
+                return Ok(Applied::Stopped);
+            }
+            added => added?,
+        };
         let Change::AddSegment { segment, .. } = added else {
             return Ok(Applied::Done);
         };

@@ -12,6 +12,7 @@ use store::remote::{ObjectInfo, Prune};
 use store::{PackId, Result, SegmentId};
 
 use crate::mark::Marker;
+use crate::plan::Doomed;
 
 /// How much of a pack lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub struct Census {
     pub segment_objects: Vec<Listed<SegmentId>>,
     /// What uploads left behind, or are still writing.
     pub uploads: Vec<ObjectInfo>,
+    /// Checkpoints by their number.
+    pub checkpoints: Vec<(u64, Doomed)>,
 }
 
 /// One object of a listing, by its name.
@@ -129,10 +132,20 @@ impl Census {
     /// # Errors
     /// When it cannot be listed.
     pub fn list(prune: &dyn Prune) -> Result<Self> {
-        use store::format::{PACKS_PREFIX, SEGMENTS_PREFIX, parse_pack_key, parse_segment_key};
+        use store::format::{
+            CHECKPOINTS_PREFIX, PACKS_PREFIX, SEGMENTS_PREFIX, parse_checkpoint_key,
+            parse_pack_key, parse_segment_key,
+        };
         let mut uploads = prune.stale_uploads(PACKS_PREFIX)?;
         uploads.extend(prune.stale_uploads(SEGMENTS_PREFIX)?);
+        let checkpoint = |info: ObjectInfo| {
+            let number = parse_checkpoint_key(&info.key)?;
+            let (key, bytes) = (info.key, info.size);
+            Some((number, Doomed { key, bytes }))
+        };
+        let checkpoints = prune.list(CHECKPOINTS_PREFIX)?;
         Ok(Self {
+            checkpoints: checkpoints.into_iter().filter_map(checkpoint).collect(),
             pack_objects: listed(prune.list(PACKS_PREFIX)?, parse_pack_key),
             segment_objects: listed(prune.list(SEGMENTS_PREFIX)?, parse_segment_key),
             uploads,

@@ -61,25 +61,15 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// What dead processes left half-written: it has no name yet, so no log entry is needed.
-    pub(crate) fn delete_uploads(&mut self, report: &mut Report) -> Result<()> {
-        let keys: Vec<String> = self
-            .plan
-            .stale_uploads
-            .iter()
-            .map(|doomed| doomed.key.clone())
-            .collect();
-        if keys.is_empty() {
-            return Ok(());
+    /// What no entry names: uploads that dead processes left, and checkpoints that newer ones stand for.
+    pub(crate) fn delete_nameless(&mut self, report: &mut Report) -> Result<()> {
+        let doomed = || self.plan.stale_uploads.iter().chain(&self.plan.checkpoints);
+        let keys: Vec<String> = doomed().map(|doomed| doomed.key.clone()).collect();
+        for keys in keys.chunks(DELETE_KEYS) {
+            self.prune.delete(keys)?;
         }
-        self.prune.delete(&keys)?;
         report.freed_objects += keys.len() as u64;
-        report.freed_bytes += self
-            .plan
-            .stale_uploads
-            .iter()
-            .map(|doomed| doomed.bytes)
-            .sum::<u64>();
+        report.freed_bytes += doomed().map(|doomed| doomed.bytes).sum::<u64>();
         Ok(())
     }
 

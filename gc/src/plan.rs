@@ -18,6 +18,8 @@ use crate::policy::Drop;
 pub const SEGMENTS_MAX: usize = 64;
 /// So many are left when that happens.
 const SEGMENTS_LEFT: usize = 32;
+/// The newest checkpoints are kept, more than one in case that it is damaged.
+const CHECKPOINTS_LEFT: usize = 2;
 /// A segment is written anew when at least one in so many of its chunks lies in condemned packs.
 const DEAD_SHARE: u64 = 4;
 /// Uploads in progress touch their file all the time; younger ones than this are left alone in any case.
@@ -51,6 +53,8 @@ pub struct Plan {
     pub delete: Vec<Doomed>,
     /// What dead uploads left behind: deleted with them.
     pub stale_uploads: Vec<Doomed>,
+    /// Checkpoints that newer ones stand for: deleted with them.
+    pub checkpoints: Vec<Doomed>,
     /// Versions that are dropped.
     pub drop: Vec<Drop>,
     /// Packs that are condemned as they are.
@@ -222,6 +226,15 @@ fn delete(plan: &mut Plan, state: &State, census: &Census, options: &Options, no
             doom(store::format::segment_key(object.id), object.bytes, dropped);
         }
     }
+    let mut checkpoints = census.checkpoints.clone();
+    checkpoints.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+    // Newer than the state are only those of who commits right now, and they stand for no other yet.
+    checkpoints.retain(|(number, _)| *number <= state.number);
+    plan.checkpoints = checkpoints
+        .into_iter()
+        .skip(CHECKPOINTS_LEFT)
+        .map(|(_, doomed)| doomed)
+        .collect();
     let age = options.min_age_secs.max(UPLOAD_AGE_SECS_MIN);
     for upload in &census.uploads {
         if after(upload.modified, age) <= now {

@@ -25,8 +25,6 @@ const ALONE_BYTES_MIN: u32 = 16 << 10;
 
 /// What was copied.
 pub(crate) struct Copied {
-    /// The new packs, durable and in no segment yet.
-    pub(crate) packs: SegmentBuilder,
     /// The old packs of which every live chunk is in the new ones.
     pub(crate) from: Vec<PackId>,
     /// Bytes of the new packs.
@@ -41,16 +39,17 @@ struct Row {
     id: ChunkId,
 }
 
-/// Copies all that is marked in `packs`; stops before the next pack when `deadline` has passed or the host
-/// asks to stop.
+/// Copies all that is marked in `packs` to new ones, durable and in no segment yet, which `into` gets to
+/// know; stops before the next pack when `deadline` has passed or the host asks to stop.
 pub(crate) fn repack(
     store: &Store,
     marker: &Marker<'_>,
     packs: &HashSet<PackId>,
     deadline: Option<Instant>,
+    into: &mut SegmentBuilder,
 ) -> Result<Copied> {
     let rows = gather(marker, packs)?;
-    let mut copy = Copy::new(store)?;
+    let mut copy = Copy::new(store, into)?;
     let mut from = Vec::new();
     for rows in rows.chunk_by(|a, b| a.location.pack == b.location.pack) {
         if is_over(store, deadline) {
@@ -136,7 +135,7 @@ struct Copy<'c> {
     raw: Vec<u8>,
     data: Target,
     meta: Target,
-    packs: SegmentBuilder,
+    packs: &'c mut SegmentBuilder,
     bytes: u64,
 }
 
@@ -149,7 +148,7 @@ struct Target {
 }
 
 impl<'c> Copy<'c> {
-    fn new(store: &'c Store) -> Result<Self> {
+    fn new(store: &'c Store, packs: &'c mut SegmentBuilder) -> Result<Self> {
         Ok(Self {
             store,
             decoder: Decoder::new()?,
@@ -157,7 +156,7 @@ impl<'c> Copy<'c> {
             raw: Vec::new(),
             data: Target::new(PackKind::Data),
             meta: Target::new(PackKind::Meta),
-            packs: SegmentBuilder::default(),
+            packs,
             bytes: 0,
         })
     }
@@ -206,7 +205,7 @@ impl<'c> Copy<'c> {
             PackKind::Meta => &mut self.meta,
         };
         let is_whole = chunks.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() == raw.len();
-        let packs = (self.store, &mut self.packs, &mut self.bytes);
+        let packs = (self.store, &mut *self.packs, &mut self.bytes);
         if is_whole {
             let frame = EncodedFrame {
                 stored: stored.to_vec(),
@@ -217,11 +216,11 @@ impl<'c> Copy<'c> {
                     .collect::<Result<_>>()?,
             };
             target.flush(&mut self.encoder, packs)?;
-            return target.push(frame, (self.store, &mut self.packs, &mut self.bytes));
+            return target.push(frame, (self.store, &mut *self.packs, &mut self.bytes));
         }
         let was_raw = stored.first() == Some(&CODEC_RAW);
         for (id, bytes) in chunks {
-            let packs = (self.store, &mut self.packs, &mut self.bytes);
+            let packs = (self.store, &mut *self.packs, &mut self.bytes);
             target.chunk(id, bytes, was_raw, &mut self.encoder, packs)?;
         }
         Ok(())
@@ -231,12 +230,11 @@ impl<'c> Copy<'c> {
         for target in [&mut self.data, &mut self.meta] {
             target.flush(
                 &mut self.encoder,
-                (self.store, &mut self.packs, &mut self.bytes),
+                (self.store, &mut *self.packs, &mut self.bytes),
             )?;
-            target.close((self.store, &mut self.packs, &mut self.bytes))?;
+            target.close((self.store, &mut *self.packs, &mut self.bytes))?;
         }
         Ok(Copied {
-            packs: self.packs,
             from,
             bytes: self.bytes,
         })

@@ -28,6 +28,8 @@ pub struct Report {
     pub entries: Vec<u64>,
     /// Whether a limit of time or a request ended it before the plan was carried out.
     pub stopped: bool,
+    /// Whether it ended because a full disk had no room for a copy.
+    pub disk_full: bool,
     /// What is not freed.
     pub held: Held,
     /// Bytes that live versions hold, and how.

@@ -131,6 +131,23 @@ impl Error {
         self.0.kind
     }
 
+    /// Whether it comes of a disk that is full, or of a quota of a file system.
+    pub fn is_full(&self) -> bool {
+        // An answer that is not known is not known to be that one.
+        let mut cause = match self.kind() {
+            Kind::Io => std::error::Error::source(self),
+            _ => None,
+        };
+        while let Some(error) = cause {
+            if let Some(error) = error.downcast_ref::<std::io::Error>() {
+                use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+                return matches!(error.kind(), StorageFull | QuotaExceeded);
+            }
+            cause = error.source();
+        }
+        false
+    }
+
     /// What to do next, for people.
     pub fn remedy(&self) -> Option<&str> {
         self.0.hint.as_deref()
@@ -170,7 +187,7 @@ mod tests {
         let cause = std::io::Error::from_raw_os_error(28);
         let error = Error::io("write", "/data/x", cause).within("put project/a/b");
         assert_eq!(error.to_string(), "put project/a/b: write /data/x");
-        assert_eq!(error.kind(), Kind::Io);
+        assert_eq!((error.kind(), error.is_full()), (Kind::Io, true));
         assert_eq!(
             error.remedy(),
             Some("free some space there, or name another place")

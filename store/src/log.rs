@@ -18,6 +18,7 @@ use crate::id::CommitId;
 use crate::remote::{Created, Read, Write};
 
 mod remembered;
+pub mod reserve;
 #[cfg(test)]
 mod schedules;
 #[cfg(test)]
@@ -203,12 +204,18 @@ pub fn commit_with(
             changes,
         };
         state.accepts(&entry).map_err(contradiction)?;
-        if settle_before(remote, number).and_then(|()| place(remote, outside, &entry))? {
-            state.apply(&entry)?;
-            let checkpoint = write_checkpoint(remote, state).err();
-            return Ok(Some(Committed { entry, checkpoint }));
+        match settle_before(remote, number).and_then(|()| place(remote, outside, &entry)) {
+            Ok(true) => {
+                state.apply(&entry)?;
+                let checkpoint = write_checkpoint(remote, state).err();
+                return Ok(Some(Committed { entry, checkpoint }));
+            }
+            Ok(false) => outside.pause(races),
+            Err(error) if error.is_full() && entry.changes.iter().any(Change::takes) => {
+                reserve::give_up(remote, error)?;
+            }
+            Err(error) => return Err(error),
         }
-        outside.pause(races);
     }
     Err(
         Error::conflict(format!("log: lost {RACES_MAX} races for the next entry"))

@@ -76,7 +76,11 @@ impl Store {
     pub fn init(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
         let format = Format::new(StoreId::random()?);
         match remote.create(FORMAT_KEY, format.encode()?.into())? {
-            Created::Created => Self::open(remote, host),
+            Created::Created => {
+                // Without room for it nothing else fits either, and who puts next is told.
+                let _has_room = log::reserve::fill(remote.as_ref())?;
+                Self::open(remote, host)
+            }
             Created::Exists => Err(Error::conflict(format!(
                 "{}: there is a store already",
                 remote.url()

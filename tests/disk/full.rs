@@ -2,9 +2,11 @@
 //! published, old refs readable, and the next put works when there is room.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
-use support::{Finished, effort};
+use store::log::reserve::{RESERVE_PIECE_BYTES, RESERVE_PIECES};
+use support::{Finished, effort, environment};
 
 use crate::mounts::Mount;
 use crate::witness::Witness;
@@ -74,6 +76,99 @@ fn a_store_on_a_full_disk_is_collected() {
     witness.env.ok(["--store", store, "verify", "--read-data"]);
 }
 
+/// Not a byte is left for the entry of an `rm`, nor for a lock: the store's reserve is given up, and filled
+/// again when there is room.
+#[test]
+fn a_disk_that_is_full_to_the_last_byte_is_cleaned() {
+    for mount in [
+        Mount::tmpfs("size=64M"),
+        Mount::ext4(64, &[], "defaults"),
+        Mount::xfs("defaults"),
+    ] {
+        let place = mount.path().join("store");
+        let mut witness = Witness::new(&place, 2, TREE_BYTES);
+        witness.put_ok("0", REF);
+        let reserve = || -> u64 {
+            let pieces = fs::read_dir(place.join("reserve")).unwrap();
+            pieces
+                .map(|piece| piece.unwrap().metadata().unwrap().len())
+                .sum()
+        };
+        let whole = RESERVE_PIECES * RESERVE_PIECE_BYTES as u64;
+        assert_eq!(reserve(), whole);
+        fill(&mount.path().join("ballast"), 1 << 20);
+        fill_to_the_last_byte(&mount.path().join("last"));
+        check_is_full(&witness.put("1", REF));
+        assert_eq!(
+            reserve(),
+            whole,
+            "a put does not take what a cleaning needs"
+        );
+        let home = mount.path().join("home");
+        let env = environment!();
+        let run = |words: &[&str]| {
+            let store = ["--store", place.to_str().unwrap()];
+            let mut command = env.command([&store, words].concat());
+            let finished: Finished = command.env("HOME", &home).output().unwrap().into();
+            assert_eq!(finished.code, Some(0), "{finished}");
+        };
+        run(&["rm", REF]);
+        assert!(reserve() < whole);
+        // Others are quicker than the collector.
+        fill_to_the_last_byte(&mount.path().join("more"));
+        run(&["gc", "--grace", "0"]);
+        assert_eq!(reserve(), whole);
+        run(&["verify"]);
+        witness.env.write("less/file", noise(1_000_000));
+        witness.put_ok("less", "project/full/less");
+        run(&["verify", "--read-data"]);
+    }
+}
+
+/// What lives in a pack of which half is unused does not fit a second time: all else is done, nothing is
+/// left lying about, and with room the next run goes on.
+#[test]
+fn a_copy_that_does_not_fit_waits() {
+    let mount = Mount::tmpfs("size=64M");
+    let place = mount.path().join("store");
+    let witness = Witness::new(&place, 1, TREE_BYTES);
+    witness.env.write("both/one", noise(3_000_000));
+    witness.env.write("both/two", vec![7; 3_000_000]);
+    witness.env.write("half/one", noise(3_000_000));
+    witness
+        .env
+        .write("dead/file", &noise(9_000_000)[8_000_000..]);
+    let store = place.to_str().unwrap();
+    let run = |words: &[&str]| witness.env.ok([&["--store", store], words].concat());
+    for (tree, name) in [("dead", "c"), ("0", "b"), ("both", "a"), ("half", "d")] {
+        run(&["put", tree, &format!("project/full/{name}")]);
+    }
+    for name in ["a", "c"] {
+        run(&["rm", &format!("project/full/{name}")]);
+    }
+    let ballast = mount.path().join("ballast");
+    fill(&ballast, 512 << 10);
+    let collect = || -> serde_json::Value {
+        let told = run(&["gc", "--grace", "0", "--max-unused", "0", "--json"]);
+        serde_json::from_str(&told).unwrap()
+    };
+    let report = collect();
+    assert_eq!(report["disk_full"], true, "{report}");
+    assert!(
+        report["freed_bytes"].as_u64().unwrap() > 1_000_000,
+        "{report}"
+    );
+    fs::remove_file(ballast).unwrap();
+    let report = collect();
+    assert_eq!(report["disk_full"], false, "{report}");
+    assert_eq!(report["held"]["by_age"]["bytes"], 0, "{report}");
+    run(&["verify", "--read-data"]);
+    witness
+        .env
+        .ok(["--store", store, "get", "project/full/d", "out"]);
+    support::assert_same_tree(&witness.env.path("half"), &witness.env.path("out"));
+}
+
 #[test]
 fn no_inode_is_left() {
     let mount = Mount::tmpfs("size=64M,nr_inodes=60");
@@ -128,6 +223,19 @@ fn noise(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
     bytes
+}
+
+/// A file that takes what there is.
+fn fill_to_the_last_byte(path: &Path) {
+    let mut file = fs::File::create(path).unwrap();
+    let mut len = 1 << 20;
+    while len > 0 {
+        match file.write(&noise(len)) {
+            Ok(written) => assert!(written > 0),
+            Err(_) => len /= 2,
+        }
+    }
+    file.sync_all().unwrap();
 }
 
 /// A file that leaves about `room` bytes on its file system.

@@ -340,6 +340,27 @@ fn a_stale_or_broken_checkpoint_changes_nothing() {
 }
 
 #[test]
+fn old_checkpoints_go() {
+    let world = world();
+    let remote = world.memory();
+    let store = world.open(remote.clone()).unwrap();
+    let name = "team/b/data".parse().unwrap();
+    for number in 0..260 {
+        store::refs::pin(&store, &name, None, number % 2 == 0).unwrap();
+    }
+    let state = store.state().unwrap();
+    assert_eq!(keys(&*remote, "checkpoints").len(), 4);
+    let report = run(&world, &remote, &eager()).unwrap();
+    assert_eq!(report.freed_objects, 2);
+    assert_eq!(
+        keys(&*remote, "checkpoints"),
+        ["checkpoints/00000192", "checkpoints/00000256"]
+    );
+    assert_eq!(store.state().unwrap(), state);
+    world.check(remote, "checkpoints");
+}
+
+#[test]
 fn a_time_limit_stops_in_good_order_and_the_next_run_goes_on() {
     let world = world();
     let remote = world.memory();

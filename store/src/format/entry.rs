@@ -120,6 +120,19 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// Whether space can come back because of it.
+    pub fn takes(&self) -> bool {
+        match self {
+            Self::DropRef { .. }
+            | Self::DropSegment { .. }
+            | Self::CondemnPacks { .. }
+            | Self::Forget { .. } => true,
+            Self::AddSegment { .. } | Self::SetRef { .. } | Self::Pin { .. } => false,
+        }
+    }
+}
+
 impl LogEntry {
     /// The object's bytes: sealed text.
     ///

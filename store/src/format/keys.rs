@@ -15,6 +15,8 @@ pub const CHECKPOINTS_PREFIX: &str = "checkpoints";
 pub const SEGMENTS_PREFIX: &str = "segments";
 /// Prefix of all packs.
 pub const PACKS_PREFIX: &str = "packs";
+/// Prefix of the pieces of the reserve.
+pub const RESERVE_PREFIX: &str = "reserve";
 /// Log entries that share a directory.
 pub const LOG_GROUP: u64 = 10_000;
 
@@ -31,6 +33,11 @@ pub fn log_group_prefix(number: u64) -> String {
 /// Key of the checkpoint at entry `number`: `checkpoints/00000064`.
 pub fn checkpoint_key(number: u64) -> String {
     format!("{CHECKPOINTS_PREFIX}/{number:08}")
+}
+
+/// Key of a piece of the reserve (see [`crate::log::reserve`]): `reserve/0`.
+pub fn reserve_key(piece: u64) -> String {
+    format!("{RESERVE_PREFIX}/{piece}")
 }
 
 /// Key of a segment: `segments/<32 hex>`.

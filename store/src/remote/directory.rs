@@ -82,6 +82,18 @@ impl Directory {
         bytes.map(Ranges::Whole)
     }
 
+    /// Whether there is an object for sure; when it cannot be found out, not.
+    pub(super) fn exists(&self, key: &str) -> bool {
+        fs::symlink_metadata(self.path(key)).is_ok_and(|metadata| metadata.is_file())
+    }
+
+    /// Takes all bytes of an object that exists, where it is.
+    pub(super) fn empty(&self, key: &str) -> io::Result<()> {
+        let mut options = File::options();
+        let file = options.write(true).truncate(true).open(self.path(key))?;
+        file.sync_all()
+    }
+
     pub(super) fn size(&self, key: &str) -> io::Result<u64> {
         Ok(is_file(fs::metadata(self.path(key))?)?.len())
     }

@@ -275,6 +275,17 @@ impl Read for Objects {
 
 impl Write for Objects {
     fn create(&self, key: &str, bytes: Bytes) -> Result<Created> {
+        check_key(key)?;
+        if let Some(directory) = &self.directory
+            && directory.exists(key)
+        {
+            // Nothing is staged, so that a full disk does not hide that the object is there.
+            directory
+                .ready(key)
+                .and_then(|()| directory.settle(key))
+                .map_err(self.io_failed(key, WRITE))?;
+            return Ok(Created::Exists);
+        }
         match self.put_as(key, bytes, PutMode::Create)? {
             Ok(()) => Ok(Created::Created),
             Err(
@@ -291,6 +302,14 @@ impl Write for Objects {
     }
 
     fn put(&self, key: &str, bytes: Bytes) -> Result<()> {
+        check_key(key)?;
+        if let Some(directory) = &self.directory
+            && bytes.is_empty()
+            && directory.exists(key)
+        {
+            // Where a disk is full, nothing can be staged.
+            return directory.empty(key).map_err(self.io_failed(key, WRITE));
+        }
         self.put_as(key, bytes, PutMode::Overwrite)?
             .map_err(self.failed(key, WRITE))
     }

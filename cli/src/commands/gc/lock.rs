@@ -10,8 +10,11 @@ use store::{Error, Result, StoreId};
 
 use crate::{config, human};
 
-/// Held as long as it lives, and by nobody after that, however the process ends.
-pub(crate) struct Lock(#[expect(dead_code, reason = "closing the file ends the lock")] File);
+/// Held as long as it lives, and by nobody after that, however the process ends. Without a file where a
+/// full disk has no room for one: a collector is what helps there.
+pub(crate) struct Lock(
+    #[expect(dead_code, reason = "closing the file ends the lock")] Option<File>,
+);
 
 /// Who holds it.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -28,6 +31,13 @@ struct Holder {
 impl Lock {
     /// Takes the lock for a store, or says who has it.
     pub(crate) fn take(id: StoreId) -> Result<Result<Self, Running>> {
+        match Self::take_file(id) {
+            Err(error) if error.is_full() => Ok(Ok(Self(None))),
+            taken => taken,
+        }
+    }
+
+    fn take_file(id: StoreId) -> Result<Result<Self, Running>> {
         let dir = config::cache_dir().unwrap_or_else(std::env::temp_dir);
         let dir = dir.join(id.to_string());
         std::fs::create_dir_all(&dir).map_err(|source| Error::io("create", &dir, source))?;
@@ -63,7 +73,7 @@ impl Lock {
             .and_then(|()| file.rewind())
             .and_then(|()| file.write_all(text.as_bytes()))
             .map_err(failed)?;
-        Ok(Ok(Self(file)))
+        Ok(Ok(Self(Some(file))))
     }
 }
 

@@ -54,7 +54,12 @@ fn done(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
             drop.name, drop.version, drop.why
         )?;
     }
-    if report.stopped {
+    if report.disk_full {
+        writeln!(
+            out,
+            "stopped: the disk has no room for a copy of what lives in little-used packs; the next run goes on"
+        )?;
+    } else if report.stopped {
         writeln!(out, "stopped before the end; the next run goes on")?;
     }
     Ok(())
@@ -66,7 +71,12 @@ fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         "plan for entry {} of the log; nothing is done",
         plan.base
     )?;
-    for doomed in plan.delete.iter().chain(&plan.stale_uploads) {
+    for doomed in plan
+        .delete
+        .iter()
+        .chain(&plan.stale_uploads)
+        .chain(&plan.checkpoints)
+    {
         writeln!(
             out,
             "delete     {} ({})",

@@ -1,0 +1,60 @@
+//! The reserve: bytes without meaning in a directory's store, given up where a disk is full.
+//!
+//! What takes from a store is an entry in its log first, and an entry takes a few blocks. So that a disk
+//! that is full to the last byte can still be cleaned, an entry that takes may have those of a piece of the
+//! reserve; the next collector that finds room fills it again. Never used by what only adds.
+
+use bytes::Bytes;
+
+use crate::error::{Error, Kind, Result};
+use crate::format::reserve_key;
+use crate::id::CommitId;
+use crate::remote::Write;
+
+/// Pieces of the reserve: others may fill the disk again between an entry and the next.
+pub const RESERVE_PIECES: u64 = 4;
+/// Bytes of a piece: an entry that drops and condemns thousands of things fits.
+pub const RESERVE_PIECE_BYTES: usize = 256 << 10;
+
+/// Makes sure that the reserve is there; whether there was room for it. A bucket needs none.
+///
+/// # Errors
+/// When the store cannot be written to for another reason.
+pub fn fill(remote: &dyn Write) -> Result<bool> {
+    for key in (0..RESERVE_PIECES).map(reserve_key) {
+        if remote.local_path(&key).is_none() || len(remote, &key)? >= RESERVE_PIECE_BYTES as u64 {
+            continue;
+        }
+        match remote.put(&key, piece()?) {
+            Err(error) if error.is_full() => return Ok(false),
+            filled => filled?,
+        }
+    }
+    Ok(true)
+}
+
+/// Gives a piece of the reserve up for who met `full`; that error again, when there is none left.
+pub(super) fn give_up(remote: &dyn Write, full: Error) -> Result<()> {
+    for key in (0..RESERVE_PIECES).map(reserve_key) {
+        if len(remote, &key)? > 0 {
+            return remote.put(&key, Bytes::new());
+        }
+    }
+    Err(full)
+}
+
+/// Nothing that a file system could store in less.
+fn piece() -> Result<Bytes> {
+    let mut bytes = vec![0; RESERVE_PIECE_BYTES];
+    let seed = CommitId::random()?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&seed.0).finalize_xof().fill(&mut bytes);
+    Ok(bytes.into())
+}
+
+fn len(remote: &dyn Write, key: &str) -> Result<u64> {
+    match remote.size(key) {
+        Err(error) if error.kind() == Kind::NotFound => Ok(0),
+        len => len,
+    }
+}
