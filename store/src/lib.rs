@@ -7,7 +7,7 @@
 //! - [`mod@format`]: bytes to structs and back; `store/FORMATS.md` is its text.
 //! - [`chunk`], [`codec`], [`tree`]: where files are cut, how frames are encoded, how contents grow. All pure.
 //! - [`remote`]: bytes by key. [`walk`]: directories of this host. `stat_cache`: what was unchanged.
-//! - [`log`], [`pack`], [`index`], [`refs`]: the objects of a store; [`Store`] holds them together.
+//! - [`log`], [`pack`], [`index`], [`refs`]: the objects of a store; [`Store`] holds them together. `publish`: how a commit is made safe.
 //! - `profile`: what a put knows of certain trees, like Hugging Face caches.
 //! - [`pool`]: whole files of this host; [`materialize()`] makes trees of links to them.
 //! - [`put()`], [`get()`], [`replicate()`]: the pipelines; [`cat()`] reads one file, [`inspect`] tells what is there, [`check`] whether it is sound; [`read`] and [`fetch`] bring chunks back, verified.
@@ -31,6 +31,7 @@ pub mod pack;
 pub mod pool;
 mod profile;
 pub mod progress;
+mod publish;
 pub mod put;
 pub mod read;
 pub mod refs;

@@ -19,6 +19,17 @@ pub struct Dropped {
     pub kept: Vec<(RefName, u64)>,
 }
 
+impl Dropped {
+    /// What drops the versions.
+    pub(crate) fn changes(&self) -> Vec<Change> {
+        let drop = |(name, version): &(RefName, u64)| Change::DropRef {
+            name: name.clone(),
+            version: *version,
+        };
+        self.versions.iter().map(drop).collect()
+    }
+}
+
 impl State {
     /// The live versions of a ref by number, at least one.
     ///
@@ -74,7 +85,7 @@ pub fn drop_versions(store: &Store, name: &RefName, number: Option<u64>) -> Resu
     commit(
         store,
         |state| plan_drop_versions(state, name, number),
-        drops,
+        Dropped::changes,
     )
 }
 
@@ -83,7 +94,11 @@ pub fn drop_versions(store: &Store, name: &RefName, number: Option<u64>) -> Resu
 /// # Errors
 /// Not found, when the namespace has no version.
 pub fn drop_namespace(store: &Store, namespace: &Namespace) -> Result<Dropped> {
-    commit(store, |state| plan_drop_namespace(state, namespace), drops)
+    commit(
+        store,
+        |state| plan_drop_namespace(state, namespace),
+        Dropped::changes,
+    )
 }
 
 /// Pins a version (the newest without `number`), or ends its pin, and returns its number.
@@ -163,14 +178,6 @@ pub fn plan_drop_namespace(state: &State, namespace: &Namespace) -> Result<Dropp
         );
     }
     Ok(dropped)
-}
-
-fn drops(dropped: &Dropped) -> Vec<Change> {
-    let drop = |(name, version): &(RefName, u64)| Change::DropRef {
-        name: name.clone(),
-        version: *version,
-    };
-    dropped.versions.iter().map(drop).collect()
 }
 
 /// One log entry from what `plan` finds in the newest state, planned again after every lost race.

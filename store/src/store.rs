@@ -166,6 +166,12 @@ impl Store {
         Ok(entries)
     }
 
+    /// Brings `view` to the newest state after a commit whose state it has, but not its segments.
+    pub(crate) fn follow(&self, view: &mut View) -> Result<()> {
+        log::read_after(self.remote.as_ref(), &mut view.state)?;
+        self.reopen(view).map(drop)
+    }
+
     /// Opens the segments of `view.state`; while one of them is missing because a collector was quicker,
     /// moves on to a newer state. Returns the entries that this took.
     fn reopen(&self, view: &mut View) -> Result<Vec<LogEntry>> {

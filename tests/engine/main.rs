@@ -17,6 +17,7 @@ mod meddler;
 mod model;
 mod profile;
 mod progress;
+mod replicate;
 mod restored;
 mod roundtrip;
 mod stores;

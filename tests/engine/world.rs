@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use store::format::RefSpec;
 use store::remote::{Objects, Prune, Read, Write};
-use store::{PutReport, Result, Store, Unwatched, get, put};
+use store::{Host, PutReport, Result, Store, Unwatched, get, put};
 use support::assert_same_tree;
 use tempfile::TempDir;
 
@@ -64,11 +64,17 @@ impl World {
         Arc::new(remote)
     }
 
+    /// A host that remembers nothing.
+    pub(crate) fn host(&self) -> Host {
+        Host {
+            cache_dir: None,
+            ..host(self.dir.path())
+        }
+    }
+
     /// The store at `remote`, on a host that remembers nothing.
     pub(crate) fn open(&self, remote: Arc<dyn Write>) -> Result<Store> {
-        let mut host = host(self.dir.path());
-        host.cache_dir = None;
-        Store::open(remote, host)
+        Store::open(remote, self.host())
     }
 
     /// Puts the tree `name` as `target`.

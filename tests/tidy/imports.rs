@@ -27,6 +27,7 @@ const FLOORS: [&[&str]; 6] = [
         "refs",
         "read",
         "fetch",
+        "publish",
         "materialize",
     ],
     &["put", "get", "cat", "inspect", "replicate", "check"],

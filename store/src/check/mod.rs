@@ -5,10 +5,10 @@
 //! What was damaged is not offered any more, so that a put of the original files stores it again.
 
 mod objects;
-mod packs;
+pub(crate) mod packs;
 mod record;
 mod repair;
-mod rows;
+pub(crate) mod rows;
 mod subset;
 mod walk;
 

@@ -34,7 +34,7 @@ pub(super) struct PackTask {
 }
 
 /// Takes a frame and its decoded bytes, or why there are none.
-pub(super) type EachFrame<'e> = dyn FnMut(&FrameRows, Result<&[u8]>) -> Result<()> + 'e;
+pub(crate) type EachFrame<'e> = dyn FnMut(&FrameRows, Result<&[u8]>) -> Result<()> + 'e;
 
 /// What cannot be read any more.
 #[derive(Debug, Default)]
@@ -265,7 +265,7 @@ fn read_all(
 }
 
 /// Whether a chunk of a decoded frame is what its id says.
-pub(super) fn check_chunk(
+pub(crate) fn check_chunk(
     pack: PackId,
     frame: &FrameRows,
     raw: &[u8],
@@ -285,7 +285,7 @@ pub(super) fn check_chunk(
 }
 
 /// Hands every frame of a pack of `size` bytes to `each`, decoded, or with why that cannot be.
-pub(super) fn for_each_frame(
+pub(crate) fn for_each_frame(
     remote: &dyn Read,
     pack: PackId,
     rows: &[FrameRows],

@@ -14,26 +14,26 @@ use crate::remote::Read;
 
 /// One frame of a pack and the chunks in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FrameRows {
-    pub(super) offset: u32,
-    pub(super) stored_len: u32,
-    pub(super) raw_len: u32,
-    pub(super) chunks: Vec<ChunkRow>,
+pub(crate) struct FrameRows {
+    pub(crate) offset: u32,
+    pub(crate) stored_len: u32,
+    pub(crate) raw_len: u32,
+    pub(crate) chunks: Vec<ChunkRow>,
 }
 
 /// One chunk of a frame: its id, its first byte in the decoded frame, its length.
-pub(super) type ChunkRow = (ChunkId, u32, u32);
+pub(crate) type ChunkRow = (ChunkId, u32, u32);
 
 /// What a pack says about itself.
-pub(super) struct OpenPack {
-    pub(super) header: PackHeader,
-    pub(super) len: u32,
-    pub(super) table: PackTable,
+pub(crate) struct OpenPack {
+    pub(crate) header: PackHeader,
+    pub(crate) len: u32,
+    pub(crate) table: PackTable,
 }
 
 impl OpenPack {
     /// Reads header, trailer and table of a pack of `len` bytes.
-    pub(super) fn read(remote: &dyn Read, id: PackId, len: u64) -> Result<Self> {
+    pub(crate) fn read(remote: &dyn Read, id: PackId, len: u64) -> Result<Self> {
         let key = pack_key(id);
         let trailer_at = len.saturating_sub(PackTrailer::LEN.into());
         let ends = [0..len.min(PackHeader::LEN.into()), trailer_at..len];
@@ -58,7 +58,7 @@ impl OpenPack {
     }
 
     /// Its frames and chunks.
-    pub(super) fn rows(&self) -> Vec<FrameRows> {
+    pub(crate) fn rows(&self) -> Vec<FrameRows> {
         let mut chunks = self.table.chunks.iter();
         let mut offset = PackHeader::LEN;
         let frames = self.table.frames.iter().map(|frame| {

@@ -50,6 +50,11 @@ impl Marks {
         })
     }
 
+    /// The marked entries of one segment, in order.
+    pub fn in_segment(&self, segment: usize) -> impl Iterator<Item = u64> {
+        self.0.get(segment).into_iter().flat_map(Bits::positions)
+    }
+
     /// How many chunks are marked.
     pub fn count(&self) -> u64 {
         let words = self.0.iter().flat_map(|bits| &bits.0);

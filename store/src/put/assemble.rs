@@ -77,7 +77,7 @@ impl<'p> Assembler<'p> {
         cache: Option<StatCacheWriter>,
         frames: Sender<KindFrame>,
     ) -> Result<Self> {
-        let framer = Framer::new(PackKind::Meta, request, frames)?;
+        let framer = Framer::new(PackKind::Meta, request.level, request.verify_writes, frames)?;
         let mut times_bytes = MetaBuilder::new(store.chunker().clone());
         let times = TimesEncoder::new(&mut times_bytes.bytes);
         Ok(Self {

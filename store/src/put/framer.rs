@@ -2,7 +2,6 @@
 
 use crossbeam_channel::Sender;
 
-use super::PutRequest;
 use crate::codec::{Decoder, Encoder};
 use crate::error::{Error, Result};
 use crate::format::{PackChunk, PackKind};
@@ -15,10 +14,10 @@ const FRAME_BYTES_TARGET: usize = 1 << 20;
 const ALONE_BYTES_MIN: usize = 16 << 10;
 
 /// A frame on its way to a pack of its kind.
-pub(super) type KindFrame = (PackKind, EncodedFrame);
+pub(crate) type KindFrame = (PackKind, EncodedFrame);
 
 /// One per thread that stores chunks.
-pub(super) struct Framer {
+pub(crate) struct Framer {
     kind: PackKind,
     encoder: Encoder,
     check: Option<Decoder>,
@@ -30,15 +29,17 @@ pub(super) struct Framer {
 }
 
 impl Framer {
-    pub(super) fn new(
+    /// Encodes at zstd's `level`; with `verify`, decodes and compares.
+    pub(crate) fn new(
         kind: PackKind,
-        request: &PutRequest,
+        level: i32,
+        verify: bool,
         frames: Sender<KindFrame>,
     ) -> Result<Self> {
         Ok(Self {
             kind,
-            encoder: Encoder::new(request.level)?,
-            check: request.verify_writes.then(Decoder::new).transpose()?,
+            encoder: Encoder::new(level)?,
+            check: verify.then(Decoder::new).transpose()?,
             raw: Vec::new(),
             stored: Vec::new(),
             chunks: Vec::new(),
@@ -47,7 +48,7 @@ impl Framer {
     }
 
     /// Stores a chunk, sooner or later.
-    pub(super) fn push(&mut self, id: ChunkId, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn push(&mut self, id: ChunkId, bytes: &[u8]) -> Result<()> {
         let chunk = PackChunk {
             id,
             len: length(bytes)?,
@@ -73,7 +74,7 @@ impl Framer {
     }
 
     /// Encodes what has been gathered.
-    pub(super) fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         if self.raw.is_empty() {
             return Ok(());
         }

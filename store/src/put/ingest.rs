@@ -126,7 +126,7 @@ impl<'p> Ingest<'p> {
             blocks,
             spare,
         } = outlets;
-        let framer = Framer::new(PackKind::Data, request, frames)?;
+        let framer = Framer::new(PackKind::Data, request.level, request.verify_writes, frames)?;
         let chunker = store.chunker().clone();
         Ok(Self {
             store,

@@ -12,7 +12,7 @@
 mod assemble;
 mod census;
 mod dedup;
-mod framer;
+pub(crate) mod framer;
 mod ingest;
 mod job;
 mod packer;
@@ -39,7 +39,7 @@ use assemble::{Assembler, Built};
 use dedup::Dedup;
 use ingest::{Ingest, Outlets, Spare};
 use packer::Packer;
-use publish::Publication;
+use publish::PutPublication;
 use scan::Scan;
 
 /// How often a put begins anew when a collector takes what it counted on.
@@ -150,7 +150,7 @@ fn attempt(
     let view = store.view()?;
     let (scan, cache) = Scan::prepare(store, request, &view)?;
     let dedup = Dedup::new(view.index.clone());
-    let publication = Publication::new(store, request, &dedup, view, scan.base());
+    let publication = PutPublication::new(store, request, &dedup, view, scan.base());
     match pipeline(store, request, progress, scan, cache, &dedup, &publication) {
         Err(_) if publication.is_stale() => Ok(None),
         built => publication.commit(built?),
@@ -165,7 +165,7 @@ fn pipeline(
     mut scan: Scan<'_>,
     cache: Option<StatCacheWriter>,
     dedup: &Dedup,
-    publication: &Publication<'_>,
+    publication: &PutPublication<'_>,
 ) -> Result<Built> {
     let workers = workers(store);
     let over = AtomicBool::new(false);

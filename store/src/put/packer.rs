@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::framer::KindFrame;
-use super::publish::Publication;
+use super::publish::PutPublication;
 use crate::error::{Error, Result};
 use crate::format::PackKind;
 use crate::pack::{EncodedFrame, PackWriter};
@@ -16,13 +16,13 @@ use crate::store::Store;
 pub(super) struct Packer<'p> {
     remote: &'p Arc<dyn Write>,
     is_dry: bool,
-    publication: &'p Publication<'p>,
+    publication: &'p PutPublication<'p>,
     data: Option<PackWriter>,
     meta: Option<PackWriter>,
 }
 
 impl<'p> Packer<'p> {
-    pub(super) fn new(store: &'p Store, is_dry: bool, publication: &'p Publication<'p>) -> Self {
+    pub(super) fn new(store: &'p Store, is_dry: bool, publication: &'p PutPublication<'p>) -> Self {
         Self {
             remote: store.remote(),
             is_dry,

@@ -9,7 +9,14 @@
 //! needs is durable there. Neither store is ever locked, and collectors may run on both. What was sent is
 //! not sent again by the next run, except the pack that was being written when the last one was killed.
 
+mod copy;
+mod job;
+mod outbox;
 mod resume;
+mod runs;
+mod select;
+mod throttle;
+mod walk;
 
 pub use resume::{Forgetful, Resume};
 
@@ -17,6 +24,9 @@ use crate::error::{Error, Result};
 use crate::format::{Namespace, RefName};
 use crate::progress::Progress;
 use crate::store::Store;
+
+use job::Job;
+use select::select;
 
 /// What to replicate, and how.
 #[derive(Clone, Debug)]
@@ -137,6 +147,21 @@ pub fn replicate(
     resume: &dyn Resume,
     progress: &dyn Progress,
 ) -> Result<ReplicateReport> {
-    let _ = (from, to, request, resume, progress);
-    Err(Error::unsupported("replicate: comes with the next change"))
+    if !request.dry_run {
+        to.format().check_writable()?;
+    }
+    let (source, there) = (from.state()?, to.state()?);
+    let mut selected = select(request, &source, &there)?;
+    let mut job = Job::new(from, to, request, resume, progress);
+    let bring = std::mem::take(&mut selected.bring);
+    job.report.refs.append(&mut selected.settled);
+    job.report.notes.append(&mut selected.notes);
+    let outcome = job
+        .bring(&bring, source.clone(), there.clone())
+        .and_then(|()| match request.delete {
+            true => job.drop_surplus(&selected, &source, there),
+            false => Ok(()),
+        });
+    job.report.stopped = outcome.err();
+    Ok(job.report)
 }

@@ -2,7 +2,15 @@
 //!
 //! The caller remembers them, if it likes to; nothing here trusts that memory. Losing it costs time only.
 
+use std::collections::HashSet;
+
+use super::outbox::Unsettled;
+use crate::check::rows::OpenPack;
+use crate::error::{Kind, Result};
+use crate::format::pack_key;
 use crate::id::PackId;
+use crate::publish::Publication;
+use crate::store::{Store, View};
 
 /// Remembers, for one pair of stores, which packs are finished and not committed yet.
 ///
@@ -31,4 +39,48 @@ impl Resume for Forgetful {
     fn pack_finished(&self, _pack: PackId) {}
 
     fn packs_committed(&self, _packs: &[PackId]) {}
+}
+
+/// Commits those unsettled packs that are whole, not condemned and in no live segment of `view`; their bytes.
+/// What is wrong with one is no error: its chunks are sent again.
+pub(super) fn adopt(
+    to: &Store,
+    view: &View,
+    publication: &Publication<'_>,
+    unsettled: &Unsettled<'_>,
+) -> Result<u64> {
+    let packs = unsettled.packs();
+    if packs.is_empty() {
+        return Ok(0);
+    }
+    let known: HashSet<PackId> = view.index.packs().map(|pack| pack.id).collect();
+    let (mut bytes, mut useless) = (0, Vec::new());
+    for id in packs {
+        let is_taken = known.contains(&id) || view.state.condemned.contains_key(&id);
+        match (!is_taken).then(|| open(to, id)).transpose()?.flatten() {
+            Some(pack) => {
+                bytes += u64::from(pack.len);
+                unsettled.settle(&publication.add_table(pack.header, pack.len, &pack.table)?);
+            }
+            None => useless.push(id),
+        }
+    }
+    unsettled.settle(&publication.commit_packs()?);
+    unsettled.settle(&useless);
+    Ok(bytes)
+}
+
+/// What a pack says about itself, if it is there and can say so.
+fn open(to: &Store, id: PackId) -> Result<Option<OpenPack>> {
+    let remote = to.remote().as_ref();
+    let opened = remote
+        .size(&pack_key(id))
+        .and_then(|len| OpenPack::read(remote, id, len));
+    match opened {
+        Ok(pack) => Ok(Some(pack)),
+        Err(error) => match error.kind() {
+            Kind::NotFound | Kind::Corrupt | Kind::Unsupported => Ok(None),
+            _ => Err(error),
+        },
+    }
 }

@@ -1,0 +1,334 @@
+//! Copying: runs are read, their frames decoded and every wanted chunk checked, then they go to the outbox.
+//!
+//! A frame that is wanted goes over as it is encoded; of one that is there for the most part, the wanted
+//! chunks are encoded anew. No chunk goes over that is not what its id says. Memory: for each worker a run as
+//! stored and a frame or two, within the budget of the host.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::outbox::Outbox;
+use super::runs::{EachRun, FrameChunk, RUN_BYTES_MAX, Run, WantedFrame, join};
+use super::walk::{Unreadable, Wants};
+use crate::codec::{Decoder, LEVEL};
+use crate::error::{Error, Kind, Result};
+use crate::format::{PackChunk, PackKind, pack_key};
+use crate::id::{ChunkId, PackId};
+use crate::index::Location;
+use crate::pack::EncodedFrame;
+use crate::progress::Progress;
+use crate::put::framer::{Framer, KindFrame};
+use crate::read::read_frames;
+use crate::store::{Store, View};
+
+/// Bytes of buffers that one worker needs: a run, a decoded frame, what it encodes, frames on their way.
+const WORKER_BYTES: u64 = 3 * RUN_BYTES_MAX as u64;
+/// Runs that are read at once where there are fewer threads: most of the time they wait for a network.
+const WORKERS_MIN: usize = 8;
+
+/// Why a copy ended early.
+pub(super) struct Failure {
+    pub(super) error: Error,
+    /// Whether it was the destination that failed.
+    pub(super) is_there: bool,
+}
+
+/// A chunk whose pack is gone, and where it was: pack and first byte of the frame.
+type Gone = (ChunkId, (PackId, u32));
+
+/// Everything that the workers of one pass share.
+struct Shared<'c> {
+    from: &'c Store,
+    kind: PackKind,
+    progress: &'c dyn Progress,
+    is_over: AtomicBool,
+    error: Mutex<Option<Error>>,
+    gone: Mutex<Vec<Gone>>,
+    unreadable: Mutex<&'c mut Unreadable>,
+}
+
+/// One of them.
+struct Worker<'w, 'c> {
+    shared: &'w Shared<'c>,
+    decoder: Decoder,
+    framer: Framer,
+    frames: Sender<KindFrame>,
+    raw: Vec<u8>,
+}
+
+/// Copies all that `wants` says; what could not be had is added to `unreadable`. `source` is brought to a newer
+/// state where packs have moved.
+pub(super) fn copy(
+    from: &Store,
+    source: &mut View,
+    wants: &Wants,
+    outbox: &mut Outbox<'_>,
+    unreadable: &mut Unreadable,
+    progress: &dyn Progress,
+) -> Result<(), Failure> {
+    const KINDS: [PackKind; 2] = [PackKind::Meta, PackKind::Data];
+    let mut gone = Vec::new();
+    for kind in KINDS {
+        let plan = &mut |each: &mut EachRun<'_>| wants.for_each_run(kind, each);
+        gone.extend(pass(from, kind, plan, outbox, unreadable, progress)?);
+    }
+    while !gone.is_empty() {
+        let found = find_again(from, source, gone, unreadable).map_err(Failure::of_source)?;
+        gone = Vec::new();
+        for kind in KINDS {
+            let of_kind = found.iter().filter(|(_, location)| location.kind == kind);
+            let plan = &mut |each: &mut EachRun<'_>| {
+                join(of_kind.clone().copied())
+                    .into_iter()
+                    .try_for_each(&mut *each)
+            };
+            gone.extend(pass(from, kind, plan, outbox, unreadable, progress)?);
+        }
+    }
+    Ok(())
+}
+
+/// Where chunks are now whose packs are gone, in the order in which they lie.
+fn find_again(
+    from: &Store,
+    source: &mut View,
+    gone: Vec<Gone>,
+    unreadable: &mut Unreadable,
+) -> Result<Vec<(ChunkId, Location)>> {
+    from.refresh(source)?;
+    let mut found = Vec::new();
+    for (id, before) in gone {
+        let why = match source.index.find(&id)? {
+            Some(now) if (now.pack, now.frame_offset) != before => {
+                found.push((id, now));
+                continue;
+            }
+            Some(_) => Error::corrupt(format!("chunk {id}: its pack {} is missing", before.0)),
+            None => Error::not_found(format!(
+                "chunk {id}: the source offers it no more; what it belonged to was deleted meanwhile"
+            )),
+        };
+        unreadable.insert(id, (why.kind(), why.to_string()));
+    }
+    found.sort_unstable_by_key(|(_, at)| (at.pack, at.frame_offset, at.offset));
+    Ok(found)
+}
+
+/// Reads and sends the runs of one kind that `plan` hands out; the chunks whose packs were gone.
+fn pass(
+    from: &Store,
+    kind: PackKind,
+    plan: &mut dyn FnMut(&mut EachRun<'_>) -> Result<()>,
+    outbox: &mut Outbox<'_>,
+    unreadable: &mut Unreadable,
+    progress: &dyn Progress,
+) -> Result<Vec<Gone>, Failure> {
+    let shared = Shared {
+        from,
+        kind,
+        progress,
+        is_over: AtomicBool::new(false),
+        error: Mutex::default(),
+        gone: Mutex::default(),
+        unreadable: Mutex::new(unreadable),
+    };
+    let workers = workers(outbox.to);
+    let sent = std::thread::scope(|scope| {
+        let (runs, to_read) = bounded(workers);
+        let (frames, to_send) = bounded(2 * workers);
+        let sending = scope.spawn(move || outbox.run(&to_send));
+        for _ in 0..workers {
+            let (shared, to_read, frames) = (&shared, to_read.clone(), frames.clone());
+            scope.spawn(move || shared.settle(work(shared, &to_read, frames)));
+        }
+        drop((to_read, frames));
+        let planned = plan(&mut |run| match shared.is_over.load(Ordering::Relaxed) {
+            false if runs.send(run).is_ok() => Ok(()),
+            _ => Err(Error::interrupted("the copy stopped")),
+        });
+        shared.settle(planned);
+        drop(runs);
+        sending
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    sent.map_err(|error| Failure {
+        is_there: error.kind() != Kind::Interrupted,
+        error,
+    })?;
+    let error = shared.error.into_inner();
+    match error.unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(Failure::of_source(error)),
+        None => Ok(shared
+            .gone
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+fn work(shared: &Shared<'_>, runs: &Receiver<Run>, frames: Sender<KindFrame>) -> Result<()> {
+    let mut worker = Worker {
+        shared,
+        decoder: Decoder::new()?,
+        framer: Framer::new(shared.kind, LEVEL, true, frames.clone())?,
+        frames,
+        raw: Vec::new(),
+    };
+    for run in runs {
+        if shared.is_over.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        shared.from.host().check_stop()?;
+        worker.run(&run)?;
+    }
+    worker.framer.flush()
+}
+
+impl Worker<'_, '_> {
+    fn run(&mut self, run: &Run) -> Result<()> {
+        match read_frames(self.shared.from, run.pack, run.offset, run.len) {
+            Ok(stored) => run.frames.iter().try_for_each(|frame| {
+                let start = (frame.offset - run.offset) as usize;
+                let end = start + frame.stored_len as usize;
+                self.frame(run.pack, frame, stored.get(start..end).unwrap_or_default())
+            }),
+            Err(error) if error.kind() == Kind::NotFound => {
+                let mut gone = lock(&self.shared.gone);
+                for frame in &run.frames {
+                    let place = (run.pack, frame.offset);
+                    gone.extend(frame.wanted().map(|chunk| (chunk.id, place)));
+                }
+                Ok(())
+            }
+            // It ends too early: what lies before its end is good.
+            Err(error) if error.kind() == Kind::Corrupt => {
+                run.frames.iter().try_for_each(|frame| {
+                    match read_frames(self.shared.from, run.pack, frame.offset, frame.stored_len) {
+                        Ok(stored) => self.frame(run.pack, frame, &stored),
+                        Err(error) if error.kind() == Kind::Corrupt => {
+                            self.shared.damaged(frame.wanted(), &error);
+                            Ok(())
+                        }
+                        Err(error) => Err(error),
+                    }
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn frame(&mut self, pack: PackId, frame: &WantedFrame, stored: &[u8]) -> Result<()> {
+        let object = pack_key(pack);
+        let decoded = self
+            .decoder
+            .decode(&object, stored, frame.raw_len, &mut self.raw);
+        let raw = match decoded {
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => {
+                self.shared.damaged(frame.wanted(), &error);
+                return Ok(());
+            }
+            decoded => decoded?,
+        };
+        let mut good = Vec::with_capacity(frame.chunks.len());
+        for chunk in &frame.chunks {
+            match checked(pack, frame, raw, chunk) {
+                Ok(bytes) => good.push((chunk, bytes)),
+                Err(error) if chunk.is_wanted => {
+                    self.shared.damaged(std::iter::once(chunk), &error);
+                }
+                Err(_) => {}
+            }
+        }
+        let wanted = frame.wanted().map(|chunk| u64::from(chunk.len)).sum();
+        self.shared.progress.advance(0, wanted);
+        if good.len() < frame.chunks.len() || !frame.is_whole() {
+            good.retain(|(chunk, _)| chunk.is_wanted);
+            return good
+                .into_iter()
+                .try_for_each(|(chunk, bytes)| self.framer.push(chunk.id, bytes));
+        }
+        let chunks = frame.chunks.iter().map(|chunk| PackChunk {
+            id: chunk.id,
+            len: chunk.len,
+        });
+        let whole = EncodedFrame {
+            stored: stored.to_vec(),
+            raw_len: frame.raw_len,
+            chunks: chunks.collect(),
+        };
+        self.frames
+            .send((self.shared.kind, whole))
+            .map_err(|_| Error::interrupted("the outbox stopped"))
+    }
+}
+
+impl Shared<'_> {
+    /// Keeps the error that the others follow from, and lets all stop.
+    fn settle(&self, outcome: Result<()>) {
+        let Err(error) = outcome else { return };
+        self.is_over.store(true, Ordering::Relaxed);
+        let mut first = lock(&self.error);
+        if first
+            .as_ref()
+            .is_none_or(|first| first.kind() == Kind::Interrupted)
+        {
+            *first = Some(error);
+        }
+    }
+
+    fn damaged<'f>(&self, chunks: impl Iterator<Item = &'f FrameChunk>, error: &Error) {
+        let why = (error.kind(), error.to_string());
+        lock(&self.unreadable).extend(chunks.map(|chunk| (chunk.id, why.clone())));
+    }
+}
+
+impl Failure {
+    pub(super) fn of_source(error: Error) -> Self {
+        Self {
+            error,
+            is_there: false,
+        }
+    }
+
+    pub(super) fn of_destination(error: Error) -> Self {
+        Self {
+            error,
+            is_there: true,
+        }
+    }
+}
+
+/// The bytes of a chunk in its decoded frame, if they are what its id says.
+fn checked<'f>(
+    pack: PackId,
+    frame: &WantedFrame,
+    raw: &'f [u8],
+    chunk: &FrameChunk,
+) -> Result<&'f [u8]> {
+    let start = chunk.offset as usize;
+    let bytes = raw
+        .get(start..start + chunk.len as usize)
+        .unwrap_or_default();
+    let found = ChunkId::of(bytes);
+    if found == chunk.id {
+        return Ok(bytes);
+    }
+    Err(Error::corrupt(format!(
+        "{}: chunk at byte {start} of the frame at offset {}: its bytes hash to {found}, expected {}",
+        pack_key(pack),
+        frame.offset,
+        chunk.id
+    )))
+}
+
+fn workers(to: &Store) -> usize {
+    let host = to.host();
+    let affordable = usize::try_from(host.memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX);
+    host.threads.max(WORKERS_MIN).min(affordable).max(1)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

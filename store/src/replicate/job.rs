@@ -1,0 +1,450 @@
+//! One run: batch after batch, each a walk, a copy and one log entry.
+//!
+//! A batch is as many versions as make a few packs, so that small refs share packs and large ones appear
+//! as they are complete. A batch that a collector made stale is done again from the walk on; packs that were
+//! finished by then are taken up, not sent again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::copy::{Failure, copy};
+use super::outbox::{Outbox, Sent, Unsettled};
+use super::resume::adopt;
+use super::select::{Bring, Selected, surplus};
+use super::throttle::Throttle;
+use super::walk::{Unreadable, Walk, Wants};
+use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
+use crate::error::{Error, Kind, Result};
+use crate::format::{RefName, RefState, State};
+use crate::index::Index;
+use crate::log::{self, Outside, System};
+use crate::progress::Progress;
+use crate::publish::{Publication, Published, Relied};
+use crate::read::Reader;
+use crate::refs::Dropped;
+use crate::store::{Store, View};
+
+/// How often a batch begins anew when a collector takes what it counted on.
+const ATTEMPTS_MAX: u32 = 8;
+/// Stored bytes after which a batch is published. Few in tests, so that a run has many batches.
+const BATCH_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
+/// Versions after which a batch is published.
+const BATCH_VERSIONS: usize = 1000;
+
+/// What a run needs at hand.
+pub(super) struct Job<'r> {
+    from: &'r Store,
+    to: &'r Store,
+    request: &'r ReplicateRequest,
+    progress: &'r dyn Progress,
+    unsettled: Unsettled<'r>,
+    throttle: Throttle,
+    /// What the progress was told to be all.
+    total: (u64, u64),
+    pub(super) report: ReplicateReport,
+}
+
+/// The states that a batch begins with.
+struct Views {
+    source: View,
+    there: View,
+}
+
+/// The versions of a batch, from the first that is left on.
+struct Batch<'q> {
+    versions: &'q [Bring],
+    /// Those that did not make it, by position, and why.
+    failed: BTreeMap<usize, Error>,
+    wants: Wants,
+}
+
+/// How a batch ended.
+enum Ended {
+    /// So many versions are settled.
+    Settled(usize),
+    /// A collector took what it had counted on.
+    Stale,
+}
+
+impl<'r> Job<'r> {
+    pub(super) fn new(
+        from: &'r Store,
+        to: &'r Store,
+        request: &'r ReplicateRequest,
+        resume: &'r dyn Resume,
+        progress: &'r dyn Progress,
+    ) -> Self {
+        Self {
+            from,
+            to,
+            request,
+            progress,
+            unsettled: Unsettled::new(resume),
+            throttle: Throttle::new(request.bytes_per_second),
+            total: (0, 0),
+            report: ReplicateReport::default(),
+        }
+    }
+
+    /// Brings `versions`, in order.
+    pub(super) fn bring(&mut self, versions: &[Bring], source: State, there: State) -> Result<()> {
+        if versions.is_empty() {
+            return Ok(());
+        }
+        if self.from.format().chunker != self.to.format().chunker {
+            self.report.notes.push(format!(
+                "{} and {} cut files differently: what is put at one shares nothing with what is put at the other",
+                self.from.remote().url(),
+                self.to.remote().url()
+            ));
+        }
+        let mut views = Views {
+            source: unopened(source),
+            there: unopened(there),
+        };
+        self.from.follow(&mut views.source)?;
+        self.to.follow(&mut views.there)?;
+        let (mut rest, mut tries) = (versions, 0);
+        while !rest.is_empty() {
+            match self.batch(rest, &mut views)? {
+                Ended::Settled(count) => {
+                    rest = rest.get(count..).unwrap_or_default();
+                    tries = 0;
+                    if !rest.is_empty() {
+                        self.to.follow(&mut views.there)?;
+                    }
+                }
+                Ended::Stale if tries >= ATTEMPTS_MAX => return Err(self.beaten()),
+                Ended::Stale => {
+                    tries += 1;
+                    // Collectors that keep the same pace would be met again and again.
+                    System.pause(tries);
+                    views.there = self.to.view()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One batch from the first of `versions` on.
+    fn batch(&mut self, versions: &[Bring], views: &mut Views) -> Result<Ended> {
+        let relied = Relied::new(views.there.index.clone());
+        let publication = Publication::new(self.to, &relied, views.there.clone());
+        match self.pass(
+            versions,
+            &mut views.source,
+            &views.there,
+            &relied,
+            &publication,
+        ) {
+            Err(_) if publication.is_stale() => Ok(Ended::Stale),
+            Err(failure) => {
+                self.keep_finished(&failure, &publication);
+                Err(failure.error)
+            }
+            Ok(Ended::Stale) => Ok(Ended::Stale),
+            Ok(settled) => {
+                views.there = publication.into_view();
+                Ok(settled)
+            }
+        }
+    }
+
+    /// Walks, copies and publishes one batch.
+    fn pass(
+        &mut self,
+        versions: &[Bring],
+        source: &mut View,
+        there: &View,
+        relied: &Relied,
+        publication: &Publication<'_>,
+    ) -> Result<Ended, Failure> {
+        let is_dry = self.request.dry_run;
+        if !is_dry {
+            let adopted = adopt(self.to, there, publication, &self.unsettled);
+            let adopted = adopted.map_err(Failure::of_destination)?;
+            // Later ones are this run's own.
+            if self.report.sent_bytes == 0 {
+                self.report.resumed_bytes += adopted;
+            }
+        }
+        let reader = Reader::at(self.from, source.clone());
+        let mut batch = self
+            .gather(versions, relied, &reader)
+            .map_err(Failure::of_source)?;
+        self.tell_total(&batch, versions.len());
+        if is_dry {
+            return Ok(self.pretend(batch));
+        }
+        let mut unreadable = Unreadable::new();
+        let mut outbox = Outbox {
+            to: self.to,
+            publication,
+            unsettled: &self.unsettled,
+            throttle: &mut self.throttle,
+            verify: self.request.verify,
+            sent: Sent::default(),
+        };
+        let copied = copy(
+            self.from,
+            source,
+            &batch.wants,
+            &mut outbox,
+            &mut unreadable,
+            self.progress,
+        );
+        let sent = outbox.sent;
+        self.count(sent);
+        copied?;
+        batch
+            .fail_all_that_reach(&unreadable, relied, &Reader::at(self.from, source.clone()))
+            .map_err(Failure::of_source)?;
+        self.publish(batch, publication)
+            .map_err(Failure::of_destination)
+    }
+
+    /// Walks versions until there is enough for a batch.
+    fn gather<'q>(
+        &self,
+        versions: &'q [Bring],
+        relied: &Relied,
+        reader: &Reader<'_>,
+    ) -> Result<Batch<'q>> {
+        let (mut failed, none) = (BTreeMap::new(), Unreadable::new());
+        loop {
+            let mut walk = Walk::new(reader, relied, &none);
+            let mut count = 0;
+            let mut broken = None;
+            for (at, bring) in versions.iter().enumerate() {
+                count = at + 1;
+                if failed.contains_key(&at) {
+                    continue;
+                }
+                match walk.version(&bring.version, None) {
+                    Err(error) if is_its_own(&error) => {
+                        broken = Some((at, bring.failure(error)));
+                        break;
+                    }
+                    walked => walked?,
+                }
+                let is_enough = walk.wants().stored_bytes >= BATCH_BYTES || count >= BATCH_VERSIONS;
+                if is_enough && !self.request.dry_run {
+                    break;
+                }
+            }
+            match broken {
+                // Nothing is sent for what does not arrive: the walk is done again without it.
+                Some((at, error)) => drop(failed.insert(at, error)),
+                None => {
+                    return Ok(Batch {
+                        versions: versions.get(..count).unwrap_or_default(),
+                        failed,
+                        wants: walk.finish(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Adds the versions of a batch to the log, in one entry.
+    fn publish(&mut self, batch: Batch<'_>, publication: &Publication<'_>) -> Result<Ended> {
+        let mut settled = Vec::new();
+        let published = publication.commit(&mut |state| {
+            settled.clear();
+            let mut refs: HashMap<&RefName, RefState> = HashMap::new();
+            let mut changes = Vec::new();
+            for bring in batch.good() {
+                let there = refs.entry(&bring.name).or_insert_with(|| {
+                    let known = state.refs.get(&bring.name);
+                    known.cloned().unwrap_or_default()
+                });
+                // Somebody else may have brought it meanwhile.
+                let (number, status) = match bring.in_state(there) {
+                    Some(number) => (number, RefStatus::Unchanged),
+                    None => (bring.add_to(there), RefStatus::Published),
+                };
+                if matches!(status, RefStatus::Published) {
+                    changes.push(bring.set_ref(number));
+                }
+                settled.push(bring.outcome(Some(number), status));
+            }
+            Ok(changes)
+        })?;
+        match published {
+            Published::Stale => return Ok(Ended::Stale),
+            Published::Nothing => {}
+            Published::Entry(committed) => {
+                self.unsettled.settle(&self.unsettled.packs());
+                let note = |error| format!("{error}: the store opens more slowly");
+                self.report.notes.extend(committed.checkpoint.map(note));
+            }
+        }
+        Ok(self.settle(batch, settled))
+    }
+
+    /// What a dry run would have sent and published.
+    fn pretend(&mut self, batch: Batch<'_>) -> Ended {
+        self.count(Sent {
+            chunks: batch.wants.chunks,
+            raw_bytes: batch.wants.raw_bytes,
+            stored_bytes: batch.wants.stored_bytes,
+        });
+        let good = batch.good();
+        let settled = good.map(|bring| bring.outcome(None, RefStatus::Published));
+        let settled = settled.collect();
+        self.settle(batch, settled)
+    }
+
+    fn settle(&mut self, batch: Batch<'_>, settled: Vec<RefOutcome>) -> Ended {
+        let count = batch.versions.len();
+        self.progress.advance(count as u64, 0);
+        self.report.refs.extend(settled);
+        for (at, error) in batch.failed {
+            if let Some(bring) = batch.versions.get(at) {
+                let outcome = bring.outcome(None, RefStatus::Failed(error));
+                self.report.refs.push(outcome);
+            }
+        }
+        Ended::Settled(count)
+    }
+
+    /// A segment over the packs that are finished, so that they are found by the next run, unless it was the
+    /// destination that failed.
+    fn keep_finished(&mut self, failure: &Failure, publication: &Publication<'_>) {
+        if failure.is_there || self.request.dry_run {
+            return;
+        }
+        match publication.commit_packs() {
+            Ok(packs) => self.unsettled.settle(&packs),
+            Err(error) => self
+                .report
+                .notes
+                .push(format!("{error}: what was sent last may be sent again")),
+        }
+    }
+
+    /// Drops what the destination alone has, as it was when the run began.
+    pub(super) fn drop_surplus(
+        &mut self,
+        selected: &Selected,
+        source: &State,
+        mut there: State,
+    ) -> Result<()> {
+        let outcomes = self.report.refs.iter();
+        let failed: BTreeSet<RefName> = outcomes
+            .filter(|outcome| matches!(outcome.status, RefStatus::Failed(_)))
+            .map(|outcome| outcome.name.clone())
+            .collect();
+        let planned = surplus(selected, &failed, source, &there);
+        let mut dropped = planned.clone();
+        if !planned.versions.is_empty() && !self.request.dry_run {
+            let remote = self.to.remote().as_ref();
+            log::commit(remote, &mut there, &self.to.host().who, &mut |state, _| {
+                dropped = still(&planned, state);
+                Ok(dropped.changes())
+            })?;
+        }
+        (self.report.dropped, self.report.kept) = (dropped.versions, dropped.kept);
+        Ok(())
+    }
+
+    fn count(&mut self, sent: Sent) {
+        self.report.chunks += sent.chunks;
+        self.report.raw_bytes += sent.raw_bytes;
+        self.report.sent_bytes += sent.stored_bytes;
+    }
+
+    fn tell_total(&mut self, batch: &Batch<'_>, versions_left: usize) {
+        let (files, bytes) = &mut self.total;
+        *files = (*files).max(versions_left as u64);
+        *bytes += batch.wants.raw_bytes;
+        self.progress.total(*files, *bytes);
+    }
+
+    fn beaten(&self) -> Error {
+        Error::conflict(format!(
+            "{}: collectors took what was counted on {ATTEMPTS_MAX} times in a row",
+            self.to.remote().url()
+        ))
+        .hint("run it again when no collector runs with so short a --min-age")
+    }
+}
+
+impl Batch<'_> {
+    /// The versions that nothing is wrong with.
+    fn good(&self) -> impl Iterator<Item = &Bring> {
+        let versions = self.versions.iter().enumerate();
+        versions
+            .filter(|(at, _)| !self.failed.contains_key(at))
+            .map(|(_, bring)| bring)
+    }
+
+    /// A chunk that several versions share fails all of them, and no others.
+    fn fail_all_that_reach(
+        &mut self,
+        unreadable: &Unreadable,
+        relied: &Relied,
+        reader: &Reader<'_>,
+    ) -> Result<()> {
+        if unreadable.is_empty() {
+            return Ok(());
+        }
+        for (at, bring) in self.versions.iter().enumerate() {
+            if self.failed.contains_key(&at) {
+                continue;
+            }
+            match Walk::new(reader, relied, unreadable).version(&bring.version, None) {
+                Err(error) if is_its_own(&error) => {
+                    self.failed.insert(at, bring.failure(error));
+                }
+                walked => walked?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Bring {
+    fn outcome(&self, to: Option<u64>, status: RefStatus) -> RefOutcome {
+        RefOutcome {
+            name: self.name.clone(),
+            from: Some(self.from),
+            to,
+            status,
+        }
+    }
+
+    fn failure(&self, error: Error) -> Error {
+        error.within(format!("{}@{}", self.name, self.from))
+    }
+}
+
+/// What is left of a plan: others may have dropped or pinned versions since it was made.
+fn still(planned: &Dropped, state: &State) -> Dropped {
+    let mut left = Dropped {
+        versions: Vec::new(),
+        kept: planned.kept.clone(),
+    };
+    for (name, number) in &planned.versions {
+        match state.version(name, Some(*number)) {
+            Ok((_, version)) if version.pinned => left.kept.push((name.clone(), *number)),
+            Ok(_) => left.versions.push((name.clone(), *number)),
+            Err(_) => {}
+        }
+    }
+    left
+}
+
+/// Whether an error says something about one version, rather than about a store that does not answer.
+fn is_its_own(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        Kind::NotFound | Kind::Corrupt | Kind::Unsupported
+    )
+}
+
+fn unopened(state: State) -> View {
+    View {
+        state,
+        index: Index::default(),
+    }
+}

@@ -1,0 +1,148 @@
+//! Frames become packs at the destination, one pack at a time: metadata first, then data.
+//!
+//! A run that is killed loses the pack that was being written and no more: finished ones are told to
+//! whoever remembers them before anything else happens to them.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use crossbeam_channel::Receiver;
+
+use super::Resume;
+use super::throttle::Throttle;
+use crate::check::packs::{check_chunk, for_each_frame};
+use crate::check::rows::OpenPack;
+use crate::error::{Error, Result};
+use crate::format::{PackKind, pack_key};
+use crate::id::PackId;
+use crate::pack::{EncodedFrame, PackWriter, WrittenPack};
+use crate::publish::Publication;
+use crate::put::framer::KindFrame;
+use crate::store::Store;
+
+/// What has been sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sent {
+    pub(super) chunks: u64,
+    pub(super) raw_bytes: u64,
+    pub(super) stored_bytes: u64,
+}
+
+/// Finished packs that are in no segment yet, and who remembers them when this process is gone.
+pub(super) struct Unsettled<'r> {
+    packs: Mutex<BTreeSet<PackId>>,
+    resume: &'r dyn Resume,
+}
+
+/// Writes packs until the frames end.
+pub(super) struct Outbox<'p> {
+    pub(super) to: &'p Store,
+    pub(super) publication: &'p Publication<'p>,
+    pub(super) unsettled: &'p Unsettled<'p>,
+    pub(super) throttle: &'p mut Throttle,
+    /// Whether every pack is read back.
+    pub(super) verify: bool,
+    pub(super) sent: Sent,
+}
+
+impl<'r> Unsettled<'r> {
+    pub(super) fn new(resume: &'r dyn Resume) -> Self {
+        Self {
+            packs: Mutex::new(resume.packs().into_iter().collect()),
+            resume,
+        }
+    }
+
+    pub(super) fn packs(&self) -> Vec<PackId> {
+        let packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        packs.iter().copied().collect()
+    }
+
+    fn finished(&self, pack: PackId) {
+        self.resume.pack_finished(pack);
+        let mut packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        packs.insert(pack);
+    }
+
+    /// These are committed, or of no use.
+    pub(super) fn settle(&self, settled: &[PackId]) {
+        if settled.is_empty() {
+            return;
+        }
+        let mut packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        packs.retain(|pack| !settled.contains(pack));
+        drop(packs);
+        self.resume.packs_committed(settled);
+    }
+}
+
+impl Outbox<'_> {
+    /// Takes frames of one kind until there are none left, then finishes the last pack.
+    pub(super) fn run(&mut self, frames: &Receiver<KindFrame>) -> Result<()> {
+        let mut open = None;
+        for (kind, frame) in frames {
+            open = self.push(open, kind, frame)?;
+        }
+        open.map_or(Ok(()), |pack| self.finish(pack))
+    }
+
+    fn push(
+        &mut self,
+        open: Option<PackWriter>,
+        kind: PackKind,
+        frame: EncodedFrame,
+    ) -> Result<Option<PackWriter>> {
+        let stored_len = u32::try_from(frame.stored.len())
+            .map_err(|_| Error::invalid("a frame would outgrow 32-bit lengths"))?;
+        self.throttle.pass(stored_len, self.to.host())?;
+        self.sent.chunks += frame.chunks.len() as u64;
+        self.sent.raw_bytes += u64::from(frame.raw_len);
+        self.sent.stored_bytes += u64::from(stored_len);
+        let mut pack = match open {
+            Some(pack) => pack,
+            None => PackWriter::begin(self.to.remote(), kind)?,
+        };
+        pack.push(frame)?;
+        if !pack.is_full() {
+            return Ok(Some(pack));
+        }
+        self.finish(pack)?;
+        Ok(None)
+    }
+
+    fn finish(&mut self, pack: PackWriter) -> Result<()> {
+        let pack = pack.finish()?;
+        self.unsettled.finished(pack.header.id);
+        if self.verify {
+            read_back(self.to, &pack)?;
+        }
+        self.unsettled.settle(&self.publication.add(&pack)?);
+        Ok(())
+    }
+}
+
+/// Reads a pack as it is at the destination now: every frame decodes, every chunk is what its id says.
+fn read_back(to: &Store, pack: &WrittenPack) -> Result<()> {
+    let (remote, id) = (to.remote().as_ref(), pack.header.id);
+    let read = || {
+        let open = OpenPack::read(remote, id, pack.len.into())?;
+        if (open.header, &open.table) != (pack.header, &pack.table) {
+            return Err(Error::corrupt(format!(
+                "{}: its table is not the one that was written",
+                pack_key(id)
+            )));
+        }
+        let told = |_| to.host().check_stop();
+        let (rows, len) = (open.rows(), pack.len.into());
+        for_each_frame(remote, id, &rows, len, &told, &mut |frame, raw| {
+            let raw = raw?;
+            let mut chunks = frame.chunks.iter();
+            chunks.try_for_each(|chunk| check_chunk(id, frame, raw, *chunk))
+        })
+    };
+    read().map_err(|error: Error| {
+        error.within("read back from the destination").hint(
+            "nothing that needs it was published; look after the destination's disks and network",
+        )
+    })
+}

@@ -1,0 +1,228 @@
+//! Wanted chunks as they lie at the source: runs of adjacent frames, each read by one request.
+//!
+//! Pack by pack, in windows: 88 bytes for each wanted chunk of a window, of which there are at most
+//! [`WINDOW_CHUNKS_MAX`] unless one pack alone has more. Reads segments only, never a pack.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::walk::Wants;
+use crate::error::Result;
+use crate::format::PackKind;
+use crate::id::{ChunkId, PackId};
+use crate::index::{Location, OpenSegment};
+
+/// Wanted chunks of one window.
+const WINDOW_CHUNKS_MAX: u64 = 1 << 16;
+/// Stored bytes that one read covers at most, unless one frame alone is larger.
+pub(super) const RUN_BYTES_MAX: u32 = 8 << 20;
+/// Bytes between two frames that are read and thrown away rather than read around.
+const GAP_BYTES_MAX: u32 = 64 << 10;
+
+/// Adjacent frames of one pack, read at once.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) pack: PackId,
+    pub(super) offset: u32,
+    pub(super) len: u32,
+    pub(super) frames: Vec<WantedFrame>,
+}
+
+/// A frame and what is known of it.
+#[derive(Debug)]
+pub(super) struct WantedFrame {
+    pub(super) offset: u32,
+    pub(super) stored_len: u32,
+    pub(super) raw_len: u32,
+    /// In the order in which they lie: those that are wanted, and where the frame goes over as it is, the rest.
+    pub(super) chunks: Vec<FrameChunk>,
+}
+
+/// A chunk of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FrameChunk {
+    pub(super) offset: u32,
+    pub(super) len: u32,
+    pub(super) id: ChunkId,
+    pub(super) is_wanted: bool,
+}
+
+/// Takes runs, in order.
+pub(super) type EachRun<'e> = dyn FnMut(Run) -> Result<()> + 'e;
+
+impl Wants {
+    /// Hands every run of wanted chunks in packs of `kind` to `each`.
+    ///
+    /// # Errors
+    /// What `each` says; corrupt, when a segment points outside of itself.
+    pub(super) fn for_each_run(&self, kind: PackKind, each: &mut EachRun<'_>) -> Result<()> {
+        for (number, segment) in self.index.segments().enumerate() {
+            let counts = self.counts(number, segment, kind)?;
+            let (mut start, mut sum) = (0, 0);
+            for (at, count) in counts.iter().enumerate() {
+                if sum > 0 && sum + count > WINDOW_CHUNKS_MAX {
+                    self.window(number, segment, kind, start..at, each)?;
+                    (start, sum) = (at, 0);
+                }
+                sum += count;
+            }
+            if sum > 0 {
+                self.window(number, segment, kind, start..counts.len(), each)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many chunks are wanted of each pack of a segment; none of packs of the other kind.
+    fn counts(&self, number: usize, segment: &OpenSegment, kind: PackKind) -> Result<Vec<u64>> {
+        let (layout, bytes) = (segment.layout(), segment.bytes());
+        let mut counts = vec![0; layout.packs() as usize];
+        for entry in self.missing.in_segment(number) {
+            let pack = layout.frame(bytes, segment.entry(entry)?.frame)?.pack;
+            if let Some(count) = counts.get_mut(pack as usize) {
+                *count += 1;
+            }
+        }
+        for (pack, count) in (0..).zip(&mut counts).filter(|(_, count)| **count > 0) {
+            if layout.pack(bytes, pack)?.kind != kind {
+                *count = 0;
+            }
+        }
+        Ok(counts)
+    }
+
+    fn window(
+        &self,
+        number: usize,
+        segment: &OpenSegment,
+        kind: PackKind,
+        packs: Range<usize>,
+        each: &mut EachRun<'_>,
+    ) -> Result<()> {
+        let mut wanted = Vec::new();
+        for entry in self.missing.in_segment(number) {
+            let frame = segment.entry(entry)?.frame;
+            let pack = segment.layout().frame(segment.bytes(), frame)?.pack;
+            if !packs.contains(&(pack as usize)) {
+                continue;
+            }
+            let (id, location) = segment.located(entry)?;
+            if location.kind == kind {
+                wanted.push((pack, location, id));
+            }
+        }
+        wanted.sort_unstable_by_key(|(pack, at, _)| (*pack, at.frame_offset, at.offset));
+        let mut runs = join(wanted.into_iter().map(|(_, location, id)| (id, location)));
+        complete(segment, &mut runs)?;
+        runs.into_iter().try_for_each(each)
+    }
+}
+
+/// Runs of chunks that come pack by pack, in the order in which they lie.
+pub(super) fn join(wanted: impl Iterator<Item = (ChunkId, Location)>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (id, at) in wanted {
+        let chunk = FrameChunk {
+            offset: at.offset,
+            len: at.len,
+            id,
+            is_wanted: true,
+        };
+        let last = runs.last_mut().filter(|run| run.pack == at.pack);
+        if !last.is_some_and(|run| run.take(&at, chunk)) {
+            runs.push(Run {
+                pack: at.pack,
+                offset: at.frame_offset,
+                len: at.stored_len,
+                frames: vec![WantedFrame::new(&at, chunk)],
+            });
+        }
+    }
+    runs
+}
+
+/// Adds the chunks that are there to frames that are mostly wanted, so that these go over as they are.
+fn complete(segment: &OpenSegment, runs: &mut [Run]) -> Result<()> {
+    let mut partial: HashMap<(PackId, u32), &mut WantedFrame> = HashMap::new();
+    for run in runs {
+        let pack = run.pack;
+        for frame in &mut run.frames {
+            let wanted = frame.known_bytes();
+            if wanted < frame.raw_len && wanted >= frame.raw_len / 2 {
+                partial.insert((pack, frame.offset), frame);
+            }
+        }
+    }
+    if partial.is_empty() {
+        return Ok(());
+    }
+    for entry in 0..segment.layout().chunks() {
+        let (id, at) = segment.located(entry)?;
+        let Some(frame) = partial.get_mut(&(at.pack, at.frame_offset)) else {
+            continue;
+        };
+        if !frame.chunks.iter().any(|chunk| chunk.offset == at.offset) {
+            frame.chunks.push(FrameChunk {
+                offset: at.offset,
+                len: at.len,
+                id,
+                is_wanted: false,
+            });
+        }
+    }
+    partial
+        .into_values()
+        .for_each(|frame| frame.chunks.sort_unstable());
+    Ok(())
+}
+
+impl Run {
+    /// Takes a chunk that lies in the last frame, or in one near enough behind it.
+    fn take(&mut self, at: &Location, chunk: FrameChunk) -> bool {
+        if let Some(frame) = self.frames.last_mut()
+            && frame.offset == at.frame_offset
+        {
+            frame.chunks.push(chunk);
+            return true;
+        }
+        let gap = at.frame_offset.checked_sub(self.offset + self.len);
+        let len = u64::from(at.frame_offset) + u64::from(at.stored_len) - u64::from(self.offset);
+        if gap.is_none_or(|gap| gap > GAP_BYTES_MAX) || len > u64::from(RUN_BYTES_MAX) {
+            return false;
+        }
+        self.len = at.frame_offset + at.stored_len - self.offset;
+        self.frames.push(WantedFrame::new(at, chunk));
+        true
+    }
+}
+
+impl WantedFrame {
+    fn new(at: &Location, chunk: FrameChunk) -> Self {
+        Self {
+            offset: at.frame_offset,
+            stored_len: at.stored_len,
+            raw_len: at.raw_len,
+            chunks: vec![chunk],
+        }
+    }
+
+    /// The chunks that are to go over.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = &FrameChunk> {
+        self.chunks.iter().filter(|chunk| chunk.is_wanted)
+    }
+
+    fn known_bytes(&self) -> u32 {
+        self.chunks.iter().map(|chunk| chunk.len).sum()
+    }
+
+    /// Whether its chunks are all of it, one after another.
+    pub(super) fn is_whole(&self) -> bool {
+        let mut end = Some(0_u32);
+        for chunk in &self.chunks {
+            end = end
+                .filter(|end| *end == chunk.offset)
+                .and_then(|end| end.checked_add(chunk.len));
+        }
+        end == Some(self.raw_len)
+    }
+}

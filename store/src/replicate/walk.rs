@@ -1,0 +1,205 @@
+//! What the destination lacks of some versions: one walk over their metadata at the source.
+//!
+//! What was seen once is not walked again, so the cost follows the unique metadata, which is read in the order
+//! in which it was put. Marks are positions in the source's index: half a byte for each chunk of the source.
+//! What the destination has is counted on until the commit.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Kind, Result};
+use crate::format::{Content, ListNode, Node, Root, Version};
+use crate::id::ChunkId;
+use crate::index::{Index, Location, Marks};
+use crate::publish::Relied;
+use crate::read::Reader;
+
+/// Chunks that could not be had from the source, and why.
+pub(super) type Unreadable = HashMap<ChunkId, (Kind, String)>;
+
+/// One walk over the versions of a batch.
+pub(super) struct Walk<'w> {
+    reader: &'w Reader<'w>,
+    there: &'w Relied,
+    /// Versions that reach one of these fail.
+    unreadable: &'w Unreadable,
+    reached: Marks,
+    lists: Marks,
+    trees: Marks,
+    wants: Wants,
+}
+
+/// Chunks that the destination lacks.
+#[derive(Debug)]
+pub(super) struct Wants {
+    /// The source's index, of which `missing` are positions.
+    pub(super) index: Index,
+    pub(super) missing: Marks,
+    pub(super) chunks: u64,
+    pub(super) raw_bytes: u64,
+    /// Their share of their frames.
+    pub(super) stored_bytes: u64,
+}
+
+impl<'w> Walk<'w> {
+    /// Nothing walked so far; what `reader` reads must be of its own newest state.
+    pub(super) fn new(
+        reader: &'w Reader<'w>,
+        there: &'w Relied,
+        unreadable: &'w Unreadable,
+    ) -> Self {
+        let index = reader.view().index.clone();
+        Self {
+            reader,
+            there,
+            unreadable,
+            reached: index.marks(),
+            lists: index.marks(),
+            trees: index.marks(),
+            wants: Wants {
+                missing: index.marks(),
+                index,
+                chunks: 0,
+                raw_bytes: 0,
+                stored_bytes: 0,
+            },
+        }
+    }
+
+    /// What is missing by now.
+    pub(super) fn wants(&self) -> &Wants {
+        &self.wants
+    }
+
+    pub(super) fn finish(self) -> Wants {
+        self.wants
+    }
+
+    /// Walks a version; what hangs below entries that `base` has too is taken as being there.
+    ///
+    /// # Errors
+    /// Not found or corrupt, naming what cannot be read.
+    pub(super) fn version(&mut self, version: &Version, base: Option<&Root>) -> Result<()> {
+        self.content(&version.times)?;
+        match &version.root {
+            Root::File { content, .. } => self.content(content),
+            Root::Tree { content, .. } => {
+                let base = match base {
+                    Some(Root::Tree { content, .. }) => Some(*content),
+                    _ => None,
+                };
+                self.trees(*content, base)
+            }
+        }
+    }
+
+    /// A tree and those below it, in the order in which they were put; depth costs no stack.
+    fn trees(&mut self, root: Content, base: Option<Content>) -> Result<()> {
+        let mut stack = vec![(root, base)];
+        while let Some((tree, base)) = stack.pop() {
+            self.reader.store().host().check_stop()?;
+            if base == Some(tree) {
+                continue;
+            }
+            let first = stack.len();
+            self.tree(&tree, base.as_ref(), &mut stack)?;
+            // The last one is taken first.
+            stack.get_mut(first..).unwrap_or_default().reverse();
+        }
+        Ok(())
+    }
+
+    /// One tree: its bytes and its files, and onto the stack the trees in it.
+    fn tree(
+        &mut self,
+        content: &Content,
+        base: Option<&Content>,
+        stack: &mut Vec<(Content, Option<Content>)>,
+    ) -> Result<()> {
+        self.content(content)?;
+        if content.size > 0 && !self.is_new(content, |walk| &walk.trees)? {
+            return Ok(());
+        }
+        let known = base.map(|base| self.reader.tree(base)).transpose()?;
+        let mut known = known.unwrap_or_default().into_iter().peekable();
+        for entry in self.reader.tree(content)? {
+            while known.next_if(|other| other.name < entry.name).is_some() {}
+            let other = known.next_if(|other| other.name == entry.name);
+            match (&entry.node, other.map(|other| other.node)) {
+                (node, Some(other)) if *node == other => {}
+                (Node::Tree { content, .. }, Some(Node::Tree { content: other, .. })) => {
+                    stack.push((*content, Some(other)));
+                }
+                (Node::Tree { content, .. }, _) => stack.push((*content, None)),
+                (Node::File { content, .. }, _) => self
+                    .content(content)
+                    .map_err(|error| error.within(entry.name.escape_ascii()))?,
+                (Node::Symlink { .. }, _) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, content: &Content) -> Result<()> {
+        if content.size == 0 {
+            return Ok(());
+        }
+        self.chunk(&content.root, content.depth, content.size)
+    }
+
+    /// A chunk with `size` bytes of content below it: itself at depth 0, else as a list node.
+    fn chunk(&mut self, id: &ChunkId, depth: u8, size: u64) -> Result<()> {
+        let location = self.reach(id)?;
+        let Some(level) = depth.checked_sub(1) else {
+            return match location {
+                Some(location) if u64::from(location.len) != size => Err(Error::corrupt(format!(
+                    "chunk {id}: has {} bytes, expected {size}",
+                    location.len
+                ))),
+                _ => Ok(()),
+            };
+        };
+        let position = self.wants.index.position(id)?;
+        if !position.is_some_and(|position| self.lists.set(position)) {
+            return Ok(());
+        }
+        self.reader.store().host().check_stop()?;
+        let node: ListNode = self.reader.list_node(id, level, size)?;
+        node.children
+            .iter()
+            .try_for_each(|child| self.chunk(&child.id, level, child.size))
+    }
+
+    /// Where a chunk lies at the source, when it was not reached before.
+    fn reach(&mut self, id: &ChunkId) -> Result<Option<Location>> {
+        if let Some((kind, why)) = self.unreadable.get(id) {
+            return Err(Error::new(*kind, why.clone()));
+        }
+        let Some(position) = self.wants.index.position(id)? else {
+            return Err(Error::not_found(format!(
+                "chunk {id}: no live segment of the source offers it"
+            ))
+            .hint("run `store verify` at the source if the ref is still listed there"));
+        };
+        if !self.reached.set(position) {
+            return Ok(None);
+        }
+        let (_, location) = self.wants.index.at(position)?;
+        if !self.there.is_offered(id)? && self.wants.missing.set(position) {
+            self.wants.chunks += 1;
+            self.wants.raw_bytes += u64::from(location.len);
+            self.wants.stored_bytes += stored_share(&location);
+        }
+        Ok(Some(location))
+    }
+
+    fn is_new(&self, content: &Content, part: impl Fn(&Self) -> &Marks) -> Result<bool> {
+        let position = self.wants.index.position(&content.root)?;
+        Ok(position.is_some_and(|position| part(self).set(position)))
+    }
+}
+
+/// A chunk's share of the stored bytes of its frame.
+fn stored_share(location: &Location) -> u64 {
+    let (len, stored) = (u64::from(location.len), u64::from(location.stored_len));
+    (len * stored).div_ceil(u64::from(location.raw_len).max(1))
+}
