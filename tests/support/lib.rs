@@ -10,7 +10,9 @@ mod compare;
 mod effort;
 mod environment;
 pub mod hub;
+pub mod proxy;
 mod random;
+pub mod servers;
 pub mod trees;
 
 pub use compare::{Seen, assert_same_but_file_times, assert_same_tree, seen};

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Installs the S3 servers that the tests run against: Ceph from Debian, moto from PyPI, s3rver from npm; the last two
+# into target/servers. What is there and complete is left alone.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+S3RVER=3.7.1
+missing=()
+for pair in ceph-mon:ceph-mon ceph-osd:ceph-osd radosgw:radosgw ceph-common:ceph python3:python3 nodejs:node npm:npm; do
+    command -v "${pair#*:}" >/dev/null 2>&1 || missing+=("${pair%:*}")
+done
+/usr/bin/python3 -c 'import venv' 2>/dev/null || missing+=(python3-venv)
+python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
+if [ "${#missing[@]}" -gt 0 ]; then
+    root=()
+    [ "$(id -u)" = 0 ] || root=(sudo)
+    echo "tests/servers: installing ${missing[*]}" >&2
+    "${root[@]}" apt-get update -qq >&2
+    DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+fi
+
+place=target/servers/moto
+if ! cmp -s tests/servers/moto.txt "$place/installed"; then
+    echo "tests/servers: installing moto" >&2
+    rm -rf "$place"
+    /usr/bin/python3 -m venv --without-pip "$place"
+    pip=(python3 -m pip --disable-pip-version-check --python "$place/bin/python")
+    "${pip[@]}" install --quiet --no-deps --requirement tests/servers/moto.txt
+    "${pip[@]}" check >&2
+    cp tests/servers/moto.txt "$place/installed"
+fi
+
+place=target/servers/s3rver
+if [ "$(cat "$place/installed" 2>/dev/null)" != "$S3RVER" ]; then
+    echo "tests/servers: installing s3rver" >&2
+    rm -rf "$place"
+    mkdir -p "$place"
+    npm install --silent --no-audit --no-fund --prefix "$place" "s3rver@$S3RVER" >&2
+    echo "$S3RVER" >"$place/installed"
+fi
