@@ -19,12 +19,26 @@ pub(crate) struct Config {
     pub(crate) store: Option<String>,
     /// Bytes that buffers may take, like `256MiB`.
     pub(crate) memory: Option<Size>,
+    /// The pool that trees link to.
+    #[serde(default)]
+    pub(crate) pool: Pool,
     /// How `store gc` collects.
     #[serde(default)]
     pub(crate) gc: Gc,
     /// Retention and quotas, as `[[keep]]`; of several that match a ref the first counts.
     #[serde(default)]
     pub(crate) keep: Vec<Keep>,
+}
+
+/// Where the pool is and what it may take.
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Pool {
+    pub(crate) path: Option<PathBuf>,
+    /// Most bytes of its files.
+    pub(crate) max: Option<Size>,
+    /// Bytes of its file system that are left free for others.
+    pub(crate) free: Option<Size>,
 }
 
 /// The defaults of `store gc`.
@@ -197,7 +211,7 @@ mod tests {
         for (text, cause) in [
             (
                 "stroe = \"/x\"",
-                "unknown field `stroe`, expected one of `store`, `memory`, `gc`, `keep`",
+                "unknown field `stroe`, expected one of `store`, `memory`, `pool`, `gc`, `keep`",
             ),
             (
                 "memory = \"lots\"",

@@ -26,19 +26,16 @@ pub(crate) struct PoolArgs {
 }
 
 /// The pool for `destination`, or the usual one where there is none.
-pub(crate) fn open(args: &PoolArgs, destination: Option<&Path>) -> Result<Pool> {
-    let limits = PoolLimits {
-        bytes_max: args.pool_max,
-        free_bytes_min: args.pool_free.unwrap_or(0),
-    };
-    if let Some(path) = args
-        .pool
-        .as_ref()
-        .filter(|path| !path.as_os_str().is_empty())
-    {
-        return Pool::open(path, limits);
+pub(crate) fn open(
+    args: &PoolArgs,
+    config: &config::Pool,
+    destination: Option<&Path>,
+) -> Result<Pool> {
+    let limits = limits(args, config);
+    if let Some(path) = named(args, config) {
+        return remembered(Pool::open(path, limits)?);
     }
-    let usual = config::cache_dir().map(|dir| Pool::open(&dir.join("pool"), limits));
+    let usual = usual().map(|path| Pool::open(&path, limits));
     let Some(destination) = destination else {
         return usual.unwrap_or_else(|| Err(nowhere()));
     };
@@ -47,11 +44,66 @@ pub(crate) fn open(args: &PoolArgs, destination: Option<&Path>) -> Result<Pool> 
         Some(Ok(pool)) if pool.can_link_to(&parent).unwrap_or(false) => {}
         _ => {
             if let Some(pool) = beside(&parent, limits) {
-                return Ok(pool);
+                return remembered(pool);
             }
         }
     }
     usual.unwrap_or_else(|| Err(nowhere()))
+}
+
+/// The pool that is named, else all that this user is known to have.
+pub(crate) fn known(named: Option<&Path>, config: &config::Pool) -> Vec<Result<Pool>> {
+    let limits = PoolLimits::default();
+    if let Some(path) = named.filter(|path| !path.as_os_str().is_empty()) {
+        return vec![Pool::open(path, limits)];
+    }
+    let memory = memory().and_then(|dir| std::fs::read_dir(dir).ok());
+    let links = memory.into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = links
+        .filter_map(|link| std::fs::read_link(link.path()).ok())
+        .collect();
+    paths.extend(config.path.clone());
+    paths.extend(usual());
+    paths.sort();
+    paths.dedup();
+    // What is no pool any more, or was never made, is not made now.
+    paths.retain(|path| path.join("pool").is_file());
+    paths.iter().map(|path| Pool::open(path, limits)).collect()
+}
+
+/// The flag beats the environment, which beats the file.
+fn named<'a>(args: &'a PoolArgs, config: &'a config::Pool) -> Option<&'a Path> {
+    let path = args.pool.as_deref();
+    path.filter(|path| !path.as_os_str().is_empty())
+        .or(config.path.as_deref())
+}
+
+fn limits(args: &PoolArgs, config: &config::Pool) -> PoolLimits {
+    let configured = |size: Option<config::Size>| size.map(|size| size.0);
+    PoolLimits {
+        bytes_max: args.pool_max.or(configured(config.max)),
+        free_bytes_min: args.pool_free.or(configured(config.free)).unwrap_or(0),
+    }
+}
+
+/// The pool in the home directory.
+fn usual() -> Option<PathBuf> {
+    Some(config::cache_dir()?.join("pool"))
+}
+
+/// Where the pools elsewhere are remembered, as symlinks.
+fn memory() -> Option<PathBuf> {
+    Some(config::cache_dir()?.join("pools"))
+}
+
+/// Writes down where a pool is. One that is forgotten has to be named when it is cleaned up.
+fn remembered(pool: Pool) -> Result<Pool> {
+    if let Some(dir) = memory() {
+        let name = store::ChunkId::of(pool.path().as_os_str().as_encoded_bytes()).to_string();
+        let _known = std::fs::create_dir_all(&dir)
+            .and_then(|()| std::os::unix::fs::symlink(pool.path(), dir.join(name)));
+    }
+    Ok(pool)
 }
 
 /// The nearest directory above `path` that exists, resolved.

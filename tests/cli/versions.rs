@@ -93,7 +93,7 @@ fn one_version_is_dropped_or_all_of_them() {
     check!(env, env.store(["--json", "rm", "project/demo/data"]), @r#"
     exit code: 0
     --- stdout
-    {"dropped":["project/demo/data@1","project/demo/data@3"],"kept_pinned":[]}
+    {"dropped":["project/demo/data@1","project/demo/data@3"],"kept_pinned":[],"pools":[]}
     --- stderr
     "#);
     check!(env, env.store(["rm", "project/demo/data"]), @"

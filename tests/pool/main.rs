@@ -9,5 +9,6 @@ mod damage;
 mod evict;
 mod hostile;
 mod mounts;
+mod remove;
 mod update;
 mod world;

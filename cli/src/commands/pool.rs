@@ -7,7 +7,7 @@ use serde::Serialize;
 use store::chunk::Chunker;
 use store::format::Format;
 use store::pool::{EvictReport, MadeTree, PoolUsage, PoolVerifyReport};
-use store::{Error, Result, StoreId};
+use store::{Error, Pool, Result, StoreId};
 
 use super::materialize::told;
 use crate::context::Context;
@@ -83,8 +83,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
+fn open(which: &Which, context: &Context) -> Result<Pool> {
+    let destination = which.r#for.as_deref();
+    pools::open(&which.pool, &context.config().pool, destination)
+}
+
 fn status(which: &Which, context: &Context) -> Result<()> {
-    let pool = pools::open(&which.pool, which.r#for.as_deref())?;
+    let pool = open(which, context)?;
     pool.sweep()?;
     context.out.answer(&Status {
         pool: pool.path().into(),
@@ -94,7 +99,7 @@ fn status(which: &Which, context: &Context) -> Result<()> {
 }
 
 fn evict(args: &Evict, context: &Context) -> Result<()> {
-    let pool = pools::open(&args.which.pool, args.which.r#for.as_deref())?;
+    let pool = open(&args.which, context)?;
     pool.sweep()?;
     context
         .out
@@ -102,7 +107,7 @@ fn evict(args: &Evict, context: &Context) -> Result<()> {
 }
 
 fn verify(which: &Which, context: &Context) -> Result<()> {
-    let pool = pools::open(&which.pool, which.r#for.as_deref())?;
+    let pool = open(which, context)?;
     pool.sweep()?;
     // The chunker of this version of the format; a pool does not belong to one store.
     let chunker = Chunker::new(&Format::new(StoreId([0; 16])).chunker)?;

@@ -1,24 +1,31 @@
-//! `store rm`: versions, refs and namespaces are dropped; their bytes go with the next gc.
+//! `store rm`: versions, refs and namespaces are dropped; their bytes go with the next gc. What a
+//! namespace had in the pools of this host goes at once.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use serde::Serialize;
-use store::format::{Namespace, State, Target};
+use store::format::{Content, Namespace, State, Target};
+use store::inspect::contents_only_of;
+use store::pool::RemoveReport;
+use store::read::Reader;
 use store::refs::{self, Dropped};
-use store::{Error, Result, Store};
+use store::{Error, Kind, Pool, Result, Store};
 
 use crate::context::Context;
-use crate::{human, names};
+use crate::{human, names, pools};
 
 /// Drop a version, a ref with all its versions, or a namespace with all its refs
 ///
 /// REF@N drops one version and REF drops all of them; a pinned version is refused, and then
 /// nothing is dropped. NAMESPACE drops every ref in it but for pinned versions, and asks for its
-/// name to be typed again. The number of a dropped version is never used again, and the log keeps
+/// name to be typed again; what it alone used in the pools of this host is removed from them but for
+/// files that trees still share. The number of a dropped version is never used again, and the log keeps
 /// the record. What nothing else uses is deleted by the next `store gc`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -29,6 +36,11 @@ pub(crate) struct Args {
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
+
+    /// The pool to remove a namespace's files from [default: $STORE_POOL, else all pools that
+    /// `store materialize` has used on this host for this user]
+    #[arg(long, value_name = "DIR", env = "STORE_POOL", hide_env_values = true)]
+    pool: Option<PathBuf>,
 }
 
 /// What a machine reads.
@@ -36,19 +48,28 @@ pub(crate) struct Args {
 struct Report {
     dropped: Vec<String>,
     kept_pinned: Vec<String>,
+    pools: Vec<Cleaned>,
+}
+
+/// What became of the files of a namespace in one pool.
+#[derive(Serialize)]
+struct Cleaned {
+    pool: PathBuf,
+    #[serde(flatten)]
+    report: RemoveReport,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let target = names::target(&args.target)?;
     let store = context.open()?;
-    let dropped = match target {
+    let report = match target {
         Target::Ref(_) => {
             let spec = names::version(&args.target)?;
-            refs::drop_versions(&store, &spec.name, spec.version)?
+            refs::drop_versions(&store, &spec.name, spec.version)?.into()
         }
         Target::Namespace(namespace) => drop_namespace(args, context, &store, &namespace)?,
     };
-    context.out.report(&Report::from(dropped))
+    context.out.report(&report)
 }
 
 fn drop_namespace(
@@ -56,11 +77,59 @@ fn drop_namespace(
     context: &Context,
     store: &Store,
     namespace: &Namespace,
-) -> Result<Dropped> {
+) -> Result<Report> {
     if !args.yes {
         confirm(context, &store.state()?, namespace)?;
     }
-    refs::drop_namespace(store, namespace)
+    let pools = open_pools(args, context);
+    // Trees can be read for certain only as long as they are not dropped.
+    let unused = match unused(store, namespace, &pools) {
+        Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+        unused => unused,
+    };
+    let mut report = Report::from(refs::drop_namespace(store, namespace)?);
+    for pool in pools {
+        let removed = unused
+            .as_ref()
+            .map_err(ToString::to_string)
+            .and_then(|unused| pool.remove(unused).map_err(|error| error.to_string()));
+        match removed {
+            Ok(removed) => report.pools.push(Cleaned {
+                pool: pool.path().into(),
+                report: removed,
+            }),
+            Err(why) => context.out.note(format_args!(
+                "warning: pool {}: its files stay until they are evicted: {why}",
+                pool.path().display()
+            )),
+        }
+    }
+    Ok(report)
+}
+
+/// The pools that may have files of the namespace; no pool is a reason to keep a namespace.
+fn open_pools(args: &Args, context: &Context) -> Vec<Pool> {
+    let known = pools::known(args.pool.as_deref(), &context.config().pool);
+    let told = |error| context.out.note(format_args!("warning: {error}"));
+    known
+        .into_iter()
+        .filter_map(|pool| pool.map_err(told).ok())
+        .collect()
+}
+
+/// The contents in `pools` that nobody has any more when the namespace is gone.
+fn unused(store: &Store, namespace: &Namespace, pools: &[Pool]) -> Result<HashSet<Content>> {
+    let mut known = HashSet::new();
+    for pool in pools {
+        pool.sweep()?;
+        known.extend(pool.contents()?);
+    }
+    if known.is_empty() {
+        return Ok(known);
+    }
+    let reader = Reader::new(store)?;
+    let dropped = refs::plan_drop_namespace(&reader.view().state, namespace)?;
+    contents_only_of(&reader, &dropped.versions, &known)
 }
 
 /// Has the name typed again, so that a slip of the hand costs no project.
@@ -110,6 +179,7 @@ impl From<Dropped> for Report {
         Self {
             dropped: dropped.versions.into_iter().map(shown).collect(),
             kept_pinned: dropped.kept.into_iter().map(shown).collect(),
+            pools: Vec::new(),
         }
     }
 }
@@ -124,6 +194,32 @@ impl fmt::Display for Report {
         )?;
         self.kept_pinned
             .iter()
-            .try_for_each(|kept| write!(out, "\nkept, since it is pinned: {kept}"))
+            .try_for_each(|kept| write!(out, "\nkept, since it is pinned: {kept}"))?;
+        self.pools.iter().try_for_each(|cleaned| cleaned.fmt(out))
+    }
+}
+
+impl fmt::Display for Cleaned {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let removed = &self.report;
+        if removed.files + removed.linked_files == 0 {
+            return Ok(());
+        }
+        write!(
+            out,
+            "\npool {}: {} removed, {} given back",
+            self.pool.display(),
+            human::counted(removed.files, "file"),
+            human::bytes(removed.bytes)
+        )?;
+        match removed.linked_files {
+            0 => Ok(()),
+            1 => write!(out, "; 1 file is still linked by trees"),
+            many => write!(
+                out,
+                "; {} files are still linked by trees",
+                human::count(many)
+            ),
+        }
     }
 }

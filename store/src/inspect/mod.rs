@@ -3,11 +3,13 @@
 //! Only reads. Results are handed to the caller one by one in the order of paths, so that memory
 //! follows the depth of a tree and not its size.
 
+mod contents;
 mod diff;
 mod disk;
 mod listing;
 mod summarize;
 
+pub use contents::contents_only_of;
 pub use diff::{Aspect, Difference, Event, diff, diff_with_directory};
 pub use listing::{Kept, ListOptions, Listed, NamespaceLine, RefLine, ls};
 pub use summarize::{Share, Summary, summarize};

@@ -180,7 +180,7 @@ impl Pool {
     }
 
     /// Removes one file unless somebody links it; whether it was removed.
-    fn evict_one(&self, key: &PoolKey) -> Result<bool> {
+    pub(super) fn evict_one(&self, key: &PoolKey) -> Result<bool> {
         let failed = |errno| disk::failed("evict pool file", &self.path_of(key), errno);
         let Some(shard) = self.shard(key.shard())? else {
             return Ok(false);
@@ -215,12 +215,16 @@ impl Pool {
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    fn directory(&self, name: &str) -> Result<std::os::fd::OwnedFd> {
+    pub(super) fn directory(&self, name: &str) -> Result<std::os::fd::OwnedFd> {
         disk::open_dir(&self.fd, name.as_bytes())
             .map_err(|errno| disk::failed("open a directory of pool", &self.path, errno))
     }
 
-    fn each_beside(&self, directory: &str, each: &mut dyn FnMut(&[u8], Stat)) -> Result<()> {
+    pub(super) fn each_beside(
+        &self,
+        directory: &str,
+        each: &mut dyn FnMut(&[u8], Stat),
+    ) -> Result<()> {
         let directory = self.directory(directory)?;
         for name in disk::names(&directory, &self.path)? {
             if let Ok(stat) = fs::statat(&directory, &*name, AtFlags::SYMLINK_NOFOLLOW) {

@@ -18,6 +18,7 @@ mod evict;
 mod key;
 mod owner;
 pub(crate) mod place;
+mod remove;
 mod trees;
 mod verify;
 
@@ -35,6 +36,7 @@ pub use self::evict::{EvictReport, PoolUsage};
 pub use self::key::PoolKey;
 pub(crate) use self::owner::{Identity, Watch};
 pub(crate) use self::place::Placed;
+pub use self::remove::RemoveReport;
 pub use self::trees::MadeTree;
 pub(crate) use self::trees::{Mark, Room, parent};
 pub use self::verify::{Damage, PoolVerifyReport};

@@ -1,0 +1,88 @@
+//! contents: which of some contents only certain versions have, and so nobody when those are gone.
+//!
+//! Walks trees, each once, and never reads a file's chunk list. Anything that cannot be read is an
+//! error: what is used by nobody must not be guessed.
+
+use std::collections::HashSet;
+
+use crate::error::{Error, Result};
+use crate::format::{Content, Node, RefName, Version};
+use crate::index::Marks;
+use crate::read::Reader;
+
+/// Of `known`, the contents of files in the versions `own` that no other live version has.
+///
+/// # Errors
+/// Not found and corrupt as [`Reader`] has them; interrupted on request.
+pub fn contents_only_of(
+    reader: &Reader<'_>,
+    own: &[(RefName, u64)],
+    known: &HashSet<Content>,
+) -> Result<HashSet<Content>> {
+    let view = reader.view();
+    let own: HashSet<(&RefName, u64)> = own.iter().map(|(name, number)| (name, *number)).collect();
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for (name, found) in &view.state.refs {
+        for (number, version) in &found.versions {
+            match own.contains(&(name, *number)) {
+                true => ours.push(version),
+                false => theirs.push(version),
+            }
+        }
+    }
+    let mut unused = HashSet::new();
+    each_content(reader, &ours, &mut |content| {
+        if known.contains(content) {
+            unused.insert(*content);
+        }
+        true
+    })?;
+    each_content(reader, &theirs, &mut |content| {
+        unused.remove(content);
+        !unused.is_empty()
+    })?;
+    Ok(unused)
+}
+
+/// Calls `each` with the contents of files below `versions` until it says that it has enough.
+fn each_content(
+    reader: &Reader<'_>,
+    versions: &[&Version],
+    each: &mut dyn FnMut(&Content) -> bool,
+) -> Result<()> {
+    let view = reader.view();
+    let trees = view.index.marks();
+    let mut nodes: Vec<Node> = Vec::new();
+    for version in versions {
+        nodes.push(version.root.into());
+        while let Some(node) = nodes.pop() {
+            match node {
+                Node::Symlink { .. } => {}
+                Node::File { content, .. } => {
+                    if !each(&content) {
+                        return Ok(());
+                    }
+                }
+                Node::Tree { content, .. } if is_new(&view.index, &trees, &content)? => {
+                    reader.store().host().check_stop()?;
+                    let entries = reader.tree(&content)?;
+                    nodes.extend(entries.into_iter().map(|entry| entry.node));
+                }
+                Node::Tree { .. } => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a tree with an entry was not met before.
+fn is_new(index: &crate::index::Index, trees: &Marks, content: &Content) -> Result<bool> {
+    if content.size == 0 {
+        return Ok(false);
+    }
+    let at = index.position(&content.root)?.ok_or_else(|| {
+        Error::not_found(format!("chunk {}: no live segment offers it", content.root))
+            .hint("run `store verify` to see what is hit")
+    })?;
+    Ok(trees.set(at))
+}
