@@ -8,6 +8,7 @@ mod killed;
 mod large;
 mod mounts;
 mod power;
+mod power_pool;
 mod sweep;
 mod syncs;
 mod trace;

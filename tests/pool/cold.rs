@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Child;
 use std::time::Duration;
 
-use crate::world::{REF, World, assert_same, files_below, inode};
+use crate::world::{REF, World, assert_same, files_below, inode, shell};
 
 #[test]
 fn a_tree_is_whole_and_shares_its_large_files() {
@@ -164,31 +164,151 @@ fn the_rest_goes_on_when_some_are_killed() {
 #[test]
 fn what_a_dead_owner_left_is_taken() {
     let world = World::with_tree(7);
-    // A claim of a process that is gone, as one that was killed leaves it.
-    world
-        .env
-        .ok(["materialize", "--prefetch", "--include", "exe", REF]);
     let pool = world.pool();
-    let mut gone = std::process::Command::new("true").spawn().unwrap();
-    let pid = gone.id();
-    gone.wait().unwrap();
-    let identity = serde_json::json!({"pid": pid, "started": 1, "boot": boot(), "namespace": namespace(), "host": host()});
-    fs::write(pool.join("owners/0123"), identity.to_string()).unwrap();
+    plant(&world, "0123", &identity_of_the_dead());
     fs::create_dir(pool.join("tmp/0123")).unwrap();
     fs::write(pool.join("tmp/0123/half"), "half a file").unwrap();
     // Killed between making the note of a room and writing it.
     fs::write(pool.join("rooms/0123.feed"), "").unwrap();
-    for name in world.path("source").read_dir().unwrap() {
-        fs::hard_link(
-            pool.join("owners/0123"),
-            pool.join("claims").join(name.unwrap().file_name()),
-        )
-        .unwrap();
-    }
-    world.make("one", &[]);
+    let report = world.make("one", &[]);
+    assert_eq!(report["fetched"], 5);
     assert_same(&world.path("source"), &world.path("one"));
     assert!(!pool.join("tmp/0123").exists());
     assert!(!pool.join("rooms/0123.feed").exists());
+    world.assert_sound();
+}
+
+#[test]
+fn claims_without_an_owner_that_dies_are_taken_while_somebody_waits() {
+    let world = World::with_tree(8);
+    // Planted behind the sweep: the owner is found dead by who waits for it.
+    let names = pool_names(&world);
+    let pool = world.pool();
+    fs::write(pool.join("gone"), identity_of_the_dead().to_string()).unwrap();
+    for name in &names {
+        fs::hard_link(pool.join("gone"), pool.join("claims").join(name)).unwrap();
+    }
+    fs::remove_file(pool.join("gone")).unwrap();
+    assert_eq!(world.make("one", &[])["fetched"], 5);
+    assert_same(&world.path("source"), &world.path("one"));
+    world.assert_sound();
+}
+
+#[test]
+fn who_is_stopped_or_cannot_be_seen_is_waited_for_only_so_long() {
+    let world = World::with_tree(9);
+    let mut stopped = std::process::Command::new("sleep")
+        .arg("1000")
+        .spawn()
+        .unwrap();
+    shell(&format!("kill -STOP {}", stopped.id()));
+    let started = shell(&format!(
+        "sed 's/.*)//' /proc/{}/stat | cut -d' ' -f21",
+        stopped.id()
+    ));
+    let started: u64 = started.trim().parse().unwrap();
+    let alive = serde_json::json!({"pid": stopped.id(), "started": started, "boot": boot(), "namespace": namespace(), "host": host()});
+    let elsewhere = serde_json::json!({"pid": 1, "started": 1, "boot": boot(), "namespace": "pid:[1]", "host": host()});
+    let names = pool_names(&world);
+    let pool = world.pool();
+    for (id, identity) in [("0123", &alive), ("4567", &elsewhere)] {
+        fs::write(pool.join("owners").join(id), identity.to_string()).unwrap();
+    }
+    for (at, name) in names.iter().enumerate() {
+        let owner = ["owners/0123", "owners/4567"][at % 2];
+        fs::hard_link(pool.join(owner), pool.join("claims").join(name)).unwrap();
+    }
+    assert_eq!(world.make("one", &[])["fetched"], 5);
+    assert_same(&world.path("source"), &world.path("one"));
+    stopped.kill().unwrap();
+    stopped.wait().unwrap();
+    fs::remove_file(pool.join("owners/4567")).unwrap();
+    world.make("two", &[]);
+    world.assert_sound();
+}
+
+#[test]
+fn nothing_rests_on_flock() {
+    for (seed, fault) in [(10, "retval=0"), (11, "error=ENOSYS")] {
+        let world = World::new(seed);
+        (0..20).for_each(|n| world.write(&format!("source/{}/{n}", n % 5), 9_000 * n));
+        world.put();
+        let traced = |n: u64, prefix: &[&str]| {
+            let out = format!("out/{n}");
+            let plain = world.env.command(["materialize", "--json", REF, &out]);
+            let mut command = std::process::Command::new(prefix[0]);
+            command
+                .args(&prefix[1..])
+                .args([
+                    "strace",
+                    "-f",
+                    "-qq",
+                    "-o",
+                    "/dev/null",
+                    "-e",
+                    "trace=flock",
+                    "-e",
+                ])
+                .arg(format!("inject=flock:{fault}"))
+                .arg(plain.get_program())
+                .args(plain.get_args())
+                .current_dir(world.env.root())
+                .env("HOME", world.path("home"))
+                .stdout(std::process::Stdio::piped())
+                .stderr(std::process::Stdio::piped());
+            command
+                .spawn()
+                .expect("strace is installed (tests/run installs it)")
+        };
+        // Half of them in process namespaces of their own, where numbers of processes mean nothing to others. Not
+        // in mount namespaces: those would hold what other tests unmount.
+        let jobs: Vec<Child> = (0..10)
+            .map(|n| match n % 2 {
+                0 => traced(n, &["env"]),
+                _ => traced(n, &["unshare", "--pid", "--fork"]),
+            })
+            .collect();
+        let fetched: u64 = jobs.into_iter().map(fetched).sum();
+        assert_eq!(fetched, 19, "{fault}: each file is built by one process");
+        (0..10).for_each(|n| assert_same(&world.path("source"), &world.path(&format!("out/{n}"))));
+        world.assert_sound();
+    }
+}
+
+/// What a job says that it has fetched; it must end well.
+fn fetched(job: Child) -> u64 {
+    let output = job.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    report["fetched"].as_u64().unwrap()
+}
+
+/// The names of the pool files of [`REF`], which leave the pool again.
+fn pool_names(world: &World) -> Vec<String> {
+    world.env.ok(["materialize", "--prefetch", REF]);
+    let files = world.pool_files();
+    let name = |path: &std::path::PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    world.env.ok(["pool", "evict", "--to", "0"]);
+    assert_eq!((files.len(), world.pool_files().len()), (5, 0));
+    files.iter().map(name).collect()
+}
+
+/// An owner with claims for all files of [`REF`].
+fn plant(world: &World, id: &str, identity: &serde_json::Value) {
+    let names = pool_names(world);
+    let owner = world.pool().join("owners").join(id);
+    fs::write(&owner, identity.to_string()).unwrap();
+    for name in names {
+        fs::hard_link(&owner, world.pool().join("claims").join(name)).unwrap();
+    }
+}
+
+fn identity_of_the_dead() -> serde_json::Value {
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    let pid = gone.id();
+    gone.wait().unwrap();
+    serde_json::json!({"pid": pid, "started": 1, "boot": boot(), "namespace": namespace(), "host": host()})
 }
 
 fn boot() -> String {

@@ -10,5 +10,6 @@ mod evict;
 mod hostile;
 mod mounts;
 mod remove;
+mod torn;
 mod update;
 mod world;

@@ -2,9 +2,10 @@
 //!
 //! Whoever gets the claim of a file fetches it; what others have claimed is looked at again and again,
 //! and taken over when its owner has died. A file that was written through a link is set aside first,
-//! and of its chunks only those are fetched that it does not have any more.
+//! and of its chunks only those are fetched that it does not have any more. What one round has built gets its
+//! names together, so that the disk is waited for once.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -15,13 +16,21 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::fetch::{Requests, Sink, fetch};
 use crate::id::ChunkId;
-use crate::pool::{Claim, Claimed, Damage, Draft, Look, Pool, PoolKey, Watch};
+use crate::pool::{Claim, Claimed, Damage, Draft, Pool, PoolKey, Watch};
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::walk::Stat;
 
 /// The longest pause between two looks at what others are building.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// A file that is wanted in the pool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) key: PoolKey,
+    /// It is only copied, never linked.
+    pub(super) is_copied: bool,
+}
 
 /// What a fill brought.
 #[derive(Debug, Default)]
@@ -41,12 +50,10 @@ type Aside = Vec<(PoolKey, PathBuf, Stat)>;
 pub(super) fn fill(
     reader: &Reader<'_>,
     pool: &Pool,
-    keys: impl Iterator<Item = PoolKey>,
+    wanted: impl Iterator<Item = Wanted>,
     progress: &dyn Progress,
 ) -> Result<Filled> {
-    let mut wanted: Vec<PoolKey> = Vec::new();
-    let mut known = HashSet::new();
-    wanted.extend(keys.filter(|key| known.insert(*key)));
+    let mut wanted = distinct(wanted);
     let mut filled = Filled::default();
     let mut watch = Watch::new();
     let mut aside = Aside::new();
@@ -65,19 +72,33 @@ pub(super) fn fill(
         reader.store().host().check_stop()?;
         std::thread::sleep(pause);
         pause = (2 * pause).min(PAUSE_MAX);
-        for key in &wanted {
-            pool.break_claim(&key.to_string(), &mut watch)?;
+        for one in &wanted {
+            pool.break_claim(&one.key.to_string(), &mut watch)?;
         }
     }
     filled.damaged = pool.damages(aside)?;
     Ok(filled)
 }
 
-fn absent(pool: &Pool, keys: Vec<PoolKey>) -> Result<Vec<PoolKey>> {
+/// Each file once, in the order of its first mention; to be linked, where one mention says so.
+fn distinct(wanted: impl Iterator<Item = Wanted>) -> Vec<Wanted> {
+    let mut places: HashMap<PoolKey, usize> = HashMap::new();
+    let mut distinct: Vec<Wanted> = Vec::new();
+    for one in wanted {
+        let at = *places.entry(one.key).or_insert(distinct.len());
+        match distinct.get_mut(at) {
+            Some(known) => known.is_copied &= one.is_copied,
+            None => distinct.push(one),
+        }
+    }
+    distinct
+}
+
+fn absent(pool: &Pool, wanted: Vec<Wanted>) -> Result<Vec<Wanted>> {
     let mut absent = Vec::new();
-    for key in keys {
-        if !matches!(pool.look(&key)?, Look::Intact(_)) {
-            absent.push(key);
+    for one in wanted {
+        if !pool.has(&one.key, one.is_copied)? {
+            absent.push(one);
         }
     }
     Ok(absent)
@@ -87,22 +108,22 @@ fn absent(pool: &Pool, keys: Vec<PoolKey>) -> Result<Vec<PoolKey>> {
 fn round(
     reader: &Reader<'_>,
     pool: &Pool,
-    wanted: Vec<PoolKey>,
+    wanted: Vec<Wanted>,
     progress: &dyn Progress,
     filled: &mut Filled,
     aside: &mut Aside,
-) -> Result<Vec<PoolKey>> {
-    pool.make_room(wanted.iter().map(|key| key.content.size).sum())?;
+) -> Result<Vec<Wanted>> {
+    pool.make_room(wanted.iter().map(|one| one.key.content.size).sum())?;
     let counts = Counts::default();
     let mut taken = Vec::new();
-    fetch(reader, |requests| {
-        for key in wanted {
-            match pool.claim(&key.to_string())? {
-                Claimed::Taken => taken.push(key),
+    let fetched = fetch(reader, |requests| {
+        for wanted in wanted {
+            match pool.claim(&wanted.key.to_string())? {
+                Claimed::Taken => taken.push(wanted),
                 Claimed::Mine(claim) => {
                     let job = Job {
                         pool,
-                        key,
+                        wanted,
                         claim,
                         progress,
                         counts: &counts,
@@ -112,64 +133,81 @@ fn round(
             }
         }
         Ok(())
-    })?;
-    filled.files += counts.files.into_inner();
+    });
+    // Also what was built before something failed: the next one does not fetch it again.
+    let built = counts
+        .built
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let (drafts, claims): (Vec<_>, Vec<_>) = built.into_iter().unzip();
+    filled.files += drafts.len() as u64;
+    let published = pool.publish(drafts);
+    drop(claims);
+    fetched.and(published)?;
     filled.fetched_bytes += counts.fetched_bytes.into_inner();
     Ok(taken)
 }
 
+/// What the jobs of a round have in common.
 #[derive(Default)]
-struct Counts {
-    files: AtomicU64,
+struct Counts<'p> {
+    /// Files without their names.
+    built: Mutex<Vec<(Draft<'p>, Option<Claim<'p>>)>>,
     fetched_bytes: AtomicU64,
 }
 
 /// A claimed key.
-struct Job<'f> {
-    pool: &'f Pool,
-    key: PoolKey,
-    claim: Option<Claim<'f>>,
+struct Job<'f, 'p> {
+    pool: &'p Pool,
+    wanted: Wanted,
+    claim: Option<Claim<'p>>,
     progress: &'f dyn Progress,
-    counts: &'f Counts,
+    counts: &'f Counts<'p>,
 }
 
-impl<'f> Job<'f> {
-    fn request(self, requests: &mut Requests<'_, PoolSink<'f>>, aside: &mut Aside) -> Result<()> {
+impl<'f, 'p> Job<'f, 'p> {
+    fn request(
+        self,
+        requests: &mut Requests<'_, PoolSink<'f, 'p>>,
+        aside: &mut Aside,
+    ) -> Result<()> {
         // It may have been built between the look and the claim.
-        if matches!(self.pool.look(&self.key)?, Look::Intact(_)) {
+        let Wanted { key, is_copied } = self.wanted;
+        if self.pool.has(&key, is_copied)? {
             return Ok(());
         }
-        let damaged = self.pool.set_aside(&self.key)?;
+        let damaged = self.pool.set_aside(&key)?;
         let rest = damaged.as_ref().and_then(|(path, _)| File::open(path).ok());
-        aside.extend(damaged.map(|(path, stat)| (self.key, path, stat)));
+        aside.extend(damaged.map(|(path, stat)| (key, path, stat)));
         let sink = PoolSink {
             pool: self.pool,
-            key: self.key,
+            wanted: self.wanted,
             claim: Mutex::new(self.claim),
             draft: Mutex::default(),
             damaged: rest,
             progress: self.progress,
             counts: self.counts,
         };
-        requests.push(sink, &self.key.content)
+        requests.push(sink, &key.content)
     }
 }
 
 /// A pool file on its way.
-struct PoolSink<'f> {
-    pool: &'f Pool,
-    key: PoolKey,
-    claim: Mutex<Option<Claim<'f>>>,
-    draft: Mutex<Option<Draft<'f>>>,
+struct PoolSink<'f, 'p> {
+    pool: &'p Pool,
+    wanted: Wanted,
+    claim: Mutex<Option<Claim<'p>>>,
+    draft: Mutex<Option<Draft<'p>>>,
     /// The file that had its name and was written to: most of its chunks are often right.
     damaged: Option<File>,
     progress: &'f dyn Progress,
-    counts: &'f Counts,
+    counts: &'f Counts<'p>,
 }
 
-impl Sink for PoolSink<'_> {
+impl Sink for PoolSink<'_, '_> {
     fn open(&self) -> Result<File> {
-        let (draft, file) = self.pool.draft(self.key)?;
+        let Wanted { key, is_copied } = self.wanted;
+        let (draft, file) = self.pool.draft(key, is_copied)?;
         *self.draft.lock().unwrap_or_else(PoisonError::into_inner) = Some(draft);
         Ok(file)
     }
@@ -208,21 +246,28 @@ impl Sink for PoolSink<'_> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
+        let claim = self
+            .claim
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(draft) = draft {
-            draft.publish(file)?;
-        }
-        drop(
-            self.claim
+            draft.seal(file)?;
+            let mut built = self
+                .counts
+                .built
                 .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
-        self.counts.files.fetch_add(1, Ordering::Relaxed);
+                .unwrap_or_else(PoisonError::into_inner);
+            built.push((draft, claim));
+        }
         self.progress.advance(1, 0);
         Ok(())
     }
 
     fn name(&self) -> String {
-        format!("pool file {}", self.pool.path_of(&self.key).display())
+        format!(
+            "pool file {}",
+            self.pool.path_of(&self.wanted.key).display()
+        )
     }
 }

@@ -274,14 +274,27 @@ impl<'m> Task<'m> {
         let filter = Filter::new(self.request)?;
         let inside = disk::open_path(room.path())?;
         let mut walk = self.walk(filter, Some(&room))?;
-        walk.build(inside.as_fd(), b"tree", &self.found.node)?;
-        let mut mark = self.mark(destination, (inside.as_fd(), b"tree"))?;
-        mark.tree = tree_of(&self.found.node);
         // The mark is for the inode, which a rename keeps: there is no moment at which the tree is there
-        // and the mark is not.
-        self.pool.write_mark(&mark)?;
+        // and the mark is not. A new tree is marked first, while there is nothing else to be synced.
+        let is_marked_first = !replaces && tree_of(&self.found.node).is_some();
+        if is_marked_first {
+            fs::mkdirat(&inside, "tree", fs::Mode::from_raw_mode(0o777))
+                .map_err(|errno| disk::failed("create directory in", room.path(), errno))?;
+            self.write_mark(destination, inside.as_fd())?;
+        }
+        walk.build(inside.as_fd(), b"tree", &self.found.node)?;
+        if !is_marked_first {
+            self.write_mark(destination, inside.as_fd())?;
+        }
         move_in(&room, destination, replaces)?;
         Ok(walk.report)
+    }
+
+    /// Marks what is built in a room.
+    fn write_mark(&self, destination: &Path, room: std::os::fd::BorrowedFd<'_>) -> Result<()> {
+        let mut mark = self.mark(destination, (room, b"tree"))?;
+        mark.tree = tree_of(&self.found.node);
+        self.pool.write_mark(&mark)
     }
 
     /// Brings a directory to the new tree.
@@ -306,6 +319,7 @@ impl<'m> Task<'m> {
         };
         let mut walk = self.walk(Filter::new(self.request)?, Some(&room))?;
         walk.old_filter = old_filter;
+        walk.trusts_copies = old.as_ref().is_none_or(Mark::is_of_this_boot);
         walk.update(destination, &self.found.node, old_trees)?;
         if !is_same {
             self.pool.write_mark(&mark)?;

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::{LinkMode, MaterializeReport, shown};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Time};
-use crate::pool::place::{copy_bytes, reflink};
+use crate::pool::place::{copy_verified, reflink};
 use crate::pool::{Placed, Pool, PoolKey, disk};
 
 /// A file to be placed.
@@ -85,20 +85,21 @@ impl<'m> Placer<'m> {
         let file = create(dir, name, placing)?;
         let filled = self
             .fill(placing, &source, &file, report)
-            .and_then(|()| set_time(&file, placing.time, name));
-        if filled.is_err() {
+            .and_then(|is_right| set_time(&file, placing.time, name).map(|()| is_right));
+        if !matches!(filled, Ok(true)) {
             disk::forgive(fs::unlinkat(dir, name, AtFlags::empty()));
         }
-        filled.map(|()| true)
+        filled
     }
 
+    /// False, when the pool file turns out not to be what its name says: it is set aside then.
     fn fill(
         &mut self,
         placing: &Placing,
         source: &File,
         file: &File,
         report: &mut MaterializeReport,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let size = placing.key.content.size;
         if self.effective == LinkMode::Reflink && !placing.is_private {
             match reflink(source, file) {
@@ -106,15 +107,21 @@ impl<'m> Placer<'m> {
                 Placed::Done | Placed::Missing => {
                     report.reflinked += 1;
                     report.shared_bytes += size;
-                    return Ok(());
+                    return Ok(true);
                 }
             }
         }
-        copy_bytes(source, file, size).map_err(|source| {
+        let is_right = copy_verified(source, file, &placing.key).map_err(|source| {
             Error::io("copy pool file", self.pool.path_of(&placing.key), source)
         })?;
+        if !is_right {
+            report
+                .damaged
+                .extend(self.pool.set_wrong_aside(&placing.key)?);
+            return Ok(false);
+        }
         report.copied += 1;
-        Ok(())
+        Ok(true)
     }
 
     /// The system refuses what was tried: the next lower mode, or the error where the mode was asked for.

@@ -1,4 +1,7 @@
-//! Drafts: pool files on their way. Built under a private name, finished, and renamed to their key.
+//! Drafts: pool files on their way. Built under a private name, sealed, and renamed to their key.
+//!
+//! A file that trees may link gets its name when its bytes are on disk, so that a power cut leaves no name
+//! with other bytes behind it. One that is only copied does not wait: each copy of it is verified.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -6,13 +9,12 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags, Mode, Timespec, Timestamps};
 
 use super::owner::Owner;
-use super::{POOL_TIME, Pool, PoolKey, disk};
+use super::{COPIED_TIME, POOL_TIME, Pool, PoolKey, disk};
 use crate::error::{Error, Result};
 use crate::walk::Stat;
 
-/// From this size on, bytes are on disk before their name is. A smaller file that a power cut takes
-/// bytes from has lost its size too, which the comparison before linking sees.
-const SYNC_BYTES_MIN: u64 = 1 << 20;
+/// Up to so many files are synced one by one; a journal is written once for all of more.
+const SYNC_EACH_MAX: usize = 4;
 
 /// A file that is being built; removed unless it is published.
 #[derive(Debug)]
@@ -21,11 +23,12 @@ pub(crate) struct Draft<'p> {
     owner: Arc<Owner>,
     name: Option<String>,
     key: PoolKey,
+    is_copied: bool,
 }
 
 impl Pool {
-    /// A new empty file for `key`, to be written.
-    pub(crate) fn draft(&self, key: PoolKey) -> Result<(Draft<'_>, File)> {
+    /// A new empty file for `key`, to be written; `is_copied` when no tree is to link it.
+    pub(crate) fn draft(&self, key: PoolKey, is_copied: bool) -> Result<(Draft<'_>, File)> {
         let owner = self.owner()?;
         let name = disk::random_name()?;
         let file = disk::create(&owner.temporaries, name.as_bytes(), 0o600).map_err(|errno| {
@@ -36,8 +39,21 @@ impl Pool {
             owner,
             name: Some(name),
             key,
+            is_copied: is_copied && key.is_verified_when_copied(),
         };
         Ok((draft, file))
+    }
+
+    /// Gives sealed files their names, once the bytes of those that may be linked are on disk.
+    pub(crate) fn publish(&self, drafts: Vec<Draft<'_>>) -> Result<()> {
+        let (copied, linked): (Vec<_>, Vec<_>) =
+            drafts.into_iter().partition(|draft| draft.is_copied);
+        if linked.len() > SYNC_EACH_MAX {
+            fs::syncfs(&self.fd).map_err(|errno| disk::failed("sync pool", &self.path, errno))?;
+        } else {
+            linked.iter().try_for_each(Draft::sync)?;
+        }
+        linked.into_iter().chain(copied).try_for_each(Draft::rename)
     }
 
     pub(super) fn room_hint(&self) -> String {
@@ -49,10 +65,10 @@ impl Pool {
 }
 
 impl Draft<'_> {
-    /// Gives the file, all of whose bytes are written and verified, its name in the pool.
-    pub(crate) fn publish(mut self, file: &File) -> Result<()> {
+    /// Makes the file, all of whose bytes are written and verified, look as a pool file does.
+    pub(crate) fn seal(&self, file: &File) -> Result<()> {
         let path = self.pool.path_of(&self.key);
-        let failed = |errno| disk::failed("publish pool file", &path, errno);
+        let failed = |errno| disk::failed("seal pool file", &path, errno);
         let stat = Stat::of_file(file, &path)?;
         if stat.size != self.key.content.size {
             return Err(Error::corrupt(format!(
@@ -62,25 +78,41 @@ impl Draft<'_> {
                 self.key.content.size
             )));
         }
-        if stat.size >= SYNC_BYTES_MIN || stat.is_sparse() {
-            fs::fdatasync(file).map_err(failed)?;
-        }
         fs::fchmod(file, Mode::from_raw_mode(self.key.mode())).map_err(failed)?;
-        let time = Timespec {
-            tv_sec: POOL_TIME.secs,
-            tv_nsec: POOL_TIME.nanos.into(),
+        let time = if self.is_copied {
+            COPIED_TIME
+        } else {
+            POOL_TIME
         };
         let times = Timestamps {
             last_access: Timespec {
                 tv_sec: 0,
                 tv_nsec: fs::UTIME_NOW,
             },
-            last_modification: time,
+            last_modification: Timespec {
+                tv_sec: time.secs,
+                tv_nsec: time.nanos.into(),
+            },
         };
-        fs::futimens(file, &times).map_err(failed)?;
+        fs::futimens(file, &times).map_err(failed)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let Some(name) = &self.name else {
+            return Ok(());
+        };
+        disk::open_file(&self.owner.temporaries, name.as_bytes())
+            .and_then(fs::fdatasync)
+            .map_err(|errno| disk::failed("sync pool file", &self.pool.path_of(&self.key), errno))
+    }
+
+    fn rename(mut self) -> Result<()> {
         let shard = self.pool.shard_made(self.key.shard())?;
         if let Some(name) = self.name.take() {
-            fs::renameat(&self.owner.temporaries, name, shard, self.key.name()).map_err(failed)?;
+            let renamed = fs::renameat(&self.owner.temporaries, name, shard, self.key.name());
+            renamed.map_err(|errno| {
+                disk::failed("publish pool file", &self.pool.path_of(&self.key), errno)
+            })?;
         }
         self.pool.count(self.key.content.size);
         Ok(())

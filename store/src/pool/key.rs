@@ -10,6 +10,9 @@ use crate::error::{Error, Result};
 use crate::format::{CONTENT_DEPTH_MAX, Content};
 use crate::id::ChunkId;
 
+/// Largest file that is read whole, and hashed, where it is copied.
+const VERIFIED_BYTES_MAX: u64 = 64 << 10;
+
 /// What a pool file is found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
@@ -23,6 +26,12 @@ impl PoolKey {
     /// The mode of its file.
     pub fn mode(&self) -> u32 {
         if self.executable { 0o555 } else { 0o444 }
+    }
+
+    /// Whether a copy of its file is verified while it is made: it is small and a single chunk, whose id is
+    /// the name.
+    pub(crate) fn is_verified_when_copied(&self) -> bool {
+        self.content.depth == 0 && self.content.size <= VERIFIED_BYTES_MAX
     }
 
     /// Which of the 256 directories it lies in.

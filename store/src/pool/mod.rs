@@ -39,6 +39,7 @@ pub(crate) use self::place::Placed;
 pub use self::remove::RemoveReport;
 pub use self::trees::MadeTree;
 pub(crate) use self::trees::{Mark, Room, parent};
+pub(crate) use self::verify::content_of;
 pub use self::verify::{Damage, PoolVerifyReport};
 
 use self::owner::Owner;
@@ -49,6 +50,12 @@ use crate::walk::Stat;
 /// The modification time of every pool file: 1980-01-01, so that nothing takes it for news.
 pub const POOL_TIME: Time = Time {
     secs: 315_532_800,
+    nanos: 0,
+};
+/// The modification time of a pool file that was not waited for until it was on disk. Trees never link it,
+/// and whoever copies it verifies the bytes.
+pub const COPIED_TIME: Time = Time {
+    secs: POOL_TIME.secs + 1,
     nanos: 0,
 };
 /// The file that says that a directory is a pool, and of which version.
@@ -74,7 +81,9 @@ pub struct PoolLimits {
 pub(crate) enum Look {
     /// It is there and looks as it was left.
     Intact(Stat),
-    /// It is not there.
+    /// It is there to be copied, not to be linked.
+    Copied,
+    /// It is not there, or what is there may go.
     Missing,
     /// Somebody wrote to it, or changed what it looks like.
     Changed(Stat),
@@ -165,20 +174,28 @@ impl Pool {
         self.remove_abandoned_trees()
     }
 
+    /// Whether the pool can serve the file: to be linked, or to be copied only.
+    pub(crate) fn has(&self, key: &PoolKey, is_copied: bool) -> Result<bool> {
+        Ok(match self.look(key)? {
+            Look::Intact(_) => true,
+            Look::Copied => is_copied,
+            Look::Missing | Look::Changed(_) => false,
+        })
+    }
+
     /// How a pool file looks.
     pub(crate) fn look(&self, key: &PoolKey) -> Result<Look> {
         let Some(shard) = self.shard(key.shard())? else {
             return Ok(Look::Missing);
         };
         match fs::statat(shard, key.name(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if is_intact(key, &stat.into()) => Ok(Look::Intact(stat.into())),
-            Ok(stat) => Ok(Look::Changed(stat.into())),
+            Ok(stat) => Ok(look_of(key, stat.into())),
             Err(Errno::NOENT) => Ok(Look::Missing),
             Err(errno) => Err(disk::failed("look at pool file", &self.path_of(key), errno)),
         }
     }
 
-    /// Opens an intact pool file for reading.
+    /// Opens a pool file for reading: one that looks as it was left, or one that is only copied.
     pub(crate) fn open_file(&self, key: &PoolKey) -> Result<Option<File>> {
         let Some(shard) = self.shard(key.shard())? else {
             return Ok(None);
@@ -190,7 +207,8 @@ impl Pool {
         };
         let path = self.path_of(key);
         let stat = Stat::of_file(&file, &path)?;
-        Ok(is_intact(key, &stat).then_some(file))
+        let is_usable = matches!(look_of(key, stat), Look::Intact(_) | Look::Copied);
+        Ok(is_usable.then_some(file))
     }
 
     /// Moves a changed pool file out of the way; nothing, when it is gone or intact by now. Returns where
@@ -282,17 +300,22 @@ impl Pool {
     }
 }
 
-/// Whether a file looks as a pool file of this key was left.
+/// Whether a file looks as a pool file of this key was left, to be linked.
 pub(crate) fn is_intact(key: &PoolKey, stat: &Stat) -> bool {
-    stat.size == key.content.size && looks_pooled(stat, key.executable)
+    matches!(look_of(key, *stat), Look::Intact(_))
 }
 
-/// Whether a file has the mode and the time of pool files.
-pub(crate) fn looks_pooled(stat: &Stat, executable: bool) -> bool {
-    let mode = if executable { 0o555 } else { 0o444 };
-    stat.mtime == POOL_TIME
-        && stat.mode & 0o7777 == mode
-        && FileType::from_raw_mode(stat.mode) == FileType::RegularFile
+fn look_of(key: &PoolKey, stat: Stat) -> Look {
+    let is_like = stat.size == key.content.size
+        && stat.mode & 0o7777 == key.mode()
+        && FileType::from_raw_mode(stat.mode) == FileType::RegularFile;
+    match stat.mtime {
+        POOL_TIME if is_like => Look::Intact(stat),
+        COPIED_TIME if is_like && key.is_verified_when_copied() => Look::Copied,
+        // No tree shares it, so that nobody wrote to it: a power cut took its bytes.
+        COPIED_TIME if stat.nlink == 1 => Look::Missing,
+        _ => Look::Changed(stat),
+    }
 }
 
 /// Nobody else has business in a pool: what others may read they read through their own trees.
@@ -341,8 +364,10 @@ fn make_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
         );
     }
     let temporary = format!(".mark-{}", disk::random_name()?);
-    let made =
-        disk::write_new(fd, temporary.as_bytes(), MARK_TEXT).and_then(
+    // Synced: a pool whose mark a power cut empties would be none any more.
+    let made = disk::write_new(fd, temporary.as_bytes(), MARK_TEXT)
+        .and_then(|()| fs::fdatasync(disk::open_file(fd, temporary.as_bytes())?))
+        .and_then(
             |()| match fs::renameat_with(fd, &temporary, fd, MARK, RenameFlags::NOREPLACE) {
                 Err(Errno::EXIST) => fs::unlinkat(fd, &temporary, AtFlags::empty()),
                 done => done,

@@ -58,7 +58,7 @@ impl Identity {
         Self {
             pid,
             started: started(pid).unwrap_or_default(),
-            boot: read("/proc/sys/kernel/random/boot_id"),
+            boot: boot(),
             namespace: std::fs::read_link("/proc/self/ns/pid")
                 .map(|link| link.display().to_string())
                 .unwrap_or_default(),
@@ -87,6 +87,11 @@ impl Identity {
             Life::Dead
         }
     }
+}
+
+/// The name of the time since the kernel started; a new one after a power cut.
+pub(super) fn boot() -> String {
+    read("/proc/sys/kernel/random/boot_id")
 }
 
 fn read(path: &str) -> String {
@@ -217,7 +222,12 @@ impl Watch {
             return false;
         };
         let mut text = [0; 4096];
-        let identity = rustix::io::pread(&file, &mut text[..], 0)
+        let read = rustix::io::pread(&file, &mut text[..], 0);
+        // A power cut took the bytes: whole files only get names.
+        if read.is_ok() && text.iter().all(|byte| *byte == 0) {
+            return true;
+        }
+        let identity = read
             .ok()
             .and_then(|len| serde_json::from_slice::<Identity>(text.get(..len)?).ok());
         match identity.map_or(Life::Unknown, |identity| identity.life(&self.own)) {

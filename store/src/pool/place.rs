@@ -11,11 +11,10 @@ use rustix::io::Errno;
 
 use super::{Pool, PoolKey, disk, is_intact};
 use crate::error::{Error, Result};
+use crate::id::ChunkId;
 
 /// Bytes that one step of a copy moves.
 const COPY_BYTES: usize = 1 << 20;
-/// Files up to this size are copied by one read and one write.
-const SMALL_BYTES_MAX: usize = 64 << 10;
 
 /// What became of placing a pool file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,12 +66,15 @@ impl Pool {
         let Some(source) = self.open_file(key)? else {
             return Ok(Placed::Missing);
         };
-        let (draft, file) = self.draft(*key)?;
-        if fs::ioctl_ficlone(&file, &source).is_err() {
-            copy_bytes(&source, &file, key.content.size)
-                .map_err(|source| Error::io("copy pool file", self.path_of(key), source))?;
+        let (draft, file) = self.draft(*key, false)?;
+        if fs::ioctl_ficlone(&file, &source).is_err()
+            && !copy_verified(&source, &file, key)
+                .map_err(|source| Error::io("copy pool file", self.path_of(key), source))?
+        {
+            return Ok(Placed::Missing);
         }
-        draft.publish(&file)?;
+        draft.seal(&file)?;
+        self.publish(vec![draft])?;
         // A second refusal would mean that a file system takes no links at all.
         let Some(shard) = self.shard(key.shard())? else {
             return Ok(Placed::Missing);
@@ -93,14 +95,23 @@ pub(crate) fn reflink(from: &File, to: &File) -> Placed {
     }
 }
 
-/// Copies `size` bytes into `to`, which is new and empty; holes stay holes.
-pub(crate) fn copy_bytes(from: &File, to: &File, size: u64) -> std::io::Result<()> {
-    let small = usize::try_from(size).unwrap_or(usize::MAX);
-    if small <= SMALL_BYTES_MAX {
-        let mut bytes = Vec::with_capacity(small);
-        from.take(size).read_to_end(&mut bytes)?;
-        return to.write_all_at(&bytes, 0);
+/// Copies the file of `key` into `to`, which is new and empty; false, when the bytes are not those of the key.
+/// Only small files are read so closely, see [`PoolKey::is_verified_when_copied`].
+pub(crate) fn copy_verified(from: &File, to: &File, key: &PoolKey) -> std::io::Result<bool> {
+    if !key.is_verified_when_copied() {
+        return copy_bytes(from, to, key.content.size).map(|()| true);
     }
+    let mut bytes = Vec::with_capacity(usize::try_from(key.content.size).unwrap_or_default());
+    from.take(key.content.size).read_to_end(&mut bytes)?;
+    if ChunkId::of(&bytes) != key.content.root {
+        return Ok(false);
+    }
+    to.write_all_at(&bytes, 0)?;
+    Ok(true)
+}
+
+/// Copies `size` bytes into `to`, which is new and empty; holes stay holes.
+fn copy_bytes(from: &File, to: &File, size: u64) -> std::io::Result<()> {
     to.set_len(size)?;
     let mut at = 0;
     while at < size {

@@ -13,7 +13,7 @@ use rustix::fs::{self, AtFlags, Dir, FileType, Mode, StatxFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{Identity, Pool, disk};
+use super::{Identity, Pool, disk, owner};
 use crate::error::{Error, Result};
 use crate::format::Content;
 use crate::id::StoreId;
@@ -41,6 +41,9 @@ pub(crate) struct Mark {
     pub(crate) flatten: bool,
     /// The process that it ends with.
     pub(crate) held_by: Option<Identity>,
+    /// When it was written: what was copied before a power cut may have lost its bytes.
+    #[serde(default)]
+    boot: String,
 }
 
 /// A materialized tree, as the pool knows it.
@@ -87,7 +90,13 @@ impl Mark {
             exclude: Vec::new(),
             flatten: false,
             held_by: None,
+            boot: owner::boot(),
         })
+    }
+
+    /// Whether the system has been running since it was written.
+    pub(crate) fn is_of_this_boot(&self) -> bool {
+        self.boot == owner::boot()
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -108,7 +117,11 @@ impl Mark {
                     mark.flatten,
                     mark.held_by.clone(),
                 ),
-                (mark.include.clone(), mark.exclude.clone()),
+                (
+                    mark.include.clone(),
+                    mark.exclude.clone(),
+                    mark.boot.clone(),
+                ),
             )
         };
         parts(self) == parts(other)
@@ -163,6 +176,8 @@ impl Pool {
                 disk::forgive(disk::create(&self.fd, held.as_bytes(), 0o600));
             }
             disk::write_new(&owner.temporaries, temporary.as_bytes(), &text)?;
+            // A mark that a power cut empties would leave its tree to `--force`.
+            fs::fdatasync(disk::open_file(&owner.temporaries, temporary.as_bytes())?)?;
             fs::renameat(
                 &owner.temporaries,
                 &temporary,

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use rustix::fs;
 
-use super::{Pool, PoolKey, disk, is_intact};
+use super::{Look, Pool, PoolKey, disk, look_of};
 use crate::chunk::Chunker;
 use crate::error::{Error, Result};
 use crate::format::Content;
@@ -127,11 +127,30 @@ impl Pool {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(Error::io("open pool file", path, source)),
         };
-        if !is_intact(key, &Stat::of_file(&file, &path)?) {
-            return Ok(Some(false));
+        match look_of(key, Stat::of_file(&file, &path)?) {
+            Look::Intact(_) | Look::Copied => {}
+            Look::Missing | Look::Changed(_) => return Ok(Some(false)),
         }
         let found = content_of(file, chunker).map_err(|error| error.within(path.display()))?;
         Ok(Some(found == key.content))
+    }
+
+    /// Sets a file aside that looks right and is not; tells of it unless it is one that nobody could write to.
+    pub(crate) fn set_wrong_aside(&self, key: &PoolKey) -> Result<Vec<Damage>> {
+        let was_copied = self.look(key)? == Look::Copied;
+        let aside = self.set_aside_anyway(key)?;
+        match aside {
+            Some((path, _)) if was_copied => {
+                disk::forgive(fs::unlink(&path));
+                Ok(Vec::new())
+            }
+            aside => self.damages(
+                aside
+                    .map(|(path, stat)| (*key, path, stat))
+                    .into_iter()
+                    .collect(),
+            ),
+        }
     }
 
     fn set_aside_anyway(&self, key: &PoolKey) -> Result<Option<(PathBuf, Stat)>> {
@@ -162,7 +181,7 @@ impl Pool {
 }
 
 /// The content of a file's bytes.
-fn content_of(mut file: File, chunker: &Chunker) -> Result<Content> {
+pub(crate) fn content_of(mut file: File, chunker: &Chunker) -> Result<Content> {
     let mut list = ListBuilder::default();
     let mut sink = |node: &[u8]| Ok(ChunkId::of(node));
     let mut bytes = Vec::new();

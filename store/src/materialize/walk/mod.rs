@@ -17,15 +17,16 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode};
 use rustix::io::Errno;
 
-use super::fill::fill;
+use super::fill::{Wanted, fill};
 use super::filter::Filter;
 use super::links::{Leads, Links};
 use super::old::{Old, OldDir};
 use super::place::{Placer, Placing};
 use super::{MaterializeReport, MaterializeRequest, Task, shown};
+use crate::chunk::Chunker;
 use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Node, Time, TreeEntry};
-use crate::pool::{Look, Pool, PoolKey, Room, disk};
+use crate::pool::{Look, Pool, PoolKey, Room, content_of, disk};
 use crate::progress::Progress;
 use crate::read::{Reader, TimesReader};
 use crate::walk::Stat;
@@ -50,6 +51,8 @@ pub(super) struct Walk<'m> {
     request: &'m MaterializeRequest,
     filter: Filter,
     pub(super) old_filter: Filter,
+    /// Copies that look as they were made need not be read: no power was cut since.
+    pub(super) trusts_copies: bool,
     times: TimesReader<'m>,
     progress: &'m dyn Progress,
     placer: Placer<'m>,
@@ -120,6 +123,7 @@ impl<'m> Walk<'m> {
             request: task.request,
             old_filter: filter.clone(),
             filter,
+            trusts_copies: true,
             times,
             progress: task.progress,
             placer: Placer::new(task.pool, task.request.link_mode),
@@ -359,7 +363,7 @@ impl<'m> Walk<'m> {
         let mut is_replacing = false;
         if !here.is_fresh {
             match stat(here.fd, name)? {
-                Some(found) if self.is_there(&placing, &found, is_same)? => {
+                Some(found) if self.is_there(&placing, &found, is_same, (here.fd, name))? => {
                     self.report.unchanged += 1;
                     self.progress.advance(1, key.content.size);
                     return Ok(());
@@ -395,7 +399,13 @@ impl<'m> Walk<'m> {
     }
 
     /// Whether the file that is there is the one that is wanted.
-    fn is_there(&self, placing: &Placing, found: &Stat, is_same: bool) -> Result<bool> {
+    fn is_there(
+        &self,
+        placing: &Placing,
+        found: &Stat,
+        is_same: bool,
+        at: (BorrowedFd<'_>, &[u8]),
+    ) -> Result<bool> {
         // The same inode as in the pool, and that one as it was left: no byte has to be read.
         if self.placer.is_linked(placing) && found.nlink > 1 {
             return Ok(matches!(
@@ -404,13 +414,22 @@ impl<'m> Walk<'m> {
             ));
         }
         let is_executable = found.mode & 0o100 != 0;
-        Ok(is_same
+        let looks_there = is_same
             && self.placer.takes_copies(placing)
             && FileType::from_raw_mode(found.mode) == FileType::RegularFile
             && found.nlink == 1
             && found.size == placing.key.content.size
             && found.mtime == placing.time
-            && is_executable == placing.key.executable)
+            && is_executable == placing.key.executable;
+        Ok(looks_there && (self.trusts_copies || self.has_bytes(&placing.key.content, at)?))
+    }
+
+    /// Whether the file has these bytes, read from the first to the last.
+    fn has_bytes(&self, content: &Content, (dir, name): (BorrowedFd<'_>, &[u8])) -> Result<bool> {
+        let file = disk::open_file(dir, name)
+            .map_err(|errno| disk::failed("open", Path::new(&shown(name).to_string()), errno))?;
+        let chunker = Chunker::new(&self.reader.store().format().chunker)?;
+        Ok(content.size == 0 || content_of(file, &chunker)? == *content)
     }
 
     /// Places a file under a name that is free.

@@ -27,14 +27,16 @@ impl<'m> Walk<'m> {
                     content: *content,
                     executable: *executable,
                 };
-                if content.size == 0 || matches!(self.pool.look(&key)?, Look::Intact(_)) {
+                let above = path.rsplitn(2, |byte| *byte == b'/').nth(1);
+                let is_private = self.is_private(above.unwrap_or_default(), content.size);
+                if content.size == 0 || self.pool.has(&key, is_private)? {
                     self.report.unchanged += 1;
                     self.progress.advance(1, content.size);
                     return Ok(());
                 }
                 let placing = Placing {
                     key,
-                    is_private: false,
+                    is_private,
                     time: Time::default(),
                 };
                 let waiting = Waiting {

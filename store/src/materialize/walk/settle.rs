@@ -88,11 +88,14 @@ impl<'m> Walk<'m> {
     }
 
     pub(super) fn fill(&mut self, waiting: &[Waiting]) -> Result<()> {
-        let keys = waiting.iter().filter_map(|item| match &item.what {
-            What::File(placing) if placing.key.content.size > 0 => Some(placing.key),
+        let wanted = waiting.iter().filter_map(|item| match &item.what {
+            What::File(placing) if placing.key.content.size > 0 => Some(Wanted {
+                key: placing.key,
+                is_copied: placing.is_private,
+            }),
             _ => None,
         });
-        let filled = fill(self.reader, self.pool, keys, self.progress)?;
+        let filled = fill(self.reader, self.pool, wanted, self.progress)?;
         self.report.fetched += filled.files;
         self.report.fetched_bytes += filled.fetched_bytes;
         self.report.damaged.extend(filled.damaged);
@@ -104,8 +107,9 @@ impl<'m> Walk<'m> {
             && self.room.is_none()
         {
             // A prefetch: being in the pool is all.
-            return Ok(placing.key.content.size == 0
-                || matches!(self.pool.look(&placing.key)?, Look::Intact(_)));
+            return Ok(
+                placing.key.content.size == 0 || self.pool.has(&placing.key, placing.is_private)?
+            );
         }
         match &item.what {
             What::File(placing) if item.is_fresh => {
