@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::world::{REF, World, assert_same, files_below};
+use crate::world::{REF, World, assert_same, files_below, shell};
 
 fn refused(world: &World, destination: &str, options: &[&str]) -> String {
     let finished = world
@@ -123,4 +123,61 @@ fn a_snapshot_becomes_real_files() {
         said.contains("leads to nothing that could take its place"),
         "{said}"
     );
+}
+
+/// Makes `name` with `depth` directories inside of each other and a file in the last one.
+fn nested(world: &World, name: &str, depth: usize) {
+    let file = world.env.write("leaf", [7; 30_000]);
+    // Longer than any path may be, so step by step.
+    shell(&format!(
+        "python3 -c '\nimport os, shutil, sys\nroot, depth, leaf = sys.argv[1:]\nos.mkdir(root), os.chdir(root)\n\
+         for _ in range(int(depth)): os.mkdir(\"d\"), os.chdir(\"d\")\nshutil.copy(leaf, \"leaf\")' '{}' {depth} '{}'",
+        world.path(name).display(),
+        file.display()
+    ));
+}
+
+#[test]
+fn trees_are_as_deep_as_a_path_can_say() {
+    let world = World::new(65);
+    nested(&world, "source", 1_900);
+    world.put();
+    let found = || {
+        shell(&format!(
+            "find '{}' -name leaf | wc -l",
+            world.path("out").display()
+        ))
+    };
+    assert_eq!(world.make("out", &[])["linked"], 1);
+    assert_eq!(found(), "1\n");
+    assert_eq!(world.make("out", &[])["unchanged"], 1_901);
+    world.env.ok(["materialize", "--prefetch", REF]);
+    shell(&format!("rm -r '{}'", world.path("source").display()));
+    nested(&world, "source", 100);
+    world.put();
+    assert_eq!(world.make("out", &[])["linked"], 1);
+    assert_eq!(
+        found(),
+        "1\n",
+        "what the version does not have any more is gone"
+    );
+    nested(&world, "deeper", 2_100);
+    world.env.ok(["put", "deeper", "project/demo/deeper"]);
+    for more in ["too-deep", "--prefetch"] {
+        let refused = world
+            .env
+            .store(["materialize", "project/demo/deeper", more]);
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert!(
+            refused
+                .stderr
+                .contains("nested deeper than 2048 directories"),
+            "{refused}"
+        );
+    }
+    world.assert_sound();
+    shell(&format!(
+        "cd '{}' && rm -rf source deeper out",
+        world.env.root().display()
+    ));
 }

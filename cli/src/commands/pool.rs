@@ -4,10 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use store::chunk::Chunker;
-use store::format::Format;
 use store::pool::{EvictReport, MadeTree, PoolUsage, PoolVerifyReport};
-use store::{Error, Pool, Result, StoreId};
+use store::{Error, Pool, Result};
 
 use super::materialize::told;
 use crate::context::Context;
@@ -109,10 +107,8 @@ fn evict(args: &Evict, context: &Context) -> Result<()> {
 fn verify(which: &Which, context: &Context) -> Result<()> {
     let pool = open(which, context)?;
     pool.sweep()?;
-    // The chunker of this version of the format; a pool does not belong to one store.
-    let chunker = Chunker::new(&Format::new(StoreId([0; 16])).chunker)?;
     let watch = Watch::new(&context.global);
-    let report = pool.verify(&chunker, &watch)?;
+    let report = pool.verify(&watch)?;
     drop(watch);
     report
         .damaged

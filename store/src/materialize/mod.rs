@@ -130,6 +130,7 @@ pub fn materialize(
     progress: &dyn Progress,
 ) -> Result<MaterializeReport> {
     pool.sweep()?;
+    pool.know_chunker(&store.format().chunker)?;
     let reader = Reader::new(store)?;
     let found = reader.resolve(&request.spec)?;
     announce(&found.node, progress);

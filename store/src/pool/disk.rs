@@ -10,8 +10,20 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// Deepest nesting of directories that is followed; each level holds a descriptor.
-pub(crate) const DEPTH_MAX: usize = 256;
+/// Deepest nesting of directories that is followed; each level holds a descriptor. No path that the system
+/// takes (4096 bytes) leads deeper.
+pub(crate) const DEPTH_MAX: usize = 2048;
+
+/// A tree that is nested deeper.
+pub(crate) fn too_deep(path: &Path) -> Error {
+    // The whole path would fill a screen.
+    let names: std::path::PathBuf = path.components().take(8).collect();
+    Error::invalid(format!(
+        "{}/...: nested deeper than {DEPTH_MAX} directories, which no path leads to",
+        names.display()
+    ))
+    .hint("materialize a path inside of it, or leave it out with --exclude")
+}
 
 /// What the system said, with what to do about it.
 pub(crate) fn failed(doing: &str, path: &Path, errno: Errno) -> Error {

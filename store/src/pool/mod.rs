@@ -6,11 +6,13 @@
 //! owners/<owner>        who a process is; claims/<key>: a hard link to it, "I am building this"
 //! damaged/              files that somebody wrote through a hard link, set aside
 //! trees/                what was materialized where; rooms/: where a tree is being built
+//! chunkers/             how the stores cut whose files are here
 //! ```
 //!
 //! No lock is needed for correctness: a name in `files` appears by rename when its bytes are verified,
 //! a link keeps its inode whatever happens to the name, and a claim only saves doing work twice.
 
+mod chunkers;
 mod claim;
 pub(crate) mod disk;
 mod draft;
@@ -63,8 +65,8 @@ const MARK: &str = "pool";
 /// What stands in it.
 const MARK_TEXT: &[u8] = b"{\"version\":1}\n";
 /// Directories of a pool, made at once.
-const DIRECTORIES: [&str; 7] = [
-    "files", "tmp", "owners", "claims", "damaged", "trees", "rooms",
+const DIRECTORIES: [&str; 8] = [
+    "files", "tmp", "owners", "claims", "damaged", "trees", "rooms", "chunkers",
 ];
 
 /// How much a pool may take.

@@ -1,11 +1,12 @@
 //! Reading a whole pool again: finds also what was written through a link by somebody who set the
 //! modification time back.
 //!
-//! A content is recomputed from the bytes alone, by the chunker that cut it; no store is asked.
+//! A content is recomputed from the bytes alone, by the chunkers that the pool has written down; no store is
+//! asked.
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -50,18 +51,15 @@ impl Pool {
     ///
     /// # Errors
     /// When a file cannot be read; what is wrong with its bytes stands in the report.
-    pub fn verify(
-        &self,
-        chunker: &Chunker,
-        progress: &dyn crate::progress::Progress,
-    ) -> Result<PoolVerifyReport> {
+    pub fn verify(&self, progress: &dyn crate::progress::Progress) -> Result<PoolVerifyReport> {
+        let chunkers = self.chunkers()?;
         let usage = self.usage()?;
         progress.total(usage.files, usage.bytes);
         let report = Mutex::new(PoolVerifyReport::default());
         let wrong = Mutex::new(Vec::new());
         (0..=u8::MAX).into_par_iter().try_for_each(|shard| {
             for key in self.keys(shard)? {
-                let Some(is_right) = self.verify_one(&key, chunker)? else {
+                let Some(is_right) = self.verify_one(&key, &chunkers)? else {
                     continue;
                 };
                 progress.advance(1, key.content.size);
@@ -120,7 +118,7 @@ impl Pool {
     }
 
     /// Whether a file is what its name says; none, when it is gone.
-    fn verify_one(&self, key: &PoolKey, chunker: &Chunker) -> Result<Option<bool>> {
+    fn verify_one(&self, key: &PoolKey, chunkers: &[Chunker]) -> Result<Option<bool>> {
         let path = self.path_of(key);
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -131,8 +129,17 @@ impl Pool {
             Look::Intact(_) | Look::Copied => {}
             Look::Missing | Look::Changed(_) => return Ok(Some(false)),
         }
-        let found = content_of(file, chunker).map_err(|error| error.within(path.display()))?;
-        Ok(Some(found == key.content))
+        for chunker in chunkers {
+            let read = file
+                .try_clone()
+                .and_then(|mut file| file.rewind().map(|()| file))
+                .map_err(|source| Error::io("read pool file", &path, source))?;
+            let found = content_of(read, chunker).map_err(|error| error.within(path.display()))?;
+            if found == key.content {
+                return Ok(Some(true));
+            }
+        }
+        Ok(Some(false))
     }
 
     /// Sets a file aside that looks right and is not; tells of it unless it is one that nobody could write to.

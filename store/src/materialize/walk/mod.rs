@@ -222,11 +222,7 @@ impl<'m> Walk<'m> {
     ) -> Result<()> {
         self.report.directories += 1;
         if here.depth > disk::DEPTH_MAX {
-            return Err(Error::invalid(format!(
-                "{}: nested deeper than {} directories",
-                shown(&here.path),
-                disk::DEPTH_MAX
-            )));
+            return Err(disk::too_deep(Path::new(&shown(&here.path).to_string())));
         }
         let mut is_settled = true;
         if !here.is_fresh {

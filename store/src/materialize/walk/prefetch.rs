@@ -60,11 +60,9 @@ impl<'m> Walk<'m> {
                 self.report.symlinks += 1;
                 Ok(())
             }
-            Node::Tree { .. } if depth > disk::DEPTH_MAX => Err(Error::invalid(format!(
-                "{}: nested deeper than {} directories",
-                shown(path),
-                disk::DEPTH_MAX
-            ))),
+            Node::Tree { .. } if depth > disk::DEPTH_MAX => {
+                Err(disk::too_deep(Path::new(&shown(path).to_string())))
+            }
             Node::Tree { content, .. } => {
                 self.report.directories += 1;
                 for entry in self.reader.tree(content)? {

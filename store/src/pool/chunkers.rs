@@ -1,0 +1,101 @@
+//! Which chunkers the contents of a pool come from: a file can be verified without its store only by who
+//! cuts it as that store does.
+
+use rustix::fs;
+
+use super::{Pool, disk};
+use crate::chunk::Chunker;
+use crate::error::{Error, Result};
+use crate::format::ChunkerParams;
+
+impl Pool {
+    /// Writes down how a store cuts whose files come into the pool.
+    pub(crate) fn know_chunker(&self, params: &ChunkerParams) -> Result<()> {
+        let failed = |errno| disk::failed("write down in pool", &self.path, errno);
+        let text = serde_json::to_vec(params)
+            .map_err(|source| Error::invalid("parameters of a chunker").because(source))?;
+        let hash = blake3::hash(&text).to_hex();
+        let name = format!("chunkers/{}", hash.get(..32).unwrap_or_default());
+        let path = self.path.join(&name);
+        if std::fs::read(path).is_ok_and(|known| known == text) {
+            return Ok(());
+        }
+        let owner = self.owner()?;
+        let temporary = disk::random_name()?;
+        disk::write_new(&owner.temporaries, temporary.as_bytes(), &text)
+            .and_then(|()| {
+                fs::fdatasync(disk::open_file(&owner.temporaries, temporary.as_bytes())?)
+            })
+            .and_then(|()| fs::renameat(&owner.temporaries, &temporary, &self.fd, &name))
+            .map_err(failed)
+    }
+
+    /// The chunkers that were written down; without any, that of new stores.
+    pub(super) fn chunkers(&self) -> Result<Vec<Chunker>> {
+        let dir = self.directory("chunkers")?;
+        let mut chunkers = Vec::new();
+        for name in disk::names(&dir, &self.path)? {
+            let read = disk::open_file(&dir, &name)
+                .map_err(|errno| disk::failed("read a chunker of pool", &self.path, errno))?;
+            let text = std::io::read_to_string(std::io::Read::take(read, 4096))
+                .map_err(|source| Error::io("read a chunker of pool", &self.path, source))?;
+            // One that this program does not know is of a store that it cannot open.
+            let params = serde_json::from_str::<ChunkerParams>(&text);
+            chunkers.extend(params.ok().and_then(|params| Chunker::new(&params).ok()));
+        }
+        if chunkers.is_empty() {
+            chunkers.push(Chunker::new(&ChunkerParams::default())?);
+        }
+        Ok(chunkers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::{PoolKey, PoolLimits, content_of};
+    use super::*;
+    use crate::progress::Unwatched;
+
+    #[test]
+    fn files_of_stores_that_cut_differently_are_verified() {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = Pool::open(&dir.path().join("pool"), PoolLimits::default()).unwrap();
+        let usual = ChunkerParams::default();
+        let other = ChunkerParams {
+            min: 1024,
+            avg: 4096,
+            max: 16384,
+            ..usual.clone()
+        };
+        let bytes: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
+        let plain = dir.path().join("plain");
+        std::fs::write(&plain, &bytes).unwrap();
+        for params in [&usual, &other] {
+            let file = std::fs::File::open(&plain).unwrap();
+            let content = content_of(file, &Chunker::new(params).unwrap()).unwrap();
+            let key = PoolKey {
+                content,
+                executable: false,
+            };
+            let (draft, mut file) = pool.draft(key, false).unwrap();
+            file.write_all(&bytes).unwrap();
+            draft.seal(&file).unwrap();
+            pool.publish(vec![draft]).unwrap();
+        }
+        let damaged = |pool: &Pool| pool.verify(&Unwatched).unwrap().damaged.len();
+        for params in [&usual, &other, &usual] {
+            pool.know_chunker(params).unwrap();
+        }
+        assert_eq!(pool.chunkers().unwrap().len(), 2);
+        assert_eq!(damaged(&pool), 0);
+        std::fs::remove_dir_all(pool.path().join("chunkers")).unwrap();
+        std::fs::create_dir(pool.path().join("chunkers")).unwrap();
+        assert_eq!(
+            damaged(&pool),
+            1,
+            "the one that new stores would cut differently"
+        );
+    }
+}
