@@ -1,6 +1,8 @@
 //! One entry of a tree, for people and for machines.
 
+use jiff::Timestamp;
 use serde::Serialize;
+use store::format::Time;
 use store::inspect::Entry;
 
 use crate::{human, names};
@@ -8,7 +10,7 @@ use crate::{human, names};
 /// What a machine reads of an entry.
 #[derive(Serialize)]
 pub(crate) struct Told {
-    kind: &'static str,
+    pub(crate) kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
     #[serde(skip_serializing_if = "is_false")]
@@ -52,6 +54,11 @@ pub(crate) fn name(path: &[u8], entry: &Entry) -> String {
         Entry::Symlink { target } => format!("{path} -> {}", names::shown(target)),
         Entry::Directory => path + "/",
     }
+}
+
+/// None for a time that no calendar has.
+pub(crate) fn timestamp(time: Time) -> Option<Timestamp> {
+    Timestamp::new(time.secs, i32::try_from(time.nanos).ok()?).ok()
 }
 
 /// In a sentence.

@@ -30,21 +30,83 @@ fn a_ref_and_its_paths() {
     unique   100 kB in 5 chunks, stored 100 kB
     shared   300 kB in 7 chunks, stored 300 kB
 
-      size  entries  path
-    300 kB        1  shared.bin
-    100 kB        1  deep
+      size  entries  modified (UTC)       type       permissions  path
+    300 kB        1  [TIME]  file       -rw-r--r--   shared.bin
+    100 kB        1  [TIME]  directory  drwxr-xr-x   deep
     --- stderr
     ");
     check!(env, env.store(["summarize", "project/demo/one@1", "--depth", "2", "--sort", "name", "--output", "csv"]), @r#"
     exit code: 0
     --- stdout
-    name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes
-    project/demo/one@1,1,3,400000,400000,100280,100262,300255,300241
-    deep,,1,100000,,,,,
-    "deep/own, ""quoted"".bin",,1,100000,,,,,
-    shared.bin,,1,300000,,,,,
+    name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes,modified,type,permissions
+    project/demo/one@1,1,3,400000,400000,100280,100262,300255,300241,,,
+    deep,,1,100000,,,,,,[TIME],directory,drwxr-xr-x
+    "deep/own, ""quoted"".bin",,1,100000,,,,,,[TIME],file,-rw-r--r--
+    shared.bin,,1,300000,,,,,,[TIME],file,-rw-r--r--
     --- stderr
     "#);
+}
+
+#[test]
+fn paths_are_sorted_by_each_column() {
+    let env = environment!();
+    for (name, len, mode, age) in [
+        ("b/run", 10, 0o755, 3),
+        ("c", 30, 0o644, 1),
+        ("d", 20, 0o600, 2),
+    ] {
+        let path = env.write(name, vec![1; len]);
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .unwrap();
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000 - age);
+        std::fs::File::open(path)
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
+    }
+    std::os::unix::fs::symlink("c", env.path("b/link")).unwrap();
+    env.ok(["put", ".", "project/demo/columns", "--exclude", "home"]);
+    let sorted = |options: &[&str]| {
+        let arguments = [
+            "--json",
+            "summarize",
+            "project/demo/columns",
+            "--depth",
+            "2",
+            "--sort",
+        ];
+        let said = env.ok([&arguments, options].concat());
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let parts = said["parts"].as_array().unwrap().clone();
+        let files = parts
+            .iter()
+            .filter(|part| part["path"] != "b" && part["path"] != "b/link");
+        let names = files.map(|part| part["path"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    for (options, expected) in [
+        (&["size"] as &[_], "c d b/run"),
+        (&["size", "--order", "asc"], "b/run d c"),
+        (&["filepath"], "b/run c d"),
+        (&["name", "--order", "desc"], "d c b/run"),
+        (&["modified"], "c d b/run"),
+        (&["modified", "--order", "asc"], "b/run d c"),
+        (&["permissions"], "c d b/run"),
+        (&["permissions", "--order", "desc"], "b/run d c"),
+    ] {
+        assert_eq!(sorted(options), expected, "{options:?}");
+    }
+    let said = env.ok([
+        "--json",
+        "summarize",
+        "project/demo/columns",
+        "--depth",
+        "2",
+        "--sort",
+        "type",
+    ]);
+    let at = |name: &str| said.find(&format!("\"path\":\"{name}\"")).unwrap();
+    assert!(at("b") < at("b/run") && at("d") < at("b/link"), "{said}");
 }
 
 #[test]
@@ -59,15 +121,15 @@ fn a_namespace_and_its_refs() {
     unique   200 kB in 7 chunks, stored 200 kB
     shared   401 kB in 12 chunks, stored 401 kB
 
-      size  entries  ref
-    500 kB        3  project/demo/two
-    400 kB        3  project/demo/one
+      size  entries  put (UTC)            ref
+    500 kB        3  [TIME]  project/demo/two
+    400 kB        3  [TIME]  project/demo/one
     --- stderr
     ");
     check!(env, env.store(["summarize", "project/demo", "--output", "json"]), @r#"
     exit code: 0
     --- stdout
-    {"target":"project/demo","refs":2,"versions":2,"entries":6,"bytes":900000,"version_bytes":900000,"unique":{"chunks":7,"bytes":200360,"stored_bytes":[SIZE]},"shared":{"chunks":12,"bytes":400535,"stored_bytes":[SIZE]},"parts":[{"path":"project/demo/two","versions":1,"entries":3,"bytes":500000},{"path":"project/demo/one","versions":1,"entries":3,"bytes":400000}]}
+    {"target":"project/demo","refs":2,"versions":2,"entries":6,"bytes":900000,"version_bytes":900000,"unique":{"chunks":7,"bytes":200360,"stored_bytes":[SIZE]},"shared":{"chunks":12,"bytes":400535,"stored_bytes":[SIZE]},"parts":[{"path":"project/demo/two","versions":1,"entries":3,"bytes":500000,"modified":"[TIME]"},{"path":"project/demo/one","versions":1,"entries":3,"bytes":400000,"modified":"[TIME]"}]}
     --- stderr
     "#);
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use store::format::{Namespace, RefSpec, State, Target, Time};
+use store::format::{Namespace, RefSpec, State, Target};
 use store::inspect::{self, Entry, ListOptions, Listed, NamespaceLine, RefLine};
 use store::read::Reader;
 use store::{Error, Result, Store};
@@ -162,7 +162,7 @@ fn show(args: &Args, context: &Context, listed: &Listed) -> Result<()> {
         return context.out.bytes(&[listed.path.as_slice(), b"\0"].concat());
     }
     let entry = Entry::from(&listed.node);
-    let time = listed.time.and_then(timestamp);
+    let time = listed.time.and_then(entry::timestamp);
     if context.out.is_json() {
         let (path, entry) = (names::Path::new(&listed.path), Told::from(&entry));
         return context.out.json(&EntryTold { path, entry, time });
@@ -187,9 +187,4 @@ fn show(args: &Args, context: &Context, listed: &Listed) -> Result<()> {
         "{mark} {:>8}  {time:19}  {name}",
         entry::size(&entry)
     ))
-}
-
-/// None for a time that no calendar has.
-fn timestamp(time: Time) -> Option<Timestamp> {
-    Timestamp::new(time.secs, i32::try_from(time.nanos).ok()?).ok()
 }

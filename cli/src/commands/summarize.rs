@@ -5,13 +5,15 @@ use std::ffi::OsString;
 use std::fmt;
 
 use clap::ValueEnum;
+use jiff::Timestamp;
 use serde::Serialize;
 use store::Result;
 use store::format::{Namespace, Node, RefSpec, State, Target};
-use store::inspect::{self, ListOptions, Share, Summary};
+use store::inspect::{self, Entry, ListOptions, Share, Summary};
 use store::read::Reader;
 
 use crate::context::Context;
+use crate::entry::{self, Told};
 use crate::table::{Side, Table};
 use crate::{human, names};
 
@@ -30,9 +32,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     depth: u32,
 
-    /// What to list first
+    /// What to list by: size and modified with the largest and newest first, all else from a to z
     #[arg(long, value_name = "KEY", value_enum, default_value_t = Sort::Size)]
     sort: Sort,
+
+    /// Up or down, whatever the key
+    #[arg(long, value_name = "ORDER", value_enum)]
+    order: Option<Order>,
 
     /// How to print it; csv and json give bytes as plain numbers
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
@@ -41,10 +47,23 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Sort {
-    /// The largest first
+    /// By bytes
     Size,
-    /// By name
+    /// By path, or by ref
+    #[value(alias = "filepath", alias = "path")]
     Name,
+    /// By modification time; refs by when they were put
+    Modified,
+    /// Directories, files, symlinks
+    Type,
+    /// By permissions, as they are when the ref comes out
+    Permissions,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Order {
+    Asc,
+    Desc,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -84,6 +103,12 @@ struct Part {
     versions: Option<u64>,
     entries: u64,
     bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified: Option<Timestamp>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permissions: Option<&'static str>,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -98,15 +123,33 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         Target::Namespace(namespace) => refs(&reader.view().state, namespace),
         Target::Ref(spec) => paths(&reader, spec, args.depth)?,
     };
-    match args.sort {
-        Sort::Size => parts.sort_by_key(|part| Reverse(part.bytes)),
-        Sort::Name => {}
-    }
+    sort(&mut parts, args.sort, args.order);
     let report = report(target.to_string(), summary, parts);
     match args.output {
         Format::Csv if !context.out.is_json() => csv(context, &report),
         Format::Json => context.out.json(&report),
         _ => context.out.answer(&report),
+    }
+}
+
+/// Sorts what comes by name already.
+fn sort(parts: &mut [Part], key: Sort, order: Option<Order>) {
+    match key {
+        Sort::Size => parts.sort_by_key(|part| Reverse(part.bytes)),
+        Sort::Name => {}
+        Sort::Modified => parts.sort_by_key(|part| Reverse(part.modified)),
+        Sort::Type => parts.sort_by_key(|part| part.kind),
+        Sort::Permissions => parts.sort_by_key(|part| part.permissions),
+    }
+    let usual = match key {
+        Sort::Size | Sort::Modified => Order::Desc,
+        Sort::Name | Sort::Type | Sort::Permissions => Order::Asc,
+    };
+    if matches!(
+        (usual, order),
+        (Order::Asc, Some(Order::Desc)) | (Order::Desc, Some(Order::Asc))
+    ) {
+        parts.reverse();
     }
 }
 
@@ -116,6 +159,9 @@ fn refs(state: &State, namespace: &Namespace) -> Vec<Part> {
         versions: Some(line.kept.versions),
         entries: line.version.root.entries(),
         bytes: line.kept.bytes,
+        modified: Some(line.version.time),
+        kind: None,
+        permissions: None,
     };
     state.refs_of(Some(namespace)).map(part).collect()
 }
@@ -124,7 +170,11 @@ fn paths(reader: &Reader<'_>, spec: &RefSpec, depth: u32) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     let mut pending = vec![(spec.clone(), depth)];
     while let Some((spec, depth)) = pending.pop().filter(|(_, depth)| *depth > 0) {
-        inspect::ls(reader, &spec, ListOptions::default(), &mut |listed| {
+        let options = ListOptions {
+            times: true,
+            ..ListOptions::default()
+        };
+        inspect::ls(reader, &spec, options, &mut |listed| {
             let path = [spec.path.as_slice(), listed.path.as_slice()];
             let path = path
                 .into_iter()
@@ -150,12 +200,27 @@ fn paths(reader: &Reader<'_>, spec: &RefSpec, depth: u32) -> Result<Vec<Part>> {
                 versions: None,
                 entries,
                 bytes,
+                modified: listed.time.and_then(entry::timestamp),
+                kind: Some(Told::from(&Entry::from(&listed.node)).kind),
+                permissions: Some(permissions(&listed.node)),
             });
             Ok(())
         })?;
     }
     parts.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(parts)
+}
+
+/// As `ls -l` shows what comes out: only the executable bit is kept.
+fn permissions(node: &Node) -> &'static str {
+    match node {
+        Node::Tree { .. } => "drwxr-xr-x",
+        Node::Symlink { .. } => "lrwxrwxrwx",
+        Node::File {
+            executable: true, ..
+        } => "-rwxr-xr-x",
+        Node::File { .. } => "-rw-r--r--",
+    }
 }
 
 fn report(target: String, summary: Summary, parts: Vec<Part>) -> Report {
@@ -179,9 +244,9 @@ fn report(target: String, summary: Summary, parts: Vec<Part>) -> Report {
 
 /// One line for the whole, then one for each part; what is not known of a part is empty.
 fn csv(context: &Context, report: &Report) -> Result<()> {
-    context.out.line("name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes")?;
+    context.out.line("name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes,modified,type,permissions")?;
     context.out.line(format_args!(
-        "{},{},{},{},{},{},{},{},{}",
+        "{},{},{},{},{},{},{},{},{},,,",
         csv_field(&report.target),
         report.versions,
         report.entries,
@@ -198,9 +263,14 @@ fn csv(context: &Context, report: &Report) -> Result<()> {
             .map(|count| count.to_string())
             .unwrap_or_default();
         let name = csv_field(&part.path.to_string());
+        let modified = part.modified.map(|time| time.to_string());
         context.out.line(format_args!(
-            "{name},{versions},{},{},,,,,",
-            part.entries, part.bytes
+            "{name},{versions},{},{},,,,,,{},{},{}",
+            part.entries,
+            part.bytes,
+            modified.unwrap_or_default(),
+            part.kind.unwrap_or_default(),
+            part.permissions.unwrap_or_default(),
         ))
     })
 }
@@ -231,22 +301,41 @@ impl fmt::Display for Report {
         )?;
         writeln!(out, "unique   {}", self.unique)?;
         writeln!(out, "shared   {}", self.shared)?;
-        let name = if self.parts.iter().any(|part| part.versions.is_some()) {
-            "ref"
-        } else {
-            "path"
+        let of_refs = self.parts.iter().any(|part| part.versions.is_some());
+        let mut table = match of_refs {
+            true => Table::new(&[
+                ("size", Side::Right),
+                ("entries", Side::Right),
+                ("put (UTC)", Side::Left),
+                ("ref", Side::Left),
+            ]),
+            false => Table::new(&[
+                ("size", Side::Right),
+                ("entries", Side::Right),
+                ("modified (UTC)", Side::Left),
+                ("type", Side::Left),
+                ("permissions", Side::Left),
+                ("path", Side::Left),
+            ]),
         };
-        let mut table = Table::new(&[
-            ("size", Side::Right),
-            ("entries", Side::Right),
-            (name, Side::Left),
-        ]);
         for part in &self.parts {
-            table.push([
-                human::bytes(part.bytes),
-                human::count(part.entries),
-                part.path.to_string(),
-            ]);
+            let size = human::bytes(part.bytes);
+            let entries = human::count(part.entries);
+            let modified = part.modified.map(human::time).unwrap_or_default();
+            let path = part.path.to_string();
+            match (part.kind, part.permissions) {
+                (Some(kind), Some(permissions)) => {
+                    table.push([
+                        size,
+                        entries,
+                        modified,
+                        kind.into(),
+                        permissions.into(),
+                        path,
+                    ]);
+                }
+                _ => table.push([size, entries, modified, path]),
+            }
         }
         write!(out, "\n{table}")
     }
