@@ -45,7 +45,7 @@ pub(crate) struct Cli {
 #[derive(Args)]
 #[command(next_help_heading = "Options of every verb")]
 pub(crate) struct Global {
-    /// The store: a directory or a URL [default: from the configuration, else $XDG_DATA_HOME/store]
+    /// The store: a directory, a URL or a cluster's name [default: from the configuration, else $XDG_DATA_HOME/store]
     #[arg(
         long,
         global = true,

@@ -2,6 +2,7 @@
 //!
 //! A name that it does not know is an error, so that a typing mistake is not a silent default.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,9 @@ use gc::policy::{Pattern, Policy, Rules, Scope};
 use serde::Deserialize;
 use store::{Error, Result};
 
+use crate::clusters::{Cluster, Label};
 use crate::human::{Percent, Span};
+use crate::jobs::Job;
 
 /// What stands in `config.toml`.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
@@ -28,6 +31,12 @@ pub(crate) struct Config {
     /// Retention and quotas, as `[[keep]]`; of several that match a ref the first counts.
     #[serde(default)]
     pub(crate) keep: Vec<Keep>,
+    /// Stores with a name, as `[cluster.NAME]`.
+    #[serde(default)]
+    pub(crate) cluster: BTreeMap<Label, Cluster>,
+    /// Duplications with a name, as `[job.NAME]`.
+    #[serde(default)]
+    pub(crate) job: BTreeMap<Label, Job>,
 }
 
 /// Where the pool is and what it may take.
@@ -106,10 +115,12 @@ impl TryFrom<String> for Size {
 impl Config {
     /// The configuration at its usual place; the defaults, where there is none.
     pub(crate) fn load() -> Result<Self> {
-        match config_dir() {
-            Some(dir) => Self::read(&dir.join("config.toml")),
-            None => Ok(Self::default()),
-        }
+        config_file().map_or_else(|| Ok(Self::default()), |path| Self::read(&path))
+    }
+
+    /// The cluster of this name, if there is one.
+    pub(crate) fn cluster(&self, name: &str) -> Option<&Cluster> {
+        self.cluster.get(&name.parse().ok()?)
     }
 
     fn read(path: &Path) -> Result<Self> {
@@ -120,7 +131,7 @@ impl Config {
         }
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self> {
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|error| {
             Error::invalid(format!("configuration {}", path.display()))
                 .because(Placed(error.to_string().trim_end().to_owned()))
@@ -140,9 +151,16 @@ impl std::fmt::Display for Placed {
 
 impl std::error::Error for Placed {}
 
-/// `$XDG_CONFIG_HOME/store`.
-fn config_dir() -> Option<PathBuf> {
-    xdg("XDG_CONFIG_HOME", ".config")
+/// What to say about a name that is no cluster.
+pub(crate) fn no_cluster(name: &str) -> Error {
+    Error::not_found(format!("{name}: no such cluster")).hint(format!(
+        "see which there are with `store cluster ls`, or say where it is with `store cluster add {name} URL`"
+    ))
+}
+
+/// `$XDG_CONFIG_HOME/store/config.toml`.
+pub(crate) fn config_file() -> Option<PathBuf> {
+    Some(xdg("XDG_CONFIG_HOME", ".config")?.join("config.toml"))
 }
 
 /// `$XDG_DATA_HOME/store`, where the embedded store lies.
@@ -153,6 +171,11 @@ pub(crate) fn data_dir() -> Option<PathBuf> {
 /// `$XDG_CACHE_HOME/store`, for what may be lost.
 pub(crate) fn cache_dir() -> Option<PathBuf> {
     xdg("XDG_CACHE_HOME", ".cache")
+}
+
+/// `$XDG_STATE_HOME/store`, for what a host remembers from run to run, and may be lost.
+pub(crate) fn state_dir() -> Option<PathBuf> {
+    xdg("XDG_STATE_HOME", ".local/state")
 }
 
 /// Relative paths there are to be ignored, says the XDG base directory specification.
@@ -211,7 +234,7 @@ mod tests {
         for (text, cause) in [
             (
                 "stroe = \"/x\"",
-                "unknown field `stroe`, expected one of `store`, `memory`, `pool`, `gc`, `keep`",
+                "unknown field `stroe`, expected one of `store`, `memory`, `pool`, `gc`, `keep`, `cluster`, `job`",
             ),
             (
                 "memory = \"lots\"",

@@ -11,6 +11,7 @@ use store::remote::{self, Objects, Prune};
 use store::{Error, Host, Kind, Result, Store};
 
 use crate::args::Global;
+use crate::clusters::{self, Cluster};
 use crate::config::{self, Config};
 use crate::memory;
 use crate::output::Output;
@@ -67,6 +68,35 @@ impl Context {
         }
     }
 
+    /// The store of a cluster; it must exist.
+    pub(crate) fn open_cluster(&self, cluster: &Cluster) -> Result<Store> {
+        let remote = remote::open(&cluster.url, remote::Options::default())?;
+        Store::open(remote, self.host())
+    }
+
+    /// How the store that was meant is named.
+    pub(crate) fn here(&self) -> Result<String> {
+        Ok(self.place()?.url)
+    }
+
+    /// The store that a cluster's name means, else a path or a URL; it must exist.
+    pub(crate) fn open_named(&self, named: &str) -> Result<Store> {
+        clusters::check_url(named)?;
+        if let Some(cluster) = self.config.cluster(named) {
+            return self.open_cluster(cluster);
+        }
+        let plain = Cluster {
+            url: named.to_owned(),
+            profile: None,
+        };
+        let is_word = !named.contains(['/', ':', '.']);
+        self.open_cluster(&plain)
+            .map_err(|error| match error.kind() {
+                Kind::NotFound if is_word => config::no_cluster(named),
+                _ => error,
+            })
+    }
+
     /// A new store at `url`, or where the store is looked for.
     pub(crate) fn init(&self, url: Option<&str>) -> Result<Store> {
         let url = url.map_or_else(|| Ok(self.place()?.url), |url| Ok(url.to_owned()))?;
@@ -112,8 +142,9 @@ impl Context {
             None => self.config.store.clone(),
         };
         if let Some(url) = named.filter(|url| !url.is_empty()) {
+            let cluster = self.config.cluster(&url);
             return Ok(Place {
-                url,
+                url: cluster.map_or(url, |cluster| cluster.url.clone()),
                 embedded: false,
             });
         }

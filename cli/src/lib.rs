@@ -4,19 +4,27 @@
 //! belong to a person; the engine below computes.
 
 mod args;
+mod clusters;
 mod commands;
 mod config;
+mod config_edit;
 mod context;
 mod damage;
 mod entry;
 mod failure;
+mod files;
 mod human;
+mod jobs;
+mod journal;
+mod lock;
 mod memory;
 mod names;
 mod output;
 mod pools;
 mod progress;
 mod table;
+mod transfer;
+mod unattended;
 
 use std::process::ExitCode;
 

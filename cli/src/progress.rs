@@ -27,6 +27,8 @@ pub(crate) struct Watch {
 /// How far it is.
 struct Far {
     started: Instant,
+    /// What is counted beside bytes.
+    one: &'static str,
     files: AtomicU64,
     bytes: AtomicU64,
     files_total: AtomicU64,
@@ -36,7 +38,12 @@ struct Far {
 impl Watch {
     /// For the standard error that there is.
     pub(crate) fn new(global: &Global) -> Self {
-        let far = Arc::new(Far::new());
+        Self::counting(global, "file")
+    }
+
+    /// For a pipeline that counts something else than files.
+    pub(crate) fn counting(global: &Global, one: &'static str) -> Self {
+        let far = Arc::new(Far::new(one));
         let terminal = io::stderr().is_terminal() && !global.quiet && !global.json;
         let bar = terminal.then(|| bar(&far));
         let lines = global.progress && !terminal;
@@ -96,9 +103,10 @@ impl Drop for Watch {
 }
 
 impl Far {
-    fn new() -> Self {
+    fn new(one: &'static str) -> Self {
         Self {
             started: Instant::now(),
+            one,
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             files_total: AtomicU64::new(0),
@@ -119,11 +127,11 @@ impl Far {
     fn counted(&self) -> String {
         let (done, total) = (load(&self.files), load(&self.files_total));
         match total {
-            0 => human::counted(done, "file"),
+            0 => human::counted(done, self.one),
             _ => format!(
                 "{} of {}",
                 human::count(done),
-                human::counted(total.max(done), "file")
+                human::counted(total.max(done), self.one)
             ),
         }
     }
@@ -205,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_line_says_how_far_it_is() {
-        let far = Far::new();
+        let far = Far::new("file");
         far.files.store(1, Ordering::Relaxed);
         far.files_total.store(1_000, Ordering::Relaxed);
         far.bytes_total.store(5_000_000, Ordering::Relaxed);

@@ -29,6 +29,10 @@ fn the_top_level_help() {
       unpin        Keep a version no longer than others
       verify       Check that everything is there, and that it is what was written
       repair       Make segments anew from packs, and condemn what is damaged
+      cluster      Give names to stores, so that `--store`, `push`, `pull` and `duplicate` know them
+      push         Bring refs from the store to a cluster; only the chunks that it lacks travel
+      pull         Bring refs from a cluster to the store; only the chunks that it lacks travel
+      duplicate    Bring refs from one store to another; only the chunks that it lacks travel
       gc           Give back the space of what no version needs any more
       info         Tell what a store is and how much is in it
       pool         Look after the pool of this host: the whole files that trees link to
@@ -44,7 +48,7 @@ fn the_top_level_help() {
 
     Options of every verb:
           --store <URL>
-              The store: a directory or a URL [default: from the configuration, else
+              The store: a directory, a URL or a cluster's name [default: from the configuration, else
               $XDG_DATA_HOME/store]
               
               [env: STORE_URL]

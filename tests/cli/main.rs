@@ -2,7 +2,9 @@
 #![cfg(test)]
 
 mod cat;
+mod clusters;
 mod damage;
+mod duplicate;
 mod failures;
 mod gc;
 mod help;

@@ -122,7 +122,7 @@ fn a_mistake_in_the_configuration_is_named() {
       |
     2 | stroe = "/x"
       | ^^^^^
-    unknown field `stroe`, expected one of `store`, `memory`, `pool`, `gc`, `keep`
+    unknown field `stroe`, expected one of `store`, `memory`, `pool`, `gc`, `keep`, `cluster`, `job`
     "#);
 }
 

@@ -1,8 +1,10 @@
 //! The verbs, one file each: `Args` with its help, and `run`.
 
 mod cat;
+mod cluster;
 mod completions;
 mod diff;
+mod duplicate;
 mod gc;
 mod get;
 mod history;
@@ -13,6 +15,8 @@ mod man;
 mod materialize;
 mod pin;
 mod pool;
+mod pull;
+mod push;
 mod put;
 mod repair;
 mod rm;
@@ -41,6 +45,10 @@ pub(crate) enum Command {
     Unpin(unpin::Args),
     Verify(verify::Args),
     Repair(repair::Args),
+    Cluster(cluster::Args),
+    Push(push::Args),
+    Pull(pull::Args),
+    Duplicate(Box<duplicate::Args>),
     Gc(gc::Args),
     Info(info::Args),
     Pool(pool::Args),
@@ -65,6 +73,10 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Unpin(args) => unpin::run(args, context),
         Command::Verify(args) => verify::run(args, context),
         Command::Repair(args) => repair::run(args, context),
+        Command::Cluster(args) => cluster::run(args, context),
+        Command::Push(args) => push::run(args, context),
+        Command::Pull(args) => pull::run(args, context),
+        Command::Duplicate(args) => duplicate::run(args, context),
         Command::Gc(args) => gc::run(args, context),
         Command::Info(args) => info::run(args, context),
         Command::Pool(args) => pool::run(args, context),

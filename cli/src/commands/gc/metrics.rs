@@ -5,15 +5,14 @@ use std::path::Path;
 
 use gc::Report;
 use jiff::Timestamp;
-use store::{Error, Result, StoreId};
+use store::{Result, StoreId};
+
+use crate::files::{self, Use};
 
 /// Replaces `file` as a whole: who reads it meanwhile sees the old one or the new one.
 pub(crate) fn write(file: &Path, id: StoreId, report: &Report) -> Result<()> {
-    let failed = |source| Error::io("write metrics to", file, source);
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = file.with_file_name(format!(".{name}.{}", std::process::id()));
-    std::fs::write(&temporary, text(id, report, Timestamp::now())).map_err(failed)?;
-    std::fs::rename(&temporary, file).map_err(failed)
+    let text = text(id, report, Timestamp::now());
+    files::replace(file, text.as_bytes(), Use::Report)
 }
 
 fn text(id: StoreId, report: &Report, now: Timestamp) -> String {

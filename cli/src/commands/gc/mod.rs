@@ -1,9 +1,7 @@
 //! `store gc`: retention, and the space of what nobody needs any more comes back.
 
-mod lock;
 mod metrics;
 mod report;
-mod schedule;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,11 +12,12 @@ use gc::{Request, collect};
 use jiff::Timestamp;
 use store::Result;
 
-use self::lock::Lock;
 use self::report::Told;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::context::Context;
 use crate::human;
+use crate::lock::Lock;
+use crate::unattended::{Unattended, Unit};
 
 /// Give back the space of what no version needs any more
 ///
@@ -41,7 +40,7 @@ pub(crate) struct Args {
     limits: Limits,
 
     #[command(flatten)]
-    schedule: schedule::Unattended,
+    schedule: Unattended,
 
     /// Write metrics for Prometheus' text file collector to this file when all went well
     #[arg(long, value_name = "FILE")]
@@ -112,10 +111,16 @@ struct Limits {
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let (store, prune) = context.open_for_gc()?;
-    if let Some(text) = args.schedule.text()? {
+    let unit = Unit {
+        name: "store-gc".to_owned(),
+        what: "Collect the garbage of a store",
+    };
+    if let Some(text) = args.schedule.text(&unit)? {
         return context.out.line(text);
     }
-    let _lock = match Lock::take(store.format().id)? {
+    let dir = config::cache_dir().unwrap_or_else(std::env::temp_dir);
+    let path = dir.join(store.format().id.to_string()).join("gc.lock");
+    let _lock = match Lock::take(&path, "collects this store")? {
         Ok(lock) => lock,
         Err(running) => return context.out.report(&running),
     };

@@ -1,8 +1,8 @@
-//! What runs `store gc` by itself: a service and a timer of systemd, or a line of crontab.
+//! What runs a verb by itself: a service and a timer of systemd, or a line of crontab.
 
 use store::{Error, Result};
 
-/// What to print instead of collecting.
+/// What to print instead of doing it.
 #[derive(clap::Args)]
 #[command(next_help_heading = "From cron")]
 pub(crate) struct Unattended {
@@ -15,9 +15,16 @@ pub(crate) struct Unattended {
     crontab: bool,
 }
 
+/// What systemd calls it.
+pub(crate) struct Unit {
+    /// Without the ending.
+    pub(crate) name: String,
+    pub(crate) what: &'static str,
+}
+
 impl Unattended {
-    /// What was asked for; none, when a collection was.
-    pub(crate) fn text(&self) -> Result<Option<String>> {
+    /// What was asked for; none, when the verb itself was.
+    pub(crate) fn text(&self, unit: &Unit) -> Result<Option<String>> {
         if !self.systemd && !self.crontab {
             return Ok(None);
         }
@@ -31,19 +38,20 @@ impl Unattended {
                 .filter(|word| word != "--systemd" && word != "--crontab"),
         );
         Ok(Some(match self.systemd {
-            true => systemd(&words),
+            true => systemd(unit, &words),
             false => crontab(&words),
         }))
     }
 }
 
-fn systemd(words: &[String]) -> String {
+fn systemd(unit: &Unit, words: &[String]) -> String {
+    let Unit { name, what } = unit;
     let command: Vec<String> = words.iter().map(|word| systemd_quoted(word)).collect();
     let command = command.join(" ");
     format!(
-        "# ~/.config/systemd/user/store-gc.service\n[Unit]\nDescription=Collect the garbage of a store\n\n\
+        "# ~/.config/systemd/user/{name}.service\n[Unit]\nDescription={what}\n\n\
          [Service]\nType=oneshot\nExecStart={command}\nNice=10\nIOSchedulingClass=idle\n\n\
-         # ~/.config/systemd/user/store-gc.timer\n[Unit]\nDescription=Collect the garbage of a store every hour\n\n\
+         # ~/.config/systemd/user/{name}.timer\n[Unit]\nDescription={what}, every hour\n\n\
          [Timer]\nOnCalendar=hourly\nRandomizedDelaySec=15min\nPersistent=true\n\n\
          [Install]\nWantedBy=timers.target"
     )
@@ -95,8 +103,12 @@ mod tests {
             crontab(&words),
             "17 * * * * /bin/store gc --refs 'project/*' --max-unused 5\\%"
         );
+        let unit = Unit {
+            name: "store-gc".to_owned(),
+            what: "Collect the garbage of a store",
+        };
         assert!(
-            systemd(&words)
+            systemd(&unit, &words)
                 .contains("\nExecStart=/bin/store gc --refs \"project/*\" --max-unused 5%%\n")
         );
         assert_eq!(shell_quoted("it's"), "'it'\\''s'");

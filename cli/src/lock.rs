@@ -1,25 +1,29 @@
-//! One collector at a time on a host. For peace only: two at once are slow, never wrong.
+//! One process at a time on a host does a thing. For peace only: two at once are slow, never wrong.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::path::Path;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use store::{Error, Result, StoreId};
+use store::{Error, Result};
 
-use crate::{config, human};
+use crate::human;
 
 /// Held as long as it lives, and by nobody after that, however the process ends. Without a file where a
 /// full disk has no room for one: a collector is what helps there.
+#[derive(Debug)]
 pub(crate) struct Lock(
     #[expect(dead_code, reason = "closing the file ends the lock")] Option<File>,
 );
 
-/// Who holds it.
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// Who holds it, and at what.
+#[derive(Debug, Serialize)]
 pub(crate) struct Running {
     running: Option<Holder>,
+    #[serde(skip)]
+    doing: &'static str,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,28 +32,31 @@ struct Holder {
     since: Timestamp,
 }
 
+#[derive(Default, Serialize, Deserialize)]
+struct Text {
+    running: Option<Holder>,
+}
+
 impl Lock {
-    /// Takes the lock for a store, or says who has it.
-    pub(crate) fn take(id: StoreId) -> Result<Result<Self, Running>> {
-        match Self::take_file(id) {
+    /// Takes the lock in the file `path`, or says who has it, `doing` what, as in `runs this job`.
+    pub(crate) fn take(path: &Path, doing: &'static str) -> Result<Result<Self, Running>> {
+        match Self::take_file(path, doing) {
             Err(error) if error.is_full() => Ok(Ok(Self(None))),
             taken => taken,
         }
     }
 
-    fn take_file(id: StoreId) -> Result<Result<Self, Running>> {
-        let dir = config::cache_dir().unwrap_or_else(std::env::temp_dir);
-        let dir = dir.join(id.to_string());
-        std::fs::create_dir_all(&dir).map_err(|source| Error::io("create", &dir, source))?;
-        let path = dir.join("gc.lock");
-        let failed = |source| Error::io("lock", &path, source);
+    fn take_file(path: &Path, doing: &'static str) -> Result<Result<Self, Running>> {
+        let dir = path.parent().unwrap_or(path);
+        std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
+        let failed = |source| Error::io("lock", path, source);
         let mut options = File::options();
         let mut file = options
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .open(&path)
+            .open(path)
             .map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -57,17 +64,16 @@ impl Lock {
                 let mut text = String::new();
                 file.read_to_string(&mut text).map_err(failed)?;
                 // Between its lock and its first byte nothing is known of the holder but that it runs.
-                return Ok(Err(serde_json::from_str(&text).unwrap_or_default()));
+                let Text { running } = serde_json::from_str(&text).unwrap_or_default();
+                return Ok(Err(Running { running, doing }));
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        let running = Running {
-            running: Some(Holder {
-                pid: std::process::id(),
-                since: Timestamp::now(),
-            }),
-        };
-        let text = serde_json::to_string(&running)
+        let running = Some(Holder {
+            pid: std::process::id(),
+            since: Timestamp::now(),
+        });
+        let text = serde_json::to_string(&Text { running })
             .map_err(|source| Error::invalid("the lock's text").because(source))?;
         file.set_len(0)
             .and_then(|()| file.rewind())
@@ -82,10 +88,11 @@ impl fmt::Display for Running {
         match &self.running {
             Some(Holder { pid, since }) => write!(
                 out,
-                "nothing done: process {pid} collects this store since {} UTC",
+                "nothing done: process {pid} {} since {} UTC",
+                self.doing,
                 human::time(*since)
             ),
-            None => write!(out, "nothing done: another process collects this store"),
+            None => write!(out, "nothing done: another process {}", self.doing),
         }
     }
 }

@@ -1,0 +1,124 @@
+//! Names of clusters and jobs, and what the configuration says about each.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use store::{Error, Result};
+
+/// Most bytes of a name.
+const LABEL_BYTES_MAX: usize = 64;
+const LABEL_EXPECTED: &str = "expected letters, digits, `-` and `_`, a letter or digit first";
+
+/// The name of a cluster or a job: never a path, never a URL.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(try_from = "String")]
+pub(crate) struct Label(String);
+
+/// A store with a name.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cluster {
+    /// Where it is: a directory or a URL.
+    pub(crate) url: String,
+    /// The profile that it is opened with.
+    pub(crate) profile: Option<String>,
+}
+
+impl Label {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Label {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let first = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+        if first && text.len() <= LABEL_BYTES_MAX && text.chars().all(plain) {
+            Ok(Self(text))
+        } else {
+            Err(format!("name {text:?}: {LABEL_EXPECTED}"))
+        }
+    }
+}
+
+impl std::str::FromStr for Label {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        Self::try_from(text.to_owned())
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// Fails for what can be no URL of a store, or would be told where it must not.
+pub(crate) fn check_url(url: &str) -> Result<()> {
+    if url.is_empty() {
+        return Err(Error::invalid("the name of the other store is empty")
+            .hint("name a cluster, a directory, or a URL like s3://bucket/prefix"));
+    }
+    if has_password(url) {
+        return Err(
+            Error::invalid("the URL of the other store holds a password")
+                .hint("credentials come from the environment or a profile, never from a URL"),
+        );
+    }
+    Ok(())
+}
+
+/// What is written into the configuration: a path from the root, since it is read from anywhere.
+pub(crate) fn lasting_url(url: &str) -> Result<String> {
+    check_url(url)?;
+    if url.contains("://") || url.starts_with("file:") {
+        return Ok(url.to_owned());
+    }
+    let absolute =
+        std::path::absolute(url).map_err(|source| Error::io("find the path of", url, source))?;
+    Ok(absolute.to_string_lossy().into_owned())
+}
+
+/// `scheme://user:password@host`; the container of `abfss://container@account` is none.
+fn has_password(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else {
+        return false;
+    };
+    let authority = rest.split('/').next().unwrap_or_default();
+    authority
+        .rsplit_once('@')
+        .is_some_and(|(user, _)| user.contains(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_no_path_and_no_url() {
+        for good in ["h200", "a", "eu-west_2", "7"] {
+            assert!(good.parse::<Label>().is_ok(), "{good}");
+        }
+        let long = "x".repeat(65);
+        for bad in ["", "-a", "_", "a/b", "a:b", "a.b", "a b", "\u{e9}", &long] {
+            assert!(bad.parse::<Label>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_from_anywhere_and_holds_no_password() {
+        assert_eq!(lasting_url("s3://b/p").unwrap(), "s3://b/p");
+        assert_eq!(lasting_url("/a/b").unwrap(), "/a/b");
+        assert!(lasting_url("a").unwrap().ends_with("/a"));
+        assert!(lasting_url("abfss://box@account/p").is_ok());
+        for bad in ["", "s3://key:secret@bucket/p"] {
+            let error = lasting_url(bad).unwrap_err();
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `store cluster add`: a store gets a name.
+
+use std::fmt;
+
+use serde::Serialize;
+use store::{Kind, Result, StoreId};
+
+use crate::clusters::{self, Cluster, Label};
+use crate::config_edit;
+use crate::context::Context;
+
+/// Give a store a name
+///
+/// There must be a store at URL, unless --no-check. Only these lines of the configuration are
+/// written; comments and all else in it stay as they are.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The name: letters, digits, `-` and `_`
+    name: Label,
+
+    /// Where the store is: a directory or a URL
+    url: String,
+
+    /// The [profile.NAME] of the configuration that it is opened with
+    #[arg(long)]
+    profile: Option<String>,
+
+    /// Replace the cluster of this name
+    #[arg(long)]
+    force: bool,
+
+    /// Do not look whether there is a store
+    #[arg(long)]
+    no_check: bool,
+}
+
+#[derive(Serialize)]
+struct Added<'a> {
+    name: &'a Label,
+    url: &'a str,
+    profile: Option<&'a str>,
+    /// Known where it was looked at.
+    id: Option<StoreId>,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let cluster = Cluster {
+        url: clusters::lasting_url(&args.url)?,
+        profile: args.profile.clone(),
+    };
+    let id = match args.no_check {
+        true => None,
+        false => Some(looked_at(&cluster, context)?),
+    };
+    config_edit::add_cluster(&args.name, &cluster, args.force)?;
+    context.out.report(&Added {
+        name: &args.name,
+        url: &cluster.url,
+        profile: cluster.profile.as_deref(),
+        id,
+    })
+}
+
+fn looked_at(cluster: &Cluster, context: &Context) -> Result<StoreId> {
+    let opened = context.open_cluster(cluster);
+    let store = opened.map_err(|error| match error.kind() {
+        Kind::NotFound => error.hint(format!(
+            "make a store there with `store init {}`, or write the name down all the same with --no-check",
+            cluster.url
+        )),
+        _ => error,
+    })?;
+    Ok(store.format().id)
+}
+
+impl fmt::Display for Added<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.id {
+            Some(id) => write!(out, "{} is store {} at {}", self.name, id.short(), self.url),
+            None => write!(out, "{} is {}, not looked at", self.name, self.url),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! `store cluster ls`: the stores that have a name.
+
+use serde::Serialize;
+use store::Result;
+
+use crate::clusters::Label;
+use crate::context::Context;
+use crate::table::Side;
+
+/// List the stores that have a name
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+/// One cluster; an object of `--json`.
+#[derive(Serialize)]
+struct Line<'c> {
+    name: &'c Label,
+    url: &'c str,
+    profile: Option<&'c str>,
+}
+
+pub(crate) fn run(_args: &Args, context: &Context) -> Result<()> {
+    let clusters = context.config().cluster.iter();
+    let lines = clusters.map(|(name, cluster)| Line {
+        name,
+        url: &cluster.url,
+        profile: cluster.profile.as_deref(),
+    });
+    let columns = [
+        ("name", Side::Left),
+        ("url", Side::Left),
+        ("profile", Side::Left),
+    ];
+    context.out.list(&columns, lines, |line| {
+        [
+            line.name.to_string(),
+            line.url.to_owned(),
+            line.profile.unwrap_or_default().to_owned(),
+        ]
+    })
+}

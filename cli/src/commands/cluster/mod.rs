@@ -1,0 +1,34 @@
+//! `store cluster add|ls|rm`: stores with a name, in the configuration.
+
+mod add;
+mod ls;
+mod rm;
+
+use store::Result;
+
+use crate::context::Context;
+
+/// Give names to stores, so that `--store`, `push`, `pull` and `duplicate` know them
+///
+/// Names stand in the configuration, as [cluster.NAME] with `url` and `profile`. Wherever a store's URL
+/// is expected, a name does as well and comes first: a directory of the same name is `./NAME`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    Add(add::Args),
+    Ls(ls::Args),
+    Rm(rm::Args),
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    match &args.verb {
+        Verb::Add(args) => add::run(args, context),
+        Verb::Ls(args) => ls::run(args, context),
+        Verb::Rm(args) => rm::run(args, context),
+    }
+}

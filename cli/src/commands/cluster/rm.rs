@@ -1,0 +1,35 @@
+//! `store cluster rm`: a store has its name no longer.
+
+use std::fmt;
+
+use serde::Serialize;
+use store::Result;
+
+use crate::clusters::Label;
+use crate::config_edit;
+use crate::context::Context;
+
+/// Take a store's name away; the store itself is not touched
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The name
+    name: Label,
+}
+
+#[derive(Serialize)]
+struct Removed<'a> {
+    removed: &'a Label,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    config_edit::remove_cluster(&args.name)?;
+    context.out.report(&Removed {
+        removed: &args.name,
+    })
+}
+
+impl fmt::Display for Removed<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} is no cluster any more", self.removed)
+    }
+}

@@ -1,0 +1,113 @@
+//! `store duplicate`: versions of refs go from one store to another, as a job.
+
+mod status;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use store::{Error, Result};
+
+use crate::clusters::Label;
+use crate::context::Context;
+use crate::transfer::{How, Side, Transfer};
+use crate::unattended::{Unattended, Unit};
+
+/// Bring refs from one store to another; only the chunks that it lacks travel
+///
+/// What is missing is computed from the segments of both stores, and frames are sent as they are,
+/// after each was checked. A version gets the next number at its destination, unless the same one is
+/// there already, and is published when all it needs is there. Collectors may run on both stores.
+///
+/// A journal in $XDG_STATE_HOME/store/jobs remembers runs, errors and what was sent, so that a job that
+/// was killed sends nothing twice but what was on its way; losing it costs time only. On one host a job
+/// runs once at a time: the second of --job says so and exits with 0, without a name it exits with 5.
+/// Exits with 6 when some refs did not make it, each with its reason.
+///
+/// Jobs stand in the configuration, as [job.NAME] with `from`, `to`, `refs`, and if need be `versions`,
+/// `delete`, `bwlimit` and `verify`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to bring: namespaces, refs (their newest version), or versions
+    #[arg(value_name = "NAMESPACE|REF[@N]", required_unless_present_any = ["job", "status"])]
+    refs: Vec<OsString>,
+
+    /// Where from: a cluster, a directory or a URL
+    #[arg(long, value_name = "STORE", required_unless_present_any = ["job", "status"])]
+    from: Option<String>,
+
+    /// Where to: a cluster, a directory or a URL
+    #[arg(long, value_name = "STORE", required_unless_present_any = ["job", "status"])]
+    to: Option<String>,
+
+    /// Drop at the destination what it alone has: versions of these refs, and refs of these namespaces;
+    /// pinned versions stay
+    #[arg(long)]
+    delete: bool,
+
+    #[command(flatten)]
+    how: How,
+
+    /// Run a job of the configuration; options that are given beside it count more than what it says
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["refs", "from", "to"])]
+    job: Option<Label>,
+
+    /// Tell what is known of a job, also while it runs; of all jobs of this host, where none is named
+    #[arg(long, value_name = "JOB", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["refs", "from", "to", "delete", "How", "job", "metrics_file", "Unattended"])]
+    status: Option<String>,
+
+    /// Write metrics for Prometheus' text file collector to this file, however the run ends
+    #[arg(long, value_name = "FILE")]
+    metrics_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    schedule: Unattended,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    if let Some(job) = &args.status {
+        return status::run(job, context);
+    }
+    let transfer = match &args.job {
+        Some(name) => configured(name, args, context)?,
+        None => given(args)?,
+    };
+    let name = args.job.as_ref().map(|name| format!("-{name}"));
+    let unit = Unit {
+        name: format!("store-duplicate{}", name.unwrap_or_default()),
+        what: "Bring refs from one store to another",
+    };
+    if let Some(text) = args.schedule.text(&unit)? {
+        return context.out.line(text);
+    }
+    transfer.run(context)
+}
+
+fn given(args: &Args) -> Result<Transfer> {
+    let side = |named: &Option<String>| Side::There(named.clone().unwrap_or_default());
+    let (from, to) = (side(&args.from), side(&args.to));
+    let mut transfer = Transfer::new(from, to, &args.refs, &args.how)?;
+    transfer.request.delete = args.delete;
+    transfer.metrics_file.clone_from(&args.metrics_file);
+    Ok(transfer)
+}
+
+fn configured(name: &Label, args: &Args, context: &Context) -> Result<Transfer> {
+    let job = context.config().job.get(name).ok_or_else(|| {
+        Error::not_found(format!("{name}: no such job"))
+            .hint(format!("jobs stand in the configuration, as [job.{name}]"))
+    })?;
+    let how = How {
+        versions: Some(args.how.versions.unwrap_or(job.versions)),
+        bwlimit: args.how.bwlimit.or(job.bwlimit.map(|size| size.0)),
+        verify: args.how.verify || job.verify,
+        dry_run: args.how.dry_run,
+    };
+    let refs: Vec<OsString> = job.refs.iter().map(OsString::from).collect();
+    let (from, to) = (Side::There(job.from.clone()), Side::There(job.to.clone()));
+    let mut transfer = Transfer::new(from, to, &refs, &how)
+        .map_err(|error| error.within(format!("job {name}")))?;
+    transfer.request.delete = args.delete || job.delete;
+    transfer.metrics_file.clone_from(&args.metrics_file);
+    transfer.job = Some(name.clone());
+    Ok(transfer)
+}

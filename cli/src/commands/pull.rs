@@ -1,0 +1,29 @@
+//! `store pull`: versions of refs come from a cluster to the store.
+
+use std::ffi::OsString;
+
+use store::Result;
+
+use crate::context::Context;
+use crate::transfer::{How, Side, Transfer};
+
+/// Bring refs from a cluster to the store; only the chunks that it lacks travel
+///
+/// The other way round, all is as with `store push`. The embedded store is made when it is missing.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where from: a cluster, a directory or a URL
+    cluster: String,
+
+    /// What to bring: namespaces, refs (their newest version), or versions
+    #[arg(value_name = "NAMESPACE|REF[@N]", required = true)]
+    refs: Vec<OsString>,
+
+    #[command(flatten)]
+    how: How,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let (from, to) = (Side::There(args.cluster.clone()), Side::Here);
+    Transfer::new(from, to, &args.refs, &args.how)?.run(context)
+}

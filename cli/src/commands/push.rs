@@ -1,0 +1,32 @@
+//! `store push`: versions of refs go from the store to a cluster.
+
+use std::ffi::OsString;
+
+use store::Result;
+
+use crate::context::Context;
+use crate::transfer::{How, Side, Transfer};
+
+/// Bring refs from the store to a cluster; only the chunks that it lacks travel
+///
+/// A version gets the next number there, unless the cluster has the same one already; what the
+/// cluster has beside it stays. Each version is published when all it needs is there. Killed at any
+/// moment and run again, it sends nothing twice but what was on its way. Exits with 6 when some refs
+/// did not make it. See `store duplicate` for more.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to bring: namespaces, refs (their newest version), or versions
+    #[arg(value_name = "NAMESPACE|REF[@N]", required = true)]
+    refs: Vec<OsString>,
+
+    /// Where to: a cluster, a directory or a URL
+    cluster: String,
+
+    #[command(flatten)]
+    how: How,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let (from, to) = (Side::Here, Side::There(args.cluster.clone()));
+    Transfer::new(from, to, &args.refs, &args.how)?.run(context)
+}

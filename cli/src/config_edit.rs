@@ -1,0 +1,95 @@
+//! Changes of the configuration file by a verb: comments, order and all else that people wrote stay.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use store::{Error, Kind, Result};
+use toml_edit::{DocumentMut, Item, Table, TableLike, value};
+
+use crate::clusters::{Cluster, Label};
+use crate::config::{self, Config};
+use crate::files::{self, Use};
+
+/// Writes a cluster into the configuration and returns the path of the file.
+pub(crate) fn add_cluster(name: &Label, cluster: &Cluster, force: bool) -> Result<PathBuf> {
+    edit(|document| {
+        let clusters = document.entry("cluster").or_insert_with(|| {
+            let mut table = Table::new();
+            table.set_implicit(true);
+            Item::Table(table)
+        });
+        let clusters = table(clusters, "cluster")?;
+        if clusters.contains_key(name.as_str()) && !force {
+            return Err(
+                Error::conflict(format!("{name}: there is such a cluster already"))
+                    .hint("replace it with --force, or choose another name"),
+            );
+        }
+        let found = clusters.entry(name.as_str());
+        let written = table(found.or_insert(Item::Table(Table::new())), name.as_str())?;
+        written.insert("url", value(&cluster.url));
+        match &cluster.profile {
+            Some(profile) => written.insert("profile", value(profile)),
+            None => written.remove("profile"),
+        };
+        Ok(())
+    })
+}
+
+/// Takes a cluster out of the configuration and returns the path of the file.
+pub(crate) fn remove_cluster(name: &Label) -> Result<PathBuf> {
+    edit(|document| {
+        let clusters = document
+            .get_mut("cluster")
+            .and_then(Item::as_table_like_mut);
+        match clusters.and_then(|clusters| clusters.remove(name.as_str())) {
+            Some(_) => Ok(()),
+            None => Err(config::no_cluster(name.as_str())),
+        }
+    })
+}
+
+fn edit(change: impl FnOnce(&mut DocumentMut) -> Result<()>) -> Result<PathBuf> {
+    let path = config::config_file().ok_or_else(|| {
+        Error::not_found("there is no home directory to keep a configuration in")
+            .hint("set HOME or XDG_CONFIG_HOME")
+    })?;
+    let dir = path.parent().unwrap_or_else(|| Path::new("."));
+    std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
+    // Two verbs at once change the file one after the other; where a file system has no locks, they must not.
+    let lock = File::open(dir).map_err(|source| Error::io("open", dir, source))?;
+    let _unlocked = lock.lock();
+    let text = match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        read => read.map_err(|source| Error::io("read the configuration", &path, source))?,
+    };
+    let text = edited(&path, &text, change)?;
+    files::replace(&path, text.as_bytes(), Use::Settings)?;
+    Ok(path)
+}
+
+/// The new text, which is a valid configuration.
+fn edited(
+    path: &Path,
+    text: &str,
+    change: impl FnOnce(&mut DocumentMut) -> Result<()>,
+) -> Result<String> {
+    // The better message about a mistake is the reader's.
+    Config::parse(path, text)?;
+    let mut document: DocumentMut = text.parse().map_err(|source| {
+        Error::new(
+            Kind::InvalidInput,
+            format!("configuration {}", path.display()),
+        )
+        .because(source)
+    })?;
+    change(&mut document)?;
+    let text = document.to_string();
+    Config::parse(path, &text)?;
+    Ok(text)
+}
+
+fn table<'d>(item: &'d mut Item, name: &str) -> Result<&'d mut dyn TableLike> {
+    item.as_table_like_mut()
+        .ok_or_else(|| Error::invalid(format!("configuration: `{name}` is not a table")))
+}

@@ -1,0 +1,326 @@
+//! The journal of a job on this host: its runs, the refs that failed, and what an unbroken run need not send
+//! again.
+//!
+//! Disposable: lost, damaged or silently empty it costs time, never correctness. So nothing here fails; what
+//! could not be remembered is a note. One process at a time has it, see [`JobDir::hold`].
+
+mod database;
+mod place;
+mod rows;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use store::replicate::Resume;
+use store::{PackId, StoreId};
+
+use self::database::{Database, Reason, Row};
+pub(crate) use self::place::{Held, JobDir};
+pub(crate) use self::rows::{Numbers, Outcome, RefError, Run};
+pub(crate) use self::status::{Facts, Far, Status};
+use crate::failure;
+
+/// Rooms of the database.
+const FACTS: &str = "facts";
+const RUNS: &str = "runs";
+const ERRORS: &str = "errors";
+const PACKS: &str = "packs";
+
+/// How many runs are remembered.
+const RUNS_MAX: usize = 100;
+/// How many of them are told to others.
+const RUNS_TOLD: usize = 10;
+/// How often others are told how far the run is.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// The journal of the job that this process runs.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    dir: JobDir,
+    facts: Mutex<Facts>,
+    /// None, once it failed.
+    database: Mutex<Option<Database>>,
+    notes: Mutex<Vec<String>>,
+    /// Oldest first; the last one is this run.
+    runs: Mutex<Vec<Run>>,
+    errors: Mutex<Vec<RefError>>,
+    told: Mutex<Told>,
+    _held: Held,
+}
+
+#[derive(Debug)]
+struct Told {
+    far: Far,
+    next: Instant,
+}
+
+impl Journal {
+    /// Opens the journal for a new run.
+    pub(crate) fn begin(dir: JobDir, held: Held, facts: Facts) -> Self {
+        let (database, note) = open(&dir);
+        let journal = Self {
+            dir,
+            facts: Mutex::new(facts),
+            database: Mutex::new(database),
+            notes: Mutex::new(note.into_iter().collect()),
+            runs: Mutex::default(),
+            errors: Mutex::default(),
+            told: Mutex::new(Told {
+                far: Far::default(),
+                next: Instant::now() + TELL_EVERY,
+            }),
+            _held: held,
+        };
+        journal.begin_run();
+        journal
+    }
+
+    /// Says between which stores the run is. Resume points of others are no use: the job was changed, or a
+    /// store was made anew.
+    pub(crate) fn between(&self, from: StoreId, to: StoreId) {
+        let stores = Some((from, to));
+        let known: Option<Facts> = values(self.try_to(|database| database.rows(FACTS))).pop();
+        if known.and_then(|known| known.stores) != stores {
+            self.packs_committed(&self.packs());
+        }
+        let mut facts = locked(&self.facts);
+        facts.stores = stores;
+        let facts_row = row(FACTS.as_bytes().to_vec(), &*facts);
+        drop(facts);
+        self.try_to(|database| database.insert(FACTS, facts_row.as_slice()));
+        self.tell();
+    }
+
+    /// When a run last did all that it was to do.
+    pub(crate) fn last_success(&self) -> Option<Timestamp> {
+        let runs = locked(&self.runs);
+        let done = runs.iter().rfind(|run| run.outcome == Outcome::Done);
+        done.and_then(|run| run.ended)
+    }
+
+    /// Tells others how far the run is, now and then.
+    pub(crate) fn far(&self, far: Far) {
+        // Whoever finds the lock taken leaves it to the one who has it.
+        let Ok(mut told) = self.told.try_lock() else {
+            return;
+        };
+        told.far = far;
+        if Instant::now() >= told.next {
+            told.next = Instant::now() + TELL_EVERY;
+            drop(told);
+            self.tell();
+        }
+    }
+
+    /// Writes down how the run ended, and which refs did not make it.
+    pub(crate) fn end(
+        &self,
+        outcome: Outcome,
+        numbers: Numbers,
+        error: Option<String>,
+        errors: Vec<RefError>,
+    ) {
+        let mut runs = locked(&self.runs);
+        let Some(run) = runs.last_mut() else {
+            return;
+        };
+        run.ended = Some(Timestamp::now());
+        (run.outcome, run.numbers, run.error) = (outcome, numbers, error);
+        let rows: Vec<Row> = errors
+            .iter()
+            .filter_map(|error| row(error_key(run.number, &error.name), error))
+            .collect();
+        let ended = row(run.number.to_be_bytes().to_vec(), run);
+        drop(runs);
+        self.try_to(|database| database.insert(ERRORS, &rows));
+        self.try_to(|database| database.insert(RUNS, ended.as_slice()));
+        *locked(&self.errors) = errors;
+        self.tell();
+    }
+
+    /// What could not be remembered, and why.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        std::mem::take(&mut *locked(&self.notes))
+    }
+
+    fn begin_run(&self) {
+        let rows = self.try_to(|database| database.rows(RUNS));
+        let mut runs: Vec<Run> = values(rows);
+        runs.iter_mut().for_each(Run::end_killed);
+        let number = runs.last().map_or(1, |run| run.number.saturating_add(1));
+        runs.push(Run {
+            number,
+            pid: std::process::id(),
+            started: Timestamp::now(),
+            ended: None,
+            outcome: Outcome::Running,
+            numbers: Numbers::default(),
+            error: None,
+        });
+        let forgotten: Vec<Run> = runs.drain(..runs.len().saturating_sub(RUNS_MAX)).collect();
+        self.forget(&forgotten);
+        let rows: Vec<Row> = runs
+            .iter()
+            .filter_map(|run| row(run.number.to_be_bytes().to_vec(), run))
+            .collect();
+        self.try_to(|database| database.insert(RUNS, &rows));
+        *locked(&self.runs) = runs;
+        self.tell();
+    }
+
+    fn forget(&self, runs: &[Run]) {
+        let Some(last) = runs.last() else {
+            return;
+        };
+        let numbers: Vec<Vec<u8>> = runs
+            .iter()
+            .map(|run| run.number.to_be_bytes().to_vec())
+            .collect();
+        self.try_to(|database| database.remove(RUNS, &numbers));
+        let mut errors = keys(self.try_to(|database| database.rows(ERRORS)));
+        errors.retain(|key| key.as_slice() < (last.number + 1).to_be_bytes().as_slice());
+        self.try_to(|database| database.remove(ERRORS, &errors));
+    }
+
+    fn tell(&self) {
+        let runs = locked(&self.runs);
+        let status = Status {
+            facts: locked(&self.facts).clone(),
+            progress: locked(&self.told).far,
+            errors: locked(&self.errors).clone(),
+            runs: runs.iter().rev().take(RUNS_TOLD).cloned().collect(),
+        };
+        drop(runs);
+        if let Err(error) = status.write(&self.dir) {
+            self.note(format!(
+                "the status of the job cannot be told: {}",
+                failure::one_line(&error)
+            ));
+        }
+    }
+
+    /// Does something with the database, unless it failed before; after a failure nothing more is remembered.
+    fn try_to<T: Default>(&self, act: impl FnOnce(&Database) -> Result<T, Reason>) -> T {
+        let mut database = locked(&self.database);
+        let done = match database.as_ref() {
+            Some(database) => act(database),
+            None => return T::default(),
+        };
+        done.unwrap_or_else(|reason| {
+            *database = None;
+            self.note(format!(
+                "the journal in {} failed, and this run is not remembered: {reason}",
+                self.dir.path().display()
+            ));
+            T::default()
+        })
+    }
+
+    /// Once each.
+    fn note(&self, note: String) {
+        let mut notes = locked(&self.notes);
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+}
+
+impl Resume for Journal {
+    fn packs(&self) -> Vec<PackId> {
+        let keys = keys(self.try_to(|database| database.rows(PACKS)));
+        let id = |key: Vec<u8>| Some(PackId(key.try_into().ok()?));
+        keys.into_iter().filter_map(id).collect()
+    }
+
+    fn pack_finished(&self, pack: PackId) {
+        let row = (pack.0.to_vec(), Vec::new());
+        self.try_to(|database| database.insert(PACKS, &[row]));
+    }
+
+    fn packs_committed(&self, packs: &[PackId]) {
+        let keys: Vec<Vec<u8>> = packs.iter().map(|pack| pack.0.to_vec()).collect();
+        self.try_to(|database| database.remove(PACKS, &keys));
+    }
+}
+
+/// What is known of a job; from its journal, where nobody was told and nobody runs it.
+pub(crate) fn status(dir: &JobDir) -> Option<Status> {
+    Status::read(dir).or_else(|| {
+        let _alive = dir.peek()?;
+        let database = Database::open(&dir.database()).ok()?;
+        let mut runs: Vec<Run> = values(database.rows(RUNS).ok()?);
+        runs.iter_mut().for_each(Run::end_killed);
+        let ended = runs.iter().rfind(|run| run.ended.is_some());
+        let of = ended.map_or(0, |run| run.number).to_be_bytes();
+        let mut errors = database.rows(ERRORS).ok()?;
+        errors.retain(|(key, _)| key.starts_with(&of));
+        Some(Status {
+            facts: values(database.rows(FACTS).ok()?).pop()?,
+            progress: Far::default(),
+            errors: values(errors),
+            runs: runs.into_iter().rev().take(RUNS_TOLD).collect(),
+        })
+    })
+}
+
+/// The database; a new one, where the old one is of no use. And a note, if something is amiss.
+fn open(dir: &JobDir) -> (Option<Database>, Option<String>) {
+    let path = dir.database();
+    let damage = match Database::open(&path) {
+        Ok(database) => return (Some(database), None),
+        Err(damage) => damage,
+    };
+    let removed = match std::fs::remove_dir_all(&path) {
+        // Something else of that name.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            std::fs::remove_file(&path)
+        }
+        removed => removed,
+    };
+    let opened = removed
+        .map_err(|error| error.to_string())
+        .and_then(|()| Database::open(&path));
+    let shown = path.display();
+    match opened {
+        Ok(database) => {
+            let note = format!("the journal {shown} was damaged and begins anew: {damage}");
+            (Some(database), Some(note))
+        }
+        Err(reason) => {
+            let note =
+                format!("there is no journal, and this run is not remembered: {shown}: {reason}");
+            (None, Some(note))
+        }
+    }
+}
+
+fn error_key(run: u64, name: &str) -> Vec<u8> {
+    [run.to_be_bytes().as_slice(), name.as_bytes()].concat()
+}
+
+fn row(key: Vec<u8>, value: &impl Serialize) -> Option<Row> {
+    Some((key, serde_json::to_vec(value).ok()?))
+}
+
+fn keys(rows: Vec<Row>) -> Vec<Vec<u8>> {
+    rows.into_iter().map(|(key, _)| key).collect()
+}
+
+/// Those that make sense.
+fn values<T: DeserializeOwned>(rows: Vec<Row>) -> Vec<T> {
+    let value = |(_, value): Row| serde_json::from_slice(&value).ok();
+    rows.into_iter().filter_map(value).collect()
+}
+
+/// A thread that died while it held a lock left nothing half done here.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,120 @@
+//! Where the journal of a job lies on this host, and whether a process runs the job now.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use store::{Error, Result};
+
+use crate::config;
+use crate::lock::{Lock, Running};
+
+/// So long after its last run a job without a name is forgotten.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The directory of one job: `lock`, `alive`, `status.json`, and the database in `journal/`.
+#[derive(Clone, Debug)]
+pub(crate) struct JobDir(PathBuf);
+
+/// A run of a job, as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Held {
+    _lock: Lock,
+    /// Locked like the lock, for those who only want to know: a run waits until they have looked.
+    _alive: Option<File>,
+}
+
+impl JobDir {
+    /// The directory of the job `id`; none without a home.
+    pub(crate) fn of(id: &str) -> Option<Self> {
+        Some(Self(jobs_dir()?.join(id)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn at(dir: PathBuf) -> Self {
+        Self(dir)
+    }
+
+    /// Those of all jobs that were ever run here and are not forgotten, by id.
+    pub(crate) fn all() -> Result<Vec<Self>> {
+        let Some(dir) = jobs_dir() else {
+            return Ok(Vec::new());
+        };
+        let entries = match std::fs::read_dir(&dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read.map_err(|source| Error::io("list", &dir, source))?,
+        };
+        let paths = entries.flatten().map(|entry| entry.path());
+        let mut found: Vec<PathBuf> = paths.filter(|path| path.is_dir()).collect();
+        found.sort();
+        Ok(found.into_iter().map(Self).collect())
+    }
+
+    /// The job's id.
+    pub(crate) fn id(&self) -> String {
+        self.0
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn database(&self) -> PathBuf {
+        self.0.join("journal")
+    }
+
+    pub(super) fn status(&self) -> PathBuf {
+        self.0.join("status.json")
+    }
+
+    /// The right to run the job, or who has it.
+    pub(crate) fn hold(&self) -> Result<Result<Held, Running>> {
+        let lock = match Lock::take(&self.0.join("lock"), "runs this job")? {
+            Ok(lock) => lock,
+            Err(running) => return Ok(Err(running)),
+        };
+        let alive = File::create(self.0.join("alive")).ok();
+        let alive = alive.filter(|file| file.lock().is_ok());
+        Ok(Ok(Held {
+            _lock: lock,
+            _alive: alive,
+        }))
+    }
+
+    /// The right to look into the database, as long as no process runs the job.
+    pub(super) fn peek(&self) -> Option<File> {
+        let alive = File::open(self.0.join("alive")).ok()?;
+        alive.try_lock().ok()?;
+        Some(alive)
+    }
+
+    /// Whether a process runs the job now.
+    pub(crate) fn is_running(&self) -> bool {
+        let alive = File::open(self.0.join("alive"));
+        alive.is_ok_and(|alive| matches!(alive.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// Forgets jobs without a name that were not run for long; `is_named` tells the others by their ids.
+    pub(crate) fn sweep(is_named: impl Fn(&str) -> bool) {
+        let old = |dir: &Self| {
+            let changed = std::fs::metadata(dir.0.join("lock")).and_then(|file| file.modified());
+            let age = changed.map(|changed| SystemTime::now().duration_since(changed));
+            matches!(age, Ok(Ok(age)) if age > FORGOTTEN_AFTER)
+        };
+        let forgotten = Self::all().unwrap_or_default().into_iter();
+        for dir in forgotten.filter(|dir| !is_named(&dir.id()) && old(dir)) {
+            if let Ok(Ok(_held)) = dir.hold() {
+                // What is left of it goes with the next sweep.
+                let _kept = std::fs::remove_dir_all(&dir.0);
+            }
+        }
+    }
+}
+
+/// `$XDG_STATE_HOME/store/jobs`.
+fn jobs_dir() -> Option<PathBuf> {
+    Some(config::state_dir()?.join("jobs"))
+}

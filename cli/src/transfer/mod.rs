@@ -1,0 +1,348 @@
+//! Versions of refs go from one store to another: what `push`, `pull` and `duplicate` have in common.
+//!
+//! The engine does it; here are the journal beside it, what people and machines are told, and the exit code.
+
+mod args;
+mod estimate;
+mod metrics;
+mod report;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use store::replicate::{
+    Forgetful, RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume, replicate,
+};
+use store::{ChunkId, Error, Kind, Progress, Result, Store};
+
+pub(crate) use self::args::How;
+use self::report::Report;
+use crate::clusters::Label;
+use crate::context::Context;
+use crate::journal::{Facts, Far, JobDir, Journal, Outcome};
+use crate::lock::Running;
+use crate::progress::Watch;
+use crate::{failure, human};
+
+/// Hex digits of the id of a job without a name.
+const ID_DIGITS: usize = 16;
+
+/// One end of a transfer.
+#[derive(Clone, Debug)]
+pub(crate) enum Side {
+    /// The store that every verb works with.
+    Here,
+    /// A cluster, a path or a URL.
+    There(String),
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    /// The job of the configuration that it is.
+    pub(crate) job: Option<Label>,
+    pub(crate) from: Side,
+    pub(crate) to: Side,
+    /// As people wrote them.
+    pub(crate) refs: Vec<String>,
+    pub(crate) request: ReplicateRequest,
+    pub(crate) metrics_file: Option<PathBuf>,
+}
+
+struct Stores {
+    from: Store,
+    to: Store,
+}
+
+impl Transfer {
+    /// The transfer of `refs`, as the command line has them.
+    pub(crate) fn new(from: Side, to: Side, refs: &[OsString], how: &How) -> Result<Self> {
+        let shown = |text: &OsString| text.to_string_lossy().into_owned();
+        Ok(Self {
+            job: None,
+            from,
+            to,
+            refs: refs.iter().map(shown).collect(),
+            request: how.request(refs)?,
+            metrics_file: None,
+        })
+    }
+
+    /// Does it.
+    pub(crate) fn run(&self, context: &Context) -> Result<()> {
+        if self.request.dry_run {
+            return dry_run(self, context);
+        }
+        // Without a name the stores are part of what tells one job from another.
+        let (id, opened) = match &self.job {
+            Some(name) => (name.to_string(), None),
+            None => {
+                let stores = open(self, context)?;
+                (self.id(&stores), Some(stores))
+            }
+        };
+        let journal = match begin(self, &id, context)? {
+            Ok(journal) => journal,
+            Err(running) => return busy(self, &running, context),
+        };
+        let watch = Watch::counting(&context.global, "version");
+        let done = opened
+            .map_or_else(|| open(self, context), Ok)
+            .and_then(|stores| moved(self, &stores, journal.as_ref(), &watch));
+        let elapsed = watch.elapsed();
+        drop(watch);
+        finish(self, id, journal.as_ref(), done, elapsed, context)
+    }
+
+    /// What tells a job without a name from others: the same stores and the same refs.
+    fn id(&self, stores: &Stores) -> String {
+        let mut refs = self.refs.clone();
+        refs.sort();
+        let (from, to) = (stores.from.format().id, stores.to.format().id);
+        let text = format!("{from} {to} {:?} {refs:?}", self.request.versions);
+        let mut id = ChunkId::of(text.as_bytes()).to_string();
+        id.truncate(ID_DIGITS);
+        id
+    }
+}
+
+fn moved(
+    transfer: &Transfer,
+    stores: &Stores,
+    journal: Option<&Journal>,
+    watch: &Watch,
+) -> Result<ReplicateReport> {
+    let Stores { from, to } = stores;
+    let resume: &dyn Resume = match journal {
+        Some(journal) => {
+            journal.between(from.format().id, to.format().id);
+            journal
+        }
+        None => &Forgetful,
+    };
+    let telling = Telling {
+        watch,
+        journal,
+        bytes: AtomicU64::new(0),
+        total_bytes: AtomicU64::new(0),
+    };
+    replicate(from, to, &transfer.request, resume, &telling)
+}
+
+fn dry_run(transfer: &Transfer, context: &Context) -> Result<()> {
+    let stores = open(transfer, context)?;
+    let id = transfer.job.as_ref().map(ToString::to_string);
+    let id = id.unwrap_or_else(|| transfer.id(&stores));
+    let watch = Watch::counting(&context.global, "version");
+    let done = moved(transfer, &stores, None, &watch);
+    let elapsed = watch.elapsed();
+    drop(watch);
+    let done = done?;
+    let rate = estimate::rate(
+        transfer.request.bytes_per_second,
+        stores.from.format().id,
+        stores.to.format().id,
+    );
+    let mut report = Report::new(transfer, id, &done, elapsed, context);
+    report.estimate(rate);
+    show(&report, context)?;
+    ended(done)
+}
+
+/// Opens both ends, which must be two.
+fn open(transfer: &Transfer, context: &Context) -> Result<Stores> {
+    let from = match &transfer.from {
+        Side::Here => context.open()?,
+        Side::There(named) => context.open_named(named)?,
+    };
+    let to = match &transfer.to {
+        Side::There(named) => context.open_named(named)?,
+        Side::Here if transfer.request.dry_run => context.open_for_dry_run()?,
+        Side::Here => context.open_for_put()?,
+    };
+    if from.format().id == to.format().id {
+        return Err(Error::invalid(format!(
+            "{} and {} are the same store, {}",
+            from.remote().url(),
+            to.remote().url(),
+            from.format().id
+        ))
+        .hint("name two stores; a store that was copied as a directory keeps its id"));
+    }
+    Ok(Stores { from, to })
+}
+
+/// The journal of this run, unless another process has it; none where this host can remember nothing.
+fn begin(
+    transfer: &Transfer,
+    id: &str,
+    context: &Context,
+) -> Result<Result<Option<Journal>, Running>> {
+    let jobs = &context.config().job;
+    JobDir::sweep(|id| jobs.keys().any(|name| name.as_str() == id));
+    let Some(dir) = JobDir::of(id) else {
+        return Ok(Ok(None));
+    };
+    let held = match dir.hold() {
+        Ok(Ok(held)) => held,
+        Ok(Err(running)) => return Ok(Err(running)),
+        Err(error) => {
+            let why = failure::one_line(&error);
+            context.out.note(format_args!(
+                "note: there is no journal, and this run is not remembered: {why}"
+            ));
+            return Ok(Ok(None));
+        }
+    };
+    let facts = Facts {
+        job: id.to_owned(),
+        from: transfer.from.told(context)?,
+        to: transfer.to.told(context)?,
+        refs: transfer.refs.clone(),
+        stores: None,
+    };
+    Ok(Ok(Some(Journal::begin(dir, held, facts))))
+}
+
+/// Another process does just this. For cron that is as good as done; a person or a script waits for an end.
+fn busy(transfer: &Transfer, running: &Running, context: &Context) -> Result<()> {
+    match transfer.job {
+        Some(_) => context.out.report(running),
+        None => Err(Error::conflict(running.to_string())
+            .hint("run it again when that one has ended; what is there is not sent again")),
+    }
+}
+
+fn finish(
+    transfer: &Transfer,
+    id: String,
+    journal: Option<&Journal>,
+    done: Result<ReplicateReport>,
+    elapsed: Duration,
+    context: &Context,
+) -> Result<()> {
+    let nothing = ReplicateReport::default();
+    let report = done.as_ref().unwrap_or(&nothing);
+    let mut told = Report::new(transfer, id, report, elapsed, context);
+    let (outcome, error) = outcome(&done);
+    if let Some(journal) = journal {
+        journal.end(outcome, told.numbers(), error, told.errors());
+        told.notes.extend(journal.notes());
+    }
+    if let Some(file) = &transfer.metrics_file {
+        let success = journal.and_then(Journal::last_success);
+        metrics::write(file, &told, outcome, success)?;
+    }
+    if let Err(error) = done {
+        told.notes
+            .iter()
+            .for_each(|note| context.out.note(format_args!("note: {note}")));
+        return Err(error);
+    }
+    show(&told, context)?;
+    ended(done?)
+}
+
+fn outcome(done: &Result<ReplicateReport>) -> (Outcome, Option<String>) {
+    let stopped = match done {
+        Ok(report) => report.stopped.as_ref(),
+        Err(error) => Some(error),
+    };
+    match (stopped, done) {
+        (Some(error), _) if error.kind() == Kind::Interrupted => {
+            (Outcome::Interrupted, Some(failure::one_line(error)))
+        }
+        (Some(error), _) => (Outcome::Failed, Some(failure::one_line(error))),
+        (None, Ok(report)) if report::failed(report) > 0 => {
+            (Outcome::Partly, Some(partly(report).to_string()))
+        }
+        (None, _) => (Outcome::Done, None),
+    }
+}
+
+fn show(report: &Report, context: &Context) -> Result<()> {
+    report
+        .notes
+        .iter()
+        .for_each(|note| context.out.note(format_args!("note: {note}")));
+    report.errors().iter().for_each(|failed| {
+        context
+            .out
+            .note(format_args!("failed: {}: {}", failed.name, failed.error))
+    });
+    context.out.report(report)
+}
+
+/// The error that a report stands for, if it does.
+fn ended(mut report: ReplicateReport) -> Result<()> {
+    let is_missing = |outcome: &RefOutcome| matches!(&outcome.status, RefStatus::Failed(error) if error.kind() == Kind::NotFound);
+    if report.stopped.is_none()
+        && report.refs.iter().all(is_missing)
+        && let Some(RefOutcome {
+            status: RefStatus::Failed(error),
+            ..
+        }) = report.refs.pop()
+    {
+        return Err(error);
+    }
+    if report::failed(&report) > 0 && report.stopped.is_none() {
+        return Err(partly(&report));
+    }
+    report.stopped.map_or(Ok(()), Err)
+}
+
+fn partly(report: &ReplicateReport) -> Error {
+    Error::partial(format!(
+        "{} of {} did not make it",
+        human::count(report::failed(report)),
+        human::counted(report.refs.len() as u64, "ref")
+    ))
+    .hint("the reasons are above; run it again, and what is there is not sent again")
+}
+
+impl Side {
+    /// For people.
+    fn told(&self, context: &Context) -> Result<String> {
+        match self {
+            Self::Here => context.here(),
+            Self::There(named) => Ok(named.clone()),
+        }
+    }
+}
+
+impl Telling<'_> {
+    fn tell(&self, bytes: u64) {
+        let total_bytes = self.total_bytes.load(Ordering::Relaxed);
+        if let Some(journal) = self.journal {
+            journal.far(Far { bytes, total_bytes });
+        }
+    }
+}
+
+/// Tells the terminal and the journal.
+struct Telling<'a> {
+    watch: &'a Watch,
+    journal: Option<&'a Journal>,
+    bytes: AtomicU64,
+    total_bytes: AtomicU64,
+}
+
+impl Progress for Telling<'_> {
+    fn total(&self, files: u64, bytes: u64) {
+        self.total_bytes.store(bytes, Ordering::Relaxed);
+        self.watch.total(files, bytes);
+        self.tell(self.bytes.load(Ordering::Relaxed));
+    }
+
+    fn advance(&self, files: u64, bytes: u64) {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.watch.advance(files, bytes);
+        self.tell(before.saturating_add(bytes));
+    }
+
+    fn is_watched(&self) -> bool {
+        self.watch.is_watched()
+    }
+}

@@ -1,0 +1,182 @@
+//! Names for stores: what stands in the configuration stays as people wrote it, and a name does wherever a
+//! URL does.
+
+use support::{TestEnvironment, check, environment};
+
+const WRITTEN: &str = "\
+# Ours; ask before you change it.
+store = \"/shared/store\"   # the usual one
+
+[gc]
+grace = \"2h\"
+
+[[keep]] # of projects
+refs = \"project/*\"
+last = 3
+";
+
+fn configuration(env: &TestEnvironment) -> String {
+    std::fs::read_to_string(env.path("home/.config/store/config.toml")).unwrap()
+}
+
+#[test]
+fn a_name_is_added_and_taken_away_and_all_else_stays() {
+    let env = environment!();
+    env.write("home/.config/store/config.toml", WRITTEN);
+    env.ok(["init", "there"]);
+    check!(env, env.store(["cluster", "add", "h200", "there"]), @"
+    exit code: 0
+    --- stdout
+    h200 is store [ID] at [ROOT]/there
+    --- stderr
+    ");
+    env.ok([
+        "cluster",
+        "add",
+        "eu-2",
+        "s3://bucket/p",
+        "--profile",
+        "eu",
+        "--no-check",
+    ]);
+    let written = configuration(&env);
+    assert!(written.starts_with(WRITTEN), "{written}");
+    let added = format!(
+        "[cluster.h200]\nurl = \"{}\"\n",
+        env.path("there").display()
+    );
+    assert!(written.contains(&added), "{written}");
+    let listed = env.ok(["cluster", "ls"]);
+    let words: Vec<&str> = listed.split_whitespace().collect();
+    let there = env.path("there");
+    let expected = [
+        "name",
+        "url",
+        "profile",
+        "eu-2",
+        "s3://bucket/p",
+        "eu",
+        "h200",
+    ];
+    assert_eq!(words, [&expected[..], &[there.to_str().unwrap()]].concat());
+    check!(env, env.store(["cluster", "ls", "--json"]), @r#"
+    exit code: 0
+    --- stdout
+    {"name":"eu-2","url":"s3://bucket/p","profile":"eu"}
+    {"name":"h200","url":"[ROOT]/there","profile":null}
+    --- stderr
+    "#);
+    check!(env, env.store(["cluster", "rm", "h200"]), @"
+    exit code: 0
+    --- stdout
+    h200 is no cluster any more
+    --- stderr
+    ");
+    env.ok(["cluster", "rm", "eu-2"]);
+    assert_eq!(configuration(&env), WRITTEN);
+}
+
+#[test]
+fn a_name_is_not_given_twice_nor_taken_twice() {
+    let env = environment!();
+    for place in ["one", "two"] {
+        env.ok(["init", place]);
+    }
+    env.ok(["cluster", "add", "c", "one"]);
+    check!(env, env.store(["cluster", "add", "c", "two"]), @"
+    exit code: 5
+    --- stdout
+    --- stderr
+    error: c: there is such a cluster already
+    hint: replace it with --force, or choose another name
+    ");
+    env.ok(["cluster", "add", "c", "two", "--force"]);
+    assert!(env.ok(["cluster", "ls"]).ends_with("/two\n"));
+    env.ok(["cluster", "rm", "c"]);
+    check!(env, env.store(["cluster", "rm", "c"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: c: no such cluster
+    hint: see which there are with `store cluster ls`, or say where it is with `store cluster add c URL`
+    ");
+}
+
+#[test]
+fn a_place_without_a_store_is_refused_unless_nobody_looks() {
+    let env = environment!();
+    check!(env, env.store(["cluster", "add", "c", "nowhere"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: open the directory [ROOT]/nowhere
+      caused by: No such file or directory (os error 2)
+    hint: make a store there with `store init [ROOT]/nowhere`, or write the name down all the same with --no-check
+    ");
+    check!(env, env.store(["cluster", "add", "c", "nowhere", "--no-check"]), @"
+    exit code: 0
+    --- stdout
+    c is [ROOT]/nowhere, not looked at
+    --- stderr
+    ");
+    check!(env, env.store(["cluster", "add", "a/b", "nowhere"]), @r#"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: invalid value 'a/b' for '<NAME>': name "a/b": expected letters, digits, `-` and `_`, a letter or digit first
+
+    For more information, try '--help'.
+    "#);
+}
+
+#[test]
+fn a_password_is_neither_written_nor_told() {
+    let env = environment!();
+    let url = "s3://key:hunter2@bucket/prefix";
+    for arguments in [
+        &["cluster", "add", "c", url, "--no-check"][..],
+        &["push", "project/a/b", url],
+    ] {
+        env.store(["init"]);
+        let finished = env.store(arguments);
+        assert_eq!(finished.code, Some(2), "{finished}");
+        assert!(finished.stderr.contains("holds a password"), "{finished}");
+        assert!(!finished.to_string().contains("hunter2"), "{finished}");
+    }
+    assert!(!env.path("home/.config/store/config.toml").exists());
+}
+
+#[test]
+fn a_name_does_where_a_url_does_and_comes_first() {
+    let env = environment!();
+    for place in ["there", "c"] {
+        env.ok(["init", place]);
+    }
+    env.ok(["cluster", "add", "c", "there"]);
+    env.write("in", "text");
+    env.ok(["put", "in", "project/demo/a", "--store", "c"]);
+    assert!(env.ok(["ls", "--store", "there"]).contains("project/demo"));
+    assert_eq!(env.ok(["ls", "--store", "./c", "--json"]), "");
+    let listed = env.command(["ls"]).env("STORE_URL", "c").output().unwrap();
+    assert!(
+        String::from_utf8(listed.stdout)
+            .unwrap()
+            .contains("project/demo")
+    );
+}
+
+#[test]
+fn a_configuration_with_a_mistake_is_not_written_over() {
+    let env = environment!();
+    env.ok(["init", "there"]);
+    for text in [
+        "cluster = 3\n",
+        "[cluster.c]\nurl = 3\n",
+        "[cluster.\"a/b\"]\nurl = \"x\"\n",
+    ] {
+        env.write("home/.config/store/config.toml", text);
+        let finished = env.store(["cluster", "add", "c", "there", "--force"]);
+        assert_eq!(finished.code, Some(2), "{finished}");
+        assert_eq!(configuration(&env), text);
+    }
+}

@@ -1,0 +1,410 @@
+//! Push, pull and duplicate between directories: what travels, what is told, and how each run ends.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::{Finished, Random, TestEnvironment, assert_same_tree, check, environment, trees};
+
+const REF: &str = "project/demo/data";
+/// So slow that a run does not end before it is looked at.
+const SLOW: [&str; 2] = ["--bwlimit", "50k"];
+
+/// A store with two versions of a ref, and an empty cluster `h200`.
+fn two_stores() -> TestEnvironment {
+    let env = environment!();
+    for number in 0..2 {
+        let tree = number.to_string();
+        trees::version(&env.path(&tree), 5, number, 1_000_000);
+        env.ok(["put", &tree, REF]);
+    }
+    env.ok(["init", "far"]);
+    env.ok(["cluster", "add", "h200", "far"]);
+    env
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn status(env: &TestEnvironment) -> Value {
+    json(&env.ok(["--json", "duplicate", "--status"]))
+}
+
+fn spawn(env: &TestEnvironment, arguments: &[&str]) -> Child {
+    let mut command = env.command(arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn finish(child: Child) -> Finished {
+    child.wait_with_output().unwrap().into()
+}
+
+/// Waits until `ready` says so.
+fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !ready() {
+        assert!(Instant::now() < deadline, "there never was {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until the only job that was ever run is told to be running.
+fn wait_until_it_runs(env: &TestEnvironment) {
+    wait_until("a run", || {
+        let told = env.store(["--json", "duplicate", "--status"]).stdout;
+        serde_json::from_slice::<Value>(&told).is_ok_and(|status| {
+            status["runs"][0]["outcome"] == "running" && !status["stores"].is_null()
+        })
+    });
+}
+
+#[test]
+fn a_push_brings_the_newest_version_and_the_next_one_brings_nothing() {
+    let env = two_stores();
+    let report = json(&env.ok(["--json", "push", REF, "h200"]));
+    let line = &report["refs"][0];
+    assert_eq!(
+        (&line["status"], &line["from_version"], &line["version"]),
+        (&"published".into(), &2.into(), &1.into())
+    );
+    assert!(report["sent_bytes"].as_u64().unwrap() > 0, "{report}");
+    env.ok(["get", "--store", "h200", REF, "out"]);
+    assert_same_tree(&env.path("1"), &env.path("out"));
+    env.ok(["verify", "--store", "h200", "--read-data"]);
+    let again = json(&env.ok(["--json", "push", REF, "h200"]));
+    assert_eq!(
+        (&again["refs"][0]["status"], &again["sent_bytes"]),
+        (&"unchanged".into(), &0.into())
+    );
+    let one = json(&env.ok(["--json", "push", &format!("{REF}@1"), "h200"]));
+    assert_eq!(one["refs"][0]["from_version"], 1);
+}
+
+#[test]
+fn a_pull_fetches_versions_and_makes_the_embedded_store() {
+    let env = two_stores();
+    env.ok([
+        "duplicate",
+        "project/demo",
+        "--from",
+        "home/.local/share/store",
+        "--to",
+        "h200",
+        "--versions",
+        "all",
+    ]);
+    let mut pull = env.command(["--json", "pull", "h200", &format!("{REF}@1")]);
+    let output: Finished = pull
+        .env("XDG_DATA_HOME", env.path("data"))
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(output.code, Some(0), "{output}");
+    let mut get = env.command(["get", REF, "out"]);
+    let got = get.env("XDG_DATA_HOME", env.path("data")).output().unwrap();
+    assert!(got.status.success());
+    assert_same_tree(&env.path("0"), &env.path("out"));
+}
+
+#[test]
+fn what_does_not_exist_is_3_and_one_store_is_not_two() {
+    let env = two_stores();
+    check!(env, env.store(["push", REF, "b200"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: b200: no such cluster
+    hint: see which there are with `store cluster ls`, or say where it is with `store cluster add b200 URL`
+    ");
+    let missing = env.store(["push", "project/demo/nothing", "h200"]);
+    assert_eq!(missing.code, Some(3), "{missing}");
+    assert!(
+        missing
+            .stderr
+            .contains("error: project/demo/nothing: no such ref"),
+        "{missing}"
+    );
+    check!(env, env.store(["duplicate", REF, "--from", "h200", "--to", "far"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: file://[ROOT]/far and file://[ROOT]/far are the same store, [ID]
+    hint: name two stores; a store that was copied as a directory keeps its id
+    ");
+    let nowhere = env.store(["duplicate", "--job", "nightly"]);
+    assert_eq!(nowhere.code, Some(3), "{nowhere}");
+    assert_eq!(
+        env.store(["duplicate", "--status", "nightly"]).code,
+        Some(3)
+    );
+    assert_eq!(
+        env.store(["duplicate", REF, "--from", "h200"]).code,
+        Some(2)
+    );
+}
+
+#[test]
+fn refs_that_do_not_make_it_are_named_with_their_reason() {
+    let env = two_stores();
+    let finished = env.store(["push", "project/demo/nothing", REF, "h200"]);
+    assert_eq!(finished.code, Some(6), "{finished}");
+    assert!(
+        finished
+            .stderr
+            .contains("failed: project/demo/nothing: project/demo/nothing: no such ref"),
+        "{finished}"
+    );
+    assert!(
+        finished
+            .stderr
+            .contains("error: 1 of 2 refs did not make it"),
+        "{finished}"
+    );
+    env.ok(["get", "--store", "h200", REF, "out"]);
+    let told = status(&env);
+    assert_eq!(told["runs"][0]["outcome"], "partly");
+    assert_eq!(told["errors"][0]["ref"], "project/demo/nothing");
+    let job = told["job"].as_str().unwrap();
+    let text = env.ok(["duplicate", "--status", job]);
+    assert!(text.contains("\nfailed: project/demo/nothing: "), "{text}");
+}
+
+#[test]
+fn a_job_of_the_configuration_is_run_told_of_and_measured() {
+    let env = two_stores();
+    let path = env.path("home/.config/store/config.toml");
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    text += "[job.nightly]\nfrom = \"home/.local/share/store\"\nto = \"h200\"\nrefs = [\"project/demo\"]\n\
+             versions = \"all\"\nbwlimit = \"200MB\"\nverify = true\n";
+    std::fs::write(&path, &text).unwrap();
+    let metrics = env.path("job.prom");
+    let run = [
+        "--json",
+        "duplicate",
+        "--job",
+        "nightly",
+        "--metrics-file",
+        metrics.to_str().unwrap(),
+    ];
+    let report = json(&env.ok(run));
+    assert_eq!(report["refs"].as_array().unwrap().len(), 2, "{report}");
+    let measured = std::fs::read_to_string(&metrics).unwrap();
+    for line in [
+        "\nstore_duplicate_published_versions{job=\"nightly\"} 2\n",
+        "\n# TYPE store_duplicate_last_success_timestamp_seconds gauge\nstore_duplicate_last",
+    ] {
+        assert!(measured.contains(line), "{measured}");
+    }
+    let told = json(&env.ok(["--json", "duplicate", "--status", "nightly"]));
+    assert_eq!(
+        (&told["to"], &told["runs"][0]["outcome"]),
+        (&"h200".into(), &"done".into())
+    );
+    // The destination is gone: that is in the journal too, and the metrics keep the last success.
+    std::fs::rename(env.path("far"), env.path("away")).unwrap();
+    assert_eq!(env.store(run).code, Some(3));
+    let told = json(&env.ok(["--json", "duplicate", "--status", "nightly"]));
+    assert_eq!(told["runs"][0]["outcome"], "failed");
+    let later = std::fs::read_to_string(&metrics).unwrap();
+    let success = |text: &str| text.rsplit_once(' ').unwrap().1.to_owned();
+    assert_eq!(success(&later), success(&measured));
+    let crontab = env.ok(["duplicate", "--job", "nightly", "--crontab"]);
+    assert!(crontab.ends_with(" duplicate --job nightly\n"), "{crontab}");
+    let unit = env.ok(["duplicate", "--job", "nightly", "--systemd"]);
+    assert!(unit.contains("/store-duplicate-nightly.timer\n"), "{unit}");
+    text = text.replace("\"project/demo\"", "\"nonsense\"");
+    std::fs::write(&path, &text).unwrap();
+    let wrong = env.store(["duplicate", "--job", "nightly"]);
+    assert_eq!(wrong.code, Some(2), "{wrong}");
+    assert!(wrong.stderr.contains("error: job nightly: "), "{wrong}");
+}
+
+#[test]
+fn a_dry_run_tells_the_time_where_it_can_and_does_nothing() {
+    let env = two_stores();
+    let text = env.ok(["push", REF, "h200", "--dry-run"]);
+    assert!(
+        text.ends_with("nothing is done, estimated time: unknown\n"),
+        "{text}"
+    );
+    let dry = json(&env.ok([
+        "--json",
+        "push",
+        REF,
+        "h200",
+        "--dry-run",
+        "--bwlimit",
+        "1k",
+    ]));
+    let (bytes, secs) = (dry["sent_bytes"].as_u64().unwrap(), &dry["estimated_secs"]);
+    assert!(bytes > 0 && dry["chunks"].as_u64().unwrap() > 0, "{dry}");
+    assert_eq!(
+        secs.as_f64().unwrap(),
+        f64::from(u32::try_from(bytes).unwrap()) / 1000.0
+    );
+    assert_eq!(env.store(["history", "--store", "h200", REF]).code, Some(3));
+    assert!(!env.path("home/.local/state").exists());
+    // What it said is what is sent, but for a chunk or two of metadata.
+    let done = json(&env.ok(["--json", "push", REF, "h200"]));
+    let sent = done["sent_bytes"].as_u64().unwrap();
+    assert!(sent.abs_diff(bytes) < bytes / 50, "{dry}\n{done}");
+}
+
+#[test]
+fn a_dry_run_tells_the_time_by_the_rate_of_earlier_runs() {
+    let env = two_stores();
+    env.write("large/file", Random::new(3).bytes(3_000_000));
+    env.ok(["put", "large", "project/demo/large"]);
+    env.ok(["push", "project/demo/large", "h200"]);
+    let dry = json(&env.ok(["--json", "push", REF, "h200", "--dry-run"]));
+    assert!(dry["estimated_secs"].as_f64().is_some(), "{dry}");
+}
+
+#[test]
+fn two_runs_of_one_job_do_not_meet() {
+    let env = two_stores();
+    let path = env.path("home/.config/store/config.toml");
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    text += "[job.nightly]\nfrom = \"home/.local/share/store\"\nto = \"h200\"\nrefs = [\"project/demo\"]\n";
+    std::fs::write(&path, text).unwrap();
+    let first = spawn(&env, &["duplicate", "--job", "nightly", SLOW[0], SLOW[1]]);
+    wait_until_it_runs(&env);
+    let second = env.ok(["duplicate", "--job", "nightly"]);
+    let said = format!("nothing done: process {} runs this job since ", first.id());
+    assert!(second.starts_with(&said), "{second}");
+    let told = env.ok(["duplicate", "--status", "nightly"]);
+    assert!(
+        told.contains(&format!("now   process {} runs it since", first.id())),
+        "{told}"
+    );
+    kill_process(Pid::from_child(&first), Signal::KILL).unwrap();
+    assert_eq!(finish(first).code, None);
+    assert_eq!(status(&env)["runs"][0]["outcome"], "killed");
+    env.ok(["duplicate", "--job", "nightly"]);
+    env.ok(["get", "--store", "h200", REF, "out"]);
+    // Without a name, whoever comes second is told that it is not done.
+    env.write("more", Random::new(8).bytes(900_000));
+    env.ok(["put", "more", "project/demo/more"]);
+    let first = spawn(
+        &env,
+        &["push", "project/demo/more", "h200", SLOW[0], SLOW[1]],
+    );
+    let second = || env.store(["push", "project/demo/more", "h200", "--bwlimit", "60k"]);
+    wait_until("a second run", || {
+        let told = env.ok(["duplicate", "--status"]);
+        told.contains(" running ")
+    });
+    let refused = second();
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert!(
+        refused.stderr.contains("error: nothing done: process "),
+        "{refused}"
+    );
+    kill_process(Pid::from_child(&first), Signal::KILL).unwrap();
+    assert_eq!(finish(first).code, None);
+    env.ok(["push", "project/demo/more", "h200"]);
+}
+
+#[test]
+fn a_signal_ends_a_push_which_says_so_and_is_taken_up() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let env = two_stores();
+        let child = spawn(&env, &["push", REF, "h200", SLOW[0], SLOW[1]]);
+        wait_until_it_runs(&env);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let finished = finish(child);
+        assert_eq!(finished.code, Some(130), "{finished}");
+        assert_eq!(status(&env)["runs"][0]["outcome"], "interrupted");
+        env.ok(["push", REF, "h200"]);
+        env.ok(["get", "--store", "h200", REF, "out"]);
+        assert_same_tree(&env.path("1"), &env.path("out"));
+    }
+}
+
+/// Two packs are written by the whole push; the second is slow enough to be killed in.
+#[test]
+fn a_push_that_is_killed_sends_nothing_twice_but_what_was_in_flight() {
+    let env = environment!();
+    env.write("in/file", Random::new(4).bytes(150_000_000));
+    env.ok(["put", "in", REF]);
+    for place in ["unbroken", "killed"] {
+        env.ok(["init", place]);
+    }
+    let whole = json(&env.ok(["--json", "push", REF, "unbroken"]))["sent_bytes"]
+        .as_u64()
+        .unwrap();
+    let child = spawn(&env, &["push", REF, "killed", "--bwlimit", "20M"]);
+    wait_until("a pack", || {
+        let told = env.store(["--json", "duplicate", "--status"]).stdout;
+        let told = told.split(|byte| *byte == b'\n');
+        let far = |line: &[u8]| {
+            let status: Value = serde_json::from_slice(line).ok()?;
+            let runs = status["runs"][0]["outcome"] == "running";
+            status["progress"]["bytes"].as_u64().filter(|_| runs)
+        };
+        told.filter_map(far).any(|bytes| bytes > 80_000_000)
+    });
+    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+    assert_eq!(finish(child).code, None);
+    let report = json(&env.ok(["--json", "push", REF, "killed"]));
+    let (sent, resumed) = (
+        report["sent_bytes"].as_u64().unwrap(),
+        report["resumed_bytes"].as_u64().unwrap(),
+    );
+    assert!(resumed >= 60 << 20, "{report}");
+    assert!(
+        sent + resumed <= whole + whole / 50 && sent < whole,
+        "{whole} unbroken: {report}"
+    );
+    env.ok(["verify", "--store", "killed", "--read-data"]);
+    env.ok(["get", "--store", "killed", REF, "out"]);
+    assert_same_tree(&env.path("in"), &env.path("out"));
+}
+
+/// What a person or a disk may do to a journal between a run that was killed and the next one.
+#[test]
+fn a_journal_that_is_lost_or_damaged_costs_time_only() {
+    type Damage = fn(&[u8]) -> Option<Vec<u8>>;
+    let damages: [(&str, Damage); 5] = [
+        ("deleted", |_| None),
+        ("empty", |_| Some(Vec::new())),
+        ("half", |bytes| Some(bytes[..bytes.len() / 2].to_vec())),
+        ("garbage", |bytes| Some(Random::new(1).bytes(bytes.len()))),
+        ("zeros", |bytes| Some(vec![0; bytes.len()])),
+    ];
+    for (what, damage) in damages {
+        let env = two_stores();
+        let child = spawn(&env, &["push", REF, "h200", SLOW[0], SLOW[1]]);
+        wait_until_it_runs(&env);
+        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+        finish(child);
+        spoil(&env.path("home/.local/state/store/jobs"), damage);
+        let finished = env.store(["--json", "push", REF, "h200"]);
+        assert_eq!(finished.code, Some(0), "{what}: {finished}");
+        assert!(!finished.stderr.contains("panicked"), "{what}: {finished}");
+        for store in ["home/.local/share/store", "far"] {
+            env.ok(["verify", "--store", store, "--read-data"]);
+        }
+        env.ok(["get", "--store", "h200", REF, "out"]);
+        assert_same_tree(&env.path("1"), &env.path("out"));
+        assert_eq!(status(&env)["runs"][0]["outcome"], "done", "{what}");
+    }
+}
+
+/// Damages every file below `dir`.
+fn spoil(dir: &std::path::Path, damage: fn(&[u8]) -> Option<Vec<u8>>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            spoil(&path, damage);
+            continue;
+        }
+        match damage(&std::fs::read(&path).unwrap()) {
+            Some(bytes) => std::fs::write(&path, bytes).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Power cuts under the journal of a push and under its destination: the next push finishes, and both stores
+//! are sound. What the journal lost is sent again.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Random, TestEnvironment, assert_same_tree, effort, environment};
+
+use crate::mounts::Mount;
+
+const REF: &str = "project/power/data";
+const BYTES: usize = 2_000_000;
+
+#[test]
+fn power_cuts_under_a_push_on_ext4() {
+    cut_again_and_again(&Mount::ext4(512, &[], "commit=600"), 1);
+}
+
+#[test]
+fn power_cuts_under_a_push_on_xfs() {
+    cut_again_and_again(&Mount::xfs("defaults"), 2);
+}
+
+/// The host's state and the destination lie on `mount`; every round brings a new version.
+fn cut_again_and_again(mount: &Mount, seed: u64) {
+    let env = environment!();
+    let mut random = Random::new(seed);
+    let far = mount.path().join("far");
+    env.ok(["init".as_ref(), far.as_os_str()]);
+    for round in 0..effort(3, 30) {
+        let what = format!("seed {seed}, round {round}");
+        env.write("in/file", random.bytes(BYTES));
+        env.ok(["put", "in", REF]);
+        let mut child = push(&env, mount, &far)
+            .args(["--bwlimit", "500k"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_for_a_run(&env, mount, &what);
+        std::thread::sleep(Duration::from_millis(random.below(3000)));
+        mount.cut_power();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        mount.again();
+        let finished: support::Finished = push(&env, mount, &far).output().unwrap().into();
+        assert_eq!(finished.code, Some(0), "{what}: {finished}");
+        println!("{what}: {}", finished.stderr);
+        env.ok(["verify", "--read-data"]);
+        env.ok([
+            "--store".as_ref(),
+            far.as_os_str(),
+            "verify".as_ref(),
+            "--read-data".as_ref(),
+        ]);
+        let out = round.to_string();
+        env.ok([
+            "--store".as_ref(),
+            far.as_os_str(),
+            "get".as_ref(),
+            REF.as_ref(),
+            out.as_ref(),
+        ]);
+        assert_same_tree(&env.path("in"), &env.path(&out));
+    }
+}
+
+fn push(env: &TestEnvironment, mount: &Mount, far: &Path) -> Command {
+    let mut command = env.command(["push".as_ref(), REF.as_ref(), far.as_os_str()]);
+    command.env("XDG_STATE_HOME", mount.path().join("state"));
+    command
+}
+
+fn wait_for_a_run(env: &TestEnvironment, mount: &Mount, what: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let mut status = env.command(["duplicate", "--status"]);
+        let told = status
+            .env("XDG_STATE_HOME", mount.path().join("state"))
+            .output()
+            .unwrap();
+        if String::from_utf8_lossy(&told.stdout).contains(" running ") {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{what}: no run was told of");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
