@@ -394,6 +394,20 @@ impl MaterializeReport {
             notes: Vec::new(),
         }
     }
+
+    /// Adds what another thread has placed.
+    fn add(&mut self, part: Self) {
+        self.linked += part.linked;
+        self.reflinked += part.reflinked;
+        self.copied += part.copied;
+        self.shared_bytes += part.shared_bytes;
+        self.damaged.extend(part.damaged);
+        for note in part.notes {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+    }
 }
 
 impl std::str::FromStr for LinkMode {

@@ -23,6 +23,7 @@ pub(super) struct Placing {
 }
 
 /// Places files, and learns what the system allows.
+#[derive(Clone)]
 pub(super) struct Placer<'m> {
     pool: &'m Pool,
     mode: LinkMode,
@@ -40,6 +41,13 @@ impl<'m> Placer<'m> {
             pool,
             mode,
             effective,
+        }
+    }
+
+    /// Takes over what another one has learnt.
+    pub(super) fn learn(&mut self, other: &Self) {
+        if self.effective == LinkMode::Hardlink || other.effective == LinkMode::Copy {
+            self.effective = other.effective;
         }
     }
 

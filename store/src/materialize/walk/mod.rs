@@ -7,6 +7,7 @@
 mod prefetch;
 mod remove;
 mod settle;
+mod side_by_side;
 mod steps;
 mod symlinks;
 

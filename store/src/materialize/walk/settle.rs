@@ -63,19 +63,11 @@ impl<'m> Walk<'m> {
                 return Ok(());
             }
             self.fill(&waiting)?;
-            let mut open: Option<(Arc<[u8]>, OwnedFd)> = None;
-            let mut missing = Vec::new();
-            for item in waiting {
-                let dir = match open.take() {
-                    Some((path, dir)) if path == item.dir => (path, dir),
-                    _ => (Arc::clone(&item.dir), self.open_below(&item.dir)?),
-                };
-                if !self.place_one(dir.1.as_fd(), &item)? {
-                    missing.push(item);
-                }
-                open = Some(dir);
-            }
-            waiting = missing;
+            let is_new = self.room.is_some() && waiting.iter().all(Waiting::is_fresh_file);
+            waiting = match is_new {
+                true => self.place_side_by_side(waiting)?,
+                false => self.place_in_order(waiting)?,
+            };
         }
         if waiting.is_empty() {
             return Ok(());
@@ -85,6 +77,23 @@ impl<'m> Walk<'m> {
             self.pool.path().display()
         ))
         .hint("raise the pool's limits, or give it more room"))
+    }
+
+    /// Places one after the other; returns what the pool does not have.
+    fn place_in_order(&mut self, waiting: Vec<Waiting>) -> Result<Vec<Waiting>> {
+        let mut open: Option<(Arc<[u8]>, OwnedFd)> = None;
+        let mut missing = Vec::new();
+        for item in waiting {
+            let dir = match open.take() {
+                Some((path, dir)) if path == item.dir => (path, dir),
+                _ => (Arc::clone(&item.dir), self.open_below(&item.dir)?),
+            };
+            if !self.place_one(dir.1.as_fd(), &item)? {
+                missing.push(item);
+            }
+            open = Some(dir);
+        }
+        Ok(missing)
     }
 
     pub(super) fn fill(&mut self, waiting: &[Waiting]) -> Result<()> {
@@ -132,20 +141,12 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// A directory of the destination, never through a symlink.
+    /// A directory of the destination.
     pub(super) fn open_below(&self, path: &[u8]) -> Result<OwnedFd> {
-        let root = self.root.as_ref().map_or(CWD, AsFd::as_fd);
         if self.room.is_none() {
             return open_dir(CWD, b".");
         }
-        let mut dir = open_dir(root, b".")?;
-        for name in path
-            .split(|byte| *byte == b'/')
-            .filter(|name| !name.is_empty())
-        {
-            dir = open_dir(dir.as_fd(), name)?;
-        }
-        Ok(dir)
+        open_below(self.root.as_ref().map_or(CWD, AsFd::as_fd), path)
     }
 
     pub(super) fn put_off(&mut self, waiting: Waiting, bytes: u64) -> Result<()> {
@@ -156,4 +157,16 @@ impl<'m> Walk<'m> {
         }
         Ok(())
     }
+}
+
+/// A directory below `root`, never through a symlink.
+pub(super) fn open_below(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
+    let mut dir = open_dir(root, b".")?;
+    for name in path
+        .split(|byte| *byte == b'/')
+        .filter(|name| !name.is_empty())
+    {
+        dir = open_dir(dir.as_fd(), name)?;
+    }
+    Ok(dir)
 }

@@ -1,0 +1,115 @@
+//! Placing on several threads: what was put off in a new tree, directory by directory.
+//!
+//! Only where nothing can be in the way: each file gets its own name, and no room is needed.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::settle::open_below;
+use super::*;
+
+/// What one thread has done.
+struct Part<'m> {
+    placer: Placer<'m>,
+    report: MaterializeReport,
+    missing: Vec<Waiting>,
+}
+
+/// Items by directory, not taken yet.
+type Queue = Mutex<std::vec::IntoIter<Vec<Waiting>>>;
+
+impl<'m> Walk<'m> {
+    /// Places files of a tree that nobody else sees yet; returns those that the pool does not have.
+    pub(super) fn place_side_by_side(&mut self, waiting: Vec<Waiting>) -> Result<Vec<Waiting>> {
+        let Some(root) = &self.root else {
+            return Err(Error::invalid("destination: is not open"));
+        };
+        let queue = Mutex::new(by_directory(waiting).into_iter());
+        let host = self.reader.store().host();
+        let begin = || Part {
+            placer: self.placer.clone(),
+            report: MaterializeReport::new(self.report.name.clone(), self.report.version),
+            missing: Vec::new(),
+        };
+        let parts: Vec<Result<Part<'m>>> = std::thread::scope(|scope| {
+            let queue = &queue;
+            let work = |mut part: Part<'m>| {
+                move || {
+                    while let Some(items) = next(queue) {
+                        let placed = host
+                            .check_stop()
+                            .and_then(|()| part.directory(root.as_fd(), items));
+                        if let Err(error) = placed {
+                            // The others need not go on.
+                            while next(queue).is_some() {}
+                            return Err(error);
+                        }
+                    }
+                    Ok(part)
+                }
+            };
+            let threads: Vec<_> = (0..host.threads.max(1))
+                .map(|_| scope.spawn(work(begin())))
+                .collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Part<'m>>>| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        });
+        let mut missing = Vec::new();
+        for part in parts {
+            let part = part?;
+            self.placer.learn(&part.placer);
+            self.report.add(part.report);
+            missing.extend(part.missing);
+        }
+        Ok(missing)
+    }
+}
+
+impl Part<'_> {
+    fn directory(&mut self, root: BorrowedFd<'_>, items: Vec<Waiting>) -> Result<()> {
+        let Some(first) = items.first() else {
+            return Ok(());
+        };
+        let dir = open_below(root, &first.dir)?;
+        for item in items {
+            let What::File(placing) = &item.what else {
+                continue;
+            };
+            let is_there = self
+                .placer
+                .place(placing, dir.as_fd(), &item.name, &mut self.report)?;
+            if !is_there {
+                self.missing.push(item);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Waiting {
+    /// Whether it is a file of a directory that nobody else sees yet.
+    pub(super) fn is_fresh_file(&self) -> bool {
+        self.is_fresh && matches!(self.what, What::File(_))
+    }
+}
+
+fn next(queue: &Queue) -> Option<Vec<Waiting>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).next()
+}
+
+/// Neighbours in one directory together.
+fn by_directory(waiting: Vec<Waiting>) -> Vec<Vec<Waiting>> {
+    let mut groups: Vec<Vec<Waiting>> = Vec::new();
+    for item in waiting {
+        match groups.last_mut() {
+            Some(group) if group.first().is_some_and(|first| first.dir == item.dir) => {
+                group.push(item);
+            }
+            _ => groups.push(vec![item]),
+        }
+    }
+    groups
+}
