@@ -1,25 +1,25 @@
-//! Versions of refs from one store to another: all of them arrive as they were put, and only what is missing
-//! travels.
+//! Versions of refs from one store to another: which of them, that they arrive as they were put, and what
+//! becomes of those that cannot.
 
 use std::fs;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use store::check::{ReadData, VerifyRequest, verify};
-use store::format::{PackKind, pack_key};
+use store::format::pack_key;
 use store::refs::{drop_versions, pin};
-use store::remote::faulty::{Counts, Faults};
+use store::remote::faulty::Faults;
 use store::remote::{Faulty, Objects, Prune};
-use store::replicate::{Forgetful, RefStatus, Selection, Versions};
-use store::{Kind, ReplicateReport, ReplicateRequest, Result, Store, Unwatched, replicate};
+use store::replicate::{Forgetful, RefStatus, Resume, Selection, Versions};
+use store::{Kind, PackId, ReplicateReport, ReplicateRequest, Result, Store, Unwatched, replicate};
 use support::trees;
 
 use crate::stores::{name, noise, text};
 use crate::world::World;
 
-const REF: &str = "project/a/data";
+pub(crate) const REF: &str = "project/a/data";
 const OTHER: &str = "project/a/sub/other";
-const FAR: &str = "team/b/data";
+pub(crate) const FAR: &str = "team/b/data";
 
 /// A new store in memory.
 pub(crate) fn empty(world: &World) -> Arc<dyn Prune> {
@@ -74,7 +74,7 @@ pub(crate) fn bring(
 }
 
 /// What became of which version: `REF@FROM`, and `@TO` where it is there.
-fn outcomes(report: &ReplicateReport) -> Vec<String> {
+pub(crate) fn outcomes(report: &ReplicateReport) -> Vec<String> {
     let tell = |one: &store::replicate::RefOutcome| {
         let number = |at: Option<u64>| at.map_or("-".to_owned(), |at| at.to_string());
         let status = match &one.status {
@@ -88,8 +88,8 @@ fn outcomes(report: &ReplicateReport) -> Vec<String> {
     report.refs.iter().map(tell).collect()
 }
 
-/// Nothing is wrong with a store, down to the last byte.
-pub(crate) fn assert_sound(world: &World, remote: &Arc<dyn Prune>, what: &str) {
+/// Nothing is wrong with a store, down to the last byte; its versions, as `REF@N`.
+pub(crate) fn assert_sound(world: &World, remote: &Arc<dyn Prune>, what: &str) -> Vec<String> {
     let store = world.open(remote.clone()).unwrap();
     let request = VerifyRequest {
         target: None,
@@ -98,10 +98,16 @@ pub(crate) fn assert_sound(world: &World, remote: &Arc<dyn Prune>, what: &str) {
     };
     let report = verify(&store, &request, &Unwatched).unwrap();
     assert!(report.is_clean(), "{what}: {report:#?}");
+    let refs = store.state().unwrap().refs;
+    let versions = refs.iter().flat_map(|(name, known)| {
+        let numbers = known.versions.keys();
+        numbers.map(move |number| format!("{name}@{number}"))
+    });
+    versions.collect()
 }
 
 /// Two versions that share most, the first also under another name, and a tree that shares nothing.
-fn world() -> World {
+pub(crate) fn world() -> World {
     let mut world = World::new();
     for (tree, number) in [("one", 1), ("two", 2)] {
         trees::version(&world.tree(tree), 7, number, 4_000_000);
@@ -114,7 +120,7 @@ fn world() -> World {
     world
 }
 
-fn packs(remote: &Arc<dyn Prune>) -> usize {
+pub(crate) fn packs(remote: &Arc<dyn Prune>) -> usize {
     remote.list("packs").unwrap().len()
 }
 
@@ -152,105 +158,6 @@ fn everything_arrives_and_is_sound_in_memory_and_in_a_directory() {
             ]
         );
     }
-}
-
-#[test]
-fn an_unchanged_ref_costs_only_opening_both_stores() {
-    let world = world();
-    let (from, to) = (world.memory(), empty(&world));
-    bring(&world, &from, &to, &latest(&[REF]));
-    let from = Arc::new(Faulty::new(from, Faults::default()));
-    let to = Arc::new(Faulty::new(to, Faults::default()));
-    bring(
-        &world,
-        &(from.clone() as _),
-        &(to.clone() as _),
-        &latest(&[REF]),
-    );
-    let opened = Arc::new(Faulty::new(world.memory(), Faults::default()));
-    world.open(opened.clone()).unwrap().state().unwrap();
-    assert_eq!(from.counts(), opened.counts());
-    let Counts {
-        requests,
-        mutations,
-        ..
-    } = to.counts();
-    assert!(requests <= 6 && mutations == 0, "{requests}, {mutations}");
-}
-
-#[test]
-fn a_second_version_moves_only_what_is_new() {
-    let mut world = World::new();
-    for (tree, number) in [("one", 1), ("two", 2)] {
-        trees::version(&world.tree(tree), 7, number, 20_000_000);
-    }
-    world.prepare("one", REF);
-    let to = empty(&world);
-    bring(&world, &world.memory(), &to, &latest(&[REF]));
-    let from = world.memory();
-    let stored = world.put(from.clone(), "two", REF).unwrap().stored_bytes;
-    let far = Arc::new(Faulty::new(to.clone(), Faults::default()));
-    let report = bring(&world, &from, &(far.clone() as _), &latest(&[REF]));
-    assert_eq!(outcomes(&report), [format!("{REF} 2 > 2 published")]);
-    let most = stored + stored / 10;
-    assert!(
-        report.sent_bytes > 0 && report.sent_bytes <= most,
-        "{} of {stored}",
-        report.sent_bytes
-    );
-    // Two packs, a segment and an entry.
-    assert_eq!(far.counts().mutations, 4);
-    world.check(to.clone(), "two versions");
-    assert_sound(&world, &to, "two versions");
-}
-
-#[test]
-fn what_is_there_under_another_name_moves_metadata_only() {
-    let mut world = World::new();
-    fs::create_dir_all(world.tree("in")).unwrap();
-    fs::create_dir_all(world.tree("deep/er")).unwrap();
-    for number in 0..20 {
-        let bytes = noise(number, 200_000);
-        fs::write(world.tree("in").join(number.to_string()), &bytes).unwrap();
-        fs::write(world.tree("deep/er").join(format!("{number}.bin")), bytes).unwrap();
-    }
-    world.prepare("in", REF);
-    let to = empty(&world);
-    bring(&world, &world.memory(), &to, &latest(&[REF]));
-    world.prepare("deep", FAR);
-    let report = bring(&world, &world.memory(), &to, &latest(&[FAR]));
-    assert!(
-        report.chunks > 0 && report.sent_bytes < 10_000,
-        "{report:?}"
-    );
-    let store = world.open(to.clone()).unwrap();
-    let mut kinds: Vec<_> = store
-        .view()
-        .unwrap()
-        .index
-        .packs()
-        .map(|pack| pack.kind)
-        .collect();
-    kinds.sort();
-    assert_eq!(kinds, [PackKind::Data, PackKind::Meta, PackKind::Meta]);
-    world.check(to, "under another name");
-}
-
-#[test]
-fn small_refs_share_packs_and_an_entry() {
-    let mut world = World::new();
-    for number in 0..30 {
-        let tree = format!("tree-{number}");
-        fs::create_dir_all(world.tree(&tree)).unwrap();
-        fs::write(world.tree(&tree).join("file"), text(number, 5_000)).unwrap();
-        world.prepare(&tree, &format!("team/t/{number}"));
-    }
-    let (from, to) = (world.memory(), empty(&world));
-    let report = bring(&world, &from, &to, &latest(&["team/t"]));
-    assert_eq!(report.refs.len(), 30);
-    assert_eq!(packs(&to), 2);
-    assert_eq!(world.open(to.clone()).unwrap().state().unwrap().number, 1);
-    assert_eq!(world.check(to, "small refs").len(), 30);
 }
 
 #[test]
@@ -477,4 +384,51 @@ fn a_run_that_is_asked_to_stop_says_so() {
     assert_eq!(report.stopped.unwrap().kind(), Kind::Interrupted);
     assert!(report.refs.is_empty());
     assert_eq!(there.state().unwrap().number, 0);
+}
+
+/// Damages packs as soon as they are written.
+struct Rot(std::path::PathBuf);
+
+impl Resume for Rot {
+    fn packs(&self) -> Vec<PackId> {
+        Vec::new()
+    }
+
+    fn pack_finished(&self, pack: PackId) {
+        let path = self.0.join(pack_key(pack));
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&path, bytes).unwrap();
+    }
+
+    fn packs_committed(&self, _packs: &[PackId]) {}
+}
+
+#[test]
+fn a_destination_that_keeps_other_bytes_is_found_out_when_asked_to_verify() {
+    let world = world();
+    let from = world.open(world.memory()).unwrap();
+    for verify in [true, false] {
+        let dir = world.tree(&format!("rotten-{verify}"));
+        let remote = Arc::new(Objects::directory(&dir).unwrap());
+        let to = Store::init(remote, world.host()).unwrap();
+        let mut request = latest(&[REF]);
+        request.verify = verify;
+        let report = replicate(&from, &to, &request, &Rot(dir), &Unwatched).unwrap();
+        let stopped = report
+            .stopped
+            .map(|error| (error.kind(), error.to_string()));
+        match stopped {
+            Some((kind, message)) => {
+                assert!(verify && kind == Kind::Corrupt, "{message}");
+                assert!(
+                    message.starts_with("read back from the destination: packs/"),
+                    "{message}"
+                );
+                assert_eq!(to.state().unwrap().number, 0);
+            }
+            None => assert!(!verify),
+        }
+    }
 }

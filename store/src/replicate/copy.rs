@@ -134,7 +134,8 @@ fn pass(
         gone: Mutex::default(),
         unreadable: Mutex::new(unreadable),
     };
-    let workers = workers(outbox.to);
+    let to = outbox.to;
+    let workers = workers(to);
     let sent = std::thread::scope(|scope| {
         let (runs, to_read) = bounded(workers);
         let (frames, to_send) = bounded(2 * workers);
@@ -144,9 +145,13 @@ fn pass(
             scope.spawn(move || shared.settle(work(shared, &to_read, frames)));
         }
         drop((to_read, frames));
-        let planned = plan(&mut |run| match shared.is_over.load(Ordering::Relaxed) {
-            false if runs.send(run).is_ok() => Ok(()),
-            _ => Err(Error::interrupted("the copy stopped")),
+        let planned = plan(&mut |run| {
+            from.host().check_stop()?;
+            to.host().check_stop()?;
+            match shared.is_over.load(Ordering::Relaxed) {
+                false if runs.send(run).is_ok() => Ok(()),
+                _ => Err(Error::interrupted("the copy stopped")),
+            }
         });
         shared.settle(planned);
         drop(runs);
@@ -180,7 +185,6 @@ fn work(shared: &Shared<'_>, runs: &Receiver<Run>, frames: Sender<KindFrame>) ->
         if shared.is_over.load(Ordering::Relaxed) {
             return Ok(());
         }
-        shared.from.host().check_stop()?;
         worker.run(&run)?;
     }
     worker.framer.flush()

@@ -14,7 +14,7 @@ use super::throttle::Throttle;
 use super::walk::{Unreadable, Walk, Wants};
 use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
 use crate::error::{Error, Kind, Result};
-use crate::format::{RefName, RefState, State};
+use crate::format::{RefName, RefState, Root, State};
 use crate::index::Index;
 use crate::log::{self, Outside, System};
 use crate::progress::Progress;
@@ -29,6 +29,8 @@ const ATTEMPTS_MAX: u32 = 8;
 const BATCH_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 /// Versions after which a batch is published.
 const BATCH_VERSIONS: usize = 1000;
+/// Versions whose metadata is read at once where that takes a network.
+const WARM_VERSIONS: usize = 16;
 
 /// What a run needs at hand.
 pub(super) struct Job<'r> {
@@ -215,11 +217,15 @@ impl<'r> Job<'r> {
             let mut count = 0;
             let mut broken = None;
             for (at, bring) in versions.iter().enumerate() {
+                if at.is_multiple_of(WARM_VERSIONS) {
+                    warm(reader, versions.get(at..).unwrap_or_default());
+                }
                 count = at + 1;
                 if failed.contains_key(&at) {
                     continue;
                 }
-                match walk.version(&bring.version, None) {
+                self.to.host().check_stop()?;
+                match walk.version(&bring.version) {
                     Err(error) if is_its_own(&error) => {
                         broken = Some((at, bring.failure(error)));
                         break;
@@ -392,7 +398,7 @@ impl Batch<'_> {
             if self.failed.contains_key(&at) {
                 continue;
             }
-            match Walk::new(reader, relied, unreadable).version(&bring.version, None) {
+            match Walk::new(reader, relied, unreadable).version(&bring.version) {
                 Err(error) if is_its_own(&error) => {
                     self.failed.insert(at, bring.failure(error));
                 }
@@ -416,6 +422,22 @@ impl Bring {
     fn failure(&self, error: Error) -> Error {
         error.within(format!("{}@{}", self.name, self.from))
     }
+}
+
+/// Reads where the metadata of the next versions begins, several at once: small refs have packs of their own,
+/// and a network between would make each of them wait for the one before.
+fn warm(reader: &Reader<'_>, versions: &[Bring]) {
+    if !reader.store().is_far() {
+        return;
+    }
+    std::thread::scope(|scope| {
+        for bring in versions.iter().take(WARM_VERSIONS) {
+            if let Root::Tree { content, .. } = &bring.version.root {
+                // What cannot be read is found out when it is needed.
+                scope.spawn(|| drop(reader.meta_chunk(&content.root)));
+            }
+        }
+    });
 }
 
 /// What is left of a plan: others may have dropped or pinned versions since it was made.

@@ -15,6 +15,8 @@ mod outbox;
 mod resume;
 mod runs;
 mod select;
+#[cfg(test)]
+mod tests;
 mod throttle;
 mod walk;
 

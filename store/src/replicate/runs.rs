@@ -143,29 +143,34 @@ pub(super) fn join(wanted: impl Iterator<Item = (ChunkId, Location)>) -> Vec<Run
 
 /// Adds the chunks that are there to frames that are mostly wanted, so that these go over as they are.
 fn complete(segment: &OpenSegment, runs: &mut [Run]) -> Result<()> {
-    let mut partial: HashMap<(PackId, u32), &mut WantedFrame> = HashMap::new();
-    for run in runs {
-        let pack = run.pack;
-        for frame in &mut run.frames {
-            let wanted = frame.known_bytes();
-            if wanted < frame.raw_len && wanted >= frame.raw_len / 2 {
-                partial.insert((pack, frame.offset), frame);
-            }
+    let mut partial: HashMap<u32, &mut WantedFrame> = HashMap::new();
+    for frame in runs.iter_mut().flat_map(|run| &mut run.frames) {
+        let wanted = frame.known_bytes();
+        if wanted >= frame.raw_len || wanted < frame.raw_len / 2 {
+            continue;
+        }
+        let first = frame.chunks.first().map(|chunk| chunk.id);
+        if let Some(at) = first.and_then(|id| segment.layout().find(segment.bytes(), &id)) {
+            partial.insert(segment.entry(at)?.frame, frame);
         }
     }
     if partial.is_empty() {
         return Ok(());
     }
-    for entry in 0..segment.layout().chunks() {
-        let (id, at) = segment.located(entry)?;
-        let Some(frame) = partial.get_mut(&(at.pack, at.frame_offset)) else {
+    for at in 0..segment.layout().chunks() {
+        let entry = segment.entry(at)?;
+        let Some(frame) = partial.get_mut(&entry.frame) else {
             continue;
         };
-        if !frame.chunks.iter().any(|chunk| chunk.offset == at.offset) {
+        if !frame
+            .chunks
+            .iter()
+            .any(|chunk| chunk.offset == entry.offset)
+        {
             frame.chunks.push(FrameChunk {
-                offset: at.offset,
-                len: at.len,
-                id,
+                offset: entry.offset,
+                len: entry.len,
+                id: entry.id,
                 is_wanted: false,
             });
         }

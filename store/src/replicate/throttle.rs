@@ -92,3 +92,64 @@ impl Clock for Machine {
         std::thread::sleep(time);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::error::Kind;
+    use crate::format::Who;
+
+    /// A clock that moves by sleeping only.
+    struct Slept(Duration);
+
+    impl Clock for Slept {
+        fn now(&mut self) -> Duration {
+            self.0
+        }
+
+        fn sleep(&mut self, time: Duration) {
+            self.0 += time;
+        }
+    }
+
+    fn host(stop: bool) -> Host {
+        Host {
+            cache_dir: None,
+            who: Who::default(),
+            memory_bytes: 0,
+            threads: 1,
+            stop: Arc::new(stop.into()),
+        }
+    }
+
+    #[test]
+    fn bytes_go_at_the_rate_that_was_asked_for() {
+        let mut throttle = Throttle::with(Slept(Duration::ZERO), Some(1000));
+        for _ in 0..100 {
+            throttle.pass(300, &host(false)).unwrap();
+        }
+        // 30,000 bytes, the last of which nobody waits for.
+        let secs = throttle.clock.0.as_secs_f64();
+        assert!((29.6..29.8).contains(&secs), "{secs}");
+        throttle.clock.0 += Duration::from_secs(3600);
+        let before = throttle.clock.0;
+        for _ in 0..10 {
+            throttle.pass(300, &host(false)).unwrap();
+        }
+        let secs = (throttle.clock.0 - before).as_secs_f64();
+        assert!((2.4..2.6).contains(&secs), "no more than the burst: {secs}");
+    }
+
+    #[test]
+    fn without_a_rate_nobody_waits_and_a_wait_ends_when_asked_to_stop() {
+        let mut free = Throttle::with(Slept(Duration::ZERO), None);
+        free.pass(u32::MAX, &host(true)).unwrap();
+        assert_eq!(free.clock.0, Duration::ZERO);
+        let mut slow = Throttle::with(Slept(Duration::ZERO), Some(1));
+        slow.pass(1 << 20, &host(true)).unwrap();
+        let error = slow.pass(1, &host(true)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Interrupted);
+    }
+}

@@ -74,34 +74,26 @@ impl<'w> Walk<'w> {
         self.wants
     }
 
-    /// Walks a version; what hangs below entries that `base` has too is taken as being there.
+    /// Walks a version. Every chunk of it is looked up, also where the destination has a version that is much the
+    /// same: that one may have lost chunks to damage.
     ///
     /// # Errors
     /// Not found or corrupt, naming what cannot be read.
-    pub(super) fn version(&mut self, version: &Version, base: Option<&Root>) -> Result<()> {
+    pub(super) fn version(&mut self, version: &Version) -> Result<()> {
         self.content(&version.times)?;
         match &version.root {
             Root::File { content, .. } => self.content(content),
-            Root::Tree { content, .. } => {
-                let base = match base {
-                    Some(Root::Tree { content, .. }) => Some(*content),
-                    _ => None,
-                };
-                self.trees(*content, base)
-            }
+            Root::Tree { content, .. } => self.trees(*content),
         }
     }
 
     /// A tree and those below it, in the order in which they were put; depth costs no stack.
-    fn trees(&mut self, root: Content, base: Option<Content>) -> Result<()> {
-        let mut stack = vec![(root, base)];
-        while let Some((tree, base)) = stack.pop() {
+    fn trees(&mut self, root: Content) -> Result<()> {
+        let mut stack = vec![root];
+        while let Some(tree) = stack.pop() {
             self.reader.store().host().check_stop()?;
-            if base == Some(tree) {
-                continue;
-            }
             let first = stack.len();
-            self.tree(&tree, base.as_ref(), &mut stack)?;
+            self.tree(&tree, &mut stack)?;
             // The last one is taken first.
             stack.get_mut(first..).unwrap_or_default().reverse();
         }
@@ -109,31 +101,19 @@ impl<'w> Walk<'w> {
     }
 
     /// One tree: its bytes and its files, and onto the stack the trees in it.
-    fn tree(
-        &mut self,
-        content: &Content,
-        base: Option<&Content>,
-        stack: &mut Vec<(Content, Option<Content>)>,
-    ) -> Result<()> {
+    fn tree(&mut self, content: &Content, stack: &mut Vec<Content>) -> Result<()> {
         self.content(content)?;
-        if content.size > 0 && !self.is_new(content, |walk| &walk.trees)? {
+        let position = self.wants.index.position(&content.root)?;
+        if !position.is_some_and(|position| self.trees.set(position)) {
             return Ok(());
         }
-        let known = base.map(|base| self.reader.tree(base)).transpose()?;
-        let mut known = known.unwrap_or_default().into_iter().peekable();
         for entry in self.reader.tree(content)? {
-            while known.next_if(|other| other.name < entry.name).is_some() {}
-            let other = known.next_if(|other| other.name == entry.name);
-            match (&entry.node, other.map(|other| other.node)) {
-                (node, Some(other)) if *node == other => {}
-                (Node::Tree { content, .. }, Some(Node::Tree { content: other, .. })) => {
-                    stack.push((*content, Some(other)));
-                }
-                (Node::Tree { content, .. }, _) => stack.push((*content, None)),
-                (Node::File { content, .. }, _) => self
+            match &entry.node {
+                Node::Tree { content, .. } => stack.push(*content),
+                Node::File { content, .. } => self
                     .content(content)
                     .map_err(|error| error.within(entry.name.escape_ascii()))?,
-                (Node::Symlink { .. }, _) => {}
+                Node::Symlink { .. } => {}
             }
         }
         Ok(())
@@ -190,11 +170,6 @@ impl<'w> Walk<'w> {
             self.wants.stored_bytes += stored_share(&location);
         }
         Ok(Some(location))
-    }
-
-    fn is_new(&self, content: &Content, part: impl Fn(&Self) -> &Marks) -> Result<bool> {
-        let position = self.wants.index.position(&content.root)?;
-        Ok(position.is_some_and(|position| part(self).set(position)))
     }
 }
 

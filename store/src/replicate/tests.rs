@@ -1,0 +1,249 @@
+//! A run of many packs and batches, stopped after each of its mutations and wherever it is asked to. What was
+//! finished by then is not sent again by the next run.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::format::{RefName, Who};
+use crate::get::get;
+use crate::id::PackId;
+use crate::pack::PACK_BYTES_TARGET;
+use crate::progress::Unwatched;
+use crate::put::{PutRequest, put};
+use crate::remote::faulty::{Faults, roll};
+use crate::remote::{Faulty, Objects, Write};
+use crate::store::Host;
+
+const REFS: [&str; 3] = ["team/t/a", "team/t/b", "team/t/c"];
+const FILES: u64 = 9;
+const FILE_BYTES: usize = 250_000;
+/// More mutations than a run makes.
+const MUTATIONS_MAX: u64 = 200;
+/// The pack that was being written, and the frame that filled it.
+const IN_FLIGHT_BYTES: u64 = PACK_BYTES_TARGET as u64 + (1 << 20);
+
+/// Remembers as a journal does.
+#[derive(Default)]
+struct Memory(Mutex<Vec<PackId>>);
+
+impl Resume for Memory {
+    fn packs(&self) -> Vec<PackId> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn pack_finished(&self, pack: PackId) {
+        self.0.lock().unwrap().push(pack);
+    }
+
+    fn packs_committed(&self, packs: &[PackId]) {
+        self.0.lock().unwrap().retain(|pack| !packs.contains(pack));
+    }
+}
+
+/// Asks to stop when so many bytes have gone by.
+struct StopAt(AtomicU64, Host);
+
+impl Progress for StopAt {
+    fn total(&self, _files: u64, _bytes: u64) {}
+
+    fn advance(&self, _files: u64, bytes: u64) {
+        let left = self.0.load(Ordering::Relaxed).saturating_sub(bytes);
+        self.0.store(left, Ordering::Relaxed);
+        if left == 0 {
+            self.1.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn host() -> Host {
+    Host {
+        cache_dir: None,
+        who: Who::default(),
+        memory_bytes: 32 << 20,
+        threads: 2,
+        stop: Arc::default(),
+    }
+}
+
+/// Refs of files that share nothing; the last has what the others have, too.
+fn source() -> Store {
+    let store = Store::init(Arc::new(Objects::memory()), host()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut dice = 1;
+    for name in REFS {
+        for number in 0..FILES {
+            let words = (0..FILE_BYTES / 8).flat_map(|_| roll(&mut dice).to_le_bytes());
+            let bytes: Vec<u8> = words.collect();
+            let inside = dir.path().join(name.replace('/', "-"));
+            std::fs::create_dir_all(&inside).unwrap();
+            std::fs::write(inside.join(number.to_string()), bytes).unwrap();
+        }
+        let source = match name == REFS[2] {
+            true => dir.path().to_owned(),
+            false => dir.path().join(name.replace('/', "-")),
+        };
+        let request = PutRequest::new(source, name.parse().unwrap());
+        put(&store, &request, &Unwatched).unwrap();
+    }
+    store
+}
+
+fn everything() -> ReplicateRequest {
+    ReplicateRequest::new(vec![Selection::Namespace("team/t".parse().unwrap())])
+}
+
+/// One process: opens the destination and runs. Bytes that it sent, and whether it came to its end.
+fn process(
+    from: &Store,
+    to: Arc<dyn Write>,
+    resume: &dyn Resume,
+    progress: &dyn Progress,
+    host: Host,
+) -> (u64, bool) {
+    let run =
+        Store::open(to, host).and_then(|to| replicate(from, &to, &everything(), resume, progress));
+    match run {
+        Ok(report) => {
+            let is_whole = report.stopped.is_none();
+            assert!(!is_whole || report.refs.len() == REFS.len(), "{report:?}");
+            (report.sent_bytes, is_whole)
+        }
+        Err(_) => (0, false),
+    }
+}
+
+fn empty() -> Arc<Objects> {
+    let remote = Arc::new(Objects::memory());
+    Store::init(remote.clone(), host()).unwrap();
+    remote
+}
+
+/// All refs read back, every byte verified, whose trees have the ids that they have at the source.
+fn assert_arrived(from: &Store, remote: Arc<Objects>, what: &str) {
+    let to = Store::open(remote, host()).unwrap();
+    let (here, there) = (from.state().unwrap(), to.state().unwrap());
+    for name in REFS {
+        let name: RefName = name.parse().unwrap();
+        let (one, other) = (here.version(&name, None), there.version(&name, None));
+        assert_eq!(one.unwrap().1.root, other.unwrap().1.root, "{what}");
+        let out = tempfile::tempdir().unwrap();
+        get(&to, &name.as_str().parse().unwrap(), out.path(), &Unwatched)
+            .unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    }
+}
+
+fn unbroken(from: &Store) -> u64 {
+    let remote = empty();
+    let (sent, is_whole) = process(from, remote.clone(), &Forgetful, &Unwatched, host());
+    assert!(is_whole);
+    let to = Store::open(remote.clone(), host()).unwrap();
+    let view = to.view().unwrap();
+    assert!(view.index.packs().count() >= 12, "many packs");
+    assert!(view.state.number >= 4, "many entries");
+    assert_arrived(from, remote, "unbroken");
+    sent
+}
+
+#[test]
+fn a_run_stopped_after_any_mutation_goes_on_and_sends_again_only_what_was_in_flight() {
+    let from = source();
+    let all = unbroken(&from);
+    for stop_after in 0..MUTATIONS_MAX {
+        let what = format!("stopped after {stop_after}");
+        let (remote, memory) = (empty(), Memory::default());
+        let faults = Faults {
+            stop_after: Some(stop_after),
+            ..Faults::default()
+        };
+        let faulty = Arc::new(Faulty::new(remote.clone(), faults));
+        let (first, is_whole) = process(&from, faulty.clone(), &memory, &Unwatched, host());
+        let (second, _) = process(&from, remote.clone(), &memory, &Unwatched, host());
+        assert_arrived(&from, remote, &what);
+        assert!(
+            first + second <= all + IN_FLIGHT_BYTES,
+            "{what}: {first} and {second}, unbroken {all}"
+        );
+        assert!(memory.packs().is_empty(), "{what}");
+        if is_whole {
+            assert_eq!((first, second), (all, 0));
+            return;
+        }
+    }
+    panic!("more than {MUTATIONS_MAX} mutations");
+}
+
+#[test]
+fn without_a_memory_the_loss_is_what_was_not_committed() {
+    let from = source();
+    let all = unbroken(&from);
+    for stop_after in (0..MUTATIONS_MAX).step_by(3) {
+        let what = format!("stopped after {stop_after}");
+        let remote = empty();
+        let faults = Faults {
+            stop_after: Some(stop_after),
+            ..Faults::default()
+        };
+        let faulty = Arc::new(Faulty::new(remote.clone(), faults));
+        let (first, is_whole) = process(&from, faulty, &Forgetful, &Unwatched, host());
+        let (second, _) = process(&from, remote.clone(), &Forgetful, &Unwatched, host());
+        assert_arrived(&from, remote, &what);
+        // A segment is committed after 20 chunks, which are 5 packs at most.
+        assert!(
+            first + second <= all + 6 * IN_FLIGHT_BYTES,
+            "{what}: {first} and {second}, unbroken {all}"
+        );
+        if is_whole {
+            return;
+        }
+    }
+    panic!("more than {MUTATIONS_MAX} mutations");
+}
+
+#[test]
+fn a_run_that_is_asked_to_stop_commits_what_is_finished() {
+    let from = source();
+    let all = unbroken(&from);
+    let mut stopped = 0;
+    for bytes in (100_000..all).step_by(500_000) {
+        let remote = empty();
+        let asked = host();
+        let progress = StopAt(bytes.into(), asked.clone());
+        let (first, is_whole) = process(&from, remote.clone(), &Forgetful, &progress, asked);
+        let (second, _) = process(&from, remote.clone(), &Forgetful, &Unwatched, host());
+        assert_arrived(&from, remote, &format!("stopped at {bytes}"));
+        stopped += u64::from(!is_whole);
+        assert!(
+            first + second <= all + IN_FLIGHT_BYTES,
+            "stopped at {bytes}: {first} and {second}, unbroken {all}"
+        );
+    }
+    assert!(stopped > 3, "{stopped}");
+}
+
+#[test]
+fn a_memory_that_lies_costs_nothing_but_a_look() {
+    let from = source();
+    let all = unbroken(&from);
+    let remote = empty();
+    let memory = Memory::default();
+    // One that never was, one that is damaged, one that is committed already.
+    memory.pack_finished(PackId::random().unwrap());
+    let damaged = PackId::random().unwrap();
+    let key = crate::format::pack_key(damaged);
+    remote.put(&key, vec![7; 1000].into()).unwrap();
+    memory.pack_finished(damaged);
+    let (sent, is_whole) = process(&from, remote.clone(), &memory, &Unwatched, host());
+    assert!(is_whole && sent == all);
+    let to = Store::open(remote.clone(), host()).unwrap();
+    let view = to.view().unwrap();
+    view.index
+        .packs()
+        .for_each(|pack| memory.pack_finished(pack.id));
+    let name = REFS[0].parse().unwrap();
+    crate::refs::drop_versions(&to, &name, None).unwrap();
+    let report = replicate(&from, &to, &everything(), &memory, &Unwatched).unwrap();
+    assert_eq!((report.sent_bytes, report.resumed_bytes), (0, 0));
+    assert!(memory.packs().is_empty());
+    assert_arrived(&from, remote, "after lies");
+}
