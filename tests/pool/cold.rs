@@ -44,6 +44,26 @@ fn a_tree_is_whole_and_shares_its_large_files() {
 }
 
 #[test]
+fn a_mask_of_modes_changes_nothing_in_the_pool() {
+    let world = World::with_tree(12);
+    let plain = world.env.command(["materialize", REF, "one"]);
+    let masked = std::process::Command::new("sh")
+        .args(["-c", "umask 077 && exec \"$0\" \"$@\""])
+        .arg(plain.get_program())
+        .args(plain.get_args())
+        .current_dir(world.env.root())
+        .env("HOME", world.path("home"))
+        .status();
+    assert!(masked.unwrap().success());
+    let mode = |name: &str| fs::metadata(world.path(name)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("one/big"), mode("one/exe")), (0o444, 0o555));
+    assert_eq!((mode("one/sub/deep/tiny"), mode("one/sub")), (0o600, 0o700));
+    assert_eq!(world.make("two", &[])["fetched"], 0);
+    assert_same(&world.path("source"), &world.path("two"));
+    world.assert_sound();
+}
+
+#[test]
 fn one_file_is_a_destination_too() {
     let world = World::with_tree(2);
     world

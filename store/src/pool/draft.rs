@@ -31,9 +31,10 @@ impl Pool {
     pub(crate) fn draft(&self, key: PoolKey, is_copied: bool) -> Result<(Draft<'_>, File)> {
         let owner = self.owner()?;
         let name = disk::random_name()?;
-        let file = disk::create(&owner.temporaries, name.as_bytes(), 0o600).map_err(|errno| {
-            disk::failed("create a file in pool", &self.path, errno).hint(self.room_hint())
-        })?;
+        let file =
+            disk::create(&owner.temporaries, name.as_bytes(), key.mode()).map_err(|errno| {
+                disk::failed("create a file in pool", &self.path, errno).hint(self.room_hint())
+            })?;
         let draft = Draft {
             pool: self,
             owner,
@@ -78,7 +79,10 @@ impl Draft<'_> {
                 self.key.content.size
             )));
         }
-        fs::fchmod(file, Mode::from_raw_mode(self.key.mode())).map_err(failed)?;
+        if stat.mode & 0o7777 != self.key.mode() {
+            // The person's umask took something.
+            fs::fchmod(file, Mode::from_raw_mode(self.key.mode())).map_err(failed)?;
+        }
         let time = if self.is_copied {
             COPIED_TIME
         } else {
