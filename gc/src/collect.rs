@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use rayon::prelude::*;
 use store::format::{RefName, State, Version, pack_key};
+use store::index::Index;
 use store::log::{Outside, System};
 use store::read::Reader;
 use store::remote::Prune;
@@ -13,6 +14,7 @@ use store::{Error, Kind, Result, Store, View};
 
 use crate::apply::{Applied, Session};
 use crate::census::Census;
+use crate::lately;
 use crate::mark::{Marker, may_be_moved, reached_by};
 use crate::plan::{Options, Plan, plan, sizes};
 use crate::policy::{Drop, Policy, Why};
@@ -219,10 +221,7 @@ type Named<'v> = (&'v RefName, u64, &'v Version);
 
 /// The versions that stay: the newest of each ref, older ones, pinned ones.
 fn classes<'v>(state: &'v State, drops: &BTreeSet<Drop>) -> [Vec<Named<'v>>; 3] {
-    let dropped: HashSet<(&RefName, u64)> = drops
-        .iter()
-        .map(|drop| (&drop.name, drop.version))
-        .collect();
+    let dropped = names(drops);
     let mut classes = [const { Vec::new() }; 3];
     let [newest, older, pinned] = &mut classes;
     for (name, number, version) in versions(state) {
@@ -243,6 +242,11 @@ fn classes<'v>(state: &'v State, drops: &BTreeSet<Drop>) -> [Vec<Named<'v>>; 3] 
     classes
 }
 
+fn names(drops: &BTreeSet<Drop>) -> HashSet<(&RefName, u64)> {
+    let names = drops.iter().map(|drop| (&drop.name, drop.version));
+    names.collect()
+}
+
 fn versions(state: &State) -> impl Iterator<Item = Named<'_>> {
     state.refs.iter().flat_map(|(name, known)| {
         known
@@ -252,22 +256,22 @@ fn versions(state: &State) -> impl Iterator<Item = Named<'_>> {
     })
 }
 
+/// What the versions that go now, and those that went lately, reach; none when there are none.
 fn reached_by_drops(
     store: &Store,
     reader: &Reader<'_>,
     view: &View,
     drops: &BTreeSet<Drop>,
 ) -> Option<store::index::Marks> {
-    let watched = view.index.marks();
-    for drop in drops {
-        if let Ok((_, version)) = view.state.version(&drop.name, Some(drop.version)) {
-            let marks = reached_by(store, reader, view, version);
-            marks.positions().for_each(|position| {
-                watched.set(position);
-            });
-        }
-    }
-    (!drops.is_empty()).then_some(watched)
+    // Damage far back in the log is for a verification to name; here it makes a report shorter.
+    let gone = lately::dropped(store, &view.state).unwrap_or_default();
+    let going = drops
+        .iter()
+        .filter_map(|drop| view.state.version(&drop.name, Some(drop.version)).ok())
+        .map(|(_, version)| version);
+    let versions = || going.clone().chain(&gone);
+    versions().next()?;
+    Some(reached_by(store, reader, view, versions()))
 }
 
 /// Adds to `drops` what limits of size want: the oldest versions first, pinned ones never.
@@ -303,14 +307,11 @@ fn evict_beyond(
     inside: &dyn Fn(&RefName) -> bool,
     drops: &mut BTreeSet<Drop>,
 ) -> Result<()> {
-    let gone = |name: &RefName, number: u64| {
-        drops
-            .iter()
-            .any(|drop| drop.name == *name && drop.version == number)
-    };
+    let gone = names(drops);
     let mut kept: Vec<Named<'_>> = versions(&view.state)
-        .filter(|(name, number, _)| inside(name) && !gone(name, *number))
+        .filter(|(name, number, _)| inside(name) && !gone.contains(&(*name, *number)))
         .collect();
+    drop(gone);
     // Pinned ones first, then the newest: what no longer fits behind them is the oldest.
     kept.sort_by_key(|(name, number, version)| {
         (
@@ -340,16 +341,25 @@ fn evict_beyond(
     Ok(())
 }
 
-/// Stored bytes that the live versions of the refs that `inside` accepts need together.
+/// Stored bytes that the live versions of the refs that `inside` accepts need together: now, and with the
+/// chunks that somebody relied upon in `more`. Counted as a limit of size counts them.
 ///
 /// # Errors
 /// When a version cannot be read.
-pub fn stored_bytes(store: &Store, inside: &dyn Fn(&RefName) -> bool) -> Result<u64> {
+pub fn stored_bytes(
+    store: &Store,
+    inside: &dyn Fn(&RefName) -> bool,
+    more: &Index,
+) -> Result<(u64, u64)> {
     let view = store.view()?;
     let reader = Reader::at(store, view.clone());
     let marker = Marker::new(store, &view);
     for (name, number, version) in versions(&view.state).filter(|(name, ..)| inside(name)) {
         marker.version(&reader, &format!("{name}@{number}"), version)?;
     }
-    Ok(marker.stored_bytes())
+    let now = marker.stored_bytes();
+    for chunk in more.relied() {
+        marker.also(&chunk?)?;
+    }
+    Ok((now, marker.stored_bytes()))
 }

@@ -15,6 +15,7 @@ pub mod apply;
 pub mod census;
 mod collect;
 mod delete;
+mod lately;
 pub mod mark;
 mod merge;
 pub mod plan;

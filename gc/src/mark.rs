@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
-use store::format::{Content, ListNode, Node, Root, Version};
+use store::format::{Content, ListChild, ListNode, Node, Root, Version};
 use store::index::{Index, Location, Marks, Position};
 use store::read::Reader;
 use store::{ChunkId, Error, Kind, Result, Store, View};
@@ -108,6 +108,17 @@ impl<'s> Marker<'s> {
             }),
         };
         walk.version(version).map_err(|error| error.within(name))
+    }
+
+    /// Marks a chunk, if the index has it.
+    pub(crate) fn also(&self, id: &ChunkId) -> Result<()> {
+        if let Some(position) = self.index.position(id)?
+            && self.reached.set(position)
+        {
+            let (_, location) = self.index.at(position)?;
+            self.count(position, &location);
+        }
+        Ok(())
     }
 
     /// Whether any live version reaches the chunk at `position`.
@@ -230,9 +241,12 @@ impl Walk<'_, '_> {
                 node.size()
             )));
         }
-        node.children
-            .iter()
-            .try_for_each(|child| self.chunk(&child.id, level, child.size))
+        let below = |child: &ListChild| self.chunk(&child.id, level, child.size);
+        match level {
+            0 => node.children.iter().try_for_each(below),
+            // One file may be most of a store.
+            _ => node.children.par_iter().try_for_each(below),
+        }
     }
 
     /// Marks a chunk as reached; where it lies, when it was not marked before.
@@ -284,51 +298,64 @@ impl Walk<'_, '_> {
     }
 }
 
-/// What `version` still reaches of `index`, as far as it can be read: for reports, never for plans.
-pub fn reached_by(store: &Store, reader: &Reader<'_>, view: &View, version: &Version) -> Marks {
+/// What `versions` still reach, as far as it can be read: for reports, never for plans.
+pub(crate) fn reached_by<'v>(
+    store: &Store,
+    reader: &Reader<'_>,
+    view: &View,
+    versions: impl Iterator<Item = &'v Version>,
+) -> Marks {
     let marker = Marker::new(store, view);
-    let mut trees = Vec::new();
-    let root = match &version.root {
-        Root::File { content, .. } => content,
-        Root::Tree { content, .. } => {
-            trees.push(*content);
-            content
-        }
-    };
-    let mark = |content: &Content| {
-        // What is gone already is not held by anybody: the error says no more than that.
-        let read = reader.list(content, &mut |id, _, _| {
-            if let Some(position) = marker.index.position(&id)? {
-                marker.reached.set(position);
+    for version in versions {
+        marker.as_far_as_possible(reader, version);
+    }
+    marker.reached
+}
+
+impl Marker<'_> {
+    /// Marks what can be read of a version that is no more.
+    fn as_far_as_possible(&self, reader: &Reader<'_>, version: &Version) {
+        let mark = |content: &Content| {
+            let is_known = content.depth > 0
+                && matches!(self.index.position(&content.root), Ok(Some(at)) if !self.lists.set(at));
+            if is_known {
+                return;
             }
-            Ok(())
-        });
-        read.is_ok()
-    };
-    mark(root);
-    mark(&version.times);
-    while let Some(tree) = trees.pop() {
-        let is_new = match marker.index.position(&tree.root) {
-            Ok(Some(position)) => marker.trees.set(position),
-            _ => false,
-        };
-        let Some(entries) = is_new.then(|| reader.tree(&tree).ok()).flatten() else {
-            continue;
-        };
-        for entry in entries {
-            match entry.node {
-                Node::File { content, .. } => {
-                    mark(&content);
+            // What is gone already is not held by anybody: the error says no more than that.
+            let read = reader.list(content, &mut |id, _, _| {
+                if let Some(position) = self.index.position(&id)? {
+                    self.reached.set(position);
                 }
-                Node::Tree { content, .. } => {
-                    mark(&content);
-                    trees.push(content);
+                Ok(())
+            });
+            drop(read);
+        };
+        mark(&version.times);
+        mark(version.root.content());
+        let mut trees = match &version.root {
+            Root::File { .. } => Vec::new(),
+            Root::Tree { content, .. } => vec![*content],
+        };
+        while let Some(tree) = trees.pop() {
+            let is_new = match self.index.position(&tree.root) {
+                Ok(Some(position)) => self.trees.set(position),
+                _ => false,
+            };
+            let Some(entries) = is_new.then(|| reader.tree(&tree).ok()).flatten() else {
+                continue;
+            };
+            for entry in entries {
+                match entry.node {
+                    Node::File { content, .. } => mark(&content),
+                    Node::Tree { content, .. } => {
+                        mark(&content);
+                        trees.push(content);
+                    }
+                    Node::Symlink { .. } => {}
                 }
-                Node::Symlink { .. } => {}
             }
         }
     }
-    marker.reached
 }
 
 /// A chunk's share of the stored bytes of its frame.

@@ -401,3 +401,290 @@ pub(crate) fn sizes(census: &Census) -> HashMap<String, u64> {
         .map(|object| (store::format::segment_key(object.id), object.bytes));
     packs.chain(segments).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::census::Listed;
+    use store::format::{PackKind, pack_key};
+    use store::remote::ObjectInfo;
+
+    const HOUR: i64 = 3600;
+    const OPTIONS: Options = Options {
+        min_age_secs: 0,
+        grace_secs: 0,
+        max_unused_ppm: 50_000,
+        max_repack_bytes: None,
+        repack: true,
+        memory_bytes: 1 << 30,
+    };
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_second(secs).unwrap()
+    }
+
+    fn id(number: u8) -> PackId {
+        PackId([number; 16])
+    }
+
+    /// Pack `number` of 1000 bytes, `live` of them in use.
+    fn pack(number: u8, live: u64) -> PackUse {
+        PackUse {
+            pack: id(number),
+            kind: PackKind::Data,
+            bytes: 1000,
+            raw_bytes: 2000,
+            live_raw_bytes: 2 * live,
+            live_chunks: live,
+        }
+    }
+
+    fn segment(number: u8, chunks: u64, packs: &[(u8, u64)]) -> SegmentUse {
+        SegmentUse {
+            segment: SegmentId([number; 16]),
+            bytes: 100,
+            chunks,
+            frames: 10,
+            packs: packs
+                .iter()
+                .map(|(pack, chunks)| (id(*pack), *chunks))
+                .collect(),
+        }
+    }
+
+    fn object<Id>(id: Id, modified: i64) -> Listed<Id> {
+        Listed {
+            id,
+            bytes: 1000,
+            modified: at(modified),
+        }
+    }
+
+    fn made(state: &State, census: &Census, options: &Options, now: i64) -> Plan {
+        plan(
+            state,
+            census,
+            &BTreeSet::new(),
+            &HashSet::new(),
+            options,
+            at(now),
+        )
+    }
+
+    fn packs(planned: &[PlannedPack]) -> Vec<u8> {
+        planned.iter().map(|planned| planned.pack.0[0]).collect()
+    }
+
+    fn condemned(entry: u64, secs: i64) -> Condemned {
+        Condemned {
+            entry,
+            time: at(secs),
+        }
+    }
+
+    #[test]
+    fn dead_packs_go_as_they_are_and_the_most_wasteful_are_copied_until_it_is_enough() {
+        let lives = [1000, 0, 500, 990, 100];
+        let census = Census {
+            packs: (1..)
+                .zip(lives)
+                .map(|(number, live)| pack(number, live))
+                .collect(),
+            ..Census::default()
+        };
+        let state = State::default();
+        let cases = [
+            (OPTIONS, vec![3, 5], 10),
+            (
+                Options {
+                    max_unused_ppm: 0,
+                    ..OPTIONS
+                },
+                vec![3, 4, 5],
+                0,
+            ),
+            (
+                Options {
+                    max_unused_ppm: 200_000,
+                    ..OPTIONS
+                },
+                vec![5],
+                510,
+            ),
+            (
+                Options {
+                    max_repack_bytes: Some(1500),
+                    ..OPTIONS
+                },
+                vec![5],
+                510,
+            ),
+            (
+                Options {
+                    repack: false,
+                    ..OPTIONS
+                },
+                vec![],
+                1410,
+            ),
+        ];
+        for (options, copied, unused_bytes) in cases {
+            let plan = made(&state, &census, &options, 0);
+            assert_eq!(packs(&plan.condemn), [2], "{options:?}");
+            assert_eq!(packs(&plan.repack), copied, "{options:?}");
+            assert_eq!(plan.held.unused_bytes, unused_bytes, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn objects_that_the_log_condemned_wait_for_their_grace() {
+        let mut state = State::default();
+        state.condemned.insert(id(1), condemned(5, 0));
+        state.condemned.insert(id(2), condemned(6, HOUR));
+        state
+            .dropped
+            .insert(SegmentId([3; 16]), condemned(6, 2 * HOUR));
+        let census = Census {
+            pack_objects: vec![object(id(1), 0), object(id(2), 0)],
+            segment_objects: vec![object(SegmentId([3; 16]), 0)],
+            ..Census::default()
+        };
+        let grace = Options {
+            grace_secs: 3600,
+            ..OPTIONS
+        };
+        let plan = made(&state, &census, &grace, 2 * HOUR - 1);
+        assert_eq!(
+            plan.delete,
+            [Doomed {
+                key: pack_key(id(1)),
+                bytes: 1000
+            }]
+        );
+        let wait = Wait {
+            bytes: 2000,
+            until: Some(at(3 * HOUR)),
+        };
+        assert_eq!(plan.held.by_grace, wait);
+        assert_eq!(made(&state, &census, &grace, 3 * HOUR).delete.len(), 3);
+        assert_eq!(made(&state, &census, &OPTIONS, 0).delete.len(), 3);
+    }
+
+    #[test]
+    fn an_orphan_is_old_in_no_segment_and_not_condemned() {
+        let mut state = State::default();
+        state.condemned.insert(id(1), condemned(5, 0));
+        let census = Census {
+            packs: vec![pack(2, 1000)],
+            segments: vec![segment(1, 10, &[(2, 10)])],
+            pack_objects: (1..=4)
+                .map(|number| object(id(number), i64::from(number)))
+                .collect(),
+            segment_objects: vec![object(SegmentId([9; 16]), 3)],
+            ..Census::default()
+        };
+        let aged = Options {
+            min_age_secs: 100,
+            grace_secs: 1000,
+            ..OPTIONS
+        };
+        let plan = made(&state, &census, &aged, 103);
+        assert_eq!(packs(&plan.condemn), [3]);
+        assert!(
+            plan.condemn
+                .iter()
+                .all(|planned| planned.why == PackFate::Orphan)
+        );
+        assert_eq!(plan.orphan_segments, [(SegmentId([9; 16]), 1000)]);
+        let wait = Wait {
+            bytes: 1000,
+            until: Some(at(104)),
+        };
+        assert_eq!(plan.held.by_age, wait);
+        // What this run gave up itself needs no age.
+        let abandoned = HashSet::from([pack_key(id(4))]);
+        let plan = super::plan(&state, &census, &BTreeSet::new(), &abandoned, &aged, at(0));
+        assert_eq!(packs(&plan.condemn), [4]);
+    }
+
+    #[test]
+    fn an_upload_in_progress_is_left_alone_for_an_hour_whatever_the_age() {
+        let upload = ObjectInfo {
+            key: "packs/ab/x#1".to_owned(),
+            size: 7,
+            modified: at(0),
+        };
+        let census = Census {
+            uploads: vec![upload],
+            ..Census::default()
+        };
+        let state = State::default();
+        let young = made(&state, &census, &OPTIONS, HOUR - 1);
+        assert_eq!(young.stale_uploads, []);
+        assert_eq!(young.held.by_age.until, Some(at(HOUR)));
+        assert_eq!(made(&state, &census, &OPTIONS, HOUR).stale_uploads.len(), 1);
+    }
+
+    #[test]
+    fn the_two_newest_checkpoints_stay() {
+        let doomed = |number: u64| {
+            let (key, bytes) = (number.to_string(), 10);
+            (number, Doomed { key, bytes })
+        };
+        let census = Census {
+            checkpoints: [64, 320, 192, 128, 256].map(doomed).into(),
+            ..Census::default()
+        };
+        let state = State {
+            number: 300,
+            ..State::default()
+        };
+        // That of entry 320 is somebody's who is ahead of this state.
+        let plan = made(&state, &census, &OPTIONS, 0);
+        assert_eq!(plan.checkpoints, [doomed(128).1, doomed(64).1]);
+    }
+
+    #[test]
+    fn segments_of_nothing_are_dropped_and_those_of_much_that_is_dead_are_merged() {
+        let census = Census {
+            packs: vec![pack(1, 1000), pack(2, 0)],
+            segments: vec![
+                segment(1, 100, &[(1, 80), (2, 20)]),
+                segment(2, 100, &[(1, 75), (2, 25)]),
+                segment(3, 100, &[(2, 100)]),
+            ],
+            ..Census::default()
+        };
+        let plan = made(&State::default(), &census, &OPTIONS, 0);
+        assert_eq!(plan.drop_segments, [SegmentId([3; 16])]);
+        assert_eq!(plan.merge, [SegmentId([2; 16])]);
+    }
+
+    #[test]
+    fn the_smallest_of_too_many_segments_are_merged_as_far_as_memory_goes() {
+        let count = u8::try_from(SEGMENTS_MAX).unwrap() + 1;
+        let segments = |count: u8| {
+            let of = |number: u8| segment(number, u64::from(number) + 1, &[(1, 1)]);
+            (0..count).map(of).collect()
+        };
+        let census = |count| Census {
+            packs: vec![pack(1, 1000)],
+            segments: segments(count),
+            ..Census::default()
+        };
+        let merged = |count, options: &Options| {
+            let plan = made(&State::default(), &census(count), options, 0);
+            plan.merge.len()
+        };
+        assert_eq!(merged(count - 1, &OPTIONS), 0);
+        assert_eq!(
+            merged(count, &OPTIONS),
+            usize::from(count) - SEGMENTS_LEFT + 1
+        );
+        let little = Options {
+            memory_bytes: 2 * MERGE_FRAME_BYTES * 10 * 5,
+            ..OPTIONS
+        };
+        assert_eq!(merged(count, &little), 5);
+    }
+}

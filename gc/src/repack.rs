@@ -72,14 +72,30 @@ pub(crate) fn is_over(store: &Store, deadline: Option<Instant>) -> bool {
 /// The marked chunks in `packs`, in the order of segments, packs and frames.
 fn gather(marker: &Marker<'_>, packs: &HashSet<PackId>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for position in marker.reached().positions() {
-        let (id, location) = marker.index().at(position)?;
-        if packs.contains(&location.pack) {
-            rows.push(Row {
-                segment: position.segment,
-                location,
-                id,
-            });
+    for (number, segment) in marker.index().segments().enumerate() {
+        let (layout, bytes) = (segment.layout(), segment.bytes());
+        let mut is_wanted = Vec::new();
+        for position in 0..layout.packs() {
+            is_wanted.push(packs.contains(&layout.pack(bytes, position)?.id));
+        }
+        if !is_wanted.contains(&true) {
+            continue;
+        }
+        let mut frames = Vec::new();
+        for position in 0..layout.frames() {
+            let pack = layout.frame(bytes, position)?.pack;
+            frames.push(is_wanted.get(pack as usize) == Some(&true));
+        }
+        for entry in marker.reached().in_segment(number) {
+            let frame = segment.entry(entry)?.frame;
+            if frames.get(frame as usize) == Some(&true) {
+                let (id, location) = segment.located(entry)?;
+                rows.push(Row {
+                    segment: number,
+                    location,
+                    id,
+                });
+            }
         }
     }
     let place = |row: &Row| {

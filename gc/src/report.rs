@@ -34,7 +34,7 @@ pub struct Report {
     pub held: Held,
     /// Bytes that live versions hold, and how.
     pub live: Live,
-    /// Of what this run dropped: bytes that other refs use too, by the first ref that was found to.
+    /// Of what this run and the last entries of the log dropped: bytes that other refs use too, by the first ref that was found to.
     pub shared: BTreeMap<RefName, u64>,
     /// Seconds it took.
     pub secs: f64,

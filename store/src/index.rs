@@ -147,6 +147,17 @@ impl Index {
         Ok(found.map(|(location, _)| location))
     }
 
+    /// The chunks that somebody relied upon.
+    pub fn relied(&self) -> impl Iterator<Item = Result<ChunkId>> {
+        self.segments().flat_map(|segment| {
+            let chunks = segment.layout.chunks();
+            let positions = segment.relied.positions();
+            positions
+                .take_while(move |position| *position < chunks)
+                .map(|position| segment.entry(position).map(|entry| entry.id))
+        })
+    }
+
     /// Whether chunks relied upon in segments of this index are still offered by `now`.
     pub fn still_offered(&self, now: &Self) -> Result<bool> {
         for live in &self.segments {

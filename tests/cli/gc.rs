@@ -95,6 +95,29 @@ fn a_quota_refuses_before_anything_is_written() {
     env.ok(["put", "in", "project/small/data"]);
 }
 
+/// What is shared with another namespace counts in both, for a put as for a collector.
+#[test]
+fn what_a_put_may_a_collector_leaves() {
+    let env = environment!();
+    env.write(
+        "home/.config/store/config.toml",
+        "[[keep]]\nrefs = \"project/small\"\nquota = \"100kB\"\n",
+    );
+    env.write("a/file", support::Random::new(2).bytes(60_000));
+    env.write("b/file", support::Random::new(3).bytes(60_000));
+    env.ok(["put", "a", "project/large/data"]);
+    env.ok(["put", "b", "project/small/data"]);
+    let finished = env.store(["put", "a", "project/small/more"]);
+    assert_eq!(finished.code, Some(1), "{finished}");
+    assert!(
+        finished.stderr.contains("and this put adds 60"),
+        "{finished}"
+    );
+    env.ok(["put", "b", "project/small/again"]);
+    let report = json(&env.ok(["gc", "--json"]));
+    assert_eq!(report["plan"]["drop"], serde_json::json!([]), "{report}");
+}
+
 #[test]
 fn a_second_collector_says_who_runs_and_ends_well() {
     let env = dropped();

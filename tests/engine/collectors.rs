@@ -14,7 +14,7 @@ use support::{Random, effort, trees};
 
 use crate::collect::eager;
 use crate::stores::host;
-use crate::world::World;
+use crate::world::{World, random_faults};
 
 const TREES: u64 = 6;
 const REFS: [&str; 3] = ["project/one/data", "project/one/more", "team/two/data"];
@@ -98,17 +98,9 @@ fn cast(random: &mut Random) -> Vec<Part> {
 
 /// A quarter of all participants loses power on the way.
 fn faults(random: &mut Random) -> Faults {
-    let most = [0, 10, 40, 80];
-    let at = usize::try_from(random.below(4)).unwrap();
-    let mut rate = || u32::try_from(random.below(most[at] + 1)).unwrap();
     Faults {
-        before: rate(),
-        after: rate(),
-        retold: rate(),
-        truncated: rate(),
         stop_after: (random.below(4) == 0).then(|| random.below(30)),
-        seed: random.draw(),
-        ..Faults::default()
+        ..random_faults(random, [0, 10, 40, 80])
     }
 }
 

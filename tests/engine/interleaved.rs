@@ -11,7 +11,7 @@ use store::remote::{Faulty, Prune};
 use store::{Host, Kind, Store};
 use support::{Random, assert_same_tree, effort, trees};
 
-use crate::world::World;
+use crate::world::{World, random_faults};
 
 const TREES: u64 = 6;
 const REFS: [&str; 2] = ["project/one/data", "team/two/data"];
@@ -39,7 +39,8 @@ fn run(world: &World, seed: u64) {
     let acknowledged: Vec<String> = std::thread::scope(|scope| {
         let hosts: Vec<_> = (0..hosts)
             .map(|number| {
-                let faulty = Faulty::new(remote.clone(), faults(&mut random));
+                let faulty =
+                    Faulty::new(remote.clone(), random_faults(&mut random, [0, 10, 40, 150]));
                 let random = Random::new(random.draw());
                 // Half of the hosts share what they remember of unchanged files.
                 let cache = (number % 2 == 0).then(|| cache.path().to_owned());
@@ -64,21 +65,6 @@ fn run(world: &World, seed: u64) {
             found.contains(version),
             "seed {seed}: {version} was acknowledged, {found:?}"
         );
-    }
-}
-
-/// Rare faults mostly, many sometimes.
-fn faults(random: &mut Random) -> Faults {
-    let most = [0, 10, 40, 150];
-    let at = usize::try_from(random.below(4)).unwrap();
-    let mut rate = || u32::try_from(random.below(most[at] + 1)).unwrap();
-    Faults {
-        before: rate(),
-        after: rate(),
-        retold: rate(),
-        truncated: rate(),
-        seed: random.draw(),
-        ..Faults::default()
     }
 }
 

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use store::format::RefSpec;
+use store::remote::faulty::Faults;
 use store::remote::{Objects, Prune, Read, Write};
 use store::{Host, PutReport, Result, Store, Unwatched, get, put};
-use support::assert_same_tree;
+use support::{Random, assert_same_tree};
 use tempfile::TempDir;
 
 use crate::stores::{host, request};
@@ -131,6 +132,20 @@ impl World {
         for (key, bytes) in &self.objects {
             remote.put(key, bytes.clone()).unwrap();
         }
+    }
+}
+
+/// One of these rates, and up to so many of each kind of fault in a thousand calls: rare mostly, many sometimes.
+pub(crate) fn random_faults(random: &mut Random, rates: [u64; 4]) -> Faults {
+    let most = rates[usize::try_from(random.below(4)).unwrap()];
+    let mut rate = || u32::try_from(random.below(most + 1)).unwrap();
+    Faults {
+        before: rate(),
+        after: rate(),
+        retold: rate(),
+        truncated: rate(),
+        seed: random.draw(),
+        ..Faults::default()
     }
 }
 

@@ -137,18 +137,9 @@ fn between_two_mounts_of_one_file_system_there_are_no_links() {
 fn reflinks(seed: u64, make: &str) {
     let world = World::with_tree(seed);
     let mount = Mount::image(world.path("mount"), make, "400M");
-    let pool = mount.path("pool");
-    let said = world.env.ok([
-        "materialize",
-        "--json",
-        "--pool",
-        &pool,
-        "--link-mode",
-        "reflink",
-        REF,
-        &mount.path("out"),
-    ]);
-    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let (pool, out) = (mount.path("pool"), mount.path("out"));
+    let make = || world.make(&out, &["--pool", &pool, "--link-mode", "reflink"]);
+    let report = make();
     assert_eq!(
         (&report["reflinked"], &report["copied"]),
         (&4.into(), &2.into())
@@ -159,17 +150,7 @@ fn reflinks(seed: u64, make: &str) {
     // Written to, it is on its own.
     fs::write(&out, "a job writes").unwrap();
     world.env.ok(["pool", "verify", "--pool", &pool]);
-    let said = world.env.ok([
-        "materialize",
-        "--json",
-        "--pool",
-        &pool,
-        "--link-mode",
-        "reflink",
-        REF,
-        &mount.path("out"),
-    ]);
-    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let report = make();
     assert_eq!(
         (&report["reflinked"], &report["fetched"]),
         (&1.into(), &0.into())

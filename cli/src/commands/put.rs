@@ -179,21 +179,24 @@ fn expires(args: &Args) -> Result<Option<Timestamp>> {
     args.ttl.map(end).transpose()
 }
 
-/// Fails before anything is written when the namespace has no room for what this put adds to the store.
-/// What other namespaces hold already adds nothing here; `store gc` counts it in all the same.
+/// Fails before anything is written when the namespace has no room for what this put adds to it, by the
+/// measure of `store gc`: what it shares with other namespaces counts for each of them.
 fn check_quota(store: &Store, request: &PutRequest, context: &Context) -> Result<()> {
     let Some(quota) = context.config().policy().quota(&request.target) else {
         return Ok(());
     };
     let namespace = request.target.namespace();
-    let used = gc::stored_bytes(store, &|name| namespace.contains(name))?;
     let watch = Watch::new(&context.global);
     let tried = PutRequest {
         dry_run: true,
         ..request.clone()
     };
-    let new = store::put(store, &tried, &watch)?.stored_bytes;
-    if used.saturating_add(new) <= quota {
+    let tried = store::put(store, &tried, &watch)?;
+    drop(watch);
+    let inside = |name: &RefName| namespace.contains(name);
+    let (used, with_shared) = gc::stored_bytes(store, &inside, &tried.relied)?;
+    let after = with_shared.saturating_add(tried.stored_bytes);
+    if after <= quota {
         return Ok(());
     }
     Err(Error::new(
@@ -202,7 +205,7 @@ fn check_quota(store: &Store, request: &PutRequest, context: &Context) -> Result
             "{namespace}: its quota is {}, it uses {}, and this put adds {}",
             human::bytes(quota),
             human::bytes(used),
-            human::bytes(new)
+            human::bytes(after.saturating_sub(used))
         ),
     )
     .hint("nothing was written; drop versions with `store rm`, or raise the quota in the configuration"))

@@ -29,6 +29,7 @@ use jiff::Timestamp;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::RefName;
+use crate::index::Index;
 use crate::log::{Outside, System};
 use crate::profile::ProfileOptions;
 use crate::progress::Progress;
@@ -95,6 +96,9 @@ pub struct PutReport {
     pub new_bytes: u64,
     /// Bytes that the store grew by: frames as encoded, data and metadata.
     pub stored_bytes: u64,
+    /// After a dry run: what the store has already is marked in this index (see [`Index::relied`]), but for
+    /// files that an earlier version of the same namespace has.
+    pub relied: Index,
     /// Paths that were left out because they could not be read, and why.
     pub skipped: Vec<(PathBuf, Error)>,
     /// What did not stop the put and is worth knowing.

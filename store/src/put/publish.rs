@@ -7,6 +7,7 @@ use super::dedup::Dedup;
 use super::{PutReport, PutRequest};
 use crate::error::Result;
 use crate::format::{Change, PackKind, Version};
+use crate::index::Index;
 use crate::pack::WrittenPack;
 use crate::publish::{Publication, Published};
 use crate::stat_cache::CacheBase;
@@ -74,6 +75,7 @@ impl<'p> PutPublication<'p> {
         report.new_bytes = self.new_bytes.load(Ordering::Relaxed);
         report.stored_bytes = self.stored_bytes.load(Ordering::Relaxed);
         if self.request.dry_run {
+            report.relied = Index::clone(&self.dedup.relied().index());
             return Ok(Some(report));
         }
         let target = &self.request.target;

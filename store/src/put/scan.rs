@@ -115,6 +115,8 @@ impl<'p> Scan<'p> {
             .as_ref()
             .and_then(StatCacheReader::base)
             .filter(|base| nothing_moved_since(store, base, view.state.number))
+            // A dry run may be asked what its namespace would take: what another holds is looked at.
+            .filter(|base| !request.dry_run || base.name.namespace() == request.target.namespace())
             .and_then(|base| {
                 let (_, version) = view.state.version(&base.name, Some(base.version)).ok()?;
                 (version.root == base.root).then(|| Base(version.clone()))
