@@ -141,6 +141,7 @@ class Suite:
             self.job("offline, mounted read-only", generation, [*READS, "load"], home, fails=["load"])
         finally:
             subprocess.run(["umount", home], check=True)
+        self.whole("after a read-only mount")
 
         home, _ = self.tree(generation, "eight", owner=4242)
         jobs = [self.begin_job(generation, EVERYTHING, home, prefix=OTHER_USER) for _ in range(PROCESSES)]
@@ -162,6 +163,7 @@ class Suite:
         self.whole("after removing")
         home, _ = self.tree(generation, "again")
         self.job("materialized again", generation, EVERYTHING, home)
+        self.whole("after all that")
 
     def move(self, generation, home):
         """The branch moves on the hub while jobs have trees of the old commit."""

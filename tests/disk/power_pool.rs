@@ -83,6 +83,17 @@ fn cut_again_and_again(mount: &Mount, seed: u64) {
         }
         std::fs::remove_dir_all(mount.path().join("fresh")).unwrap();
         env.ok(["pool", "verify", "--pool", pool.to_str().unwrap()]);
+        for (dir, prefix) in [
+            ("", ".store"),
+            ("pool/tmp", ""),
+            ("pool/claims", ""),
+            ("pool/rooms", ""),
+        ] {
+            let left = std::fs::read_dir(mount.path().join(dir)).unwrap();
+            let mut names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let found = names.find(|name| name.starts_with(prefix));
+            assert_eq!(found, None, "{what}: left in {dir:?}");
+        }
     }
 }
 

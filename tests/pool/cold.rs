@@ -188,13 +188,20 @@ fn what_a_dead_owner_left_is_taken() {
     plant(&world, "0123", &identity_of_the_dead());
     fs::create_dir(pool.join("tmp/0123")).unwrap();
     fs::write(pool.join("tmp/0123/half"), "half a file").unwrap();
-    // Killed between making the note of a room and writing it.
-    fs::write(pool.join("rooms/0123.feed"), "").unwrap();
+    let room = world.path(".store-materialize-feed");
+    fs::create_dir_all(room.join("tree/half")).unwrap();
+    std::os::unix::fs::symlink(&room, pool.join("rooms/0123.feed")).unwrap();
+    // Killed between making the note of a room and the room.
+    std::os::unix::fs::symlink(
+        world.path(".store-materialize-none"),
+        pool.join("rooms/0123.face"),
+    )
+    .unwrap();
     let report = world.make("one", &[]);
     assert_eq!(report["fetched"], 5);
     assert_same(&world.path("source"), &world.path("one"));
     assert!(!pool.join("tmp/0123").exists());
-    assert!(!pool.join("rooms/0123.feed").exists());
+    assert!(!room.exists());
     world.assert_sound();
 }
 

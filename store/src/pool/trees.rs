@@ -271,7 +271,8 @@ impl Pool {
         let name = disk::random_name()?;
         let path = parent.join(format!("{ROOM_PREFIX}{name}"));
         let note = format!("rooms/{}.{name}", owner.id);
-        disk::write_new(&self.fd, note.as_bytes(), path.as_os_str().as_bytes())
+        // A symlink, since that has its text for certain when it has its name, also after a power cut.
+        fs::symlinkat(&path, &self.fd, &note)
             .map_err(|errno| disk::failed("write down in pool", &self.path, errno))?;
         let room = Room {
             pool: self,
@@ -296,16 +297,13 @@ impl Pool {
             .filter(|name| name.starts_with(owner.as_bytes()))
         {
             let note = self.path.join("rooms").join(OsStr::from_bytes(name));
-            let Ok(path) = std::fs::read(&note) else {
+            let Ok(path) = std::fs::read_link(&note) else {
                 continue;
             };
-            let path = Path::new(OsStr::from_bytes(&path));
             let is_room = path
                 .file_name()
                 .is_some_and(|name| name.as_bytes().starts_with(ROOM_PREFIX.as_bytes()));
-            // An owner killed before it had written the note made no room either.
-            let was_begun = !path.as_os_str().is_empty();
-            if !was_begun || (is_room && is_gone_after_removal(path)) {
+            if is_room && is_gone_after_removal(&path) {
                 drop(std::fs::remove_file(&note));
             }
         }
