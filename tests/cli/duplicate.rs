@@ -209,7 +209,8 @@ fn a_job_of_the_configuration_is_run_told_of_and_measured() {
     let told = json(&env.ok(["--json", "duplicate", "--status", "nightly"]));
     assert_eq!(told["runs"][0]["outcome"], "failed");
     let later = std::fs::read_to_string(&metrics).unwrap();
-    let success = |text: &str| text.rsplit_once(' ').unwrap().1.to_owned();
+    let success = |text: &str| text.lines().last().unwrap().to_owned();
+    assert!(success(&measured).starts_with("store_duplicate_last_success_timestamp_seconds{"));
     assert_eq!(success(&later), success(&measured));
     let crontab = env.ok(["duplicate", "--job", "nightly", "--crontab"]);
     assert!(crontab.ends_with(" duplicate --job nightly\n"), "{crontab}");
@@ -407,4 +408,61 @@ fn spoil(dir: &std::path::Path, damage: fn(&[u8]) -> Option<Vec<u8>>) {
             None => std::fs::remove_file(&path).unwrap(),
         }
     }
+}
+
+#[test]
+fn what_the_source_no_longer_has_goes_with_delete_but_for_pins() {
+    let env = two_stores();
+    let all = [
+        "duplicate",
+        "project/demo",
+        "--from",
+        "home/.local/share/store",
+        "--to",
+        "h200",
+        "--versions",
+        "all",
+    ];
+    env.write("other", "text");
+    env.ok(["put", "other", "project/demo/other"]);
+    env.ok(all);
+    env.ok(["pin", "--store", "h200", &format!("{REF}@1")]);
+    for gone in ["project/demo/other", &format!("{REF}@1")] {
+        env.ok(["rm", gone]);
+    }
+    let report = json(&env.ok(["--json"].into_iter().chain(all)));
+    assert_eq!(
+        (&report["dropped"], &report["kept_pinned"]),
+        (&json("[]"), &json("[]"))
+    );
+    let deleted = || {
+        let options = ["--json", "--delete", "--verify"];
+        all.into_iter().chain(options)
+    };
+    let dry = json(&env.ok(deleted().chain(["--dry-run"])));
+    assert_eq!(dry["dropped"][0], "project/demo/other@1", "{dry}");
+    env.ok(["history", "--store", "h200", "project/demo/other"]);
+    let report = json(&env.ok(deleted()));
+    assert_eq!(report["dropped"], dry["dropped"]);
+    assert_eq!(report["kept_pinned"], json(&format!("[\"{REF}@1\"]")));
+    assert_eq!(
+        env.store(["history", "--store", "h200", "project/demo/other"])
+            .code,
+        Some(3)
+    );
+}
+
+#[test]
+fn where_nothing_can_be_remembered_a_push_works_all_the_same() {
+    let env = two_stores();
+    let file = env.write("file", "no directory");
+    let mut push = env.command(["push", REF, "h200"]);
+    let finished: Finished = push.env("XDG_STATE_HOME", file).output().unwrap().into();
+    assert_eq!(finished.code, Some(0), "{finished}");
+    assert!(
+        finished
+            .stderr
+            .contains("note: there is no journal, and this run is not remembered: "),
+        "{finished}"
+    );
 }

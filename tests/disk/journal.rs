@@ -87,3 +87,26 @@ fn wait_for_a_run(env: &TestEnvironment, mount: &Mount, what: &str) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// The state of the host has room for the beginning of a journal, or for none.
+#[test]
+fn a_push_goes_on_where_the_disk_of_its_journal_is_full() {
+    for blocks in [0, 1, 4, 16, 64] {
+        let env = environment!();
+        let mount = Mount::tmpfs("size=4M");
+        env.ok(["init", "far"]);
+        env.write("in/file", Random::new(blocks).bytes(BYTES));
+        env.ok(["put", "in", REF]);
+        let filled = (4 << 20) - 4096 * usize::try_from(blocks).unwrap();
+        std::fs::write(mount.path().join("filled"), vec![1; filled]).unwrap();
+        let far = env.path("far");
+        let pushed: support::Finished = push(&env, &mount, &far).output().unwrap().into();
+        assert_eq!(pushed.code, Some(0), "{blocks} blocks left: {pushed}");
+        assert!(
+            !pushed.stderr.contains("panicked"),
+            "{blocks} blocks left: {pushed}"
+        );
+        env.ok(["get", "--store", "far", REF, "out"]);
+        assert_same_tree(&env.path("in"), &env.path("out"));
+    }
+}

@@ -170,7 +170,7 @@ fn a_journal_that_is_cut_short_costs_its_memory_at_most() {
         let length = usize::try_from(file.metadata().unwrap().len()).unwrap();
         let whole = std::fs::read(&file).unwrap();
         let used = whole.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
-        let step = used.div_ceil(40).max(1);
+        let step = used.div_ceil(12).max(1);
         let every = (0..used).step_by(step).flat_map(|at| [at, at + 1]);
         for cut in every.chain([length / 2, length.saturating_sub(1)]) {
             let room = Room::new();
@@ -196,13 +196,13 @@ fn garbage_in_a_journal_costs_its_memory_at_most() {
         seed.to_be_bytes()[0]
     };
     for at in 0..room.files().len() {
-        for round in 0..40_usize {
+        for round in 0..24_usize {
             let room = Room::new();
             room.killed();
             let file = &room.files()[at];
             let mut bytes = std::fs::read(file).unwrap();
             let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
-            let from = used * round / 40;
+            let from = used * round / 24;
             // All of it, some of it, one byte of it.
             let count = [used, 16, 1][round % 3];
             let hit = bytes.iter_mut().take(used).skip(from).take(count);
