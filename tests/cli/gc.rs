@@ -45,6 +45,42 @@ fn what_was_dropped_comes_back_and_the_rest_stays() {
 }
 
 #[test]
+fn a_namespace_that_goes_gives_back_what_only_it_used() {
+    let env = environment!();
+    for (seed, name) in ["shared", "own", "pinned"].into_iter().enumerate() {
+        let bytes = support::Random::new(seed as u64).bytes(300_000);
+        env.write(format!("{name}/file"), bytes);
+        env.ok(["put", name, &format!("project/demo/{name}")]);
+    }
+    env.ok(["put", "shared", "team/other/data"]);
+    env.ok(["pin", "project/demo/pinned"]);
+    env.ok(["rm", "--yes", "project/demo"]);
+    let report = json(&env.ok(["gc", "--grace", "0", "--json"]));
+    let freed = report["freed_bytes"].as_u64().unwrap();
+    assert!((300_000..400_000).contains(&freed), "{report}");
+    assert!(
+        report["shared"]["team/other/data"].as_u64().unwrap() >= 300_000,
+        "{report}"
+    );
+    for (name, tree) in [
+        ("team/other/data", "shared"),
+        ("project/demo/pinned", "pinned"),
+    ] {
+        env.ok(["get", name, "out"]);
+        support::assert_same_tree(&env.path(tree), &env.path("out"));
+        std::fs::remove_dir_all(env.path("out")).unwrap();
+    }
+    // Who dropped what and when stays in the log.
+    let entry = env.path("home/.local/share/store/log/000000/00000006");
+    let entry = std::fs::read_to_string(entry).unwrap();
+    assert!(
+        entry.contains(r#""op":"drop_ref","name":"project/demo/own""#)
+            && entry.contains(r#""user":"tester""#),
+        "{entry}"
+    );
+}
+
+#[test]
 fn the_grace_is_told_with_its_end() {
     let env = dropped();
     let text = env.ok(["gc"]);
