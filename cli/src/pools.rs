@@ -55,7 +55,11 @@ pub(crate) fn open(
 pub(crate) fn known(named: Option<&Path>, config: &config::Pool) -> Vec<Result<Pool>> {
     let limits = PoolLimits::default();
     if let Some(path) = named.filter(|path| !path.as_os_str().is_empty()) {
-        return vec![Pool::open(path, limits)];
+        let none = || Error::not_found(format!("pool {}: there is none", path.display()));
+        return vec![match is_pool(path) {
+            true => Pool::open(path, limits),
+            false => Err(none()),
+        }];
     }
     let memory = memory().and_then(|dir| std::fs::read_dir(dir).ok());
     let links = memory.into_iter().flatten().flatten();
@@ -66,9 +70,13 @@ pub(crate) fn known(named: Option<&Path>, config: &config::Pool) -> Vec<Result<P
     paths.extend(usual());
     paths.sort();
     paths.dedup();
-    // What is no pool any more, or was never made, is not made now.
-    paths.retain(|path| path.join("pool").is_file());
+    paths.retain(|path| is_pool(path));
     paths.iter().map(|path| Pool::open(path, limits)).collect()
+}
+
+/// What is no pool any more, or was never made, is not to be made.
+fn is_pool(path: &Path) -> bool {
+    path.join("pool").is_file()
 }
 
 /// The flag beats the environment, which beats the file.

@@ -55,7 +55,24 @@ impl Mount {
     /// Unmounts and mounts, as a machine does that comes up after a power cut.
     pub(crate) fn again(&self) {
         unmount(&self.path()).unwrap();
+        self.wait_until_gone();
         self.mount();
+    }
+
+    /// Whoever made a mount namespace meanwhile keeps the file system alive, as it was, a little longer.
+    fn wait_until_gone(&self) {
+        for _ in 0..UNMOUNT_TRIES {
+            let losetup = Command::new("/usr/sbin/losetup")
+                .arg("--associated")
+                .arg(self.image())
+                .output()
+                .unwrap();
+            if losetup.status.success() && losetup.stdout.is_empty() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("{}: somebody keeps it mounted", self.path().display());
     }
 
     /// Changes its options while it is mounted.

@@ -95,6 +95,13 @@ fn every_pool_that_was_used_is_cleaned_unless_one_is_named() {
     assert!(said.contains("5 files removed"), "{said}");
     assert_eq!(names(&world.path("b")).len(), 0);
     assert_eq!(world.pool_files().len(), 0);
+    world.put();
+    let said = world
+        .env
+        .store(["rm", "--yes", "--pool", "nowhere", "project/demo"]);
+    assert_eq!(said.code, Some(0), "{said}");
+    assert!(said.stderr.contains("nowhere: there is none"), "{said}");
+    assert!(!world.path("nowhere").exists());
 }
 
 #[test]
