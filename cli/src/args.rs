@@ -55,6 +55,16 @@ pub(crate) struct Global {
     )]
     pub(crate) store: Option<OsString>,
 
+    /// The profile in the configuration that says how the store's bucket is reached [default: the environment]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "STORE_PROFILE",
+        hide_env_values = true
+    )]
+    pub(crate) store_profile: Option<String>,
+
     /// Print JSON for machines: one object, or one a line where there is a list
     #[arg(long, global = true)]
     pub(crate) json: bool,

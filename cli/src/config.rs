@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use gc::policy::{Pattern, Policy, Rules, Scope};
@@ -13,6 +14,7 @@ use store::{Error, Result};
 use crate::clusters::{Cluster, Label};
 use crate::human::{Percent, Span};
 use crate::jobs::Job;
+use crate::reach::Profile;
 
 /// What stands in `config.toml`.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
@@ -20,6 +22,9 @@ use crate::jobs::Job;
 pub(crate) struct Config {
     /// The store: a directory or a URL.
     pub(crate) store: Option<String>,
+    /// How the bucket of that store is reached: one of the profiles.
+    #[serde(rename = "store-profile")]
+    pub(crate) store_profile: Option<String>,
     /// Bytes that buffers may take, like `256MiB`.
     pub(crate) memory: Option<Size>,
     /// The pool that trees link to.
@@ -37,6 +42,9 @@ pub(crate) struct Config {
     /// Duplications with a name, as `[job.NAME]`.
     #[serde(default)]
     pub(crate) job: BTreeMap<Label, Job>,
+    /// How buckets are reached, as `[profile.NAME]`.
+    #[serde(default, rename = "profile")]
+    pub(crate) profiles: BTreeMap<String, Profile>,
 }
 
 /// Where the pool is and what it may take.
@@ -131,25 +139,30 @@ impl Config {
         }
     }
 
+    /// Says the place of a mistake and never repeats the line, which may hold a secret.
     pub(crate) fn parse(path: &Path, text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|error| {
+            let before = error
+                .span()
+                .and_then(|span| text.get(..span.start))
+                .unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let column = before.chars().rev().take_while(|&at| at != '\n').count() + 1;
             Error::invalid(format!("configuration {}", path.display()))
-                .because(Placed(error.to_string().trim_end().to_owned()))
+                .because(format!("line {line}, column {column}: {}", error.message()))
         })
     }
-}
 
-/// What toml says, with the line it says it about.
-#[derive(Debug)]
-struct Placed(String);
-
-impl std::fmt::Display for Placed {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&self.0)
+    /// The file, when it holds credentials and others than its owner may read it.
+    pub(crate) fn exposed(&self) -> Option<PathBuf> {
+        if !self.profiles.values().any(Profile::holds_secrets) {
+            return None;
+        }
+        let path = config_file()?;
+        let mode = std::fs::metadata(&path).ok()?.permissions().mode();
+        (mode & 0o077 != 0).then_some(path)
     }
 }
-
-impl std::error::Error for Placed {}
 
 /// What to say about a name that is no cluster.
 pub(crate) fn no_cluster(name: &str) -> Error {
@@ -230,11 +243,23 @@ mod tests {
     }
 
     #[test]
+    fn a_mistake_beside_a_secret_does_not_repeat_it() {
+        for text in [
+            "[profile.h]\nsecret-access-key = \"planted\n",
+            "[profile.h]\nsecret-access-key = [\"planted\"]\n",
+            "secret-access-key = \"planted\"\n",
+        ] {
+            let error = Config::parse(Path::new("config.toml"), text).unwrap_err();
+            assert!(!format!("{error:?}").contains("planted"), "{error:?}");
+        }
+    }
+
+    #[test]
     fn a_mistake_is_named_with_its_line() {
         for (text, cause) in [
             (
                 "stroe = \"/x\"",
-                "unknown field `stroe`, expected one of `store`, `memory`, `pool`, `gc`, `keep`, `cluster`, `job`",
+                "unknown field `stroe`, expected one of `store`, `store-profile`, `memory`, `pool`, `gc`, `keep`, `cluster`, `job`, `profile`",
             ),
             (
                 "memory = \"lots\"",

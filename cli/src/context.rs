@@ -15,6 +15,7 @@ use crate::clusters::{self, Cluster};
 use crate::config::{self, Config};
 use crate::memory;
 use crate::output::Output;
+use crate::reach;
 
 /// The situation a verb runs in.
 pub(crate) struct Context {
@@ -27,6 +28,8 @@ pub(crate) struct Context {
 /// Where the store is, and who said so.
 struct Place {
     url: String,
+    /// Which profile of the configuration reaches it.
+    profile: Option<String>,
     /// Nobody named a store, so it is made on the first put.
     embedded: bool,
 }
@@ -36,8 +39,15 @@ impl Context {
     pub(crate) fn new(global: Global) -> Result<Self> {
         let out = Output::new(global.json, global.quiet);
         raise_open_files();
+        let config = Config::load()?;
+        if let Some(path) = config.exposed() {
+            out.note(format_args!(
+                "note: {0} holds credentials, and others can read it: chmod 600 {0}",
+                path.display()
+            ));
+        }
         Ok(Self {
-            config: Config::load()?,
+            config,
             out,
             stop: stop_on_signals()?,
             global,
@@ -70,8 +80,7 @@ impl Context {
 
     /// The store of a cluster; it must exist.
     pub(crate) fn open_cluster(&self, cluster: &Cluster) -> Result<Store> {
-        let remote = remote::open(&cluster.url, remote::Options::default())?;
-        Store::open(remote, self.host())
+        self.open_at(&cluster.url, cluster.profile.as_deref())
     }
 
     /// How the store that was meant is named.
@@ -99,11 +108,27 @@ impl Context {
 
     /// A new store at `url`, or where the store is looked for.
     pub(crate) fn init(&self, url: Option<&str>) -> Result<Store> {
-        let url = url.map_or_else(|| Ok(self.place()?.url), |url| Ok(url.to_owned()))?;
-        Store::init(
-            remote::open(&url, remote::Options { create: true })?,
-            self.host(),
-        )
+        let place = match url {
+            Some(url) => self.named(url.to_owned(), None),
+            None => self.place()?,
+        };
+        let remote = self.remote_of(&place.url, place.profile.as_deref(), true)?;
+        Store::init(remote, self.host())
+    }
+
+    /// The bytes at `url`, with the credentials of the profile of that name, else of the environment. The
+    /// place must exist, as far as that can be known without asking.
+    pub(crate) fn remote_at(&self, url: &str, profile: Option<&str>) -> Result<Arc<dyn Prune>> {
+        self.remote_of(url, profile, false)
+            .map_err(|error| match error.kind() {
+                Kind::NotFound if !is_bucket(url) => no_store(url, false),
+                _ => error,
+            })
+    }
+
+    /// The store at `url`; see [`Self::remote_at`]. Stores with different credentials go well together.
+    pub(crate) fn open_at(&self, url: &str, profile: Option<&str>) -> Result<Store> {
+        Store::open(self.remote_at(url, profile)?, self.host())
     }
 
     /// The store that was meant, and the right to delete from it.
@@ -124,11 +149,28 @@ impl Context {
 
     fn remote(&self, create: bool) -> Result<Arc<dyn Prune>> {
         let place = self.place()?;
-        let opened = remote::open(&place.url, remote::Options { create });
+        let opened = self.remote_of(&place.url, place.profile.as_deref(), create);
         opened.map_err(|error| match error.kind() {
-            Kind::NotFound => no_store(&place),
+            Kind::NotFound if !is_bucket(&place.url) => no_store(&place.url, place.embedded),
             _ => error,
         })
+    }
+
+    fn remote_of(&self, url: &str, profile: Option<&str>, create: bool) -> Result<Arc<dyn Prune>> {
+        let profile = profile.map(|name| (name, self.config.profiles.get(name)));
+        let options = remote::Options {
+            create,
+            settings: reach::settings(url, profile, &reach::variables())?,
+            upload_bytes: self.memory_bytes() / 2,
+            ..remote::Options::default()
+        };
+        remote::open(url, &options)
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let configured = self.config.memory.map(|size| size.0);
+        let named = self.global.memory.or(configured);
+        named.unwrap_or_else(memory::default_bytes)
     }
 
     /// The flag beats the environment, which beats the file.
@@ -142,11 +184,11 @@ impl Context {
             None => self.config.store.clone(),
         };
         if let Some(url) = named.filter(|url| !url.is_empty()) {
-            let cluster = self.config.cluster(&url);
-            return Ok(Place {
-                url: cluster.map_or(url, |cluster| cluster.url.clone()),
-                embedded: false,
-            });
+            let configured = match &self.global.store {
+                Some(_) => None,
+                None => self.config.store_profile.clone(),
+            };
+            return Ok(self.named(url, configured));
         }
         let dir = config::data_dir().ok_or_else(|| {
             Error::not_found("no store is named, and there is no home directory to keep one in")
@@ -158,34 +200,48 @@ impl Context {
             .ok_or_else(|| not_utf8(dir.as_os_str()))?;
         Ok(Place {
             url,
+            profile: None,
             embedded: true,
         })
     }
 
+    /// A cluster by its name, or a directory or bucket by its URL, whose profile may be configured.
+    fn named(&self, url: String, configured: Option<String>) -> Place {
+        let cluster = self.config.cluster(&url);
+        let of_cluster = cluster.and_then(|cluster| cluster.profile.clone());
+        let flag = self.global.store_profile.clone();
+        let profile = flag.or(of_cluster).or(configured);
+        Place {
+            url: cluster.map_or(url, |cluster| cluster.url.clone()),
+            profile: profile.filter(|name| !name.is_empty()),
+            embedded: false,
+        }
+    }
+
     fn host(&self) -> Host {
-        let configured = self.config.memory.map(|size| size.0);
         Host {
             cache_dir: config::cache_dir(),
             who: who(),
-            memory_bytes: self
-                .global
-                .memory
-                .or(configured)
-                .unwrap_or_else(memory::default_bytes),
+            memory_bytes: self.memory_bytes(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             stop: Arc::clone(&self.stop),
         }
     }
 }
 
-fn no_store(place: &Place) -> Error {
-    let error = Error::not_found(format!("{}: there is no store", place.url));
-    if place.embedded {
+/// A bucket is not asked when it is opened: what is not found then is a profile.
+fn is_bucket(url: &str) -> bool {
+    remote::takes(url, "allow_http")
+}
+
+fn no_store(url: &str, embedded: bool) -> Error {
+    let error = Error::not_found(format!("{url}: there is no store"));
+    if embedded {
         return error.hint(
             "the first `store put` makes it; another one is named with --store or $STORE_URL",
         );
     }
-    error.hint(format!("make one there with `store init {}`", place.url))
+    error.hint(format!("make one there with `store init {url}`"))
 }
 
 fn not_utf8(name: &std::ffi::OsStr) -> Error {

@@ -4,6 +4,7 @@
 //! belong to a person; the engine below computes.
 
 mod args;
+mod aws;
 mod clusters;
 mod commands;
 mod config;
@@ -22,6 +23,7 @@ mod names;
 mod output;
 mod pools;
 mod progress;
+mod reach;
 mod table;
 mod transfer;
 mod unattended;

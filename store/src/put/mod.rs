@@ -28,7 +28,7 @@ use crossbeam_channel::{bounded, unbounded};
 use jiff::Timestamp;
 
 use crate::error::{Error, Kind, Result};
-use crate::format::RefName;
+use crate::format::{FORMAT_KEY, RefName};
 use crate::index::Index;
 use crate::log::{Outside, System};
 use crate::profile::ProfileOptions;
@@ -237,9 +237,12 @@ fn reason(store: &Store, errors: impl Iterator<Item = Error>) -> Error {
     }
 }
 
+/// On a bucket, half of the memory is for the parts of uploads on their way.
 fn workers(store: &Store) -> usize {
     let host = store.host();
-    let affordable = usize::try_from(host.memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX);
+    let is_bucket = store.remote().local_path(FORMAT_KEY).is_none();
+    let memory_bytes = host.memory_bytes / if is_bucket { 2 } else { 1 };
+    let affordable = usize::try_from(memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX);
     host.threads.clamp(1, affordable.max(1))
 }
 

@@ -1,8 +1,11 @@
 //! What a backend said, as an error of this library: by what the caller can do about it.
 
-use std::error::Error as StdError;
 use std::io;
 
+use object_store::client::HttpErrorKind;
+
+use super::answer::{Answer, in_chain};
+use super::settings::Settings;
 use crate::error::{Error, Kind};
 
 pub(super) const READ: &str = "read from";
@@ -10,7 +13,7 @@ pub(super) const LIST: &str = "list";
 pub(super) const WRITE: &str = "write to";
 pub(super) const DELETE: &str = "delete from";
 
-/// The error of doing `doing` to `key` at `url`; `local` when a disk answered and not a network.
+/// The error of doing `doing` to `key` at `url`; `local` when a disk answered, and not this process's memory.
 pub(super) fn failure(
     key: &str,
     doing: &str,
@@ -18,7 +21,7 @@ pub(super) fn failure(
     local: bool,
     source: object_store::Error,
 ) -> Error {
-    let cause = io_cause(&source);
+    let cause = in_chain::<io::Error>(&source);
     let kind = kind(&source, cause, doing, local);
     let error = Error::new(kind, format!("{key}: cannot {doing} {url}"));
     let error = match hint(kind, cause) {
@@ -27,6 +30,91 @@ pub(super) fn failure(
     };
     error.because(source)
 }
+
+/// The same for a bucket. What object_store says is not kept: it repeats requests and answers whole.
+pub(super) fn bucket_failure(
+    key: &str,
+    doing: &str,
+    url: &str,
+    settings: &Settings,
+    source: &object_store::Error,
+) -> Error {
+    let answer = Answer::of(source, settings);
+    let (kind, hint) = bucket_kind(source, &answer, doing);
+    let what = if key.is_empty() { "." } else { key };
+    let error = Error::new(kind, format!("{what}: cannot {doing} {url}"));
+    let error = match hint {
+        "" => error,
+        hint => error.hint(hint),
+    };
+    error.because(answer)
+}
+
+/// What the caller can do about an answer, and what is to be done next.
+fn bucket_kind(source: &object_store::Error, answer: &Answer, doing: &str) -> (Kind, &'static str) {
+    use object_store::Error as E;
+    match (answer.status, answer.code.as_str()) {
+        (
+            _,
+            "ExpiredToken"
+            | "ExpiredTokenException"
+            | "TokenRefreshRequired"
+            | "RequestExpired"
+            | "invalid_grant",
+        ) => (Kind::Denied, EXPIRED),
+        (_, "RequestTimeTooSkewed") => (Kind::Denied, "set the clock of this host"),
+        (
+            _,
+            "InvalidAccessKeyId"
+            | "SignatureDoesNotMatch"
+            | "InvalidToken"
+            | "AuthenticationFailed"
+            | "InvalidAuthenticationInfo"
+            | "invalid_client",
+        ) => (Kind::Denied, WRONG),
+        (_, "NoSuchBucket" | "ContainerNotFound" | "InvalidBucketName") => {
+            (Kind::Unavailable, BUCKET)
+        }
+        (
+            _,
+            "PermanentRedirect"
+            | "AuthorizationHeaderMalformed"
+            | "IllegalLocationConstraintException",
+        )
+        | (Some(301 | 302 | 307 | 308), _) => (Kind::InvalidInput, REGION),
+        _ if answer.credentials && !matches!(source, E::NotFound { .. }) => (Kind::Denied, NONE),
+        (Some(401 | 403), _) | (_, "AccessDenied" | "AuthorizationPermissionMismatch") => {
+            (Kind::Denied, DENIED)
+        }
+        (Some(429 | 500..), _) => (Kind::Unavailable, BUSY),
+        _ => match (source, answer.transport) {
+            (E::NotFound { .. }, _) if doing != WRITE => (Kind::NotFound, ""),
+            (E::AlreadyExists { .. } | E::Precondition { .. }, _) => (Kind::Conflict, ""),
+            (E::InvalidPath { .. } | E::UnknownConfigurationKey { .. }, _) => {
+                (Kind::InvalidInput, "")
+            }
+            (E::NotSupported { .. } | E::NotImplemented { .. }, _) => (Kind::Unsupported, ""),
+            (_, Some(HttpErrorKind::Connect)) => (Kind::Unavailable, UNREACHABLE),
+            (_, Some(_)) => (Kind::Unavailable, BUSY),
+            _ => (Kind::Unavailable, ""),
+        },
+    }
+}
+
+const EXPIRED: &str =
+    "the credentials have expired: renew them and run it again; what was stored stays";
+const WRONG: &str =
+    "these are no credentials of this endpoint: check them, and which profile they come from";
+const NONE: &str = "no credentials were found: set the variables of the service (AWS_ACCESS_KEY_ID and \
+     AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY and their like), or name a profile";
+const DENIED: &str = "check what the credentials permit: reading, writing and listing below the prefix, for gc deleting; \
+     where listing is not permitted, a missing object looks denied";
+const BUCKET: &str = "make the bucket, or correct its name, the endpoint or the account";
+const REGION: &str = "set the region of the bucket, and the endpoint where it is not the usual one";
+const BUSY: &str =
+    "run it again when the endpoint is well: that is safe, and nothing is stored twice";
+const UNREACHABLE: &str =
+    "check the endpoint, and the way to it: name, port, network, proxy, certificates";
 
 /// The same for what the operating system said.
 pub(super) fn io_failure(key: &str, doing: &str, url: &str, source: io::Error) -> Error {
@@ -79,17 +167,6 @@ fn hint(kind: Kind, cause: Option<&io::Error>) -> Option<&'static str> {
         (Kind::Denied, None) => Some("check the credentials and what they permit"),
         _ => None,
     }
-}
-
-fn io_cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<io::Error>() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ use jiff::Timestamp;
 
 use crate::error::{Kind, Result};
 
+mod answer;
+mod bucket;
 pub mod conformance;
 mod directory;
 mod failure;
@@ -23,12 +25,16 @@ pub mod faulty;
 mod objects;
 mod open;
 pub mod schedule;
+#[cfg(test)]
+mod server;
+mod settings;
 mod upload;
 mod wait;
 
 pub use faulty::Faulty;
 pub use objects::Objects;
-pub use open::{Options, open};
+pub use open::{Options, open, takes};
+pub use settings::{Settings, is_secret};
 
 /// One object of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,12 +15,13 @@ use object_store::memory::InMemory;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
+use super::answer::is_conflict as bucket_conflict;
 use super::directory::{Directory, Ranges};
-use super::failure::{DELETE, LIST, READ, WRITE, failure, io_failure};
-use super::upload::Parts;
+use super::failure::{DELETE, LIST, READ, WRITE, bucket_failure, failure, io_failure};
+use super::upload::{Parts, PartsMax};
 use super::wait::Wait;
-use super::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
-use crate::error::{Error, Result};
+use super::{Created, ObjectInfo, Options, Prune, Read, Settings, Upload, Write, one_by_one};
+use crate::error::{Error, Kind, Result};
 
 /// The objects below one place. Cheap to clone; clones share everything.
 #[derive(Clone)]
@@ -29,6 +30,8 @@ pub struct Objects {
     store: Arc<dyn ObjectStore>,
     directory: Option<Arc<Directory>>,
     wait: Wait,
+    settings: Settings,
+    parts_max: PartsMax,
 }
 
 impl Objects {
@@ -39,6 +42,8 @@ impl Objects {
             store: Arc::new(InMemory::new()),
             directory: None,
             wait: Wait::Here,
+            settings: Settings::default(),
+            parts_max: PartsMax::default(),
         }
     }
 
@@ -77,6 +82,8 @@ impl Objects {
             store: Arc::new(store),
             directory: Some(Arc::new(directory)),
             wait: Wait::Here,
+            settings: Settings::default(),
+            parts_max: PartsMax::default(),
         })
     }
 
@@ -90,12 +97,40 @@ impl Objects {
             store,
             directory: None,
             wait: Wait::shared()?,
+            settings: Settings::default(),
+            parts_max: PartsMax::default(),
         })
+    }
+
+    /// The same with what never shows in an error, and the bytes that parts on their way may take.
+    #[must_use]
+    pub(super) fn with_settings(mut self, options: &Options) -> Self {
+        self.settings = options.settings.clone();
+        self.parts_max = PartsMax::of_bytes(options.upload_bytes);
+        self
     }
 
     fn failed(&self, key: &str, doing: &str) -> impl Fn(object_store::Error) -> Error {
         let local = self.directory.is_some();
-        move |source| failure(key, doing, &self.url, local, source)
+        move |source| match &self.wait {
+            Wait::Here => failure(key, doing, &self.url, local, source),
+            Wait::Shared(_) => bucket_failure(key, doing, &self.url, &self.settings, &source),
+        }
+    }
+
+    /// S3 answers 409 to one of two conditional puts at once, also when neither will be there in the end.
+    fn found(&self, key: &str, source: &object_store::Error) -> Result<Created> {
+        if bucket_conflict(source) {
+            self.size(key).map_err(|error| match error.kind() {
+                Kind::NotFound => Error::unavailable(format!(
+                    "{key}: {} did another request for it at the same time",
+                    self.url
+                ))
+                .hint("run it again: that is safe"),
+                _ => error,
+            })?;
+        }
+        Ok(Created::Exists)
     }
 
     fn io_failed(&self, key: &str, doing: &str) -> impl Fn(std::io::Error) -> Error {
@@ -289,14 +324,15 @@ impl Write for Objects {
         match self.put_as(key, bytes, PutMode::Create)? {
             Ok(()) => Ok(Created::Created),
             Err(
-                object_store::Error::AlreadyExists { .. }
-                | object_store::Error::Precondition { .. },
-            ) => {
-                if let Some(directory) = &self.directory {
+                found @ (object_store::Error::AlreadyExists { .. }
+                | object_store::Error::Precondition { .. }),
+            ) => match &self.directory {
+                Some(directory) => {
                     directory.settle(key).map_err(self.io_failed(key, WRITE))?;
+                    Ok(Created::Exists)
                 }
-                Ok(Created::Exists)
-            }
+                None => self.found(key, &found),
+            },
             Err(error) => Err(self.failed(key, WRITE)(error)),
         }
     }
@@ -319,7 +355,12 @@ impl Write for Objects {
         if let Some(directory) = &self.directory {
             directory.ready(key).map_err(self.io_failed(key, WRITE))?;
         }
-        let parts = Parts::new(Arc::clone(&self.store), self.wait.clone(), path);
+        let parts = Parts::new(
+            Arc::clone(&self.store),
+            self.wait.clone(),
+            path,
+            self.parts_max.clone(),
+        );
         Ok(Box::new(NamedUpload {
             parts,
             objects: self.clone(),
@@ -449,7 +490,6 @@ fn is_staged(key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
     use crate::remote::conformance::conformance;
     use crate::remote::faulty::{Faults, Faulty};
 

@@ -2,34 +2,65 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Objects, Prune};
+use super::bucket::{self, Service};
+use super::{Objects, Prune, Settings};
 use crate::error::{Error, Result};
 
 /// How to open.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Make a local directory that is missing.
     pub create: bool,
+    /// Endpoint, region and credentials of a bucket; no directory has any.
+    pub settings: Settings,
+    /// After this long a request to a bucket is not tried again.
+    pub deadline: Duration,
+    /// Bytes that parts of uploads may take that are on their way to a bucket.
+    pub upload_bytes: u64,
 }
 
-/// Opens `url`: a path, `file:///path`, or `memory:`, which is new and empty every time.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            create: false,
+            settings: Settings::default(),
+            deadline: Duration::from_secs(180),
+            upload_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Opens `url`: a path, `file:///path`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
+/// or `memory:`, which is new and empty every time. Nothing is asked of a bucket yet.
 ///
 /// # Errors
-/// Not found, when a directory is missing and shall not be made; unsupported, when the scheme is unknown.
-pub fn open(url: &str, options: Options) -> Result<Arc<dyn Prune>> {
+/// Not found, when a directory is missing and shall not be made; unsupported, when the scheme is unknown;
+/// invalid input, when the URL holds credentials, or a setting makes no sense.
+pub fn open(url: &str, options: &Options) -> Result<Arc<dyn Prune>> {
     match scheme(url) {
         None => open_directory(Path::new(url), options),
         Some(("file", rest)) => open_directory(&file_path(url, rest)?, options),
         Some(("memory", "")) => Ok(Arc::new(Objects::memory())),
-        Some((scheme, _)) => Err(Error::unsupported(format!(
-            "store {scheme}:...: unknown kind of store"
-        ))
-        .hint("name a directory, as a path or as file:///path")),
+        Some((scheme, rest)) => match Service::of(scheme) {
+            Some(service) => Ok(Arc::new(bucket::open(service, scheme, rest, options)?)),
+            None => Err(Error::unsupported(format!(
+                "store {scheme}:...: unknown kind of store"
+            ))
+            .hint("name a directory, as a path or as file:///path, or a bucket: s3://, gs:// or az://")),
+        },
     }
 }
 
-fn open_directory(path: &Path, options: Options) -> Result<Arc<dyn Prune>> {
+/// Whether what `url` names is a bucket that has a setting called `name`.
+pub fn takes(url: &str, name: &str) -> bool {
+    scheme(url)
+        .and_then(|(scheme, _)| Service::of(scheme))
+        .is_some_and(|service| service.takes(name))
+}
+
+fn open_directory(path: &Path, options: &Options) -> Result<Arc<dyn Prune>> {
     let objects = if options.create {
         Objects::directory(path)
     } else {
@@ -86,25 +117,32 @@ mod tests {
     use super::*;
     use crate::error::Kind;
 
+    fn create() -> Options {
+        Options {
+            create: true,
+            ..Options::default()
+        }
+    }
+
     #[test]
     fn a_directory_opens_by_path_and_by_url_and_is_made_on_request_only() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().canonicalize().unwrap().join("a b/store");
         let url = format!("file://{}", path.display()).replace(' ', "%20");
         for name in [path.to_str().unwrap(), &url] {
-            let error = open(name, Options::default()).unwrap_err();
+            let error = open(name, &Options::default()).unwrap_err();
             assert_eq!(error.kind(), Kind::NotFound, "{error:?}");
         }
-        let made = open(&url, Options { create: true }).unwrap();
+        let made = open(&url, &create()).unwrap();
         assert_eq!(made.url(), format!("file://{}", path.display()));
-        open(path.to_str().unwrap(), Options::default()).unwrap();
+        open(path.to_str().unwrap(), &Options::default()).unwrap();
     }
 
     #[test]
     fn a_file_is_no_store() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        for create in [false, true] {
-            let error = open(file.path().to_str().unwrap(), Options { create }).unwrap_err();
+        for options in [Options::default(), create()] {
+            let error = open(file.path().to_str().unwrap(), &options).unwrap_err();
             assert_eq!(error.kind(), Kind::Io, "{error:?}");
         }
     }
@@ -119,7 +157,7 @@ mod tests {
             ("memory:x", Kind::Unsupported),
         ] {
             assert_eq!(
-                open(url, Options::default()).unwrap_err().kind(),
+                open(url, &Options::default()).unwrap_err().kind(),
                 kind,
                 "{url}"
             );
@@ -128,10 +166,10 @@ mod tests {
 
     #[test]
     fn memory_is_new_every_time() {
-        let first = open("memory:", Options::default()).unwrap();
+        let first = open("memory:", &Options::default()).unwrap();
         first.put("a", bytes::Bytes::new()).unwrap();
         assert!(
-            open("memory:", Options::default())
+            open("memory:", &Options::default())
                 .unwrap()
                 .list("")
                 .unwrap()

@@ -1,7 +1,7 @@
 //! Uploads in parts: what is written is collected, never copied, and sent part by part.
 //!
-//! An upload of less than one part is a plain put. Memory: one part being collected and
-//! [`PARTS_IN_FLIGHT`] on their way.
+//! An upload of less than one part is a plain put. Memory: one part being collected for each upload, and
+//! [`PartsMax`] parts on their way for all uploads to one bucket together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,20 +10,44 @@ use bytes::Bytes;
 use futures_util::future::FutureExt;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload, Result};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::wait::Wait;
 
 /// Bytes of every part but the last: some buckets want them equal.
 pub(super) const PART_BYTES: usize = 8 << 20;
-/// Parts on their way at once.
-const PARTS_IN_FLIGHT: usize = 2;
+/// Fewest parts on their way at once: one is sent while the next one is collected.
+const PARTS_LEAST: usize = 2;
+/// Most of them: more connections make no upload faster.
+const PARTS_MOST: usize = 16;
+
+/// How many parts may be on their way to one bucket at once. Clones share the count.
+#[derive(Clone)]
+pub(super) struct PartsMax(Arc<Semaphore>);
+
+impl PartsMax {
+    /// As many as take no more than `bytes`, within reason.
+    pub(super) fn of_bytes(bytes: u64) -> Self {
+        let parts = usize::try_from(bytes).unwrap_or(usize::MAX) / PART_BYTES;
+        Self(Arc::new(Semaphore::new(
+            parts.clamp(PARTS_LEAST, PARTS_MOST),
+        )))
+    }
+}
+
+impl Default for PartsMax {
+    fn default() -> Self {
+        Self::of_bytes(0)
+    }
+}
 
 /// An upload to one backend.
 pub(super) struct Parts {
     store: Arc<dyn ObjectStore>,
     wait: Wait,
     path: Path,
+    parts_max: PartsMax,
     collected: Vec<Bytes>,
     collected_bytes: usize,
     begun: Option<Begun>,
@@ -35,11 +59,17 @@ struct Begun {
 }
 
 impl Parts {
-    pub(super) fn new(store: Arc<dyn ObjectStore>, wait: Wait, path: Path) -> Self {
+    pub(super) fn new(
+        store: Arc<dyn ObjectStore>,
+        wait: Wait,
+        path: Path,
+        parts_max: PartsMax,
+    ) -> Self {
         Self {
             store,
             wait,
             path,
+            parts_max,
             collected: Vec::new(),
             collected_bytes: 0,
             begun: None,
@@ -65,7 +95,7 @@ impl Parts {
         if self.collected_bytes > 0 {
             self.send()?;
         }
-        self.settle(0)?;
+        self.settle(true)?;
         let Some(begun) = &mut self.begun else {
             return Ok(());
         };
@@ -82,7 +112,7 @@ impl Parts {
     }
 
     fn send(&mut self) -> Result<()> {
-        self.settle(PARTS_IN_FLIGHT - 1)?;
+        self.settle(false)?;
         let payload: PutPayload = std::mem::take(&mut self.collected).into_iter().collect();
         self.collected_bytes = 0;
         let begun = match &mut self.begun {
@@ -95,25 +125,31 @@ impl Parts {
                 })
             }
         };
+        let Wait::Shared(runtime) = &self.wait else {
+            return self.wait.on(begun.upload.put_part(payload));
+        };
+        let permits = Arc::clone(&self.parts_max.0);
+        // The semaphore is never closed; were it, a part would go without a permit, and nothing worse.
+        let permit = self.wait.on(permits.acquire_owned()).ok();
         let part = begun.upload.put_part(payload);
-        match &self.wait {
-            Wait::Here => self.wait.on(part),
-            Wait::Shared(runtime) => {
-                begun.in_flight.push_back(runtime.spawn(part));
-                Ok(())
-            }
-        }
+        begun.in_flight.push_back(runtime.spawn(async move {
+            let sent = part.await;
+            drop(permit);
+            sent
+        }));
+        Ok(())
     }
 
-    /// Waits until no more than `count` parts are on their way.
-    fn settle(&mut self, count: usize) -> Result<()> {
+    /// Takes the parts that have arrived, or waits for all of them.
+    fn settle(&mut self, all: bool) -> Result<()> {
         let Some(begun) = &mut self.begun else {
             return Ok(());
         };
-        while begun.in_flight.len() > count {
-            if let Some(part) = begun.in_flight.pop_front() {
-                self.wait.on(part.map(|joined| joined?))?;
-            }
+        while let Some(part) = begun
+            .in_flight
+            .pop_front_if(|part| all || part.is_finished())
+        {
+            self.wait.on(part.map(|joined| joined?))?;
         }
         Ok(())
     }

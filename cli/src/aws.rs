@@ -1,0 +1,175 @@
+//! Profiles of AWS's own files: `~/.aws/credentials` and `~/.aws/config`.
+//!
+//! Keys, region, endpoint and web identity are taken. What runs programs or asks a browser
+//! (`credential_process`, single sign-on) is refused by name. No value in a message.
+
+use std::path::{Path, PathBuf};
+
+use configparser::ini::Ini;
+use store::{Error, Result};
+
+use crate::reach::Variables;
+
+/// What is taken, and what the engine calls it.
+const TAKEN: [(&str, &str); 8] = [
+    ("aws_access_key_id", "aws_access_key_id"),
+    ("aws_secret_access_key", "aws_secret_access_key"),
+    ("aws_session_token", "aws_session_token"),
+    ("role_arn", "aws_role_arn"),
+    ("role_session_name", "aws_role_session_name"),
+    ("web_identity_token_file", "aws_web_identity_token_file"),
+    ("region", "aws_region"),
+    ("endpoint_url", "aws_endpoint_url"),
+];
+/// Ways to credentials that are not gone here.
+const REFUSED: [&str; 5] = [
+    "credential_process",
+    "login_session",
+    "source_profile",
+    "sso_session",
+    "sso_start_url",
+];
+
+/// The settings of the profile `named`, else of `$AWS_PROFILE`, else of `default`, which may be missing.
+///
+/// # Errors
+/// Not found, when a profile that was named is in neither file; unsupported, when its credentials come in a
+/// way that is not gone here; invalid input, when a file is no INI file.
+pub(crate) fn profile(named: Option<&str>, variables: &Variables) -> Result<Vec<(String, String)>> {
+    let chosen = named.or(variables.get("AWS_PROFILE").map(String::as_str));
+    let name = chosen.unwrap_or("default");
+    let credentials = file(variables, "AWS_SHARED_CREDENTIALS_FILE", "credentials");
+    let config = file(variables, "AWS_CONFIG_FILE", "config");
+    let of_credentials = section(credentials.as_deref(), name)?;
+    let of_config = match name {
+        "default" => section(config.as_deref(), name)?,
+        _ => section(config.as_deref(), &format!("profile {name}"))?,
+    };
+    if chosen.is_some() && of_credentials.is_none() && of_config.is_none() {
+        let shown = |path: &Option<PathBuf>| match path {
+            Some(path) => path.display().to_string(),
+            None => "no file".to_owned(),
+        };
+        let (first, second) = (shown(&credentials), shown(&config));
+        return Err(Error::not_found(format!(
+            "profile {name} of AWS is neither in {first} nor in {second}"
+        ))
+        .hint("`aws configure list-profiles` lists the names"));
+    }
+    let mut found = of_config.unwrap_or_default();
+    found.extend(of_credentials.unwrap_or_default());
+    let value = |key: &str| found.iter().rev().find(|(name, _)| name == key);
+    let usable = value("aws_access_key_id").is_some() || value("web_identity_token_file").is_some();
+    if let (Some(_), false, Some(way)) = (
+        chosen,
+        usable,
+        REFUSED.into_iter().find(|way| value(way).is_some()),
+    ) {
+        return Err(
+            Error::new(store::Kind::Unsupported, format!("profile {name} of AWS: {way} is not supported")).hint(format!(
+                "`aws configure export-credentials --profile {name} --format env` prints variables that are"
+            )),
+        );
+    }
+    let taken = TAKEN.into_iter().filter_map(|(key, setting)| {
+        // A role is assumed by web identity only.
+        if key.starts_with("role_") && value("web_identity_token_file").is_none() {
+            return None;
+        }
+        Some((setting.to_owned(), value(key)?.1.clone()))
+    });
+    Ok(taken.collect())
+}
+
+fn file(variables: &Variables, variable: &str, usual: &str) -> Option<PathBuf> {
+    let named = variables.get(variable).map(PathBuf::from);
+    named.or_else(|| Some(Path::new(variables.get("HOME")?).join(".aws").join(usual)))
+}
+
+/// Names and values below `[name]`, when the file has such a section.
+fn section(path: Option<&Path>, name: &str) -> Result<Option<Vec<(String, String)>>> {
+    let Some(path) = path else { return Ok(None) };
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|error| Error::io("read", path, error))?,
+    };
+    let mut ini = Ini::new_cs();
+    // Keys may hold these.
+    ini.set_inline_comment_symbols(Some(&[]));
+    // What it says of a mistake repeats the line.
+    let mut sections = ini
+        .read(text)
+        .map_err(|_repeated| Error::invalid(format!("{}: is no INI file", path.display())))?;
+    let pairs = |values: std::collections::HashMap<String, Option<String>>| {
+        values
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.filter(|value| !value.is_empty())?)))
+            .collect()
+    };
+    Ok(sections.remove(name).map(pairs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CREDENTIALS: &str = "[default]\naws_access_key_id = d\naws_secret_access_key = a;b#c=\n\
+                               # a comment\n[h200]\naws_access_key_id=h\naws_secret_access_key=s\n";
+    const CONFIG: &str = "[default]\nregion = eu-west-1\n[profile h200]\nendpoint_url = https://h200\n\
+                          s3 =\n  addressing_style = path\n[profile sso]\nsso_session = x\n";
+
+    fn home() -> (tempfile::TempDir, Variables) {
+        let home = tempfile::tempdir().unwrap();
+        let aws = home.path().join(".aws");
+        std::fs::create_dir(&aws).unwrap();
+        std::fs::write(aws.join("credentials"), CREDENTIALS).unwrap();
+        std::fs::write(aws.join("config"), CONFIG).unwrap();
+        let path = home.path().to_str().unwrap().to_owned();
+        (home, [("HOME".to_owned(), path)].into())
+    }
+
+    fn shown(found: &[(String, String)]) -> Vec<String> {
+        let line = |(name, value): &(String, String)| format!("{name}={value}");
+        found.iter().map(line).collect()
+    }
+
+    #[test]
+    fn both_files_tell_of_a_profile() {
+        let (_home, mut variables) = home();
+        let default = profile(None, &variables).unwrap();
+        assert_eq!(
+            shown(&default),
+            [
+                "aws_access_key_id=d",
+                "aws_secret_access_key=a;b#c=",
+                "aws_region=eu-west-1"
+            ]
+        );
+        let h200 = [
+            "aws_access_key_id=h",
+            "aws_secret_access_key=s",
+            "aws_endpoint_url=https://h200",
+        ];
+        assert_eq!(shown(&profile(Some("h200"), &variables).unwrap()), h200);
+        variables.insert("AWS_PROFILE".to_owned(), "h200".to_owned());
+        assert_eq!(shown(&profile(None, &variables).unwrap()), h200);
+    }
+
+    #[test]
+    fn what_is_missing_or_not_supported_is_named() {
+        let (_home, variables) = home();
+        let error = profile(Some("other"), &variables).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("profile other of AWS is neither in /"),
+            "{error}"
+        );
+        let error = profile(Some("sso"), &variables).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "profile sso of AWS: sso_session is not supported"
+        );
+        assert!(profile(None, &Variables::new()).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,350 @@
+//! Buckets against a server that answers as tests say.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::error::Kind;
+use crate::remote::server::{Asked, Reply, Server, error, http, http_of_length};
+use crate::remote::{Created, Prune, open as open_url};
+
+/// What must show nowhere; base64, since account keys of Azure are.
+const PLANTED: &str = "cGxhbnRlZHNlY3JldA==";
+
+fn options(pairs: &[(&str, &str)]) -> Options {
+    let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+    Options {
+        settings: pairs.iter().map(owned).collect(),
+        deadline: Duration::ZERO,
+        ..Options::default()
+    }
+}
+
+fn s3(server: &Server) -> Arc<dyn Prune> {
+    let pairs = [
+        ("aws_endpoint_url", server.url.as_str()),
+        ("aws_access_key_id", PLANTED),
+        ("aws_secret_access_key", PLANTED),
+        ("aws_session_token", PLANTED),
+    ];
+    open_url("s3://bkt/pre/fix", &options(&pairs)).unwrap()
+}
+
+/// One bucket of each service, all with planted credentials.
+fn all(server: &Server) -> Vec<Arc<dyn Prune>> {
+    let google = [
+        ("google_base_url", server.url.as_str()),
+        ("google_bearer_token", PLANTED),
+    ];
+    let azure = [
+        ("azure_storage_endpoint", server.url.as_str()),
+        ("azure_storage_account_name", "account"),
+    ];
+    let key = [("azure_storage_account_key", PLANTED)];
+    let signature = format!("sv=2024-01-01&sp=rwdl&sig={PLANTED}");
+    let signature = [("azure_storage_sas_key", signature.as_str())];
+    vec![
+        s3(server),
+        open_url("gs://bkt/pre", &options(&google)).unwrap(),
+        open_url("az://bkt", &options(&[azure.as_slice(), &key].concat())).unwrap(),
+        open_url(
+            "az://bkt",
+            &options(&[azure.as_slice(), &signature].concat()),
+        )
+        .unwrap(),
+    ]
+}
+
+/// What people could see of an error.
+fn shown(error: &Error) -> String {
+    format!("{error}\n{error:?}\n{:?}", error.remedy())
+}
+
+/// Repeats all of the request in every element that a service is known to repeat it in, and more.
+fn repeats(asked: &Asked) -> Reply {
+    let all = format!(
+        "{} {} {:?} {}",
+        asked.method,
+        asked.path,
+        asked.headers,
+        String::from_utf8_lossy(&asked.body)
+    );
+    let all = format!("{all} {PLANTED}").replace(['<', '>'], " ");
+    let body = format!(
+        "<?xml version=\"1.0\"?><Error><Code>SignatureDoesNotMatch</Code><Message>of {all}</Message>\
+         <Token-0>{all}</Token-0><CanonicalRequest>{all}</CanonicalRequest></Error>"
+    );
+    Reply::Whole(http("403 Forbidden", &[], body.as_bytes()))
+}
+
+#[test]
+fn no_credential_shows_in_an_error_nor_in_debug() {
+    let server = Server::start(repeats);
+    for remote in all(&server) {
+        let key = "packs/ab/c".to_owned();
+        let mut upload = remote.upload(&key).unwrap();
+        let large = Bytes::from(vec![0; 17 << 20]);
+        let errors = [
+            remote.get(&key).unwrap_err(),
+            remote.get_ranges(&key, &[0..1, 5..6]).unwrap_err(),
+            remote.size(&key).unwrap_err(),
+            remote.list("packs").unwrap_err(),
+            remote.put(&key, Bytes::new()).unwrap_err(),
+            remote.create(&key, Bytes::new()).unwrap_err(),
+            remote.delete(std::slice::from_ref(&key)).unwrap_err(),
+            upload
+                .write(large)
+                .and_then(|()| upload.finish())
+                .unwrap_err(),
+        ];
+        let everything = errors.iter().map(shown).collect::<String>() + &format!("{remote:?}");
+        assert!(everything.contains(&remote.url()), "{everything}");
+        assert!(!everything.contains(PLANTED), "{everything}");
+        for error in &errors {
+            assert_eq!(error.kind(), Kind::Denied, "{error:?}");
+        }
+        assert!(
+            everything.contains("403 Forbidden: SignatureDoesNotMatch"),
+            "{everything}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_setting_is_named_without_its_value() {
+    let plain = [("aws_access_key_id", PLANTED)];
+    for (name, value, why) in [
+        ("aws_acces_key_id", PLANTED, "is unknown there"),
+        ("aws_allow_http", PLANTED, "is not understood"),
+        ("connect_timeout", PLANTED, "is not understood"),
+        (
+            "proxy_url",
+            "http://cGxhbnRlZHNlY3JldA== x/",
+            "is not understood",
+        ),
+        (
+            "aws_endpoint_url",
+            PLANTED,
+            ": expected http://host or https://host",
+        ),
+        (
+            "aws_endpoint_url",
+            "http://user:cGxhbnRlZHNlY3JldA==@host",
+            " must not hold credentials",
+        ),
+    ] {
+        let pairs = [
+            &plain[..],
+            &[("aws_secret_access_key", PLANTED), (name, value)],
+        ]
+        .concat();
+        let error = open_url("s3://bkt", &options(&pairs)).unwrap_err();
+        assert_eq!(error.kind(), Kind::InvalidInput, "{error:?}");
+        let text = shown(&error);
+        assert!(
+            text.contains(&format!("s3://bkt: setting {name}")),
+            "{text}"
+        );
+        assert!(text.contains(why), "{text}");
+        assert!(!text.contains(PLANTED), "{text}");
+    }
+    let error = open_url("s3://bkt", &options(&plain)).unwrap_err();
+    assert!(
+        shown(&error).contains("Missing SecretAccessKey"),
+        "{error:?}"
+    );
+    let error = open_url(
+        "gs://bkt",
+        &options(&[("google_service_account_key", PLANTED)]),
+    )
+    .unwrap_err();
+    assert!(!shown(&error).contains(PLANTED), "{error:?}");
+}
+
+#[test]
+fn a_url_names_a_bucket_and_holds_no_credentials() {
+    for (url, expected) in [
+        ("s3://bkt", "s3://bkt"),
+        ("s3://bkt/", "s3://bkt"),
+        ("s3://bkt/a/b/", "s3://bkt/a/b"),
+        ("s3://bkt/a b%20", "s3://bkt/a b%20"),
+    ] {
+        assert_eq!(open_url(url, &Options::default()).unwrap().url(), expected);
+    }
+    for (url, why) in [
+        ("s3:bkt", "two slashes"),
+        ("s3://", "the name of a bucket"),
+        ("s3:///x", "the name of a bucket"),
+        ("s3://bkt//x", "is no path"),
+        (
+            "s3://user:cGxhbnRlZHNlY3JldA==@bkt/x",
+            "must not hold credentials",
+        ),
+        ("az://bkt/x?sig=cGxhbnRlZHNlY3JldA==", "neither a query"),
+    ] {
+        let error = open_url(url, &Options::default()).unwrap_err();
+        assert_eq!(error.kind(), Kind::InvalidInput, "{error:?}");
+        let text = shown(&error);
+        assert!(text.contains(why) && !text.contains(PLANTED), "{text}");
+    }
+}
+
+#[test]
+fn a_failure_says_what_to_do_next() {
+    for (status, code, kind, hint) in [
+        (
+            "400 Bad Request",
+            "ExpiredToken",
+            Kind::Denied,
+            "have expired",
+        ),
+        (
+            "403 Forbidden",
+            "ExpiredToken",
+            Kind::Denied,
+            "have expired",
+        ),
+        (
+            "403 Forbidden",
+            "InvalidAccessKeyId",
+            Kind::Denied,
+            "no credentials of this endpoint",
+        ),
+        (
+            "403 Forbidden",
+            "AccessDenied",
+            Kind::Denied,
+            "what the credentials permit",
+        ),
+        (
+            "403 Forbidden",
+            "RequestTimeTooSkewed",
+            Kind::Denied,
+            "clock",
+        ),
+        (
+            "404 Not Found",
+            "NoSuchBucket",
+            Kind::Unavailable,
+            "make the bucket",
+        ),
+        (
+            "301 Moved Permanently",
+            "PermanentRedirect",
+            Kind::InvalidInput,
+            "set the region",
+        ),
+        (
+            "400 Bad Request",
+            "AuthorizationHeaderMalformed",
+            Kind::InvalidInput,
+            "set the region",
+        ),
+        (
+            "503 Slow Down",
+            "SlowDown",
+            Kind::Unavailable,
+            "run it again",
+        ),
+    ] {
+        let server = Server::start(move |_| Reply::Whole(error(status, code, "because")));
+        let error = s3(&server).get("log/000000/00000001").unwrap_err();
+        assert_eq!(error.kind(), kind, "{error:?}");
+        assert_eq!(
+            error.to_string(),
+            "log/000000/00000001: cannot read from s3://bkt/pre/fix"
+        );
+        let remedy = error.remedy().unwrap_or_default();
+        assert!(remedy.contains(hint), "{code}: {remedy}");
+    }
+    let server = Server::start(|_| Reply::Whole(error("404 Not Found", "NoSuchKey", "no")));
+    let missing = s3(&server).get("format").unwrap_err();
+    assert_eq!(missing.kind(), Kind::NotFound);
+}
+
+#[test]
+fn an_endpoint_that_nobody_listens_at_is_not_reachable() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", gone.local_addr().unwrap());
+    drop(gone);
+    let pairs = [
+        ("endpoint", url.as_str()),
+        ("access_key_id", "a"),
+        ("secret_access_key", "b"),
+    ];
+    let error = open_url("s3://bkt", &options(&pairs))
+        .unwrap()
+        .get("format")
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    let text = shown(&error);
+    assert!(text.contains("no connection: Connection refused"), "{text}");
+    assert!(text.contains("check the endpoint"), "{text}");
+}
+
+#[test]
+fn a_create_asks_for_absence_and_knows_both_refusals() {
+    let server = Server::start(|asked| {
+        Reply::Whole(match (asked.method.as_str(), asked.path.as_str()) {
+            ("PUT", "/bkt/pre/fix/new") => http("200 OK", &["etag: \"a\""], b""),
+            ("PUT", "/bkt/pre/fix/there") => {
+                error("412 Precondition Failed", "PreconditionFailed", "")
+            }
+            ("PUT", _) => error("409 Conflict", "ConditionalRequestConflict", ""),
+            ("HEAD", "/bkt/pre/fix/there-now") => http(
+                "200 OK",
+                &[
+                    "etag: \"a\"",
+                    "last-modified: Thu, 01 Jan 1970 00:00:00 GMT",
+                ],
+                b"",
+            ),
+            _ => http("404 Not Found", &[], b""),
+        })
+    });
+    let remote = s3(&server);
+    let create = |key: &str| remote.create(key, Bytes::from_static(b"x"));
+    assert_eq!(create("new").unwrap(), Created::Created);
+    assert_eq!(create("there").unwrap(), Created::Exists);
+    assert_eq!(create("there-now").unwrap(), Created::Exists);
+    assert_eq!(create("nobody-won").unwrap_err().kind(), Kind::Unavailable);
+    let puts = server
+        .asked()
+        .into_iter()
+        .filter(|asked| asked.method == "PUT");
+    for put in puts {
+        let condition = "if-none-match: *".to_owned();
+        assert!(put.headers.contains(&condition), "{put:?}");
+    }
+}
+
+#[test]
+fn a_body_that_is_cut_short_is_read_on() {
+    let server = Server::start(|asked| {
+        let dated = [
+            "etag: \"a\"",
+            "last-modified: Thu, 01 Jan 1970 00:00:00 GMT",
+        ];
+        if asked.number == 0 {
+            return Reply::Cut(http_of_length("200 OK", &dated, 8, b"abcd"));
+        }
+        assert!(
+            asked.headers.contains(&"range: bytes=4-7".to_owned()),
+            "{asked:?}"
+        );
+        let rest = [&dated[..], &["content-range: bytes 4-7/8"]].concat();
+        Reply::Whole(http("206 Partial Content", &rest, b"efgh"))
+    });
+    let pairs = [
+        ("endpoint", server.url.as_str()),
+        ("skip_signature", "true"),
+    ];
+    let options = Options {
+        deadline: Duration::from_secs(60),
+        ..options(&pairs)
+    };
+    let remote = open_url("s3://bkt", &options).unwrap();
+    assert_eq!(remote.get("key").unwrap(), "abcdefgh");
+    assert_eq!(server.asked().len(), 2);
+}
