@@ -111,3 +111,18 @@ fn guarded<T>(act: impl FnOnce() -> sled::Result<T>) -> Result<T, Reason> {
         Err(_) => Err("its contents make no sense".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_database_is_a_reason_like_others() {
+        let panicked = guarded(|| -> sled::Result<()> { panic!("unwrapped") });
+        assert_eq!(panicked, Err("its contents make no sense".to_owned()));
+        let failed = guarded(|| -> sled::Result<()> {
+            Err(sled::Error::Unsupported("two\nlines".to_owned()))
+        });
+        assert!(failed.is_err_and(|reason| reason.ends_with("two lines")));
+    }
+}
