@@ -23,4 +23,5 @@ mod restored;
 mod roundtrip;
 mod stores;
 mod travel;
+mod underfoot;
 mod world;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Order of writes: packs, segments, log entry; a version appears at the destination after everything it
-//! needs is durable there. Neither store is ever locked, and collectors may run on both. What was sent is
-//! not sent again by the next run, except the pack that was being written when the last one was killed.
+//! needs is durable there. Neither store is ever locked, and collectors may run on both. A run that was killed
+//! lost the pack that was being written; without a [`Resume`], all that was not committed, 4 GiB at most.
 
 mod copy;
 mod job;

@@ -20,8 +20,8 @@ const FILES: u64 = 9;
 const FILE_BYTES: usize = 250_000;
 /// More mutations than a run makes.
 const MUTATIONS_MAX: u64 = 200;
-/// The pack that was being written, and the frame that filled it.
-const IN_FLIGHT_BYTES: u64 = PACK_BYTES_TARGET as u64 + (1 << 20);
+/// The pack that was being written, and the chunk that filled it.
+const IN_FLIGHT_BYTES: u64 = PACK_BYTES_TARGET as u64 + (256 << 10);
 
 /// Remembers as a journal does.
 #[derive(Default)]
