@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use store::{Error, Kind, Result};
+use store::{Error, Result};
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
 use crate::clusters::{Cluster, Label};
@@ -76,12 +76,12 @@ fn edited(
 ) -> Result<String> {
     // The better message about a mistake is the reader's.
     Config::parse(path, text)?;
-    let mut document: DocumentMut = text.parse().map_err(|source| {
-        Error::new(
-            Kind::InvalidInput,
-            format!("configuration {}", path.display()),
-        )
-        .because(source)
+    // What it says of a mistake may hold the line, and that a credential.
+    let mut document: DocumentMut = text.parse().map_err(|_| {
+        Error::invalid(format!(
+            "configuration {}: it cannot be edited",
+            path.display()
+        ))
     })?;
     change(&mut document)?;
     let text = document.to_string();

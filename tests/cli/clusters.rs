@@ -109,8 +109,7 @@ fn a_place_without_a_store_is_refused_unless_nobody_looks() {
     exit code: 3
     --- stdout
     --- stderr
-    error: open the directory [ROOT]/nowhere
-      caused by: No such file or directory (os error 2)
+    error: [ROOT]/nowhere: there is no store
     hint: make a store there with `store init [ROOT]/nowhere`, or write the name down all the same with --no-check
     ");
     check!(env, env.store(["cluster", "add", "c", "nowhere", "--no-check"]), @"

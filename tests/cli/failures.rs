@@ -131,7 +131,7 @@ fn a_store_that_is_no_directory_is_1() {
     --- stdout
     --- stderr
     error: store gopher:...: unknown kind of store
-    hint: name a directory, as a path or as file:///path
+    hint: name a directory, as a path or as file:///path, or a bucket: s3://, gs:// or az://
     ");
 }
 

@@ -53,6 +53,12 @@ fn the_top_level_help() {
               
               [env: STORE_URL]
 
+          --store-profile <NAME>
+              The profile in the configuration that says how the store's bucket is reached [default: the
+              environment]
+              
+              [env: STORE_PROFILE]
+
           --json
               Print JSON for machines: one object, or one a line where there is a list
 

@@ -118,11 +118,7 @@ fn a_mistake_in_the_configuration_is_named() {
     --- stdout
     --- stderr
     error: configuration [ROOT]/home/.config/store/config.toml
-      caused by: TOML parse error at line 2, column 1
-      |
-    2 | stroe = "/x"
-      | ^^^^^
-    unknown field `stroe`, expected one of `store`, `memory`, `pool`, `gc`, `keep`, `cluster`, `job`
+      caused by: line 2, column 1: unknown field `stroe`, expected one of `store`, `store-profile`, `memory`, `pool`, `gc`, `keep`, `cluster`, `job`, `profile`
     "#);
 }
 
