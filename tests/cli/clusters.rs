@@ -112,6 +112,13 @@ fn a_place_without_a_store_is_refused_unless_nobody_looks() {
     error: [ROOT]/nowhere: there is no store
     hint: make a store there with `store init [ROOT]/nowhere`, or write the name down all the same with --no-check
     ");
+    check!(env, env.store(["cluster", "add", "c", "nowhere", "--profile", "none"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: none: no such profile
+    hint: write [profile.none] into the configuration first, or say --no-check
+    ");
     check!(env, env.store(["cluster", "add", "c", "nowhere", "--no-check"]), @"
     exit code: 0
     --- stdout

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use store::{Kind, Result, StoreId};
+use store::{Error, Kind, Result, StoreId};
 
 use crate::clusters::{self, Cluster, Label};
 use crate::config_edit;
@@ -62,6 +62,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 }
 
 fn looked_at(cluster: &Cluster, context: &Context) -> Result<StoreId> {
+    if let Some(profile) = &cluster.profile
+        && !context.config().profiles.contains_key(profile)
+    {
+        return Err(
+            Error::not_found(format!("{profile}: no such profile")).hint(format!(
+                "write [profile.{profile}] into the configuration first, or say --no-check"
+            )),
+        );
+    }
     let opened = context.open_cluster(cluster);
     let store = opened.map_err(|error| match error.kind() {
         Kind::NotFound => error.hint(format!(
