@@ -106,13 +106,20 @@ impl Context {
             })
     }
 
-    /// A new store at `url`, or where the store is looked for.
-    pub(crate) fn init(&self, url: Option<&str>) -> Result<Store> {
+    /// A new store at `url`, or where the store is looked for. A bucket is tried first: where put-if-absent
+    /// overwrites, only a store of a single writer is made, and only on request.
+    pub(crate) fn init(&self, url: Option<&str>, single_writer: bool) -> Result<Store> {
         let place = match url {
             Some(url) => self.named(url.to_owned(), None),
             None => self.place()?,
         };
         let remote = self.remote_of(&place.url, place.profile.as_deref(), true)?;
+        if single_writer {
+            return Store::init_single_writer(remote, self.host());
+        }
+        if is_bucket(&place.url) && !remote::keeps_first(remote.as_ref())? {
+            return Err(remote::overwrites(&remote.url()));
+        }
         Store::init(remote, self.host())
     }
 

@@ -10,7 +10,7 @@ use crate::format::{FORMAT_KEY, Format, LogEntry, State, Who};
 use crate::id::StoreId;
 use crate::index::Index;
 use crate::log;
-use crate::remote::{Created, Write};
+use crate::remote::{Created, SingleWriter, Write};
 
 /// How many states in a row may be outdated before their segments are open.
 const STATES_MAX: u32 = 64;
@@ -61,6 +61,10 @@ impl Store {
         })?;
         let format = Format::decode(&bytes).map_err(|error| error.within(remote.url()))?;
         let chunker = Chunker::new(&format.chunker)?;
+        let remote = match format.is_single_writer() {
+            true => Arc::new(SingleWriter(remote)),
+            false => remote,
+        };
         Ok(Self {
             remote,
             format,
@@ -74,7 +78,20 @@ impl Store {
     /// # Errors
     /// Conflict when there is one already.
     pub fn init(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
-        let format = Format::new(StoreId::random()?);
+        Self::init_as(remote, host, &Format::new(StoreId::random()?))
+    }
+
+    /// Makes a new store where there is none and where put-if-absent overwrites: one process may write at a
+    /// time, and nothing sees to it.
+    ///
+    /// # Errors
+    /// Conflict when there is one already.
+    pub fn init_single_writer(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
+        let format = Format::new(StoreId::random()?).for_single_writer();
+        Self::init_as(Arc::new(SingleWriter(remote)), host, &format)
+    }
+
+    fn init_as(remote: Arc<dyn Write>, host: Host, format: &Format) -> Result<Self> {
         match remote.create(FORMAT_KEY, format.encode()?.into())? {
             Created::Created => {
                 // Without room for it nothing else fits either, and who puts next is told.

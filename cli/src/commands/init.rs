@@ -10,11 +10,18 @@ use crate::context::Context;
 /// Make a new store
 ///
 /// Without URL, at the place where a store is looked for: --store, else $STORE_URL, else the
-/// configuration, else $XDG_DATA_HOME/store. Nothing that is there already is touched.
+/// configuration, else $XDG_DATA_HOME/store. Nothing that is there already is touched. In a bucket
+/// an object is created twice and deleted first: writers are safe from each other only where the
+/// second one is refused.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A directory, which is made if it is missing, or a URL
     url: Option<String>,
+
+    /// Make it also where the endpoint overwrites what it shall create only if it is absent; then never more
+    /// than one process may write at a time, which nothing sees to, and gc wants --exclusive
+    #[arg(long)]
+    single_writer: bool,
 }
 
 #[derive(Serialize)]
@@ -24,7 +31,7 @@ struct Made {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    let store = context.init(args.url.as_deref())?;
+    let store = context.init(args.url.as_deref(), args.single_writer)?;
     context.out.report(&Made {
         url: store.remote().url(),
         id: store.format().id,

@@ -28,8 +28,10 @@ pub const CHUNKER_NORMALIZATION_MAX: u8 = 3;
 
 /// Features that forbid writing to programs without them; version 1 has none.
 const READ_ONLY_KNOWN: &[&str] = &[];
-/// Features that forbid even reading to programs without them; version 1 has none.
-const INCOMPATIBLE_KNOWN: &[&str] = &[];
+/// The endpoint overwrites on put-if-absent: one process may write at a time, and nothing sees to it.
+pub const SINGLE_WRITER: &str = "single-writer";
+/// Features that forbid even reading to programs without them.
+const INCOMPATIBLE_KNOWN: &[&str] = &[SINGLE_WRITER];
 
 /// Parameters of the chunker; part of a store's identity, since they decide what deduplicates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +129,19 @@ impl Format {
             chunker: ChunkerParams::default(),
             features: Features::default(),
         }
+    }
+
+    /// The same for an endpoint that overwrites on put-if-absent.
+    #[must_use]
+    pub fn for_single_writer(mut self) -> Self {
+        self.features.incompatible.push(SINGLE_WRITER.to_owned());
+        self
+    }
+
+    /// Whether only one process may write at a time.
+    pub fn is_single_writer(&self) -> bool {
+        let mut features = self.features.incompatible.iter();
+        features.any(|feature| feature == SINGLE_WRITER)
     }
 
     /// The object's bytes.
@@ -270,6 +285,16 @@ mod tests {
             error.to_string(),
             "format version is 7, this program reads 1"
         );
+    }
+
+    #[test]
+    fn a_store_of_a_single_writer_says_so() {
+        let several = Format::new(StoreId([7; 16]));
+        assert!(!several.is_single_writer());
+        let single = several.for_single_writer();
+        let read = Format::decode(&single.encode().unwrap()).unwrap();
+        assert!(read.is_single_writer());
+        assert_eq!(read.features.incompatible, [SINGLE_WRITER]);
     }
 
     #[test]

@@ -24,10 +24,13 @@ mod failure;
 pub mod faulty;
 mod objects;
 mod open;
+#[cfg(test)]
+mod overwriting;
 pub mod schedule;
 #[cfg(test)]
 mod server;
 mod settings;
+mod single_writer;
 mod upload;
 mod wait;
 
@@ -35,6 +38,8 @@ pub use faulty::Faulty;
 pub use objects::Objects;
 pub use open::{Options, open, takes};
 pub use settings::{Settings, is_secret};
+pub(crate) use single_writer::SingleWriter;
+pub use single_writer::{keeps_first, overwrites};
 
 /// One object of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use gc::plan::Options;
 use gc::policy::{Pattern, Policy, Rules, Scope};
 use gc::{Request, collect};
 use jiff::Timestamp;
-use store::Result;
+use store::{Error, Result};
 
 use self::report::Told;
 use crate::config::{self, Config};
@@ -32,6 +32,10 @@ pub(crate) struct Args {
     /// Print what would be done, and do nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
+
+    /// Collect a store of a single writer: nothing else writes to it now
+    #[arg(long)]
+    exclusive: bool,
 
     #[command(flatten)]
     retention: Retention,
@@ -117,6 +121,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     };
     if let Some(text) = args.schedule.text(&unit)? {
         return context.out.line(text);
+    }
+    if store.format().is_single_writer() && !args.exclusive && !args.dry_run {
+        return Err(Error::invalid(format!(
+            "{}: is a store of a single writer; a collector beside a writer could lose what it writes",
+            store.remote().url()
+        ))
+        .hint("run it with --exclusive when nothing else writes"));
     }
     let dir = config::cache_dir().unwrap_or_else(std::env::temp_dir);
     let path = dir.join(store.format().id.to_string()).join("gc.lock");

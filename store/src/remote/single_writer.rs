@@ -1,0 +1,138 @@
+//! Endpoints that take no heed of put-if-absent: finding them out, and what is left to do with them.
+//!
+//! [`keeps_first`] tries it. [`SingleWriter`] looks before it creates and reads back after: right as long as
+//! one process writes at a time, and only that.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Created, ObjectInfo, Prune, Read, Upload, Write};
+use crate::error::{Error, Kind, Result};
+use crate::id::CommitId;
+
+/// Where the trial's objects lie.
+const TRIAL_PREFIX: &str = "trial";
+
+/// Whether an object that was created stays when it is created again: found out by doing it, with an object
+/// that is deleted afterwards.
+///
+/// # Errors
+/// Unavailable, when the first create did not take, or the object cannot be read or deleted.
+pub fn keeps_first(remote: &dyn Prune) -> Result<bool> {
+    let key = format!("{TRIAL_PREFIX}/{}", CommitId::random()?);
+    let (first, second) = (Bytes::from_static(b"first"), Bytes::from_static(b"second"));
+    let tried = remote.create(&key, first.clone()).and_then(|created| {
+        if created == Created::Exists {
+            return Err(Error::unavailable(format!(
+                "{key}: {} says that an object exists whose name is new",
+                remote.url()
+            )));
+        }
+        let again = remote.create(&key, second)?;
+        Ok(again == Created::Exists && remote.get(&key)? == first)
+    });
+    // What went wrong first counts; an object that stays takes a few bytes and is never read.
+    let deleted = remote.delete(std::slice::from_ref(&key));
+    let kept = tried?;
+    deleted.map(|()| kept)
+}
+
+/// The refusal to make a store where put-if-absent overwrites.
+pub fn overwrites(url: &str) -> Error {
+    Error::unsupported(format!(
+        "{url}: the endpoint overwrites an object that it is asked to create only if it is absent"
+    ))
+    .hint(
+        "two writers there could lose each other's work: take an endpoint that heeds If-None-Match, or \
+         `store init --single-writer` if never more than one process writes",
+    )
+}
+
+/// Objects behind such an endpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct SingleWriter(pub(crate) Arc<dyn Write>);
+
+#[deny(clippy::missing_trait_methods)]
+impl Read for SingleWriter {
+    fn url(&self) -> String {
+        self.0.url()
+    }
+
+    fn get(&self, key: &str) -> Result<Bytes> {
+        self.0.get(key)
+    }
+
+    fn get_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
+        self.0.get_run(keys)
+    }
+
+    fn get_ranges(&self, key: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.0.get_ranges(key, ranges)
+    }
+
+    fn size(&self, key: &str) -> Result<u64> {
+        self.0.size(key)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        self.0.list(prefix)
+    }
+
+    fn local_path(&self, key: &str) -> Option<PathBuf> {
+        self.0.local_path(key)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Write for SingleWriter {
+    /// What somebody else wrote in between is `Exists`, if it was there to be read back.
+    fn create(&self, key: &str, bytes: Bytes) -> Result<Created> {
+        match self.0.size(key) {
+            Ok(_) => return Ok(Created::Exists),
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        match self.0.create(key, bytes.clone())? {
+            Created::Created if self.0.get(key)? == bytes => Ok(Created::Created),
+            _ => Ok(Created::Exists),
+        }
+    }
+
+    fn put(&self, key: &str, bytes: Bytes) -> Result<()> {
+        self.0.put(key, bytes)
+    }
+
+    fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
+        self.0.upload(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::Objects;
+    use crate::remote::overwriting::Overwriting;
+
+    #[test]
+    fn the_trial_tells_endpoints_apart_and_leaves_nothing() {
+        for (remote, kept) in [
+            (Arc::new(Objects::memory()) as Arc<dyn Prune>, true),
+            (Arc::new(Overwriting(Objects::memory())), false),
+        ] {
+            assert_eq!(keeps_first(remote.as_ref()).unwrap(), kept);
+            assert!(remote.list("").unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn one_writer_after_the_other_is_right_where_creates_overwrite() {
+        let remote = SingleWriter(Arc::new(Overwriting(Objects::memory())));
+        let create = |text: &'static str| remote.create("log/1", text.into()).unwrap();
+        assert_eq!(create("first"), Created::Created);
+        assert_eq!(create("second"), Created::Exists);
+        assert_eq!(remote.get("log/1").unwrap(), "first");
+    }
+}
