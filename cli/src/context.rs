@@ -169,6 +169,7 @@ impl Context {
             create,
             settings: reach::settings(url, profile, &reach::variables())?,
             upload_bytes: self.memory_bytes() / 2,
+            waits: self.out.waits(url),
             ..remote::Options::default()
         };
         remote::open(url, &options)

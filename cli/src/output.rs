@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io::{self, BufWriter, Stdout, Write};
 
 use serde::Serialize;
+use store::remote::Waits;
 use store::{Error, Result};
 
 use crate::table::{Side, Table};
@@ -89,6 +90,18 @@ impl Output {
             // A note that nobody can read changes nothing.
             let _unread = writeln!(io::stderr(), "{text}");
         }
+    }
+
+    /// Tells of long waits for the bucket at `url`, from whatever thread they are met on.
+    pub(crate) fn waits(&self, url: &str) -> Waits {
+        if self.quiet || self.json {
+            return Waits::default();
+        }
+        let url = url.to_owned();
+        Waits::told_to(move |seconds, path| {
+            // A note that nobody can read changes nothing.
+            let _unread = writeln!(io::stderr(), "waiting {seconds} s for {path} of {url}");
+        })
     }
 
     /// A question; the answer is typed on the same line.

@@ -17,6 +17,7 @@ use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 use super::Options;
 use super::objects::Objects;
 use super::settings::Settings;
+use super::wire::Watched;
 use crate::error::{Error, Result};
 
 /// Until a connection stands.
@@ -179,24 +180,31 @@ fn built(
         max_retries: RETRIES_MAX,
         retry_timeout: options.deadline,
     };
+    let watched = Watched(options.waits.clone());
     let pairs = || settings.iter().map(|(name, value)| (spelled(name), value));
     Ok(match service {
         Service::S3 => {
-            let mut builder = AmazonS3Builder::new().with_client_options(client);
+            let mut builder = AmazonS3Builder::new()
+                .with_client_options(client)
+                .with_http_connector(watched);
             for (name, value) in pairs() {
                 builder = builder.with_config(name.parse()?, value);
             }
             Arc::new(builder.with_bucket_name(bucket).with_retry(retry).build()?)
         }
         Service::Google => {
-            let mut builder = GoogleCloudStorageBuilder::new().with_client_options(client);
+            let mut builder = GoogleCloudStorageBuilder::new()
+                .with_client_options(client)
+                .with_http_connector(watched);
             for (name, value) in pairs() {
                 builder = builder.with_config(name.parse()?, value);
             }
             Arc::new(builder.with_bucket_name(bucket).with_retry(retry).build()?)
         }
         Service::Azure => {
-            let mut builder = MicrosoftAzureBuilder::new().with_client_options(client);
+            let mut builder = MicrosoftAzureBuilder::new()
+                .with_client_options(client)
+                .with_http_connector(watched);
             for (name, value) in pairs() {
                 builder = builder.with_config(name.parse()?, value);
             }

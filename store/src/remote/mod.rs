@@ -33,6 +33,7 @@ mod settings;
 mod single_writer;
 mod upload;
 mod wait;
+mod wire;
 
 pub use faulty::Faulty;
 pub use objects::Objects;
@@ -40,6 +41,7 @@ pub use open::{Options, open, takes};
 pub use settings::{Settings, is_secret};
 pub(crate) use single_writer::SingleWriter;
 pub use single_writer::{keeps_first, overwrites};
+pub use wire::Waits;
 
 /// One object of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]

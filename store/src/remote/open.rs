@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bucket::{self, Service};
-use super::{Objects, Prune, Settings};
+use super::{Objects, Prune, Settings, Waits};
 use crate::error::{Error, Result};
 
 /// How to open.
@@ -17,6 +17,8 @@ pub struct Options {
     pub settings: Settings,
     /// After this long a request to a bucket is not tried again.
     pub deadline: Duration,
+    /// Who is told when a bucket does not answer for long.
+    pub waits: Waits,
     /// Bytes that parts of uploads may take that are on their way to a bucket.
     pub upload_bytes: u64,
 }
@@ -27,6 +29,7 @@ impl Default for Options {
             create: false,
             settings: Settings::default(),
             deadline: Duration::from_secs(180),
+            waits: Waits::default(),
             upload_bytes: 64 << 20,
         }
     }

@@ -348,3 +348,24 @@ fn a_body_that_is_cut_short_is_read_on() {
     assert_eq!(remote.get("key").unwrap(), "abcdefgh");
     assert_eq!(server.asked().len(), 2);
 }
+
+#[test]
+fn an_endpoint_that_is_busy_or_goes_away_is_asked_again() {
+    let server = Server::start(|asked| match asked.number {
+        0 => Reply::Whole(http("503 Slow Down", &["retry-after: 0"], b"")),
+        1 => Reply::Whole(http("429 Too Many Requests", &[], b"")),
+        2 => Reply::Cut(Vec::new()),
+        _ => Reply::Whole(http("200 OK", &["etag: \"a\""], b"")),
+    });
+    let pairs = [
+        ("endpoint", server.url.as_str()),
+        ("skip_signature", "true"),
+    ];
+    let options = Options {
+        deadline: Duration::from_secs(60),
+        ..options(&pairs)
+    };
+    let remote = open_url("s3://bkt", &options).unwrap();
+    remote.put("key", Bytes::from_static(b"x")).unwrap();
+    assert_eq!(server.asked().len(), 4);
+}

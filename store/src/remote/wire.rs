@@ -1,0 +1,133 @@
+//! The wire: what happens between a request and its answer, beside what object_store does about it.
+//!
+//! A wait that grows long is told, with the name of the object. `Retry-After` is heeded within reason, since
+//! object_store knows only its own pauses. A host without credentials of its own is found out at once.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    ReqwestConnector,
+};
+use object_store::{ClientOptions, HeaderMap};
+
+/// How often a wait is told.
+const TOLD_EVERY: Duration = Duration::from_secs(30);
+/// Longest pause that an endpoint may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+/// Where machines of a cloud find their credentials; elsewhere nobody answers.
+const METADATA_HOST: &str = "169.254.169.254";
+
+/// Who is told what a bucket is waited for: seconds, and the path that was asked for. Clones tell the same.
+#[derive(Clone, Default)]
+pub struct Waits(Option<Arc<Tell>>);
+
+type Tell = dyn Fn(u64, &str) + Send + Sync;
+
+impl Waits {
+    /// Calls `tell` every half minute that one request takes.
+    pub fn told_to(tell: impl Fn(u64, &str) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(tell)))
+    }
+}
+
+impl fmt::Debug for Waits {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Waits")
+    }
+}
+
+/// Connects as reqwest does, and watches.
+#[derive(Debug)]
+pub(super) struct Watched(pub(super) Waits);
+
+impl HttpConnector for Watched {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Wire {
+            client: ReqwestConnector::default().connect(options)?,
+            waits: self.0.clone(),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct Wire {
+    client: HttpClient,
+    waits: Waits,
+}
+
+impl Wire {
+    async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let path = request.uri().path().to_owned();
+        let is_metadata = request.uri().host() == Some(METADATA_HOST);
+        let mut answer = std::pin::pin!(self.client.execute(request));
+        let mut waited = Duration::ZERO;
+        let answer = loop {
+            match tokio::time::timeout(TOLD_EVERY, answer.as_mut()).await {
+                Ok(answer) => break answer,
+                Err(_elapsed) => {
+                    waited += TOLD_EVERY;
+                    if let Some(tell) = &self.waits.0 {
+                        tell(waited.as_secs(), &path);
+                    }
+                }
+            }
+        };
+        match answer {
+            // Not tried again: of the kinds of failure this is one that object_store takes as final.
+            Err(error) if is_metadata && error.kind() != HttpErrorKind::Decode => {
+                Err(HttpError::new(HttpErrorKind::Unknown, error))
+            }
+            Ok(answer) if matches!(answer.status().as_u16(), 429 | 503) => {
+                tokio::time::sleep(asked_pause(answer.headers())).await;
+                Ok(answer)
+            }
+            answer => answer,
+        }
+    }
+}
+
+impl HttpService for Wire {
+    fn call<'s, 'f>(
+        &'s self,
+        request: HttpRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'f>>
+    where
+        's: 'f,
+        Self: 'f,
+    {
+        Box::pin(self.answer(request))
+    }
+}
+
+/// The seconds of `Retry-After`; a date there is not heeded.
+fn asked_pause(headers: &HeaderMap) -> Duration {
+    let asked = headers
+        .get("retry-after")
+        .and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    asked
+        .map_or(Duration::ZERO, Duration::from_secs)
+        .min(RETRY_AFTER_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_may_ask_for_a_pause_within_reason() {
+        let pause = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("retry-after", value.parse().unwrap());
+            asked_pause(&headers).as_secs()
+        };
+        assert_eq!(asked_pause(&HeaderMap::new()), Duration::ZERO);
+        assert_eq!(pause("2"), 2);
+        assert_eq!(pause("86400"), 30);
+        assert_eq!(pause("Thu, 01 Jan 1970 00:00:00 GMT"), 0);
+    }
+}
