@@ -1,5 +1,13 @@
 //! Stores in buckets, on servers that nobody here wrote, over networks as they are.
 #![cfg(test)]
 
+mod bucket;
 mod conformance;
+mod credentials;
+mod economy;
+mod faults;
+mod link;
 mod proxied;
+mod push;
+mod several;
+mod verbs;

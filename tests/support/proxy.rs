@@ -123,6 +123,11 @@ impl Proxy {
         state.number = 0;
     }
 
+    /// Requests that have come so far, answered or not.
+    pub fn count(&self) -> u64 {
+        self.shared.state().number
+    }
+
     /// What has passed since the last call.
     pub fn take(&self) -> Traffic {
         Traffic(std::mem::take(&mut self.shared.state().passed))
@@ -183,7 +188,10 @@ impl Shared {
         passed: &mut Passed,
     ) -> io::Result<bool> {
         std::thread::sleep(self.slowness.delay);
-        if let Some(refusal) = passed.fault.and_then(Fault::refusal) {
+        if let Some(mut refusal) = passed.fault.and_then(Fault::refusal) {
+            if request.asked().0 == "HEAD" {
+                refusal.body.clear();
+            }
             passed.status = refusal.status();
             passed.received = refusal.send(&mut client)? as u64;
             return Ok(request.stays_open());

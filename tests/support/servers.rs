@@ -61,13 +61,12 @@ impl Server {
     }
 
     /// The variables of the environment that people set for S3.
-    pub fn variables(&self) -> [(&'static str, String); 5] {
+    pub fn variables(&self) -> [(&'static str, String); 4] {
         [
             ("AWS_ENDPOINT_URL", self.endpoint.clone()),
             ("AWS_ACCESS_KEY_ID", self.key.clone()),
             ("AWS_SECRET_ACCESS_KEY", self.secret.clone()),
             ("AWS_REGION", self.region.clone()),
-            ("AWS_ALLOW_HTTP", "true".to_owned()),
         ]
     }
 }

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 
 use crate::error::{Kind, Result};
 
+mod again;
 mod answer;
 mod bucket;
 pub mod conformance;

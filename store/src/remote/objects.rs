@@ -15,6 +15,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
+use super::again::again;
 use super::answer::is_conflict as bucket_conflict;
 use super::directory::{Directory, Ranges};
 use super::failure::{DELETE, LIST, READ, WRITE, bucket_failure, failure, io_failure};
@@ -154,10 +155,11 @@ impl Objects {
             mode,
             ..PutOptions::default()
         };
-        Ok(self
-            .wait
-            .on(self.store.put_opts(&path, bytes.into(), options))
-            .map(drop))
+        let put = || {
+            self.store
+                .put_opts(&path, bytes.clone().into(), options.clone())
+        };
+        Ok(self.wait.on(again(put)).map(drop))
     }
 
     fn bucket_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
@@ -167,7 +169,7 @@ impl Objects {
             .collect::<Result<_>>()?;
         let gets = paths
             .iter()
-            .map(|path| async { self.store.get(path).await?.bytes().await });
+            .map(|path| again(|| async { self.store.get(path).await?.bytes().await }));
         let answers = self.wait.on(futures_util::future::join_all(gets));
         let mut found = Vec::new();
         for (answer, key) in answers.into_iter().zip(keys) {
@@ -190,7 +192,7 @@ impl Objects {
         if asked.is_empty() {
             self.size(key)?;
         }
-        let error = match self.wait.on(self.store.get_ranges(&path, &asked)) {
+        let error = match self.wait.on(again(|| self.store.get_ranges(&path, &asked))) {
             Ok(got) => {
                 let mut got = got.into_iter();
                 let whole: Option<_> = ranges.iter().map(|range| exact(range, &mut got)).collect();
@@ -217,15 +219,12 @@ impl Objects {
         let path = (!prefix.is_empty())
             .then(|| object_path(prefix))
             .transpose()?;
+        let ask = || self.store.list(path.as_ref()).try_collect::<Vec<_>>();
         let listed = self
-            .store
-            .list(path.as_ref())
-            .map(|found| found.map(object_info));
-        let listed: Vec<_> = self
             .wait
-            .on(listed.try_collect())
+            .on(again(ask))
             .map_err(self.failed(prefix, LIST))?;
-        listed.into_iter().collect()
+        listed.into_iter().map(object_info).collect()
     }
 }
 
@@ -246,7 +245,9 @@ impl Read for Objects {
             Some(directory) => directory.read(key).map_err(self.io_failed(key, READ)),
             None => self
                 .wait
-                .on(async { self.store.get(&path).await?.bytes().await })
+                .on(again(|| async {
+                    self.store.get(&path).await?.bytes().await
+                }))
                 .map_err(self.failed(key, READ)),
         }
     }
@@ -281,7 +282,7 @@ impl Read for Objects {
             Some(directory) => directory.size(key).map_err(self.io_failed(key, READ)),
             None => self
                 .wait
-                .on(self.store.head(&path))
+                .on(again(|| self.store.head(&path)))
                 .map(|meta| meta.size)
                 .map_err(self.failed(key, READ)),
         }
@@ -381,18 +382,22 @@ impl Prune for Objects {
         }
         let paths: Vec<_> = keys
             .iter()
-            .map(|key| object_path(key).map(Ok))
+            .map(|key| object_path(key))
             .collect::<Result<_>>()?;
-        let mut deleted = self
-            .store
-            .delete_stream(futures_util::stream::iter(paths).boxed());
-        while let Some(result) = self.wait.on(deleted.next()) {
-            match result {
-                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
-                Err(error) => return Err(self.failed(named, DELETE)(error)),
+        let delete = || async {
+            let paths = futures_util::stream::iter(paths.clone().into_iter().map(Ok));
+            let mut deleted = self.store.delete_stream(paths.boxed());
+            while let Some(result) = deleted.next().await {
+                match result {
+                    Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        self.wait
+            .on(again(delete))
+            .map_err(self.failed(named, DELETE))
     }
 
     /// Buckets show unfinished uploads to their owner's tools only, and have lifecycle rules for them.

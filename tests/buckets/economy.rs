@@ -1,0 +1,53 @@
+//! How many requests and bytes a verb takes, counted on the wire.
+
+use support::servers::Server;
+use support::{Random, trees};
+
+use crate::bucket::Bucket;
+
+#[test]
+fn a_thousand_small_files_are_a_handful_of_requests() {
+    let (bucket, proxy) = Bucket::proxied("small", &Server::moto());
+    let mut random = Random::new(11);
+    for number in 0..1000 {
+        let path = bucket.env.path(format!("tree/{}/{number}", number % 10));
+        trees::write(&path, &random.bytes(700));
+    }
+    for (words, most) in [
+        (&["put", "tree", "project/a/b"][..], 12),
+        (&["get", "project/a/b", "out"], 12),
+        (&["materialize", "project/a/b", "linked"], 12),
+    ] {
+        bucket.ok(words.iter().copied());
+        let traffic = proxy.take();
+        assert!(traffic.requests() <= most, "{words:?}: {traffic:?}");
+    }
+}
+
+#[test]
+fn a_look_takes_what_it_needs() {
+    let (bucket, proxy) = Bucket::proxied("look", &Server::moto());
+    let mut random = Random::new(12);
+    for number in 0..8 {
+        let path = bucket.env.path(format!("tree/{number}"));
+        trees::write(&path, &random.bytes(1_000_000));
+    }
+    trees::write(&bucket.env.path("tree/note"), b"a few words");
+    bucket.ok(["put", "tree", "project/a/b"]);
+    proxy.take();
+    for (words, requests, bytes) in [
+        (&["ls", "project/a/b"][..], 10, 100_000),
+        (&["ls"], 8, 50_000),
+        (&["cat", "project/a/b:note"], 12, 100_000),
+        (&["cat", "project/a/b:3"], 20, 2_500_000),
+        (&["diff", "project/a/b", "project/a/b"], 10, 100_000),
+    ] {
+        let command = bucket.on_host(&format!("{words:?}"), words.iter().copied());
+        crate::bucket::good(command);
+        let traffic = proxy.take();
+        assert!(
+            traffic.requests() <= requests && traffic.received() <= bytes,
+            "{words:?}: {traffic:?}"
+        );
+    }
+}
