@@ -47,6 +47,14 @@ class Place:
             raise Failed("%s: exit code %d\n%s%s" % (" ".join(map(str, words)), done.returncode, done.stdout, done.stderr))
         return done.stdout
 
+    def succeeds(self, *words):
+        """Whether a command comes to a good end."""
+        try:
+            self.run(*words)
+        except Failed:
+            return False
+        return True
+
     def until(self, what, holds):
         """Waits until `holds()` is true, while every process lives."""
         end = time.monotonic() + READY_SECONDS_MAX

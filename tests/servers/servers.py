@@ -11,6 +11,7 @@ import os
 import pathlib
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -93,6 +94,8 @@ def keep(pid, file):
 
 
 def main():
+    # Asked to end, it stops the servers and takes its directory away, as at any other end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     match sys.argv[1:]:
         case ["run", *rest] if "--" in rest:
             names, command = rest[:rest.index("--")], rest[rest.index("--") + 1:]

@@ -1,7 +1,10 @@
 //! The wire: what happens between a request and its answer, beside what object_store does about it.
 //!
-//! A wait that grows long is told, with the name of the object. `Retry-After` is heeded within reason, since
-//! object_store knows only its own pauses. A host without credentials of its own is found out at once.
+//! A wait that grows long is told, with the name of the object, and a body that stalls is given up, so that
+//! object_store asks for the rest. `Retry-After` is heeded within reason, since object_store knows only its own
+//! pauses. A host without credentials of its own is found out at once.
+
+mod body;
 
 use std::fmt;
 use std::future::Future;
@@ -10,13 +13,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
-    ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService, ReqwestConnector,
 };
 use object_store::{ClientOptions, HeaderMap};
 
+use body::Body;
+
 /// How often a wait is told.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
+/// How long a body may bring nothing.
+const STALL_MAX: Duration = Duration::from_secs(30);
 /// Longest pause that an endpoint may ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 /// Where machines of a cloud find their credentials; elsewhere nobody answers.
@@ -86,7 +93,9 @@ impl Wire {
                 tokio::time::sleep(asked_pause(answer.headers())).await;
                 Ok(answer)
             }
-            answer => answer,
+            answer => answer.map(|answer| {
+                answer.map(|body| HttpResponseBody::new(Body::new(body, STALL_MAX, &path)))
+            }),
         }
     }
 }
