@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
-use store::format::{Content, ListChild, ListNode, Node, Root, Version};
+use store::format::{Content, ListChild, Node, Root, Version};
 use store::index::{Index, Location, Marks, Position};
 use store::read::Reader;
 use store::{ChunkId, Error, Kind, Result, Store, View};
@@ -152,7 +152,7 @@ impl<'s> Marker<'s> {
     }
 
     fn count(&self, position: Position, location: &Location) {
-        let share = stored_share(location);
+        let share = location.stored_share();
         self.stored_bytes.fetch_add(share, Ordering::Relaxed);
         if self
             .watched
@@ -232,15 +232,7 @@ impl Walk<'_, '_> {
         if !self.is_new(id, Part::List)? {
             return Ok(());
         }
-        let name = format!("list node {id}");
-        let node = ListNode::decode(&name, &self.reader.meta_chunk(id)?)?;
-        if (node.level, node.size()) != (level, size) {
-            return Err(Error::corrupt(format!(
-                "{name}: level {} over {} bytes, expected level {level} over {size} bytes",
-                node.level,
-                node.size()
-            )));
-        }
+        let node = self.reader.list_node(id, level, size)?;
         let below = |child: &ListChild| self.chunk(&child.id, level, child.size);
         match level {
             0 => node.children.iter().try_for_each(below),
@@ -356,12 +348,6 @@ impl Marker<'_> {
             }
         }
     }
-}
-
-/// A chunk's share of the stored bytes of its frame.
-pub(crate) fn stored_share(location: &Location) -> u64 {
-    let (len, stored) = (u64::from(location.len), u64::from(location.stored_len));
-    (len * stored).div_ceil(u64::from(location.raw_len).max(1))
 }
 
 /// Whether an error may be the work of another collector rather than damage.

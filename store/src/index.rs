@@ -43,6 +43,14 @@ pub struct Location {
     pub len: u32,
 }
 
+impl Location {
+    /// The chunk's share of the stored bytes of its frame.
+    pub fn stored_share(&self) -> u64 {
+        let (len, stored) = (u64::from(self.len), u64::from(self.stored_len));
+        (len * stored).div_ceil(u64::from(self.raw_len).max(1))
+    }
+}
+
 /// A live segment, open.
 #[derive(Debug)]
 pub struct OpenSegment {

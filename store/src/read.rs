@@ -271,10 +271,13 @@ impl<'s> Reader<'s> {
     }
 
     /// The list node `id`, which must be of `level` and have `size` bytes below it.
-    pub(crate) fn list_node(&self, id: &ChunkId, level: u8, size: u64) -> Result<ListNode> {
+    ///
+    /// # Errors
+    /// Corrupt, when it is another; else as [`Self::meta_chunk`].
+    pub fn list_node(&self, id: &ChunkId, level: u8, size: u64) -> Result<ListNode> {
         let name = format!("list node {id}");
         let node = ListNode::decode(&name, &self.meta_chunk(id)?)?;
-        let below: u64 = node.children.iter().map(|child| child.size).sum();
+        let below = node.size();
         if (node.level, below) == (level, size) {
             return Ok(node);
         }

@@ -167,14 +167,8 @@ impl<'w> Walk<'w> {
         if !self.there.is_offered(id)? && self.wants.missing.set(position) {
             self.wants.chunks += 1;
             self.wants.raw_bytes += u64::from(location.len);
-            self.wants.stored_bytes += stored_share(&location);
+            self.wants.stored_bytes += location.stored_share();
         }
         Ok(Some(location))
     }
-}
-
-/// A chunk's share of the stored bytes of its frame.
-fn stored_share(location: &Location) -> u64 {
-    let (len, stored) = (u64::from(location.len), u64::from(location.stored_len));
-    (len * stored).div_ceil(u64::from(location.raw_len).max(1))
 }
