@@ -19,6 +19,7 @@ mod jobs;
 mod journal;
 mod lock;
 mod memory;
+mod metrics;
 mod names;
 mod output;
 mod pools;

@@ -1,6 +1,5 @@
-//! Metrics of a transfer in the text format of Prometheus, for the node exporter's text files.
+//! Metrics of a transfer.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -9,6 +8,7 @@ use store::Result;
 use super::report::Report;
 use crate::files::{self, Use};
 use crate::journal::Outcome;
+use crate::metrics;
 
 /// Replaces `file` as a whole, however the run ended; `success` is when one last did all.
 pub(super) fn write(
@@ -66,14 +66,5 @@ fn text(report: &Report, now: Timestamp, success: Option<Timestamp>) -> String {
             success.as_second().to_string(),
         ));
     }
-    let mut text = String::new();
-    for (name, help, value) in rows {
-        let _infallible = write!(
-            text,
-            "# HELP store_duplicate_{name} {help}.\n# TYPE store_duplicate_{name} gauge\n\
-             store_duplicate_{name}{{job=\"{}\"}} {value}\n",
-            report.job
-        );
-    }
-    text
+    metrics::text(&rows, "duplicate_", "job", &report.job)
 }

@@ -1,6 +1,5 @@
-//! Metrics of a collection in the text format of Prometheus, for the node exporter's text files.
+//! Metrics of a collection.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use gc::Report;
@@ -8,6 +7,7 @@ use jiff::Timestamp;
 use store::{Result, StoreId};
 
 use crate::files::{self, Use};
+use crate::metrics::{self, Row};
 
 /// Replaces `file` as a whole: who reads it meanwhile sees the old one or the new one.
 pub(crate) fn write(file: &Path, id: StoreId, report: &Report) -> Result<()> {
@@ -19,7 +19,7 @@ fn text(id: StoreId, report: &Report, now: Timestamp) -> String {
     let (live, held) = (&report.live, &report.held);
     let live_bytes = live.newest_bytes + live.by_retention_bytes + live.by_pins_bytes;
     let dead_bytes = held.unused_bytes + held.by_grace.bytes + held.by_age.bytes;
-    let rows: [(&str, &str, String); 9] = [
+    let rows: [Row; 9] = [
         (
             "live_bytes",
             "Stored bytes that live versions need",
@@ -58,12 +58,5 @@ fn text(id: StoreId, report: &Report, now: Timestamp) -> String {
             now.as_second().to_string(),
         ),
     ];
-    let mut text = String::new();
-    for (name, help, value) in rows {
-        let _infallible = write!(
-            text,
-            "# HELP store_{name} {help}.\n# TYPE store_{name} gauge\nstore_{name}{{store=\"{id}\"}} {value}\n"
-        );
-    }
-    text
+    metrics::text(&rows, "", "store", &id.to_string())
 }
