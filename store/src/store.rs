@@ -137,6 +137,13 @@ impl Store {
         &self.host
     }
 
+    /// The same store for what ends a run in good order, and so is not asked to stop itself.
+    pub(crate) fn unhurried(&self) -> Self {
+        let mut store = self.clone();
+        store.host.stop = Arc::default();
+        store
+    }
+
     /// How it cuts files.
     pub fn chunker(&self) -> &Chunker {
         &self.chunker

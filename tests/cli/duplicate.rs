@@ -7,12 +7,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::{Finished, Random, TestEnvironment, assert_same_tree, check, environment, trees};
 
-const REF: &str = "project/demo/data";
+pub(crate) const REF: &str = "project/demo/data";
 /// So slow that a run does not end before it is looked at.
-const SLOW: [&str; 2] = ["--bwlimit", "50k"];
+pub(crate) const SLOW: [&str; 2] = ["--bwlimit", "50k"];
 
 /// A store with two versions of a ref, and an empty cluster `h200`.
-fn two_stores() -> TestEnvironment {
+pub(crate) fn two_stores() -> TestEnvironment {
     let env = environment!();
     for number in 0..2 {
         let tree = number.to_string();
@@ -24,26 +24,26 @@ fn two_stores() -> TestEnvironment {
     env
 }
 
-fn json(text: &str) -> Value {
+pub(crate) fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-fn status(env: &TestEnvironment) -> Value {
+pub(crate) fn status(env: &TestEnvironment) -> Value {
     json(&env.ok(["--json", "duplicate", "--status"]))
 }
 
-fn spawn(env: &TestEnvironment, arguments: &[&str]) -> Child {
+pub(crate) fn spawn(env: &TestEnvironment, arguments: &[&str]) -> Child {
     let mut command = env.command(arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
-fn finish(child: Child) -> Finished {
+pub(crate) fn finish(child: Child) -> Finished {
     child.wait_with_output().unwrap().into()
 }
 
 /// Waits until `ready` says so.
-fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while !ready() {
         assert!(Instant::now() < deadline, "there never was {what}");
@@ -52,7 +52,7 @@ fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
 }
 
 /// Waits until the only job that was ever run is told to be running.
-fn wait_until_it_runs(env: &TestEnvironment) {
+pub(crate) fn wait_until_it_runs(env: &TestEnvironment) {
     wait_until("a run", || {
         let told = env.store(["--json", "duplicate", "--status"]).stdout;
         serde_json::from_slice::<Value>(&told).is_ok_and(|status| {
@@ -307,107 +307,6 @@ fn two_runs_of_one_job_do_not_meet() {
     kill_process(Pid::from_child(&first), Signal::KILL).unwrap();
     assert_eq!(finish(first).code, None);
     env.ok(["push", "project/demo/more", "h200"]);
-}
-
-#[test]
-fn a_signal_ends_a_push_which_says_so_and_is_taken_up() {
-    for signal in [Signal::INT, Signal::TERM] {
-        let env = two_stores();
-        let child = spawn(&env, &["push", REF, "h200", SLOW[0], SLOW[1]]);
-        wait_until_it_runs(&env);
-        kill_process(Pid::from_child(&child), signal).unwrap();
-        let finished = finish(child);
-        assert_eq!(finished.code, Some(130), "{finished}");
-        assert_eq!(status(&env)["runs"][0]["outcome"], "interrupted");
-        env.ok(["push", REF, "h200"]);
-        env.ok(["get", "--store", "h200", REF, "out"]);
-        assert_same_tree(&env.path("1"), &env.path("out"));
-    }
-}
-
-/// Two packs are written by the whole push; the second is slow enough to be killed in.
-#[test]
-fn a_push_that_is_killed_sends_nothing_twice_but_what_was_in_flight() {
-    let env = environment!();
-    env.write("in/file", Random::new(4).bytes(150_000_000));
-    env.ok(["put", "in", REF]);
-    for place in ["unbroken", "killed"] {
-        env.ok(["init", place]);
-    }
-    let whole = json(&env.ok(["--json", "push", REF, "unbroken"]))["sent_bytes"]
-        .as_u64()
-        .unwrap();
-    let child = spawn(&env, &["push", REF, "killed", "--bwlimit", "20M"]);
-    wait_until("a pack", || {
-        let told = env.store(["--json", "duplicate", "--status"]).stdout;
-        let told = told.split(|byte| *byte == b'\n');
-        let far = |line: &[u8]| {
-            let status: Value = serde_json::from_slice(line).ok()?;
-            let runs = status["runs"][0]["outcome"] == "running";
-            status["progress"]["bytes"].as_u64().filter(|_| runs)
-        };
-        told.filter_map(far).any(|bytes| bytes > 80_000_000)
-    });
-    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
-    assert_eq!(finish(child).code, None);
-    let report = json(&env.ok(["--json", "push", REF, "killed"]));
-    let (sent, resumed) = (
-        report["sent_bytes"].as_u64().unwrap(),
-        report["resumed_bytes"].as_u64().unwrap(),
-    );
-    assert!(resumed >= 60 << 20, "{report}");
-    assert!(
-        sent + resumed <= whole + whole / 50 && sent < whole,
-        "{whole} unbroken: {report}"
-    );
-    env.ok(["verify", "--store", "killed", "--read-data"]);
-    env.ok(["get", "--store", "killed", REF, "out"]);
-    assert_same_tree(&env.path("in"), &env.path("out"));
-}
-
-/// What a person or a disk may do to a journal between a run that was killed and the next one.
-#[test]
-fn a_journal_that_is_lost_or_damaged_costs_time_only() {
-    type Damage = fn(&[u8]) -> Option<Vec<u8>>;
-    let damages: [(&str, Damage); 5] = [
-        ("deleted", |_| None),
-        ("empty", |_| Some(Vec::new())),
-        ("half", |bytes| Some(bytes[..bytes.len() / 2].to_vec())),
-        ("garbage", |bytes| Some(Random::new(1).bytes(bytes.len()))),
-        ("zeros", |bytes| Some(vec![0; bytes.len()])),
-    ];
-    for (what, damage) in damages {
-        let env = two_stores();
-        let child = spawn(&env, &["push", REF, "h200", SLOW[0], SLOW[1]]);
-        wait_until_it_runs(&env);
-        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
-        finish(child);
-        spoil(&env.path("home/.local/state/store/jobs"), damage);
-        let finished = env.store(["--json", "push", REF, "h200"]);
-        assert_eq!(finished.code, Some(0), "{what}: {finished}");
-        assert!(!finished.stderr.contains("panicked"), "{what}: {finished}");
-        for store in ["home/.local/share/store", "far"] {
-            env.ok(["verify", "--store", store, "--read-data"]);
-        }
-        env.ok(["get", "--store", "h200", REF, "out"]);
-        assert_same_tree(&env.path("1"), &env.path("out"));
-        assert_eq!(status(&env)["runs"][0]["outcome"], "done", "{what}");
-    }
-}
-
-/// Damages every file below `dir`.
-fn spoil(dir: &std::path::Path, damage: fn(&[u8]) -> Option<Vec<u8>>) {
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            spoil(&path, damage);
-            continue;
-        }
-        match damage(&std::fs::read(&path).unwrap()) {
-            Some(bytes) => std::fs::write(&path, bytes).unwrap(),
-            None => std::fs::remove_file(&path).unwrap(),
-        }
-    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The command as a person meets it: arguments, output, exit codes.
 #![cfg(test)]
 
+mod broken_off;
 mod cat;
 mod clusters;
 mod damage;

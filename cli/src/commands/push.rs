@@ -11,8 +11,8 @@ use crate::transfer::{How, Side, Transfer};
 ///
 /// A version gets the next number there, unless the cluster has the same one already; what the
 /// cluster has beside it stays. Each version is published when all it needs is there. Killed at any
-/// moment and run again, it sends nothing twice but what was on its way. Exits with 6 when some refs
-/// did not make it. See `store duplicate` for more.
+/// moment and run again, it sends nothing twice but what was on its way; interrupted, it publishes what is
+/// complete first. Exits with 6 when some refs did not make it. See `store duplicate` for more.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to bring: namespaces, refs (their newest version), or versions

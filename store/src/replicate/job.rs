@@ -6,21 +6,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::complete::complete;
 use super::copy::{Failure, copy};
 use super::outbox::{Outbox, Sent, Unsettled};
 use super::resume::adopt;
-use super::select::{Bring, Selected, surplus};
+use super::select::{Bring, Selected, still, surplus};
 use super::throttle::Throttle;
-use super::walk::{Unreadable, Walk, Wants};
+use super::walk::{Unreadable, Walk, Wants, is_its_own};
 use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::format::{RefName, RefState, Root, State};
 use crate::index::Index;
 use crate::log::{self, Outside, System};
 use crate::progress::Progress;
 use crate::publish::{Publication, Published, Relied};
 use crate::read::Reader;
-use crate::refs::Dropped;
 use crate::store::{Store, View};
 
 /// How often a batch begins anew when a collector takes what it counted on.
@@ -162,7 +162,8 @@ impl<'r> Job<'r> {
     ) -> Result<Ended, Failure> {
         let is_dry = self.request.dry_run;
         if !is_dry {
-            let adopted = adopt(self.to, there, publication, &self.unsettled);
+            let verify = self.request.verify;
+            let adopted = adopt(self.to, there, publication, &self.unsettled, verify);
             let adopted = adopted.map_err(Failure::of_destination)?;
             // Later ones are this run's own.
             if self.report.sent_bytes == 0 {
@@ -196,12 +197,23 @@ impl<'r> Job<'r> {
         );
         let sent = outbox.sent;
         self.count(sent);
-        copied?;
+        if let Err(failure) = copied {
+            if self.to.host().check_stop().is_err() && !failure.is_there {
+                self.publish_complete(&batch, source, relied, publication);
+            }
+            return Err(failure);
+        }
         batch
             .fail_all_that_reach(&unreadable, relied, &Reader::at(self.from, source.clone()))
             .map_err(Failure::of_source)?;
-        self.publish(batch, publication)
-            .map_err(Failure::of_destination)
+        let good: Vec<&Bring> = batch.good().collect();
+        let published = self
+            .publish(&good, publication)
+            .map_err(Failure::of_destination)?;
+        Ok(match published {
+            Some(settled) => self.settle(batch, settled),
+            None => Ended::Stale,
+        })
     }
 
     /// Walks versions until there is enough for a batch.
@@ -251,14 +263,18 @@ impl<'r> Job<'r> {
         }
     }
 
-    /// Adds the versions of a batch to the log, in one entry.
-    fn publish(&mut self, batch: Batch<'_>, publication: &Publication<'_>) -> Result<Ended> {
+    /// Adds versions to the log, in one entry; none, when that is stale.
+    fn publish(
+        &mut self,
+        good: &[&Bring],
+        publication: &Publication<'_>,
+    ) -> Result<Option<Vec<RefOutcome>>> {
         let mut settled = Vec::new();
         let published = publication.commit(&mut |state| {
             settled.clear();
             let mut refs: HashMap<&RefName, RefState> = HashMap::new();
             let mut changes = Vec::new();
-            for bring in batch.good() {
+            for bring in good {
                 let there = refs.entry(&bring.name).or_insert_with(|| {
                     let known = state.refs.get(&bring.name);
                     known.cloned().unwrap_or_default()
@@ -276,7 +292,7 @@ impl<'r> Job<'r> {
             Ok(changes)
         })?;
         match published {
-            Published::Stale => return Ok(Ended::Stale),
+            Published::Stale => return Ok(None),
             Published::Nothing => {}
             Published::Entry(committed) => {
                 self.unsettled.settle(&self.unsettled.packs());
@@ -284,7 +300,29 @@ impl<'r> Job<'r> {
                 self.report.notes.extend(committed.checkpoint.map(note));
             }
         }
-        Ok(self.settle(batch, settled))
+        Ok(Some(settled))
+    }
+
+    /// Publishes those versions of a batch that are complete already where the run was asked to stop. What
+    /// goes wrong is no error: the next run does it.
+    fn publish_complete(
+        &mut self,
+        batch: &Batch<'_>,
+        source: &View,
+        relied: &Relied,
+        publication: &Publication<'_>,
+    ) {
+        let mut publish = || {
+            self.unsettled.settle(&publication.commit_packs()?);
+            let whole = complete(self.from, source, batch.good(), relied)?;
+            self.publish(&whole, publication)
+        };
+        match publish() {
+            Ok(settled) => self.report.refs.extend(settled.unwrap_or_default()),
+            Err(error) => self.report.notes.push(format!(
+                "{error}: what was complete is published by the next run"
+            )),
+        }
     }
 
     /// What a dry run would have sent and published.
@@ -409,21 +447,6 @@ impl Batch<'_> {
     }
 }
 
-impl Bring {
-    fn outcome(&self, to: Option<u64>, status: RefStatus) -> RefOutcome {
-        RefOutcome {
-            name: self.name.clone(),
-            from: Some(self.from),
-            to,
-            status,
-        }
-    }
-
-    fn failure(&self, error: Error) -> Error {
-        error.within(format!("{}@{}", self.name, self.from))
-    }
-}
-
 /// Reads where the metadata of the next versions begins, several at once: small refs have packs of their own,
 /// and a network between would make each of them wait for the one before.
 fn warm(reader: &Reader<'_>, versions: &[Bring]) {
@@ -438,30 +461,6 @@ fn warm(reader: &Reader<'_>, versions: &[Bring]) {
             }
         }
     });
-}
-
-/// What is left of a plan: others may have dropped or pinned versions since it was made.
-fn still(planned: &Dropped, state: &State) -> Dropped {
-    let mut left = Dropped {
-        versions: Vec::new(),
-        kept: planned.kept.clone(),
-    };
-    for (name, number) in &planned.versions {
-        match state.version(name, Some(*number)) {
-            Ok((_, version)) if version.pinned => left.kept.push((name.clone(), *number)),
-            Ok(_) => left.versions.push((name.clone(), *number)),
-            Err(_) => {}
-        }
-    }
-    left
-}
-
-/// Whether an error says something about one version, rather than about a store that does not answer.
-fn is_its_own(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        Kind::NotFound | Kind::Corrupt | Kind::Unsupported
-    )
 }
 
 fn unopened(state: State) -> View {

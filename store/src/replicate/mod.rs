@@ -7,8 +7,10 @@
 //!
 //! Order of writes: packs, segments, log entry; a version appears at the destination after everything it
 //! needs is durable there. Neither store is ever locked, and collectors may run on both. A run that was killed
-//! lost the pack that was being written; without a [`Resume`], all that was not committed, 4 GiB at most.
+//! lost the pack that was being written; without a [`Resume`], all that was not committed, 4 GiB at most. One that
+//! is asked to stop finishes that pack and publishes what is complete.
 
+mod complete;
 mod copy;
 mod job;
 mod outbox;
@@ -22,7 +24,7 @@ mod walk;
 
 pub use resume::{Forgetful, Resume};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::{Namespace, RefName};
 use crate::progress::Progress;
 use crate::store::Store;
@@ -164,6 +166,11 @@ pub fn replicate(
             true => job.drop_surplus(&selected, &source, there),
             false => Ok(()),
         });
-    job.report.stopped = outcome.err();
+    job.report.stopped = outcome.err().map(|error| match error.kind() {
+        Kind::Interrupted => Error::interrupted(
+            "stopped on request; what was complete is published, and the next run does the rest",
+        ),
+        _ => error,
+    });
     Ok(job.report)
 }

@@ -77,13 +77,22 @@ impl<'r> Unsettled<'r> {
 }
 
 impl Outbox<'_> {
-    /// Takes frames of one kind until there are none left, then finishes the last pack.
+    /// Takes frames of one kind until there are none left, or until it is asked to stop, then finishes the last
+    /// pack.
     pub(super) fn run(&mut self, frames: &Receiver<KindFrame>) -> Result<()> {
         let mut open = None;
+        let mut stopped = Ok(());
         for (kind, frame) in frames {
-            open = self.push(open, kind, frame)?;
+            let stored_len = u32::try_from(frame.stored.len())
+                .map_err(|_| Error::invalid("a frame would outgrow 32-bit lengths"))?;
+            stopped = self.throttle.pass(stored_len, self.to.host());
+            if stopped.is_err() {
+                break;
+            }
+            open = self.push(open, kind, frame, stored_len)?;
         }
-        open.map_or(Ok(()), |pack| self.finish(pack))
+        open.map_or(Ok(()), |pack| self.finish(pack))?;
+        stopped
     }
 
     fn push(
@@ -91,10 +100,8 @@ impl Outbox<'_> {
         open: Option<PackWriter>,
         kind: PackKind,
         frame: EncodedFrame,
+        stored_len: u32,
     ) -> Result<Option<PackWriter>> {
-        let stored_len = u32::try_from(frame.stored.len())
-            .map_err(|_| Error::invalid("a frame would outgrow 32-bit lengths"))?;
-        self.throttle.pass(stored_len, self.to.host())?;
         self.sent.chunks += frame.chunks.len() as u64;
         self.sent.raw_bytes += u64::from(frame.raw_len);
         self.sent.stored_bytes += u64::from(stored_len);
@@ -121,28 +128,33 @@ impl Outbox<'_> {
     }
 }
 
-/// Reads a pack as it is at the destination now: every frame decodes, every chunk is what its id says.
+/// Reads a pack that was written, as it is at the destination now.
 fn read_back(to: &Store, pack: &WrittenPack) -> Result<()> {
-    let (remote, id) = (to.remote().as_ref(), pack.header.id);
     let read = || {
-        let open = OpenPack::read(remote, id, pack.len.into())?;
+        let open = OpenPack::read(to.remote().as_ref(), pack.header.id, pack.len.into())?;
         if (open.header, &open.table) != (pack.header, &pack.table) {
             return Err(Error::corrupt(format!(
                 "{}: its table is not the one that was written",
-                pack_key(id)
+                pack_key(pack.header.id)
             )));
         }
-        let told = |_| to.host().check_stop();
-        let (rows, len) = (open.rows(), pack.len.into());
-        for_each_frame(remote, id, &rows, len, &told, &mut |frame, raw| {
-            let raw = raw?;
-            let mut chunks = frame.chunks.iter();
-            chunks.try_for_each(|chunk| check_chunk(id, frame, raw, *chunk))
-        })
+        read_frames(to, &open)
     };
     read().map_err(|error: Error| {
         error.within("read back from the destination").hint(
             "nothing that needs it was published; look after the destination's disks and network",
         )
+    })
+}
+
+/// Reads all of a pack: every frame decodes, every chunk is what its id says.
+pub(super) fn read_frames(to: &Store, pack: &OpenPack) -> Result<()> {
+    let (remote, id) = (to.remote().as_ref(), pack.header.id);
+    let told = |_| to.host().check_stop();
+    let (rows, len) = (pack.rows(), pack.len.into());
+    for_each_frame(remote, id, &rows, len, &told, &mut |frame, raw| {
+        let raw = raw?;
+        let mut chunks = frame.chunks.iter();
+        chunks.try_for_each(|chunk| check_chunk(id, frame, raw, *chunk))
     })
 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::outbox::Unsettled;
+use super::outbox::{Unsettled, read_frames};
 use crate::check::rows::OpenPack;
 use crate::error::{Kind, Result};
 use crate::format::pack_key;
@@ -42,12 +42,14 @@ impl Resume for Forgetful {
 }
 
 /// Commits those unsettled packs that are whole, not condemned and in no live segment of `view`; their bytes.
-/// What is wrong with one is no error: its chunks are sent again.
+/// With `verify` each is read down to the last byte before. What is wrong with one is no error: its chunks are
+/// sent again.
 pub(super) fn adopt(
     to: &Store,
     view: &View,
     publication: &Publication<'_>,
     unsettled: &Unsettled<'_>,
+    verify: bool,
 ) -> Result<u64> {
     let packs = unsettled.packs();
     if packs.is_empty() {
@@ -57,7 +59,11 @@ pub(super) fn adopt(
     let (mut bytes, mut useless) = (0, Vec::new());
     for id in packs {
         let is_taken = known.contains(&id) || view.state.condemned.contains_key(&id);
-        match (!is_taken).then(|| open(to, id)).transpose()?.flatten() {
+        match (!is_taken)
+            .then(|| open(to, id, verify))
+            .transpose()?
+            .flatten()
+        {
             Some(pack) => {
                 bytes += u64::from(pack.len);
                 unsettled.settle(&publication.add_table(pack.header, pack.len, &pack.table)?);
@@ -70,12 +76,16 @@ pub(super) fn adopt(
     Ok(bytes)
 }
 
-/// What a pack says about itself, if it is there and can say so.
-fn open(to: &Store, id: PackId) -> Result<Option<OpenPack>> {
+/// What a pack says about itself, if it is there and can say so; with `verify`, if all of it is right.
+fn open(to: &Store, id: PackId, verify: bool) -> Result<Option<OpenPack>> {
     let remote = to.remote().as_ref();
-    let opened = remote
-        .size(&pack_key(id))
-        .and_then(|len| OpenPack::read(remote, id, len));
+    let opened = remote.size(&pack_key(id)).and_then(|len| {
+        let pack = OpenPack::read(remote, id, len)?;
+        if verify {
+            read_frames(to, &pack)?;
+        }
+        Ok(pack)
+    });
     match opened {
         Ok(pack) => Ok(Some(pack)),
         Err(error) => match error.kind() {

@@ -145,6 +145,21 @@ fn select_ref(
 }
 
 impl Bring {
+    /// What became of it.
+    pub(super) fn outcome(&self, to: Option<u64>, status: RefStatus) -> RefOutcome {
+        RefOutcome {
+            name: self.name.clone(),
+            from: Some(self.from),
+            to,
+            status,
+        }
+    }
+
+    /// What went wrong with it.
+    pub(super) fn failure(&self, error: Error) -> Error {
+        error.within(format!("{}@{}", self.name, self.from))
+    }
+
     /// The number under which a ref of the destination has it already.
     pub(super) fn in_state(&self, there: &RefState) -> Option<u64> {
         let same = |(_, version): &(&u64, &Version)| is_same(version, &self.version);
@@ -217,4 +232,20 @@ fn live<'s>(state: &'s State, namespace: &Namespace) -> Vec<&'s RefName> {
     refs.filter(|(name, known)| namespace.contains(name) && !known.versions.is_empty())
         .map(|(name, _)| name)
         .collect()
+}
+
+/// What is left of a plan: others may have dropped or pinned versions since it was made.
+pub(super) fn still(planned: &Dropped, state: &State) -> Dropped {
+    let mut left = Dropped {
+        versions: Vec::new(),
+        kept: planned.kept.clone(),
+    };
+    for (name, number) in &planned.versions {
+        match state.version(name, Some(*number)) {
+            Ok((_, version)) if version.pinned => left.kept.push((name.clone(), *number)),
+            Ok(_) => left.versions.push((name.clone(), *number)),
+            Err(_) => {}
+        }
+    }
+    left
 }

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::format::{RefName, Who};
+use crate::format::{Node, RefName, Who};
 use crate::get::get;
 use crate::id::PackId;
 use crate::pack::PACK_BYTES_TARGET;
 use crate::progress::Unwatched;
 use crate::put::{PutRequest, put};
+use crate::read::Reader;
 use crate::remote::faulty::{Faults, roll};
-use crate::remote::{Faulty, Objects, Write};
+use crate::remote::{Faulty, Objects, Read, Write};
 use crate::store::Host;
 
 const REFS: [&str; 3] = ["team/t/a", "team/t/b", "team/t/c"];
@@ -221,6 +222,74 @@ fn a_run_that_is_asked_to_stop_commits_what_is_finished() {
     assert!(stopped > 3, "{stopped}");
 }
 
+/// Which refs are at `remote`, and which are not although all their chunks are.
+fn published(from: &Store, remote: Arc<Objects>, names: &[String]) -> (usize, Vec<String>) {
+    let there = Store::open(remote, host()).unwrap().view().unwrap();
+    let reader = Reader::new(from).unwrap();
+    let (mut count, mut left) = (0, Vec::new());
+    for name in names {
+        if there.state.version(&name.parse().unwrap(), None).is_ok() {
+            count += 1;
+            continue;
+        }
+        let mut is_complete = true;
+        let found = reader.resolve(&name.parse().unwrap()).unwrap();
+        let Node::File { content, .. } = found.node else {
+            panic!("{name} is no file");
+        };
+        for content in [&content, &found.version.times] {
+            let mut look = |id, _, _| {
+                is_complete &= there.index.find(&id)?.is_some();
+                Ok(())
+            };
+            reader.list(content, &mut look).unwrap();
+        }
+        if is_complete {
+            left.push(name.clone());
+        }
+    }
+    (count, left)
+}
+
+#[test]
+fn a_run_that_is_asked_to_stop_publishes_what_is_complete_of_its_batch() {
+    let from = Store::init(Arc::new(Objects::memory()), host()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut dice = 9;
+    // Four of them are a batch.
+    let names: Vec<String> = (0..4).map(|number| format!("team/t/{number}")).collect();
+    for name in &names {
+        let words = (0..FILE_BYTES / 8).flat_map(|_| roll(&mut dice).to_le_bytes());
+        let path = dir.path().join("file");
+        std::fs::write(&path, words.collect::<Vec<u8>>()).unwrap();
+        let request = PutRequest::new(path, name.parse().unwrap());
+        put(&from, &request, &Unwatched).unwrap();
+    }
+    let all = FILE_BYTES as u64 * 4;
+    let mut partly = 0;
+    for limit in [None, Some(3_000_000)] {
+        for bytes in (1..all).step_by(60_000) {
+            let (remote, asked) = (empty(), host());
+            let to = Store::open(remote.clone(), asked.clone()).unwrap();
+            let request = ReplicateRequest {
+                bytes_per_second: limit,
+                ..everything()
+            };
+            let progress = StopAt(bytes.into(), asked);
+            let report = replicate(&from, &to, &request, &Forgetful, &progress).unwrap();
+            let (count, left) = published(&from, remote.clone(), &names);
+            assert!(left.is_empty(), "stopped at {bytes}: {left:?}, {report:?}");
+            assert_eq!(report.refs.len(), count, "stopped at {bytes}: {report:?}");
+            partly += usize::from(report.stopped.is_some() && (1..4).contains(&count));
+            let to = Store::open(remote.clone(), host()).unwrap();
+            let again = replicate(&from, &to, &everything(), &Forgetful, &Unwatched).unwrap();
+            assert!(again.stopped.is_none(), "{again:?}");
+            assert_eq!(published(&from, remote, &names).0, names.len());
+        }
+    }
+    assert!(partly > 3, "{partly}");
+}
+
 #[test]
 fn a_memory_that_lies_costs_nothing_but_a_look() {
     let from = source();
@@ -246,4 +315,39 @@ fn a_memory_that_lies_costs_nothing_but_a_look() {
     assert_eq!((report.sent_bytes, report.resumed_bytes), (0, 0));
     assert!(memory.packs().is_empty());
     assert_arrived(&from, remote, "after lies");
+}
+
+#[test]
+fn with_verify_a_pack_of_an_earlier_run_is_read_before_it_is_taken_up() {
+    let from = source();
+    let (remote, memory) = (empty(), Memory::default());
+    for stop_after in 0.. {
+        let faults = Faults {
+            stop_after: Some(stop_after),
+            ..Faults::default()
+        };
+        let faulty = Arc::new(Faulty::new(remote.clone(), faults));
+        process(&from, faulty, &memory, &Unwatched, host());
+        if !memory.packs().is_empty() {
+            break;
+        }
+    }
+    for pack in memory.packs() {
+        let key = crate::format::pack_key(pack);
+        let mut bytes = remote.get(&key).unwrap().to_vec();
+        // In the first frame.
+        bytes[crate::format::PackHeader::LEN as usize + 100] ^= 1;
+        remote.put(&key, bytes.into()).unwrap();
+    }
+    let to = Store::open(remote.clone(), host()).unwrap();
+    let request = ReplicateRequest {
+        verify: true,
+        ..everything()
+    };
+    let report = replicate(&from, &to, &request, &memory, &Unwatched).unwrap();
+    assert!(
+        report.stopped.is_none() && report.resumed_bytes == 0,
+        "{report:?}"
+    );
+    assert_arrived(&from, remote, "read before");
 }

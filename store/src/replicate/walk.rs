@@ -26,6 +26,8 @@ pub(super) struct Walk<'w> {
     lists: Marks,
     trees: Marks,
     wants: Wants,
+    /// Whether a chunk that is missing ends the walk.
+    ends_at_missing: bool,
 }
 
 /// Chunks that the destination lacks.
@@ -62,6 +64,7 @@ impl<'w> Walk<'w> {
                 raw_bytes: 0,
                 stored_bytes: 0,
             },
+            ends_at_missing: false,
         }
     }
 
@@ -84,6 +87,20 @@ impl<'w> Walk<'w> {
         match &version.root {
             Root::File { content, .. } => self.content(content),
             Root::Tree { content, .. } => self.trees(*content),
+        }
+    }
+
+    /// Itself, when the destination has all of a version; else none, since it is of no more use.
+    ///
+    /// # Errors
+    /// When a store does not answer.
+    pub(super) fn complete(mut self, version: &Version) -> Result<Option<Self>> {
+        self.ends_at_missing = true;
+        match self.version(version) {
+            Ok(()) => Ok(Some(self)),
+            Err(_) if self.wants.chunks > 0 => Ok(None),
+            Err(error) if is_its_own(&error) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -168,7 +185,18 @@ impl<'w> Walk<'w> {
             self.wants.chunks += 1;
             self.wants.raw_bytes += u64::from(location.len);
             self.wants.stored_bytes += location.stored_share();
+            if self.ends_at_missing {
+                return Err(Error::not_found(format!("chunk {id}: is not there yet")));
+            }
         }
         Ok(Some(location))
     }
+}
+
+/// Whether an error says something about one version, rather than about a store that does not answer.
+pub(super) fn is_its_own(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        Kind::NotFound | Kind::Corrupt | Kind::Unsupported
+    )
 }

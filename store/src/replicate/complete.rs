@@ -1,0 +1,46 @@
+//! Which versions of a batch are complete at the destination before the batch is: what a run that is asked to stop
+//! publishes all the same. Reads the metadata of the source, and of a version that lacks something no more than
+//! leads to the first chunk that it lacks.
+
+use std::collections::HashSet;
+
+use super::select::Bring;
+use super::walk::{Unreadable, Walk};
+use crate::error::Result;
+use crate::publish::Relied;
+use crate::read::Reader;
+use crate::store::{Store, View};
+
+/// Those of `versions` all of whose chunks `there` offers; of a ref none after one that is not, since versions
+/// keep their order.
+///
+/// # Errors
+/// When the source cannot be read, or an index.
+pub(super) fn complete<'q>(
+    from: &Store,
+    source: &View,
+    versions: impl Iterator<Item = &'q Bring>,
+    there: &Relied,
+) -> Result<Vec<&'q Bring>> {
+    // It was asked to stop, and does this first.
+    let from = from.unhurried();
+    let (reader, none) = (Reader::at(&from, source.clone()), Unreadable::new());
+    let (mut whole, mut begun) = (Vec::new(), HashSet::new());
+    // One walk serves until it meets a version that lacks something: that one it has walked in part.
+    let mut walk = None;
+    for bring in versions {
+        if begun.contains(&bring.name) {
+            continue;
+        }
+        let walked = walk
+            .take()
+            .unwrap_or_else(|| Walk::new(&reader, there, &none));
+        walk = walked.complete(&bring.version)?;
+        if walk.is_some() {
+            whole.push(bring);
+        } else {
+            begun.insert(&bring.name);
+        }
+    }
+    Ok(whole)
+}
