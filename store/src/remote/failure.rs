@@ -107,8 +107,8 @@ const WRONG: &str =
     "these are no credentials of this endpoint: check them, and which profile they come from";
 const NONE: &str = "no credentials were found: set the variables of the service (AWS_ACCESS_KEY_ID and \
      AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY and their like), or name a profile";
-const DENIED: &str = "check what the credentials permit: reading, writing and listing below the prefix, for gc deleting; \
-     where listing is not permitted, a missing object looks denied";
+const DENIED: &str = "check what the credentials permit (reading, writing and listing below the prefix, for gc deleting), and \
+     that they have not expired; where listing is not permitted, a missing object looks denied";
 const BUCKET: &str = "make the bucket, or correct its name, the endpoint or the account";
 const REGION: &str = "set the region of the bucket, and the endpoint where it is not the usual one";
 const BUSY: &str =

@@ -206,13 +206,15 @@ impl Objects {
             }
             Err(error) => self.failed(key, READ)(error),
         };
+        // One that says what to do about it is not about the length.
+        if error.remedy().is_some() || error.kind() == Kind::NotFound {
+            return Err(error);
+        }
         let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
-        let size = self.size(key)?;
-        Err(if end > size {
-            self.short(key, end, size)
-        } else {
-            error
-        })
+        match self.size(key) {
+            Ok(size) if end > size => Err(self.short(key, end, size)),
+            _ => Err(error),
+        }
     }
 
     fn bucket_list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
