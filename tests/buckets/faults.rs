@@ -1,13 +1,37 @@
 //! Networks as they are: every fault by itself, then by dice. What comes out is right, and the store is whole.
 
-use support::proxy::{Fault, Proxy, Schedule};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use support::proxy::{Fault, Proxy, Schedule, Traffic};
 use support::servers::Server;
-use support::{Finished, assert_same_but_file_times, assert_same_tree, effort, trees};
+use support::{Finished, Random, assert_same_but_file_times, assert_same_tree, effort, trees};
 
 use crate::bucket::{Bucket, GREEDY};
 
 /// Of a thousand requests so many meet a fault.
-const PER_THOUSAND: u64 = 60;
+pub(crate) const PER_THOUSAND: u64 = 60;
+
+/// Every fault that passes, and the number of the request that it meets. In the ordinary suite each meets another
+/// one, at length each meets every one.
+pub(crate) fn each_fault(requests: usize) -> impl Iterator<Item = (Fault, u64)> {
+    let last = u64::try_from(requests).unwrap();
+    Fault::PASSING
+        .into_iter()
+        .zip(1..)
+        .flat_map(move |(fault, first)| {
+            let numbers = (first..=last).step_by(effort(25, 1));
+            numbers.map(move |number| (fault, number))
+        })
+}
+
+/// One seed of dice after the other: `STORE_TESTS_SEEDS` of them, the first being `STORE_TESTS_SEED`.
+pub(crate) fn seeds() -> Range<u64> {
+    let told = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let first = told("STORE_TESTS_SEED").unwrap_or(1);
+    first..first + told("STORE_TESTS_SEEDS").unwrap_or(effort(2, 100))
+}
 
 /// A store with one version, and a second tree to put.
 fn begun(name: &str) -> (Bucket, Proxy) {
@@ -17,7 +41,6 @@ fn begun(name: &str) -> (Bucket, Proxy) {
         trees::version(&tree, 5, number, 400_000);
     }
     bucket.ok(["put", "tree-1", "project/a/b"]);
-    proxy.take();
     (bucket, proxy)
 }
 
@@ -29,48 +52,86 @@ const VERBS: [&[&str]; 4] = [
     &GREEDY,
 ];
 
-/// Runs a verb on a host of its own; returns what it did and where.
-fn run(bucket: &Bucket, verb: &[&str]) -> (Finished, std::path::PathBuf) {
+/// Runs a verb under `schedule`, on a host of its own; returns what it did and where, and what passed meanwhile.
+fn run(
+    bucket: &Bucket,
+    proxy: &Proxy,
+    verb: &[&str],
+    schedule: Schedule,
+) -> (Finished, PathBuf, Traffic) {
+    proxy.set(Schedule::Fine);
+    give_work(bucket, verb);
     let out = bucket.fresh("out");
     let words = verb.iter().map(|&word| match word {
         "OUT" => out.to_str().unwrap(),
         word => word,
     });
     let host = bucket.fresh("host");
-    let finished = bucket
-        .on_host(host.to_str().unwrap(), words)
-        .output()
-        .unwrap();
-    (finished.into(), out)
+    let mut command = bucket.on_host(host.to_str().unwrap(), words);
+    proxy.take();
+    proxy.set(schedule);
+    let finished = command.output().unwrap().into();
+    (finished, out, proxy.take())
 }
 
-#[test]
-fn every_fault_by_itself_passes() {
-    let (bucket, proxy) = begun("one-fault");
-    for verb in VERBS {
-        proxy.set(Schedule::Fine);
-        proxy.take();
-        let (finished, _) = run(&bucket, verb);
-        assert_eq!(finished.code, Some(0), "{finished}");
-        let requests = u64::try_from(proxy.take().requests()).unwrap();
-        for (fault, start) in Fault::PASSING.into_iter().zip(1..) {
-            // In the ordinary suite each fault meets another request; at length each meets every one.
-            for number in (start..=requests).step_by(effort(25, 1)) {
-                proxy.set(Schedule::At(number, Vec::new(), fault));
-                let (finished, out) = run(&bucket, verb);
-                let traffic = proxy.take();
-                let what = format!("{fault:?} at {number}: {verb:?}: {finished}{traffic:?}");
-                assert_eq!(finished.code, Some(0), "{what}");
-                check_tree(&bucket, verb, &out);
-            }
-        }
+/// Each put brings bytes that the store lacks, and each collection finds some to delete.
+fn give_work(bucket: &Bucket, verb: &[&str]) {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let tree = match verb.first() {
+        Some(&"put") => "tree-2",
+        Some(&"gc") => "garbage",
+        _ => return,
+    };
+    let bytes = Random::new(COUNT.fetch_add(1, Ordering::Relaxed)).bytes(100_000);
+    trees::write(&bucket.env.path(tree).join("fresh"), &bytes);
+    if tree == "garbage" {
+        bucket.ok(["put", tree, "project/c/d"]);
+        bucket.ok(["rm", "project/c/d", "--yes"]);
     }
+}
+
+fn every_fault_passes(name: &str, verb: &[&str]) {
+    let (bucket, proxy) = begun(name);
+    bucket.ok(["put", "tree-2", "project/a/b"]);
+    let (finished, _, traffic) = run(&bucket, &proxy, verb, Schedule::Fine);
+    assert_eq!(finished.code, Some(0), "{finished}");
+    let (mut tried, mut met) = (0, 0);
+    for (fault, number) in each_fault(traffic.requests()) {
+        let schedule = Schedule::At(number, Vec::new(), fault);
+        let (finished, out, traffic) = run(&bucket, &proxy, verb, schedule);
+        let what = format!("{fault:?} at {number}: {verb:?}: {finished}{traffic:?}");
+        assert_eq!(finished.code, Some(0), "{what}");
+        check_tree(&bucket, verb, &out);
+        tried += 1;
+        met += traffic.faults();
+    }
+    assert!(met * 10 >= tried * 9, "{verb:?}: {met} faults of {tried}");
     proxy.set(Schedule::Fine);
     bucket.ok(["verify", "--read-data"]);
 }
 
+#[test]
+fn every_fault_by_itself_passes_a_put() {
+    every_fault_passes("one-fault-put", VERBS[0]);
+}
+
+#[test]
+fn every_fault_by_itself_passes_a_get() {
+    every_fault_passes("one-fault-get", VERBS[1]);
+}
+
+#[test]
+fn every_fault_by_itself_passes_a_materialization() {
+    every_fault_passes("one-fault-materialize", VERBS[2]);
+}
+
+#[test]
+fn every_fault_by_itself_passes_a_collection() {
+    every_fault_passes("one-fault-gc", VERBS[3]);
+}
+
 /// What was got is a tree that was put.
-fn check_tree(bucket: &Bucket, verb: &[&str], out: &std::path::Path) {
+fn check_tree(bucket: &Bucket, verb: &[&str], out: &Path) {
     let tree = bucket.env.path("tree-2");
     match verb.first() {
         Some(&"get") => assert_same_tree(&tree, out),
@@ -81,15 +142,11 @@ fn check_tree(bucket: &Bucket, verb: &[&str], out: &std::path::Path) {
 
 #[test]
 fn faults_by_dice_lose_nothing() {
-    let first: u64 = std::env::var("STORE_TESTS_SEED").map_or(1, |seed| seed.parse().unwrap());
-    let count =
-        std::env::var("STORE_TESTS_SEEDS").map_or(effort(2, 100), |seeds| seeds.parse().unwrap());
-    for seed in first..first + count {
+    for seed in seeds() {
         let (bucket, proxy) = begun("dice");
-        proxy.set(Schedule::dice(seed, PER_THOUSAND));
         for verb in VERBS {
-            let (finished, out) = run(&bucket, verb);
-            let traffic = proxy.take();
+            let schedule = Schedule::dice(seed, PER_THOUSAND);
+            let (finished, out, traffic) = run(&bucket, &proxy, verb, schedule);
             let what = format!("seed {seed}: {verb:?}: {finished}{traffic:?}");
             assert_eq!(finished.code, Some(0), "{what}");
             check_tree(&bucket, verb, &out);
@@ -109,15 +166,12 @@ fn faults_by_dice_lose_nothing() {
 fn credentials_that_end_in_the_middle_end_the_verb_and_nothing_else() {
     let (bucket, proxy) = begun("expired");
     for verb in VERBS {
-        proxy.set(Schedule::From(3, Fault::Expired));
-        proxy.take();
-        let (finished, _) = run(&bucket, verb);
+        let expired = Schedule::From(3, Fault::Expired);
+        let (finished, _, traffic) = run(&bucket, &proxy, verb, expired);
         assert_eq!(finished.code, Some(1), "{verb:?}: {finished}");
         assert!(finished.stderr.contains("credentials"), "{finished}");
-        let traffic = proxy.take();
         assert!(traffic.requests() < 12, "no storm: {traffic:?}");
-        proxy.set(Schedule::Fine);
-        let (finished, out) = run(&bucket, verb);
+        let (finished, out, _) = run(&bucket, &proxy, verb, Schedule::Fine);
         assert_eq!(finished.code, Some(0), "{verb:?}: {finished}");
         check_tree(&bucket, verb, &out);
     }

@@ -10,4 +10,5 @@ mod link;
 mod proxied;
 mod push;
 mod several;
+mod transfers;
 mod verbs;

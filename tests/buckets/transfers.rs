@@ -1,0 +1,214 @@
+//! Push, pull and duplicate over networks as they are: every fault at every request, then dice, then credentials that
+//! end. Whatever happened, both stores are whole; what failed says where, and the next run brings the rest.
+
+use std::process::Command;
+
+use support::proxy::{Fault, Proxy, Schedule, Traffic};
+use support::servers::{BUCKET, Server, fresh_prefix};
+use support::{Finished, assert_same_tree, effort, trees};
+
+use crate::bucket::{Bucket, good};
+use crate::faults::{PER_THOUSAND, each_fault, seeds};
+
+const REFS: [&str; 2] = ["project/a/b", "project/a/c"];
+/// Each with the tree that it was put from.
+const VERSIONS: [(&str, &str); 3] = [
+    ("project/a/b@1", "tree-1"),
+    ("project/a/b@2", "tree-2"),
+    ("project/a/c@1", "tree-3"),
+];
+
+/// Which way versions go; the other end is a new store each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// From a directory to a bucket.
+    Push,
+    /// From a bucket to a directory.
+    Pull,
+    /// From one bucket to another.
+    Duplicate,
+}
+
+const WAYS: [Way; 3] = [Way::Push, Way::Pull, Way::Duplicate];
+
+/// The same versions in a directory and in a bucket behind a proxy.
+struct Ends {
+    bucket: Bucket,
+    proxy: Proxy,
+}
+
+/// One transfer to a store of its own, from a host of its own.
+struct Transfer<'e> {
+    ends: &'e Ends,
+    way: Way,
+    to: String,
+    host: String,
+}
+
+impl Ends {
+    fn new(name: &str) -> Self {
+        let (bucket, proxy) = Bucket::proxied(name, &Server::moto());
+        bucket.env.ok(["init", "here"]);
+        for (number, (version, tree)) in (1..).zip(VERSIONS) {
+            trees::version(&bucket.env.path(tree), 5, number, 400_000);
+            let name = version.split_once('@').unwrap().0;
+            bucket.env.ok(["--store", "here", "put", tree, name]);
+        }
+        let ends = Self { bucket, proxy };
+        let words = ["push", "project/a", &ends.bucket.url, "--versions", "all"];
+        good(ends.command("here", words));
+        ends
+    }
+
+    /// The command on the store at `place`, with what the bucket wants to know.
+    fn command<'a>(&self, place: &str, words: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = self.bucket.env.command(["--store", place]);
+        command.args(words).envs(self.bucket.server.variables());
+        command.env("AWS_READ_TIMEOUT", "3 seconds");
+        command
+    }
+
+    fn transfer(&self, way: Way) -> Transfer<'_> {
+        let prefix = fresh_prefix("there");
+        let to = match way {
+            Way::Pull => prefix,
+            Way::Push | Way::Duplicate => format!("s3://{BUCKET}/{prefix}"),
+        };
+        self.proxy.set(Schedule::Fine);
+        good(self.command(&to, ["init"]));
+        let host = self.bucket.fresh("host").to_str().unwrap().to_owned();
+        Transfer {
+            ends: self,
+            way,
+            to,
+            host,
+        }
+    }
+}
+
+impl Transfer<'_> {
+    /// One run of it under `schedule`; what it did, and what passed meanwhile.
+    fn run(&self, schedule: Schedule) -> (Finished, Traffic) {
+        let Self { ends, to, .. } = self;
+        let url = ends.bucket.url.as_str();
+        let mut command = match self.way {
+            Way::Push => ends.command("here", ["push", REFS[0], REFS[1], to]),
+            Way::Pull => ends.command(to, ["pull", url, REFS[0], REFS[1]]),
+            Way::Duplicate => {
+                let words = ["duplicate", REFS[0], REFS[1], "--from", url, "--to", to];
+                ends.command("here", words)
+            }
+        };
+        command.args(["--versions", "all"]).env("HOME", &self.host);
+        ends.proxy.take();
+        ends.proxy.set(schedule);
+        let finished = command.output().unwrap().into();
+        ends.proxy.set(Schedule::Fine);
+        (finished, ends.proxy.take())
+    }
+
+    /// Nothing is wrong with either store, down to the last byte.
+    fn verify(&self, what: &str) {
+        for place in ["here", &self.ends.bucket.url, &self.to] {
+            let mut command = self.ends.command(place, ["verify", "--read-data"]);
+            let finished: Finished = command.output().unwrap().into();
+            assert_eq!(finished.code, Some(0), "{what}: {place}: {finished}");
+        }
+    }
+
+    /// All has arrived as it was put.
+    fn check(&self, what: &str) {
+        self.verify(what);
+        for (version, tree) in VERSIONS {
+            let out = self.ends.bucket.fresh("out");
+            println!("{what}: {version}");
+            good(
+                self.ends
+                    .command(&self.to, ["get", version, out.to_str().unwrap()]),
+            );
+            assert_same_tree(&self.ends.bucket.env.path(tree), &out);
+            std::fs::remove_dir_all(out).unwrap();
+        }
+    }
+}
+
+fn every_fault_passes(way: Way) {
+    let ends = Ends::new("transfer");
+    let transfer = ends.transfer(way);
+    let (finished, traffic) = transfer.run(Schedule::Fine);
+    assert_eq!(finished.code, Some(0), "{finished}");
+    transfer.check("no fault");
+    let (mut tried, mut met) = (0, 0);
+    for (fault, number) in each_fault(traffic.requests()) {
+        let transfer = ends.transfer(way);
+        let (finished, traffic) = transfer.run(Schedule::At(number, Vec::new(), fault));
+        let what = format!("{fault:?} at {number}: {finished}{traffic:?}");
+        assert_eq!(finished.code, Some(0), "{what}");
+        transfer.check(&what);
+        tried += 1;
+        met += traffic.faults();
+    }
+    assert!(met * 10 >= tried * 9, "{met} faults of {tried}");
+}
+
+#[test]
+fn every_fault_by_itself_passes_a_push() {
+    every_fault_passes(Way::Push);
+}
+
+#[test]
+fn every_fault_by_itself_passes_a_pull() {
+    every_fault_passes(Way::Pull);
+}
+
+#[test]
+fn every_fault_by_itself_passes_a_duplication() {
+    every_fault_passes(Way::Duplicate);
+}
+
+#[test]
+fn faults_by_dice_lose_nothing() {
+    for seed in seeds() {
+        let ends = Ends::new("dice");
+        for way in WAYS {
+            let transfer = ends.transfer(way);
+            let (finished, traffic) = transfer.run(Schedule::dice(seed, PER_THOUSAND));
+            let what = format!("seed {seed}: {way:?}: {finished}{traffic:?}");
+            assert_eq!(finished.code, Some(0), "{what}");
+            transfer.check(&what);
+        }
+    }
+}
+
+/// Keys of a store begin with one of these.
+const KEYS: [&str; 5] = ["format", "log/", "checkpoints/", "segments/", "packs/"];
+
+#[test]
+fn credentials_that_end_at_any_request_name_the_object_and_the_next_run_brings_the_rest() {
+    let ends = Ends::new("expired");
+    for way in WAYS {
+        let (finished, traffic) = ends.transfer(way).run(Schedule::Fine);
+        assert_eq!(finished.code, Some(0), "{finished}");
+        let last = u64::try_from(traffic.requests()).unwrap();
+        for number in (1..=last).step_by(effort(4, 1)) {
+            let transfer = ends.transfer(way);
+            let (finished, traffic) = transfer.run(Schedule::From(number, Fault::Expired));
+            let what = format!("{way:?}, from {number} of {last} on: {finished}{traffic:?}");
+            if traffic.faults() > 0 {
+                assert_eq!(finished.code, Some(1), "{what}");
+                let told = finished
+                    .stderr
+                    .lines()
+                    .find(|line| line.starts_with("error: "));
+                let told = told.unwrap().trim_start_matches("error: ");
+                assert!(KEYS.iter().any(|key| told.starts_with(key)), "{what}");
+                assert!(finished.stderr.contains("credentials"), "{what}");
+                assert!(traffic.faults() < 12, "no storm: {what}");
+            }
+            transfer.verify(&what);
+            let (finished, _) = transfer.run(Schedule::Fine);
+            assert_eq!(finished.code, Some(0), "{what}: then {finished}");
+            transfer.check(&what);
+        }
+    }
+}
