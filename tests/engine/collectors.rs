@@ -13,6 +13,7 @@ use store::{Host, Kind, Store};
 use support::{Random, effort, trees};
 
 use crate::collect::eager;
+use crate::replicate::assert_sound;
 use crate::stores::host;
 use crate::world::{World, random_faults};
 
@@ -65,6 +66,7 @@ fn run(world: &World, seed: u64) {
     });
     let what = format!("seed {seed}");
     let found = world.check(remote.clone(), &what);
+    assert_sound(world, &remote, &what);
     // Versions that somebody dropped may be gone; that a version was acknowledged is in the log for good.
     let state = world.open(remote.clone()).unwrap().state().unwrap();
     for version in acknowledged {

@@ -11,6 +11,7 @@ use store::remote::{Faulty, Prune};
 use store::{Host, Kind, Store};
 use support::{Random, assert_same_tree, effort, trees};
 
+use crate::replicate::assert_sound;
 use crate::world::{World, random_faults};
 
 const TREES: u64 = 6;
@@ -59,7 +60,9 @@ fn run(world: &World, seed: u64) {
             .flat_map(|host| host.join().unwrap())
             .collect()
     });
-    let found = world.check(remote, &format!("seed {seed}"));
+    let what = format!("seed {seed}");
+    let found = world.check(remote.clone(), &what);
+    assert_sound(world, &remote, &what);
     for version in &acknowledged {
         assert!(
             found.contains(version),

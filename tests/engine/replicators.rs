@@ -16,7 +16,7 @@ use support::{Random, effort, trees};
 
 use crate::collect::eager;
 use crate::replicate::{all, assert_sound, bring, empty, latest, run};
-use crate::world::World;
+use crate::world::{World, random_faults};
 
 const TREES: u64 = 5;
 const REFS: [&str; 3] = ["project/one/data", "project/one/more", "team/two/data"];
@@ -120,11 +120,12 @@ type FaultKind = (&'static str, fn(&mut Faults));
 
 #[test]
 fn one_fault_at_every_request_of_either_side() {
-    let kinds: [FaultKind; 4] = [
+    let kinds: [FaultKind; 5] = [
         ("no answer", |faults| faults.before = 1000),
         ("a lost answer", |faults| faults.after = 1000),
         ("a create told twice", |faults| faults.retold = 1000),
         ("an answer cut short", |faults| faults.truncated = 1000),
+        ("a call overtaken", |faults| faults.overtaken = 1000),
     ];
     let world = world();
     for (name, set) in kinds {
@@ -231,17 +232,9 @@ fn cast(random: &mut Random) -> Vec<(Part, bool)> {
 
 /// A quarter of all participants loses power on the way.
 fn faults(random: &mut Random) -> Faults {
-    let most = [0, 0, 10, 40];
-    let at = usize::try_from(random.below(4)).unwrap();
-    let mut rate = || u32::try_from(random.below(most[at] + 1)).unwrap();
     Faults {
-        before: rate(),
-        after: rate(),
-        retold: rate(),
-        truncated: rate(),
         stop_after: (random.below(4) == 0).then(|| random.below(30)),
-        seed: random.draw(),
-        ..Faults::default()
+        ..random_faults(random, [0, 0, 10, 40])
     }
 }
 

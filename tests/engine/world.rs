@@ -144,6 +144,8 @@ pub(crate) fn random_faults(random: &mut Random, rates: [u64; 4]) -> Faults {
         after: rate(),
         retold: rate(),
         truncated: rate(),
+        late: rate(),
+        overtaken: rate(),
         seed: random.draw(),
         ..Faults::default()
     }

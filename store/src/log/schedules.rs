@@ -89,8 +89,8 @@ fn faulty(store: &Arc<Objects>, dice: &mut u64) -> Arc<dyn Prune> {
         after: 80,
         retold: 80,
         truncated: 40,
-        only_at: None,
         stop_after,
+        ..Faults::default()
     };
     Arc::new(Faulty::new(Arc::clone(store) as Arc<dyn Prune>, faults))
 }

@@ -1,16 +1,24 @@
-//! Faults: a wrapper around any backend that fails as networks, disks and power supplies do. For tests.
+//! Faults: a wrapper around any backend that fails and dawdles as networks, disks and power supplies do. For tests.
 //!
 //! Seeded: the same calls in the same order meet the same faults. Never invents data: what a read
 //! returns was written, or is the beginning of it.
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
 use crate::error::{Error, Kind, Result};
+
+/// Longest wait of a call that is late.
+const LATE_MICROS_MAX: u64 = 2000;
+/// Most calls that overtake one.
+const OVERTAKEN_MAX: u64 = 3;
+/// A call that nobody overtakes goes on.
+const OVERTAKEN_WAIT: Duration = Duration::from_millis(5);
 
 /// Which faults, how often; frequencies are per thousand calls. The default is none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,6 +33,10 @@ pub struct Faults {
     pub retold: u32,
     /// Whole reads return the beginning of the object only; reads of ranges fail.
     pub truncated: u32,
+    /// Takes effect late, or answers late.
+    pub late: u32,
+    /// Takes effect after calls that were made later, of other threads or other clones.
+    pub overtaken: u32,
     /// Only the request with this number meets a fault, the first being 1.
     pub only_at: Option<u64>,
     /// After this many mutations the power is off: every later call fails without effect.
@@ -46,13 +58,15 @@ pub struct Counts {
 #[derive(Clone, Debug)]
 pub struct Faulty {
     inner: Arc<dyn Prune>,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<(Mutex<Shared>, Condvar)>,
 }
 
 #[derive(Debug)]
 struct Shared {
     faults: Faults,
     counts: Counts,
+    /// Calls that have taken effect.
+    passed: u64,
     dice: u64,
     off: bool,
 }
@@ -67,18 +81,35 @@ enum Fate {
     Truncated,
 }
 
+/// When one call takes effect and answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    AtOnce,
+    Late(Duration),
+    AnswersLate(Duration),
+    After(u64),
+}
+
+/// What was thrown for one call, and dice for what else it needs.
+struct Thrown {
+    fate: Fate,
+    pace: Pace,
+    dice: u64,
+}
+
 impl Faulty {
     /// Wraps `inner`.
     pub fn new(inner: Arc<dyn Prune>, faults: Faults) -> Self {
         let shared = Shared {
             faults,
             counts: Counts::default(),
+            passed: 0,
             dice: faults.seed,
             off: false,
         };
         Self {
             inner,
-            shared: Arc::new(Mutex::new(shared)),
+            shared: Arc::new((Mutex::new(shared), Condvar::new())),
         }
     }
 
@@ -95,8 +126,8 @@ impl Faulty {
         shared.off = false;
     }
 
-    fn shared(&self) -> std::sync::MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read<T>(
@@ -105,10 +136,11 @@ impl Faulty {
         call: impl FnOnce() -> Result<T>,
         truncate: fn(T, u64) -> Result<T>,
     ) -> Result<T> {
-        match self.shared().fate(key, false)? {
-            (Fate::Before, _) => Err(injected(key, "no answer")),
-            (Fate::Truncated, dice) => truncate(call()?, dice),
-            _ => call(),
+        let Thrown { fate, pace, dice } = self.shared().throw(key, false)?;
+        match fate {
+            Fate::Before => Err(injected(key, "no answer")),
+            Fate::Truncated => truncate(self.pass(pace, call)?, dice),
+            _ => self.pass(pace, call),
         }
     }
 
@@ -118,17 +150,48 @@ impl Faulty {
         call: impl FnOnce() -> Result<T>,
         retell: fn(T) -> Result<T>,
     ) -> Result<T> {
-        match self.shared().fate(key, true)?.0 {
+        let Thrown { fate, pace, .. } = self.shared().throw(key, true)?;
+        match fate {
             Fate::Before => Err(injected(key, "no answer")),
-            Fate::After => call().and_then(|_| Err(injected(key, "the answer was lost"))),
-            Fate::Retold => retell(call()?),
-            _ => call(),
+            Fate::After => self
+                .pass(pace, call)
+                .and_then(|_| Err(injected(key, "the answer was lost"))),
+            Fate::Retold => retell(self.pass(pace, call)?),
+            _ => self.pass(pace, call),
         }
+    }
+
+    /// Passes a call on when its time has come.
+    fn pass<T>(&self, pace: Pace, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        match pace {
+            Pace::Late(time) => std::thread::sleep(time),
+            Pace::After(others) => self.let_pass(others),
+            Pace::AtOnce | Pace::AnswersLate(_) => {}
+        }
+        let answer = call();
+        self.shared().passed += 1;
+        self.shared.1.notify_all();
+        if let Pace::AnswersLate(time) = pace {
+            std::thread::sleep(time);
+        }
+        answer
+    }
+
+    /// Until so many other calls have taken effect, if they come soon.
+    fn let_pass(&self, others: u64) {
+        let shared = self.shared();
+        let enough = shared.passed.saturating_add(others);
+        let too_few = |shared: &mut Shared| shared.passed < enough;
+        drop(
+            self.shared
+                .1
+                .wait_timeout_while(shared, OVERTAKEN_WAIT, too_few),
+        );
     }
 }
 
 impl Shared {
-    fn fate(&mut self, key: &str, mutation: bool) -> Result<(Fate, u64)> {
+    fn throw(&mut self, key: &str, mutation: bool) -> Result<Thrown> {
         self.counts.requests += 1;
         let stopped = mutation
             && self
@@ -140,13 +203,20 @@ impl Shared {
             return Err(Error::unavailable(format!("{key}: power is off")));
         }
         self.counts.mutations += u64::from(mutation);
-        let dice = roll(&mut self.dice);
-        let fate = match self.faults.only_at {
-            Some(at) if at != self.counts.requests => Fate::Fine,
-            _ => self.faults.fate(dice % 1000, mutation),
+        let (dice, pace) = (roll(&mut self.dice), roll(&mut self.dice));
+        let (fate, pace) = match self.faults.only_at {
+            Some(at) if at != self.counts.requests => (Fate::Fine, Pace::AtOnce),
+            _ => (
+                self.faults.fate(dice % 1000, mutation),
+                self.faults.pace(pace),
+            ),
         };
-        self.counts.faults += u64::from(fate != Fate::Fine);
-        Ok((fate, dice >> 16))
+        self.counts.faults += u64::from(fate != Fate::Fine || pace != Pace::AtOnce);
+        Ok(Thrown {
+            fate,
+            pace,
+            dice: dice >> 16,
+        })
     }
 }
 
@@ -165,6 +235,18 @@ impl Faults {
             dice if dice < before + second => Fate::Truncated,
             dice if dice < before + second + third => Fate::Retold,
             _ => Fate::Fine,
+        }
+    }
+
+    fn pace(&self, dice: u64) -> Pace {
+        let [late, overtaken] = [self.late, self.overtaken].map(u64::from);
+        let more = dice >> 16;
+        let time = Duration::from_micros((more >> 1) % LATE_MICROS_MAX);
+        match dice % 1000 {
+            dice if dice < late && more.is_multiple_of(2) => Pace::Late(time),
+            dice if dice < late => Pace::AnswersLate(time),
+            dice if dice < late + overtaken => Pace::After(1 + more % OVERTAKEN_MAX),
+            _ => Pace::AtOnce,
         }
     }
 }
@@ -386,6 +468,44 @@ mod tests {
         assert!(cut.iter().all(|cut| bytes.starts_with(cut)));
         assert!(cut.iter().any(|cut| cut.len() < bytes.len()));
         remote.get_ranges("a", &[0..1, 2..3]).unwrap_err();
+    }
+
+    #[test]
+    fn a_call_that_is_overtaken_takes_effect_after_the_other() {
+        let remote = faulty(Faults::default());
+        let is_overtaken = |key: &str| {
+            remote.set(Faults {
+                overtaken: 1000,
+                only_at: Some(remote.counts().requests + 1),
+                ..Faults::default()
+            });
+            let before = remote.counts().requests;
+            std::thread::scope(|scope| {
+                let first = scope.spawn(|| remote.create(key, Bytes::new()));
+                while remote.counts().requests == before {
+                    std::thread::yield_now();
+                }
+                let second = remote.create(key, Bytes::new()).unwrap();
+                assert_ne!(first.join().unwrap().unwrap(), second);
+                second == Created::Created
+            })
+        };
+        // On a busy machine the second may come too late.
+        assert!((0..100).any(|number| is_overtaken(&number.to_string())));
+    }
+
+    #[test]
+    fn late_calls_do_what_they_should() {
+        let remote = faulty(Faults {
+            late: 1000,
+            ..Faults::default()
+        });
+        for number in 0..20 {
+            let key = number.to_string();
+            remote.put(&key, Bytes::from(key.clone())).unwrap();
+            assert_eq!(remote.get(&key).unwrap(), key);
+        }
+        assert_eq!(remote.counts().faults, 40);
     }
 
     #[test]
