@@ -1,6 +1,6 @@
 //! Profiles of AWS's own files: `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! Keys, region, endpoint and web identity are taken. What runs programs or asks a browser
+//! Keys, region, endpoint, certificates and web identity are taken. What runs programs or asks a browser
 //! (`credential_process`, single sign-on) is refused by name. No value in a message.
 
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use configparser::ini::Ini;
 use store::{Error, Result};
 
-use crate::reach::Variables;
+use crate::reach::{CA_BUNDLE, Variables};
 
 /// What is taken, and what the engine calls it.
-const TAKEN: [(&str, &str); 8] = [
+const TAKEN: [(&str, &str); 9] = [
     ("aws_access_key_id", "aws_access_key_id"),
     ("aws_secret_access_key", "aws_secret_access_key"),
     ("aws_session_token", "aws_session_token"),
@@ -20,6 +20,7 @@ const TAKEN: [(&str, &str); 8] = [
     ("web_identity_token_file", "aws_web_identity_token_file"),
     ("region", "aws_region"),
     ("endpoint_url", "aws_endpoint_url"),
+    ("ca_bundle", CA_BUNDLE),
 ];
 /// Ways to credentials that are not gone here.
 const REFUSED: [&str; 5] = [

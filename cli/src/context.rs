@@ -165,9 +165,11 @@ impl Context {
 
     fn remote_of(&self, url: &str, profile: Option<&str>, create: bool) -> Result<Arc<dyn Prune>> {
         let profile = profile.map(|name| (name, self.config.profiles.get(name)));
+        let reach = reach::to(url, profile, &reach::variables())?;
         let options = remote::Options {
             create,
-            settings: reach::settings(url, profile, &reach::variables())?,
+            settings: reach.settings,
+            ca_bundle: reach.ca_bundle,
             upload_bytes: self.memory_bytes() / 2,
             waits: self.out.waits(url),
             ..remote::Options::default()

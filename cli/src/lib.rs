@@ -5,6 +5,7 @@
 
 mod args;
 mod aws;
+mod azure;
 mod clusters;
 mod commands;
 mod config;

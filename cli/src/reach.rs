@@ -6,12 +6,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 use serde::Deserialize;
 use store::remote::{self, Settings};
 use store::{Error, Result};
 
-use crate::aws;
+use crate::{aws, azure};
+
+/// Where the file of certificates is: no setting of the bucket, and a name among them until it is read.
+pub(crate) const CA_BUNDLE: &str = "aws_ca_bundle";
+/// Counts more than the other variables of Azure.
+const AZURE_CONNECTION: &str = "AZURE_STORAGE_CONNECTION_STRING";
 
 /// A table `[profile.NAME]`.
 #[derive(Default, Deserialize, PartialEq, Eq)]
@@ -22,6 +28,12 @@ pub(crate) struct Profile {
     /// Whether the environment says what the profile does not.
     #[serde(default, rename = "from-environment")]
     from_environment: bool,
+    /// A file of certificates that are trusted beside those of the host.
+    #[serde(rename = "ca-bundle")]
+    ca_bundle: Option<String>,
+    /// A connection string of Azure.
+    #[serde(rename = "connection-string")]
+    connection_string: Option<String>,
     /// Everything else, like `access-key-id` or `endpoint`.
     #[serde(flatten)]
     settings: BTreeMap<String, Value>,
@@ -38,7 +50,7 @@ enum Value {
 
 impl Profile {
     pub(crate) fn holds_secrets(&self) -> bool {
-        self.settings.keys().any(|name| remote::is_secret(name))
+        self.connection_string.is_some() || self.settings.keys().any(|name| remote::is_secret(name))
     }
 }
 
@@ -72,17 +84,25 @@ pub(crate) fn variables() -> Variables {
         .collect()
 }
 
+/// What reaches a bucket.
+#[derive(Debug, Default)]
+pub(crate) struct Reach {
+    pub(crate) settings: Settings,
+    /// Certificates that are trusted beside those of the host, as PEM.
+    pub(crate) ca_bundle: Option<Vec<u8>>,
+}
+
 /// What reaches the bucket at `url`; nothing for a directory.
 ///
 /// # Errors
-/// Not found, when there is no such profile, here or in AWS's files.
-pub(crate) fn settings(
+/// Not found, when there is no such profile, here or in AWS's files; those of reading the files that are named.
+pub(crate) fn to(
     url: &str,
     profile: Option<(&str, Option<&Profile>)>,
     variables: &Variables,
-) -> Result<Settings> {
+) -> Result<Reach> {
     let Some((name, profile)) = profile else {
-        return Ok(from_environment(url, variables)?.into_iter().collect());
+        return Reach::of(from_environment(url, variables)?);
     };
     let profile = profile.ok_or_else(|| {
         Error::not_found(format!("profile {name} is not in the configuration")).hint(format!(
@@ -96,12 +116,41 @@ pub(crate) fn settings(
     if let Some(named) = &profile.aws_profile {
         pairs.extend(aws::profile(Some(named), variables)?);
     }
+    if let Some(text) = &profile.connection_string {
+        pairs.extend(azure::connection(text).map_err(|error| error.within(named(name)))?);
+    }
     let own = profile.settings.iter();
     pairs.extend(own.map(|(name, value)| (name.clone(), value.to_string())));
-    Ok(pairs.into_iter().collect())
+    let bundle = profile.ca_bundle.iter();
+    pairs.extend(bundle.map(|path| (CA_BUNDLE.to_owned(), path.clone())));
+    Reach::of(pairs)
+}
+
+fn named(profile: &str) -> String {
+    format!("profile {profile}")
+}
+
+impl Reach {
+    fn of(pairs: Vec<(String, String)>) -> Result<Self> {
+        let (bundles, settings): (Vec<_>, Vec<_>) =
+            pairs.into_iter().partition(|(name, _)| name == CA_BUNDLE);
+        let bundle = bundles.last().map(|(_, path)| {
+            std::fs::read(path)
+                .map_err(|source| Error::io("read the certificates in", Path::new(path), source))
+        });
+        Ok(Self {
+            settings: settings.into_iter().collect(),
+            ca_bundle: bundle.transpose()?,
+        })
+    }
 }
 
 fn from_environment(url: &str, variables: &Variables) -> Result<Vec<(String, String)>> {
+    if url.starts_with("az:")
+        && let Some(text) = variables.get(AZURE_CONNECTION)
+    {
+        return azure::connection(text).map_err(|error| error.within(AZURE_CONNECTION));
+    }
     let named = variables.iter().filter_map(|(name, value)| {
         let service = ["AWS_", "GOOGLE_", "AZURE_"];
         let name = match name.as_str() {
@@ -111,7 +160,8 @@ fn from_environment(url: &str, variables: &Variables) -> Result<Vec<(String, Str
             }
             _ => return None,
         };
-        remote::takes(url, &name).then(|| (name, value.clone()))
+        let is_bundle = name == CA_BUNDLE && url.starts_with("s3:");
+        (is_bundle || remote::takes(url, &name)).then(|| (name, value.clone()))
     });
     let mut pairs: Vec<_> = named.collect();
     if url.starts_with("s3:") {
@@ -123,6 +173,7 @@ fn from_environment(url: &str, variables: &Variables) -> Result<Vec<(String, Str
             .filter(|(name, _)| match name.as_str() {
                 "aws_region" => !has("AWS_REGION") && !has("AWS_DEFAULT_REGION"),
                 "aws_endpoint_url" => !has("AWS_ENDPOINT_URL") && !has("AWS_ENDPOINT_URL_S3"),
+                CA_BUNDLE => !has("AWS_CA_BUNDLE"),
                 _ => !own_credentials,
             });
         pairs.extend(wanted);
@@ -139,8 +190,8 @@ mod tests {
         pairs.iter().map(owned).collect()
     }
 
-    fn names(settings: &Settings) -> Vec<&str> {
-        settings.names().collect()
+    fn names(reach: &Reach) -> Vec<&str> {
+        reach.settings.names().collect()
     }
 
     #[test]
@@ -153,7 +204,7 @@ mod tests {
             ("GOOGLE_SERVICE_ACCOUNT", "/sa.json"),
             ("HOME", "/nonexistent"),
         ]);
-        let names_for = |url: &str| names(&settings(url, None, &variables).unwrap()).join(" ");
+        let names_for = |url: &str| names(&to(url, None, &variables).unwrap()).join(" ");
         assert_eq!(names_for("s3://b/p"), "aws_access_key_id aws_endpoint_url");
         assert_eq!(names_for("gs://b"), "google_service_account");
         assert_eq!(names_for("az://b"), "azure_storage_account_key");
@@ -165,15 +216,15 @@ mod tests {
         let variables = variables(&[("AWS_SESSION_TOKEN", "of another cluster")]);
         let text = "access-key-id = \"id\"\nallow-http = true\n";
         let alone: Profile = toml::from_str(text).unwrap();
-        let found = settings("s3://b", Some(("h", Some(&alone))), &variables).unwrap();
+        let found = to("s3://b", Some(("h", Some(&alone))), &variables).unwrap();
         assert_eq!(names(&found), ["access-key-id", "allow-http"]);
         let asking: Profile = toml::from_str(&format!("from-environment = true\n{text}")).unwrap();
-        let found = settings("s3://b", Some(("h", Some(&asking))), &variables).unwrap();
+        let found = to("s3://b", Some(("h", Some(&asking))), &variables).unwrap();
         assert_eq!(
             names(&found),
             ["aws_session_token", "access-key-id", "allow-http"]
         );
-        let error = settings("s3://b", Some(("h", None)), &variables).unwrap_err();
+        let error = to("s3://b", Some(("h", None)), &variables).unwrap_err();
         assert_eq!(error.to_string(), "profile h is not in the configuration");
     }
 
@@ -184,5 +235,59 @@ mod tests {
         assert!(profile.holds_secrets());
         let plain: Profile = toml::from_str("region = \"us-east-1\"").unwrap();
         assert!(!plain.holds_secrets());
+    }
+
+    #[test]
+    fn certificates_are_read_from_the_file_that_is_named_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let (home, of_aws) = (file("home"), file("of-aws"));
+        let config = file("config");
+        std::fs::write(&config, format!("[default]\nca_bundle = {of_aws}\n")).unwrap();
+        let mut variables = variables(&[("AWS_CONFIG_FILE", &config)]);
+        let bundle = |variables: &Variables, profile: Option<&Profile>| {
+            let profile = profile.map(|profile| ("h", Some(profile)));
+            let reach = to("s3://b", profile, variables).unwrap();
+            assert!(!names(&reach).contains(&CA_BUNDLE));
+            reach
+                .ca_bundle
+                .map(|bytes| String::from_utf8(bytes).unwrap())
+        };
+        assert_eq!(bundle(&variables, None).as_deref(), Some("of-aws"));
+        variables.insert("AWS_CA_BUNDLE".to_owned(), home);
+        assert_eq!(bundle(&variables, None).as_deref(), Some("home"));
+        let own = format!("from-environment = true\nca-bundle = {:?}\n", file("own"));
+        let own: Profile = toml::from_str(&own).unwrap();
+        assert_eq!(bundle(&variables, Some(&own)).as_deref(), Some("own"));
+        assert!(to("gs://b", None, &variables).unwrap().ca_bundle.is_none());
+        variables.insert("AWS_CA_BUNDLE".to_owned(), "/nonexistent".to_owned());
+        let error = to("s3://b", None, &variables).unwrap_err();
+        assert_eq!(error.to_string(), "read the certificates in /nonexistent");
+    }
+
+    #[test]
+    fn a_connection_string_stands_for_all_else_of_azure() {
+        let mut variables = variables(&[
+            ("AZURE_STORAGE_ACCOUNT_KEY", "of another account"),
+            (AZURE_CONNECTION, "AccountName=a;AccountKey=k"),
+        ]);
+        let found = to("az://b", None, &variables).unwrap();
+        let expected = ["azure_storage_account_name", "azure_storage_account_key"];
+        assert_eq!(names(&found), expected);
+        variables.insert(AZURE_CONNECTION.to_owned(), "planted".to_owned());
+        let error = to("az://b", None, &variables).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "AZURE_STORAGE_CONNECTION_STRING: the connection string of Azure: field 1 is not NAME=VALUE"
+        );
+        let profile: Profile =
+            toml::from_str("connection-string = \"AccountName=a;AccountKey=k\"").unwrap();
+        assert!(profile.holds_secrets());
+        let found = to("az://b", Some(("h", Some(&profile))), &variables).unwrap();
+        assert_eq!(names(&found), expected);
     }
 }

@@ -12,7 +12,7 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, Certificate, ClientOptions, ObjectStore, RetryConfig};
 
 use super::Options;
 use super::objects::Objects;
@@ -77,6 +77,7 @@ pub(super) fn open(
         check_setting(service, &url, name, value)?;
     }
     install_tls();
+    check_certificates(&url, options)?;
     let store = built(service, bucket, options, &options.settings)
         .map_err(|error| wrong_setting(service, bucket, &url, options, &error))?;
     let store: Arc<dyn ObjectStore> = match prefix.as_ref() {
@@ -142,6 +143,24 @@ fn check_setting(service: Service, url: &str, name: &str, value: &str) -> Result
     }
 }
 
+/// Those that are trusted beside the host's.
+fn certificates(options: &Options) -> object_store::Result<Vec<Certificate>> {
+    match &options.ca_bundle {
+        Some(bundle) => Certificate::from_pem_bundle(bundle),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn check_certificates(url: &str, options: &Options) -> Result<()> {
+    let found = certificates(options);
+    if options.ca_bundle.is_none() || found.is_ok_and(|found| !found.is_empty()) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{url}: the file of certificates holds none")).hint(
+        "it is to hold certificates of authorities as PEM, from `-----BEGIN CERTIFICATE-----` on",
+    ))
+}
+
 fn is_address(name: &str) -> bool {
     let name = spelled(name);
     (name.contains("endpoint") || name.ends_with("base_url")) && !name.ends_with("fabric_endpoint")
@@ -172,6 +191,9 @@ fn built(
         .with_timeout_disabled()
         .with_connect_timeout(CONNECT_TIMEOUT)
         .with_read_timeout(READ_TIMEOUT);
+    let client = certificates(options)?
+        .into_iter()
+        .fold(client, ClientOptions::with_root_certificate);
     let retry = RetryConfig {
         backoff: BackoffConfig {
             max_backoff: PAUSE_MAX,

@@ -15,6 +15,8 @@ pub struct Options {
     pub create: bool,
     /// Endpoint, region and credentials of a bucket; no directory has any.
     pub settings: Settings,
+    /// Certificates that are trusted beside those of the host, as PEM.
+    pub ca_bundle: Option<Vec<u8>>,
     /// After this long a request to a bucket is not tried again.
     pub deadline: Duration,
     /// Who is told when a bucket does not answer for long.
@@ -28,6 +30,7 @@ impl Default for Options {
         Self {
             create: false,
             settings: Settings::default(),
+            ca_bundle: None,
             deadline: Duration::from_secs(180),
             waits: Waits::default(),
             upload_bytes: 64 << 20,
