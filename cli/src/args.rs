@@ -1,6 +1,7 @@
 //! The arguments that every verb shares, and how the command line is put together.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
@@ -72,6 +73,17 @@ pub(crate) struct Global {
     /// Bytes that buffers may take, like 256MiB [default: 128 MiB, or a quarter of the cgroup's limit]
     #[arg(long, global = true, value_name = "SIZE", value_parser = human::parse_size)]
     pub(crate) memory: Option<u64>,
+
+    /// Try a request to a bucket again for so long, like 30s; a first connection for less [default: 3 min]
+    #[arg(
+        long,
+        global = true,
+        value_name = "TIME",
+        value_parser = human::parse_span,
+        env = "STORE_DEADLINE",
+        hide_env_values = true
+    )]
+    pub(crate) deadline: Option<Duration>,
 
     /// Show progress even where standard error is no terminal
     #[arg(long, global = true)]

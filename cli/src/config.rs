@@ -27,6 +27,8 @@ pub(crate) struct Config {
     pub(crate) store_profile: Option<String>,
     /// Bytes that buffers may take, like `256MiB`.
     pub(crate) memory: Option<Size>,
+    /// After so long a request to a bucket is not tried again, like `30s`; a profile may say it for itself.
+    pub(crate) deadline: Option<Span>,
     /// The pool that trees link to.
     #[serde(default)]
     pub(crate) pool: Pool,
@@ -259,7 +261,7 @@ mod tests {
         for (text, cause) in [
             (
                 "stroe = \"/x\"",
-                "unknown field `stroe`, expected one of `store`, `store-profile`, `memory`, `pool`, `gc`, `keep`, `cluster`, `job`, `profile`",
+                "unknown field `stroe`, expected one of `store`, `store-profile`, `memory`, `deadline`, `pool`, `gc`, `keep`, `cluster`, `job`, `profile`",
             ),
             (
                 "memory = \"lots\"",

@@ -166,13 +166,16 @@ impl Context {
     fn remote_of(&self, url: &str, profile: Option<&str>, create: bool) -> Result<Arc<dyn Prune>> {
         let profile = profile.map(|name| (name, self.config.profiles.get(name)));
         let reach = reach::to(url, profile, &reach::variables())?;
+        let usual = remote::Options::default();
+        let configured = self.config.deadline.map(|span| span.0);
+        let deadline = self.global.deadline.or(reach.deadline).or(configured);
         let options = remote::Options {
             create,
+            deadline: deadline.unwrap_or(usual.deadline),
             settings: reach.settings,
             ca_bundle: reach.ca_bundle,
             upload_bytes: self.memory_bytes() / 2,
             waits: self.out.waits(url),
-            ..remote::Options::default()
         };
         remote::open(url, &options)
     }

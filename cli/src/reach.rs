@@ -7,11 +7,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Deserialize;
 use store::remote::{self, Settings};
 use store::{Error, Result};
 
+use crate::human::Span;
 use crate::{aws, azure};
 
 /// Where the file of certificates is: no setting of the bucket, and a name among them until it is read.
@@ -31,6 +33,8 @@ pub(crate) struct Profile {
     /// A file of certificates that are trusted beside those of the host.
     #[serde(rename = "ca-bundle")]
     ca_bundle: Option<String>,
+    /// After so long a request is not tried again.
+    deadline: Option<Span>,
     /// A connection string of Azure.
     #[serde(rename = "connection-string")]
     connection_string: Option<String>,
@@ -90,6 +94,8 @@ pub(crate) struct Reach {
     pub(crate) settings: Settings,
     /// Certificates that are trusted beside those of the host, as PEM.
     pub(crate) ca_bundle: Option<Vec<u8>>,
+    /// After so long a request is not tried again, says the profile.
+    pub(crate) deadline: Option<Duration>,
 }
 
 /// What reaches the bucket at `url`; nothing for a directory.
@@ -123,7 +129,10 @@ pub(crate) fn to(
     pairs.extend(own.map(|(name, value)| (name.clone(), value.to_string())));
     let bundle = profile.ca_bundle.iter();
     pairs.extend(bundle.map(|path| (CA_BUNDLE.to_owned(), path.clone())));
-    Reach::of(pairs)
+    Ok(Reach {
+        deadline: profile.deadline.map(|span| span.0),
+        ..Reach::of(pairs)?
+    })
 }
 
 fn named(profile: &str) -> String {
@@ -141,6 +150,7 @@ impl Reach {
         Ok(Self {
             settings: settings.into_iter().collect(),
             ca_bundle: bundle.transpose()?,
+            deadline: None,
         })
     }
 }

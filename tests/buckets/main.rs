@@ -9,6 +9,7 @@ mod faults;
 mod link;
 mod proxied;
 mod push;
+mod reach;
 mod several;
 mod transfers;
 mod verbs;

@@ -66,6 +66,12 @@ fn the_top_level_help() {
               Bytes that buffers may take, like 256MiB [default: 128 MiB, or a quarter of the cgroup's
               limit]
 
+          --deadline <TIME>
+              Try a request to a bucket again for so long, like 30s; a first connection for less
+              [default: 3 min]
+              
+              [env: STORE_DEADLINE]
+
           --progress
               Show progress even where standard error is no terminal
 

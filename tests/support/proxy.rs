@@ -6,6 +6,7 @@
 
 mod faults;
 mod http;
+mod tls;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,6 +19,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 pub use faults::{Fault, Schedule};
 use http::Message;
+pub use tls::Tls;
 
 /// How many of the keys that were written last a late listing does not show.
 const LATE_KEYS: usize = 8;

@@ -14,8 +14,11 @@ const TRIES: u32 = 5;
 /// A failure that took longer was tried again by object_store until its deadline.
 const QUICK: Duration = Duration::from_secs(30);
 
-/// What `ask` brings. It may be done more than once, and must bear that.
-pub(super) async fn again<T, F: Future<Output = Result<T>>>(ask: impl Fn() -> F) -> Result<T> {
+/// What `ask` brings. It may be done more than once, and must bear that; not after `deadline`.
+pub(super) async fn again<T, F: Future<Output = Result<T>>>(
+    deadline: Duration,
+    ask: impl Fn() -> F,
+) -> Result<T> {
     let begun = Instant::now();
     let mut tries = TRIES;
     loop {
@@ -27,7 +30,7 @@ pub(super) async fn again<T, F: Future<Output = Result<T>>>(ask: impl Fn() -> F)
             kind.is_some_and(|kind| broke_off.contains(&kind))
         };
         match answer {
-            Err(error) if tries > 0 && passes(&error) && begun.elapsed() < QUICK => {}
+            Err(error) if tries > 0 && passes(&error) && begun.elapsed() < QUICK.min(deadline) => {}
             answer => return answer,
         }
     }

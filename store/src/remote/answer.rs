@@ -10,6 +10,7 @@ use std::io;
 use object_store::client::{HttpError, HttpErrorKind};
 
 use super::settings::Settings;
+use super::wire::NoContact;
 
 /// How object_store introduces the status of an answer.
 const STATUS: &str = "status code: ";
@@ -27,6 +28,10 @@ pub(super) struct Answer {
     pub(super) code: String,
     /// How the transport failed, when there was no answer.
     pub(super) transport: Option<HttpErrorKind>,
+    /// Whether no connection came about.
+    pub(super) no_contact: bool,
+    /// Whether that is because of a certificate.
+    pub(super) untrusted: bool,
     /// Whether it was the search for credentials that failed.
     pub(super) credentials: bool,
     text: String,
@@ -41,7 +46,11 @@ impl Answer {
         let (status_line, body) = body.unwrap_or_default();
         let (code, message) = code_and_message(body);
         let transport = in_chain::<HttpError>(source).map(HttpError::kind);
+        let no_contact = in_chain::<NoContact>(source);
         let text = match (status_line, transport) {
+            ("", Some(_)) if no_contact.is_some() => {
+                no_contact.map(ToString::to_string).unwrap_or_default()
+            }
             ("", Some(kind)) => format!("{}: {}", told(kind), root(source)),
             ("", None) => said.clone(),
             _ => [status_line.trim(), &code, &message].into_iter().fold(
@@ -61,6 +70,8 @@ impl Answer {
                 .or(redirected),
             code,
             transport,
+            no_contact: no_contact.is_some(),
+            untrusted: no_contact.is_some_and(|no_contact| no_contact.is_untrusted),
             credentials: ["169.254.", "metadata.google", "credential", "token request"]
                 .into_iter()
                 .any(|word| said.contains(word)),
@@ -102,7 +113,6 @@ fn root(error: &(dyn StdError + 'static)) -> String {
 
 fn told(kind: HttpErrorKind) -> &'static str {
     match kind {
-        HttpErrorKind::Connect => "no connection",
         HttpErrorKind::Timeout => "no answer in time",
         HttpErrorKind::Interrupted | HttpErrorKind::Request => "the connection broke",
         HttpErrorKind::Decode => "the answer is no HTTP",

@@ -202,7 +202,7 @@ fn built(
         max_retries: RETRIES_MAX,
         retry_timeout: options.deadline,
     };
-    let watched = Watched(options.waits.clone());
+    let watched = Watched::new(options.waits.clone());
     let pairs = || settings.iter().map(|(name, value)| (spelled(name), value));
     Ok(match service {
         Service::S3 => {

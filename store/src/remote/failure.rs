@@ -2,8 +2,6 @@
 
 use std::io;
 
-use object_store::client::HttpErrorKind;
-
 use super::answer::{Answer, in_chain};
 use super::settings::Settings;
 use crate::error::{Error, Kind};
@@ -94,7 +92,8 @@ fn bucket_kind(source: &object_store::Error, answer: &Answer, doing: &str) -> (K
                 (Kind::InvalidInput, "")
             }
             (E::NotSupported { .. } | E::NotImplemented { .. }, _) => (Kind::Unsupported, ""),
-            (_, Some(HttpErrorKind::Connect)) => (Kind::Unavailable, UNREACHABLE),
+            _ if answer.untrusted => (Kind::Unavailable, UNTRUSTED),
+            _ if answer.no_contact => (Kind::Unavailable, UNREACHABLE),
             (_, Some(_)) => (Kind::Unavailable, BUSY),
             _ => (Kind::Unavailable, ""),
         },
@@ -113,8 +112,10 @@ const BUCKET: &str = "make the bucket, or correct its name, the endpoint or the 
 const REGION: &str = "set the region of the bucket, and the endpoint where it is not the usual one";
 const BUSY: &str =
     "run it again when the endpoint is well: that is safe, and nothing is stored twice";
-const UNREACHABLE: &str =
-    "check the endpoint, and the way to it: name, port, network, proxy, certificates";
+const UNREACHABLE: &str = "check the setting of the endpoint (AWS_ENDPOINT_URL and its like, or `endpoint` in the profile), \
+     and the way to it: name, port, network, proxy";
+const UNTRUSTED: &str = "name a file with the certificate of its authority in AWS_CA_BUNDLE, SSL_CERT_FILE or `ca-bundle` of \
+     the profile, if this is the endpoint that is meant";
 
 /// The same for what the operating system said.
 pub(super) fn io_failure(key: &str, doing: &str, url: &str, source: io::Error) -> Error {

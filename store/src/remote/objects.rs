@@ -6,10 +6,12 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
+use object_store::Result as AskResult;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path as ObjectPath;
@@ -33,6 +35,8 @@ pub struct Objects {
     wait: Wait,
     settings: Settings,
     parts_max: PartsMax,
+    /// For trying again.
+    deadline: Duration,
 }
 
 impl Objects {
@@ -45,6 +49,7 @@ impl Objects {
             wait: Wait::Here,
             settings: Settings::default(),
             parts_max: PartsMax::default(),
+            deadline: Duration::MAX,
         }
     }
 
@@ -82,9 +87,7 @@ impl Objects {
             url,
             store: Arc::new(store),
             directory: Some(Arc::new(directory)),
-            wait: Wait::Here,
-            settings: Settings::default(),
-            parts_max: PartsMax::default(),
+            ..Self::memory()
         })
     }
 
@@ -96,10 +99,8 @@ impl Objects {
         Ok(Self {
             url: url.into(),
             store,
-            directory: None,
             wait: Wait::shared()?,
-            settings: Settings::default(),
-            parts_max: PartsMax::default(),
+            ..Self::memory()
         })
     }
 
@@ -107,8 +108,14 @@ impl Objects {
     #[must_use]
     pub(super) fn with_settings(mut self, options: &Options) -> Self {
         self.settings = options.settings.clone();
+        self.deadline = options.deadline;
         self.parts_max = PartsMax::of_bytes(options.upload_bytes);
         self
+    }
+
+    /// Asks, and again where the answer breaks off.
+    fn ask<T, F: Future<Output = AskResult<T>>>(&self, ask: impl Fn() -> F) -> AskResult<T> {
+        self.wait.on(again(self.deadline, ask))
     }
 
     fn failed(&self, key: &str, doing: &str) -> impl Fn(object_store::Error) -> Error {
@@ -159,7 +166,7 @@ impl Objects {
             self.store
                 .put_opts(&path, bytes.clone().into(), options.clone())
         };
-        Ok(self.wait.on(again(put)).map(drop))
+        Ok(self.ask(put).map(drop))
     }
 
     fn bucket_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
@@ -167,9 +174,11 @@ impl Objects {
             .iter()
             .map(|key| object_path(key))
             .collect::<Result<_>>()?;
-        let gets = paths
-            .iter()
-            .map(|path| again(|| async { self.store.get(path).await?.bytes().await }));
+        let gets = paths.iter().map(|path| {
+            again(self.deadline, || async {
+                self.store.get(path).await?.bytes().await
+            })
+        });
         let answers = self.wait.on(futures_util::future::join_all(gets));
         let mut found = Vec::new();
         for (answer, key) in answers.into_iter().zip(keys) {
@@ -192,7 +201,7 @@ impl Objects {
         if asked.is_empty() {
             self.size(key)?;
         }
-        let error = match self.wait.on(again(|| self.store.get_ranges(&path, &asked))) {
+        let error = match self.ask(|| self.store.get_ranges(&path, &asked)) {
             Ok(got) => {
                 let mut got = got.into_iter();
                 let whole: Option<_> = ranges.iter().map(|range| exact(range, &mut got)).collect();
@@ -222,10 +231,7 @@ impl Objects {
             .then(|| object_path(prefix))
             .transpose()?;
         let ask = || self.store.list(path.as_ref()).try_collect::<Vec<_>>();
-        let listed = self
-            .wait
-            .on(again(ask))
-            .map_err(self.failed(prefix, LIST))?;
+        let listed = self.ask(ask).map_err(self.failed(prefix, LIST))?;
         listed.into_iter().map(object_info).collect()
     }
 }
@@ -246,10 +252,7 @@ impl Read for Objects {
         match &self.directory {
             Some(directory) => directory.read(key).map_err(self.io_failed(key, READ)),
             None => self
-                .wait
-                .on(again(|| async {
-                    self.store.get(&path).await?.bytes().await
-                }))
+                .ask(|| async { self.store.get(&path).await?.bytes().await })
                 .map_err(self.failed(key, READ)),
         }
     }
@@ -283,8 +286,7 @@ impl Read for Objects {
         match &self.directory {
             Some(directory) => directory.size(key).map_err(self.io_failed(key, READ)),
             None => self
-                .wait
-                .on(again(|| self.store.head(&path)))
+                .ask(|| self.store.head(&path))
                 .map(|meta| meta.size)
                 .map_err(self.failed(key, READ)),
         }
@@ -397,9 +399,7 @@ impl Prune for Objects {
             }
             Ok(())
         };
-        self.wait
-            .on(again(delete))
-            .map_err(self.failed(named, DELETE))
+        self.ask(delete).map_err(self.failed(named, DELETE))
     }
 
     /// Buckets show unfinished uploads to their owner's tools only, and have lifecycle rules for them.

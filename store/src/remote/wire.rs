@@ -2,9 +2,10 @@
 //!
 //! A wait that grows long is told, with the name of the object, and a body that stalls is given up, so that
 //! object_store asks for the rest. `Retry-After` is heeded within reason, since object_store knows only its own
-//! pauses. A host without credentials of its own is found out at once.
+//! pauses. A host without credentials of its own is found out at once, a wrong endpoint soon.
 
 mod body;
+mod contact;
 
 use std::fmt;
 use std::future::Future;
@@ -19,6 +20,8 @@ use object_store::client::{
 use object_store::{ClientOptions, HeaderMap};
 
 use body::Body;
+use contact::Contacts;
+pub(super) use contact::NoContact;
 
 /// How often a wait is told.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
@@ -50,13 +53,26 @@ impl fmt::Debug for Waits {
 
 /// Connects as reqwest does, and watches.
 #[derive(Debug)]
-pub(super) struct Watched(pub(super) Waits);
+pub(super) struct Watched {
+    waits: Waits,
+    contacts: Arc<Contacts>,
+}
+
+impl Watched {
+    pub(super) fn new(waits: Waits) -> Self {
+        Self {
+            waits,
+            contacts: Arc::default(),
+        }
+    }
+}
 
 impl HttpConnector for Watched {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         Ok(HttpClient::new(Wire {
             client: ReqwestConnector::default().connect(options)?,
-            waits: self.0.clone(),
+            waits: self.waits.clone(),
+            contacts: Arc::clone(&self.contacts),
         }))
     }
 }
@@ -65,11 +81,13 @@ impl HttpConnector for Watched {
 struct Wire {
     client: HttpClient,
     waits: Waits,
+    contacts: Arc<Contacts>,
 }
 
 impl Wire {
     async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let path = request.uri().path().to_owned();
+        let endpoint = endpoint(&request);
         let is_metadata = request.uri().host() == Some(METADATA_HOST);
         let mut answer = std::pin::pin!(self.client.execute(request));
         let mut waited = Duration::ZERO;
@@ -84,10 +102,16 @@ impl Wire {
                 }
             }
         };
+        if answer.is_ok() {
+            self.contacts.answered(&endpoint);
+        }
         match answer {
             // Not tried again: of the kinds of failure this is one that object_store takes as final.
             Err(error) if is_metadata && error.kind() != HttpErrorKind::Decode => {
                 Err(HttpError::new(HttpErrorKind::Unknown, error))
+            }
+            Err(error) if error.kind() == HttpErrorKind::Connect => {
+                Err(self.contacts.failed(&endpoint, error))
             }
             Ok(answer) if matches!(answer.status().as_u16(), 429 | 503) => {
                 tokio::time::sleep(asked_pause(answer.headers())).await;
@@ -111,6 +135,15 @@ impl HttpService for Wire {
     {
         Box::pin(self.answer(request))
     }
+}
+
+/// `https://host:port`
+fn endpoint(request: &HttpRequest) -> String {
+    let uri = request.uri();
+    let scheme = uri.scheme_str().unwrap_or_default();
+    let (host, port) = (uri.host().unwrap_or_default(), uri.port());
+    let port = port.map_or_else(String::new, |port| format!(":{port}"));
+    format!("{scheme}://{host}{port}")
 }
 
 /// The seconds of `Retry-After`; a date there is not heeded.

@@ -263,24 +263,82 @@ fn a_failure_says_what_to_do_next() {
     assert_eq!(missing.kind(), Kind::NotFound);
 }
 
-#[test]
-fn an_endpoint_that_nobody_listens_at_is_not_reachable() {
+/// A port of loopback that nobody listens at.
+fn nobody() -> std::net::SocketAddr {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", gone.local_addr().unwrap());
-    drop(gone);
+    gone.local_addr().unwrap()
+}
+
+/// What `get` says of an endpoint, tried again for so long.
+fn get_at(endpoint: &str, deadline: Duration) -> Error {
     let pairs = [
-        ("endpoint", url.as_str()),
+        ("endpoint", endpoint),
         ("access_key_id", "a"),
         ("secret_access_key", "b"),
     ];
-    let error = open_url("s3://bkt", &options(&pairs))
-        .unwrap()
-        .get("format")
-        .unwrap_err();
+    let options = Options {
+        deadline,
+        ..options(&pairs)
+    };
+    let remote = open_url("s3://bkt", &options).unwrap();
+    remote.get("format").unwrap_err()
+}
+
+#[test]
+fn an_endpoint_that_nobody_listens_at_is_not_reachable() {
+    let url = format!("http://{}", nobody());
+    let error = get_at(&url, Duration::ZERO);
     assert_eq!(error.kind(), Kind::Unavailable);
     let text = shown(&error);
-    assert!(text.contains("no connection: Connection refused"), "{text}");
-    assert!(text.contains("check the endpoint"), "{text}");
+    let expected = format!("no connection to {url}: Connection refused (os error 111)\n");
+    assert!(text.contains(&expected), "{text}");
+    assert!(text.contains("check the setting of the endpoint"), "{text}");
+}
+
+#[test]
+fn a_first_connection_is_given_up_long_before_the_deadline() {
+    let refused = format!("http://{}", nobody());
+    for endpoint in [refused.as_str(), "http://no-such-host.invalid"] {
+        // It would take an hour.
+        let error = get_at(endpoint, Duration::from_secs(3600));
+        assert_eq!(error.kind(), Kind::Unavailable);
+        let text = shown(&error);
+        assert!(
+            text.contains(&format!("no connection to {endpoint}: ")),
+            "{text}"
+        );
+        assert!(
+            text.contains(" s, and nobody ever answered there"),
+            "{text}"
+        );
+        assert!(text.contains("check the setting of the endpoint"), "{text}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_answered_once_is_tried_until_the_deadline() {
+    let address = nobody();
+    let listener = std::net::TcpListener::bind(address).unwrap();
+    let serving = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut stream, _) = listener.accept().unwrap();
+        drop(listener);
+        let _asked = stream.read(&mut [0; 4096]).unwrap();
+        let answer = http("404 Not Found", &["connection: close"], b"");
+        stream.write_all(&answer).unwrap();
+    });
+    let endpoint = format!("http://{address}");
+    let pairs = [("endpoint", endpoint.as_str()), ("skip_signature", "true")];
+    let options = Options {
+        deadline: Duration::from_secs(4),
+        ..options(&pairs)
+    };
+    let remote = open_url("s3://bkt", &options).unwrap();
+    assert_eq!(remote.get("format").unwrap_err().kind(), Kind::NotFound);
+    serving.join().unwrap();
+    let text = shown(&remote.get("format").unwrap_err());
+    assert!(text.contains("no connection to "), "{text}");
+    assert!(!text.contains("nobody ever answered"), "{text}");
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! Connections that do not come about: which of them are tried again, and what is said of them.
+//!
+//! Where nobody ever answered, a name that does not resolve or a port that nobody listens at is most likely a mistake
+//! in a setting, so it is given up long before the deadline; an endpoint that has answered once gets all of it.
+//! A certificate that is not trusted does not become so by waiting.
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use object_store::client::{HttpError, HttpErrorKind};
+
+/// After this long, a first connection is not tried again. Moments in tests.
+const FIRST_MAX: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+
+/// What is known of the endpoints that a bucket is reached at.
+#[derive(Debug, Default)]
+pub(in crate::remote) struct Contacts(Mutex<HashMap<String, Contact>>);
+
+#[derive(Debug)]
+enum Contact {
+    Answered,
+    /// Never so far.
+    Tried {
+        times: u32,
+        since: Instant,
+    },
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(in crate::remote) struct NoContact {
+    endpoint: String,
+    /// How often it was tried and for how long, where it is not tried any more.
+    given_up: Option<(u32, Duration)>,
+    /// Whether it is the certificate of the other side.
+    pub(in crate::remote) is_untrusted: bool,
+    why: String,
+}
+
+impl Contacts {
+    /// Takes down that somebody at `endpoint` answered.
+    pub(super) fn answered(&self, endpoint: &str) {
+        let mut contacts = self.lock();
+        match contacts.get_mut(endpoint) {
+            Some(contact) => *contact = Contact::Answered,
+            None => drop(contacts.insert(endpoint.to_owned(), Contact::Answered)),
+        }
+    }
+
+    /// What is to become of a connection to `endpoint` that did not come about.
+    pub(super) fn failed(&self, endpoint: &str, error: HttpError) -> HttpError {
+        let (is_untrusted, is_nobody) = (is_untrusted(&error), is_nobody(&error));
+        let tried = self.tried(endpoint);
+        let is_over = tried.is_some_and(|(_, time)| time >= FIRST_MAX);
+        let given_up = tried.filter(|_| is_nobody && is_over);
+        let kind = match given_up.is_some() || is_untrusted {
+            // Of the kinds of failure this is one that object_store takes as final.
+            true => HttpErrorKind::Unknown,
+            false => error.kind(),
+        };
+        let no_contact = NoContact {
+            endpoint: endpoint.to_owned(),
+            given_up,
+            is_untrusted,
+            why: root(&error),
+        };
+        HttpError::new(kind, no_contact)
+    }
+
+    /// How often and how long it was tried, this time included; none, when there ever was an answer.
+    fn tried(&self, endpoint: &str) -> Option<(u32, Duration)> {
+        let mut contacts = self.lock();
+        let contact = contacts
+            .entry(endpoint.to_owned())
+            .or_insert_with(|| Contact::Tried {
+                times: 0,
+                since: Instant::now(),
+            });
+        match contact {
+            Contact::Answered => None,
+            Contact::Tried { times, since } => {
+                *times = times.saturating_add(1);
+                Some((*times, since.elapsed()))
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Contact>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for NoContact {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "no connection to {}: {}", self.endpoint, self.why)?;
+        match self.given_up {
+            Some((times, time)) => {
+                let secs = time.as_secs();
+                write!(
+                    out,
+                    "; tried {times} times in {secs} s, and nobody ever answered there"
+                )
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for NoContact {}
+
+/// An error and its causes.
+fn chain(error: &HttpError) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    let error: &(dyn StdError + 'static) = error;
+    std::iter::successors(Some(error), |error| cause(*error))
+}
+
+/// The cause of an error; what an error of input and output holds it does not call its cause.
+fn cause<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e (dyn StdError + 'static)> {
+    match error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+    {
+        Some(held) => Some(held),
+        None => error.source(),
+    }
+}
+
+fn is_untrusted(error: &HttpError) -> bool {
+    let mut chain = chain(error).filter_map(<dyn StdError>::downcast_ref);
+    chain.any(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
+}
+
+/// Whether nobody listens there, or the name is nobody's.
+fn is_nobody(error: &HttpError) -> bool {
+    chain(error).any(|error| {
+        let refused = error.downcast_ref().map(io::Error::kind);
+        refused == Some(io::ErrorKind::ConnectionRefused) || error.to_string() == "dns error"
+    })
+}
+
+/// What the cause of all causes says.
+fn root(error: &HttpError) -> String {
+    chain(error)
+        .last()
+        .map(ToString::to_string)
+        .unwrap_or_default()
+}

@@ -1,0 +1,116 @@
+//! How a bucket is reached: certificates of one's own, an endpoint where nobody is, and for how long it is tried.
+
+use std::process::Command;
+
+use support::proxy::{Fault, Proxy, Schedule, Slowness, Tls};
+use support::servers::Server;
+use support::{Finished, assert_same_tree, trees};
+
+use crate::bucket::{Bucket, good};
+
+fn finished(mut command: Command) -> Finished {
+    command.output().unwrap().into()
+}
+
+#[test]
+fn an_authority_of_ones_own_is_trusted_where_it_is_named_and_nowhere_else() {
+    let moto = Server::moto();
+    let tls = Tls::new(&moto.endpoint);
+    let server = Server {
+        endpoint: tls.endpoint(),
+        ..moto
+    };
+    let bucket = Bucket::without_store("tls", server);
+    let mut command = bucket.command(["init"]);
+    // The test would be ended before this is over.
+    command.env("STORE_DEADLINE", "1h");
+    let refused = finished(command);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    for words in [
+        &format!(
+            "no connection to {}: invalid peer certificate: ",
+            tls.endpoint()
+        ),
+        "hint: name a file with the certificate of its authority in AWS_CA_BUNDLE, SSL_CERT_FILE or `ca-bundle`",
+    ] {
+        assert!(refused.stderr.contains(words), "{refused}");
+    }
+    let tree = bucket.env.path("tree");
+    trees::version(&tree, 3, 1, 200_000);
+    let with = |variable: &str, words: &[&str]| {
+        let mut command = bucket.command(words.iter().copied());
+        command.env(variable, tls.authority());
+        command
+    };
+    good(with("AWS_CA_BUNDLE", &["init"]));
+    good(with("AWS_CA_BUNDLE", &["put", "tree", "project/a/b"]));
+    good(with("SSL_CERT_FILE", &["get", "project/a/b", "out"]));
+    assert_same_tree(&tree, &bucket.env.path("out"));
+    let profile = format!(
+        "[profile.own]\nfrom-environment = true\nca-bundle = {:?}\n",
+        tls.authority()
+    );
+    bucket.env.write("home/.config/store/config.toml", profile);
+    bucket.ok(["--store-profile", "own", "verify", "--read-data"]);
+    let no_pem = bucket.env.write("no-pem", "text");
+    let mut command = with("AWS_CA_BUNDLE", &["verify"]);
+    command.env("AWS_CA_BUNDLE", &no_pem);
+    let refused = finished(command);
+    assert_eq!(refused.code, Some(2), "{refused}");
+    assert!(
+        refused
+            .stderr
+            .contains("the file of certificates holds none"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_wrong_endpoint_is_found_out_long_before_the_deadline() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let server = Server {
+        endpoint: endpoint.clone(),
+        ..Server::moto()
+    };
+    let bucket = Bucket::without_store("nobody", server);
+    let mut command = bucket.command(["ls"]);
+    command.env("STORE_DEADLINE", "1h");
+    let told = finished(command);
+    assert_eq!(told.code, Some(1), "{told}");
+    for words in [
+        &format!("no connection to {endpoint}: Connection refused (os error 111); tried "),
+        " s, and nobody ever answered there",
+        "hint: check the setting of the endpoint",
+    ] {
+        assert!(told.stderr.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn the_deadline_is_set_by_flag_variable_profile_and_configuration() {
+    let proxy = Proxy::new(&Server::moto().endpoint, Slowness::default());
+    let bucket = Bucket::without_store("deadline", Server::moto().behind(&proxy));
+    proxy.set(Schedule::From(1, Fault::Reset));
+    let configured = "deadline = \"1s\"\n";
+    let profile = "deadline = \"1h\"\n[profile.p]\nfrom-environment = true\ndeadline = \"1s\"\n";
+    for (configuration, words, variable) in [
+        ("deadline = \"1h\"\n", &["--deadline", "1s", "ls"][..], "1h"),
+        ("deadline = \"1h\"\n", &["ls"], "1s"),
+        (profile, &["--store-profile", "p", "ls"], ""),
+        (configured, &["ls"], ""),
+    ] {
+        bucket
+            .env
+            .write("home/.config/store/config.toml", configuration);
+        let mut command = bucket.command(words.iter().copied());
+        if !variable.is_empty() {
+            command.env("STORE_DEADLINE", variable);
+        }
+        let told = finished(command);
+        assert_eq!(told.code, Some(1), "{told}");
+        let traffic = proxy.take();
+        assert!(traffic.requests() < 15, "{words:?}: {traffic:?}");
+    }
+}
