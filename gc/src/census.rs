@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use store::format::{PackKind, SegmentPack, State};
 use store::index::{OpenSegment, Position};
 use store::remote::{ObjectInfo, Prune};
+use store::uses::Uses;
 use store::{PackId, Result, SegmentId};
 
 use crate::mark::Marker;
@@ -61,6 +62,8 @@ pub struct Census {
     pub uploads: Vec<ObjectInfo>,
     /// Checkpoints by their number.
     pub checkpoints: Vec<(u64, Doomed)>,
+    /// On which days versions were read.
+    pub uses: Uses,
 }
 
 /// One object of a listing, by its name.

@@ -10,14 +10,16 @@ use store::index::Index;
 use store::log::{Outside, System};
 use store::read::Reader;
 use store::remote::Prune;
+use store::uses::Uses;
 use store::{Error, Kind, Result, Store, View};
 
 use crate::apply::{Applied, Session};
 use crate::census::Census;
+use crate::evict::Size;
 use crate::lately;
 use crate::mark::{Marker, may_be_moved, reached_by};
 use crate::plan::{Options, Plan, plan, sizes};
-use crate::policy::{Drop, Policy, Why};
+use crate::policy::{Drop, Policy};
 use crate::report::{Live, Report};
 
 /// How many plans in a row may come to nothing.
@@ -122,9 +124,18 @@ fn look<'s>(
     verify_segments(&view)?;
     let reader = Reader::at(store, view.clone());
     let mut drops = request.policy.drops(&view.state, now);
-    evict(store, &reader, &view, &request.policy, &mut drops)?;
+    let uses = Uses::read(prune)?;
+    let size = Size {
+        store,
+        reader: &reader,
+        view: &view,
+        uses: &uses,
+        now,
+    };
+    size.evict(&request.policy, &mut drops)?;
     let (marker, live, shared) = mark(store, &reader, &view, &drops)?;
     let mut census = Census::list(prune)?;
+    census.uses = uses;
     census.count(&marker, &view.state)?;
     check_packs(prune, &census)?;
     let plan = plan(
@@ -217,7 +228,8 @@ fn mark<'s>(
     Ok((marker, live, shared))
 }
 
-type Named<'v> = (&'v RefName, u64, &'v Version);
+/// A version of a ref, by its name and number.
+pub(crate) type Named<'v> = (&'v RefName, u64, &'v Version);
 
 /// The versions that stay: the newest of each ref, older ones, pinned ones.
 fn classes<'v>(state: &'v State, drops: &BTreeSet<Drop>) -> [Vec<Named<'v>>; 3] {
@@ -242,12 +254,12 @@ fn classes<'v>(state: &'v State, drops: &BTreeSet<Drop>) -> [Vec<Named<'v>>; 3] 
     classes
 }
 
-fn names(drops: &BTreeSet<Drop>) -> HashSet<(&RefName, u64)> {
+pub(crate) fn names(drops: &BTreeSet<Drop>) -> HashSet<(&RefName, u64)> {
     let names = drops.iter().map(|drop| (&drop.name, drop.version));
     names.collect()
 }
 
-fn versions(state: &State) -> impl Iterator<Item = Named<'_>> {
+pub(crate) fn versions(state: &State) -> impl Iterator<Item = Named<'_>> {
     state.refs.iter().flat_map(|(name, known)| {
         known
             .versions
@@ -272,73 +284,6 @@ fn reached_by_drops(
     let versions = || going.clone().chain(&gone);
     versions().next()?;
     Some(reached_by(store, reader, view, versions()))
-}
-
-/// Adds to `drops` what limits of size want: the oldest versions first, pinned ones never.
-fn evict(
-    store: &Store,
-    reader: &Reader<'_>,
-    view: &View,
-    policy: &Policy,
-    drops: &mut BTreeSet<Drop>,
-) -> Result<()> {
-    let mut namespaces: BTreeMap<String, u64> = BTreeMap::new();
-    for name in view.state.refs.keys() {
-        if let Some(quota) = policy.quota(name) {
-            namespaces.insert(name.namespace().as_str().to_owned(), quota);
-        }
-    }
-    for (namespace, quota) in namespaces {
-        let inside = |name: &RefName| name.namespace().as_str() == namespace;
-        evict_beyond(store, reader, view, quota, Why::Quota, &inside, drops)?;
-    }
-    match policy.store_bytes_max {
-        Some(most) => evict_beyond(store, reader, view, most, Why::MaxSize, &|_| true, drops),
-        None => Ok(()),
-    }
-}
-
-fn evict_beyond(
-    store: &Store,
-    reader: &Reader<'_>,
-    view: &View,
-    most: u64,
-    why: Why,
-    inside: &dyn Fn(&RefName) -> bool,
-    drops: &mut BTreeSet<Drop>,
-) -> Result<()> {
-    let gone = names(drops);
-    let mut kept: Vec<Named<'_>> = versions(&view.state)
-        .filter(|(name, number, _)| inside(name) && !gone.contains(&(*name, *number)))
-        .collect();
-    drop(gone);
-    // Pinned ones first, then the newest: what no longer fits behind them is the oldest.
-    kept.sort_by_key(|(name, number, version)| {
-        (
-            !version.pinned,
-            std::cmp::Reverse(version.time),
-            (*name).clone(),
-            *number,
-        )
-    });
-    let marker = Marker::new(store, view);
-    let mut is_full = false;
-    let mut over = Vec::new();
-    for (name, number, version) in kept {
-        if !is_full {
-            marker.version(reader, &format!("{name}@{number}"), version)?;
-            is_full = marker.stored_bytes() > most;
-        }
-        if is_full && !version.pinned {
-            over.push(Drop {
-                name: name.clone(),
-                version: number,
-                why,
-            });
-        }
-    }
-    drops.extend(over);
-    Ok(())
 }
 
 /// Stored bytes that the live versions of the refs that `inside` accepts need together: now, and with the

@@ -61,10 +61,14 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// What no entry names: uploads that dead processes left, and checkpoints that newer ones stand for.
+    /// What no entry names: uploads that dead processes left, checkpoints and uses that newer ones stand for.
     pub(crate) fn delete_nameless(&mut self, report: &mut Report) -> Result<()> {
         let doomed = || self.plan.stale_uploads.iter().chain(&self.plan.checkpoints);
-        let keys: Vec<String> = doomed().map(|doomed| doomed.key.clone()).collect();
+        let keys: Vec<String> = doomed()
+            .map(|doomed| &doomed.key)
+            .chain(&self.plan.uses)
+            .cloned()
+            .collect();
         for keys in keys.chunks(DELETE_KEYS) {
             self.prune.delete(keys)?;
         }

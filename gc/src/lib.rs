@@ -2,7 +2,7 @@
 //!
 //! The way of a collection, and of a newcomer through the files:
 //!
-//! - [`policy`] (pure): which versions retention gives up.
+//! - [`policy`] (pure): which versions retention gives up; `evict`: which ones limits of size do.
 //! - [`mark`]: which chunks the others reach. Fails closed: what cannot be read aborts everything.
 //! - [`census`]: how much of each pack that is. [`plan`] (pure): what to do about it.
 //! - [`apply`]: one log entry after the other, each valid for exactly the state it is committed at;
@@ -15,6 +15,7 @@ pub mod apply;
 pub mod census;
 mod collect;
 mod delete;
+mod evict;
 mod lately;
 pub mod mark;
 mod merge;

@@ -8,8 +8,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
-use store::format::{Condemned, State};
-use store::{PackId, SegmentId};
+use store::format::{Condemned, State, use_key};
+use store::uses::Uses;
+use store::{PackId, SegmentId, VersionId};
 
 use crate::census::{Census, PackUse, SegmentUse};
 use crate::policy::Drop;
@@ -55,6 +56,8 @@ pub struct Plan {
     pub stale_uploads: Vec<Doomed>,
     /// Checkpoints that newer ones stand for: deleted with them.
     pub checkpoints: Vec<Doomed>,
+    /// Uses that say nothing any more: deleted with them.
+    pub uses: Vec<String>,
     /// Versions that are dropped.
     pub drop: Vec<Drop>,
     /// Packs that are condemned as they are.
@@ -166,6 +169,7 @@ pub fn plan(
         ..Plan::default()
     };
     delete(&mut plan, state, census, options, now);
+    plan.uses = idle_uses(state, &census.uses, now);
     let (dead, live): (Vec<_>, Vec<_>) =
         census.packs.iter().partition(|pack| pack.live_chunks == 0);
     let planned = |pack: &PackUse, why| PlannedPack {
@@ -247,6 +251,27 @@ fn delete(plan: &mut Plan, state: &State, census: &Census, options: &Options, no
             plan.held.by_age.add(upload.size, until);
         }
     }
+}
+
+/// Keys of uses of versions that live no more, and of those before the last.
+fn idle_uses(state: &State, uses: &Uses, now: Timestamp) -> Vec<String> {
+    let live: HashSet<VersionId> = state
+        .refs
+        .iter()
+        .flat_map(|(name, known)| {
+            let numbers = known.versions.keys();
+            numbers.map(move |number| VersionId::of(name, *number))
+        })
+        .collect();
+    let mut idle: Vec<String> = uses
+        .iter()
+        .filter(|(day, version)| {
+            !live.contains(version) || uses.last(*version, now).is_some_and(|last| *day < last)
+        })
+        .map(|(day, version)| use_key(day, version))
+        .collect();
+    idle.sort_unstable();
+    idle
 }
 
 /// Packs and segments that are there and that the log has never heard of.
@@ -642,6 +667,51 @@ mod tests {
         // That of entry 320 is somebody's who is ahead of this state.
         let plan = made(&state, &census, &OPTIONS, 0);
         assert_eq!(plan.checkpoints, [doomed(128).1, doomed(64).1]);
+    }
+
+    #[test]
+    fn a_use_goes_when_a_later_one_stands_for_it_or_its_version_is_gone() {
+        let name: store::format::RefName = "project/a/b".parse().unwrap();
+        let version = |number| VersionId::of(&name, number);
+        let empty = store::format::Content::empty();
+        let put = store::format::Version {
+            root: store::format::Root::File {
+                content: empty,
+                executable: false,
+            },
+            times: empty,
+            time: at(0),
+            who: store::format::Who::default(),
+            message: String::new(),
+            pinned: false,
+            expires: None,
+        };
+        let known = store::format::RefState {
+            last: 3,
+            versions: [(1, put.clone()), (2, put)].into(),
+        };
+        let state = State {
+            refs: [(name.clone(), known)].into(),
+            ..State::default()
+        };
+        let day = |number| jiff::civil::date(1970, 1, number);
+        let uses = [
+            (day(1), version(1)),
+            (day(3), version(1)),
+            (day(9), version(1)),
+            (day(1), version(2)),
+            (day(9), version(3)),
+        ];
+        let census = Census {
+            uses: uses.into_iter().collect(),
+            ..Census::default()
+        };
+        // A day far ahead is not the last one, and may come.
+        let plan = made(&state, &census, &OPTIONS, 5 * 24 * HOUR);
+        assert_eq!(
+            plan.uses,
+            [use_key(day(1), version(1)), use_key(day(9), version(3))]
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use store::format::{RefName, State, Version};
@@ -61,6 +62,9 @@ pub struct Drop {
     pub version: u64,
     /// Why.
     pub why: Why,
+    /// The day of its last use, where a limit of size takes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_use: Option<Date>,
 }
 
 /// Why a version goes.
@@ -71,9 +75,9 @@ pub enum Why {
     Expired,
     /// No rule keeps it.
     Retention,
-    /// Its namespace is over its quota, and it is among the oldest.
+    /// Its namespace is over its quota, and others were used later.
     Quota,
-    /// The store is over its limit, and it is among the oldest.
+    /// The store is over its limit, and others were used later.
     MaxSize,
 }
 
@@ -127,6 +131,7 @@ impl Policy {
                         name: name.clone(),
                         version: number,
                         why,
+                        last_use: None,
                     });
                 }
             }

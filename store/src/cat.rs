@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::format::{Content, Node, RefSpec};
 use crate::read::Reader;
 use crate::store::Store;
+use crate::uses;
 
 /// Hands the bytes in `range` of the file that `spec` names to `write`, verified, first to last. A range
 /// that reaches beyond the end ends there. Returns how many bytes that were.
@@ -23,7 +24,11 @@ pub fn cat(
     let reader = Reader::new(store)?;
     let found = reader.resolve(spec)?;
     match &found.node {
-        Node::File { content, .. } => file(&reader, content, range, write),
+        Node::File { content, .. } => {
+            let written = file(&reader, content, range, write)?;
+            uses::leave(store, &spec.name, found.number);
+            Ok(written)
+        }
         Node::Tree { .. } => Err(Error::invalid(format!(
             "{spec}: expected a file, found a directory"
         ))

@@ -21,6 +21,7 @@ use crate::format::{Content, Node, RefName, RefSpec, Time};
 use crate::progress::Progress;
 use crate::read::{Reader, TimesReader};
 use crate::store::Store;
+use crate::uses;
 
 /// What a get brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +63,7 @@ pub fn get(
     fetch(&reader, |requests| tree.node(&found.node, &top, requests))?;
     tree.finish_directories()?;
     room.move_in()?;
+    uses::leave(store, &spec.name, found.number);
 
     Ok(tree.report)
 }

@@ -1,4 +1,4 @@
-//! Names of things: 32-byte hashes and 16-byte random names, each kind its own type.
+//! Names of things: hashes and 16-byte random names, each kind its own type.
 //!
 //! `Display` is the full lower-case hex that keys are made of; `short()` is for people.
 //! Ids never convert into each other silently.
@@ -103,6 +103,10 @@ id_type!(
 id_type!(
     /// Random name of a store, given at `init`.
     StoreId, 16, "store"
+);
+id_type!(
+    /// A version of a ref in the keys of its uses: the first half of BLAKE3-256 of `<ref>@<number>`.
+    VersionId, 16, "version"
 );
 random_id!(PackId, SegmentId, CommitId, StoreId);
 

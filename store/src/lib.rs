@@ -10,6 +10,7 @@
 //! - [`log`], [`pack`], [`index`], [`refs`]: the objects of a store; [`Store`] holds them together. `publish`: how a commit is made safe.
 //! - `profile`: what a put knows of certain trees, like Hugging Face caches.
 //! - [`pool`]: whole files of this host; [`materialize()`] makes trees of links to them.
+//! - [`uses`]: on which days versions were read.
 //! - [`put()`], [`get()`], [`replicate()`]: the pipelines; [`cat()`] reads one file, [`inspect`] tells what is there, [`check`] whether it is sound; [`read`] and [`fetch`] bring chunks back, verified.
 
 pub mod cat;
@@ -40,12 +41,13 @@ pub mod replicate;
 pub mod stat_cache;
 pub mod store;
 pub mod tree;
+pub mod uses;
 pub mod walk;
 
 pub use cat::cat;
 pub use error::{Error, Kind, Result};
 pub use get::{GetReport, get};
-pub use id::{ChunkId, CommitId, PackId, SegmentId, StoreId};
+pub use id::{ChunkId, CommitId, PackId, SegmentId, StoreId, VersionId};
 pub use materialize::{LinkMode, MaterializeReport, MaterializeRequest, materialize};
 pub use pool::{Pool, PoolLimits};
 pub use profile::{Class, ProfileChoice, ProfileOptions};

@@ -13,14 +13,17 @@ fn a_thousand_small_files_are_a_handful_of_requests() {
         let path = bucket.env.path(format!("tree/{}/{number}", number % 10));
         trees::write(&path, &random.bytes(700));
     }
-    for (words, most) in [
-        (&["put", "tree", "project/a/b"][..], 12),
-        (&["get", "project/a/b", "out"], 12),
-        (&["materialize", "project/a/b", "linked"], 12),
+    // The get leaves a use, and the host knows that when it materializes.
+    for (words, most, puts) in [
+        (&["put", "tree", "project/a/b"][..], 12, 4),
+        (&["get", "project/a/b", "out"], 12, 1),
+        (&["materialize", "project/a/b", "linked"], 12, 0),
     ] {
         bucket.ok(words.iter().copied());
         let traffic = proxy.take();
         assert!(traffic.requests() <= most, "{words:?}: {traffic:?}");
+        let put = traffic.with(&["PUT"]).requests();
+        assert_eq!(put, puts, "{words:?}: {traffic:?}");
     }
 }
 

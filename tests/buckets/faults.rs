@@ -162,6 +162,28 @@ fn faults_by_dice_lose_nothing() {
     }
 }
 
+/// Neither a server that is busy for it, nor one that is gone, nor credentials that may only read keep a reader from
+/// its end, and none of them is asked for long.
+#[test]
+fn a_use_that_cannot_be_left_holds_nothing_up() {
+    let (bucket, proxy) = begun("uses");
+    for fault in [Fault::Busy, Fault::Broken, Fault::Reset, Fault::Expired] {
+        let schedule = Schedule::all(&["PUT", "/uses/"], fault);
+        for verb in [
+            &["get", "project/a/b", "OUT"][..],
+            &["materialize", "project/a/b", "OUT"],
+        ] {
+            let (finished, out, traffic) = run(&bucket, &proxy, verb, schedule.clone());
+            let what = format!("{fault:?}: {verb:?}: {finished}{traffic:?}");
+            assert_eq!(finished.code, Some(0), "{what}");
+            assert_eq!(finished.stderr, "", "{what}");
+            assert_same_but_file_times(&bucket.env.path("tree-1"), &out);
+            let tries = traffic.faults();
+            assert!((1..=20).contains(&tries), "{what}");
+        }
+    }
+}
+
 #[test]
 fn credentials_that_end_in_the_middle_end_the_verb_and_nothing_else() {
     let (bucket, proxy) = begun("expired");

@@ -1,5 +1,6 @@
 //! `store gc` as a person and as cron run it.
 
+use serde_json::json;
 use support::{TestEnvironment, environment};
 
 /// Two refs of noise, of which one is dropped.
@@ -14,17 +15,17 @@ fn dropped() -> TestEnvironment {
     env
 }
 
-fn json(text: &str) -> serde_json::Value {
+fn parsed(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap()
 }
 
 #[test]
 fn what_was_dropped_comes_back_and_the_rest_stays() {
     let env = dropped();
-    let plan = json(&env.ok(["gc", "--dry-run", "--grace", "0", "--json"]));
+    let plan = parsed(&env.ok(["gc", "--dry-run", "--grace", "0", "--json"]));
     assert_eq!(plan["plan"]["condemn"].as_array().unwrap().len(), 2);
     let metrics = env.path("store.prom");
-    let report = json(&env.ok([
+    let report = parsed(&env.ok([
         "gc",
         "--grace",
         "0",
@@ -55,7 +56,7 @@ fn a_namespace_that_goes_gives_back_what_only_it_used() {
     env.ok(["put", "shared", "team/other/data"]);
     env.ok(["pin", "project/demo/pinned"]);
     env.ok(["rm", "--yes", "project/demo"]);
-    let report = json(&env.ok(["gc", "--grace", "0", "--json"]));
+    let report = parsed(&env.ok(["gc", "--grace", "0", "--json"]));
     let freed = report["freed_bytes"].as_u64().unwrap();
     assert!((300_000..400_000).contains(&freed), "{report}");
     assert!(
@@ -110,6 +111,54 @@ fn a_ttl_and_rules_drop_versions() {
     );
 }
 
+/// Of two versions the newer one goes, since the older one is what a job reads.
+#[test]
+fn a_limit_of_size_takes_what_was_not_used() {
+    let env = environment!();
+    for seed in [1, 2] {
+        env.write("in/file", support::Random::new(seed).bytes(200_000));
+        env.ok(["put", "in", "project/demo/data"]);
+    }
+    env.ok(["materialize", "project/demo/data@1", "out"]);
+    let limited = ["gc", "--max-size", "300kB"];
+    let plan = parsed(&env.ok([&limited[..], &["--dry-run", "--json"]].concat()));
+    let drops = plan["plan"]["drop"].as_array().unwrap();
+    assert_eq!((drops.len(), &drops[0]["version"]), (1, &json!(2)));
+    let text = env.ok(limited);
+    let today = drops[0]["last_use"].as_str().unwrap();
+    let told = format!("dropped    project/demo/data@2 (MaxSize, last used {today})");
+    assert!(text.contains(&told), "{text}");
+    let history = parsed(&env.ok(["history", "project/demo/data", "--json"]));
+    assert_eq!(history["version"], 1);
+    assert_eq!(history["last_use"], today);
+}
+
+/// What people and cron jobs look at is not thereby used.
+#[test]
+fn a_look_is_no_use() {
+    let env = environment!();
+    env.write("in/file", support::Random::new(1).bytes(200_000));
+    env.ok(["put", "in", "project/demo/data"]);
+    env.ok(["init", "other"]);
+    let looks: [&[&str]; 7] = [
+        &["ls", "project/demo/data"],
+        &["summarize", "project/demo/data"],
+        &["diff", "project/demo/data", "in"],
+        &["history", "project/demo/data"],
+        &["verify", "--read-data"],
+        &["push", "project/demo/data", "./other"],
+        &["gc"],
+    ];
+    for words in looks {
+        env.ok(words);
+    }
+    let uses = env.path("home/.local/share/store/uses");
+    assert!(!uses.exists());
+    env.ok(["materialize", "--prefetch", "project/demo/data"]);
+    let left = std::fs::read_dir(uses).unwrap().count();
+    assert_eq!(left, 1);
+}
+
 #[test]
 fn a_quota_refuses_before_anything_is_written() {
     let env = environment!();
@@ -150,14 +199,14 @@ fn what_a_put_may_a_collector_leaves() {
         "{finished}"
     );
     env.ok(["put", "b", "project/small/again"]);
-    let report = json(&env.ok(["gc", "--json"]));
-    assert_eq!(report["plan"]["drop"], serde_json::json!([]), "{report}");
+    let report = parsed(&env.ok(["gc", "--json"]));
+    assert_eq!(report["plan"]["drop"], json!([]), "{report}");
 }
 
 #[test]
 fn a_second_collector_says_who_runs_and_ends_well() {
     let env = dropped();
-    let id = json(&env.ok(["info", "--json"]))["id"]
+    let id = parsed(&env.ok(["info", "--json"]))["id"]
         .as_str()
         .unwrap()
         .to_owned();

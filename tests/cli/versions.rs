@@ -50,10 +50,10 @@ fn history_lists_versions_newest_first() {
     check!(env, env.store(["history", "project/demo/data"]), @"
     exit code: 0
     --- stdout
-    version  put (UTC)            by         size  pinned  message
-          3  [TIME]  tester@[HOST]   5 B          three
-          2  [TIME]  tester@[HOST]   3 B  pinned  two
-          1  [TIME]  tester@[HOST]   3 B          one
+    version  put (UTC)            by         size  last use  pinned  message
+          3  [TIME]  tester@[HOST]   5 B                    three
+          2  [TIME]  tester@[HOST]   3 B            pinned  two
+          1  [TIME]  tester@[HOST]   3 B                    one
     --- stderr
     ");
     check!(env, env.store(["history", "project/demo/data", "--json"]), @r#"

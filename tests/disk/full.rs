@@ -205,7 +205,11 @@ fn a_read_only_file_system() {
     witness
         .env
         .ok(["--store", store.to_str().unwrap(), "get", REF, "out"]);
+    let made = ["--store", store.to_str().unwrap(), "materialize", REF];
+    let told = witness.env.store([&made[..], &["made"]].concat());
+    assert_eq!((told.code, told.stderr.as_str()), (Some(0), ""), "{told}");
     mount.remount("rw");
+    assert!(!store.join("uses").exists());
     witness.put_ok("1", REF);
 }
 

@@ -25,4 +25,5 @@ mod roundtrip;
 mod stores;
 mod travel;
 mod underfoot;
+mod uses;
 mod world;

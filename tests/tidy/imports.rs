@@ -28,6 +28,7 @@ const FLOORS: [&[&str]; 6] = [
         "read",
         "fetch",
         "publish",
+        "uses",
         "materialize",
     ],
     &["put", "get", "cat", "inspect", "replicate", "check"],

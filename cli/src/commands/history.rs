@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use serde::Serialize;
-use store::Result;
 use store::format::{Root, Version};
+use store::uses::Uses;
+use store::{Result, VersionId};
 
 use crate::context::Context;
 use crate::table::Side;
@@ -34,28 +36,35 @@ struct Line<'v> {
     pinned: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
+    /// The last day on which somebody got or materialized it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_use: Option<Date>,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let name = names::name(&args.name)?;
-    let state = context.open()?.state()?;
+    let store = context.open()?;
+    let state = store.state()?;
+    let uses = Uses::read(store.remote().as_ref())?;
+    let now = Timestamp::now();
     let versions = state.versions(&name)?;
-    let lines = versions
-        .iter()
-        .rev()
-        .map(|(number, version)| line(*number, version));
+    let lines = versions.iter().rev().map(|(number, version)| {
+        let last_use = uses.last(VersionId::of(&name, *number), now);
+        line(*number, version, last_use)
+    });
     let columns = [
         ("version", Side::Right),
         ("put (UTC)", Side::Left),
         ("by", Side::Left),
         ("size", Side::Right),
+        ("last use", Side::Left),
         ("pinned", Side::Left),
         ("message", Side::Left),
     ];
     context.out.list(&columns, lines, cells)
 }
 
-fn line(number: u64, version: &Version) -> Line<'_> {
+fn line(number: u64, version: &Version, last_use: Option<Date>) -> Line<'_> {
     let kind = match version.root {
         Root::File { .. } => "file",
         Root::Tree { .. } => "tree",
@@ -72,15 +81,18 @@ fn line(number: u64, version: &Version) -> Line<'_> {
         entries: version.root.entries(),
         pinned: version.pinned,
         expires: version.expires,
+        last_use,
     }
 }
 
-fn cells(line: &Line<'_>) -> [String; 6] {
+fn cells(line: &Line<'_>) -> [String; 7] {
     [
         line.version.to_string(),
         human::time(line.time),
         names::shown(format!("{}@{}", line.user, line.host).as_bytes()),
         human::bytes(line.bytes),
+        line.last_use
+            .map_or_else(String::new, |day| day.to_string()),
         (if line.pinned { "pinned" } else { "" }).to_owned(),
         names::shown(line.message.as_bytes()),
     ]

@@ -3,7 +3,21 @@
 //! Numbers grow beyond their padding instead of wrapping, so keys are compared by number,
 //! never by text. A key that this module would not have written is no key: `None`.
 
-use crate::id::{PackId, SegmentId};
+use jiff::civil::Date;
+
+use super::RefName;
+use crate::id::{PackId, SegmentId, VersionId};
+
+impl VersionId {
+    /// The id of version `number` of the ref `name`.
+    pub fn of(name: &RefName, number: u64) -> Self {
+        let mut id = [0; Self::LEN];
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(format!("{name}@{number}").as_bytes());
+        hasher.finalize_xof().fill(&mut id);
+        Self(id)
+    }
+}
 
 /// Key of the object `format`.
 pub const FORMAT_KEY: &str = "format";
@@ -17,6 +31,8 @@ pub const SEGMENTS_PREFIX: &str = "segments";
 pub const PACKS_PREFIX: &str = "packs";
 /// Prefix of the pieces of the reserve.
 pub const RESERVE_PREFIX: &str = "reserve";
+/// Prefix of the uses.
+pub const USES_PREFIX: &str = "uses";
 /// Log entries that share a directory.
 pub const LOG_GROUP: u64 = 10_000;
 
@@ -51,6 +67,11 @@ pub fn pack_key(id: PackId) -> String {
     format!("{PACKS_PREFIX}/{first:02x}/{id}")
 }
 
+/// Key of the use of a version on a day, in UTC: `uses/2026-11-21-<32 hex>`.
+pub fn use_key(day: Date, version: VersionId) -> String {
+    format!("{USES_PREFIX}/{day}-{version}")
+}
+
 /// The number of the log entry under `key`.
 pub fn parse_log_key(key: &str) -> Option<u64> {
     let (_, number) = key.rsplit_once('/')?;
@@ -79,6 +100,14 @@ pub fn parse_pack_key(key: &str) -> Option<PackId> {
     (pack_key(id) == key).then_some(id)
 }
 
+/// The day and the version of the use under `key`.
+pub fn parse_use_key(key: &str) -> Option<(Date, VersionId)> {
+    let (_, name) = key.rsplit_once('/')?;
+    let (day, version) = name.rsplit_once('-')?;
+    let (day, version) = (day.parse().ok()?, version.parse().ok()?);
+    (use_key(day, version) == key).then_some((day, version))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +132,8 @@ mod tests {
         assert_eq!(parse_segment_key(&segment_key(segment)), Some(segment));
         let pack = PackId::random().unwrap();
         assert_eq!(parse_pack_key(&pack_key(pack)), Some(pack));
+        let (day, version) = (jiff::civil::date(2026, 2, 28), VersionId([0xab; 16]));
+        assert_eq!(parse_use_key(&use_key(day, version)), Some((day, version)));
     }
 
     #[test]
@@ -123,5 +154,8 @@ mod tests {
         assert_eq!(parse_segment_key(&format!("segments/{hex}x")), None);
         assert_eq!(parse_pack_key(&format!("packs/ac/{hex}")), None);
         assert_eq!(parse_pack_key(&format!("packs/{hex}")), None);
+        for day in ["2026-02-30", "2026-2-3", "20260203", "+002026-02-03", ""] {
+            assert_eq!(parse_use_key(&format!("uses/{day}-{hex}")), None, "{day}");
+        }
     }
 }

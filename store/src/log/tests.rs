@@ -391,6 +391,10 @@ impl Write for OnceFaulty {
         self.inner.put(key, bytes)
     }
 
+    fn touch(&self, key: &str) -> Result<()> {
+        self.inner.touch(key)
+    }
+
     fn upload(&self, key: &str) -> Result<Box<dyn crate::remote::Upload>> {
         self.inner.upload(key)
     }

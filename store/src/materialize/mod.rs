@@ -30,6 +30,7 @@ use crate::pool::{Claim, Claimed, Damage, Identity, Mark, Pool, Room, Watch, dis
 use crate::progress::Progress;
 use crate::read::{Found, Reader, TimesReader};
 use crate::store::Store;
+use crate::uses;
 
 use filter::Filter;
 use old::Old;
@@ -142,10 +143,12 @@ pub fn materialize(
         found: &found,
         progress,
     };
-    match &request.destination {
-        None => task.prefetch(),
-        Some(destination) => task.make(&absolute(destination)?),
-    }
+    let done = match &request.destination {
+        None => task.prefetch()?,
+        Some(destination) => task.make(&absolute(destination)?)?,
+    };
+    uses::leave(store, &done.name, done.version);
+    Ok(done)
 }
 
 fn announce(node: &Node, progress: &dyn Progress) {

@@ -49,12 +49,13 @@ type Step = fn(&dyn Prune) -> Result<()>;
 /// # Errors
 /// The first thing that is not as it must be.
 pub fn conformance(remote: &dyn Prune) -> Result<()> {
-    let steps: [(&str, Step); 9] = [
+    let steps: [(&str, Step); 10] = [
         ("objects", objects),
         ("missing objects", missing),
         ("ranges", ranges),
         ("create", create),
         ("create race", race),
+        ("touch", touch),
         ("listing", listing),
         ("uploads", uploads),
         ("delete", delete),
@@ -81,6 +82,21 @@ fn objects(remote: &dyn Prune) -> Result<()> {
     }
     remote.put("a/b/c", pattern(7))?;
     same("a replaced object", &remote.get("a/b/c")?, &pattern(7))
+}
+
+fn touch(remote: &dyn Prune) -> Result<()> {
+    remote.put("touched/before", pattern(3))?;
+    for key in ["touched/before", "touched/new", "touched/new"] {
+        remote.touch(key)?;
+    }
+    equal(
+        "an object that was there",
+        remote.size("touched/before")?,
+        3,
+    )?;
+    equal("an object that was not", remote.size("touched/new")?, 0)?;
+    let refused = remote.touch("touched/").map_err(|error| error.kind());
+    equal("a key that is none", refused, Err(Kind::InvalidInput))
 }
 
 fn missing(remote: &dyn Prune) -> Result<()> {

@@ -94,6 +94,26 @@ impl Directory {
         file.sync_all()
     }
 
+    /// Makes an empty object where there is none, and the directories above it; never the root.
+    pub(super) fn touch(&self, key: &str) -> io::Result<()> {
+        let path = self.path(key);
+        let make = || match File::create_new(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made.map(drop),
+        };
+        match make() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut above = self.root.clone();
+                for name in Path::new(key).parent().unwrap_or(Path::new("")) {
+                    above.push(name);
+                    make_one(&above)?;
+                }
+                make()
+            }
+            made => made,
+        }
+    }
+
     pub(super) fn size(&self, key: &str) -> io::Result<u64> {
         Ok(is_file(fs::metadata(self.path(key))?)?.len())
     }

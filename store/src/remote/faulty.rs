@@ -310,6 +310,10 @@ impl Write for Faulty {
         self.mutate(key, || self.inner.put(key, bytes), Ok)
     }
 
+    fn touch(&self, key: &str) -> Result<()> {
+        self.mutate(key, || self.inner.touch(key), Ok)
+    }
+
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         let inner = self.read(key, || self.inner.upload(key), |upload, _| Ok(upload))?;
         Ok(Box::new(FaultyUpload {

@@ -23,6 +23,7 @@ pub mod conformance;
 mod directory;
 mod failure;
 pub mod faulty;
+mod key;
 mod objects;
 mod open;
 #[cfg(test)]
@@ -129,6 +130,13 @@ pub trait Write: Read {
     /// Writes an object whole or not at all; durable when it returns. For names that are never used twice, and
     /// for objects that anyone may replace at any time.
     fn put(&self, key: &str, bytes: Bytes) -> Result<()>;
+
+    /// Sees to it that there is an object under `key`, an empty one where there was none, in a moment or not at
+    /// all: what takes longer is given up, and nothing waits for a disk. For objects that nobody misses.
+    ///
+    /// # Errors
+    /// When it is not known to be there.
+    fn touch(&self, key: &str) -> Result<()>;
 
     /// A put that is written piece by piece.
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>>;

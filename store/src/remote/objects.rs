@@ -14,17 +14,20 @@ use jiff::Timestamp;
 use object_store::Result as AskResult;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
-use object_store::path::Path as ObjectPath;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
 use super::again::again;
 use super::answer::is_conflict as bucket_conflict;
 use super::directory::{Directory, Ranges};
 use super::failure::{DELETE, LIST, READ, WRITE, bucket_failure, failure, io_failure};
+use super::key::{check_key, check_prefix, is_staged, object_path, staged_for};
 use super::upload::{Parts, PartsMax};
 use super::wait::Wait;
 use super::{Created, ObjectInfo, Options, Prune, Read, Settings, Upload, Write, one_by_one};
 use crate::error::{Error, Kind, Result};
+
+/// How long an object may take that nobody misses.
+const TOUCH_MAX: Duration = Duration::from_secs(1);
 
 /// The objects below one place. Cheap to clone; clones share everything.
 #[derive(Clone)]
@@ -355,6 +358,28 @@ impl Write for Objects {
             .map_err(self.failed(key, WRITE))
     }
 
+    fn touch(&self, key: &str) -> Result<()> {
+        let path = object_path(key)?;
+        if let Some(directory) = &self.directory {
+            return directory.touch(key).map_err(self.io_failed(key, WRITE));
+        }
+        let put = self
+            .store
+            .put_opts(&path, Bytes::new().into(), PutMode::Create.into());
+        match self.wait.on_within(TOUCH_MAX, put) {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(
+                object_store::Error::AlreadyExists { .. }
+                | object_store::Error::Precondition { .. },
+            )) => Ok(()),
+            Some(Err(error)) => Err(self.failed(key, WRITE)(error)),
+            None => Err(Error::unavailable(format!(
+                "{key}: {} took longer than {TOUCH_MAX:?}",
+                self.url
+            ))),
+        }
+    }
+
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         let path = object_path(key)?;
         if let Some(directory) = &self.directory {
@@ -453,45 +478,6 @@ fn object_info(meta: ObjectMeta) -> Result<ObjectInfo> {
         size: meta.size,
         modified,
     })
-}
-
-/// The key as object_store has it, verbatim.
-fn object_path(key: &str) -> Result<ObjectPath> {
-    let bad = |why: &str| Error::invalid(format!("key {key:?}: {why}"));
-    let path = ObjectPath::parse(key).map_err(|error| bad("is no path").because(error))?;
-    if path.as_ref() != key || key.is_empty() {
-        return Err(bad("must not be empty, nor begin or end with a slash"));
-    }
-    if is_staged(key) {
-        return Err(bad("must not end in # and digits"));
-    }
-    Ok(path)
-}
-
-fn check_key(key: &str) -> Result<()> {
-    object_path(key).map(drop)
-}
-
-fn check_prefix(prefix: &str) -> Result<&str> {
-    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-    if !prefix.is_empty() {
-        check_key(prefix)?;
-    }
-    Ok(prefix)
-}
-
-/// The key that an upload in progress is for: `name` of `name#1`.
-fn staged_for(key: &str) -> Option<&str> {
-    let name = key.rsplit('/').next()?;
-    let (_, digits) = name.split_once('#')?;
-    let staged = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    staged
-        .then(|| key.strip_suffix(digits)?.strip_suffix('#'))
-        .flatten()
-}
-
-fn is_staged(key: &str) -> bool {
-    staged_for(key).is_some()
 }
 
 #[cfg(test)]

@@ -51,6 +51,10 @@ impl Write for Overwriting {
         self.0.put(key, bytes)
     }
 
+    fn touch(&self, key: &str) -> Result<()> {
+        self.0.touch(key)
+    }
+
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         self.0.upload(key)
     }

@@ -150,6 +150,10 @@ impl Write for Scheduled {
         self.turn().put(key, bytes)
     }
 
+    fn touch(&self, key: &str) -> Result<()> {
+        self.turn().touch(key)
+    }
+
     /// Its pieces need no turn: nobody sees them.
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         let inner = self.turn().upload(key)?;

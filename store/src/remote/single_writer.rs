@@ -105,6 +105,10 @@ impl Write for SingleWriter {
         self.0.put(key, bytes)
     }
 
+    fn touch(&self, key: &str) -> Result<()> {
+        self.0.touch(key)
+    }
+
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         self.0.upload(key)
     }

@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -51,6 +52,16 @@ impl Wait {
             Self::Shared(handle) => handle.block_on(future),
         }
     }
+
+    /// Blocks until `future` is done, or gives it up after `most`; on the calling thread nothing is waited for.
+    pub(super) fn on_within<F: Future>(&self, most: Duration, future: F) -> Option<F::Output> {
+        match self {
+            Self::Here => Some(block_here(future)),
+            Self::Shared(handle) => {
+                handle.block_on(async { tokio::time::timeout(most, future).await.ok() })
+            }
+        }
+    }
 }
 
 struct Unpark(Thread);
@@ -83,7 +94,11 @@ mod tests {
         for way in ways {
             assert_eq!(way.on(async { 7 }), 7);
             assert_eq!(way.on(woken_by_another_thread()), 8);
+            assert_eq!(way.on_within(Duration::MAX, async { 9 }), Some(9));
         }
+        let never = std::future::pending::<()>();
+        let given_up = Wait::shared().unwrap().on_within(Duration::ZERO, never);
+        assert_eq!(given_up, None);
     }
 
     async fn woken_by_another_thread() -> u32 {

@@ -59,6 +59,8 @@ pub enum Schedule {
     Fine,
     /// The request of this number, the first being 1, of those whose method and target contain all of these words.
     At(u64, Vec<String>, Fault),
+    /// Every request whose method and target contain all of these words.
+    All(Vec<String>, Fault),
     /// Every request from this number on.
     From(u64, Fault),
     /// So many of a thousand, one of these faults each.
@@ -73,8 +75,12 @@ impl Schedule {
 
     /// One fault, for the first request that fits.
     pub fn first(words: &[&str], fault: Fault) -> Self {
-        let words = words.iter().map(|&word| word.to_owned()).collect();
-        Self::At(1, words, fault)
+        Self::At(1, owned(words), fault)
+    }
+
+    /// A fault for every request that fits.
+    pub fn all(words: &[&str], fault: Fault) -> Self {
+        Self::All(owned(words), fault)
     }
 
     /// The fault of the request with this number.
@@ -82,12 +88,13 @@ impl Schedule {
         match self {
             Self::Fine => None,
             Self::At(left, words, fault) => {
-                if !words.iter().all(|word| first.contains(word.as_str())) {
+                if !fits(words, first) {
                     return None;
                 }
                 *left = left.wrapping_sub(1);
                 (*left == 0).then_some(*fault)
             }
+            Self::All(words, fault) => fits(words, first).then_some(*fault),
             Self::From(begin, fault) => (number >= *begin).then_some(*fault),
             Self::Dice(random, per_thousand, faults) => {
                 let hit = random.below(1000) < *per_thousand;
@@ -97,6 +104,14 @@ impl Schedule {
             }
         }
     }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+fn fits(words: &[String], first: &str) -> bool {
+    words.iter().all(|word| first.contains(word.as_str()))
 }
 
 /// Takes the keys that `hidden` says out of an answer to a listing.

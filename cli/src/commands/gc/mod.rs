@@ -79,7 +79,7 @@ struct Retention {
     #[arg(long, value_name = "N")]
     keep_monthly: Option<usize>,
 
-    /// Drop the oldest versions that are not pinned until all others fit
+    /// Drop versions that are not pinned, first what was not used for longest, until all others fit
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
     max_size: Option<u64>,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gc::Report;
 use gc::plan::{PackFate, Plan, Wait};
+use gc::policy::Drop;
 use serde::Serialize;
 
 use crate::human;
@@ -48,11 +49,7 @@ fn done(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         .iter()
         .filter(|_| !report.entries.is_empty())
     {
-        writeln!(
-            out,
-            "dropped    {}@{} ({:?})",
-            drop.name, drop.version, drop.why
-        )?;
+        writeln!(out, "dropped    {}", dropped(drop))?;
     }
     if report.disk_full {
         writeln!(
@@ -84,12 +81,15 @@ fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
             human::bytes(doomed.bytes)
         )?;
     }
-    for drop in &plan.drop {
+    if !plan.uses.is_empty() {
+        let uses = human::counted(plan.uses.len() as u64, "use");
         writeln!(
             out,
-            "drop       {}@{} ({:?})",
-            drop.name, drop.version, drop.why
+            "delete     {uses} of versions that are gone or were used since"
         )?;
+    }
+    for drop in &plan.drop {
+        writeln!(out, "drop       {}", dropped(drop))?;
     }
     for pack in plan.condemn.iter().chain(&plan.repack) {
         let verb = match pack.why {
@@ -114,6 +114,15 @@ fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         writeln!(out, "merge      segment {segment}")?;
     }
     Ok(())
+}
+
+/// A version that goes, and why.
+fn dropped(drop: &Drop) -> String {
+    let why = match (drop.why, drop.last_use) {
+        (why, None) => format!("{why:?}"),
+        (why, Some(day)) => format!("{why:?}, last used {day}"),
+    };
+    format!("{}@{} ({why})", drop.name, drop.version)
 }
 
 /// Why the disk is still full.
