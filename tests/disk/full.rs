@@ -169,6 +169,46 @@ fn a_copy_that_does_not_fit_waits() {
     support::assert_same_tree(&witness.env.path("half"), &witness.env.path("out"));
 }
 
+/// Not an inode is left for the entry of an `rm`: that of a piece of the reserve is.
+#[test]
+fn a_file_system_without_inodes_is_cleaned() {
+    for mount in [
+        Mount::tmpfs("size=64M,nr_inodes=100"),
+        Mount::ext4(64, &["-N", "100"], "defaults"),
+    ] {
+        let place = mount.path().join("store");
+        let mut witness = Witness::new(&place, 2, TREE_BYTES);
+        witness.put_ok("0", REF);
+        witness.put_ok("1", "project/full/other");
+        let reserve = || fs::read_dir(place.join("reserve")).unwrap().count() as u64;
+        let ballast = mount.path().join("ballast");
+        fs::create_dir(&ballast).unwrap();
+        take_inodes(&ballast);
+        witness.env.write("more/file", noise(100_000));
+        check_is_full(&witness.put("more", "project/full/more"));
+        assert_eq!(reserve(), RESERVE_PIECES);
+        let home = mount.path().join("home");
+        let env = environment!();
+        let run = |words: &[&str]| {
+            let store = ["--store", place.to_str().unwrap()];
+            let mut command = env.command([&store, words].concat());
+            let finished: Finished = command.env("HOME", &home).output().unwrap().into();
+            assert_eq!(finished.code, Some(0), "{finished}");
+        };
+        run(&["rm", REF]);
+        assert!(reserve() < RESERVE_PIECES);
+        // Others are quicker than the collector.
+        take_inodes(&ballast);
+        run(&["gc", "--grace", "0"]);
+        run(&["verify", "--read-data"]);
+        fs::remove_dir_all(ballast).unwrap();
+        run(&["gc"]);
+        assert_eq!(reserve(), RESERVE_PIECES);
+        witness.put_ok("more", "project/full/more");
+        run(&["verify", "--read-data"]);
+    }
+}
+
 #[test]
 fn no_inode_is_left() {
     let mount = Mount::tmpfs("size=64M,nr_inodes=60");
@@ -176,9 +216,7 @@ fn no_inode_is_left() {
     witness.put_ok("0", REF);
     let ballast = mount.path().join("ballast");
     fs::create_dir(&ballast).unwrap();
-    (0..)
-        .map(|number: u32| fs::File::create(ballast.join(number.to_string())))
-        .find(Result::is_err);
+    take_inodes(&ballast);
     check_is_full(&witness.put("1", REF));
     assert_eq!(witness.check("without inodes").len(), 1);
     fs::remove_dir_all(ballast).unwrap();
@@ -227,6 +265,13 @@ fn noise(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
     bytes
+}
+
+/// Files in a directory that take all inodes.
+fn take_inodes(dir: &Path) {
+    let name = |number: u32| dir.join(number.to_string());
+    let files = (0..).map(name).filter(|path| !path.exists());
+    files.map(fs::File::create).find(Result::is_err);
 }
 
 /// A file that takes what there is.

@@ -72,6 +72,14 @@ pub fn use_key(day: Date, version: VersionId) -> String {
     format!("{USES_PREFIX}/{day}-{version}")
 }
 
+/// Whether `key` is that of a piece of the reserve.
+pub fn is_of_reserve(key: &str) -> bool {
+    let piece = key
+        .rsplit_once('/')
+        .and_then(|(_, piece)| piece.parse().ok());
+    piece.is_some_and(|piece| reserve_key(piece) == key)
+}
+
 /// The number of the log entry under `key`.
 pub fn parse_log_key(key: &str) -> Option<u64> {
     let (_, number) = key.rsplit_once('/')?;
@@ -154,6 +162,16 @@ mod tests {
         assert_eq!(parse_segment_key(&format!("segments/{hex}x")), None);
         assert_eq!(parse_pack_key(&format!("packs/ac/{hex}")), None);
         assert_eq!(parse_pack_key(&format!("packs/{hex}")), None);
+        assert!(is_of_reserve(&reserve_key(3)));
+        for key in [
+            "reserve",
+            "reserve/",
+            "reserve/03",
+            "reserve/3/4",
+            "packs/3",
+        ] {
+            assert!(!is_of_reserve(key), "{key}");
+        }
         for day in ["2026-02-30", "2026-2-3", "20260203", "+002026-02-03", ""] {
             assert_eq!(parse_use_key(&format!("uses/{day}-{hex}")), None, "{day}");
         }

@@ -1,8 +1,9 @@
-//! The reserve: bytes without meaning in a directory's store, given up where a disk is full.
+//! The reserve: files without meaning in a directory's store, given up where a disk is full.
 //!
-//! What takes from a store is an entry in its log first, and an entry takes a few blocks. So that a disk
-//! that is full to the last byte can still be cleaned, an entry that takes may have those of a piece of the
-//! reserve; the next collector that finds room fills it again. Never used by what only adds.
+//! What takes from a store is an entry in its log first, and an entry takes a few blocks and an inode, the
+//! first of a new directory two. So that a disk that is full to the last byte, or the last inode, can still be
+//! cleaned, an entry that takes may have those of pieces of the reserve; the next collector that finds room
+//! fills it again. Never used by what only adds.
 
 use bytes::Bytes;
 
@@ -11,10 +12,11 @@ use crate::format::reserve_key;
 use crate::id::CommitId;
 use crate::remote::Write;
 
-/// Pieces of the reserve: others may fill the disk again between an entry and the next.
-pub const RESERVE_PIECES: u64 = 4;
-/// Bytes of a piece: an entry that drops and condemns thousands of things fits.
-pub const RESERVE_PIECE_BYTES: usize = 256 << 10;
+/// Pieces of the reserve: others may fill the disk again between an entry and the next, and each may take two,
+/// since on tmpfs a link takes an inode as well.
+pub const RESERVE_PIECES: u64 = 8;
+/// Bytes of a piece: an entry that drops and condemns thousands of things fits in two.
+pub const RESERVE_PIECE_BYTES: usize = 128 << 10;
 
 /// Makes sure that the reserve is there; whether there was room for it. A bucket needs none.
 ///
@@ -22,7 +24,8 @@ pub const RESERVE_PIECE_BYTES: usize = 256 << 10;
 /// When the store cannot be written to for another reason.
 pub fn fill(remote: &dyn Write) -> Result<bool> {
     for key in (0..RESERVE_PIECES).map(reserve_key) {
-        if remote.local_path(&key).is_none() || len(remote, &key)? >= RESERVE_PIECE_BYTES as u64 {
+        let is_whole = |len: Option<u64>| len.is_some_and(|len| len >= RESERVE_PIECE_BYTES as u64);
+        if remote.local_path(&key).is_none() || is_whole(len(remote, &key)?) {
             continue;
         }
         match remote.put(&key, piece()?) {
@@ -36,8 +39,8 @@ pub fn fill(remote: &dyn Write) -> Result<bool> {
 /// Gives a piece of the reserve up for who met `full`; that error again, when there is none left.
 pub(super) fn give_up(remote: &dyn Write, full: Error) -> Result<()> {
     for key in (0..RESERVE_PIECES).map(reserve_key) {
-        if len(remote, &key)? > 0 {
-            return remote.put(&key, Bytes::new());
+        if len(remote, &key)?.is_some() {
+            return remote.give_up(&key);
         }
     }
     Err(full)
@@ -52,9 +55,9 @@ fn piece() -> Result<Bytes> {
     Ok(bytes.into())
 }
 
-fn len(remote: &dyn Write, key: &str) -> Result<u64> {
+fn len(remote: &dyn Write, key: &str) -> Result<Option<u64>> {
     match remote.size(key) {
-        Err(error) if error.kind() == Kind::NotFound => Ok(0),
-        len => len,
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        len => len.map(Some),
     }
 }

@@ -395,6 +395,10 @@ impl Write for OnceFaulty {
         self.inner.touch(key)
     }
 
+    fn give_up(&self, key: &str) -> Result<()> {
+        self.inner.give_up(key)
+    }
+
     fn upload(&self, key: &str) -> Result<Box<dyn crate::remote::Upload>> {
         self.inner.upload(key)
     }

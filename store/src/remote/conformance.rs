@@ -49,13 +49,14 @@ type Step = fn(&dyn Prune) -> Result<()>;
 /// # Errors
 /// The first thing that is not as it must be.
 pub fn conformance(remote: &dyn Prune) -> Result<()> {
-    let steps: [(&str, Step); 10] = [
+    let steps: [(&str, Step); 11] = [
         ("objects", objects),
         ("missing objects", missing),
         ("ranges", ranges),
         ("create", create),
         ("create race", race),
         ("touch", touch),
+        ("giving up", giving_up),
         ("listing", listing),
         ("uploads", uploads),
         ("delete", delete),
@@ -97,6 +98,18 @@ fn touch(remote: &dyn Prune) -> Result<()> {
     equal("an object that was not", remote.size("touched/new")?, 0)?;
     let refused = remote.touch("touched/").map_err(|error| error.kind());
     equal("a key that is none", refused, Err(Kind::InvalidInput))
+}
+
+fn giving_up(remote: &dyn Prune) -> Result<()> {
+    for key in ["reserve/0", "packs/0"] {
+        remote.put(key, pattern(3))?;
+    }
+    for _ in 0..2 {
+        remote.give_up("reserve/0")?;
+    }
+    let refused = remote.give_up("packs/0").map_err(|error| error.kind());
+    equal("what is no reserve", refused, Err(Kind::InvalidInput))?;
+    equal("objects that stay", remote.list("")?.len(), 1)
 }
 
 fn missing(remote: &dyn Prune) -> Result<()> {

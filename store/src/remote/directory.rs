@@ -87,13 +87,6 @@ impl Directory {
         fs::symlink_metadata(self.path(key)).is_ok_and(|metadata| metadata.is_file())
     }
 
-    /// Takes all bytes of an object that exists, where it is.
-    pub(super) fn empty(&self, key: &str) -> io::Result<()> {
-        let mut options = File::options();
-        let file = options.write(true).truncate(true).open(self.path(key))?;
-        file.sync_all()
-    }
-
     /// Makes an empty object where there is none, and the directories above it; never the root.
     pub(super) fn touch(&self, key: &str) -> io::Result<()> {
         let path = self.path(key);

@@ -314,6 +314,10 @@ impl Write for Faulty {
         self.mutate(key, || self.inner.touch(key), Ok)
     }
 
+    fn give_up(&self, key: &str) -> Result<()> {
+        self.mutate(key, || self.inner.give_up(key), Ok)
+    }
+
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         let inner = self.read(key, || self.inner.upload(key), |upload, _| Ok(upload))?;
         Ok(Box::new(FaultyUpload {

@@ -138,6 +138,13 @@ pub trait Write: Read {
     /// When it is not known to be there.
     fn touch(&self, key: &str) -> Result<()>;
 
+    /// Removes a piece of the reserve, which means nothing to anybody, durably; a missing one is fine. What this
+    /// frees is free when it returns. Whatever else is in a store only [`Prune`] takes away.
+    ///
+    /// # Errors
+    /// Invalid input, when `key` is that of something else.
+    fn give_up(&self, key: &str) -> Result<()>;
+
     /// A put that is written piece by piece.
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>>;
 }

@@ -25,6 +25,7 @@ use super::upload::{Parts, PartsMax};
 use super::wait::Wait;
 use super::{Created, ObjectInfo, Options, Prune, Read, Settings, Upload, Write, one_by_one};
 use crate::error::{Error, Kind, Result};
+use crate::format::is_of_reserve;
 
 /// How long an object may take that nobody misses.
 const TOUCH_MAX: Duration = Duration::from_secs(1);
@@ -347,13 +348,6 @@ impl Write for Objects {
 
     fn put(&self, key: &str, bytes: Bytes) -> Result<()> {
         check_key(key)?;
-        if let Some(directory) = &self.directory
-            && bytes.is_empty()
-            && directory.exists(key)
-        {
-            // Where a disk is full, nothing can be staged.
-            return directory.empty(key).map_err(self.io_failed(key, WRITE));
-        }
         self.put_as(key, bytes, PutMode::Overwrite)?
             .map_err(self.failed(key, WRITE))
     }
@@ -378,6 +372,13 @@ impl Write for Objects {
                 self.url
             ))),
         }
+    }
+
+    fn give_up(&self, key: &str) -> Result<()> {
+        if !is_of_reserve(key) {
+            return Err(Error::invalid(format!("{key}: is no piece of the reserve")));
+        }
+        self.delete(&[key.to_owned()])
     }
 
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {

@@ -55,6 +55,10 @@ impl Write for Overwriting {
         self.0.touch(key)
     }
 
+    fn give_up(&self, key: &str) -> Result<()> {
+        self.0.give_up(key)
+    }
+
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         self.0.upload(key)
     }

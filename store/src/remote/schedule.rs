@@ -154,6 +154,10 @@ impl Write for Scheduled {
         self.turn().touch(key)
     }
 
+    fn give_up(&self, key: &str) -> Result<()> {
+        self.turn().give_up(key)
+    }
+
     /// Its pieces need no turn: nobody sees them.
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         let inner = self.turn().upload(key)?;

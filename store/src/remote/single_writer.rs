@@ -109,6 +109,10 @@ impl Write for SingleWriter {
         self.0.touch(key)
     }
 
+    fn give_up(&self, key: &str) -> Result<()> {
+        self.0.give_up(key)
+    }
+
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         self.0.upload(key)
     }
