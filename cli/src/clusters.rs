@@ -64,10 +64,11 @@ pub(crate) fn check_url(url: &str) -> Result<()> {
         return Err(Error::invalid("the name of the other store is empty")
             .hint("name a cluster, a directory, or a URL like s3://bucket/prefix"));
     }
-    if has_password(url) {
+    if masked(url) != url {
         return Err(
-            Error::invalid("the URL of the other store holds a password")
-                .hint("credentials come from the environment or a profile, never from a URL"),
+            Error::invalid("the URL of the other store holds credentials").hint(
+                "they come from the environment, or stand in a [profile.NAME] of the configuration that the cluster names",
+            ),
         );
     }
     Ok(())
@@ -84,15 +85,34 @@ pub(crate) fn lasting_url(url: &str) -> Result<String> {
     Ok(absolute.to_string_lossy().into_owned())
 }
 
-/// `scheme://user:password@host`; the container of `abfss://container@account` is none.
-fn has_password(url: &str) -> bool {
-    let Some((_, rest)) = url.split_once("://") else {
-        return false;
+/// A URL that may be shown: user, password and query are what people put credentials into, and no store has
+/// them. The container of `abfss://container@account` is none.
+pub(crate) fn masked(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    if scheme.ends_with("file") {
+        return url.to_owned();
+    }
+    let (rest, query) = match rest.split_once('?') {
+        Some((rest, _)) => (rest, "?***"),
+        None => (rest, ""),
     };
     let authority = rest.split('/').next().unwrap_or_default();
-    authority
-        .rsplit_once('@')
-        .is_some_and(|(user, _)| user.contains(':'))
+    // A secret may hold slashes; a prefix may hold an `@`.
+    let user = match authority.rsplit_once('@') {
+        None if !authority.contains(':') => None,
+        None => rest.rsplit_once('@').map(|(user, _)| user),
+        Some((user, _)) => Some(user),
+    };
+    let is_container = |user: &str| scheme.ends_with("abfss") && !user.contains([':', '/']);
+    match user {
+        Some(user) if !is_container(user) => {
+            let rest = rest.get(user.len()..).unwrap_or_default();
+            format!("{scheme}://***{rest}{query}")
+        }
+        _ => format!("{scheme}://{rest}{query}"),
+    }
 }
 
 #[cfg(test)]
@@ -116,9 +136,31 @@ mod tests {
         assert_eq!(lasting_url("/a/b").unwrap(), "/a/b");
         assert!(lasting_url("a").unwrap().ends_with("/a"));
         assert!(lasting_url("abfss://box@account/p").is_ok());
-        for bad in ["", "s3://key:secret@bucket/p"] {
+        for bad in [
+            "",
+            "s3://key:secret@bucket/p",
+            "s3://secret@bucket/p",
+            "az://box/p?sig=secret",
+            "abfss://a:secret@account/p",
+        ] {
             let error = lasting_url(bad).unwrap_err();
             assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn what_may_hold_a_secret_does_not_show() {
+        for (url, shown) in [
+            ("s3://key:se/cret@bucket/p", "s3://***@bucket/p"),
+            ("--from=s3://key@bucket", "--from=s3://***@bucket"),
+            ("s3://key:secret@bucket/p@q", "s3://***@bucket/p@q"),
+            ("s3://bucket/p@q", "s3://bucket/p@q"),
+            ("az://box/p?sv=1&sig=x", "az://box/p?***"),
+            ("s3://bucket/p", "s3://bucket/p"),
+            ("file:///a@b?c", "file:///a@b?c"),
+            ("/a@b?c", "/a@b?c"),
+        ] {
+            assert_eq!(masked(url), shown);
         }
     }
 }

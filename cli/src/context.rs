@@ -85,7 +85,7 @@ impl Context {
 
     /// How the store that was meant is named.
     pub(crate) fn here(&self) -> Result<String> {
-        Ok(self.place()?.url)
+        Ok(clusters::masked(&self.place()?.url))
     }
 
     /// The store that a cluster's name means, else a path or a URL; it must exist.

@@ -2,6 +2,8 @@
 
 use store::{Error, Result};
 
+use crate::clusters;
+
 /// What to print instead of doing it.
 #[derive(clap::Args)]
 #[command(next_help_heading = "From cron")]
@@ -37,6 +39,11 @@ impl Unattended {
                 .map(|word| word.to_string_lossy().into_owned())
                 .filter(|word| word != "--systemd" && word != "--crontab"),
         );
+        if words.iter().any(|word| clusters::masked(word) != *word) {
+            return Err(Error::invalid("a URL on the command line holds credentials").hint(
+                "what runs unattended takes them from a [profile.NAME] of the configuration, or from its environment",
+            ));
+        }
         Ok(Some(match self.systemd {
             true => systemd(unit, &words),
             false => crontab(&words),

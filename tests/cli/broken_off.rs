@@ -95,7 +95,12 @@ fn a_push_that_is_killed_sends_nothing_twice_but_what_was_in_flight() {
     wait_until_it_is_far(&env, 80_000_000);
     kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
     assert_eq!(finish(child).code, None);
+    let dry = json(&env.ok(["--json", "push", REF, "killed", "--dry-run"]));
     let report = json(&env.ok(["--json", "push", REF, "killed"]));
+    assert_eq!(dry["resumed_bytes"], report["resumed_bytes"], "{dry}");
+    let (said, sent) = (&dry["sent_bytes"], &report["sent_bytes"]);
+    let apart = said.as_u64().unwrap().abs_diff(sent.as_u64().unwrap());
+    assert!(apart < whole / 100, "{dry}\n{report}");
     let (sent, resumed) = (
         report["sent_bytes"].as_u64().unwrap(),
         report["resumed_bytes"].as_u64().unwrap(),

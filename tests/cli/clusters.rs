@@ -146,10 +146,58 @@ fn a_password_is_neither_written_nor_told() {
         env.store(["init"]);
         let finished = env.store(arguments);
         assert_eq!(finished.code, Some(2), "{finished}");
-        assert!(finished.stderr.contains("holds a password"), "{finished}");
+        assert!(finished.stderr.contains("holds credentials"), "{finished}");
+        assert!(finished.stderr.contains("[profile.NAME]"), "{finished}");
         assert!(!finished.to_string().contains("hunter2"), "{finished}");
     }
     assert!(!env.path("home/.config/store/config.toml").exists());
+}
+
+#[test]
+fn a_password_that_stands_in_the_configuration_all_the_same_is_told_nowhere() {
+    let env = environment!();
+    let url = "s3://key:hunter2@bucket/prefix";
+    let text = format!(
+        "store = {url:?}\n[cluster.c]\nurl = {url:?}\n\
+         [job.nightly]\nfrom = {url:?}\nto = \"c\"\nrefs = [\"project/a\"]\n"
+    );
+    env.write("home/.config/store/config.toml", text);
+    for (arguments, code) in [
+        (&["cluster", "ls"][..], 0),
+        (&["cluster", "ls", "--json"], 0),
+        (&["ls"], 2),
+        (&["ls", "--store", url], 2),
+        (&["ls", "--store", "c"], 2),
+        (&["info", "--json"], 2),
+        (&["init", url], 2),
+        (&["push", "project/a/b", "c"], 2),
+        (&["duplicate", "--job", "nightly"], 2),
+        (&["duplicate", "--job", "nightly", "--dry-run"], 2),
+        (&["duplicate", "--status"], 0),
+        (&["duplicate", "--status", "nightly", "--json"], 0),
+        (
+            &[
+                "duplicate",
+                "project/a",
+                "--from",
+                url,
+                "--to",
+                "c",
+                "--crontab",
+            ],
+            2,
+        ),
+        (&["gc", "--store", url, "--systemd"], 2),
+    ] {
+        let finished = env.store(arguments);
+        assert_eq!(finished.code, Some(code), "{arguments:?}: {finished}");
+        assert!(!finished.to_string().contains("hunter2"), "{finished}");
+    }
+    let listed = env.ok(["cluster", "ls"]);
+    assert!(listed.contains("s3://***@bucket/prefix"), "{listed}");
+    let state = env.path("home/.local/state/store/jobs/nightly/status.json");
+    let state = std::fs::read_to_string(state).unwrap();
+    assert!(!state.contains("hunter2"), "{state}");
 }
 
 #[test]

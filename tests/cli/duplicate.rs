@@ -180,6 +180,20 @@ fn a_job_of_the_configuration_is_run_told_of_and_measured() {
     text += "[job.nightly]\nfrom = \"home/.local/share/store\"\nto = \"h200\"\nrefs = [\"project/demo\"]\n\
              versions = \"all\"\nbwlimit = \"200MB\"\nverify = true\n";
     std::fs::write(&path, &text).unwrap();
+    let never = env.ok(["duplicate", "--status"]);
+    let words: Vec<&str> = never.split_whitespace().collect();
+    assert!(
+        words.ends_with(&[
+            "nightly",
+            "never",
+            "home/.local/share/store",
+            "h200",
+            "project/demo"
+        ]),
+        "{never}"
+    );
+    let never = env.ok(["duplicate", "--status", "nightly"]);
+    assert!(never.ends_with("\nnever run on this host\n"), "{never}");
     let metrics = env.path("job.prom");
     let run = [
         "--json",

@@ -233,9 +233,7 @@ impl Journal {
 
 impl Resume for Journal {
     fn packs(&self) -> Vec<PackId> {
-        let keys = keys(self.try_to(|database| database.rows(PACKS)));
-        let id = |key: Vec<u8>| Some(PackId(key.try_into().ok()?));
-        keys.into_iter().filter_map(id).collect()
+        packs(self.try_to(|database| database.rows(PACKS)))
     }
 
     fn pack_finished(&self, pack: PackId) {
@@ -247,6 +245,44 @@ impl Resume for Journal {
         let keys: Vec<Vec<u8>> = packs.iter().map(|pack| pack.0.to_vec()).collect();
         self.try_to(|database| database.remove(PACKS, &keys));
     }
+}
+
+/// Packs that earlier runs finished and did not commit, for who only looks.
+#[derive(Debug, Default)]
+pub(crate) struct Left(Vec<PackId>);
+
+impl Left {
+    /// What the journal of a job between these stores remembers; nothing, while a process runs the job.
+    pub(crate) fn of(id: &str, stores: (StoreId, StoreId)) -> Self {
+        Self(
+            JobDir::of(id)
+                .and_then(|dir| left(&dir, stores))
+                .unwrap_or_default(),
+        )
+    }
+}
+
+impl Resume for Left {
+    fn packs(&self) -> Vec<PackId> {
+        self.0.clone()
+    }
+
+    fn pack_finished(&self, _pack: PackId) {}
+
+    fn packs_committed(&self, _packs: &[PackId]) {}
+}
+
+fn left(dir: &JobDir, stores: (StoreId, StoreId)) -> Option<Vec<PackId>> {
+    let _alive = dir.peek()?;
+    let database = Database::open(&dir.database()).ok()?;
+    let facts: Facts = values(database.rows(FACTS).ok()?).pop()?;
+    let rows = database.rows(PACKS).ok()?;
+    (facts.stores == Some(stores)).then(|| packs(rows))
+}
+
+fn packs(rows: Vec<Row>) -> Vec<PackId> {
+    let id = |key: Vec<u8>| Some(PackId(key.try_into().ok()?));
+    keys(rows).into_iter().filter_map(id).collect()
 }
 
 /// What is known of a job; from its journal, where nobody was told and nobody runs it.

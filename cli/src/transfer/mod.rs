@@ -19,9 +19,9 @@ use store::{ChunkId, Error, Kind, Progress, Result, Store};
 
 pub(crate) use self::args::How;
 use self::report::Report;
-use crate::clusters::Label;
+use crate::clusters::{self, Label};
 use crate::context::Context;
-use crate::journal::{Facts, Far, JobDir, Journal, Outcome};
+use crate::journal::{Facts, Far, JobDir, Journal, Left, Outcome};
 use crate::lock::Running;
 use crate::progress::Watch;
 use crate::{failure, human};
@@ -114,20 +114,30 @@ fn moved(
     journal: Option<&Journal>,
     watch: &Watch,
 ) -> Result<ReplicateReport> {
-    let Stores { from, to } = stores;
+    if let Some(journal) = journal {
+        journal.between(stores.from.format().id, stores.to.format().id);
+    }
     let resume: &dyn Resume = match journal {
-        Some(journal) => {
-            journal.between(from.format().id, to.format().id);
-            journal
-        }
+        Some(journal) => journal,
         None => &Forgetful,
     };
+    told(transfer, stores, resume, journal, watch)
+}
+
+fn told(
+    transfer: &Transfer,
+    stores: &Stores,
+    resume: &dyn Resume,
+    journal: Option<&Journal>,
+    watch: &Watch,
+) -> Result<ReplicateReport> {
     let telling = Telling {
         watch,
         journal,
         bytes: AtomicU64::new(0),
         total_bytes: AtomicU64::new(0),
     };
+    let Stores { from, to } = stores;
     replicate(from, to, &transfer.request, resume, &telling)
 }
 
@@ -136,15 +146,13 @@ fn dry_run(transfer: &Transfer, context: &Context) -> Result<()> {
     let id = transfer.job.as_ref().map(ToString::to_string);
     let id = id.unwrap_or_else(|| transfer.id(&stores));
     let watch = Watch::counting(&context.global, "version");
-    let done = moved(transfer, &stores, None, &watch);
+    let (from, to) = (stores.from.format().id, stores.to.format().id);
+    let left = Left::of(&id, (from, to));
+    let done = told(transfer, &stores, &left, None, &watch);
     let elapsed = watch.elapsed();
     drop(watch);
     let done = done?;
-    let rate = estimate::rate(
-        transfer.request.bytes_per_second,
-        stores.from.format().id,
-        stores.to.format().id,
-    );
+    let rate = estimate::rate(transfer.request.bytes_per_second, from, to);
     let mut report = Report::new(transfer, id, &done, elapsed, context);
     report.estimate(rate);
     show(&report, context)?;
@@ -307,7 +315,7 @@ impl Side {
     fn told(&self, context: &Context) -> Result<String> {
         match self {
             Self::Here => context.here(),
-            Self::There(named) => Ok(named.clone()),
+            Self::There(named) => Ok(clusters::masked(named)),
         }
     }
 }

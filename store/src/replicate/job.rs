@@ -4,18 +4,19 @@
 //! as they are complete. A batch that a collector made stale is done again from the walk on; packs that were
 //! finished by then are taken up, not sent again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::complete::complete;
 use super::copy::{Failure, copy};
 use super::outbox::{Outbox, Sent, Unsettled};
-use super::resume::adopt;
+use super::resume::{adopt, adoptable};
 use super::select::{Bring, Selected, still, surplus};
 use super::throttle::Throttle;
 use super::walk::{Unreadable, Walk, Wants, is_its_own};
 use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
 use crate::error::{Error, Result};
 use crate::format::{RefName, RefState, Root, State};
+use crate::id::ChunkId;
 use crate::index::Index;
 use crate::log::{self, Outside, System};
 use crate::progress::Progress;
@@ -40,6 +41,8 @@ pub(super) struct Job<'r> {
     progress: &'r dyn Progress,
     unsettled: Unsettled<'r>,
     throttle: Throttle,
+    /// Chunks that a run would take up of an earlier one, for a dry run.
+    left: HashSet<ChunkId>,
     /// What the progress was told to be all.
     total: (u64, u64),
     pub(super) report: ReplicateReport,
@@ -82,6 +85,7 @@ impl<'r> Job<'r> {
             progress,
             unsettled: Unsettled::new(resume),
             throttle: Throttle::new(request.bytes_per_second),
+            left: HashSet::new(),
             total: (0, 0),
             report: ReplicateReport::default(),
         }
@@ -161,14 +165,18 @@ impl<'r> Job<'r> {
         publication: &Publication<'_>,
     ) -> Result<Ended, Failure> {
         let is_dry = self.request.dry_run;
-        if !is_dry {
-            let verify = self.request.verify;
-            let adopted = adopt(self.to, there, publication, &self.unsettled, verify);
-            let adopted = adopted.map_err(Failure::of_destination)?;
-            // Later ones are this run's own.
-            if self.report.sent_bytes == 0 {
-                self.report.resumed_bytes += adopted;
-            }
+        let verify = self.request.verify;
+        let adopted = match is_dry {
+            true => adoptable(self.to, there, &self.unsettled).map(|(bytes, chunks)| {
+                self.left = chunks;
+                bytes
+            }),
+            false => adopt(self.to, there, publication, &self.unsettled, verify),
+        };
+        let adopted = adopted.map_err(Failure::of_destination)?;
+        // Later ones are this run's own.
+        if self.report.sent_bytes == 0 {
+            self.report.resumed_bytes += adopted;
         }
         let reader = Reader::at(self.from, source.clone());
         let mut batch = self
@@ -225,7 +233,7 @@ impl<'r> Job<'r> {
     ) -> Result<Batch<'q>> {
         let (mut failed, none) = (BTreeMap::new(), Unreadable::new());
         loop {
-            let mut walk = Walk::new(reader, relied, &none);
+            let mut walk = Walk::new(reader, relied, &none).beside(&self.left);
             let mut count = 0;
             let mut broken = None;
             for (at, bring) in versions.iter().enumerate() {

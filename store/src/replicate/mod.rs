@@ -88,7 +88,7 @@ pub struct ReplicateReport {
     pub raw_bytes: u64,
     /// Bytes of the frames that were sent, as encoded.
     pub sent_bytes: u64,
-    /// Bytes of packs that an earlier run had sent and that were taken up.
+    /// Bytes of packs that an earlier run had sent and that were taken up; after a dry run, that would be.
     pub resumed_bytes: u64,
     /// What ended the run before its end: refs after it are not in `refs`. What is there stands.
     pub stopped: Option<Error>,

@@ -8,7 +8,7 @@ use super::outbox::{Unsettled, read_frames};
 use crate::check::rows::OpenPack;
 use crate::error::{Kind, Result};
 use crate::format::pack_key;
-use crate::id::PackId;
+use crate::id::{ChunkId, PackId};
 use crate::publish::Publication;
 use crate::store::{Store, View};
 
@@ -51,29 +51,55 @@ pub(super) fn adopt(
     unsettled: &Unsettled<'_>,
     verify: bool,
 ) -> Result<u64> {
-    let packs = unsettled.packs();
-    if packs.is_empty() {
-        return Ok(0);
-    }
-    let known: HashSet<PackId> = view.index.packs().map(|pack| pack.id).collect();
-    let (mut bytes, mut useless) = (0, Vec::new());
-    for id in packs {
-        let is_taken = known.contains(&id) || view.state.condemned.contains_key(&id);
-        match (!is_taken)
-            .then(|| open(to, id, verify))
-            .transpose()?
-            .flatten()
-        {
-            Some(pack) => {
-                bytes += u64::from(pack.len);
-                unsettled.settle(&publication.add_table(pack.header, pack.len, &pack.table)?);
-            }
-            None => useless.push(id),
-        }
-    }
+    let mut bytes = 0;
+    let useless = for_each_left(to, view, unsettled, verify, &mut |pack| {
+        bytes += u64::from(pack.len);
+        unsettled.settle(&publication.add_table(pack.header, pack.len, &pack.table)?);
+        Ok(())
+    })?;
     unsettled.settle(&publication.commit_packs()?);
     unsettled.settle(&useless);
     Ok(bytes)
+}
+
+/// What [`adopt`] would take up: bytes of packs, and the chunks in them. Nothing is written, and nothing read back.
+pub(super) fn adoptable(
+    to: &Store,
+    view: &View,
+    unsettled: &Unsettled<'_>,
+) -> Result<(u64, HashSet<ChunkId>)> {
+    let (mut bytes, mut chunks) = (0, HashSet::new());
+    for_each_left(to, view, unsettled, false, &mut |pack| {
+        bytes += u64::from(pack.len);
+        chunks.extend(pack.table.chunks.iter().map(|chunk| chunk.id));
+        Ok(())
+    })?;
+    Ok((bytes, chunks))
+}
+
+/// Hands the unsettled packs that are of use to `each`; those that are of none.
+fn for_each_left(
+    to: &Store,
+    view: &View,
+    unsettled: &Unsettled<'_>,
+    verify: bool,
+    each: &mut dyn FnMut(OpenPack) -> Result<()>,
+) -> Result<Vec<PackId>> {
+    let packs = unsettled.packs();
+    let known: HashSet<PackId> = match packs.is_empty() {
+        true => HashSet::new(),
+        false => view.index.packs().map(|pack| pack.id).collect(),
+    };
+    let mut useless = Vec::new();
+    for id in packs {
+        let is_taken = known.contains(&id) || view.state.condemned.contains_key(&id);
+        let pack = (!is_taken).then(|| open(to, id, verify)).transpose()?;
+        match pack.flatten() {
+            Some(pack) => each(pack)?,
+            None => useless.push(id),
+        }
+    }
+    Ok(useless)
 }
 
 /// What a pack says about itself, if it is there and can say so; with `verify`, if all of it is right.

@@ -4,7 +4,8 @@
 //! in which it was put. Marks are positions in the source's index: half a byte for each chunk of the source.
 //! What the destination has is counted on until the commit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{Content, ListNode, Node, Root, Version};
@@ -16,10 +17,14 @@ use crate::read::Reader;
 /// Chunks that could not be had from the source, and why.
 pub(super) type Unreadable = HashMap<ChunkId, (Kind, String)>;
 
+static NOTHING_LEFT: LazyLock<HashSet<ChunkId>> = LazyLock::new(HashSet::new);
+
 /// One walk over the versions of a batch.
 pub(super) struct Walk<'w> {
     reader: &'w Reader<'w>,
     there: &'w Relied,
+    /// What is not to be counted although `there` does not offer it.
+    left: &'w HashSet<ChunkId>,
     /// Versions that reach one of these fail.
     unreadable: &'w Unreadable,
     reached: Marks,
@@ -53,6 +58,7 @@ impl<'w> Walk<'w> {
         Self {
             reader,
             there,
+            left: &NOTHING_LEFT,
             unreadable,
             reached: index.marks(),
             lists: index.marks(),
@@ -66,6 +72,11 @@ impl<'w> Walk<'w> {
             },
             ends_at_missing: false,
         }
+    }
+
+    /// The same, to which `left` is not missing.
+    pub(super) fn beside(self, left: &'w HashSet<ChunkId>) -> Self {
+        Self { left, ..self }
     }
 
     /// What is missing by now.
@@ -181,7 +192,8 @@ impl<'w> Walk<'w> {
             return Ok(None);
         }
         let (_, location) = self.wants.index.at(position)?;
-        if !self.there.is_offered(id)? && self.wants.missing.set(position) {
+        let is_there = self.left.contains(id) || self.there.is_offered(id)?;
+        if !is_there && self.wants.missing.set(position) {
             self.wants.chunks += 1;
             self.wants.raw_bytes += u64::from(location.len);
             self.wants.stored_bytes += location.stored_share();

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use store::Result;
 
-use crate::clusters::Label;
+use crate::clusters::{self, Label};
 use crate::context::Context;
 use crate::table::Side;
 
@@ -15,7 +15,8 @@ pub(crate) struct Args {}
 #[derive(Serialize)]
 struct Line<'c> {
     name: &'c Label,
-    url: &'c str,
+    /// Without what must not stand there.
+    url: String,
     profile: Option<&'c str>,
 }
 
@@ -23,7 +24,7 @@ pub(crate) fn run(_args: &Args, context: &Context) -> Result<()> {
     let clusters = context.config().cluster.iter();
     let lines = clusters.map(|(name, cluster)| Line {
         name,
-        url: &cluster.url,
+        url: clusters::masked(&cluster.url),
         profile: cluster.profile.as_deref(),
     });
     let columns = [
@@ -34,7 +35,7 @@ pub(crate) fn run(_args: &Args, context: &Context) -> Result<()> {
     context.out.list(&columns, lines, |line| {
         [
             line.name.to_string(),
-            line.url.to_owned(),
+            line.url.clone(),
             line.profile.unwrap_or_default().to_owned(),
         ]
     })

@@ -51,7 +51,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["refs", "from", "to"])]
     job: Option<Label>,
 
-    /// Tell what is known of a job, also while it runs; of all jobs of this host, where none is named
+    /// Tell what is known of a job, also while it runs; of all jobs of this host and of the configuration, where
+    /// none is named
     #[arg(long, value_name = "JOB", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["refs", "from", "to", "delete", "How", "job", "metrics_file", "Unattended"])]
     status: Option<String>,
 

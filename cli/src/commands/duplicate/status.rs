@@ -6,9 +6,10 @@ use std::time::Duration;
 use serde::Serialize;
 use store::{Error, Result};
 
+use crate::clusters;
 use crate::context::Context;
 use crate::human;
-use crate::journal::{self, JobDir, Outcome, Run, Status};
+use crate::journal::{self, Facts, Far, JobDir, Outcome, Run, Status};
 use crate::table::{Side, Table};
 
 /// One job; an object of `--json`.
@@ -22,18 +23,44 @@ pub(super) fn run(job: &str, context: &Context) -> Result<()> {
     }
     let jobs = JobDir::all()?;
     let dir = jobs.iter().find(|dir| dir.id() == job);
-    let status = dir.and_then(journal::status).ok_or_else(|| {
+    let told = dir.and_then(journal::status).map(Told);
+    let told = told.or_else(|| configured(context).find(|Told(status)| status.facts.job == job));
+    let told = told.ok_or_else(|| {
         Error::not_found(format!(
             "{job}: nothing is known of such a job on this host"
         ))
-        .hint("see which jobs were run with `store duplicate --status`")
+        .hint("see which jobs there are with `store duplicate --status`")
     })?;
-    context.out.answer(&Told(status))
+    context.out.answer(&told)
+}
+
+/// The jobs of the configuration, as if none of them had ever run.
+fn configured(context: &Context) -> impl Iterator<Item = Told> {
+    context.config().job.iter().map(|(name, job)| {
+        Told(Status {
+            facts: Facts {
+                job: name.to_string(),
+                from: clusters::masked(&job.from),
+                to: clusters::masked(&job.to),
+                refs: job.refs.clone(),
+                stores: None,
+            },
+            progress: Far::default(),
+            errors: Vec::new(),
+            runs: Vec::new(),
+        })
+    })
 }
 
 fn all(context: &Context) -> Result<()> {
     let jobs = JobDir::all()?;
-    let known = jobs.iter().filter_map(journal::status).map(Told);
+    let mut known: Vec<Told> = jobs.iter().filter_map(journal::status).map(Told).collect();
+    let is_new = |Told(status): &Told| {
+        let same = |Told(other): &Told| other.facts.job == status.facts.job;
+        !known.iter().any(same)
+    };
+    let never_ran: Vec<Told> = configured(context).filter(is_new).collect();
+    known.extend(never_ran);
     let columns = [
         ("job", Side::Left),
         ("last run (UTC)", Side::Left),
@@ -43,18 +70,20 @@ fn all(context: &Context) -> Result<()> {
         ("to", Side::Left),
         ("refs", Side::Left),
     ];
-    context.out.list(&columns, known, |Told(status)| {
-        let last = status.runs.first();
-        [
-            status.facts.job.clone(),
-            last.map_or_else(String::new, |run| human::time(run.started)),
-            last.map_or("", |run| run.outcome.told()).to_owned(),
-            last.map_or_else(String::new, |run| human::bytes(run.numbers.sent_bytes)),
-            status.facts.from.clone(),
-            status.facts.to.clone(),
-            status.facts.refs.join(" "),
-        ]
-    })
+    context
+        .out
+        .list(&columns, known.into_iter(), |Told(status)| {
+            let last = status.runs.first();
+            [
+                status.facts.job.clone(),
+                last.map_or_else(|| "never".to_owned(), |run| human::time(run.started)),
+                last.map_or("", |run| run.outcome.told()).to_owned(),
+                last.map_or_else(String::new, |run| human::bytes(run.numbers.sent_bytes)),
+                status.facts.from.clone(),
+                status.facts.to.clone(),
+                status.facts.refs.join(" "),
+            ]
+        })
 }
 
 impl fmt::Display for Told {
@@ -82,7 +111,10 @@ impl fmt::Display for Told {
                 total => writeln!(out, " of {}", human::bytes(total))?,
             }
         }
-        write!(out, "{}", table(runs))?;
+        match runs.is_empty() {
+            true => write!(out, "never run on this host")?,
+            false => write!(out, "{}", table(runs))?,
+        }
         for failed in errors {
             write!(out, "\nfailed: {}: {}", failed.name, failed.error)?;
         }
