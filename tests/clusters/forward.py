@@ -28,7 +28,11 @@ class Forwarder:
     def join(self, client):
         # The handshake of a connection takes one way there and back.
         time.sleep(2 * self.delay)
-        server = socket.create_connection(self.target)
+        try:
+            server = socket.create_connection(self.target)
+        except OSError:
+            client.close()
+            return
         for one, other, asks in ((client, server, True), (server, client, False)):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             under_way = queue.Queue(4096)

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Installs the S3 servers that the tests run against: Ceph from Debian, moto from PyPI, s3rver from npm; the last two
-# into target/servers. What is there and complete is left alone.
+# into target/servers; with the word "garage" also Garage, which is built from its source (15 to 30 minutes). What is there
+# and complete is left alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 S3RVER=3.7.1
+GARAGE=2.5.0
 missing=()
 for pair in ceph-mon:ceph-mon ceph-osd:ceph-osd radosgw:radosgw ceph-common:ceph python3:python3 nodejs:node npm:npm; do
     command -v "${pair#*:}" >/dev/null 2>&1 || missing+=("${pair%:*}")
@@ -37,4 +39,13 @@ if [ "$(cat "$place/installed" 2>/dev/null)" != "$S3RVER" ]; then
     mkdir -p "$place"
     npm install --silent --no-audit --no-fund --prefix "$place" "s3rver@$S3RVER" >&2
     echo "$S3RVER" >"$place/installed"
+fi
+
+place=target/servers/garage
+if [ "${1:-}" = garage ] && [ "$(cat "$place/installed" 2>/dev/null)" != "$GARAGE" ]; then
+    echo "tests/servers: building garage" >&2
+    rm -rf "$place"
+    nice -n 15 cargo install garage --version "$GARAGE" --locked --quiet --no-default-features \
+        --features bundled-libs,lmdb --root "$place" >&2
+    echo "$GARAGE" >"$place/installed"
 fi

@@ -71,6 +71,13 @@ class Place:
         """The end of a process's log."""
         return (self.path / (name + ".log")).read_text(errors="replace")[-3000:]
 
+    def kill(self, name):
+        """Kills one process, as a power supply does; it may be started again."""
+        for pair in [pair for pair in self.children if pair[0] == name]:
+            pair[1].kill()
+            pair[1].wait()
+            self.children.remove(pair)
+
     def stop(self):
         for _, child in reversed(self.children):
             child.kill()
