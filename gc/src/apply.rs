@@ -6,7 +6,6 @@
 //! their grace is over. Stopping anywhere leaves a state that the next run goes on from.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Instant;
 
 use jiff::Timestamp;
 use store::format::{Change, LogEntry, RefName, SegmentInfo, State, pack_key, segment_key};
@@ -17,7 +16,7 @@ use store::read::Reader;
 use store::remote::Prune;
 use store::{CommitId, PackId, Result, SegmentId, Store, View};
 
-use crate::collect::{Planned, Request};
+use crate::collect::{Deadline, Planned, Request};
 use crate::mark::{Marker, may_be_moved};
 use crate::merge::merge;
 use crate::plan::Plan;
@@ -45,7 +44,7 @@ pub(crate) struct Session<'s, 'p> {
     pub(crate) store: &'s Store,
     pub(crate) prune: &'p dyn Prune,
     pub(crate) request: &'p Request,
-    deadline: Option<Instant>,
+    deadline: Deadline,
     pub(crate) view: View,
     marker: Marker<'s>,
     pub(crate) plan: Plan,
@@ -72,7 +71,7 @@ impl<'s, 'p> Session<'s, 'p> {
         prune: &'p dyn Prune,
         request: &'p Request,
         planned: Planned<'s>,
-        deadline: Option<Instant>,
+        deadline: Deadline,
     ) -> Self {
         Self {
             store,

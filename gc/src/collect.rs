@@ -1,6 +1,7 @@
 //! A collection from end to end: look, plan, carry out; and again, when others changed the state.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -38,6 +39,36 @@ pub struct Request {
     pub time_limit: Option<Duration>,
     /// The clock that ages and graces are measured by.
     pub clock: fn() -> Timestamp,
+    /// The clock that the time limit is measured by, from any beginning; [`steady`] but in tests.
+    pub elapsed: fn() -> Duration,
+}
+
+/// When to stop, by a request's clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    elapsed: fn() -> Duration,
+    end: Option<Duration>,
+}
+
+impl Deadline {
+    fn of(request: &Request) -> Self {
+        let end = |limit| (request.elapsed)().checked_add(limit);
+        Self {
+            elapsed: request.elapsed,
+            end: request.time_limit.and_then(end),
+        }
+    }
+
+    /// Whether it is time to stop in good order.
+    pub(crate) fn is_over(&self) -> bool {
+        self.end.is_some_and(|end| (self.elapsed)() >= end)
+    }
+}
+
+/// Time since this was asked first, by a clock that is never set.
+pub fn steady() -> Duration {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    BEGAN.elapsed()
 }
 
 /// What was seen of one state, and what to do about it.
@@ -59,9 +90,7 @@ pub(crate) struct Planned<'s> {
 pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Report> {
     store.format().check_writable()?;
     let began = Instant::now();
-    let deadline = request
-        .time_limit
-        .and_then(|limit| began.checked_add(limit));
+    let deadline = Deadline::of(request);
     let mut report = Report {
         dry_run: request.dry_run,
         ..Report::default()

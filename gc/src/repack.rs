@@ -4,7 +4,6 @@
 //! neighbours in a new one. Every chunk is verified before it is copied: a copy must not seal damage.
 
 use std::collections::HashSet;
-use std::time::Instant;
 
 use store::codec::{Decoder, Encoder, LEVEL};
 use store::format::{CODEC_RAW, PackChunk, PackKind, pack_key};
@@ -12,6 +11,7 @@ use store::index::Location;
 use store::pack::{EncodedFrame, PackWriter, SegmentBuilder};
 use store::{ChunkId, Error, PackId, Result, Store};
 
+use crate::collect::Deadline;
 use crate::mark::Marker;
 
 /// Bytes after which a frame of gathered chunks is encoded.
@@ -45,7 +45,7 @@ pub(crate) fn repack(
     store: &Store,
     marker: &Marker<'_>,
     packs: &HashSet<PackId>,
-    deadline: Option<Instant>,
+    deadline: Deadline,
     into: &mut SegmentBuilder,
 ) -> Result<Copied> {
     let rows = gather(marker, packs)?;
@@ -64,9 +64,8 @@ pub(crate) fn repack(
 }
 
 /// Whether it is time to stop in good order.
-pub(crate) fn is_over(store: &Store, deadline: Option<Instant>) -> bool {
-    deadline.is_some_and(|deadline| Instant::now() >= deadline)
-        || store.host().check_stop().is_err()
+pub(crate) fn is_over(store: &Store, deadline: Deadline) -> bool {
+    deadline.is_over() || store.host().check_stop().is_err()
 }
 
 /// The marked chunks in `packs`, in the order of segments, packs and frames.

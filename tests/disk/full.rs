@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use store::log::reserve::{RESERVE_PIECE_BYTES, RESERVE_PIECES};
+use store::remote::{Objects, Read};
 use support::{Finished, effort, environment};
 
 use crate::mounts::Mount;
@@ -166,6 +167,54 @@ fn a_copy_that_does_not_fit_waits() {
     witness
         .env
         .ok(["--store", store, "get", "project/full/d", "out"]);
+    support::assert_same_tree(&witness.env.path("half"), &witness.env.path("out"));
+}
+
+/// With so much room the copy of what lives fits, and what names it does not, or almost: it is taken back, and the
+/// disk is as it was. No amount of room loses anything.
+#[test]
+fn a_copy_that_almost_fits_is_taken_back() {
+    let mount = Mount::tmpfs("size=64M");
+    let place = mount.path().join("store");
+    let witness = Witness::without_store(&place, 1, 0);
+    witness.env.write("both/one", noise(3_000_000));
+    witness
+        .env
+        .write("both/two", &noise(7_000_000)[3_000_000..]);
+    witness.env.write("half/one", noise(3_000_000));
+    let store = place.to_str().unwrap();
+    let run = |words: &[&str]| witness.env.ok([&["--store", store], words].concat());
+    run(&["init"]);
+    run(&["put", "both", "project/full/both"]);
+    run(&["put", "half", "project/full/half"]);
+    run(&["rm", "project/full/both"]);
+    let collect = |more: &[&str]| -> serde_json::Value {
+        let words = ["gc", "--grace", "0", "--max-unused", "0", "--json"];
+        serde_json::from_str(&run(&[&words[..], more].concat())).unwrap()
+    };
+    collect(&["--no-repack"]);
+    let objects = Objects::existing_directory(&place).unwrap();
+    let there = || -> Vec<String> {
+        let found = ["packs", "segments"].map(|prefix| objects.list(prefix).unwrap());
+        found.into_iter().flatten().map(|info| info.key).collect()
+    };
+    let before = there();
+    let mut ended = 0;
+    // A page each for the table of the copy, other packs, the segment, and the entry.
+    for room in (2_990_000..3_200_000).step_by(4096) {
+        let ballast = mount.path().join("ballast");
+        fill(&ballast, room);
+        let report = collect(&[]);
+        fs::remove_file(ballast).unwrap();
+        if report["disk_full"] == false {
+            ended = room;
+            break;
+        }
+        assert_eq!(there(), before, "{room} bytes free");
+    }
+    assert!(ended > 3_000_000, "{ended}");
+    run(&["verify", "--read-data"]);
+    run(&["get", "project/full/half", "out"]);
     support::assert_same_tree(&witness.env.path("half"), &witness.env.path("out"));
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn eager() -> Request {
         dry_run: false,
         time_limit: None,
         clock: Timestamp::now,
+        elapsed: gc::steady,
     }
 }
 

@@ -18,6 +18,7 @@ mod meddler;
 mod model;
 mod profile;
 mod progress;
+mod repacked;
 mod replicate;
 mod replicators;
 mod restored;

@@ -168,6 +168,7 @@ fn request(args: &Args, config: &Config, memory_bytes: u64) -> Request {
         dry_run: args.dry_run,
         time_limit: limits.time_limit,
         clock: Timestamp::now,
+        elapsed: gc::steady,
     }
 }
 
