@@ -6,6 +6,7 @@ mod conformance;
 mod credentials;
 mod economy;
 mod faults;
+mod host;
 mod link;
 mod proxied;
 mod push;

@@ -1,10 +1,13 @@
-//! How a bucket is reached: certificates of one's own, an endpoint where nobody is, and for how long it is tried.
+//! How a bucket is reached: certificates and credentials of one's own, an endpoint where nobody is, for how long it
+//! is tried, and what is said meanwhile.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
 
 use support::proxy::{Fault, Proxy, Schedule, Slowness, Tls};
-use support::servers::Server;
-use support::{Finished, assert_same_tree, trees};
+use support::servers::{BUCKET, Server, fresh_prefix};
+use support::{Finished, assert_same_tree, environment, trees};
 
 use crate::bucket::{Bucket, good};
 
@@ -67,7 +70,7 @@ fn an_authority_of_ones_own_is_trusted_where_it_is_named_and_nowhere_else() {
 
 #[test]
 fn a_wrong_endpoint_is_found_out_long_before_the_deadline() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
     let server = Server {
@@ -113,4 +116,65 @@ fn the_deadline_is_set_by_flag_variable_profile_and_configuration() {
         let traffic = proxy.take();
         assert!(traffic.requests() < 15, "{words:?}: {traffic:?}");
     }
+}
+
+#[test]
+fn two_clusters_with_credentials_of_their_own_go_together() {
+    let env = environment!();
+    let mut text = String::new();
+    for (name, server) in [("moto", Server::moto()), ("ceph", Server::ceph())] {
+        let url = format!("s3://{BUCKET}/{}", fresh_prefix("profiles"));
+        text += &format!(
+            "[cluster.{name}]\nurl = {url:?}\nprofile = {name:?}\n[profile.{name}]\nendpoint = {:?}\n\
+             region = {:?}\naccess-key-id = {:?}\nsecret-access-key = {:?}\n",
+            server.endpoint, server.region, server.key, server.secret
+        );
+    }
+    env.write("home/.config/store/config.toml", text);
+    trees::version(&env.path("tree"), 3, 1, 200_000);
+    for words in [
+        &["init", "moto"][..],
+        &["init", "ceph"],
+        &["put", "tree", "project/a/b", "--store", "moto"],
+        &["duplicate", "project/a/b", "--from", "moto", "--to", "ceph"],
+        &["get", "project/a/b", "out", "--store", "ceph"],
+    ] {
+        let mut command = env.command(words);
+        // Of another endpoint, and of nobody.
+        command.env("AWS_ACCESS_KEY_ID", "wrong");
+        command.env("AWS_ENDPOINT_URL", "http://wrong.invalid");
+        good(command);
+    }
+    assert_same_tree(&env.path("tree"), &env.path("out"));
+}
+
+#[test]
+fn a_long_wait_is_told_with_what_is_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = Server {
+        endpoint: format!("http://{}", listener.local_addr().unwrap()),
+        ..Server::moto()
+    };
+    let bucket = Bucket::without_store("wait", server);
+    let mut command = bucket.command(["ls"]);
+    command
+        .env_remove("AWS_READ_TIMEOUT")
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let _asked = stream.read(&mut [0; 4096]).unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
+    let (prefix, url) = (bucket.url.trim_start_matches("s3:/"), &bucket.url);
+    assert_eq!(
+        told.next().unwrap().unwrap(),
+        format!("waiting 30 s for {prefix}/format of {url}")
+    );
+    stream
+        .write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    assert_eq!(
+        told.next().unwrap().unwrap(),
+        format!("error: {url}: there is no store")
+    );
+    assert_eq!(child.wait().unwrap().code(), Some(3));
 }

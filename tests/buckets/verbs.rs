@@ -3,7 +3,7 @@
 use std::fs;
 
 use support::servers::Server;
-use support::{assert_same_but_file_times, assert_same_tree, trees};
+use support::{Random, assert_same_but_file_times, assert_same_tree, trees};
 
 use crate::bucket::{Bucket, GREEDY};
 
@@ -52,6 +52,19 @@ fn every_verb(bucket: &Bucket) {
         let tree = env.path(format!("tree-{number}"));
         assert_same_but_file_times(&tree, &env.path("linked"));
     }
+    let history = bucket.ok(["history", "project/a/b", "--json"]);
+    assert_eq!(history.lines().count(), 2, "{history}");
+    bucket.ok(["pin", "project/a/b@1"]);
+    bucket.ok(["unpin", "project/a/b@1"]);
+    bucket.ok(["repair"]);
+    let there = format!("file://{}", env.path("there").display());
+    bucket.ok(["init", &there]);
+    let way = ["--from", &bucket.url, "--to", &there];
+    let all = ["duplicate", "project/a/b", "--versions", "all", "--verify"];
+    bucket.ok(all.into_iter().chain(way));
+    let mut get = env.command(["--store", &there, "get", "project/a/b@1", "duplicated"]);
+    assert!(get.output().unwrap().status.success());
+    assert_same_tree(&env.path("tree-1"), &env.path("duplicated"));
     bucket.ok(["pin", "project/a/b@2"]);
     bucket.ok(["rm", "project/a/b@1", "--yes"]);
     bucket.ok(GREEDY);
@@ -73,4 +86,21 @@ fn a_server_that_overwrites_takes_a_store_with_one_writer_only() {
     bucket.ok(["put", "tree", "project/a/b"]);
     bucket.ok(["get", "project/a/b", "out"]);
     assert_same_tree(&tree, &bucket.env.path("out"));
+    trees::write(&bucket.env.path("garbage"), &Random::new(3).bytes(300_000));
+    bucket.ok(["put", "garbage", "project/c/d"]);
+    bucket.ok(["rm", "project/c/d", "--yes"]);
+    let refused = bucket.store(GREEDY);
+    assert_eq!(refused.code, Some(2), "{refused}");
+    assert!(refused.stderr.contains("--exclusive"), "{refused}");
+    let collect = ["--json", "--exclusive"];
+    let told = bucket.ok(GREEDY
+        .into_iter()
+        .filter(|word| *word != "--quiet")
+        .chain(collect));
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert!(told["freed_bytes"].as_u64().unwrap() > 300_000, "{told}");
+    bucket.ok(["verify", "--read-data"]);
+    bucket.ok(["get", "project/a/b", "after"]);
+    assert_same_tree(&tree, &bucket.env.path("after"));
+    assert_eq!(bucket.store(["ls", "project/c/d"]).code, Some(3));
 }
