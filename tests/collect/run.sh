@@ -2,11 +2,14 @@
 # collect [V F M]  gc of V versions of F files and of M million chunks, beside restic and borg: seconds, memory
 #
 # Without arguments 1000 versions of 100,000 files, and 50 million chunks; takes hours, most of them for putting
-# the versions with all three tools (a fourth argument `alone` leaves the others out). Memory is the peak of
-# all resident pages, and of those that no file stands behind.
+# the versions with all three tools. The word `alone` after the numbers leaves the others out, `make` stops after
+# putting. In STORE_COLLECT_DIR, if set, the versions are kept: another run goes on with those that are missing, and
+# collects copies. Memory is the peak of all resident pages, and of those that no file stands behind.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-versions=${1:-1000} files=${2:-100000} millions=${3:-50} alone=${4:-}
+versions=${1:-1000} files=${2:-100000} millions=${3:-50}
+case " ${*:4} " in *' alone '*) alone=yes ;; *) alone= ;; esac
+case " ${*:4} " in *' make '*) make=yes ;; *) make= ;; esac
 
 if [ -z "$alone" ]; then
     for tool in restic borg; do
@@ -18,8 +21,9 @@ cargo build --release --quiet -p cli
 cargo build --release --quiet -p tests --example large_store
 bin=$PWD/target/release
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/store-collect.XXXXXX")
+made=${STORE_COLLECT_DIR:-$work/made}
 trap 'rm -rf "$work"' EXIT
-export HOME=$work XDG_CACHE_HOME=$work/cache XDG_CONFIG_HOME=$work/config
+export HOME=$work XDG_CACHE_HOME=$made/cache XDG_CONFIG_HOME=$work/config
 export RESTIC_PASSWORD=peers BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK=yes
 
 # timed NAME COMMAND...: a line of the table.
@@ -45,7 +49,7 @@ PYTHON
 
 # tree: F files in directories of 100; edit N: the N-th edit of ten of them.
 tree() {
-    python3 - "$work/tree" "$files" <<'PYTHON'
+    python3 - "$made/tree" "$files" <<'PYTHON'
 import os, random, sys
 root, files = sys.argv[1], int(sys.argv[2])
 random.seed(1)
@@ -58,7 +62,7 @@ for d in range((files + 99) // 100):
 PYTHON
 }
 edit() {
-    python3 - "$work/tree" "$files" "$1" <<'PYTHON'
+    python3 - "$made/tree" "$files" "$1" <<'PYTHON'
 import random, sys
 root, files, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 random.seed(number)
@@ -70,23 +74,40 @@ for _ in range(10):
 PYTHON
 }
 
+# put_versions: those of the V that are missing in the place of what is made, whose file `count` says how many there are.
+put_versions() {
+    if [ ! -f "$made/count" ]; then
+        tree
+        "$bin/store" --store "$made/s" init --quiet >/dev/null
+        if [ -z "$alone" ]; then
+            restic -q -r "$made/r" init >/dev/null
+            borg init -e none "$made/b" 2>/dev/null
+        fi
+        echo 0 >"$made/count"
+    fi
+    for number in $(seq $(($(cat "$made/count") + 1)) "$versions"); do
+        edit "$number"
+        "$bin/store" --quiet --store "$made/s" put "$made/tree" project/many/tree >/dev/null
+        if [ -z "$alone" ]; then
+            restic -q -r "$made/r" backup "$made/tree" >/dev/null
+            borg create "$made/b::{utcnow:%Y-%m-%dT%H:%M:%S.%f}" "$made/tree" 2>/dev/null
+        fi
+        echo "$number" >"$made/count"
+    done
+}
+
+mkdir -p "$made"
+put_versions
+[ -z "$make" ] || exit 0
+cp -a "$made/s" "$work/s"
+if [ -z "$alone" ]; then
+    cp -a "$made/r" "$work/r"
+    cp -a "$made/b" "$work/b"
+    export BORG_RELOCATED_REPO_ACCESS_IS_OK=yes
+fi
 keep=$((versions / 2))
 echo "| $versions versions of $files files | time | peak resident | of which anonymous |"
 echo '|---|---|---|---|'
-tree
-"$bin/store" --store "$work/s" init --quiet >/dev/null
-if [ -z "$alone" ]; then
-    restic -q -r "$work/r" init >/dev/null
-    borg init -e none "$work/b" 2>/dev/null
-fi
-for number in $(seq "$versions"); do
-    edit "$number"
-    "$bin/store" --quiet --store "$work/s" put "$work/tree" project/many/tree >/dev/null
-    if [ -z "$alone" ]; then
-        restic -q -r "$work/r" backup "$work/tree" >/dev/null
-        borg create "$work/b::$number" "$work/tree" 2>/dev/null
-    fi
-done
 gc=("$bin/store" --quiet --store "$work/s" gc --grace 0 --min-age 0)
 timed 'store gc, nothing to do' "${gc[@]}"
 timed "store gc --keep-last $keep" "${gc[@]}" --keep-last "$keep"
@@ -102,7 +123,8 @@ if [ -z "$alone" ]; then
     timed 'borg prune --keep-last 1' borg prune --keep-last 1 "$work/b"
     timed 'borg compact' borg compact "$work/b"
 fi
-rm -rf "$work/s" "$work/r" "$work/b" "$work/tree"
+rm -rf "$work/s" "$work/r" "$work/b"
+[ "$millions" != 0 ] || exit 0
 
 echo
 echo "| $millions million chunks, half of them garbage | time | peak resident | of which anonymous |"
