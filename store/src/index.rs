@@ -16,9 +16,11 @@ use crate::id::{ChunkId, PackId, SegmentId};
 use crate::remote::Read;
 
 mod bytes;
+mod guide;
 mod marks;
 
 use bytes::{SegmentBytes, forget_dropped};
+use guide::Guide;
 use marks::Bits;
 pub use marks::{Marks, Position};
 
@@ -66,6 +68,7 @@ pub struct OpenSegment {
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     segments: Vec<LiveSegment>,
+    guide: Arc<Guide>,
 }
 
 #[derive(Clone, Debug)]
@@ -110,7 +113,16 @@ impl Index {
         }
         // The largest first: that is where most chunks are.
         segments.sort_by_key(|live| std::cmp::Reverse(live.segment.layout.chunks()));
-        Ok(Self { segments })
+        Ok(Self::over(segments))
+    }
+
+    fn over(segments: Vec<LiveSegment>) -> Self {
+        let chunks: Vec<u64> = segments
+            .iter()
+            .map(|live| live.segment.layout.chunks())
+            .collect();
+        let guide = Arc::new(Guide::new(&chunks));
+        Self { segments, guide }
     }
 
     /// Where a chunk lies, or `None` when no live segment offers it.
@@ -212,7 +224,7 @@ impl Index {
             segment: Arc::new(segment),
             condemned,
         });
-        Ok(self)
+        Ok(Self::over(self.segments))
     }
 
     /// The same segments, offering what they offer at `state`.
@@ -239,24 +251,56 @@ impl Index {
     }
 
     fn locate(&self, id: &ChunkId) -> Result<Option<(Location, Position)>> {
-        for (number, live) in self.segments.iter().enumerate() {
-            let segment = live.segment.as_ref();
-            let Some(entry) = segment.layout.find(segment.bytes(), id) else {
-                continue;
-            };
-            let frame = segment.entry(entry)?.frame;
-            let pack = segment.layout.frame(segment.bytes(), frame)?.pack;
-            if live.condemned.contains(&pack) {
-                continue;
+        let first = self.guide.first();
+        if let Some(found) = self.locate_in(0..first, id)? {
+            return Ok(Some(found));
+        }
+        if let Some(table) = self.guide.table() {
+            return self.locate_in(table.segments(id).into_iter(), id);
+        }
+        let found = self.locate_in(first..self.segments.len(), id)?;
+        self.guide.asked_each(|| {
+            let guided = self.segments.iter().skip(first);
+            guided.map(|live| live.segment.layout.ids(live.segment.bytes()))
+        });
+        Ok(found)
+    }
+
+    /// The chunk in the first of these segments that offers it.
+    fn locate_in(
+        &self,
+        numbers: impl Iterator<Item = usize>,
+        id: &ChunkId,
+    ) -> Result<Option<(Location, Position)>> {
+        for number in numbers {
+            if let Some(live) = self.segments.get(number)
+                && let Some((entry, location)) = live.locate(id)?
+            {
+                let position = Position {
+                    segment: number,
+                    entry,
+                };
+                return Ok(Some((location, position)));
             }
-            let (_, location) = segment.located(entry)?;
-            let position = Position {
-                segment: number,
-                entry,
-            };
-            return Ok(Some((location, position)));
         }
         Ok(None)
+    }
+}
+
+impl LiveSegment {
+    /// The entry of a chunk and where it lies, unless its pack is condemned.
+    fn locate(&self, id: &ChunkId) -> Result<Option<(u64, Location)>> {
+        let segment = self.segment.as_ref();
+        let Some(entry) = segment.layout.find(segment.bytes(), id) else {
+            return Ok(None);
+        };
+        let frame = segment.entry(entry)?.frame;
+        let pack = segment.layout.frame(segment.bytes(), frame)?.pack;
+        if self.condemned.contains(&pack) {
+            return Ok(None);
+        }
+        let (_, location) = segment.located(entry)?;
+        Ok(Some((entry, location)))
     }
 }
 

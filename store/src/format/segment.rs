@@ -327,6 +327,16 @@ impl SegmentLayout {
         None
     }
 
+    /// The ids of its chunks, in the order of their entries.
+    pub fn ids<'b>(
+        &self,
+        bytes: &'b [u8],
+    ) -> impl Iterator<Item = &'b [u8; ChunkId::LEN]> + use<'b> {
+        let section = bytes.get(self.entries_at..self.frames_at);
+        let (rows, _) = section.unwrap_or_default().as_chunks::<ENTRY_LEN>();
+        rows.iter().filter_map(|row| row.first_chunk())
+    }
+
     /// The entry at `position` (below [`Self::chunks`]), bounds checked against its frame.
     ///
     /// # Errors
