@@ -54,6 +54,12 @@ fn a_second_version_moves_what_is_new() {
     // New encoded bytes and a tenth, and 2 % of the version.
     let most = stored + stored / 10 + 100 * 100_000 / 50;
     assert!(moved <= most, "{moved} bytes for {stored}: {traffic:?}");
+    // What is missing follows from the segments there.
+    assert_eq!(
+        traffic.with(&["GET", "/packs/"]).requests(),
+        0,
+        "{traffic:?}"
+    );
     good(push(&bucket));
     let traffic = proxy.take();
     assert!(traffic.requests() < 20, "{traffic:?}");

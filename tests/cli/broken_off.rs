@@ -49,11 +49,15 @@ fn a_signal_ends_a_push_which_publishes_what_is_complete() {
     }
     env.ok(["init", "far"]);
     let all = ["--json", "push", "project/demo", "far"];
-    let child = spawn(&env, &[&all[..], &["--bwlimit", "10M"]].concat());
+    let child = spawn(
+        &env,
+        &[&all[..], &["--bwlimit", "10M", "--progress"]].concat(),
+    );
     wait_until_it_is_far(&env, 50_000_000);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let finished = finish(child);
     assert_eq!(finished.code, Some(130), "{finished}");
+    assert!(finished.stderr.contains("0 of 3 versions, "), "{finished}");
     let report = json(str::from_utf8(&finished.stdout).unwrap());
     let told = report["refs"].as_array().unwrap();
     assert!([1, 2].contains(&told.len()), "{report}");

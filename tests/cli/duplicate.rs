@@ -166,6 +166,37 @@ fn refs_that_do_not_make_it_are_named_with_their_reason() {
     env.ok(["get", "--store", "h200", REF, "out"]);
     let told = status(&env);
     assert_eq!(told["runs"][0]["outcome"], "partly");
+    let machine = env.store([
+        "--json",
+        "duplicate",
+        "project/demo/nothing",
+        REF,
+        "--from",
+        "home/.local/share/store",
+        "--to",
+        "h200",
+        "--metrics-file",
+        "job.prom",
+    ]);
+    assert_eq!(machine.code, Some(6), "{machine}");
+    let report = json(str::from_utf8(&machine.stdout).unwrap());
+    let lines = report["refs"].as_array().unwrap();
+    let failed = lines
+        .iter()
+        .find(|line| line["status"] == "failed")
+        .unwrap();
+    assert_eq!(failed["error"], "project/demo/nothing: no such ref");
+    let error = json(machine.stderr.lines().last().unwrap());
+    assert_eq!(
+        (&error["kind"], &error["exit_code"]),
+        (&"Partial".into(), &6.into())
+    );
+    let measured = std::fs::read_to_string(env.path("job.prom")).unwrap();
+    assert!(
+        measured.contains("\nstore_duplicate_failed_refs{job="),
+        "{measured}"
+    );
+    assert!(!measured.contains("last_success"), "{measured}");
     assert_eq!(told["errors"][0]["ref"], "project/demo/nothing");
     let job = told["job"].as_str().unwrap();
     let text = env.ok(["duplicate", "--status", job]);

@@ -56,6 +56,27 @@ fn a_signal_stops_a_put_which_publishes_nothing() {
 }
 
 #[test]
+fn a_second_signal_ends_a_command_that_waits_for_a_bucket() {
+    let env = environment!();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let mut command = env.command(["ls", "--store", "s3://bucket/store"]);
+    command
+        .env("AWS_ENDPOINT_URL", endpoint)
+        .env("AWS_ACCESS_KEY_ID", "key")
+        .env("AWS_SECRET_ACCESS_KEY", "secret")
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    // It is asked, and never answers.
+    let (_stream, _) = listener.accept().unwrap();
+    // Another one of the same name could get lost while the first is on its way.
+    for signal in [Signal::INT, Signal::TERM] {
+        kill_process(Pid::from_child(&child), signal).unwrap();
+    }
+    assert_eq!(finish(child).code, Some(130));
+}
+
+#[test]
 fn a_signal_ends_the_wait_for_a_confirmation() {
     let env = environment!();
     env.write("in", "text");

@@ -13,6 +13,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
     HttpResponseBody, HttpService, ReqwestConnector,
@@ -114,7 +116,7 @@ impl Wire {
                 Err(self.contacts.failed(&endpoint, error))
             }
             Ok(answer) if matches!(answer.status().as_u16(), 429 | 503) => {
-                tokio::time::sleep(asked_pause(answer.headers())).await;
+                tokio::time::sleep(asked_pause(answer.headers(), Timestamp::now())).await;
                 Ok(answer)
             }
             answer => answer.map(|answer| {
@@ -146,14 +148,18 @@ fn endpoint(request: &HttpRequest) -> String {
     format!("{scheme}://{host}{port}")
 }
 
-/// The seconds of `Retry-After`; a date there is not heeded.
-fn asked_pause(headers: &HeaderMap) -> Duration {
-    let asked = headers
-        .get("retry-after")
-        .and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    asked
-        .map_or(Duration::ZERO, Duration::from_secs)
-        .min(RETRY_AFTER_MAX)
+/// What `Retry-After` asks for: seconds, or the time that is left until a date.
+fn asked_pause(headers: &HeaderMap, now: Timestamp) -> Duration {
+    let asked = headers.get("retry-after");
+    let asked = asked.and_then(|value| {
+        let text = value.to_str().ok()?.trim();
+        let until = |text| Some(rfc2822::parse(text).ok()?.timestamp());
+        match text.parse() {
+            Ok(secs) => Some(Duration::from_secs(secs)),
+            Err(_) => until(text)?.duration_since(now).try_into().ok(),
+        }
+    });
+    asked.unwrap_or_default().min(RETRY_AFTER_MAX)
 }
 
 #[cfg(test)]
@@ -162,14 +168,18 @@ mod tests {
 
     #[test]
     fn an_endpoint_may_ask_for_a_pause_within_reason() {
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let pause = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert("retry-after", value.parse().unwrap());
-            asked_pause(&headers).as_secs()
+            asked_pause(&headers, now).as_secs()
         };
-        assert_eq!(asked_pause(&HeaderMap::new()), Duration::ZERO);
+        assert_eq!(asked_pause(&HeaderMap::new(), now), Duration::ZERO);
         assert_eq!(pause("2"), 2);
         assert_eq!(pause("86400"), 30);
         assert_eq!(pause("Thu, 01 Jan 1970 00:00:00 GMT"), 0);
+        assert_eq!(pause("Thu, 01 Jan 2026 00:00:07 GMT"), 7);
+        assert_eq!(pause("Fri, 02 Jan 2026 00:00:00 GMT"), 30);
+        assert_eq!(pause("soon"), 0);
     }
 }

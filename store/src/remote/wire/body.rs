@@ -101,6 +101,41 @@ mod tests {
         }
     }
 
+    /// Frames that come one at a time.
+    struct Trickles(u32, Option<Pin<Box<Sleep>>>);
+
+    impl http_body::Body for Trickles {
+        type Data = Bytes;
+        type Error = HttpError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+            if self.0 == 0 {
+                return Poll::Ready(None);
+            }
+            let pause = || Box::pin(sleep(Duration::from_millis(300)));
+            ready!(self.1.get_or_insert_with(pause).as_mut().poll(context));
+            (self.0, self.1) = (self.0 - 1, None);
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"x")))))
+        }
+    }
+
+    #[test]
+    fn a_slow_body_is_no_stall() {
+        let trickles = HttpResponseBody::new(Trickles(9, None));
+        // Shorter than all of it takes, longer than any of its frames.
+        let mut body = Body::new(trickles, Duration::from_secs(2), "/x");
+        for _ in 0..9 {
+            let frame = std::future::poll_fn(|context| {
+                http_body::Body::poll_frame(Pin::new(&mut body), context)
+            });
+            let frame = Wait::shared().unwrap().on(frame).unwrap().unwrap();
+            assert_eq!(frame.into_data().unwrap(), "x");
+        }
+    }
+
     #[test]
     fn what_came_is_passed_on_and_a_stall_is_an_error_that_names_the_object() {
         let stalls = HttpResponseBody::new(Stalls(Some(Bytes::from_static(b"abc"))));
