@@ -1,8 +1,9 @@
 //! What a pool takes and gives back: honest numbers, limits that hold, and files of trees that stay.
 
 use std::fs;
+use std::time::{Duration, SystemTime};
 
-use crate::world::{REF, World, assert_same};
+use crate::world::{REF, World, assert_same, files_below};
 
 fn status(world: &World) -> serde_json::Value {
     serde_json::from_str(&world.env.ok(["pool", "status", "--json"])).unwrap()
@@ -62,6 +63,35 @@ fn eviction_takes_the_least_recently_used_and_nothing_of_a_tree() {
     assert_eq!(world.pool_files().len(), 3);
     assert_eq!(world.make("three", &["--include", "[015]"])["fetched"], 0);
     assert_eq!(world.make("four", &["--include", "[234]"])["fetched"], 3);
+    world.assert_sound();
+}
+
+/// The mark of a tree that was deleted goes when it is old, and no other.
+#[test]
+fn marks_of_deleted_trees_are_forgotten() {
+    let world = World::with_tree(85);
+    for name in ["stays", "deleted", "replaced", "young"] {
+        world.make(name, &[]);
+        if name != "young" {
+            for mark in files_below(&world.pool().join("trees")) {
+                let two_days_ago = SystemTime::now() - Duration::from_secs(48 * 3600);
+                let file = fs::File::options().write(true).open(mark).unwrap();
+                file.set_modified(two_days_ago).unwrap();
+            }
+        }
+    }
+    for name in ["deleted", "replaced", "young"] {
+        fs::rename(world.path(name), world.path(format!("old-{name}").as_str())).unwrap();
+    }
+    fs::create_dir(world.path("replaced")).unwrap();
+    let evicted: serde_json::Value =
+        serde_json::from_str(&world.env.ok(["pool", "evict", "--to", "1TB", "--json"])).unwrap();
+    assert_eq!(evicted["marks"], 2);
+    assert_eq!(files_below(&world.pool().join("trees")).len(), 2);
+    world.make("stays", &[]);
+    let again: serde_json::Value =
+        serde_json::from_str(&world.env.ok(["pool", "evict", "--to", "1TB", "--json"])).unwrap();
+    assert_eq!(again["marks"], 0);
     world.assert_sound();
 }
 

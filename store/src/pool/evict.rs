@@ -42,6 +42,8 @@ pub struct EvictReport {
     pub files: u64,
     /// Bytes on disk that they gave back.
     pub bytes: u64,
+    /// Marks of trees that are gone, which were removed.
+    pub marks: u64,
 }
 
 /// A file that may go.
@@ -94,7 +96,7 @@ impl Pool {
         Ok(usage)
     }
 
-    /// Removes damaged files, then unlinked ones, the least recently used first, until the pool takes at
+    /// Forgets trees that are gone, and removes damaged files, then unlinked ones, the least recently used first, until the pool takes at
     /// most `bytes_max` and the file system has `free_bytes_min` left; without either, to the pool's limits.
     ///
     /// # Errors
@@ -104,7 +106,10 @@ impl Pool {
         bytes_max: Option<u64>,
         free_bytes_min: Option<u64>,
     ) -> Result<EvictReport> {
-        let mut report = EvictReport::default();
+        let mut report = EvictReport {
+            marks: self.forget_gone()?,
+            ..EvictReport::default()
+        };
         self.remove_damaged(&mut report)?;
         let (bytes_max, free_bytes_min) = match (bytes_max, free_bytes_min) {
             (None, None) => (self.limits.bytes_max, self.limits.free_bytes_min),

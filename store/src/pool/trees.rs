@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, StatxFlags};
 use rustix::io::Errno;
@@ -21,6 +22,9 @@ use crate::walk::Stat;
 
 /// What a room's directory is called, before its random name.
 const ROOM_PREFIX: &str = ".store-materialize-";
+
+/// So long the mark of a tree stays that is not there, or not yet.
+const GONE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// What is known of a tree that was materialized.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -132,6 +136,21 @@ impl Mark {
         let path = self.path();
         Inode::of(fs::CWD, path.as_os_str().as_bytes()).is_ok_and(|inode| inode == self.inode)
     }
+
+    /// Whether that is for sure not there any more.
+    fn is_gone(&self) -> bool {
+        match Inode::of(fs::CWD, self.path().as_os_str().as_bytes()) {
+            Ok(inode) => inode != self.inode,
+            Err(errno) => matches!(errno, Errno::NOENT | Errno::NOTDIR),
+        }
+    }
+}
+
+/// Whether a mark is older than what anybody builds.
+fn is_old(stat: &fs::Stat) -> bool {
+    let written = UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+    let age = SystemTime::now().duration_since(written);
+    age.is_ok_and(|age| age > GONE_KEPT)
 }
 
 impl From<&Path> for Spelled {
@@ -325,6 +344,48 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// Forgets trees that are gone; how many. A mark that is not old may be of a tree that is being built, and one that
+    /// ends with a process is for [`Self::remove_abandoned_trees`].
+    pub(super) fn forget_gone(&self) -> Result<u64> {
+        let mut forgotten = 0;
+        for name in self.mark_names()? {
+            let mark = self.read_mark(&name);
+            if mark.is_some_and(|mark| mark.held_by.is_none() && mark.is_gone()) {
+                forgotten += u64::from(self.forget_old(&name)?);
+            }
+        }
+        Ok(forgotten)
+    }
+
+    /// Removes a mark unless it is young, as one is that was written since somebody looked at it.
+    fn forget_old(&self, name: &str) -> Result<bool> {
+        let owner = self.owner()?;
+        let (name, away) = (format!("trees/{name}"), disk::random_name()?);
+        let moved = || -> rustix::io::Result<bool> {
+            if !is_old(&fs::statat(&self.fd, &name, AtFlags::SYMLINK_NOFOLLOW)?) {
+                return Ok(false);
+            }
+            fs::renameat(&self.fd, &name, &owner.temporaries, &away)?;
+            let stat = fs::statat(&owner.temporaries, &away, AtFlags::SYMLINK_NOFOLLOW)?;
+            if !is_old(&stat) {
+                let flags = AtFlags::empty();
+                disk::forgive(fs::linkat(
+                    &owner.temporaries,
+                    &away,
+                    &self.fd,
+                    &name,
+                    flags,
+                ));
+            }
+            fs::unlinkat(&owner.temporaries, &away, AtFlags::empty())?;
+            Ok(is_old(&stat))
+        };
+        match moved() {
+            Err(Errno::NOENT) => Ok(false),
+            moved => moved.map_err(|errno| disk::failed("tidy up in pool", &self.path, errno)),
+        }
     }
 
     fn marks(&self) -> Result<Vec<Mark>> {
