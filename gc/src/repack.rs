@@ -213,7 +213,10 @@ impl<'c> Copy<'c> {
             .decode(key, stored, location.raw_len, &mut self.raw)?;
         let mut chunks = Vec::with_capacity(rows.len());
         for row in rows {
-            chunks.push((row.id, verified(key, raw, row)?));
+            let bytes = row.location.of(row.id).verified(raw).map_err(|error| {
+                error.hint("run `store verify` to see what is hit; `store gc --no-repack` leaves the pack alone")
+            })?;
+            chunks.push((row.id, bytes));
         }
         let target = match location.kind {
             PackKind::Data => &mut self.data,
@@ -332,23 +335,6 @@ impl Target {
         }
         Ok(())
     }
-}
-
-/// The bytes of a chunk in its decoded frame.
-fn verified<'f>(key: &str, frame: &'f [u8], row: &Row) -> Result<&'f [u8]> {
-    let start = row.location.offset as usize;
-    let bytes = frame
-        .get(start..start + row.location.len as usize)
-        .unwrap_or_default();
-    let found = ChunkId::of(bytes);
-    if found == row.id {
-        return Ok(bytes);
-    }
-    Err(Error::corrupt(format!(
-        "{key}: chunk at byte {} of the frame at offset {}: its bytes hash to {found}, expected {}",
-        row.location.offset, row.location.frame_offset, row.id
-    ))
-    .hint("run `store verify` to see what is hit; `store gc --no-repack` leaves the pack alone"))
 }
 
 fn pack_chunk(id: ChunkId, bytes: &[u8]) -> Result<PackChunk> {

@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{Content, pack_key};
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
-use crate::read::{Reader, chunk_in, read_frames};
+use crate::read::{Reader, read_frames};
 use crate::store::Store;
 
 mod slot;
@@ -373,12 +373,15 @@ impl<'r> Worker<'r> {
 impl<S: Sink> Want<S> {
     fn write(&self, raw: &[u8]) -> Result<()> {
         let bytes =
-            chunk_in(raw, &self.location, &self.id).map_err(|error| match self.places.first() {
-                Some((slot, offset)) => {
-                    error.within(format!("{} at offset {offset}", slot.sink.name()))
-                }
-                None => error,
-            })?;
+            self.location
+                .of(self.id)
+                .verified(raw)
+                .map_err(|error| match self.places.first() {
+                    Some((slot, offset)) => {
+                        error.within(format!("{} at offset {offset}", slot.sink.name()))
+                    }
+                    None => error,
+                })?;
         self.places
             .iter()
             .try_for_each(|(slot, offset)| slot.write(bytes, *offset))

@@ -108,7 +108,9 @@ impl Index {
                 Ok(LiveSegment { segment, condemned })
             })
             .collect::<Result<Vec<_>>>()?;
-        if let Some(dir) = cache_dir {
+        // Copies come with segments: a look at the first opening and after that where one was opened will do.
+        let has_new = known.is_empty() || state.segments.keys().any(|id| !known.contains_key(id));
+        if let Some(dir) = cache_dir.filter(|_| has_new) {
             forget_dropped(dir, state);
         }
         // The largest first: that is where most chunks are.

@@ -15,9 +15,11 @@ use crate::id::{ChunkId, PackId};
 use crate::index::Location;
 use crate::store::{Store, View};
 
+mod chunk;
 mod frames;
 mod times;
 
+pub use chunk::ChunkAt;
 use frames::FrameCache;
 pub use times::TimesReader;
 
@@ -121,7 +123,7 @@ impl<'s> Reader<'s> {
     pub fn meta_chunk(&self, id: &ChunkId) -> Result<Vec<u8>> {
         self.read_at(id, |location| {
             let frame = self.frame(location)?;
-            Ok(chunk_in(&frame, location, id)?.to_vec())
+            Ok(location.of(*id).verified(&frame)?.to_vec())
         })
     }
 
@@ -346,26 +348,6 @@ pub(crate) fn read_frames(store: &Store, pack: PackId, offset: u32, len: u32) ->
             range.start, range.end
         ))
     })
-}
-
-/// The verified bytes of a chunk inside its decoded frame.
-///
-/// # Errors
-/// Corrupt, when they do not hash to the id.
-pub(crate) fn chunk_in<'f>(frame: &'f [u8], location: &Location, id: &ChunkId) -> Result<&'f [u8]> {
-    let start = location.offset as usize;
-    let bytes = frame
-        .get(start..start + location.len as usize)
-        .unwrap_or_default();
-    let found = ChunkId::of(bytes);
-    if found == *id {
-        return Ok(bytes);
-    }
-    Err(Error::corrupt(format!(
-        "pack {}: chunk at byte {} of the frame at offset {}: its bytes hash to {found}, expected {id}",
-        location.pack, location.offset, location.frame_offset
-    ))
-    .hint("run `store verify` to see what is hit, and put the original files again"))
 }
 
 fn gone(id: &ChunkId) -> Error {

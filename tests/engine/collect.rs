@@ -156,6 +156,7 @@ fn half_of_two_similar_versions_leaves_no_more_than_a_fresh_store() {
     let report = run(&world, &remote, &request).unwrap();
     assert!(!report.plan.repack.is_empty(), "{:?}", report.plan);
     let (left, fresh) = (bytes(&*remote), bytes(&*fresh));
+    println!("{left} bytes are left, {fresh} in a fresh store");
     // The log stays; what is left of it is counted in.
     assert!(left < fresh + fresh / 20 + 10_000, "{left} of {fresh}");
     world.check(remote, "half");

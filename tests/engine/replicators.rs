@@ -4,14 +4,14 @@
 //! Collectors are as bad as they can be: no grace, no age, every unused byte is wanted. Faults and what is
 //! done follow from the seed that a failure names; the order of threads does not.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use gc::collect;
 use store::remote::faulty::{Faults, Faulty};
 use store::remote::schedule::schedule;
 use store::remote::{Objects, Prune, Write};
-use store::replicate::{Forgetful, RefStatus, Resume};
-use store::{Error, Kind, PackId, ReplicateReport, Store, Unwatched, replicate};
+use store::replicate::{Forgetful, Memory, RefStatus, Resume};
+use store::{Error, Kind, ReplicateReport, Store, Unwatched, replicate};
 use support::{Random, effort, trees};
 
 use crate::collect::eager;
@@ -31,24 +31,6 @@ const EVERYTHING: [&str; 4] = [
 const OPERATIONS: u64 = 3;
 /// More requests than one run makes.
 const STEPS_MAX: u64 = 300;
-
-/// Remembers finished packs over the processes of one host.
-#[derive(Default)]
-struct Memory(Mutex<Vec<PackId>>);
-
-impl Resume for Memory {
-    fn packs(&self) -> Vec<PackId> {
-        self.0.lock().unwrap().clone()
-    }
-
-    fn pack_finished(&self, pack: PackId) {
-        self.0.lock().unwrap().push(pack);
-    }
-
-    fn packs_committed(&self, packs: &[PackId]) {
-        self.0.lock().unwrap().retain(|pack| !packs.contains(pack));
-    }
-}
 
 /// A store with a version of each ref, small trees that share most.
 fn world() -> World {

@@ -240,9 +240,9 @@ fn read_all(
     for_each_frame(remote, pack, rows, size, told, &mut |frame, decoded| {
         match decoded {
             Ok(raw) => {
-                for (id, offset, len) in &frame.chunks {
-                    if let Err(error) = check_chunk(pack, frame, raw, (*id, *offset, *len)) {
-                        damaged(&mut std::iter::once(*id), error);
+                for chunk in frame.chunks_of(pack) {
+                    if let Err(error) = chunk.verified(raw) {
+                        damaged(&mut std::iter::once(chunk.id), error);
                     }
                 }
             }
@@ -262,26 +262,6 @@ fn read_all(
         )));
     }
     Ok(())
-}
-
-/// Whether a chunk of a decoded frame is what its id says.
-pub(crate) fn check_chunk(
-    pack: PackId,
-    frame: &FrameRows,
-    raw: &[u8],
-    (id, offset, len): (ChunkId, u32, u32),
-) -> Result<()> {
-    let start = offset as usize;
-    let bytes = raw.get(start..start + len as usize).unwrap_or_default();
-    let found = ChunkId::of(bytes);
-    if found == id {
-        return Ok(());
-    }
-    Err(Error::corrupt(format!(
-        "{}: chunk at byte {offset} of the frame at offset {}: its bytes hash to {found}, expected {id}",
-        pack_key(pack),
-        frame.offset
-    )))
 }
 
 /// Hands every frame of a pack of `size` bytes to `each`, decoded, or with why that cannot be.

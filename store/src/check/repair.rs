@@ -13,7 +13,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::packs::{Damage, PackTask, check_chunk, check_packs, for_each_frame};
+use super::packs::{Damage, PackTask, check_packs, for_each_frame};
 use super::record::Record;
 use super::rows::{OpenPack, rows_in};
 use super::walk::RefWalk;
@@ -386,22 +386,19 @@ impl<'s> Saver<'s> {
             &mut |frame, decoded| {
                 let mut raw = Vec::new();
                 let mut chunks = Vec::new();
-                for (id, offset, len) in &frame.chunks {
-                    if self.index.find(id)?.is_some() || self.done.contains(id) {
+                for chunk in frame.chunks_of(task.pack.id) {
+                    let (id, len) = (chunk.id, chunk.len);
+                    if self.index.find(&id)?.is_some() || self.done.contains(&id) {
                         continue;
                     }
-                    let good = decoded.as_ref().ok().filter(|bytes| {
-                        check_chunk(task.pack.id, frame, bytes, (*id, *offset, *len)).is_ok()
-                    });
-                    let start = *offset as usize;
-                    let Some(bytes) = good.and_then(|raw| raw.get(start..start + *len as usize))
-                    else {
+                    let decoded = decoded.as_ref().ok();
+                    let Some(bytes) = decoded.and_then(|raw| chunk.verified(raw).ok()) else {
                         self.lost += 1;
                         continue;
                     };
-                    self.done.insert(*id);
+                    self.done.insert(id);
                     raw.extend_from_slice(bytes);
-                    chunks.push(PackChunk { id: *id, len: *len });
+                    chunks.push(PackChunk { id, len });
                 }
                 self.saved += chunks.len() as u64;
                 self.store_frame(task.pack.kind, &raw, chunks)

@@ -10,6 +10,7 @@ use crate::format::{
 };
 use crate::id::{ChunkId, PackId};
 use crate::index::OpenSegment;
+use crate::read::ChunkAt;
 use crate::remote::Read;
 
 /// One frame of a pack and the chunks in it.
@@ -19,6 +20,19 @@ pub(crate) struct FrameRows {
     pub(crate) stored_len: u32,
     pub(crate) raw_len: u32,
     pub(crate) chunks: Vec<ChunkRow>,
+}
+
+impl FrameRows {
+    /// Its chunks, where it is a frame of `pack`.
+    pub(crate) fn chunks_of(&self, pack: PackId) -> impl Iterator<Item = ChunkAt> {
+        self.chunks.iter().map(move |&(id, offset, len)| ChunkAt {
+            id,
+            pack,
+            frame_offset: self.offset,
+            offset,
+            len,
+        })
+    }
 }
 
 /// One chunk of a frame: its id, its first byte in the decoded frame, its length.

@@ -237,7 +237,7 @@ impl Worker<'_, '_> {
         };
         let mut good = Vec::with_capacity(frame.chunks.len());
         for chunk in &frame.chunks {
-            match checked(pack, frame, raw, chunk) {
+            match frame.chunk_of(pack, chunk).verified(raw) {
                 Ok(bytes) => good.push((chunk, bytes)),
                 Err(error) if chunk.is_wanted => {
                     self.shared.damaged(std::iter::once(chunk), &error);
@@ -302,29 +302,6 @@ impl Failure {
             is_there: true,
         }
     }
-}
-
-/// The bytes of a chunk in its decoded frame, if they are what its id says.
-fn checked<'f>(
-    pack: PackId,
-    frame: &WantedFrame,
-    raw: &'f [u8],
-    chunk: &FrameChunk,
-) -> Result<&'f [u8]> {
-    let start = chunk.offset as usize;
-    let bytes = raw
-        .get(start..start + chunk.len as usize)
-        .unwrap_or_default();
-    let found = ChunkId::of(bytes);
-    if found == chunk.id {
-        return Ok(bytes);
-    }
-    Err(Error::corrupt(format!(
-        "{}: chunk at byte {start} of the frame at offset {}: its bytes hash to {found}, expected {}",
-        pack_key(pack),
-        frame.offset,
-        chunk.id
-    )))
 }
 
 fn workers(to: &Store) -> usize {

@@ -22,7 +22,7 @@ mod tests;
 mod throttle;
 mod walk;
 
-pub use resume::{Forgetful, Resume};
+pub use resume::{Forgetful, Memory, Resume};
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{Namespace, RefName};

@@ -10,7 +10,7 @@ use crossbeam_channel::Receiver;
 
 use super::Resume;
 use super::throttle::Throttle;
-use crate::check::packs::{check_chunk, for_each_frame};
+use crate::check::packs::for_each_frame;
 use crate::check::rows::OpenPack;
 use crate::error::{Error, Result};
 use crate::format::{PackKind, pack_key};
@@ -154,7 +154,7 @@ pub(super) fn read_frames(to: &Store, pack: &OpenPack) -> Result<()> {
     let (rows, len) = (pack.rows(), pack.len.into());
     for_each_frame(remote, id, &rows, len, &told, &mut |frame, raw| {
         let raw = raw?;
-        let mut chunks = frame.chunks.iter();
-        chunks.try_for_each(|chunk| check_chunk(id, frame, raw, *chunk))
+        let mut chunks = frame.chunks_of(id);
+        chunks.try_for_each(|chunk| chunk.verified(raw).map(drop))
     })
 }

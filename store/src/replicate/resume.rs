@@ -3,6 +3,7 @@
 //! The caller remembers them, if it likes to; nothing here trusts that memory. Losing it costs time only.
 
 use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::outbox::{Unsettled, read_frames};
 use crate::check::rows::OpenPack;
@@ -39,6 +40,30 @@ impl Resume for Forgetful {
     fn pack_finished(&self, _pack: PackId) {}
 
     fn packs_committed(&self, _packs: &[PackId]) {}
+}
+
+/// Remembers as long as it lives, for several runs of one process.
+#[derive(Debug, Default)]
+pub struct Memory(Mutex<Vec<PackId>>);
+
+impl Memory {
+    fn known(&self) -> MutexGuard<'_, Vec<PackId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Resume for Memory {
+    fn packs(&self) -> Vec<PackId> {
+        self.known().clone()
+    }
+
+    fn pack_finished(&self, pack: PackId) {
+        self.known().push(pack);
+    }
+
+    fn packs_committed(&self, packs: &[PackId]) {
+        self.known().retain(|pack| !packs.contains(pack));
+    }
 }
 
 /// Commits those unsettled packs that are whole, not condemned and in no live segment of `view`; their bytes.

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::format::PackKind;
 use crate::id::{ChunkId, PackId};
 use crate::index::{Location, OpenSegment};
+use crate::read::ChunkAt;
 
 /// Wanted chunks of one window.
 const WINDOW_CHUNKS_MAX: u64 = 1 << 16;
@@ -208,6 +209,17 @@ impl WantedFrame {
             stored_len: at.stored_len,
             raw_len: at.raw_len,
             chunks: vec![chunk],
+        }
+    }
+
+    /// One of its chunks, where it is a frame of `pack`.
+    pub(super) fn chunk_of(&self, pack: PackId, chunk: &FrameChunk) -> ChunkAt {
+        ChunkAt {
+            id: chunk.id,
+            pack,
+            frame_offset: self.offset,
+            offset: chunk.offset,
+            len: chunk.len,
         }
     }
 

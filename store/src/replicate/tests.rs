@@ -1,8 +1,8 @@
 //! A run of many packs and batches, stopped after each of its mutations and wherever it is asked to. What was
 //! finished by then is not sent again by the next run.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::format::{Node, RefName, Who};
@@ -23,24 +23,6 @@ const FILE_BYTES: usize = 250_000;
 const MUTATIONS_MAX: u64 = 200;
 /// The pack that was being written, and the chunk that filled it.
 const IN_FLIGHT_BYTES: u64 = PACK_BYTES_TARGET as u64 + (256 << 10);
-
-/// Remembers as a journal does.
-#[derive(Default)]
-struct Memory(Mutex<Vec<PackId>>);
-
-impl Resume for Memory {
-    fn packs(&self) -> Vec<PackId> {
-        self.0.lock().unwrap().clone()
-    }
-
-    fn pack_finished(&self, pack: PackId) {
-        self.0.lock().unwrap().push(pack);
-    }
-
-    fn packs_committed(&self, packs: &[PackId]) {
-        self.0.lock().unwrap().retain(|pack| !packs.contains(pack));
-    }
-}
 
 /// Asks to stop when so many bytes have gone by.
 struct StopAt(AtomicU64, Host);
