@@ -2,7 +2,8 @@
 # clusters [DIR]   push beside rclone copy, restic copy and rsync, with 0 and 30 ms of delay: seconds, bytes, requests
 #
 # Without DIR: 200 MB made from a seed. Each tool brings a first copy, a second version of which a twentieth is new, and
-# nothing new. The bucket is moto's; restic copies between two repositories, rsync goes to a daemon. Prints a table.
+# nothing new. The bucket is Ceph's, then moto's; restic copies between two repositories, rsync goes to a daemon.
+# Prints a table for each server.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -17,5 +18,7 @@ if [ "${#missing[@]}" -gt 0 ]; then
 fi
 bash tests/servers/install.sh
 cargo build --release --quiet -p cli
-exec target/servers/moto/bin/python -B tests/servers/servers.py run moto -- \
-    python3 -B tests/clusters/suite.py "${CARGO_TARGET_DIR:-target}/release/store" "$@"
+for server in ceph moto; do
+    target/servers/moto/bin/python -B tests/servers/servers.py run "$server" -- \
+        python3 -B tests/clusters/suite.py "${CARGO_TARGET_DIR:-target}/release/store" "$server" "$@"
+done

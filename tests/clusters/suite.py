@@ -1,4 +1,4 @@
-"""suite.py STORE [DIR]: see run.sh. One run, one line of the table for each tool and delay."""
+"""suite.py STORE SERVER [DIR]: see run.sh. One run, one line of the table for each tool and delay."""
 
 import os
 import pathlib
@@ -34,9 +34,9 @@ def edit(place):
 
 
 class Bench:
-    def __init__(self, store, room, delay):
+    def __init__(self, store, server, room, delay):
         self.store, self.room, self.delay = store, room, delay
-        self.endpoint, self.key, self.secret, self.region = os.environ["STORE_TESTS_MOTO"].split(" ")
+        self.endpoint, self.key, self.secret, self.region = os.environ["STORE_TESTS_%s" % server.upper()].split(" ")
         url = urllib.parse.urlsplit(self.endpoint)
         self.bucket = Forwarder(url.hostname, url.port, delay)
         self.environment = {
@@ -128,18 +128,18 @@ def cell(measured):
 
 
 def main():
-    program = str(pathlib.Path(sys.argv[1]).resolve())
-    print("| delay | tool | first copy | second version | nothing new |\n|---|---|---|---|---|", flush=True)
+    program, server = str(pathlib.Path(sys.argv[1]).resolve()), sys.argv[2]
+    print("| delay to %s | tool | first copy | second version | nothing new |\n|---|---|---|---|---|" % server, flush=True)
     for delay in DELAYS:
         for tool in (store, rclone, restic, rsync):
             room = pathlib.Path(tempfile.mkdtemp(prefix="store-clusters.", dir=os.environ.get("TMPDIR", "/var/tmp")))
             try:
                 tree = room / "tree"
-                if len(sys.argv) > 2:
-                    shutil.copytree(sys.argv[2], tree, symlinks=True)
+                if len(sys.argv) > 3:
+                    shutil.copytree(sys.argv[3], tree, symlinks=True)
                 else:
                     corpus(tree)
-                bring = tool(Bench(program, room, delay))
+                bring = tool(Bench(program, server, room, delay))
                 first = bring(tree)
                 edit(tree)
                 cells = [cell(first), cell(bring(tree)), cell(bring(tree))]
