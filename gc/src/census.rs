@@ -3,10 +3,14 @@
 //! Reads segments only, never a pack. A pack that several segments name is counted once.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use jiff::Timestamp;
 use rayon::prelude::*;
-use store::format::{PackKind, SegmentPack, State};
+use store::format::{
+    CHECKPOINTS_PREFIX, PACKS_PREFIX, PackKind, SEGMENTS_PREFIX, SegmentPack, State,
+    parse_checkpoint_key, parse_pack_key, parse_segment_key,
+};
 use store::index::{OpenSegment, Position};
 use store::remote::{ObjectInfo, Prune};
 use store::uses::Uses;
@@ -14,6 +18,11 @@ use store::{PackId, Result, SegmentId};
 
 use crate::mark::Marker;
 use crate::plan::Doomed;
+
+/// More packs than this are not listed in one listing.
+const PACKS_OF_ONE_LISTING: u64 = 16_000;
+/// Listings that are under way at once.
+const LISTINGS_AT_ONCE: usize = 16;
 
 /// How much of a pack lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,15 +139,12 @@ impl Census {
         Ok(())
     }
 
-    /// Lists what there is. A listing may be late: what is missing from it is looked for by name, or waits.
+    /// Lists what there is in a store at `state`. A listing may be late: what is missing from it is looked for by
+    /// name, or waits.
     ///
     /// # Errors
     /// When it cannot be listed.
-    pub fn list(prune: &dyn Prune) -> Result<Self> {
-        use store::format::{
-            CHECKPOINTS_PREFIX, PACKS_PREFIX, SEGMENTS_PREFIX, parse_checkpoint_key,
-            parse_pack_key, parse_segment_key,
-        };
+    pub fn list(prune: &dyn Prune, state: &State) -> Result<Self> {
         let mut uploads = prune.stale_uploads(PACKS_PREFIX)?;
         uploads.extend(prune.stale_uploads(SEGMENTS_PREFIX)?);
         let checkpoint = |info: ObjectInfo| {
@@ -147,14 +153,44 @@ impl Census {
             Some((number, Doomed { key, bytes }))
         };
         let checkpoints = prune.list(CHECKPOINTS_PREFIX)?;
+        let packs = state.segments.values().map(|info| u64::from(info.packs));
         Ok(Self {
             checkpoints: checkpoints.into_iter().filter_map(checkpoint).collect(),
-            pack_objects: listed(prune.list(PACKS_PREFIX)?, parse_pack_key),
+            pack_objects: pack_objects(prune, packs.sum())?,
             segment_objects: listed(prune.list(SEGMENTS_PREFIX)?, parse_segment_key),
             uploads,
             ..Self::default()
         })
     }
+}
+
+/// The objects below `packs`, of which there are about `expected`. Many are listed one directory at a time, several of
+/// them at once: a bucket tells a thousand in an answer, and a listing that breaks off begins anew.
+fn pack_objects(prune: &dyn Prune, expected: u64) -> Result<Vec<Listed<PackId>>> {
+    if expected <= PACKS_OF_ONE_LISTING {
+        return Ok(listed(prune.list(PACKS_PREFIX)?, parse_pack_key));
+    }
+    let directories = AtomicU16::new(0);
+    let list_some = || {
+        let mut objects = Vec::new();
+        while let Ok(directory) = u8::try_from(directories.fetch_add(1, Ordering::Relaxed)) {
+            let inside = prune.list(&format!("{PACKS_PREFIX}/{directory:02x}"))?;
+            objects.extend(listed(inside, parse_pack_key));
+        }
+        Ok(objects)
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..LISTINGS_AT_ONCE)
+            .map(|_| scope.spawn(list_some))
+            .collect();
+        let mut all = Vec::new();
+        for thread in threads {
+            let objects = thread.join();
+            all.append(&mut objects.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        all.sort_unstable_by_key(|object| object.id);
+        Ok(all)
+    })
 }
 
 fn listed<Id>(objects: Vec<ObjectInfo>, parse: fn(&str) -> Option<Id>) -> Vec<Listed<Id>> {
@@ -240,5 +276,45 @@ impl CountedPack {
             live_raw_bytes: 0,
             live_chunks: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use store::format::pack_key;
+    use store::remote::{Faulty, Objects, Write, faulty::Faults};
+
+    use super::*;
+
+    #[test]
+    fn many_packs_are_listed_directory_by_directory_to_the_same_end() {
+        let remote = Arc::new(Faulty::new(Arc::new(Objects::memory()), Faults::default()));
+        let packs: Vec<PackId> = (0..=u8::MAX)
+            .step_by(5)
+            .flat_map(|first| [[0; 15], [255; 15]].map(|rest| (first, rest)))
+            .map(|(first, rest)| {
+                let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = rest;
+                PackId([first, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o])
+            })
+            .collect();
+        for pack in &packs {
+            remote.put(&pack_key(*pack), vec![0; 7].into()).unwrap();
+        }
+        let ids = |expected| {
+            let before = remote.counts().requests;
+            let objects = pack_objects(remote.as_ref(), expected).unwrap();
+            assert!(objects.iter().all(|object| object.bytes == 7));
+            let ids: Vec<PackId> = objects.iter().map(|object| object.id).collect();
+            (ids, remote.counts().requests - before)
+        };
+        assert_eq!(ids(PACKS_OF_ONE_LISTING), (packs.clone(), 1));
+        assert_eq!(ids(PACKS_OF_ONE_LISTING + 1), (packs, 256));
+        remote.set(Faults {
+            before: 50,
+            ..Faults::default()
+        });
+        pack_objects(remote.as_ref(), u64::MAX).unwrap_err();
     }
 }

@@ -163,7 +163,7 @@ fn look<'s>(
     };
     size.evict(&request.policy, &mut drops)?;
     let (marker, live, shared) = mark(store, &reader, &view, &drops)?;
-    let mut census = Census::list(prune)?;
+    let mut census = Census::list(prune, &view.state)?;
     census.uses = uses;
     census.count(&marker, &view.state)?;
     check_packs(prune, &census)?;
