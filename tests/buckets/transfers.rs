@@ -1,5 +1,5 @@
-//! Push, pull and duplicate over networks as they are: every fault at every request, then dice, then credentials that
-//! end. Whatever happened, both stores are whole; what failed says where, and the next run brings the rest.
+//! Push, pull and duplicate over networks as they are: every fault at every request, then dice, then faults that
+//! stay. Whatever happened, both stores are whole; what failed says where, and the next run brings the rest.
 
 use std::process::Command;
 
@@ -100,6 +100,9 @@ impl Transfer<'_> {
             }
         };
         command.args(["--versions", "all"]).env("HOME", &self.host);
+        if matches!(schedule, Schedule::From(..)) {
+            command.env("STORE_DEADLINE", "1s");
+        }
         ends.proxy.take();
         ends.proxy.set(schedule);
         let finished = command.output().unwrap().into();
@@ -181,34 +184,53 @@ fn faults_by_dice_lose_nothing() {
 }
 
 /// Keys of a store begin with one of these.
-const KEYS: [&str; 5] = ["format", "log/", "checkpoints/", "segments/", "packs/"];
+const KEYS: [&str; 5] = ["format", "log/", "checkpoints", "segments/", "packs/"];
+
+/// From any request on, a fault that stays: the run ends with the object's name, and the next one brings the rest.
+fn ends_well(way: Way, fault: Fault, first: u64) {
+    let ends = Ends::new("stays");
+    let (finished, traffic) = ends.transfer(way).run(Schedule::Fine);
+    assert_eq!(finished.code, Some(0), "{finished}");
+    let last = u64::try_from(traffic.requests()).unwrap();
+    for number in (first..=last).step_by(effort(6, 1)) {
+        let transfer = ends.transfer(way);
+        let (finished, traffic) = transfer.run(Schedule::From(number, fault));
+        let what = format!("{way:?}, {fault:?} from {number} of {last} on: {finished}{traffic:?}");
+        // The last requests differ from run to run.
+        if traffic.faults() > 0 {
+            assert_eq!(finished.code, Some(1), "{what}");
+            let errors = finished.stderr.lines();
+            let told = errors
+                .filter_map(|line| line.strip_prefix("error: "))
+                .next();
+            let is_named = |key: &&str| told.is_some_and(|told| told.starts_with(*key));
+            assert!(KEYS.iter().any(is_named), "{what}");
+        }
+        if fault == Fault::Expired && traffic.faults() > 0 {
+            assert!(finished.stderr.contains("credentials"), "{what}");
+            assert!(traffic.faults() < 12, "no storm: {what}");
+        }
+        transfer.verify(&what);
+        let (finished, _) = transfer.run(Schedule::Fine);
+        assert_eq!(finished.code, Some(0), "{what}: then {finished}");
+        transfer.check(&what);
+    }
+}
 
 #[test]
-fn credentials_that_end_at_any_request_name_the_object_and_the_next_run_brings_the_rest() {
-    let ends = Ends::new("expired");
-    for way in WAYS {
-        let (finished, traffic) = ends.transfer(way).run(Schedule::Fine);
-        assert_eq!(finished.code, Some(0), "{finished}");
-        let last = u64::try_from(traffic.requests()).unwrap();
-        for number in (1..=last).step_by(effort(4, 1)) {
-            let transfer = ends.transfer(way);
-            let (finished, traffic) = transfer.run(Schedule::From(number, Fault::Expired));
-            let what = format!("{way:?}, from {number} of {last} on: {finished}{traffic:?}");
-            if traffic.faults() > 0 {
-                assert_eq!(finished.code, Some(1), "{what}");
-                let told = finished
-                    .stderr
-                    .lines()
-                    .find(|line| line.starts_with("error: "));
-                let told = told.unwrap().trim_start_matches("error: ");
-                assert!(KEYS.iter().any(|key| told.starts_with(key)), "{what}");
-                assert!(finished.stderr.contains("credentials"), "{what}");
-                assert!(traffic.faults() < 12, "no storm: {what}");
-            }
-            transfer.verify(&what);
-            let (finished, _) = transfer.run(Schedule::Fine);
-            assert_eq!(finished.code, Some(0), "{what}: then {finished}");
-            transfer.check(&what);
-        }
-    }
+fn credentials_that_end_at_any_request_end_the_run_and_nothing_else() {
+    WAYS.into_iter()
+        .for_each(|way| ends_well(way, Fault::Expired, 1));
+}
+
+#[test]
+fn an_endpoint_that_fails_for_good_ends_the_run_and_nothing_else() {
+    WAYS.into_iter()
+        .for_each(|way| ends_well(way, Fault::Broken, 2));
+}
+
+#[test]
+fn a_network_that_goes_away_ends_the_run_and_nothing_else() {
+    WAYS.into_iter()
+        .for_each(|way| ends_well(way, Fault::Reset, 3));
 }
