@@ -1,7 +1,10 @@
 //! `store gc` as a person and as cron run it.
 
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
 use serde_json::json;
-use support::{TestEnvironment, environment};
+use support::{Finished, TestEnvironment, environment};
 
 /// Two refs of noise, of which one is dropped.
 fn dropped() -> TestEnvironment {
@@ -157,6 +160,36 @@ fn a_look_is_no_use() {
     env.ok(["materialize", "--prefetch", "project/demo/data"]);
     let left = std::fs::read_dir(uses).unwrap().count();
     assert_eq!(left, 1);
+}
+
+/// Whoever may not write to a store reads without a word, and leaves a use where that much is allowed.
+#[test]
+fn a_reader_without_rights_leaves_a_use_where_the_directory_is_open() {
+    let env = environment!();
+    env.write("in/file", "words");
+    env.ok(["put", "in", "project/demo/data"]);
+    let store = env.path("home/.local/share/store");
+    let shell = |text: &str| {
+        let mut command = Command::new("sh");
+        let done = command.arg("-c").arg(text).current_dir(env.root()).status();
+        assert!(done.unwrap().success(), "{text}");
+    };
+    shell("chmod -R a+rX .");
+    let uses = || std::fs::read_dir(store.join("uses")).map_or(0, Iterator::count);
+    for (prepare, left) in [
+        ("true", 0),
+        ("mkdir -m 1777 home/.local/share/store/uses", 1),
+    ] {
+        shell(prepare);
+        let mut command = env.command(["cat", "project/demo/data:file"]);
+        command.uid(65534).gid(65534).env("HOME", "/nonexistent");
+        let finished: Finished = command.env("STORE_URL", &store).output().unwrap().into();
+        assert_eq!(finished.code, Some(0), "{finished}");
+        assert_eq!((finished.stderr.as_str(), uses()), ("", left), "{finished}");
+    }
+    env.ok(["rm", "project/demo/data"]);
+    env.ok(["gc"]);
+    assert_eq!(uses(), 0);
 }
 
 #[test]
