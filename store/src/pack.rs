@@ -15,6 +15,9 @@ use crate::format::{
 use crate::id::{PackId, SegmentId};
 use crate::remote::{Upload, Write};
 
+mod behind;
+pub(crate) use behind::{Behind, behind};
+
 /// Bytes after which a pack is finished and the next begun. Few in tests, so that a put has many packs.
 pub const PACK_BYTES_TARGET: u32 = if cfg!(test) { 512 << 10 } else { 64 << 20 };
 
@@ -38,6 +41,12 @@ pub struct WrittenPack {
     pub len: u32,
     /// What it holds.
     pub table: PackTable,
+}
+
+/// A pack that has arrived but for the last word.
+pub struct SealedPack {
+    written: WrittenPack,
+    upload: Box<dyn Upload>,
 }
 
 /// A pack being written.
@@ -90,22 +99,50 @@ impl PackWriter {
         self.len >= PACK_BYTES_TARGET
     }
 
-    /// Writes the table and makes the pack durable and visible.
+    /// Writes the table, and waits until everything has arrived.
     ///
     /// # Errors
     /// When the store cannot be written to.
-    pub fn finish(mut self) -> Result<WrittenPack> {
+    pub fn seal(mut self) -> Result<SealedPack> {
         let tail = self.table.encode(&self.header)?;
         let len = length(tail.len())?
             .checked_add(self.len)
             .ok_or_else(too_large)?;
         self.upload.write(tail.into())?;
-        self.upload.finish()?;
-        Ok(WrittenPack {
+        self.upload.seal()?;
+        let written = WrittenPack {
             header: self.header,
             len,
             table: self.table,
+        };
+        Ok(SealedPack {
+            written,
+            upload: self.upload,
         })
+    }
+
+    /// Writes the table and makes the pack durable and visible.
+    ///
+    /// # Errors
+    /// When the store cannot be written to.
+    pub fn finish(self) -> Result<WrittenPack> {
+        self.seal()?.finish()
+    }
+}
+
+impl SealedPack {
+    /// Its name.
+    pub fn id(&self) -> PackId {
+        self.written.header.id
+    }
+
+    /// Makes the pack durable and visible.
+    ///
+    /// # Errors
+    /// When the store cannot be written to; it may be there all the same.
+    pub fn finish(self) -> Result<WrittenPack> {
+        self.upload.finish()?;
+        Ok(self.written)
     }
 }
 

@@ -10,8 +10,8 @@ use store::format::pack_key;
 use store::refs::{drop_versions, pin};
 use store::remote::faulty::Faults;
 use store::remote::{Faulty, Objects, Prune};
-use store::replicate::{Forgetful, RefStatus, Resume, Selection, Versions};
-use store::{Kind, PackId, ReplicateReport, ReplicateRequest, Result, Store, Unwatched, replicate};
+use store::replicate::{Forgetful, RefStatus, Selection, Versions};
+use store::{Kind, ReplicateReport, ReplicateRequest, Result, Store, Unwatched, replicate};
 use support::trees;
 
 use crate::stores::{name, noise, text};
@@ -386,36 +386,20 @@ fn a_run_that_is_asked_to_stop_says_so() {
     assert_eq!(there.state().unwrap().number, 0);
 }
 
-/// Damages packs as soon as they are written.
-struct Rot(std::path::PathBuf);
-
-impl Resume for Rot {
-    fn packs(&self) -> Vec<PackId> {
-        Vec::new()
-    }
-
-    fn pack_finished(&self, pack: PackId) {
-        let path = self.0.join(pack_key(pack));
-        let mut bytes = fs::read(&path).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        fs::write(&path, bytes).unwrap();
-    }
-
-    fn packs_committed(&self, _packs: &[PackId]) {}
-}
-
 #[test]
 fn a_destination_that_keeps_other_bytes_is_found_out_when_asked_to_verify() {
     let world = world();
     let from = world.open(world.memory()).unwrap();
     for verify in [true, false] {
-        let dir = world.tree(&format!("rotten-{verify}"));
-        let remote = Arc::new(Objects::directory(&dir).unwrap());
-        let to = Store::init(remote, world.host()).unwrap();
+        let faults = Faults {
+            rotten: true,
+            ..Faults::default()
+        };
+        let remote = Arc::new(Faulty::new(empty(&world), faults));
+        let to = Store::open(remote, world.host()).unwrap();
         let mut request = latest(&[REF]);
         request.verify = verify;
-        let report = replicate(&from, &to, &request, &Rot(dir), &Unwatched).unwrap();
+        let report = replicate(&from, &to, &request, &Forgetful, &Unwatched).unwrap();
         let stopped = report
             .stopped
             .map(|error| (error.kind(), error.to_string()));

@@ -32,7 +32,7 @@ impl Resume for Greedy<'_> {
         Vec::new()
     }
 
-    fn pack_finished(&self, _pack: PackId) {
+    fn pack_sealed(&self, _pack: PackId) {
         if self.packs.fetch_add(1, Ordering::Relaxed) < 2 {
             collect_all(self.world, &self.there);
         }

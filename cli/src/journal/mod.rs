@@ -236,7 +236,7 @@ impl Resume for Journal {
         packs(self.try_to(|database| database.rows(PACKS)))
     }
 
-    fn pack_finished(&self, pack: PackId) {
+    fn pack_sealed(&self, pack: PackId) {
         let row = (pack.0.to_vec(), Vec::new());
         self.try_to(|database| database.insert(PACKS, &[row]));
     }
@@ -267,7 +267,7 @@ impl Resume for Left {
         self.0.clone()
     }
 
-    fn pack_finished(&self, _pack: PackId) {}
+    fn pack_sealed(&self, _pack: PackId) {}
 
     fn packs_committed(&self, _packs: &[PackId]) {}
 }

@@ -54,7 +54,7 @@ impl Room {
     fn killed(&self) {
         let journal = self.begin(1);
         for number in 0..PACKS_COUNT {
-            journal.pack_finished(pack(number));
+            journal.pack_sealed(pack(number));
         }
         journal.packs_committed(&[pack(0), pack(1)]);
         assert_eq!(journal.notes(), Vec::<String>::new());
@@ -74,7 +74,7 @@ impl Room {
         let journal = self.begin(1);
         let packs = journal.packs();
         assert!(packs.iter().all(|found| found.0[0] < PACKS_COUNT), "{what}");
-        journal.pack_finished(pack(99));
+        journal.pack_sealed(pack(99));
         journal.end(Outcome::Done, Numbers::default(), None, Vec::new());
         drop(journal);
         let status = status(&self.dir()).unwrap();
@@ -228,7 +228,7 @@ fn what_a_run_leaves_is_dropped_without_a_word_when_its_job_cannot_be_remembered
         stores: None,
     };
     let journal = Journal::begin(nowhere, held, facts);
-    journal.pack_finished(pack(1));
+    journal.pack_sealed(pack(1));
     assert_eq!(journal.packs(), Vec::new());
     journal.end(Outcome::Done, Numbers::default(), None, Vec::new());
     let notes = journal.notes();

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::Receiver;
 
 use super::framer::KindFrame;
 use super::publish::PutPublication;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::PackKind;
-use crate::pack::{EncodedFrame, PackWriter};
+use crate::pack::{Behind, EncodedFrame, PackWriter, behind};
 use crate::remote::Write;
 use crate::store::Store;
 
@@ -35,29 +35,13 @@ impl<'p> Packer<'p> {
     /// Takes frames until there are none left, then finishes the last packs.
     pub(super) fn run(mut self, frames: &Receiver<KindFrame>) -> Result<()> {
         let publication = self.publication;
-        std::thread::scope(|scope| {
-            let (full, to_finish) = bounded::<PackWriter>(0);
-            let finishing = scope.spawn(move || {
-                to_finish
-                    .iter()
-                    .try_for_each(|pack| publication.add(&pack.finish()?))
-            });
-            let taken = frames
-                .iter()
-                .try_for_each(|(kind, frame)| self.push(kind, frame, &full));
-            let last = taken.and_then(|()| {
-                self.data
-                    .take()
-                    .into_iter()
-                    .chain(self.meta.take())
-                    .try_for_each(|pack| hand_over(&full, pack))
-            });
-            drop(full);
-            // A pack that could not be finished is why it could not be handed over.
-            finishing
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            last
+        let finish = |pack: PackWriter| publication.add(&pack.finish()?);
+        behind(finish, |full| {
+            for (kind, frame) in frames {
+                self.push(kind, frame, full)?;
+            }
+            let mut last = self.data.take().into_iter().chain(self.meta.take());
+            last.try_for_each(|pack| full.hand_over(pack))
         })
     }
 
@@ -65,7 +49,7 @@ impl<'p> Packer<'p> {
         &mut self,
         kind: PackKind,
         frame: EncodedFrame,
-        full: &Sender<PackWriter>,
+        full: &Behind<PackWriter>,
     ) -> Result<()> {
         self.publication
             .count(kind, frame.raw_len, frame.stored.len());
@@ -82,14 +66,9 @@ impl<'p> Packer<'p> {
         };
         pack.push(frame)?;
         if pack.is_full() {
-            return hand_over(full, pack);
+            return full.hand_over(pack);
         }
         *slot = Some(pack);
         Ok(())
     }
-}
-
-fn hand_over(full: &Sender<PackWriter>, pack: PackWriter) -> Result<()> {
-    full.send(pack)
-        .map_err(|_| Error::interrupted("finishing of packs stopped"))
 }

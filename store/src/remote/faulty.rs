@@ -1,7 +1,7 @@
 //! Faults: a wrapper around any backend that fails and dawdles as networks, disks and power supplies do. For tests.
 //!
-//! Seeded: the same calls in the same order meet the same faults. Never invents data: what a read
-//! returns was written, or is the beginning of it.
+//! Seeded: the same calls in the same order meet the same faults. Never invents data, but for uploads that rot: what
+//! a read returns was written, or is the beginning of it.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -37,6 +37,8 @@ pub struct Faults {
     pub late: u32,
     /// Takes effect after calls that were made later, of other threads or other clones.
     pub overtaken: u32,
+    /// What an upload was given is kept with one bit other than it was.
+    pub rotten: bool,
     /// Only the request with this number meets a fault, the first being 1.
     pub only_at: Option<u64>,
     /// After this many mutations the power is off: every later call fails without effect.
@@ -354,15 +356,35 @@ struct FaultyUpload {
 #[deny(clippy::missing_trait_methods)]
 impl Upload for FaultyUpload {
     fn write(&mut self, bytes: Bytes) -> Result<()> {
+        let bytes = match self.faulty.shared().faults.rotten {
+            true => flipped(&bytes),
+            false => bytes,
+        };
         let inner = &mut self.inner;
         self.faulty
             .read(&self.key, || inner.write(bytes), |(), _| Ok(()))
+    }
+
+    fn seal(&mut self) -> Result<()> {
+        let inner = &mut self.inner;
+        self.faulty.read(&self.key, || inner.seal(), |(), _| Ok(()))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
         let Self { faulty, key, inner } = *self;
         faulty.mutate(&key, || inner.finish(), Ok)
     }
+}
+
+fn flipped(bytes: &Bytes) -> Bytes {
+    let mut bytes = bytes.to_vec();
+    let middle = bytes.len() / 2;
+    bytes
+        .iter_mut()
+        .skip(middle)
+        .take(1)
+        .for_each(|byte| *byte ^= 1);
+    bytes.into()
 }
 
 fn injected(key: &str, what: &str) -> Error {

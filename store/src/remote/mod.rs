@@ -154,6 +154,10 @@ pub trait Upload: Send {
     /// Appends; blocks while too much is on its way.
     fn write(&mut self, bytes: Bytes) -> Result<()>;
 
+    /// Waits until all that was written has arrived, as far as that can be known; nothing may be written after it.
+    /// What [`Self::finish`] has left to do then moves few bytes.
+    fn seal(&mut self) -> Result<()>;
+
     /// Makes the object visible and durable.
     fn finish(self: Box<Self>) -> Result<()>;
 }

@@ -453,6 +453,12 @@ impl Upload for NamedUpload {
             .map_err(self.objects.failed(&self.key, WRITE))
     }
 
+    fn seal(&mut self) -> Result<()> {
+        self.parts
+            .seal()
+            .map_err(self.objects.failed(&self.key, WRITE))
+    }
+
     fn finish(self: Box<Self>) -> Result<()> {
         self.parts
             .finish()

@@ -193,6 +193,10 @@ impl Upload for ScheduledUpload {
         self.inner.write(bytes)
     }
 
+    fn seal(&mut self) -> Result<()> {
+        self.inner.seal()
+    }
+
     fn finish(self: Box<Self>) -> Result<()> {
         self.turns.wait(self.number);
         self.inner.finish()

@@ -87,17 +87,19 @@ impl Parts {
         Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Result<()> {
-        if self.begun.is_none() {
-            let payload: PutPayload = std::mem::take(&mut self.collected).into_iter().collect();
-            return self.wait.on(self.store.put(&self.path, payload)).map(drop);
-        }
-        if self.collected_bytes > 0 {
+    /// Sends the last part, if there were others, and waits for all.
+    pub(super) fn seal(&mut self) -> Result<()> {
+        if self.begun.is_some() && self.collected_bytes > 0 {
             self.send()?;
         }
-        self.settle(true)?;
+        self.settle(true)
+    }
+
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.seal()?;
         let Some(begun) = &mut self.begun else {
-            return Ok(());
+            let payload: PutPayload = std::mem::take(&mut self.collected).into_iter().collect();
+            return self.wait.on(self.store.put(&self.path, payload)).map(drop);
         };
         self.wait.on(begun.upload.complete())?;
         self.begun = None;

@@ -1,7 +1,7 @@
 //! Frames become packs at the destination, one pack at a time: metadata first, then data.
 //!
-//! A run that is killed loses the pack that was being written and no more: finished ones are told to
-//! whoever remembers them before anything else happens to them.
+//! A run that is killed loses the pack that was being written and no more: once all of one has arrived, it is told to
+//! whoever remembers it, then finished while the next one is filled.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -13,9 +13,9 @@ use super::throttle::Throttle;
 use crate::check::packs::for_each_frame;
 use crate::check::rows::OpenPack;
 use crate::error::{Error, Result};
-use crate::format::{PackKind, pack_key};
+use crate::format::pack_key;
 use crate::id::PackId;
-use crate::pack::{EncodedFrame, PackWriter, WrittenPack};
+use crate::pack::{Behind, PackWriter, SealedPack, WrittenPack, behind};
 use crate::publish::Publication;
 use crate::put::framer::KindFrame;
 use crate::store::Store;
@@ -28,7 +28,7 @@ pub(super) struct Sent {
     pub(super) stored_bytes: u64,
 }
 
-/// Finished packs that are in no segment yet, and who remembers them when this process is gone.
+/// Packs that are in no segment yet, finished or about to be, and who remembers them when this process is gone.
 pub(super) struct Unsettled<'r> {
     packs: Mutex<BTreeSet<PackId>>,
     resume: &'r dyn Resume,
@@ -58,8 +58,8 @@ impl<'r> Unsettled<'r> {
         packs.iter().copied().collect()
     }
 
-    fn finished(&self, pack: PackId) {
-        self.resume.pack_finished(pack);
+    fn sealed(&self, pack: PackId) {
+        self.resume.pack_sealed(pack);
         let mut packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
         packs.insert(pack);
     }
@@ -80,6 +80,20 @@ impl Outbox<'_> {
     /// Takes frames of one kind until there are none left, or until it is asked to stop, then finishes the last
     /// pack.
     pub(super) fn run(&mut self, frames: &Receiver<KindFrame>) -> Result<()> {
+        let (to, publication) = (self.to, self.publication);
+        let (unsettled, verify) = (self.unsettled, self.verify);
+        let finish = |pack: SealedPack| {
+            let pack = pack.finish()?;
+            if verify {
+                read_back(to, &pack)?;
+            }
+            unsettled.settle(&publication.add(&pack)?);
+            Ok(())
+        };
+        behind(finish, |sealed| self.fill(frames, sealed))
+    }
+
+    fn fill(&mut self, frames: &Receiver<KindFrame>, sealed: &Behind<SealedPack>) -> Result<()> {
         let mut open = None;
         let mut stopped = Ok(());
         for (kind, frame) in frames {
@@ -89,42 +103,27 @@ impl Outbox<'_> {
             if stopped.is_err() {
                 break;
             }
-            open = self.push(open, kind, frame, stored_len)?;
+            self.sent.chunks += frame.chunks.len() as u64;
+            self.sent.raw_bytes += u64::from(frame.raw_len);
+            self.sent.stored_bytes += u64::from(stored_len);
+            let mut pack = match open.take() {
+                Some(pack) => pack,
+                None => PackWriter::begin(self.to.remote(), kind)?,
+            };
+            pack.push(frame)?;
+            match pack.is_full() {
+                true => self.seal(pack, sealed)?,
+                false => open = Some(pack),
+            }
         }
-        open.map_or(Ok(()), |pack| self.finish(pack))?;
+        open.map_or(Ok(()), |pack| self.seal(pack, sealed))?;
         stopped
     }
 
-    fn push(
-        &mut self,
-        open: Option<PackWriter>,
-        kind: PackKind,
-        frame: EncodedFrame,
-        stored_len: u32,
-    ) -> Result<Option<PackWriter>> {
-        self.sent.chunks += frame.chunks.len() as u64;
-        self.sent.raw_bytes += u64::from(frame.raw_len);
-        self.sent.stored_bytes += u64::from(stored_len);
-        let mut pack = match open {
-            Some(pack) => pack,
-            None => PackWriter::begin(self.to.remote(), kind)?,
-        };
-        pack.push(frame)?;
-        if !pack.is_full() {
-            return Ok(Some(pack));
-        }
-        self.finish(pack)?;
-        Ok(None)
-    }
-
-    fn finish(&mut self, pack: PackWriter) -> Result<()> {
-        let pack = pack.finish()?;
-        self.unsettled.finished(pack.header.id);
-        if self.verify {
-            read_back(self.to, &pack)?;
-        }
-        self.unsettled.settle(&self.publication.add(&pack)?);
-        Ok(())
+    fn seal(&self, pack: PackWriter, sealed: &Behind<SealedPack>) -> Result<()> {
+        let pack = pack.seal()?;
+        self.unsettled.sealed(pack.id());
+        sealed.hand_over(pack)
     }
 }
 

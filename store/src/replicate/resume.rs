@@ -1,4 +1,4 @@
-//! What an earlier run that was killed left: packs that are finished and in no segment yet.
+//! What an earlier run that was killed left: packs that had arrived and are in no segment yet.
 //!
 //! The caller remembers them, if it likes to; nothing here trusts that memory. Losing it costs time only.
 
@@ -13,16 +13,16 @@ use crate::id::{ChunkId, PackId};
 use crate::publish::Publication;
 use crate::store::{Store, View};
 
-/// Remembers, for one pair of stores, which packs are finished and not committed yet.
+/// Remembers, for one pair of stores, which packs have arrived and are not committed yet.
 ///
 /// Disposable: an empty one is a normal start, and one that is wrong costs a look at each pack it names.
 pub trait Resume: Send + Sync {
-    /// Packs that earlier runs finished and did not commit.
+    /// Packs that earlier runs sealed and did not commit; not all of them need be there.
     fn packs(&self) -> Vec<PackId>;
 
-    /// Told when a pack is durable at the destination. Called from one thread at a time; what it cannot
+    /// Told when all of a pack has arrived at the destination, right before it becomes an object there. What it cannot
     /// write down is sent again by the next run.
-    fn pack_finished(&self, pack: PackId);
+    fn pack_sealed(&self, pack: PackId);
 
     /// Told when packs need not be remembered any more: they were committed, or turned out to be useless.
     fn packs_committed(&self, packs: &[PackId]);
@@ -37,7 +37,7 @@ impl Resume for Forgetful {
         Vec::new()
     }
 
-    fn pack_finished(&self, _pack: PackId) {}
+    fn pack_sealed(&self, _pack: PackId) {}
 
     fn packs_committed(&self, _packs: &[PackId]) {}
 }
@@ -57,7 +57,7 @@ impl Resume for Memory {
         self.known().clone()
     }
 
-    fn pack_finished(&self, pack: PackId) {
+    fn pack_sealed(&self, pack: PackId) {
         self.known().push(pack);
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::format::{Node, RefName, Who};
+use crate::format::{Node, PACKS_PREFIX, RefName, Who, pack_key, parse_pack_key};
 use crate::get::get;
 use crate::id::PackId;
 use crate::pack::PACK_BYTES_TARGET;
@@ -279,18 +279,18 @@ fn a_memory_that_lies_costs_nothing_but_a_look() {
     let remote = empty();
     let memory = Memory::default();
     // One that never was, one that is damaged, one that is committed already.
-    memory.pack_finished(PackId::random().unwrap());
+    memory.pack_sealed(PackId::random().unwrap());
     let damaged = PackId::random().unwrap();
-    let key = crate::format::pack_key(damaged);
+    let key = pack_key(damaged);
     remote.put(&key, vec![7; 1000].into()).unwrap();
-    memory.pack_finished(damaged);
+    memory.pack_sealed(damaged);
     let (sent, is_whole) = process(&from, remote.clone(), &memory, &Unwatched, host());
     assert!(is_whole && sent == all);
     let to = Store::open(remote.clone(), host()).unwrap();
     let view = to.view().unwrap();
     view.index
         .packs()
-        .for_each(|pack| memory.pack_finished(pack.id));
+        .for_each(|pack| memory.pack_sealed(pack.id));
     let name = REFS[0].parse().unwrap();
     crate::refs::drop_versions(&to, &name, None).unwrap();
     let report = replicate(&from, &to, &everything(), &memory, &Unwatched).unwrap();
@@ -310,13 +310,21 @@ fn with_verify_a_pack_of_an_earlier_run_is_read_before_it_is_taken_up() {
         };
         let faulty = Arc::new(Faulty::new(remote.clone(), faults));
         process(&from, faulty, &memory, &Unwatched, host());
-        if !memory.packs().is_empty() {
+        if memory
+            .packs()
+            .iter()
+            .any(|pack| remote.get(&pack_key(*pack)).is_ok())
+        {
             break;
         }
     }
     for pack in memory.packs() {
-        let key = crate::format::pack_key(pack);
-        let mut bytes = remote.get(&key).unwrap().to_vec();
+        let key = pack_key(pack);
+        // The last one was sealed, and not finished any more.
+        let Ok(bytes) = remote.get(&key) else {
+            continue;
+        };
+        let mut bytes = bytes.to_vec();
         // In the first frame.
         bytes[crate::format::PackHeader::LEN as usize + 100] ^= 1;
         remote.put(&key, bytes.into()).unwrap();
@@ -332,4 +340,36 @@ fn with_verify_a_pack_of_an_earlier_run_is_read_before_it_is_taken_up() {
         "{report:?}"
     );
     assert_arrived(&from, remote, "read before");
+}
+
+#[test]
+fn a_pack_whose_last_answer_was_lost_is_not_sent_again() {
+    let from = source();
+    let mut found = 0;
+    for only_at in 1.. {
+        let (remote, memory) = (empty(), Memory::default());
+        let faults = Faults {
+            after: 1000,
+            only_at: Some(only_at),
+            ..Faults::default()
+        };
+        let faulty = Arc::new(Faulty::new(remote.clone(), faults));
+        process(&from, faulty.clone(), &memory, &Unwatched, host());
+        if faulty.counts().requests < only_at {
+            break;
+        }
+        let to = Store::open(remote.clone(), host()).unwrap();
+        let view = to.view().unwrap();
+        let mut left = remote.list(PACKS_PREFIX).unwrap();
+        left.retain(|info| {
+            let id = parse_pack_key(&info.key).unwrap();
+            view.index.packs().all(|pack| pack.id != id)
+        });
+        let bytes: u64 = left.iter().map(|info| info.size).sum();
+        let report = replicate(&from, &to, &everything(), &memory, &Unwatched).unwrap();
+        assert_eq!(report.resumed_bytes, bytes, "request {only_at}");
+        found += left.len();
+        assert_arrived(&from, remote, "after a lost answer");
+    }
+    assert!(found > 3, "{found}");
 }
