@@ -1,7 +1,8 @@
 //! Frames become packs at the destination, one pack at a time: metadata first, then data.
 //!
 //! A run that is killed loses the pack that was being written and no more: once all of one has arrived, it is told to
-//! whoever remembers it, then finished while the next one is filled.
+//! whoever remembers it, then finished while the next one is filled. Only where the request that finishes it never
+//! got there is that one lost, too.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

@@ -141,10 +141,16 @@ fn a_run_stopped_after_any_mutation_goes_on_and_sends_again_only_what_was_in_fli
         };
         let faulty = Arc::new(Faulty::new(remote.clone(), faults));
         let (first, is_whole) = process(&from, faulty.clone(), &memory, &Unwatched, host());
+        // Where the request that finishes a pack had no effect, the next one was filled in vain, too.
+        let is_there = |pack: &PackId| remote.size(&pack_key(*pack)).is_ok();
+        let packs = match memory.packs().iter().all(is_there) {
+            true => 1,
+            false => 2,
+        };
         let (second, _) = process(&from, remote.clone(), &memory, &Unwatched, host());
         assert_arrived(&from, remote, &what);
         assert!(
-            first + second <= all + IN_FLIGHT_BYTES,
+            first + second <= all + packs * IN_FLIGHT_BYTES,
             "{what}: {first} and {second}, unbroken {all}"
         );
         assert!(memory.packs().is_empty(), "{what}");
