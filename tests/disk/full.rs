@@ -105,14 +105,7 @@ fn a_disk_that_is_full_to_the_last_byte_is_cleaned() {
             whole,
             "a put does not take what a cleaning needs"
         );
-        let home = mount.path().join("home");
-        let env = environment!();
-        let run = |words: &[&str]| {
-            let store = ["--store", place.to_str().unwrap()];
-            let mut command = env.command([&store, words].concat());
-            let finished: Finished = command.env("HOME", &home).output().unwrap().into();
-            assert_eq!(finished.code, Some(0), "{finished}");
-        };
+        let run = at_home_on(&mount, &place);
         run(&["rm", REF]);
         assert!(reserve() < whole);
         // Others are quicker than the collector.
@@ -236,14 +229,7 @@ fn a_file_system_without_inodes_is_cleaned() {
         witness.env.write("more/file", noise(100_000));
         check_is_full(&witness.put("more", "project/full/more"));
         assert_eq!(reserve(), RESERVE_PIECES);
-        let home = mount.path().join("home");
-        let env = environment!();
-        let run = |words: &[&str]| {
-            let store = ["--store", place.to_str().unwrap()];
-            let mut command = env.command([&store, words].concat());
-            let finished: Finished = command.env("HOME", &home).output().unwrap().into();
-            assert_eq!(finished.code, Some(0), "{finished}");
-        };
+        let run = at_home_on(&mount, &place);
         run(&["rm", REF]);
         assert!(reserve() < RESERVE_PIECES);
         // Others are quicker than the collector.
@@ -348,4 +334,15 @@ fn fill(path: &Path, room: u64) {
         free.saturating_sub(room).max(1),
     )
     .unwrap();
+}
+
+/// Runs the command on the store at `place` to a good end, with a home on the same disk, full as it is.
+fn at_home_on(mount: &Mount, place: &Path) -> impl Fn(&[&str]) {
+    let (env, home) = (environment!(), mount.path().join("home"));
+    let store = place.to_str().unwrap().to_owned();
+    move |words| {
+        let mut command = env.command([&["--store", &store], words].concat());
+        let finished: Finished = command.env("HOME", &home).output().unwrap().into();
+        assert_eq!(finished.code, Some(0), "{finished}");
+    }
 }

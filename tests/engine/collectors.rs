@@ -9,13 +9,13 @@ use std::sync::Arc;
 use gc::collect;
 use store::remote::faulty::{Faults, Faulty};
 use store::remote::{Prune, Write};
-use store::{Host, Kind, Store};
+use store::{Host, Store};
 use support::{Random, effort, trees};
 
 use crate::collect::eager;
 use crate::replicate::assert_sound;
 use crate::stores::host;
-use crate::world::{World, random_faults};
+use crate::world::{World, assert_expected, random_faults};
 
 const TREES: u64 = 6;
 const REFS: [&str; 3] = ["project/one/data", "project/one/more", "team/two/data"];
@@ -144,14 +144,7 @@ fn play(
             }
         };
         if let Some(error) = failed {
-            let expected = [
-                Kind::Unavailable,
-                Kind::Conflict,
-                Kind::NotFound,
-                Kind::Corrupt,
-                Kind::Io,
-            ];
-            assert!(expected.contains(&error.kind()), "seed {seed}: {error:?}");
+            assert_expected(&error, seed);
         }
     }
     acknowledged

@@ -10,14 +10,12 @@ use gc::collect;
 use store::materialize::LinkMode;
 use store::remote::Prune;
 use store::remote::faulty::{Faults, Faulty};
-use store::{
-    Error, Kind, MaterializeRequest, Pool, PoolLimits, Result, Store, Unwatched, materialize,
-};
+use store::{Error, MaterializeRequest, Pool, PoolLimits, Result, Store, Unwatched, materialize};
 use support::{Random, assert_same_but_file_times, effort, trees};
 
 use crate::collect::eager;
 use crate::replicate::assert_sound;
-use crate::world::{World, random_faults};
+use crate::world::{World, assert_expected, random_faults};
 
 const TREES: u64 = 5;
 const REFS: [&str; 2] = ["project/one/data", "team/two/data"];
@@ -203,15 +201,4 @@ fn make(
         }
         Err(error) => Some(error),
     }
-}
-
-fn assert_expected(error: &Error, seed: u64) {
-    let expected = [
-        Kind::Unavailable,
-        Kind::Conflict,
-        Kind::NotFound,
-        Kind::Corrupt,
-        Kind::Io,
-    ];
-    assert!(expected.contains(&error.kind()), "seed {seed}: {error:?}");
 }

@@ -11,12 +11,12 @@ use store::remote::faulty::{Faults, Faulty};
 use store::remote::schedule::schedule;
 use store::remote::{Objects, Prune, Write};
 use store::replicate::{Forgetful, Memory, RefStatus, Resume};
-use store::{Error, Kind, ReplicateReport, Store, Unwatched, replicate};
+use store::{Error, ReplicateReport, Store, Unwatched, replicate};
 use support::{Random, effort, trees};
 
 use crate::collect::eager;
 use crate::replicate::{all, assert_sound, bring, empty, latest, run};
-use crate::world::{World, random_faults};
+use crate::world::{World, assert_expected, random_faults};
 
 const TREES: u64 = 5;
 const REFS: [&str; 3] = ["project/one/data", "project/one/more", "team/two/data"];
@@ -273,17 +273,6 @@ fn replicator(from: &Store, to: &Store, random: &mut Random, memory: &Memory) ->
         Ok(ReplicateReport { stopped, .. }) => stopped,
         Err(error) => Some(error),
     }
-}
-
-fn assert_expected(error: &Error, seed: u64) {
-    let expected = [
-        Kind::Unavailable,
-        Kind::Conflict,
-        Kind::NotFound,
-        Kind::Corrupt,
-        Kind::Io,
-    ];
-    assert!(expected.contains(&error.kind()), "seed {seed}: {error:?}");
 }
 
 /// Call by call in an order that dice decide: each seed meets another interleaving, whatever the machine does.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use store::format::RefSpec;
 use store::remote::faulty::Faults;
 use store::remote::{Objects, Prune, Read, Write};
-use store::{Host, PutReport, Result, Store, Unwatched, get, put};
+use store::{Error, Host, Kind, PutReport, Result, Store, Unwatched, get, put};
 use support::{Random, assert_same_tree};
 use tempfile::TempDir;
 
@@ -162,4 +162,16 @@ fn objects(remote: &dyn Read) -> Vec<(String, Bytes)> {
 
 fn is_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).unwrap().next().is_none()
+}
+
+/// What a call may end with whose backend fails, or beside which others change the store.
+pub(crate) fn assert_expected(error: &Error, seed: u64) {
+    let expected = [
+        Kind::Unavailable,
+        Kind::Conflict,
+        Kind::NotFound,
+        Kind::Corrupt,
+        Kind::Io,
+    ];
+    assert!(expected.contains(&error.kind()), "seed {seed}: {error:?}");
 }

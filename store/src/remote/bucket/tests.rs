@@ -328,12 +328,7 @@ fn an_endpoint_that_answered_once_is_tried_until_the_deadline() {
         stream.write_all(&answer).unwrap();
     });
     let endpoint = format!("http://{address}");
-    let pairs = [("endpoint", endpoint.as_str()), ("skip_signature", "true")];
-    let options = Options {
-        deadline: Duration::from_secs(4),
-        ..options(&pairs)
-    };
-    let remote = open_url("s3://bkt", &options).unwrap();
+    let remote = unsigned(&endpoint, 4);
     assert_eq!(remote.get("format").unwrap_err().kind(), Kind::NotFound);
     serving.join().unwrap();
     let text = shown(&remote.get("format").unwrap_err());
@@ -394,15 +389,7 @@ fn a_body_that_is_cut_short_is_read_on() {
         let rest = [&dated[..], &["content-range: bytes 4-7/8"]].concat();
         Reply::Whole(http("206 Partial Content", &rest, b"efgh"))
     });
-    let pairs = [
-        ("endpoint", server.url.as_str()),
-        ("skip_signature", "true"),
-    ];
-    let options = Options {
-        deadline: Duration::from_secs(60),
-        ..options(&pairs)
-    };
-    let remote = open_url("s3://bkt", &options).unwrap();
+    let remote = unsigned(&server.url, 60);
     assert_eq!(remote.get("key").unwrap(), "abcdefgh");
     assert_eq!(server.asked().len(), 2);
 }
@@ -415,15 +402,17 @@ fn an_endpoint_that_is_busy_or_goes_away_is_asked_again() {
         2 => Reply::Cut(Vec::new()),
         _ => Reply::Whole(http("200 OK", &["etag: \"a\""], b"")),
     });
-    let pairs = [
-        ("endpoint", server.url.as_str()),
-        ("skip_signature", "true"),
-    ];
-    let options = Options {
-        deadline: Duration::from_secs(60),
-        ..options(&pairs)
-    };
-    let remote = open_url("s3://bkt", &options).unwrap();
+    let remote = unsigned(&server.url, 60);
     remote.put("key", Bytes::from_static(b"x")).unwrap();
     assert_eq!(server.asked().len(), 4);
+}
+
+/// A bucket at `endpoint` that wants no credentials, whose requests are tried again for so many seconds.
+fn unsigned(endpoint: &str, deadline_secs: u64) -> Arc<dyn Prune> {
+    let pairs = [("endpoint", endpoint), ("skip_signature", "true")];
+    let options = Options {
+        deadline: Duration::from_secs(deadline_secs),
+        ..options(&pairs)
+    };
+    open_url("s3://bkt", &options).unwrap()
 }
