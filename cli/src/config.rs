@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use gc::policy::{Pattern, Policy, Rules, Scope};
 use serde::Deserialize;
+use store::format::{Pattern, Policy, Rules, Scope};
 use store::{Error, Result};
 
 use crate::clusters::{Cluster, Label};
@@ -89,7 +89,16 @@ pub(crate) struct Keep {
 impl Config {
     /// What decides about versions, as far as it is configured.
     pub(crate) fn policy(&self) -> Policy {
-        let scope = |keep: &Keep| Scope {
+        Policy {
+            keep: self.keep.iter().map(Scope::from).collect(),
+            bytes_max: self.gc.max_size.map(|size| size.0),
+        }
+    }
+}
+
+impl From<&Keep> for Scope {
+    fn from(keep: &Keep) -> Self {
+        Self {
             pattern: Pattern::new(keep.refs.clone()),
             rules: Rules {
                 keep_last: keep.last,
@@ -99,12 +108,6 @@ impl Config {
                 keep_monthly: keep.monthly,
             },
             quota_bytes: keep.quota.map(|size| size.0),
-        };
-        let scopes: Vec<Scope> = self.keep.iter().map(scope).collect();
-        Policy {
-            quotas: scopes.clone(),
-            scopes,
-            store_bytes_max: self.gc.max_size.map(|size| size.0),
         }
     }
 }
@@ -236,9 +239,9 @@ mod tests {
                     [[keep]]\nrefs = \"project/*\"\nlast = 3\nwithin = \"30d\"\nquota = \"5GB\"\n";
         let config = Config::parse(Path::new("c"), text).unwrap();
         let policy = config.policy();
-        assert_eq!(policy.store_bytes_max, Some(1_000_000_000_000));
+        assert_eq!(policy.bytes_max, Some(1_000_000_000_000));
         let name = "project/a/b".parse().unwrap();
-        let scope = policy.scope(&name).unwrap();
+        let scope = policy.keep.first().unwrap();
         assert_eq!(scope.rules.keep_within_secs, Some(30 * 24 * 3600));
         assert_eq!(policy.quota(&name), Some(5_000_000_000));
         assert_eq!(policy.quota(&"team/a/b".parse().unwrap()), None);

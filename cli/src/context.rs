@@ -56,13 +56,18 @@ impl Context {
 
     /// The store that was meant; it must exist.
     pub(crate) fn open(&self) -> Result<Store> {
-        Store::open(self.remote(false)?, self.host())
+        Store::open(self.remote(false)?, self.host()).map(|store| self.governed(store))
+    }
+
+    /// A store that keeps no policy itself goes by the quotas of the configuration.
+    fn governed(&self, store: Store) -> Store {
+        store.with_local_policy(self.config.policy())
     }
 
     /// The store that was meant; the embedded one is made when it is missing.
     pub(crate) fn open_for_put(&self) -> Result<Store> {
         if self.place()?.embedded {
-            Store::open_or_init(self.remote(true)?, self.host())
+            Store::open_or_init(self.remote(true)?, self.host()).map(|store| self.governed(store))
         } else {
             self.open()
         }
@@ -73,6 +78,7 @@ impl Context {
         match self.open() {
             Err(error) if error.kind() == Kind::NotFound && self.place()?.embedded => {
                 Store::init(Arc::new(Objects::memory()), self.host())
+                    .map(|store| self.governed(store))
             }
             opened => opened,
         }
@@ -135,7 +141,7 @@ impl Context {
 
     /// The store at `url`; see [`Self::remote_at`]. Stores with different credentials go well together.
     pub(crate) fn open_at(&self, url: &str, profile: Option<&str>) -> Result<Store> {
-        Store::open(self.remote_at(url, profile)?, self.host())
+        Store::open(self.remote_at(url, profile)?, self.host()).map(|store| self.governed(store))
     }
 
     /// The store that was meant, and the right to delete from it.

@@ -6,25 +6,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
-
 /// `0 B`, `999 B`, `1.50 kB`, `12.3 MB`, `456 GB`: three digits that count.
 pub(crate) fn bytes(count: u64) -> String {
-    let mut unit = 0;
-    let mut divisor = 1_u64;
-    // The next unit already where rounding to three digits would show 1000 of this one.
-    while unit + 1 < UNITS.len()
-        && count.saturating_add(divisor / 2) >= divisor.saturating_mul(1000)
-    {
-        divisor *= 1000;
-        unit += 1;
-    }
-    let name = UNITS.get(unit).copied().unwrap_or_default();
-    if divisor == 1 {
-        format!("{count} {name}")
-    } else {
-        format!("{} {name}", three_digits(ratio(count, divisor)))
-    }
+    store::Size(count).to_string()
 }
 
 /// `1,234,567`.
@@ -169,14 +153,6 @@ fn scaled(number: &str, factor: u128) -> Option<u64> {
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
     let divisor = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     u64::try_from(digits.checked_mul(factor)? / divisor).ok()
-}
-
-fn three_digits(value: f64) -> String {
-    match value {
-        ..9.995 => format!("{value:.2}"),
-        ..99.95 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]

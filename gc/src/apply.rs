@@ -358,9 +358,10 @@ impl<'s, 'p> Session<'s, 'p> {
         };
         match change {
             Change::CondemnPacks { .. } | Change::DropSegment { .. } => true,
-            Change::DropRef { name, version } | Change::Pin { name, version, .. } => {
-                drops(name, *version)
-            }
+            // What was the newest version may be gone, so that the plan would empty the ref.
+            Change::DropRef { name, .. } => self.plan.drop.iter().any(|drop| drop.name == *name),
+            Change::Pin { name, version, .. } => drops(name, *version),
+            Change::SetPolicy { .. } => !self.plan.drop.is_empty(),
             Change::AddSegment { segment, .. } => {
                 let mut orphans = self.plan.orphan_segments.iter();
                 orphans.any(|(orphan, _)| orphan == segment)

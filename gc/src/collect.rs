@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use rayon::prelude::*;
 use store::format::{RefName, State, Version, pack_key};
-use store::index::Index;
 use store::log::{Outside, System};
 use store::read::Reader;
 use store::remote::Prune;
@@ -152,7 +151,8 @@ fn look<'s>(
     let now = (request.clock)();
     verify_segments(&view)?;
     let reader = Reader::at(store, view.clone());
-    let mut drops = request.policy.drops(&view.state, now);
+    let policy = request.policy.in_force(&view.state);
+    let mut drops = policy.drops(&view.state, now);
     let uses = Uses::read(prune)?;
     let size = Size {
         store,
@@ -161,7 +161,7 @@ fn look<'s>(
         uses: &uses,
         now,
     };
-    size.evict(&request.policy, &mut drops)?;
+    size.evict(&policy, &mut drops)?;
     let (marker, live, shared) = mark(store, &reader, &view, &drops)?;
     let mut census = Census::list(prune, &view.state)?;
     census.uses = uses;
@@ -313,27 +313,4 @@ fn reached_by_drops(
     let versions = || going.clone().chain(&gone);
     versions().next()?;
     Some(reached_by(store, reader, view, versions()))
-}
-
-/// Stored bytes that the live versions of the refs that `inside` accepts need together: now, and with the
-/// chunks that somebody relied upon in `more`. Counted as a limit of size counts them.
-///
-/// # Errors
-/// When a version cannot be read.
-pub fn stored_bytes(
-    store: &Store,
-    inside: &dyn Fn(&RefName) -> bool,
-    more: &Index,
-) -> Result<(u64, u64)> {
-    let view = store.view()?;
-    let reader = Reader::at(store, view.clone());
-    let marker = Marker::new(store, &view);
-    for (name, number, version) in versions(&view.state).filter(|(name, ..)| inside(name)) {
-        marker.version(&reader, &format!("{name}@{number}"), version)?;
-    }
-    let now = marker.stored_bytes();
-    for chunk in more.relied() {
-        marker.also(&chunk?)?;
-    }
-    Ok((now, marker.stored_bytes()))
 }

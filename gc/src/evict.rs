@@ -1,6 +1,8 @@
 //! Evict: the versions that limits of size give up, in the order of their last use.
 //!
-//! A put is a use, and so is each day on which a version was got or materialized. Pinned versions count and stay.
+//! A put is a use, and so is each day on which a version was got or materialized. Pinned versions count and
+//! stay, and so does the newest version of each ref unless the run was told otherwise. What would free
+//! next to nothing stays as well: others need its bytes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +17,10 @@ use store::{Result, Store, VersionId, View};
 use crate::collect::{Named, names, versions};
 use crate::mark::Marker;
 use crate::policy::{Drop, Policy, Why};
+
+/// A version goes for its size only when at least one part in so many of what it takes comes back. With the
+/// data in use elsewhere, that of its times alone is no gain.
+const WORTH: u64 = 100;
 
 /// What limits of size go by.
 pub(crate) struct Size<'l> {
@@ -31,15 +37,17 @@ impl Size<'_> {
         let mut namespaces: BTreeMap<String, u64> = BTreeMap::new();
         for name in self.view.state.refs.keys() {
             if let Some(quota) = policy.quota(name) {
-                namespaces.insert(name.namespace().as_str().to_owned(), quota);
+                let least = namespaces.entry(name.namespace().as_str().to_owned());
+                let least = least.or_insert(quota);
+                *least = quota.min(*least);
             }
         }
         for (namespace, quota) in namespaces {
             let inside = |name: &RefName| name.namespace().as_str() == namespace;
-            self.evict_beyond(quota, Why::Quota, &inside, drops)?;
+            self.evict_beyond(quota, Why::Quota, policy, &inside, drops)?;
         }
-        match policy.store_bytes_max {
-            Some(most) => self.evict_beyond(most, Why::MaxSize, &|_| true, drops),
+        match policy.bytes_max() {
+            Some(most) => self.evict_beyond(most, Why::MaxSize, policy, &|_| true, drops),
             None => Ok(()),
         }
     }
@@ -48,44 +56,91 @@ impl Size<'_> {
         &self,
         most: u64,
         why: Why,
+        policy: &Policy,
         inside: &dyn Fn(&RefName) -> bool,
         drops: &mut BTreeSet<Drop>,
     ) -> Result<()> {
         let gone = names(drops);
-        let mut kept: Vec<(Named<'_>, LastUse)> = versions(&self.view.state)
-            .filter(|(name, number, _)| inside(name) && !gone.contains(&(*name, *number)))
-            .map(|named| (named, self.last_use(&named)))
-            .collect();
+        let (mut kept, others): (Vec<Named<'_>>, Vec<Named<'_>>) = versions(&self.view.state)
+            .filter(|(name, number, _)| !gone.contains(&(*name, *number)))
+            .partition(|(name, ..)| inside(name));
         drop(gone);
-        // Pinned ones first, then those of late: what no longer fits behind them was not used for longest.
-        kept.sort_by_key(|((name, number, version), last_use)| {
+        let newest: BTreeMap<&RefName, u64> = kept.iter().map(|named| (named.0, named.1)).collect();
+        let stays = |(name, number, version): &Named<'_>| {
+            let is_newest = newest.get(name) == Some(number);
+            version.pinned || (is_newest && !policy.given.may_drop_newest)
+        };
+        // What stays comes first, then what was used of late: what no longer fits behind them was not used for longest.
+        kept.sort_by_key(|named| {
+            let (name, number, version) = named;
+            let last_use = Reverse(self.last_use(named));
             (
-                !version.pinned,
-                Reverse(*last_use),
+                !stays(named),
+                last_use,
                 Reverse(version.time),
                 (*name).clone(),
                 *number,
             )
         });
+        let (fitting, over) = kept.split_at(self.fitting(&kept, most)?);
+        let fixed = fitting
+            .iter()
+            .chain(over.iter().filter(|named| stays(named)));
+        let over: Vec<&Named<'_>> = over.iter().filter(|named| !stays(named)).collect();
+        for named in self.freeing(fixed.chain(&others), over)? {
+            drops.insert(Drop {
+                name: named.0.clone(),
+                version: named.1,
+                why,
+                last_use: Some(self.last_use(named).day),
+            });
+        }
+        Ok(())
+    }
+
+    /// How many of `versions`, from the first on, take at most `most` bytes together.
+    fn fitting(&self, versions: &[Named<'_>], most: u64) -> Result<usize> {
         let marker = Marker::new(self.store, self.view);
-        let mut is_full = false;
-        let mut over = Vec::new();
-        for ((name, number, version), last_use) in kept {
-            if !is_full {
-                marker.version(self.reader, &format!("{name}@{number}"), version)?;
-                is_full = marker.stored_bytes() > most;
-            }
-            if is_full && !version.pinned {
-                over.push(Drop {
-                    name: name.clone(),
-                    version: number,
-                    why,
-                    last_use: Some(last_use.day),
-                });
+        for (at, named) in versions.iter().enumerate() {
+            self.mark(&marker, named)?;
+            if marker.stored_bytes() > most {
+                return Ok(at);
             }
         }
-        drops.extend(over);
-        Ok(())
+        Ok(versions.len())
+    }
+
+    /// Those of `over` whose end gives back what is worth it: bytes that none of `fixed` needs.
+    fn freeing<'n, 'v: 'n>(
+        &self,
+        fixed: impl Iterator<Item = &'n Named<'v>>,
+        over: Vec<&'n Named<'v>>,
+    ) -> Result<Vec<&'n Named<'v>>> {
+        if over.is_empty() {
+            return Ok(over);
+        }
+        let needed = Marker::new(self.store, self.view);
+        for named in fixed {
+            self.mark(&needed, named)?;
+        }
+        let mut freeing = Vec::new();
+        for named in over {
+            let own = Marker::new(self.store, self.view);
+            self.mark(&own, named)?;
+            let mut freed = 0u64;
+            for at in own.reached().positions().filter(|at| !needed.has(*at)) {
+                let (_, location) = own.index().at(at)?;
+                freed = freed.saturating_add(location.stored_share());
+            }
+            if freed > 0 && freed.saturating_mul(WORTH) >= own.stored_bytes() {
+                freeing.push(named);
+            }
+        }
+        Ok(freeing)
+    }
+
+    fn mark(&self, marker: &Marker<'_>, (name, number, version): &Named<'_>) -> Result<()> {
+        marker.version(self.reader, &format!("{name}@{number}"), version)
     }
 
     /// The put is a use, too.

@@ -24,6 +24,6 @@ pub mod policy;
 mod repack;
 pub mod report;
 
-pub use collect::{Request, collect, steady, stored_bytes};
+pub use collect::{Request, collect, steady};
 pub use plan::Plan;
 pub use report::Report;

@@ -110,17 +110,6 @@ impl<'s> Marker<'s> {
         walk.version(version).map_err(|error| error.within(name))
     }
 
-    /// Marks a chunk, if the index has it.
-    pub(crate) fn also(&self, id: &ChunkId) -> Result<()> {
-        if let Some(position) = self.index.position(id)?
-            && self.reached.set(position)
-        {
-            let (_, location) = self.index.at(position)?;
-            self.count(position, &location);
-        }
-        Ok(())
-    }
-
     /// Whether any live version reaches the chunk at `position`.
     pub fn has(&self, position: Position) -> bool {
         self.reached.has(position)

@@ -1,57 +1,39 @@
 //! Policy (pure): which versions retention gives up, and how much a namespace may take.
 //!
-//! Never drops a pinned version. The newest version of a ref goes only when its own time to live
-//! is over or a size limit wants it: a rule that keeps little must not empty a ref by mistake.
+//! Never drops a pinned version. The newest version of a ref goes only when its own time to live is over,
+//! or when a run was told that limits of size may take it: no rule must empty a ref by mistake.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use serde::{Deserialize, Serialize};
-use store::format::{RefName, State, Version};
+use serde::Serialize;
+use store::format::{RefName, State, Version, quota};
 
-/// How many versions of a ref to keep. A version that any rule keeps is kept; without rules all are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Rules {
-    /// The newest ones.
-    pub keep_last: Option<usize>,
-    /// Those younger than this.
-    pub keep_within_secs: Option<u64>,
-    /// The newest of each of so many days (UTC) that have one.
-    pub keep_daily: Option<usize>,
-    /// The same for ISO weeks.
-    pub keep_weekly: Option<usize>,
-    /// The same for months.
-    pub keep_monthly: Option<usize>,
-}
-
-/// Rules and limits for the refs that a pattern matches.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scope {
-    /// Which refs.
-    pub pattern: Pattern,
-    /// What to keep of each.
-    pub rules: Rules,
-    /// Stored bytes that each namespace it matches may take.
-    pub quota_bytes: Option<u64>,
-}
+pub use store::format::{Pattern, Rules, Scope};
 
 /// Everything that decides about versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// The first scope that matches a ref decides what is kept of it.
+    /// The first scope that matches a ref decides what is kept of it; the first with a quota, how much its namespace may take.
     pub scopes: Vec<Scope>,
-    /// The first scope that matches a ref decides how much its namespace may take.
-    pub quotas: Vec<Scope>,
     /// Stored bytes that all live versions may take together.
     pub store_bytes_max: Option<u64>,
+    /// What was asked for in this one run.
+    pub given: Given,
 }
 
-/// A namespace or a ref name in which `*` stands for any characters, `/` included.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern(String);
+/// What a run was told itself; it comes before the policy of the store and of the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// What to keep of the refs that it matches.
+    pub scope: Option<Scope>,
+    /// Stored bytes that all live versions may take together.
+    pub store_bytes_max: Option<u64>,
+    /// Limits of size may take the newest version of a ref, too.
+    pub may_drop_newest: bool,
+}
 
 /// A version that goes, and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -81,29 +63,36 @@ pub enum Why {
     MaxSize,
 }
 
-impl Pattern {
-    /// A pattern from text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// Whether it matches a ref: by its namespace or by its whole name.
-    pub fn matches(&self, name: &RefName) -> bool {
-        let matches = |text: &str| glob(self.0.as_bytes(), text.as_bytes());
-        matches(name.namespace().as_str()) || matches(name.as_str())
-    }
-}
-
 impl Policy {
+    /// What holds for a store in `state`: its own policy where it keeps one, else this one, and before both
+    /// what this run was told.
+    #[must_use]
+    pub fn in_force(&self, state: &State) -> Self {
+        let own = &state.policy;
+        if own.is_empty() {
+            return self.clone();
+        }
+        Self {
+            scopes: own.keep.clone(),
+            store_bytes_max: own.bytes_max,
+            given: self.given.clone(),
+        }
+    }
+
     /// The scope of a ref.
     pub fn scope(&self, name: &RefName) -> Option<&Scope> {
-        self.scopes.iter().find(|scope| scope.pattern.matches(name))
+        let mut scopes = self.given.scope.iter().chain(&self.scopes);
+        scopes.find(|scope| scope.pattern.matches(name))
     }
 
     /// Stored bytes that the namespace of a ref may take.
     pub fn quota(&self, name: &RefName) -> Option<u64> {
-        let scope = self.quotas.iter().find(|scope| scope.pattern.matches(name));
-        scope.and_then(|scope| scope.quota_bytes)
+        quota(&self.scopes, name)
+    }
+
+    /// Stored bytes that all live versions may take together.
+    pub fn bytes_max(&self) -> Option<u64> {
+        self.given.store_bytes_max.or(self.store_bytes_max)
     }
 
     /// The versions that rules and times to live give up; limits of size need more than a state.
@@ -119,7 +108,7 @@ impl Policy {
                 .iter()
                 .map(|(number, version)| (*number, version))
                 .collect();
-            let kept = rules.keeps(&versions, now);
+            let kept = keeps(&rules, &versions, now);
             for (number, version) in versions {
                 let why = match version.expires {
                     Some(end) if end <= now => Why::Expired,
@@ -140,42 +129,35 @@ impl Policy {
     }
 }
 
-impl Rules {
-    /// Whether it says anything.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+/// Numbers of the versions that some rule keeps; `versions` ascend.
+fn keeps(rules: &Rules, versions: &[(u64, &Version)], now: Timestamp) -> BTreeSet<u64> {
+    let newest_first = || versions.iter().rev();
+    if rules.is_empty() {
+        return versions.iter().map(|(number, _)| *number).collect();
     }
-
-    /// Numbers of the versions that some rule keeps; `versions` ascend.
-    fn keeps(&self, versions: &[(u64, &Version)], now: Timestamp) -> BTreeSet<u64> {
-        let newest_first = || versions.iter().rev();
-        if self.is_empty() {
-            return versions.iter().map(|(number, _)| *number).collect();
-        }
-        let mut kept: BTreeSet<u64> = newest_first()
-            .take(self.keep_last.unwrap_or(0).max(1))
-            .map(|(number, _)| *number)
-            .collect();
-        if let Some(secs) = self.keep_within_secs {
-            let young = |time: Timestamp| {
-                now.as_second().saturating_sub(time.as_second())
-                    <= i64::try_from(secs).unwrap_or(i64::MAX)
-            };
-            kept.extend(
-                newest_first()
-                    .filter(|(_, version)| young(version.time))
-                    .map(|(number, _)| *number),
-            );
-        }
-        for (count, period) in [
-            (self.keep_daily, day as fn(Timestamp) -> (i16, i16)),
-            (self.keep_weekly, week),
-            (self.keep_monthly, month),
-        ] {
-            kept.extend(newest_of_each(newest_first(), count.unwrap_or(0), period));
-        }
-        kept
+    let mut kept: BTreeSet<u64> = newest_first()
+        .take(rules.keep_last.unwrap_or(0).max(1))
+        .map(|(number, _)| *number)
+        .collect();
+    if let Some(secs) = rules.keep_within_secs {
+        let young = |time: Timestamp| {
+            now.as_second().saturating_sub(time.as_second())
+                <= i64::try_from(secs).unwrap_or(i64::MAX)
+        };
+        kept.extend(
+            newest_first()
+                .filter(|(_, version)| young(version.time))
+                .map(|(number, _)| *number),
+        );
     }
+    for (count, period) in [
+        (rules.keep_daily, day as fn(Timestamp) -> (i16, i16)),
+        (rules.keep_weekly, week),
+        (rules.keep_monthly, month),
+    ] {
+        kept.extend(newest_of_each(newest_first(), count.unwrap_or(0), period));
+    }
+    kept
 }
 
 /// The newest version of each of the last `count` periods that have one.
@@ -204,19 +186,6 @@ fn week(time: Timestamp) -> (i16, i16) {
 fn month(time: Timestamp) -> (i16, i16) {
     let date = time.to_zoned(TimeZone::UTC).date();
     (date.year(), date.month().into())
-}
-
-/// `*` matches any bytes.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    match pattern.split_first() {
-        None => text.is_empty(),
-        Some((b'*', rest)) => {
-            (0..=text.len()).any(|at| text.get(at..).is_some_and(|text| glob(rest, text)))
-        }
-        Some((byte, rest)) => text
-            .split_first()
-            .is_some_and(|(first, text)| first == byte && glob(rest, text)),
-    }
 }
 
 #[cfg(test)]
@@ -353,23 +322,5 @@ mod tests {
         versions.get_mut(&2).unwrap().pinned = true;
         assert_eq!(dropped(&state, Rules::default(), NOW), [1, 3, 4, 5]);
         assert!(dropped(&state, Rules::default(), "2025-02-03T23:59:59Z").is_empty());
-    }
-
-    #[test]
-    fn patterns_match_namespaces_and_whole_names() {
-        let name = "project/llama-ft/imagenet/train".parse().unwrap();
-        for pattern in [
-            "*",
-            "project/*",
-            "project/llama-*",
-            "project/llama-ft",
-            "*/train",
-            "project/llama-ft/imagenet/train",
-        ] {
-            assert!(Pattern::new(pattern).matches(&name), "{pattern}");
-        }
-        for pattern in ["", "team/*", "project/llama", "project/llama-ft/imagenet"] {
-            assert!(!Pattern::new(pattern).matches(&name), "{pattern}");
-        }
     }
 }

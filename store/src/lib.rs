@@ -8,9 +8,9 @@
 //! - [`chunk`], [`codec`], [`tree`]: where files are cut, how frames are encoded, how contents grow. All pure.
 //! - [`remote`]: bytes by key. [`walk`]: directories of this host. `stat_cache`: what was unchanged.
 //! - [`log`], [`pack`], [`index`], [`refs`]: the objects of a store; [`Store`] holds them together. `publish`: how a commit is made safe.
+//! - `reach`: which chunks versions need; [`policy`]: what the store keeps, and whether a namespace has room; [`uses`]: on which days versions were read.
 //! - `profile`: what a put knows of certain trees, like Hugging Face caches.
 //! - [`pool`]: whole files of this host; [`materialize()`] makes trees of links to them.
-//! - [`uses`]: on which days versions were read.
 //! - [`put()`], [`get()`], [`replicate()`]: the pipelines; [`cat()`] reads one file, [`inspect`] tells what is there, [`check`] whether it is sound; [`read`] and [`fetch`] bring chunks back, verified.
 
 pub mod cat;
@@ -29,15 +29,18 @@ pub mod log;
 mod map;
 pub mod materialize;
 pub mod pack;
+pub mod policy;
 pub mod pool;
 mod profile;
 pub mod progress;
 mod publish;
 pub mod put;
+mod reach;
 pub mod read;
 pub mod refs;
 pub mod remote;
 pub mod replicate;
+mod size;
 pub mod stat_cache;
 pub mod store;
 pub mod tree;
@@ -54,4 +57,5 @@ pub use profile::{Class, ProfileChoice, ProfileOptions};
 pub use progress::{Progress, Unwatched};
 pub use put::{PutReport, PutRequest, put};
 pub use replicate::{ReplicateReport, ReplicateRequest, replicate};
+pub use size::Size;
 pub use store::{Host, Store, View};

@@ -14,6 +14,7 @@ use crate::id::{ChunkId, PackId, SegmentId};
 use crate::index::Index;
 use crate::log::{self, Committed};
 use crate::pack::{SegmentBuilder, WrittenPack};
+use crate::policy;
 use crate::read::Reader;
 use crate::store::{Store, View};
 
@@ -193,7 +194,9 @@ impl<'p> Publication<'p> {
                 return Ok(Vec::new());
             }
             let add = added.iter().map(|(_, change)| change.clone());
-            Ok(add.chain(changes(state)?).collect())
+            let changes: Vec<Change> = add.chain(changes(state)?).collect();
+            policy::check(self.store, state, index, &changes)?;
+            Ok(changes)
         })?;
         Ok(match committed {
             Some(committed) => Published::Entry(committed),

@@ -183,7 +183,7 @@ pub fn plan_drop_namespace(state: &State, namespace: &Namespace) -> Result<Dropp
 /// One log entry from what `plan` finds in the newest state, planned again after every lost race.
 ///
 /// That a checkpoint was due and could not be written is no failure: the next one that is due makes up for it.
-fn commit<P>(
+pub(crate) fn commit<P>(
     store: &Store,
     plan: impl Fn(&State) -> Result<P>,
     changes: impl Fn(&P) -> Vec<Change>,

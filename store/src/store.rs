@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::chunk::Chunker;
 use crate::error::{Error, Kind, Result};
-use crate::format::{FORMAT_KEY, Format, LogEntry, State, Who};
+use crate::format::{FORMAT_KEY, Format, LogEntry, Policy, State, Who};
 use crate::id::StoreId;
 use crate::index::Index;
 use crate::log;
@@ -37,6 +37,7 @@ pub struct Store {
     format: Format,
     chunker: Chunker,
     host: Host,
+    local_policy: Arc<Policy>,
 }
 
 /// One state of a store and its open segments.
@@ -70,6 +71,7 @@ impl Store {
             format,
             chunker,
             host,
+            local_policy: Arc::default(),
         })
     }
 
@@ -135,6 +137,18 @@ impl Store {
     /// What this host brings along.
     pub fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// The same store, whose quotas are those of `policy` as long as it keeps no policy itself.
+    #[must_use]
+    pub fn with_local_policy(mut self, policy: Policy) -> Self {
+        self.local_policy = Arc::new(policy);
+        self
+    }
+
+    /// What holds as long as the store keeps no policy itself.
+    pub(crate) fn local_policy(&self) -> &Policy {
+        &self.local_policy
     }
 
     /// The same store for what ends a run in good order, and so is not asked to stop itself.

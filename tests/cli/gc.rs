@@ -123,7 +123,7 @@ fn a_limit_of_size_takes_what_was_not_used() {
         env.ok(["put", "in", "project/demo/data"]);
     }
     env.ok(["materialize", "project/demo/data@1", "out"]);
-    let limited = ["gc", "--max-size", "300kB"];
+    let limited = ["gc", "--max-size", "300kB", "--may-drop-newest"];
     let plan = parsed(&env.ok([&limited[..], &["--dry-run", "--json"]].concat()));
     let drops = plan["plan"]["drop"].as_array().unwrap();
     assert_eq!((drops.len(), &drops[0]["version"]), (1, &json!(2)));
@@ -193,8 +193,9 @@ fn a_reader_without_rights_leaves_a_use_where_the_directory_is_open() {
 }
 
 #[test]
-fn a_quota_refuses_before_anything_is_written() {
+fn a_quota_refuses_and_nothing_is_published() {
     let env = environment!();
+    env.ok(["init"]);
     env.write(
         "home/.config/store/config.toml",
         "[[keep]]\nrefs = \"project/small\"\nquota = \"100kB\"\n",
@@ -208,6 +209,9 @@ fn a_quota_refuses_before_anything_is_written() {
             .contains("project/small: its quota is 100 kB"),
         "{finished}"
     );
+    assert!(!env.path("home/.local/share/store/packs").exists());
+    let tried = env.store(["put", "-n", "in", "project/small/data"]);
+    assert_eq!(tried.code, Some(1), "{tried}");
     env.ok(["put", "in", "project/large/data"]);
     env.write("in/file", support::Random::new(3).bytes(50_000));
     env.ok(["put", "in", "project/small/data"]);
@@ -227,10 +231,7 @@ fn what_a_put_may_a_collector_leaves() {
     env.ok(["put", "b", "project/small/data"]);
     let finished = env.store(["put", "a", "project/small/more"]);
     assert_eq!(finished.code, Some(1), "{finished}");
-    assert!(
-        finished.stderr.contains("and this put adds 60"),
-        "{finished}"
-    );
+    assert!(finished.stderr.contains("and this adds 60"), "{finished}");
     env.ok(["put", "b", "project/small/again"]);
     let report = parsed(&env.ok(["gc", "--json"]));
     assert_eq!(report["plan"]["drop"], json!([]), "{report}");
@@ -271,4 +272,88 @@ fn units_and_crontabs_run_the_same_command() {
         env.ok(["gc", "--systemd"])
             .contains("\nOnCalendar=hourly\n")
     );
+}
+
+/// What one host says of the store holds for every host, whatever its configuration says.
+#[test]
+fn a_policy_in_the_store_holds_for_every_host() {
+    let env = environment!();
+    env.ok(["init"]);
+    assert_eq!(
+        env.ok(["policy"]),
+        "# no policy: each host goes by its own configuration\n"
+    );
+    let shown = env.ok([
+        "policy",
+        "keep",
+        "project/*",
+        "--last",
+        "2",
+        "--quota",
+        "100kB",
+    ]);
+    let text = "[[keep]]\nrefs = \"project/*\"\nlast = 2\nquota = \"100kB\"\n";
+    assert_eq!(shown, text);
+    // This host would allow it.
+    env.write(
+        "home/.config/store/config.toml",
+        "[[keep]]\nrefs = \"*\"\nlast = 1\nquota = \"1GB\"\n",
+    );
+    env.write("in/file", support::Random::new(2).bytes(150_000));
+    let finished = env.store(["put", "in", "project/small/data"]);
+    assert_eq!(finished.code, Some(1), "{finished}");
+    assert!(
+        finished.stderr.contains("its quota is 100 kB"),
+        "{finished}"
+    );
+    for seed in 3..6 {
+        env.write("in/file", support::Random::new(seed).bytes(20_000));
+        env.ok(["put", "in", "project/small/data"]);
+    }
+    let report = parsed(&env.ok(["gc", "--json"]));
+    let dropped = json!([{"name": "project/small/data", "version": 1, "why": "retention"}]);
+    assert_eq!(report["plan"]["drop"], dropped, "{report}");
+    env.write("policy.toml", format!("max-size = \"1TB\"\n{text}"));
+    let set = parsed(&env.ok(["policy", "set", "policy.toml", "--json"]));
+    assert_eq!(set["policy"]["bytes_max"], json!(1_000_000_000_000_u64));
+    assert_eq!(set["before"]["keep"], set["policy"]["keep"]);
+    let missing = env.store(["policy", "rm", "team/*"]);
+    assert_eq!(missing.code, Some(3), "{missing}");
+    let nothing = env.store(["policy", "keep", "team/*"]);
+    assert_eq!(nothing.code, Some(2), "{nothing}");
+    let covered = env.store(["policy", "keep", "project/a", "--last", "9"]);
+    assert!(
+        covered.stderr.contains("--first puts one in front"),
+        "{covered}"
+    );
+    env.ok(["policy", "clear"]);
+    assert!(env.ok(["policy"]).starts_with("# no policy"));
+}
+
+/// Another host pushes: the quota of the destination counts.
+#[test]
+fn a_quota_holds_for_a_push() {
+    let env = environment!();
+    env.ok(["init", "there"]);
+    env.ok([
+        "--store",
+        "there",
+        "policy",
+        "keep",
+        "project/small",
+        "--quota",
+        "100kB",
+    ]);
+    env.ok(["cluster", "add", "far", "there"]);
+    env.write("in/file", support::Random::new(2).bytes(150_000));
+    env.ok(["put", "in", "project/small/data"]);
+    env.ok(["put", "in", "project/large/data"]);
+    let finished = env.store(["push", "project/small/data", "far"]);
+    assert_ne!(finished.code, Some(0), "{finished}");
+    assert!(
+        finished.stderr.contains("its quota is 100 kB"),
+        "{finished}"
+    );
+    assert_eq!(env.ok(["--store", "there", "ls", "--json"]), "");
+    env.ok(["push", "project/large/data", "far"]);
 }

@@ -34,6 +34,7 @@ fn the_top_level_help() {
       pull         Bring refs from a cluster to the store; only the chunks that it lacks travel
       duplicate    Bring refs from one store to another; only the chunks that it lacks travel
       gc           Give back the space of what no version needs any more
+      policy       Show or change what the store keeps, and how much its namespaces may take
       info         Tell what a store is and how much is in it
       pool         Look after the pool of this host: the whole files that trees link to
       completions  Print the completions of a shell

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use gc::plan::Options;
 use gc::policy::{Pattern, Policy, Rules, Scope};
 use gc::{Report, Request, collect};
-use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
-use store::format::{Change, log_key, use_key};
+use store::format::{Change, log_key};
 use store::remote::{Prune, Read};
-use store::{Kind, Result, Store, VersionId, uses};
+use store::{Kind, Result, Store};
 use support::{effort, trees};
 
 use crate::stores::{noise, text};
@@ -40,7 +39,7 @@ pub(crate) fn run(world: &World, remote: &Arc<dyn Prune>, request: &Request) -> 
     collect(&store, remote.as_ref(), request)
 }
 
-fn keys(remote: &dyn Read, prefix: &str) -> Vec<String> {
+pub(crate) fn keys(remote: &dyn Read, prefix: &str) -> Vec<String> {
     let listed = remote.list(prefix).unwrap();
     listed.into_iter().map(|info| info.key).collect()
 }
@@ -55,7 +54,7 @@ fn drop_ref(store: &Store, name: &str, version: Option<u64>) {
 }
 
 /// Two versions that share most, and a third thing that shares nothing.
-fn world() -> World {
+pub(crate) fn world() -> World {
     let mut world = World::new();
     let base = [noise(1, 900_000), text(2, 900_000)].concat();
     for (name, at) in [("one", 0), ("two", 700_000)] {
@@ -271,57 +270,6 @@ fn what_an_rm_dropped_is_told_to_be_shared_too() {
     let report = run(&world, &remote, &eager()).unwrap();
     let name = "project/a/data".parse().unwrap();
     assert!(report.shared[&name] > 1_000_000, "{:?}", report.shared);
-}
-
-#[test]
-fn a_limit_of_size_takes_the_oldest_first() {
-    let world = world();
-    let remote = world.memory();
-    let mut request = eager();
-    request.policy.store_bytes_max = Some(3_600_000);
-    let report = run(&world, &remote, &request).unwrap();
-    let dropped: Vec<_> = report.plan.drop.iter().map(|drop| drop.version).collect();
-    assert_eq!(dropped, [1], "{:?}", report.plan.drop);
-    let left = world.check(remote, "limit");
-    assert_eq!(left, ["project/a/data@2", "team/b/data@1"]);
-}
-
-/// Of what was put on one day, that goes last which was read; days before the put of another do not help.
-#[test]
-fn a_limit_of_size_spares_what_was_used_last() {
-    let world = world();
-    let remote = world.memory();
-    let mut request = eager();
-    request.policy.store_bytes_max = Some(3_600_000);
-    let name = "project/a/data".parse().unwrap();
-    let used = |number: u64, day: Date| {
-        let key = use_key(day, VersionId::of(&name, number));
-        remote.touch(&key).unwrap();
-        key
-    };
-    let today = uses::day(Timestamp::now());
-    used(1, today.yesterday().unwrap());
-    request.dry_run = true;
-    let report = run(&world, &remote, &request).unwrap();
-    let dropped = |report: &Report| -> Vec<_> {
-        let drops = report.plan.drop.iter();
-        drops.map(|drop| (drop.version, drop.last_use)).collect()
-    };
-    assert_eq!(dropped(&report), [(1, Some(today))]);
-    let store = world.open(remote.clone()).unwrap();
-    let spec = "project/a/data@1:sub/deep/3".parse().unwrap();
-    store::cat(&store, &spec, &(0..1), &mut |_| Ok(())).unwrap();
-    let stays = use_key(today, VersionId::of(&name, 1));
-    request.dry_run = false;
-    let report = run(&world, &remote, &request).unwrap();
-    assert_eq!(dropped(&report), [(2, Some(today))]);
-    assert_eq!(keys(&*remote, "uses"), std::slice::from_ref(&stays));
-    // What is left of a version that went goes with the next run.
-    used(2, today);
-    run(&world, &remote, &request).unwrap();
-    assert_eq!(keys(&*remote, "uses"), [stays]);
-    let left = world.check(remote, "limit");
-    assert_eq!(left, ["project/a/data@1", "team/b/data@1"]);
 }
 
 /// Replaces an object by what `damage` makes of it.

@@ -13,6 +13,7 @@ mod golden;
 mod input;
 mod inspect;
 mod interleaved;
+mod limits;
 mod materializers;
 mod meddler;
 mod model;

@@ -7,7 +7,7 @@ use crate::source::{Source, files, report};
 
 /// Rooms of `store/src`, the lowest floor first. A room may use its own floor and those below.
 const FLOORS: [&[&str]; 6] = [
-    &["id", "error", "progress"],
+    &["id", "error", "progress", "size"],
     &["format"],
     &["chunk", "codec", "tree"],
     &[
@@ -26,7 +26,9 @@ const FLOORS: [&[&str]; 6] = [
         "store",
         "refs",
         "read",
+        "reach",
         "fetch",
+        "policy",
         "publish",
         "uses",
         "materialize",

@@ -14,6 +14,7 @@ mod ls;
 mod man;
 mod materialize;
 mod pin;
+mod policy;
 mod pool;
 mod pull;
 mod push;
@@ -50,6 +51,7 @@ pub(crate) enum Command {
     Pull(pull::Args),
     Duplicate(Box<duplicate::Args>),
     Gc(gc::Args),
+    Policy(policy::Args),
     Info(info::Args),
     Pool(pool::Args),
     Completions(completions::Args),
@@ -78,6 +80,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Pull(args) => pull::run(args, context),
         Command::Duplicate(args) => duplicate::run(args, context),
         Command::Gc(args) => gc::run(args, context),
+        Command::Policy(args) => policy::run(args, context),
         Command::Info(args) => info::run(args, context),
         Command::Pool(args) => pool::run(args, context),
         Command::Completions(args) => completions::run(args, context),

@@ -10,9 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use store::format::RefName;
-use store::{
-    Class, Error, Kind, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result, Store,
-};
+use store::{Class, Error, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result};
 
 use crate::context::Context;
 use crate::progress::Watch;
@@ -122,7 +120,6 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         context.open_for_put()?
     };
     let request = request(args, target.clone())?;
-    check_quota(&store, &request, context)?;
     let watch = Watch::new(&context.global);
     let done = store::put(&store, &request, &watch)?;
     let elapsed = watch.elapsed();
@@ -177,38 +174,6 @@ fn expires(args: &Args) -> Result<Option<Timestamp>> {
         })
     };
     args.ttl.map(end).transpose()
-}
-
-/// Fails before anything is written when the namespace has no room for what this put adds to it, by the
-/// measure of `store gc`: what it shares with other namespaces counts for each of them.
-fn check_quota(store: &Store, request: &PutRequest, context: &Context) -> Result<()> {
-    let Some(quota) = context.config().policy().quota(&request.target) else {
-        return Ok(());
-    };
-    let namespace = request.target.namespace();
-    let watch = Watch::new(&context.global);
-    let tried = PutRequest {
-        dry_run: true,
-        ..request.clone()
-    };
-    let tried = store::put(store, &tried, &watch)?;
-    drop(watch);
-    let inside = |name: &RefName| namespace.contains(name);
-    let (used, with_shared) = gc::stored_bytes(store, &inside, &tried.relied)?;
-    let after = with_shared.saturating_add(tried.stored_bytes);
-    if after <= quota {
-        return Ok(());
-    }
-    Err(Error::new(
-        Kind::Denied,
-        format!(
-            "{namespace}: its quota is {}, it uses {}, and this put adds {}",
-            human::bytes(quota),
-            human::bytes(used),
-            human::bytes(after.saturating_sub(used))
-        ),
-    )
-    .hint("nothing was written; drop versions with `store rm`, or raise the quota in the configuration"))
 }
 
 fn parse<T: FromStr<Err = Error>>(text: &str) -> Result<T> {

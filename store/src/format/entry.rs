@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::cursor::corrupt;
 use super::sealed::{parse, seal_as, unseal_as};
 use crate::error::{Error, Result};
-use crate::format::{Content, RefName, Root, log_key};
+use crate::format::{Content, Policy, RefName, Root, log_key};
 use crate::id::{CommitId, PackId, SegmentId};
 
 /// The first field of a log entry.
@@ -118,6 +118,11 @@ pub enum Change {
         /// Pinned from now on?
         pinned: bool,
     },
+    /// The store keeps by this policy from now on; an empty one is none.
+    SetPolicy {
+        /// The whole of it.
+        policy: Policy,
+    },
 }
 
 impl Change {
@@ -128,7 +133,10 @@ impl Change {
             | Self::DropSegment { .. }
             | Self::CondemnPacks { .. }
             | Self::Forget { .. } => true,
-            Self::AddSegment { .. } | Self::SetRef { .. } | Self::Pin { .. } => false,
+            Self::AddSegment { .. }
+            | Self::SetRef { .. }
+            | Self::Pin { .. }
+            | Self::SetPolicy { .. } => false,
         }
     }
 }
@@ -200,6 +208,7 @@ const OPS: &[&str] = &[
     "set_ref",
     "drop_ref",
     "pin",
+    "set_policy",
 ];
 
 #[derive(Deserialize)]
@@ -282,6 +291,9 @@ mod tests {
                 pinned: true,
             },
             Change::DropRef { name, version: 1 },
+            Change::SetPolicy {
+                policy: Policy::default(),
+            },
         ]
     }
 

@@ -174,6 +174,7 @@ fn state() -> impl Strategy<Value = State> {
         btree_map(ref_name(), ref_state(), 0..4),
     );
     fields.prop_map(|(number, segments, dropped, condemned, refs)| State {
+        policy: Policy::default(),
         number,
         segments,
         dropped,

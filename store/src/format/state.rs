@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::cursor::corrupt;
 use super::sealed::{SEALED_BYTES_MAX, parse, seal_as, unseal_as};
 use crate::error::{Error, Result};
-use crate::format::{Change, Content, LogEntry, RefName, Root, SegmentInfo, Who, log_key};
+use crate::format::{Change, Content, LogEntry, Policy, RefName, Root, SegmentInfo, Who, log_key};
 use crate::id::{PackId, SegmentId};
 
 /// The first field of a checkpoint.
@@ -36,6 +36,9 @@ pub struct State {
     pub condemned: BTreeMap<PackId, Condemned>,
     /// Refs, those without versions included: a version number is never used again.
     pub refs: BTreeMap<RefName, RefState>,
+    /// What the store keeps, if it says so itself.
+    #[serde(default, skip_serializing_if = "Policy::is_empty")]
+    pub policy: Policy,
 }
 
 /// When a pack or segment left the state.
@@ -218,6 +221,7 @@ enum Undo {
     Condemned(PackId, Option<Condemned>),
     Version(RefName, u64, Option<Box<Version>>),
     Last(RefName, Option<u64>),
+    Policy(Policy),
 }
 
 type Folded = std::result::Result<(), String>;
@@ -243,6 +247,11 @@ impl Fold<'_> {
                 version,
                 pinned,
             } => self.pin(name, *version, *pinned),
+            Change::SetPolicy { policy } => {
+                let before = std::mem::replace(&mut self.state.policy, policy.clone());
+                self.undo.push(Undo::Policy(before));
+                Ok(())
+            }
         }
     }
 
@@ -371,6 +380,7 @@ impl Fold<'_> {
                     let state = self.state.refs.entry(name).or_default();
                     put_back(&mut state.versions, number, before.map(|version| *version));
                 }
+                Undo::Policy(before) => self.state.policy = before,
                 Undo::Last(name, None) => {
                     self.state.refs.remove(&name);
                 }
@@ -460,6 +470,15 @@ mod tests {
         }
     }
 
+    fn policy(bytes_max: u64) -> Change {
+        Change::SetPolicy {
+            policy: Policy {
+                bytes_max: Some(bytes_max),
+                ..Policy::default()
+            },
+        }
+    }
+
     /// A state with one of everything: a live and a dropped segment, a condemned pack, two versions.
     fn full() -> State {
         let mut state = State::default();
@@ -469,7 +488,7 @@ mod tests {
         };
         state.apply(&entry(1, vec![add(), other, set(1)])).unwrap();
         let drop = Change::DropSegment { segment: SEGMENT };
-        let changes = vec![drop, condemn(), set(2), pin(2, true)];
+        let changes = vec![drop, condemn(), set(2), pin(2, true), policy(3)];
         state.apply(&entry(2, changes)).unwrap();
         state
     }
@@ -528,45 +547,45 @@ mod tests {
                 3,
                 vec![new],
                 format!(
-                    "log/000000/00000003: change 4: segment {live}: expected a new one, found it before"
+                    "log/000000/00000003: change 5: segment {live}: expected a new one, found it before"
                 ),
             ),
             (
                 3,
                 vec![add()],
                 format!(
-                    "log/000000/00000003: change 4: segment {SEGMENT}: expected a new one, found it before"
+                    "log/000000/00000003: change 5: segment {SEGMENT}: expected a new one, found it before"
                 ),
             ),
             (
                 3,
                 vec![drop.clone(), drop],
                 format!(
-                    "log/000000/00000003: change 5: segment {live}: expected a live one, found none"
+                    "log/000000/00000003: change 6: segment {live}: expected a live one, found none"
                 ),
             ),
             (
                 3,
                 vec![set(3)],
-                "log/000000/00000003: change 4: team/a/b: expected the version after 3, found 3"
+                "log/000000/00000003: change 5: team/a/b: expected the version after 3, found 3"
                     .to_owned(),
             ),
             (
                 3,
                 vec![set(5)],
-                "log/000000/00000003: change 4: team/a/b: expected the version after 3, found 5"
+                "log/000000/00000003: change 5: team/a/b: expected the version after 3, found 5"
                     .to_owned(),
             ),
             (
                 3,
                 vec![drop_ref(9)],
-                "log/000000/00000003: change 4: team/a/b@9: expected a live version, found none"
+                "log/000000/00000003: change 5: team/a/b@9: expected a live version, found none"
                     .to_owned(),
             ),
             (
                 3,
                 vec![pin(9, true)],
-                "log/000000/00000003: change 4: team/a/b@9: expected a live version, found none"
+                "log/000000/00000003: change 5: team/a/b@9: expected a live version, found none"
                     .to_owned(),
             ),
         ];
@@ -576,7 +595,7 @@ mod tests {
                 packs: vec![PACK],
                 segments: vec![],
             };
-            let mut changes = vec![set(3), drop_ref(1), pin(2, false), forget];
+            let mut changes = vec![set(3), drop_ref(1), pin(2, false), forget, policy(4)];
             changes.extend(bad);
             let error = state.apply(&entry(number, changes)).unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupt);

@@ -1,13 +1,11 @@
 //! summarize: what a namespace or a ref takes, exact under deduplication.
 //!
-//! Three bits for each chunk of the index say what has been reached, walked as a list and walked as
-//! a tree (the same bytes may be all of them); what was walked once is not walked again. Anything that
-//! cannot be read is an error: a number that leaves something out would be a wrong one.
+//! Anything that cannot be read is an error: a number that leaves something out would be a wrong one.
 
 use crate::error::{Error, Result};
-use crate::format::{Content, Node, RefName, Root, State, Target, Version};
-use crate::id::ChunkId;
-use crate::index::{Index, Location, Marks, Position};
+use crate::format::{RefName, Root, State, Target, Version};
+use crate::index::Location;
+use crate::reach::Reach;
 use crate::read::Reader;
 
 /// What a namespace or a ref has, and what it takes.
@@ -49,18 +47,18 @@ pub fn summarize(reader: &Reader<'_>, target: &Target) -> Result<Summary> {
     let (own, others) = split(&view.state, target)?;
     let mut summary = totals(&own);
     let index = &view.index;
-    let mine = Reach::new(reader, index);
+    let mine = Reach::new(reader);
     own.iter()
         .try_for_each(|(_, _, version)| mine.version(version))?;
-    let theirs = Reach::new(reader, index);
+    let theirs = Reach::new(reader);
     others
         .iter()
         .try_for_each(|version| theirs.version(version))?;
     let (mut shared_scale, mut unique_scale) = (Scale::default(), Scale::default());
-    for at in mine.reached.positions() {
+    for at in mine.chunks().positions() {
         let (_, location) = index.at(at)?;
         // A scale of its own for each share, so that a share is the same whoever asks.
-        let (share, scale) = match theirs.reached.has(at) {
+        let (share, scale) = match theirs.chunks().has(at) {
             true => (&mut summary.shared, &mut shared_scale),
             false => (&mut summary.unique, &mut unique_scale),
         };
@@ -140,64 +138,6 @@ impl Scale {
             .saturating_add(self.rest);
         self.rest = units & 0xffff;
         units >> 16
-    }
-}
-
-/// What versions reach.
-struct Reach<'r> {
-    reader: &'r Reader<'r>,
-    index: &'r Index,
-    reached: Marks,
-    lists: Marks,
-    trees: Marks,
-}
-
-impl<'r> Reach<'r> {
-    fn new(reader: &'r Reader<'r>, index: &'r Index) -> Self {
-        Self {
-            reader,
-            index,
-            reached: index.marks(),
-            lists: index.marks(),
-            trees: index.marks(),
-        }
-    }
-
-    fn version(&self, version: &Version) -> Result<()> {
-        self.list(&version.times)?;
-        self.node(&version.root.into())
-    }
-
-    fn node(&self, node: &Node) -> Result<()> {
-        match node {
-            Node::Symlink { .. } => Ok(()),
-            Node::File { content, .. } => self.list(content),
-            Node::Tree { content, .. } => {
-                self.reader.store().host().check_stop()?;
-                if content.size == 0 || !self.trees.set(self.position(&content.root)?) {
-                    return Ok(());
-                }
-                self.list(content)?;
-                let entries = self.reader.tree(content)?;
-                entries.iter().try_for_each(|entry| self.node(&entry.node))
-            }
-        }
-    }
-
-    /// Reaches every chunk of `content`; lists that were walked before are passed over.
-    fn list(&self, content: &Content) -> Result<()> {
-        self.reader.visit(content, &mut |id, depth, _, _| {
-            let at = self.position(&id)?;
-            self.reached.set(at);
-            Ok(depth > 0 && self.lists.set(at))
-        })
-    }
-
-    fn position(&self, id: &ChunkId) -> Result<Position> {
-        self.index.position(id)?.ok_or_else(|| {
-            Error::not_found(format!("chunk {id}: no live segment offers it"))
-                .hint("run `store verify` to see what is hit")
-        })
     }
 }
 

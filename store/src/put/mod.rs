@@ -29,7 +29,6 @@ use jiff::Timestamp;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{FORMAT_KEY, RefName};
-use crate::index::Index;
 use crate::log::{Outside, System};
 use crate::profile::ProfileOptions;
 use crate::progress::Progress;
@@ -96,9 +95,6 @@ pub struct PutReport {
     pub new_bytes: u64,
     /// Bytes that the store grew by: frames as encoded, data and metadata.
     pub stored_bytes: u64,
-    /// After a dry run: what the store has already is marked in this index (see [`Index::relied`]), but for
-    /// files that an earlier version of the same namespace has.
-    pub relied: Index,
     /// Paths that were left out because they could not be read, and why.
     pub skipped: Vec<(PathBuf, Error)>,
     /// What did not stop the put and is worth knowing.
@@ -154,7 +150,7 @@ fn attempt(
     let view = store.view()?;
     let (scan, cache) = Scan::prepare(store, request, &view)?;
     let dedup = Dedup::new(view.index.clone());
-    let publication = PutPublication::new(store, request, &dedup, view, scan.base());
+    let publication = PutPublication::new(store, request, &dedup, view, scan.base())?;
     match pipeline(store, request, progress, scan, cache, &dedup, &publication) {
         Err(_) if publication.is_stale() => Ok(None),
         built => publication.commit(built?),

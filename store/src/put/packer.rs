@@ -52,7 +52,7 @@ impl<'p> Packer<'p> {
         full: &Behind<PackWriter>,
     ) -> Result<()> {
         self.publication
-            .count(kind, frame.raw_len, frame.stored.len());
+            .count(kind, frame.raw_len, frame.stored.len())?;
         if self.is_dry {
             return Ok(());
         }

@@ -7,8 +7,8 @@ use super::dedup::Dedup;
 use super::{PutReport, PutRequest};
 use crate::error::Result;
 use crate::format::{Change, PackKind, Version};
-use crate::index::Index;
 use crate::pack::WrittenPack;
+use crate::policy::{self, Room};
 use crate::publish::{Publication, Published};
 use crate::stat_cache::CacheBase;
 use crate::store::{Store, View};
@@ -24,6 +24,9 @@ pub(super) struct PutPublication<'p> {
     publication: Publication<'p>,
     new_bytes: AtomicU64,
     stored_bytes: AtomicU64,
+    store: &'p Store,
+    /// What the namespace of the target may still take, if it has a quota.
+    room: Option<Room>,
 }
 
 impl<'p> PutPublication<'p> {
@@ -33,27 +36,34 @@ impl<'p> PutPublication<'p> {
         dedup: &'p Dedup,
         view: View,
         base: Option<Base>,
-    ) -> Self {
+    ) -> Result<Self> {
         if let Some(Base(version)) = base {
             dedup.relied().count_on(version.root);
         }
-        Self {
+        Ok(Self {
             request,
             dedup,
+            store,
+            room: policy::room(store, &view, &request.target)?,
             publication: Publication::new(store, dedup.relied(), view),
             new_bytes: AtomicU64::new(0),
             stored_bytes: AtomicU64::new(0),
-        }
+        })
     }
 
-    /// Counts a frame on its way to a pack.
-    pub(super) fn count(&self, kind: PackKind, raw_bytes: u32, stored_bytes: usize) {
-        if kind == PackKind::Data {
-            self.new_bytes
-                .fetch_add(raw_bytes.into(), Ordering::Relaxed);
+    /// Counts a frame on its way to a pack. Fails as soon as the commit would fail in the end, for want of room.
+    pub(super) fn count(&self, kind: PackKind, raw_bytes: u32, stored_bytes: usize) -> Result<()> {
+        let new_bytes = match kind {
+            PackKind::Data => raw_bytes.into(),
+            PackKind::Meta => 0,
+        };
+        self.new_bytes.fetch_add(new_bytes, Ordering::Relaxed);
+        let stored_bytes = stored_bytes as u64;
+        let before = self.stored_bytes.fetch_add(stored_bytes, Ordering::Relaxed);
+        match &self.room {
+            Some(room) => room.check(before.saturating_add(stored_bytes)),
+            None => Ok(()),
         }
-        self.stored_bytes
-            .fetch_add(stored_bytes as u64, Ordering::Relaxed);
     }
 
     /// Takes a durable pack.
@@ -74,11 +84,13 @@ impl<'p> PutPublication<'p> {
         let mut report = built.report;
         report.new_bytes = self.new_bytes.load(Ordering::Relaxed);
         report.stored_bytes = self.stored_bytes.load(Ordering::Relaxed);
+        let target = &self.request.target;
         if self.request.dry_run {
-            report.relied = Index::clone(&self.dedup.relied().index());
+            let relied = self.dedup.relied().index();
+            let view = self.publication.into_view();
+            policy::check_dry_run(self.store, &view, target, &relied, report.stored_bytes)?;
             return Ok(Some(report));
         }
-        let target = &self.request.target;
         let mut version = 0;
         let published = self.publication.commit(&mut |state| {
             version = state.refs.get(target).map_or(0, |known| known.last) + 1;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gc::plan::Options;
-use gc::policy::{Pattern, Policy, Rules, Scope};
+use gc::policy::{Given, Pattern, Policy, Rules, Scope};
 use gc::{Request, collect};
 use jiff::Timestamp;
 use store::{Error, Result};
@@ -24,7 +24,9 @@ use crate::unattended::{Unattended, Unit};
 /// Safe at any time, beside puts, gets and other collectors. What was found to be garbage is
 /// condemned by an entry in the log and deleted after --grace, often by the next run; packs that
 /// are little used are copied into new ones. Without rules every version is kept, but for those
-/// whose --ttl is over; pinned versions and the newest of each ref survive every rule. On one host
+/// whose --ttl is over. Pinned versions survive every rule; the newest of each ref survives all but
+/// the end of its --ttl, unless --may-drop-newest. Rules and quotas stand in the store (`store policy`),
+/// else in the configuration; rules given here come first. On one host
 /// one collector runs at a time: the second says so and exits with 0. To be run from cron, see
 /// --systemd and --crontab.
 #[derive(clap::Args)]
@@ -79,9 +81,14 @@ struct Retention {
     #[arg(long, value_name = "N")]
     keep_monthly: Option<usize>,
 
-    /// Drop versions that are not pinned, first what was not used for longest, until all others fit
+    /// Drop versions, first what was not used for longest, until the others fit; pinned ones stay, and
+    /// the newest of each ref, and what would free next to nothing
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
     max_size: Option<u64>,
+
+    /// Let --max-size and quotas drop the newest version of a ref, too
+    #[arg(long)]
+    may_drop_newest: bool,
 }
 
 /// How far to go.
@@ -172,7 +179,7 @@ fn request(args: &Args, config: &Config, memory_bytes: u64) -> Request {
     }
 }
 
-/// The rules of the command line come before those of the configuration.
+/// The rules of the command line come before those of the store, these before those of the configuration.
 fn policy(args: &Args, config: &Config) -> Policy {
     let given = &args.retention;
     let rules = Rules {
@@ -182,23 +189,18 @@ fn policy(args: &Args, config: &Config) -> Policy {
         keep_weekly: given.keep_weekly,
         keep_monthly: given.keep_monthly,
     };
-    let mut policy = config.policy();
-    if !rules.is_empty() {
-        let pattern = Pattern::new(given.refs.clone());
-        // The quotas of the configuration hold whatever rules the command line gives.
-        let quotas = policy.scopes.clone();
-        policy.scopes.insert(
-            0,
-            Scope {
-                pattern,
+    let configured = config.policy();
+    Policy {
+        scopes: configured.keep,
+        store_bytes_max: configured.bytes_max,
+        given: Given {
+            scope: (!rules.is_empty()).then(|| Scope {
+                pattern: Pattern::new(given.refs.clone()),
                 rules,
                 quota_bytes: None,
-            },
-        );
-        policy.quotas = quotas;
+            }),
+            store_bytes_max: given.max_size,
+            may_drop_newest: given.may_drop_newest,
+        },
     }
-    if let Some(most) = given.max_size {
-        policy.store_bytes_max = Some(most);
-    }
-    policy
 }

@@ -1,0 +1,188 @@
+//! What a store says of what it keeps, and whether a namespace has room for the versions that a commit adds.
+//!
+//! Room is counted at the very state that the entry will make, so that two writers who commit at once cannot
+//! both take the last of it. What a namespace shares with others counts in each of them: the measure of
+//! the collector, so that it never wants back what a put was allowed.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Kind, Result};
+use crate::format::{Change, LogEntry, Namespace, Policy, RefName, State, Version};
+use crate::id::CommitId;
+use crate::index::Index;
+use crate::reach::Reach;
+use crate::read::Reader;
+use crate::refs;
+use crate::size::Size;
+use crate::store::{Store, View};
+
+/// Makes what `change` makes of the policy that the store keeps, and returns the one before and the one after.
+/// An empty policy is none: then each host goes by its own configuration.
+///
+/// # Errors
+/// What `change` says; then nothing is changed.
+pub fn set(store: &Store, change: impl Fn(&Policy) -> Result<Policy>) -> Result<(Policy, Policy)> {
+    let plan = |state: &State| Ok((state.policy.clone(), change(&state.policy)?));
+    refs::commit(store, plan, |(before, after)| match before == after {
+        true => Vec::new(),
+        false => vec![Change::SetPolicy {
+            policy: after.clone(),
+        }],
+    })
+}
+
+/// The policy that holds for a store in `state`: its own, else that of this host.
+fn in_force<'s>(store: &'s Store, state: &'s State) -> &'s Policy {
+    match state.policy.is_empty() {
+        true => store.local_policy(),
+        false => &state.policy,
+    }
+}
+
+/// Fails unless each namespace that gets a version by `changes` has room for it after them.
+///
+/// # Errors
+/// Denied, naming the namespace; when a version cannot be read.
+pub(crate) fn check(store: &Store, state: &State, index: &Index, changes: &[Change]) -> Result<()> {
+    let quotas = quotas(in_force(store, state), changes);
+    if quotas.is_empty() {
+        return Ok(());
+    }
+    let after = after(store, state, index, changes)?;
+    let reader = Reader::at(store, after.clone());
+    for (namespace, quota) in quotas {
+        let reach = Reach::new(&reader);
+        each_version(state, &namespace, |version| reach.version(version))?;
+        let used = reach.stored_bytes()?;
+        each_version(&after.state, &namespace, |version| reach.version(version))?;
+        check_room(&namespace, quota, used, reach.stored_bytes()?)?;
+    }
+    Ok(())
+}
+
+/// Stored bytes that `target`'s namespace still has, if it has a quota. What a writer stores beyond that it
+/// cannot publish: whatever is new to the store is new to the namespace.
+///
+/// # Errors
+/// When a version cannot be read.
+pub(crate) fn room(store: &Store, view: &View, target: &RefName) -> Result<Option<Room>> {
+    let Some(quota) = in_force(store, &view.state).quota(target) else {
+        return Ok(None);
+    };
+    let namespace = target.namespace();
+    let reader = Reader::at(store, view.clone());
+    let reach = Reach::new(&reader);
+    each_version(&view.state, &namespace, |version| reach.version(version))?;
+    Ok(Some(Room {
+        namespace,
+        quota,
+        used: reach.stored_bytes()?,
+    }))
+}
+
+/// Fails when a put to `target` that stores `stored` new bytes, and counts on the chunks marked in `relied`,
+/// would not fit. Versions of the same namespace that are counted on as a whole are no addition.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn check_dry_run(
+    store: &Store,
+    view: &View,
+    target: &RefName,
+    relied: &Index,
+    stored: u64,
+) -> Result<()> {
+    let Some(quota) = in_force(store, &view.state).quota(target) else {
+        return Ok(());
+    };
+    let namespace = target.namespace();
+    let reader = Reader::at(store, view.clone());
+    let reach = Reach::new(&reader);
+    each_version(&view.state, &namespace, |version| reach.version(version))?;
+    let used = reach.stored_bytes()?;
+    relied.relied().try_for_each(|chunk| reach.also(&chunk?))?;
+    let after = reach.stored_bytes()?.saturating_add(stored);
+    check_room(&namespace, quota, used, after)
+}
+
+/// What a namespace may take and takes.
+#[derive(Clone, Debug)]
+pub(crate) struct Room {
+    namespace: Namespace,
+    quota: u64,
+    used: u64,
+}
+
+impl Room {
+    /// Fails when `stored` new bytes do not fit.
+    ///
+    /// # Errors
+    /// Denied.
+    pub(crate) fn check(&self, stored: u64) -> Result<()> {
+        let after = self.used.saturating_add(stored);
+        check_room(&self.namespace, self.quota, self.used, after)
+    }
+}
+
+/// The namespaces that get a version, with their quotas.
+fn quotas(policy: &Policy, changes: &[Change]) -> BTreeMap<Namespace, u64> {
+    let mut quotas = BTreeMap::new();
+    for change in changes {
+        let Change::SetRef { name, .. } = change else {
+            continue;
+        };
+        if let Some(quota) = policy.quota(name) {
+            let least = quotas.entry(name.namespace()).or_insert(quota);
+            *least = quota.min(*least);
+        }
+    }
+    quotas
+}
+
+/// The state that `changes` will make, and its segments, which are uploaded already.
+fn after(store: &Store, state: &State, index: &Index, changes: &[Change]) -> Result<View> {
+    let mut after = state.clone();
+    after.apply(&LogEntry {
+        number: state.number.saturating_add(1),
+        commit: CommitId([0; 16]),
+        time: jiff::Timestamp::UNIX_EPOCH,
+        who: store.host().who.clone(),
+        changes: changes.to_vec(),
+    })?;
+    let index = store.open_index(&after, index)?;
+    Ok(View {
+        state: after,
+        index,
+    })
+}
+
+fn each_version(
+    state: &State,
+    namespace: &Namespace,
+    mut each: impl FnMut(&Version) -> Result<()>,
+) -> Result<()> {
+    let inside = state
+        .refs
+        .iter()
+        .filter(|(name, _)| namespace.contains(name));
+    inside
+        .flat_map(|(_, known)| known.versions.values())
+        .try_for_each(&mut each)
+}
+
+fn check_room(namespace: &Namespace, quota: u64, used: u64, after: u64) -> Result<()> {
+    // What shrinks it, or adds nothing to it, is no put too much.
+    if after <= quota || after <= used {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Denied,
+        format!(
+            "{namespace}: its quota is {}, it uses {}, and this adds {}",
+            Size(quota),
+            Size(used),
+            Size(after - used)
+        ),
+    )
+    .hint("nothing was published; drop versions with `store rm`, or raise the quota with `store policy`"))
+}

@@ -1,0 +1,146 @@
+//! Limits of size and the policy of a store: which versions go for them, and which never do.
+
+use gc::Report;
+use gc::policy::{Pattern, Rules, Scope};
+use jiff::Timestamp;
+use jiff::civil::Date;
+use store::format::use_key;
+use store::{VersionId, uses};
+use support::trees;
+
+use crate::collect::{eager, keys, run, world};
+use crate::stores::noise;
+use crate::world::World;
+
+#[test]
+fn a_limit_of_size_takes_the_oldest_first() {
+    let world = world();
+    let remote = world.memory();
+    let mut request = eager();
+    request.policy.store_bytes_max = Some(3_600_000);
+    let report = run(&world, &remote, &request).unwrap();
+    let dropped: Vec<_> = report.plan.drop.iter().map(|drop| drop.version).collect();
+    assert_eq!(dropped, [1], "{:?}", report.plan.drop);
+    let left = world.check(remote, "limit");
+    assert_eq!(left, ["project/a/data@2", "team/b/data@1"]);
+}
+
+/// However small the limit: what was read of late goes rather than the newest version.
+#[test]
+fn a_limit_of_size_never_takes_the_newest_version() {
+    let world = world();
+    let remote = world.memory();
+    let mut request = eager();
+    request.policy.store_bytes_max = Some(1);
+    let read = use_key(
+        uses::day(Timestamp::now()),
+        VersionId::of(&"project/a/data".parse().unwrap(), 1),
+    );
+    remote.touch(&read).unwrap();
+    let report = run(&world, &remote, &request).unwrap();
+    let dropped: Vec<_> = report.plan.drop.iter().map(|drop| drop.version).collect();
+    assert_eq!(dropped, [1], "{:?}", report.plan.drop);
+    let left = world.check(remote.clone(), "newest");
+    assert_eq!(left, ["project/a/data@2", "team/b/data@1"]);
+    request.policy.given.may_drop_newest = true;
+    run(&world, &remote, &request).unwrap();
+    assert_eq!(world.check(remote, "none"), [""; 0]);
+}
+
+/// A version whose bytes others need is no help to a store that is too large.
+#[test]
+fn a_limit_of_size_spares_what_would_free_nothing() {
+    let mut world = World::new();
+    for (name, target) in [
+        ("a", "project/a/data"),
+        ("b", "project/a/data"),
+        ("a", "team/b/data"),
+    ] {
+        let seed = u64::from(name.as_bytes()[0]);
+        trees::write(&world.tree(name).join("f"), &noise(seed, 200_000));
+        world.prepare(name, target);
+    }
+    let remote = world.memory();
+    let mut request = eager();
+    request.policy.scopes = vec![Scope {
+        pattern: Pattern::new("project/*"),
+        rules: Rules::default(),
+        quota_bytes: Some(1),
+    }];
+    let report = run(&world, &remote, &request).unwrap();
+    assert_eq!(report.plan.drop, []);
+    let store = world.open(remote.clone()).unwrap();
+    store::refs::drop_versions(&store, &"team/b/data".parse().unwrap(), None).unwrap();
+    let report = run(&world, &remote, &request).unwrap();
+    assert_eq!(report.plan.drop.len(), 1, "{:?}", report.plan.drop);
+    let left = world.check(remote, "sharing");
+    assert_eq!(left, ["project/a/data@2"]);
+}
+
+/// Every host's collector goes by what the store says itself.
+#[test]
+fn the_policy_of_the_store_comes_before_that_of_the_host() {
+    let world = world();
+    let remote = world.memory();
+    let store = world.open(remote.clone()).unwrap();
+    let keep = |keep_last| Scope {
+        pattern: Pattern::new("project/*"),
+        rules: Rules {
+            keep_last: Some(keep_last),
+            ..Rules::default()
+        },
+        quota_bytes: None,
+    };
+    let policy = |keep_last| store::format::Policy {
+        keep: vec![keep(keep_last)],
+        bytes_max: None,
+    };
+    store::policy::set(&store, |_| Ok(policy(9))).unwrap();
+    let mut request = eager();
+    request.policy.scopes = vec![keep(1)];
+    let report = run(&world, &remote, &request).unwrap();
+    assert_eq!(report.plan.drop, []);
+    store::policy::set(&store, |_| Ok(policy(1))).unwrap();
+    request.policy.scopes = Vec::new();
+    let report = run(&world, &remote, &request).unwrap();
+    assert_eq!(report.plan.drop.len(), 1, "{:?}", report.plan.drop);
+}
+
+/// Of what was put on one day, that goes last which was read; days before the put of another do not help.
+#[test]
+fn a_limit_of_size_spares_what_was_used_last() {
+    let world = world();
+    let remote = world.memory();
+    let mut request = eager();
+    request.policy.store_bytes_max = Some(3_600_000);
+    let name = "project/a/data".parse().unwrap();
+    let used = |number: u64, day: Date| {
+        let key = use_key(day, VersionId::of(&name, number));
+        remote.touch(&key).unwrap();
+        key
+    };
+    let today = uses::day(Timestamp::now());
+    used(1, today.yesterday().unwrap());
+    request.dry_run = true;
+    request.policy.given.may_drop_newest = true;
+    let report = run(&world, &remote, &request).unwrap();
+    let dropped = |report: &Report| -> Vec<_> {
+        let drops = report.plan.drop.iter();
+        drops.map(|drop| (drop.version, drop.last_use)).collect()
+    };
+    assert_eq!(dropped(&report), [(1, Some(today))]);
+    let store = world.open(remote.clone()).unwrap();
+    let spec = "project/a/data@1:sub/deep/3".parse().unwrap();
+    store::cat(&store, &spec, &(0..1), &mut |_| Ok(())).unwrap();
+    let stays = use_key(today, VersionId::of(&name, 1));
+    request.dry_run = false;
+    let report = run(&world, &remote, &request).unwrap();
+    assert_eq!(dropped(&report), [(2, Some(today))]);
+    assert_eq!(keys(&*remote, "uses"), std::slice::from_ref(&stays));
+    // What is left of a version that went goes with the next run.
+    used(2, today);
+    run(&world, &remote, &request).unwrap();
+    assert_eq!(keys(&*remote, "uses"), [stays]);
+    let left = world.check(remote, "limit");
+    assert_eq!(left, ["project/a/data@1", "team/b/data@1"]);
+}
