@@ -20,7 +20,7 @@ use crate::lately;
 use crate::mark::{Marker, may_be_moved, reached_by};
 use crate::plan::{Options, Plan, plan, sizes};
 use crate::policy::{Drop, Policy};
-use crate::report::{Live, Report};
+use crate::report::{Live, Over, Report};
 
 /// How many plans in a row may come to nothing.
 const PLANS_MAX: u32 = 32;
@@ -77,6 +77,7 @@ pub(crate) struct Planned<'s> {
     pub(crate) plan: Plan,
     /// Bytes of listed objects, by key.
     pub(crate) sizes: HashMap<String, u64>,
+    over: Vec<Over>,
     live: Live,
     shared: BTreeMap<RefName, u64>,
 }
@@ -100,6 +101,7 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Re
         report.plan = planned.plan.clone();
         report.held = planned.plan.held;
         report.live = planned.live;
+        report.over.clone_from(&planned.over);
         report.shared.clone_from(&planned.shared);
         if !request.dry_run {
             let mut session = Session::new(store, prune, request, planned, deadline);
@@ -161,7 +163,7 @@ fn look<'s>(
         uses: &uses,
         now,
     };
-    size.evict(&policy, &mut drops)?;
+    let over = size.evict(&policy, &mut drops)?;
     let (marker, live, shared) = mark(store, &reader, &view, &drops)?;
     let mut census = Census::list(prune, &view.state)?;
     census.uses = uses;
@@ -180,6 +182,7 @@ fn look<'s>(
         marker,
         plan,
         sizes: sizes(&census),
+        over,
         live,
         shared,
     })

@@ -17,6 +17,7 @@ use store::{Result, Store, VersionId, View};
 use crate::collect::{Named, names, versions};
 use crate::mark::Marker;
 use crate::policy::{Drop, Policy, Why};
+use crate::report::Over;
 
 /// A version goes for its size only when at least one part in so many of what it takes comes back. With the
 /// data in use elsewhere, that of its times alone is no gain.
@@ -33,7 +34,9 @@ pub(crate) struct Size<'l> {
 
 impl Size<'_> {
     /// Adds to `drops` what limits of size want: first what was not used for longest, pinned versions never.
-    pub(crate) fn evict(&self, policy: &Policy, drops: &mut BTreeSet<Drop>) -> Result<()> {
+    /// Returns the limits that do not hold all the same.
+    pub(crate) fn evict(&self, policy: &Policy, drops: &mut BTreeSet<Drop>) -> Result<Vec<Over>> {
+        let mut over = Vec::new();
         let mut namespaces: BTreeMap<String, u64> = BTreeMap::new();
         for name in self.view.state.refs.keys() {
             if let Some(quota) = policy.quota(name) {
@@ -44,13 +47,17 @@ impl Size<'_> {
         }
         for (namespace, quota) in namespaces {
             let inside = |name: &RefName| name.namespace().as_str() == namespace;
-            self.evict_beyond(quota, Why::Quota, policy, &inside, drops)?;
+            let bytes = self.evict_beyond(quota, Why::Quota, policy, &inside, drops)?;
+            over.extend(Over::of(Some(namespace.clone()), bytes, quota));
         }
-        match policy.bytes_max() {
-            Some(most) => self.evict_beyond(most, Why::MaxSize, policy, &|_| true, drops),
-            None => Ok(()),
+        if let Some(most) = policy.bytes_max() {
+            let bytes = self.evict_beyond(most, Why::MaxSize, policy, &|_| true, drops)?;
+            over.extend(Over::of(None, bytes, most));
         }
+        Ok(over)
     }
+
+    /// Returns the bytes that what stays takes.
 
     fn evict_beyond(
         &self,
@@ -59,7 +66,7 @@ impl Size<'_> {
         policy: &Policy,
         inside: &dyn Fn(&RefName) -> bool,
         drops: &mut BTreeSet<Drop>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let gone = names(drops);
         let (mut kept, others): (Vec<Named<'_>>, Vec<Named<'_>>) = versions(&self.view.state)
             .filter(|(name, number, _)| !gone.contains(&(*name, *number)))
@@ -82,7 +89,11 @@ impl Size<'_> {
                 *number,
             )
         });
-        let (fitting, over) = kept.split_at(self.fitting(&kept, most)?);
+        let (count, bytes) = self.fitting(&kept, most)?;
+        let (fitting, over) = kept.split_at(count);
+        if over.is_empty() {
+            return Ok(bytes);
+        }
         let fixed = fitting
             .iter()
             .chain(over.iter().filter(|named| stays(named)));
@@ -95,19 +106,28 @@ impl Size<'_> {
                 last_use: Some(self.last_use(named).day),
             });
         }
-        Ok(())
+        let gone = names(drops);
+        let left = Marker::new(self.store, self.view);
+        for named in kept
+            .iter()
+            .filter(|named| !gone.contains(&(named.0, named.1)))
+        {
+            self.mark(&left, named)?;
+        }
+        Ok(left.stored_bytes())
     }
 
-    /// How many of `versions`, from the first on, take at most `most` bytes together.
-    fn fitting(&self, versions: &[Named<'_>], most: u64) -> Result<usize> {
+    /// How many of `versions`, from the first on, take at most `most` bytes together, and how many bytes.
+    fn fitting(&self, versions: &[Named<'_>], most: u64) -> Result<(usize, u64)> {
         let marker = Marker::new(self.store, self.view);
         for (at, named) in versions.iter().enumerate() {
+            let before = marker.stored_bytes();
             self.mark(&marker, named)?;
             if marker.stored_bytes() > most {
-                return Ok(at);
+                return Ok((at, before));
             }
         }
-        Ok(versions.len())
+        Ok((versions.len(), marker.stored_bytes()))
     }
 
     /// Those of `over` whose end gives back what is worth it: bytes that none of `fixed` needs.

@@ -313,6 +313,19 @@ mod tests {
     }
 
     #[test]
+    fn a_version_is_kept_to_the_last_second_of_its_time() {
+        let state = state(&TIMES);
+        let rules = |secs| Rules {
+            keep_within_secs: Some(secs),
+            ..Rules::default()
+        };
+        // Of version 3, from 10:00 on the first of February to the start of the fourth.
+        let age = 62 * 3600;
+        assert_eq!(dropped(&state, rules(age), NOW), [1, 2]);
+        assert_eq!(dropped(&state, rules(age - 1), NOW), [1, 2, 3]);
+    }
+
+    #[test]
     fn the_end_of_a_time_to_live_takes_even_the_newest_and_a_pin_keeps_all() {
         let mut state = state(&TIMES);
         let versions = &mut state.refs.values_mut().next().unwrap().versions;

@@ -36,8 +36,31 @@ pub struct Report {
     pub live: Live,
     /// Of what this run and the last entries of the log dropped: bytes that other refs use too, by the first ref that was found to.
     pub shared: BTreeMap<RefName, u64>,
+    /// Limits of size that what may not be dropped exceeds.
+    pub over: Vec<Over>,
     /// Seconds it took.
     pub secs: f64,
+}
+
+/// A limit of size that does not hold: the newest versions, pinned ones and what others need are more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Over {
+    /// The namespace whose quota it is; the whole store without one.
+    pub namespace: Option<String>,
+    /// Stored bytes of what stays.
+    pub bytes: u64,
+    /// The limit.
+    pub bytes_max: u64,
+}
+
+impl Over {
+    pub(crate) fn of(namespace: Option<String>, bytes: u64, bytes_max: u64) -> Option<Self> {
+        (bytes > bytes_max).then_some(Self {
+            namespace,
+            bytes,
+            bytes_max,
+        })
+    }
 }
 
 /// What holds the bytes that live. Each byte is counted once, in the first row that explains it.

@@ -40,6 +40,8 @@ fn a_limit_of_size_never_takes_the_newest_version() {
     let report = run(&world, &remote, &request).unwrap();
     let dropped: Vec<_> = report.plan.drop.iter().map(|drop| drop.version).collect();
     assert_eq!(dropped, [1], "{:?}", report.plan.drop);
+    let over: Vec<_> = report.over.iter().map(|over| over.bytes_max).collect();
+    assert_eq!(over, [1], "{:?}", report.over);
     let left = world.check(remote.clone(), "newest");
     assert_eq!(left, ["project/a/data@2", "team/b/data@1"]);
     request.policy.given.may_drop_newest = true;

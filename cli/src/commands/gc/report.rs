@@ -6,6 +6,7 @@ use std::time::Duration;
 use gc::Report;
 use gc::plan::{PackFate, Plan, Wait};
 use gc::policy::Drop;
+use gc::report::Over;
 use serde::Serialize;
 
 use crate::human;
@@ -23,7 +24,11 @@ impl fmt::Display for Told {
         } else {
             done(out, report)?;
         }
-        held(out, report)
+        held(out, report)?;
+        report
+            .over
+            .iter()
+            .try_for_each(|over| self::over(out, over))
     }
 }
 
@@ -163,6 +168,20 @@ fn held(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         write!(out, "\n  {:>8}  {why}", human::bytes(bytes))?;
     }
     Ok(())
+}
+
+/// A limit that does not hold, and what stands against it.
+fn over(out: &mut fmt::Formatter<'_>, over: &Over) -> fmt::Result {
+    let (who, limit) = match &over.namespace {
+        Some(namespace) => (namespace.as_str(), "its quota"),
+        None => ("the store", "its limit"),
+    };
+    write!(
+        out,
+        "\nover {limit}: {who} takes {} of {}; the rest is pinned, the newest of its ref, or needed by others",
+        human::bytes(over.bytes),
+        human::bytes(over.bytes_max)
+    )
 }
 
 fn waiting(wait: Wait, what: &str) -> (u64, String) {
