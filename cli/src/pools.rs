@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use store::{Error, Kind, Pool, PoolLimits, Result};
 
+use crate::context::Context;
 use crate::{config, human};
 
 /// Which pool, and how large it may be.
@@ -26,29 +27,49 @@ pub(crate) struct PoolArgs {
 }
 
 /// The pool for `destination`, or the usual one where there is none.
-pub(crate) fn open(
-    args: &PoolArgs,
-    config: &config::Pool,
-    destination: Option<&Path>,
-) -> Result<Pool> {
+pub(crate) fn open(args: &PoolArgs, context: &Context, destination: Option<&Path>) -> Result<Pool> {
+    let config = &context.config().pool;
     let limits = limits(args, config);
     if let Some(path) = named(args, config) {
+        has_a_place(path)?;
         return remembered(Pool::open(path, limits)?);
     }
-    let usual = usual().map(|path| Pool::open(&path, limits));
+    let usual = usual().map_or_else(|| Err(nowhere()), |path| Pool::open(&path, limits));
     let Some(destination) = destination else {
-        return usual.unwrap_or_else(|| Err(nowhere()));
+        return usual;
     };
     let parent = existing_parent(destination);
     match &usual {
-        Some(Ok(pool)) if pool.can_link_to(&parent).unwrap_or(false) => {}
-        _ => {
-            if let Some(pool) = beside(&parent, limits) {
-                return remembered(pool);
-            }
-        }
+        Ok(pool) if pool.can_link_to(&parent).unwrap_or(false) => return usual,
+        _ => {}
     }
-    usual.unwrap_or_else(|| Err(nowhere()))
+    let Some(pool) = beside(&parent, limits, context) else {
+        return usual;
+    };
+    if let Err(error) = &usual {
+        context.out.note(format_args!(
+            "note: the pool {} is used instead of the usual one: {error}",
+            pool.path().display()
+        ));
+    }
+    remembered(pool)
+}
+
+/// Where a pool is named whose directory has no parent, a file system is not mounted, or a name is mistyped.
+fn has_a_place(path: &Path) -> Result<()> {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    match absolute.parent() {
+        Some(above) if !above.is_dir() => Err(Error::not_found(format!(
+            "pool {}: there is no directory {} to make it in",
+            path.display(),
+            above.display()
+        ))
+        .hint(format!(
+            "mount its file system, or make the directory with `mkdir -p {}`",
+            above.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The pool that is named, else all that this user is known to have.
@@ -122,24 +143,37 @@ fn existing_parent(path: &Path) -> PathBuf {
     resolved.next().unwrap_or_else(|| PathBuf::from("/"))
 }
 
-/// A pool on the mount of `dir`, as high as may be, so that all destinations there share it.
-fn beside(dir: &Path, limits: PoolLimits) -> Option<Pool> {
+/// A pool on the mount of `dir`, as high as may be, so that all destinations there share it; never in the root
+/// directory, where nobody looks for it.
+fn beside(dir: &Path, limits: PoolLimits, context: &Context) -> Option<Pool> {
     let device = dir.metadata().ok()?.dev();
     let same_device = |above: &&Path| above.metadata().is_ok_and(|found| found.dev() == device);
-    let mut above: Vec<&Path> = dir.ancestors().take_while(same_device).collect();
+    let mut above: Vec<&Path> = dir
+        .ancestors()
+        .filter(|above| above.parent().is_some())
+        .take_while(same_device)
+        .collect();
     above.reverse();
-    let name = format!(".store-pool-{}", rustix::process::getuid().as_raw());
+    let name = format!(".store-pool-{}", rustix::process::geteuid().as_raw());
     above.into_iter().find_map(|above| {
         let path = above.join(&name);
-        let is_new = !path.exists();
-        let pool = Pool::open(&path, limits).ok()?;
+        let is_new = path.symlink_metadata().is_err();
+        let pool = match Pool::open(&path, limits) {
+            Ok(pool) => pool,
+            Err(error) if !is_new => {
+                context
+                    .out
+                    .note(format_args!("warning: {error}; it is not used"));
+                return None;
+            }
+            Err(_) => return None,
+        };
         if pool.can_link_to(dir).unwrap_or(false) {
             return Some(pool);
         }
-        drop(pool);
         if is_new {
             // Made for the trial only; two mounts of one file system look the same until then.
-            let _kept = std::fs::remove_dir_all(&path);
+            pool.remove_unused();
         }
         None
     })

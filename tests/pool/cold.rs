@@ -190,18 +190,23 @@ fn what_a_dead_owner_left_is_taken() {
     fs::write(pool.join("tmp/0123/half"), "half a file").unwrap();
     let room = world.path(".store-materialize-feed");
     fs::create_dir_all(room.join("tree/half")).unwrap();
-    std::os::unix::fs::symlink(&room, pool.join("rooms/0123.feed")).unwrap();
+    std::os::unix::fs::symlink("cafe", room.join(".store-nonce")).unwrap();
+    std::os::unix::fs::symlink(&room, pool.join("rooms/0123.feed.cafe")).unwrap();
+    // Killed before the room could say anything.
+    let mute = world.path(".store-materialize-mute");
+    fs::create_dir(&mute).unwrap();
+    std::os::unix::fs::symlink(&mute, pool.join("rooms/0123.mute.cafe")).unwrap();
     // Killed between making the note of a room and the room.
     std::os::unix::fs::symlink(
         world.path(".store-materialize-none"),
-        pool.join("rooms/0123.face"),
+        pool.join("rooms/0123.face.cafe"),
     )
     .unwrap();
     let report = world.make("one", &[]);
     assert_eq!(report["fetched"], 5);
     assert_same(&world.path("source"), &world.path("one"));
     assert!(!pool.join("tmp/0123").exists());
-    assert!(!room.exists());
+    assert!(!room.exists() && !mute.exists());
     world.assert_sound();
 }
 

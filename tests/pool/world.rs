@@ -100,6 +100,39 @@ impl World {
     }
 }
 
+/// Something mounted, until it is dropped.
+pub(crate) struct Mount(pub(crate) PathBuf);
+
+impl Mount {
+    /// Runs `mount` with these arguments and the directory `at`, which is made.
+    pub(crate) fn new(at: PathBuf, arguments: &str) -> Self {
+        fs::create_dir_all(&at).unwrap();
+        shell(&format!("mount {arguments} '{}'", at.display()));
+        Self(at)
+    }
+
+    /// A new file system of a kind in a loop file beside `at`.
+    pub(crate) fn image(at: PathBuf, make: &str, size: &str) -> Self {
+        let image = at.with_extension("img");
+        shell(&format!(
+            "truncate -s {size} '{0}' && {make} '{0}' >/dev/null",
+            image.display()
+        ));
+        let arguments = format!("-o loop '{}'", image.display());
+        Self::new(at, &arguments)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("-l").arg(&self.0).status());
+    }
+}
+
 /// Two trees say the same to `diff` and to `find`: names, kinds, bytes, targets, executable bits, and the
 /// times of all but files, which share one where they are linked.
 pub(crate) fn assert_same(expected: &Path, found: &Path) {

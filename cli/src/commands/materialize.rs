@@ -110,7 +110,7 @@ struct Report {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let spec = names::spec(&args.source)?;
     let store = context.open()?;
-    let pool = pools::open(&args.pool, &context.config().pool, args.dest.as_deref())?;
+    let pool = pools::open(&args.pool, context, args.dest.as_deref())?;
     let request = MaterializeRequest {
         spec,
         destination: args.dest.clone(),

@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 
 fn open(which: &Which, context: &Context) -> Result<Pool> {
     let destination = which.r#for.as_deref();
-    pools::open(&which.pool, &context.config().pool, destination)
+    pools::open(&which.pool, context, destination)
 }
 
 fn status(which: &Which, context: &Context) -> Result<()> {

@@ -26,7 +26,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, RefName, RefSpec};
-use crate::pool::{Claim, Claimed, Damage, Identity, Mark, Pool, Room, Watch, disk, parent};
+use crate::pool::{Claim, Claimed, Damage, Mark, Pool, Room, Watch, disk, parent};
 use crate::progress::Progress;
 use crate::read::{Found, Reader, TimesReader};
 use crate::store::Store;
@@ -345,7 +345,9 @@ impl<'m> Task<'m> {
         mark.include.clone_from(&self.request.include);
         mark.exclude.clone_from(&self.request.exclude);
         mark.flatten = self.request.flatten;
-        mark.held_by = self.request.ephemeral.then(Identity::own);
+        if self.request.ephemeral {
+            mark.held_by = Some(self.pool.hold(at.0, at.1)?);
+        }
         Ok(mark)
     }
 }

@@ -1,6 +1,8 @@
 //! Which chunkers the contents of a pool come from: a file can be verified without its store only by who
 //! cuts it as that store does.
 
+use std::io::Read;
+
 use rustix::fs;
 
 use super::{Pool, disk};
@@ -16,8 +18,12 @@ impl Pool {
             .map_err(|source| Error::invalid("parameters of a chunker").because(source))?;
         let hash = blake3::hash(&text).to_hex();
         let name = format!("chunkers/{}", hash.get(..32).unwrap_or_default());
-        let path = self.path.join(&name);
-        if std::fs::read(path).is_ok_and(|known| known == text) {
+        let known = |file: std::fs::File| -> std::io::Result<Vec<u8>> {
+            let mut known = Vec::new();
+            file.take(4096).read_to_end(&mut known).map(|_| known)
+        };
+        let file = disk::open_file(&self.fd, name.as_bytes());
+        if file.is_ok_and(|file| known(file).is_ok_and(|known| known == text)) {
             return Ok(());
         }
         let owner = self.owner()?;

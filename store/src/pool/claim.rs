@@ -17,7 +17,15 @@ use crate::error::Result;
 pub(crate) struct Claim<'p> {
     pool: &'p Pool,
     name: String,
-    _owner: Arc<Owner>,
+    owner: Arc<Owner>,
+}
+
+impl Claim<'_> {
+    /// Whether it is still this process's: one that was stopped for long may find that another took over.
+    pub(crate) fn is_held(&self) -> bool {
+        fs::statat(&self.pool.claims, &self.name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| stat.st_ino == self.owner.inode)
+    }
 }
 
 /// What became of a wish to claim.
@@ -32,24 +40,29 @@ pub(crate) enum Claimed<'p> {
 impl Pool {
     /// Claims `name`, a pool file or a tree.
     pub(crate) fn claim(&self, name: &str) -> Result<Claimed<'_>> {
-        let owner = self.owner()?;
-        match fs::linkat(&self.fd, owner.file(), &self.claims, name, AtFlags::empty()) {
+        let mut owner = self.owner()?;
+        let mut linked = self.link_claim(&owner, name);
+        if linked == Err(Errno::NOENT) {
+            // Taken for dead while it was stopped: it goes on as a new one.
+            owner = self.owner_after(&owner)?;
+            linked = self.link_claim(&owner, name);
+        }
+        match linked {
             Ok(()) => Ok(Claimed::Mine(Some(Claim {
                 pool: self,
                 name: name.to_owned(),
-                _owner: owner,
+                owner,
             }))),
             Err(Errno::EXIST) => Ok(Claimed::Taken),
-            Err(
-                Errno::MLINK
-                | Errno::PERM
-                | Errno::OPNOTSUPP
-                | Errno::NOSYS
-                | Errno::XDEV
-                | Errno::NOENT,
-            ) => Ok(Claimed::Mine(None)),
+            Err(Errno::MLINK | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV) => {
+                Ok(Claimed::Mine(None))
+            }
             Err(errno) => Err(disk::failed("claim in pool", &self.path, errno)),
         }
+    }
+
+    fn link_claim(&self, owner: &Owner, name: &str) -> rustix::io::Result<()> {
+        fs::linkat(&self.fd, owner.file(), &self.claims, name, AtFlags::empty())
     }
 
     /// Takes the claim `name` away from an owner that has died; whether the way is free now.
@@ -81,11 +94,13 @@ impl Pool {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        // A claim that stays is broken when this process has ended.
-        disk::forgive(fs::unlinkat(
-            &self.pool.claims,
-            &self.name,
-            AtFlags::empty(),
-        ));
+        // Who took it over meanwhile keeps it. One that stays is broken when this process has ended.
+        if self.is_held() {
+            disk::forgive(fs::unlinkat(
+                &self.pool.claims,
+                &self.name,
+                AtFlags::empty(),
+            ));
+        }
     }
 }

@@ -69,27 +69,30 @@ pub(crate) fn write_new(dir: impl AsFd, name: &[u8], bytes: &[u8]) -> rustix::io
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// Writes a new small file that is whole from the moment on at which it has its name `path` in `dir`.
-pub(crate) fn write_whole(dir: impl AsFd, path: &str, bytes: &[u8]) -> rustix::io::Result<File> {
-    let above = path.rsplit_once('/').map_or(".", |(above, _)| above);
+/// Writes a new small file that is whole from the moment on at which it has its name in `dir`.
+pub(crate) fn write_whole(dir: impl AsFd, name: &str, bytes: &[u8]) -> rustix::io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    let Ok(file) = fs::openat(&dir, above, flags, Mode::from_raw_mode(0o644)) else {
-        // Not every file system has files without a name.
-        write_new(&dir, path.as_bytes(), bytes)?;
-        return open_file(&dir, path.as_bytes());
+    let Ok(file) = fs::openat(&dir, ".", flags, Mode::from_raw_mode(0o644)) else {
+        return write_aside(dir, name, bytes);
     };
     let mut file = File::from(file);
     file.write_all(bytes)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let unnamed = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
-    match fs::linkat(fs::CWD, unnamed, &dir, path, AtFlags::SYMLINK_FOLLOW) {
+    match fs::linkat(fs::CWD, unnamed, &dir, name, AtFlags::SYMLINK_FOLLOW) {
         Ok(()) => Ok(file),
-        Err(Errno::NOENT | Errno::XDEV | Errno::PERM) => {
-            write_new(&dir, path.as_bytes(), bytes)?;
-            open_file(&dir, path.as_bytes())
-        }
+        Err(Errno::NOENT | Errno::XDEV | Errno::PERM) => write_aside(dir, name, bytes),
         Err(errno) => Err(errno),
     }
+}
+
+/// The same where files have a name from the beginning: under one with a dot before it, then renamed.
+fn write_aside(dir: impl AsFd, name: &str, bytes: &[u8]) -> rustix::io::Result<File> {
+    let aside = format!(".{name}");
+    write_new(&dir, aside.as_bytes(), bytes)?;
+    let file = open_file(&dir, aside.as_bytes())?;
+    fs::renameat(&dir, &aside, &dir, name)?;
+    Ok(file)
 }
 
 /// The names in a directory.

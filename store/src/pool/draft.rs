@@ -7,6 +7,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, Mode, Timespec, Timestamps};
+use rustix::io::Errno;
 
 use super::owner::Owner;
 use super::{COPIED_TIME, POOL_TIME, Pool, PoolKey, disk};
@@ -29,12 +30,17 @@ pub(crate) struct Draft<'p> {
 impl Pool {
     /// A new empty file for `key`, to be written; `is_copied` when no tree is to link it.
     pub(crate) fn draft(&self, key: PoolKey, is_copied: bool) -> Result<(Draft<'_>, File)> {
-        let owner = self.owner()?;
+        let mut owner = self.owner()?;
         let name = disk::random_name()?;
-        let file =
-            disk::create(&owner.temporaries, name.as_bytes(), key.mode()).map_err(|errno| {
-                disk::failed("create a file in pool", &self.path, errno).hint(self.room_hint())
-            })?;
+        let mut created = disk::create(&owner.temporaries, name.as_bytes(), key.mode());
+        if created.as_ref().is_err_and(|errno| *errno == Errno::NOENT) {
+            // Taken for dead while it was stopped: it goes on as a new one.
+            owner = self.owner_after(&owner)?;
+            created = disk::create(&owner.temporaries, name.as_bytes(), key.mode());
+        }
+        let file = created.map_err(|errno| {
+            disk::failed("create a file in pool", &self.path, errno).hint(self.room_hint())
+        })?;
         let draft = Draft {
             pool: self,
             owner,
@@ -107,16 +113,26 @@ impl Draft<'_> {
         };
         disk::open_file(&self.owner.temporaries, name.as_bytes())
             .and_then(fs::fdatasync)
-            .map_err(|errno| disk::failed("sync pool file", &self.pool.path_of(&self.key), errno))
+            .map_err(|errno| self.failed("sync pool file", errno))
+    }
+
+    fn failed(&self, doing: &str, errno: Errno) -> Error {
+        let path = self.pool.path_of(&self.key);
+        match errno {
+            Errno::NOENT => Error::conflict(format!(
+                "{doing} {}: what was built is gone: another process took this one for dead",
+                path.display()
+            ))
+            .hint("run the command again"),
+            errno => disk::failed(doing, &path, errno),
+        }
     }
 
     fn rename(mut self) -> Result<()> {
         let shard = self.pool.shard_made(self.key.shard())?;
         if let Some(name) = self.name.take() {
             let renamed = fs::renameat(&self.owner.temporaries, name, shard, self.key.name());
-            renamed.map_err(|errno| {
-                disk::failed("publish pool file", &self.pool.path_of(&self.key), errno)
-            })?;
+            renamed.map_err(|errno| self.failed("publish pool file", errno))?;
         }
         self.pool.count(self.key.content.size);
         Ok(())

@@ -20,8 +20,12 @@ mod evict;
 mod key;
 mod owner;
 pub(crate) mod place;
+mod proof;
 mod remove;
+mod room;
+mod sweep;
 mod trees;
+pub(crate) mod trust;
 mod verify;
 
 use std::fs::File;
@@ -36,11 +40,12 @@ pub(crate) use self::claim::{Claim, Claimed};
 pub(crate) use self::draft::Draft;
 pub use self::evict::{EvictReport, PoolUsage};
 pub use self::key::PoolKey;
-pub(crate) use self::owner::{Identity, Watch};
+pub(crate) use self::owner::Watch;
 pub(crate) use self::place::Placed;
 pub use self::remove::RemoveReport;
+pub(crate) use self::room::Room;
 pub use self::trees::MadeTree;
-pub(crate) use self::trees::{Mark, Room, parent};
+pub(crate) use self::trees::{Mark, parent};
 pub(crate) use self::verify::content_of;
 pub use self::verify::{Damage, PoolVerifyReport};
 
@@ -85,7 +90,7 @@ pub(crate) enum Look {
     Intact(Stat),
     /// It is there to be copied, not to be linked.
     Copied,
-    /// It is not there, or what is there may go.
+    /// It is not there, or what is there may go: it belongs to somebody else, or a power cut took its bytes.
     Missing,
     /// Somebody wrote to it, or changed what it looks like.
     Changed(Stat),
@@ -108,13 +113,10 @@ impl Pool {
     /// Opens the pool in the directory `path`, which is made when it is missing.
     ///
     /// # Errors
-    /// Conflict, when the directory is not empty and no pool; unsupported, when its version is another.
+    /// Conflict, when the directory is not empty and no pool; unsupported, when its version is another; denied,
+    /// when it belongs to another user, or others may write to it.
     pub fn open(path: &Path, limits: PoolLimits) -> Result<Self> {
-        make_private(path)?;
-        let path = path
-            .canonicalize()
-            .map_err(|source| Error::io("look at", path, source))?;
-        let fd = disk::open_path(&path)?;
+        let (fd, path) = trust::open_own(path)?;
         check_mark(&fd, &path)?;
         for name in DIRECTORIES {
             match fs::mkdirat(&fd, name, Mode::from_raw_mode(0o755)) {
@@ -124,9 +126,9 @@ impl Pool {
                     if disk::open_dir(&fd, name.as_bytes()).is_ok() => {}
                 Err(errno) => return Err(disk::failed("make a pool at", &path, errno)),
             }
+            own_directory(&fd, name, &path)?;
         }
-        let claims = disk::open_dir(&fd, b"claims")
-            .map_err(|errno| disk::failed("open claims of the pool", &path, errno))?;
+        let claims = own_directory(&fd, "claims", &path)?;
         Ok(Self {
             path,
             fd,
@@ -136,6 +138,22 @@ impl Pool {
             owner: Mutex::default(),
             counted_bytes: Mutex::default(),
         })
+    }
+
+    /// Removes the pool if nothing is in it yet, as after a trial of its place.
+    pub fn remove_unused(self) {
+        let Self {
+            path, fd, owner, ..
+        } = self;
+        drop(owner);
+        // What is not empty is in use: the next one who opens the pool makes anew what is missing.
+        let is_empty = DIRECTORIES
+            .iter()
+            .all(|name| fs::unlinkat(&fd, *name, AtFlags::REMOVEDIR).is_ok());
+        if is_empty {
+            disk::forgive(fs::unlinkat(&fd, MARK, AtFlags::empty()));
+            disk::forgive(fs::rmdir(&path));
+        }
     }
 
     /// Its directory, absolute.
@@ -163,17 +181,14 @@ impl Pool {
         }
     }
 
-    /// Removes what processes left that died: temporaries, claims, half-built trees, and trees that
-    /// they held for themselves alone.
-    ///
-    /// # Errors
-    /// When the pool cannot be listed; what cannot be removed stays for the next time.
-    pub fn sweep(&self) -> Result<()> {
-        for id in owner::sweep(&self.fd, &self.path)? {
-            self.remove_room(&id);
-            owner::bury_dead(&self.fd, &self.claims, &id, &self.path)?;
+    /// This process as a new owner, when others took the one that it was for dead.
+    fn owner_after(&self, lost: &Arc<Owner>) -> Result<Arc<Owner>> {
+        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        if owner.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, lost)) {
+            *owner = None;
         }
-        self.remove_abandoned_trees()
+        drop(owner);
+        self.owner()
     }
 
     /// Whether the pool can serve the file: to be linked, or to be copied only.
@@ -250,11 +265,8 @@ impl Pool {
         if let Some(open) = slot.get() {
             return Ok(Some(open));
         }
-        match disk::open_dir(&self.fd, format!("files/{number:02x}").as_bytes()) {
-            Ok(opened) => Ok(Some(slot.get_or_init(|| opened))),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(disk::failed("open files of the pool", &self.path, errno)),
-        }
+        let opened = trust::open_own_in(&self.fd, &format!("files/{number:02x}"), &self.path)?;
+        Ok(opened.map(|opened| slot.get_or_init(|| opened)))
     }
 
     /// One of the directories of files, made if it is missing.
@@ -274,6 +286,7 @@ impl Pool {
         }
         self.shard(number)?.ok_or_else(|| {
             Error::conflict(format!("pool {}: is being removed", self.path.display()))
+                .hint("run the command again")
         })
     }
 
@@ -295,7 +308,10 @@ impl Pool {
                 else {
                     continue;
                 };
-                each(key, stat, shard)?;
+                // What somebody else made is none of the pool's files.
+                if stat.st_uid == trust::user() {
+                    each(key, stat, shard)?;
+                }
             }
         }
         Ok(())
@@ -308,6 +324,9 @@ pub(crate) fn is_intact(key: &PoolKey, stat: &Stat) -> bool {
 }
 
 fn look_of(key: &PoolKey, stat: Stat) -> Look {
+    if stat.uid != trust::user() {
+        return Look::Missing;
+    }
     let is_like = stat.size == key.content.size
         && stat.mode & 0o7777 == key.mode()
         && FileType::from_raw_mode(stat.mode) == FileType::RegularFile;
@@ -320,25 +339,18 @@ fn look_of(key: &PoolKey, stat: Stat) -> Look {
     }
 }
 
-/// Nobody else has business in a pool: what others may read they read through their own trees.
-fn make_private(path: &Path) -> Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    if path.is_dir() {
-        return Ok(());
-    }
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(|source| {
-            Error::io("make a pool at", path, source)
-                .hint("name a place that you may write to with --pool or $STORE_POOL")
-        })
+/// One of the directories of a pool, which count only as the pool itself does.
+fn own_directory(pool: &OwnedFd, name: &str, path: &Path) -> Result<OwnedFd> {
+    trust::open_own_in(pool, name, path)?.ok_or_else(|| {
+        Error::conflict(format!("pool {}: is being removed", path.display()))
+            .hint("run the command again")
+    })
 }
 
 fn check_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
     match disk::open_file(fd, MARK.as_bytes()) {
         Ok(file) => {
+            trust::check_own_file(&file, &path.join(MARK))?;
             let text = std::io::read_to_string(std::io::Read::take(file, 100))
                 .map_err(|source| Error::io("read the mark of pool", path, source))?;
             if text.as_bytes() == MARK_TEXT {

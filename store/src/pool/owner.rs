@@ -11,20 +11,20 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{self, AtFlags, Mode, Timespec, Timestamps, UTIME_NOW};
 use serde::{Deserialize, Serialize};
 
-use super::disk;
+use super::{disk, trust};
 use crate::error::{Error, Result};
 use crate::walk::Stat;
 
 /// How often an owner shows that it lives.
 const BEAT: Duration = Duration::from_secs(2);
+/// How long a sweep looks on before it believes a long silence: after a leap of the clock, or when the host wakes,
+/// owners that live have shown it by then.
+pub(super) const CONFIRMATION: Duration = Duration::from_secs(5);
 /// How long an owner may show nothing before it is taken for dead, on the watcher's own clock.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-
-/// How long, by the clock, before a sweep takes what it left.
-const LONG_SILENCE_SECS: u64 = 3600;
 
 /// Who a process is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub(crate) struct Identity {
 
 /// What is known of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+pub(super) enum Life {
     Alive,
     Dead,
     /// It lives in another namespace or on another host; only its touches tell.
@@ -69,16 +69,13 @@ impl Identity {
         }
     }
 
-    /// Whether it certainly is no more.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.life(&Self::own()) == Life::Dead
-    }
-
-    fn life(&self, own: &Self) -> Life {
-        if self.host == own.host && self.boot != own.boot {
-            return Life::Dead;
-        }
-        if (&self.host, &self.boot, &self.namespace) != (&own.host, &own.boot, &own.namespace) {
+    /// Whether it lives, as far as process `own` can see. A name of a host or of a boot proves no death: hosts
+    /// share names, and containers have boots of their own. Nor does what the system did not tell.
+    pub(super) fn life(&self, own: &Self) -> Life {
+        let place = |of: &Self| (of.host.clone(), of.boot.clone(), of.namespace.clone());
+        let is_told =
+            |of: &Self| !of.boot.is_empty() && !of.namespace.is_empty() && of.started != 0;
+        if place(self) != place(own) || !is_told(self) || !is_told(own) {
             return Life::Unknown;
         }
         if started(self.pid) == Some(self.started) {
@@ -118,6 +115,8 @@ pub(crate) struct Owner {
     pub(crate) id: String,
     /// Where it builds files.
     pub(crate) temporaries: OwnedFd,
+    /// The inode of its file, and of its claims.
+    pub(super) inode: u64,
     pool: OwnedFd,
     beat: Option<(Sender<()>, JoinHandle<()>)>,
 }
@@ -133,8 +132,10 @@ impl Owner {
         let text = serde_json::to_vec(&Identity::own())
             .map_err(|source| Error::invalid("identity of this process").because(source))?;
         // Its name first, so that a sweep finds all that is made in that name.
-        let file = disk::write_whole(&pool, &format!("owners/{id}"), &text)
+        let file = disk::open_dir(&pool, b"owners")
+            .and_then(|owners| disk::write_whole(owners, &id, &text))
             .map_err(failed("write who works in the pool"))?;
+        let inode = Stat::of_file(&file, path)?.ino;
         let temporary = format!("tmp/{id}");
         fs::mkdirat(&pool, &temporary, Mode::from_raw_mode(0o700))
             .map_err(failed("create a directory for temporaries in the pool"))?;
@@ -143,6 +144,7 @@ impl Owner {
         Ok(Self {
             id,
             temporaries,
+            inode,
             pool,
             beat: Some(touch_regularly(file)),
         })
@@ -210,35 +212,42 @@ impl Watch {
 
     /// Whether the owner whose file (or a link to it) is `name` in `dir` has died. No file: nobody has died.
     pub(crate) fn is_dead(&mut self, dir: impl AsFd, name: &str) -> bool {
-        let Ok(file) = fs::openat(
-            &dir,
-            name,
-            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-        ) else {
-            return false;
-        };
-        let Ok(stat) = fs::fstat(&file).map(Stat::from) else {
-            return false;
-        };
+        match self.look(dir, name) {
+            None => false,
+            Some((Life::Dead, _)) => true,
+            Some((Life::Alive | Life::Unknown, stat)) => self.is_silent(&stat, Instant::now()),
+        }
+    }
+
+    /// What is known of the owner whose file is `name` in `dir`, and when it last showed something.
+    pub(super) fn look(&self, dir: impl AsFd, name: &str) -> Option<(Life, Stat)> {
+        let file = disk::open_file(&dir, name.as_bytes()).ok()?;
+        let stat = fs::fstat(&file).map(Stat::from).ok()?;
+        // Nothing that this user does rests on what another one wrote.
+        if stat.uid != trust::user() {
+            return Some((Life::Dead, stat));
+        }
         let mut text = [0; 4096];
         let read = rustix::io::pread(&file, &mut text[..], 0);
-        // A power cut took the bytes: whole files only get names.
-        if read.is_ok() && text.iter().all(|byte| *byte == 0) {
-            return true;
+        // A power cut took the bytes: only whole files get such names.
+        let is_whole = !name.rsplit('/').next().unwrap_or(name).starts_with('.');
+        if is_whole && read.is_ok() && text.iter().all(|byte| *byte == 0) {
+            return Some((Life::Dead, stat));
         }
         let identity = read
             .ok()
             .and_then(|len| serde_json::from_slice::<Identity>(text.get(..len)?).ok());
-        match identity.map_or(Life::Unknown, |identity| identity.life(&self.own)) {
-            Life::Dead => true,
-            Life::Alive | Life::Unknown => self.is_silent(&stat),
-        }
+        let life = identity.map_or(Life::Unknown, |identity| self.life(&identity));
+        Some((life, stat))
+    }
+
+    /// What is known of a process.
+    pub(super) fn life(&self, identity: &Identity) -> Life {
+        identity.life(&self.own)
     }
 
     /// Stopped processes show no touches either; whoever waits for them goes on without them.
-    fn is_silent(&mut self, stat: &Stat) -> bool {
-        let now = Instant::now();
+    fn is_silent(&mut self, stat: &Stat, now: Instant) -> bool {
         let seen = self
             .silent_since
             .entry(stat.ino)
@@ -247,34 +256,6 @@ impl Watch {
             *seen = (stat.mtime, now);
         }
         now.duration_since(seen.1) > SILENCE_MAX
-    }
-}
-
-/// Removes what dead owners left, and returns their ids.
-pub(crate) fn sweep(pool: &OwnedFd, path: &Path) -> Result<Vec<String>> {
-    let owners = disk::open_dir(pool, b"owners")
-        .map_err(|errno| disk::failed("open owners of the pool", path, errno))?;
-    let mut watch = Watch::new();
-    let mut dead = Vec::new();
-    for name in disk::names(&owners, path)? {
-        let Ok(id) = String::from_utf8(name) else {
-            continue;
-        };
-        if watch.is_dead(&owners, &id) || is_long_silent(&owners, &id) {
-            dead.push(id);
-        }
-    }
-    Ok(dead)
-}
-
-/// Whether an owner of whom nothing else is known has shown nothing for very long.
-fn is_long_silent(owners: &OwnedFd, id: &str) -> bool {
-    let touched =
-        fs::statat(owners, id, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Stat::from(stat).mtime.secs);
-    let now = std::time::UNIX_EPOCH.elapsed().map(|now| now.as_secs());
-    match (touched.map(u64::try_from), now) {
-        (Ok(Ok(touched)), Ok(now)) => now.saturating_sub(touched) > LONG_SILENCE_SECS,
-        _ => false,
     }
 }
 
@@ -323,23 +304,75 @@ mod tests {
         assert_eq!(other.life(&own), Life::Dead, "buried");
     }
 
+    /// An identity like this process, but for what `change` does.
+    fn other(change: impl FnOnce(&mut Identity)) -> Identity {
+        let mut other = Identity::own();
+        change(&mut other);
+        other
+    }
+
     #[test]
-    fn who_cannot_be_seen_is_judged_by_its_touches() {
+    fn nothing_but_the_table_of_processes_says_dead() {
         let own = Identity::own();
-        let elsewhere = Identity {
-            namespace: "pid:[1]".into(),
-            ..own.clone()
-        };
-        assert_eq!(elsewhere.life(&own), Life::Unknown);
-        let before_reboot = Identity {
-            boot: "another".into(),
-            ..own.clone()
-        };
-        assert_eq!(before_reboot.life(&own), Life::Dead);
-        let later = Identity {
-            started: own.started + 1,
-            ..own.clone()
-        };
+        let later = other(|other| other.started += 1);
         assert_eq!(later.life(&own), Life::Dead, "the number was used again");
+        let elsewhere = [
+            other(|other| other.namespace = "pid:[1]".into()),
+            other(|other| other.boot = "another".into()),
+            other(|other| other.host = "another".into()),
+            other(|other| {
+                other.host = "another".into();
+                other.boot = "another".into();
+            }),
+            other(|other| {
+                other.boot = "another".into();
+                other.namespace = "pid:[1]".into();
+            }),
+        ];
+        for mut elsewhere in elsewhere {
+            assert_eq!(elsewhere.life(&own), Life::Unknown, "{elsewhere:?}");
+            // Nor does a process that has the number here by chance make it one that lives or that does not.
+            elsewhere.started += 1;
+            assert_eq!(elsewhere.life(&own), Life::Unknown, "{elsewhere:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_system_does_not_tell_proves_nothing() {
+        let own = Identity::own();
+        for untold in [
+            other(|other| other.boot.clear()),
+            other(|other| other.namespace.clear()),
+            other(|other| other.started = 0),
+        ] {
+            assert_eq!(untold.life(&untold), Life::Unknown, "{untold:?}");
+            assert_eq!(untold.life(&own), Life::Unknown, "{untold:?}");
+            assert_eq!(own.life(&untold), Life::Unknown, "{untold:?}");
+        }
+    }
+
+    #[test]
+    fn silence_is_measured_by_who_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(dir.path().join("beat")).unwrap();
+        let stat = |secs| {
+            let time = std::time::UNIX_EPOCH + Duration::from_secs(secs);
+            file.set_modified(time).unwrap();
+            Stat::of_file(&file, dir.path()).unwrap()
+        };
+        let mut watch = Watch::new();
+        let start = Instant::now();
+        let after = |secs| start + Duration::from_secs(secs);
+        // Whatever time the beat says: of long ago, or to come.
+        assert!(!watch.is_silent(&stat(1_000), start));
+        assert!(!watch.is_silent(&stat(1_000), after(30)));
+        assert!(watch.is_silent(&stat(1_000), after(31)));
+        assert!(
+            !watch.is_silent(&stat(9_000_000_000), after(40)),
+            "it moved"
+        );
+        assert!(!watch.is_silent(&stat(9_000_000_000), after(70)));
+        assert!(watch.is_silent(&stat(9_000_000_000), after(71)));
+        assert!(!watch.is_silent(&stat(1_000), after(72)), "also backwards");
     }
 }

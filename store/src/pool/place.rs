@@ -167,9 +167,8 @@ impl Pool {
         let Ok(room) = self.room(dir) else {
             return Ok(false);
         };
-        let room = disk::open_path(room.path())?;
         let owner = self.owner()?;
-        let linked = fs::linkat(self.fd(), owner.file(), &room, "try", AtFlags::empty());
+        let linked = fs::linkat(self.fd(), owner.file(), room.dir(), "try", AtFlags::empty());
         Ok(linked.is_ok())
     }
 }

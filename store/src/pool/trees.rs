@@ -1,7 +1,8 @@
-//! What was materialized where: marks of finished trees, and rooms in which trees are being built.
+//! What was materialized where: marks of finished trees.
 //!
 //! A mark lies in the pool, never in the tree, and holds for one directory inode only: a directory that
-//! somebody made under the same path later is not taken for ours. Losing a mark costs a `--force`.
+//! somebody made under the same path later is not taken for ours. Losing a mark costs a `--force`. A mark alone
+//! never allows a removal: a tree that ends with a process says the nonce of its mark itself.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -10,21 +11,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{self, AtFlags, Dir, FileType, Mode, StatxFlags};
+use rustix::fs::{self, AtFlags, Dir, FileType, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{Identity, Pool, disk, owner};
+use super::owner::{self, Identity};
+use super::room::is_gone;
+use super::{Pool, disk, proof, trust};
 use crate::error::{Error, Result};
 use crate::format::Content;
 use crate::id::StoreId;
 use crate::walk::Stat;
 
-/// What a room's directory is called, before its random name.
-const ROOM_PREFIX: &str = ".store-materialize-";
-
 /// So long the mark of a tree stays that is not there, or not yet.
 const GONE_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// Most bytes of a mark that is read.
+const MARK_BYTES_MAX: u64 = 64 << 20;
 
 /// What is known of a tree that was materialized.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,10 +47,23 @@ pub(crate) struct Mark {
     pub(crate) exclude: Vec<String>,
     pub(crate) flatten: bool,
     /// The process that it ends with.
-    pub(crate) held_by: Option<Identity>,
+    pub(crate) held_by: Option<Holder>,
     /// When it was written: what was copied before a power cut may have lost its bytes.
     #[serde(default)]
     boot: String,
+}
+
+/// The process that a tree ends with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    #[serde(flatten)]
+    pub(super) identity: Identity,
+    /// Its name in `owners`, where it shows that it lives.
+    #[serde(default)]
+    pub(super) owner: String,
+    /// What the tree says, too. A tree without one is removed by nobody but people.
+    #[serde(default)]
+    nonce: String,
 }
 
 /// A materialized tree, as the pool knows it.
@@ -141,8 +157,15 @@ impl Mark {
     fn is_gone(&self) -> bool {
         match Inode::of(fs::CWD, self.path().as_os_str().as_bytes()) {
             Ok(inode) => inode != self.inode,
-            Err(errno) => matches!(errno, Errno::NOENT | Errno::NOTDIR),
+            Err(errno) => is_gone(errno),
         }
+    }
+
+    /// Whether `name` in `dir` is the tree that it was made for, and says so itself.
+    fn is_proven(&self, dir: BorrowedFd<'_>, name: &[u8]) -> bool {
+        let nonce = self.held_by.as_ref().map(|held| held.nonce.as_str());
+        Inode::of(dir, name).is_ok_and(|inode| inode == self.inode)
+            && nonce.is_some_and(|nonce| proof::holds(dir, name, nonce))
     }
 }
 
@@ -180,6 +203,19 @@ impl Pool {
     pub(crate) fn mark_of(&self, path: &Path) -> Option<Mark> {
         let mark = self.read_mark(&mark_name(path))?;
         (mark.path() == path && mark.holds()).then_some(mark)
+    }
+
+    /// Makes the tree that was built as `name` in `dir` end with this process.
+    pub(crate) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Holder> {
+        let owner = self.owner()?;
+        let nonce = disk::random_name()?;
+        // A file that cannot say anything stays until somebody removes it.
+        disk::forgive(proof::plant(dir, name, &nonce));
+        Ok(Holder {
+            identity: Identity::own(),
+            owner: owner.id.clone(),
+            nonce,
+        })
     }
 
     /// Writes a mark, in place of one of the same path.
@@ -245,17 +281,28 @@ impl Pool {
         Ok(trees)
     }
 
-    /// Removes a tree that this pool's user made, whole: it disappears at once. Whether it was there.
+    /// Removes a tree that ends with a process, whole: it disappears at once. Whether it was there, and proved to
+    /// be what was made.
     ///
     /// # Errors
     /// When it cannot be moved out of the way.
     pub fn remove_made(&self, path: &Path) -> Result<bool> {
-        if self.mark_of(path).is_none() {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        let proven = |mark: &Mark| {
+            disk::open_path(parent(path)).is_ok_and(|above| mark.is_proven(above.as_fd(), name))
+        };
+        let Some(mark) = self.mark_of(path).filter(proven) else {
+            return Ok(false);
+        };
+        let room = self.room(parent(path))?;
+        let failed = |errno| disk::failed("remove", path, errno);
+        let flags = RenameFlags::NOREPLACE;
+        fs::renameat_with(room.above(), name, room.dir(), "tree", flags).map_err(failed)?;
+        if !mark.is_proven(room.dir(), b"tree") {
+            // Something else took its place in that moment: back with it.
+            fs::renameat_with(room.dir(), "tree", room.above(), name, flags).map_err(failed)?;
             return Ok(false);
         }
-        let room = self.room(parent(path))?;
-        std::fs::rename(path, room.path().join("tree"))
-            .map_err(|source| Error::io("remove", path, source))?;
         self.forget(path);
         Ok(true)
     }
@@ -284,70 +331,26 @@ impl Pool {
         Ok(found)
     }
 
-    /// A private directory beside a destination, in `parent`.
-    pub(crate) fn room(&self, parent: &Path) -> Result<Room<'_>> {
-        let owner = self.owner()?;
-        let name = disk::random_name()?;
-        let path = parent.join(format!("{ROOM_PREFIX}{name}"));
-        let note = format!("rooms/{}.{name}", owner.id);
-        // A symlink, since that has its text for certain when it has its name, also after a power cut.
-        fs::symlinkat(&path, &self.fd, &note)
-            .map_err(|errno| disk::failed("write down in pool", &self.path, errno))?;
-        let room = Room {
-            pool: self,
-            path,
-            note,
-        };
-        fs::mkdir(&room.path, Mode::from_raw_mode(0o700))
-            .map_err(|errno| disk::failed("make a directory in", parent, errno))?;
-        Ok(room)
+    /// The trees that end with a process, each with the name of its mark.
+    pub(super) fn held(&self) -> Result<Vec<(String, Mark)>> {
+        let names = self.mark_names()?;
+        let names = names.iter().filter_map(|name| name.strip_suffix(".held"));
+        Ok(names
+            .filter_map(|name| Some((name.to_owned(), self.read_mark(name)?)))
+            .filter(|(_, mark)| mark.held_by.is_some())
+            .collect())
     }
 
-    /// Removes the rooms of a dead owner.
-    pub(super) fn remove_room(&self, owner: &str) {
-        let Ok(names) = disk::open_dir(&self.fd, b"rooms")
-            .map_err(|errno| disk::failed("open rooms", &self.path, errno))
-            .and_then(|rooms| disk::names(rooms, &self.path))
-        else {
-            return;
-        };
-        for name in names
-            .iter()
-            .filter(|name| name.starts_with(owner.as_bytes()))
-        {
-            let note = self.path.join("rooms").join(OsStr::from_bytes(name));
-            let Ok(path) = std::fs::read_link(&note) else {
-                continue;
-            };
-            let is_room = path
-                .file_name()
-                .is_some_and(|name| name.as_bytes().starts_with(ROOM_PREFIX.as_bytes()));
-            if is_room && is_gone_after_removal(&path) {
-                drop(std::fs::remove_file(&note));
-            }
-        }
-    }
-
-    /// Removes trees whose holders have died.
-    pub(super) fn remove_abandoned_trees(&self) -> Result<()> {
-        for name in self.mark_names()? {
-            let Some(name) = name.strip_suffix(".held") else {
-                continue;
-            };
-            let Some(mark) = self.read_mark(name) else {
-                continue;
-            };
-            if mark.held_by.as_ref().is_some_and(Identity::is_dead)
-                && !self.remove_made(&mark.path())?
-            {
-                self.forget(&mark.path());
-            }
+    /// Removes the tree of a holder that is no more, if it proves to be that.
+    pub(super) fn remove_abandoned(&self, mark: &Mark) -> Result<()> {
+        if !self.remove_made(&mark.path())? && mark.is_gone() {
+            self.forget(&mark.path());
         }
         Ok(())
     }
 
     /// Forgets trees that are gone; how many. A mark that is not old may be of a tree that is being built, and one that
-    /// ends with a process is for [`Self::remove_abandoned_trees`].
+    /// ends with a process is for [`Self::sweep`].
     pub(super) fn forget_gone(&self) -> Result<u64> {
         let mut forgotten = 0;
         for name in self.mark_names()? {
@@ -405,38 +408,14 @@ impl Pool {
     }
 
     fn read_mark(&self, name: &str) -> Option<Mark> {
-        let text = std::fs::read(self.path.join("trees").join(name)).ok()?;
-        serde_json::from_slice(&text).ok()
-    }
-}
-
-/// A directory in which a tree is built, removed with all that is left in it.
-#[derive(Debug)]
-pub(crate) struct Room<'p> {
-    pool: &'p Pool,
-    path: PathBuf,
-    note: String,
-}
-
-impl Room<'_> {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        // The note stays where the directory does, so that a sweep finds it.
-        if is_gone_after_removal(&self.path) {
-            disk::forgive(fs::unlinkat(&self.pool.fd, &self.note, AtFlags::empty()));
+        let file = disk::open_file(&self.fd, format!("trees/{name}").as_bytes()).ok()?;
+        let stat = Stat::of_file(&file, &self.path).ok()?;
+        let is_file = FileType::from_raw_mode(stat.mode) == FileType::RegularFile;
+        if stat.uid != trust::user() || !is_file || stat.size > MARK_BYTES_MAX {
+            return None;
         }
+        serde_json::from_reader(std::io::BufReader::new(file)).ok()
     }
-}
-
-/// Where nothing can be made nothing has to be removed either.
-fn is_gone_after_removal(path: &Path) -> bool {
-    disk::remove_tree(fs::CWD, path.as_os_str().as_bytes()).is_ok()
-        || path.symlink_metadata().is_err()
 }
 
 /// The directory that `path` is in.

@@ -12,8 +12,9 @@ use std::sync::Mutex;
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use rustix::fs;
+use rustix::io::Errno;
 
-use super::{Look, Pool, PoolKey, disk, look_of};
+use super::{Look, Pool, PoolKey, disk, look_of, trust};
 use crate::chunk::Chunker;
 use crate::error::{Error, Result};
 use crate::format::Content;
@@ -120,12 +121,19 @@ impl Pool {
     /// Whether a file is what its name says; none, when it is gone.
     fn verify_one(&self, key: &PoolKey, chunkers: &[Chunker]) -> Result<Option<bool>> {
         let path = self.path_of(key);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(Error::io("open pool file", path, source)),
+        let Some(shard) = self.shard(key.shard())? else {
+            return Ok(None);
         };
-        match look_of(key, Stat::of_file(&file, &path)?) {
+        let file = match disk::open_file(shard, key.name().as_bytes()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(disk::failed("open pool file", &path, errno)),
+        };
+        let stat = Stat::of_file(&file, &path)?;
+        if stat.uid != trust::user() {
+            return Ok(None);
+        }
+        match look_of(key, stat) {
             Look::Intact(_) | Look::Copied => {}
             Look::Missing | Look::Changed(_) => return Ok(Some(false)),
         }
@@ -168,7 +176,7 @@ impl Pool {
         let aside = format!("damaged/{}.{}", key.name(), disk::random_name()?);
         match fs::renameat(shard, key.name(), &self.fd, &aside) {
             Ok(()) => {}
-            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(failed(errno)),
         }
         let stat = fs::statat(&self.fd, &aside, fs::AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;

@@ -52,6 +52,7 @@ fn stat(seed: u64) -> Stat {
         ino: seed * 3,
         dev: seed / 4,
         mode: 0o100_644,
+        uid: 0,
         nlink: 1,
         blocks: 8,
     }

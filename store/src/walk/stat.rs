@@ -24,6 +24,8 @@ pub struct Stat {
     pub dev: u64,
     /// Kind and permissions.
     pub mode: u32,
+    /// The user whom it belongs to.
+    pub uid: u32,
     /// Names that it has.
     pub nlink: u64,
     /// Blocks of 512 bytes that it takes on disk.
@@ -82,6 +84,7 @@ impl From<fs::Stat> for Stat {
             ino: number(stat.st_ino),
             dev: number(stat.st_dev),
             mode: stat.st_mode,
+            uid: stat.st_uid,
             nlink: number(stat.st_nlink),
             blocks: number(stat.st_blocks),
         }

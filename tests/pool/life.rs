@@ -1,0 +1,145 @@
+//! Trees that end with a process: they stay while it lives, wherever it lives, and are given back when it has
+//! died. Who cannot be seen lives until it has been silent for long.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, SystemTime};
+
+use crate::world::{REF, World, assert_same, files_below, shell};
+
+/// Starts a process that holds `out`, by way of `prefix`.
+fn hold(world: &World, prefix: &[&str]) -> Child {
+    let plain = world
+        .env
+        .command(["materialize", "--ephemeral", "--json", REF, "out"]);
+    let mut command = world.env.command::<&str>([]);
+    if let [program, arguments @ ..] = prefix {
+        command = std::process::Command::new(program);
+        command.args(arguments).arg(plain.get_program());
+        command.current_dir(world.env.root()).env_clear();
+        command
+            .env("HOME", world.path("home"))
+            .env("PATH", "/usr/bin:/bin");
+    }
+    let mut holder = command
+        .args(plain.get_args())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(holder.stdout.take().unwrap())
+        .read_line(&mut said)
+        .unwrap();
+    assert_same(&world.path("source"), &world.path("out"));
+    holder
+}
+
+/// What the holder has written down: who it is, and that the tree ends with it.
+fn written(world: &World) -> Vec<PathBuf> {
+    let owners = files_below(&world.pool().join("owners"));
+    let marks = files_below(&world.pool().join("trees"));
+    let marks = marks.into_iter().filter(|mark| mark.extension().is_none());
+    owners.into_iter().chain(marks).collect()
+}
+
+/// As if nobody had shown anything for two hours.
+fn backdate(world: &World) {
+    for path in written(world) {
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(7200))
+            .unwrap();
+    }
+}
+
+fn status(world: &World) -> usize {
+    let said = world.env.ok(["pool", "status", "--json"]);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    said["trees"].as_array().unwrap().len()
+}
+
+/// Kills the holder, and the process that it started in a namespace.
+fn kill(mut holder: Child) {
+    let below = fs::read_to_string(format!("/proc/{0}/task/{0}/children", holder.id())).unwrap();
+    for pid in below.split_ascii_whitespace() {
+        shell(&format!("kill -KILL {pid}"));
+    }
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+}
+
+fn assert_given_back(world: &World) {
+    assert_eq!(status(world), 0);
+    assert!(!world.path("out").exists());
+    assert!(files_below(&world.pool().join("trees")).is_empty());
+    world.assert_sound();
+}
+
+#[test]
+fn a_tree_stays_while_its_holder_lives() {
+    let world = World::with_tree(330);
+    let holder = hold(&world, &[]);
+    assert_eq!(status(&world), 1);
+    // Whatever the clock says: it is seen to live. So is one that was stopped.
+    shell(&format!("kill -STOP {}", holder.id()));
+    backdate(&world);
+    assert_eq!(status(&world), 1);
+    assert_same(&world.path("source"), &world.path("out"));
+    kill(holder);
+    assert_given_back(&world);
+}
+
+#[test]
+fn a_holder_of_another_namespace_is_gone_when_it_was_silent_for_long() {
+    let world = World::with_tree(331);
+    let holder = hold(&world, &["unshare", "--pid", "--fork"]);
+    assert_eq!(status(&world), 1);
+    // After a leap of the clock it shows that it lives before anybody believes the silence.
+    backdate(&world);
+    assert_eq!(status(&world), 1);
+    assert_same(&world.path("source"), &world.path("out"));
+    kill(holder);
+    assert_eq!(status(&world), 1, "it was heard of just now");
+    backdate(&world);
+    assert_given_back(&world);
+}
+
+#[test]
+fn another_boot_proves_no_death() {
+    let world = World::with_tree(332);
+    let holder = hold(&world, &[]);
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    for path in written(&world) {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(boot.trim()));
+        fs::write(path, text.replace(boot.trim(), "another")).unwrap();
+    }
+    assert_eq!(status(&world), 1);
+    assert_same(&world.path("source"), &world.path("out"));
+    assert_eq!(files_below(&world.pool().join("owners")).len(), 1);
+    kill(holder);
+    assert_eq!(status(&world), 1, "it was heard of just now");
+    backdate(&world);
+    assert_given_back(&world);
+}
+
+#[test]
+fn a_tree_of_an_older_program_is_left_to_people() {
+    let world = World::with_tree(333);
+    let holder = hold(&world, &[]);
+    kill(holder);
+    for mark in files_below(&world.pool().join("trees")) {
+        let text = fs::read_to_string(&mark).unwrap();
+        let Some((before, rest)) = text.split_once(",\"owner\":") else {
+            continue;
+        };
+        let (_, after) = rest.split_once('}').unwrap();
+        fs::write(mark, format!("{before}}}{after}")).unwrap();
+    }
+    assert_eq!(status(&world), 1);
+    assert_same(&world.path("source"), &world.path("out"));
+    fs::remove_dir_all(world.path("out")).unwrap();
+    assert_given_back(&world);
+}

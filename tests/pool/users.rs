@@ -1,0 +1,488 @@
+//! Other users of the host: what they plant is not used, and nothing is deleted because of it. The victim is a
+//! user or root; the attacker is another user.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, lchown, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use crate::world::{Mount, REF, World, assert_same, files_below, set_mode, shell};
+
+const VICTIMS: [u32; 2] = [0, 1001];
+const MALLORY: u32 = 1002;
+
+/// A store that everybody may read, and a scratch disk on which everybody may write.
+struct Host {
+    world: World,
+    scratch: Mount,
+    victim: u32,
+}
+
+impl Host {
+    fn new(seed: u64, victim: u32) -> Self {
+        let world = World::with_tree(seed);
+        let root = world.env.root();
+        shell(&format!("chmod -R a+rX '{}'", root.display()));
+        let scratch = Mount::new(world.path("scratch"), "-t tmpfs -o mode=1777 tmpfs");
+        let host = Self {
+            world,
+            scratch,
+            victim,
+        };
+        for directory in ["homes", "homes/victim"] {
+            fs::create_dir(host.world.path(directory)).unwrap();
+        }
+        host.give(&host.world.path("homes/victim"), victim);
+        fs::create_dir(host.at("job")).unwrap();
+        host.give(&host.at("job"), victim);
+        host
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.scratch.0.join(name)
+    }
+
+    /// The pool that the victim uses for destinations on the scratch disk.
+    fn beside(&self) -> PathBuf {
+        self.at(&format!(".store-pool-{}", self.victim))
+    }
+
+    fn give(&self, path: &Path, user: u32) {
+        shell(&format!("chown -hR {user}:{user} '{}'", path.display()));
+    }
+
+    /// The command as the victim.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.world.env.command(arguments);
+        command
+            .uid(self.victim)
+            .gid(self.victim)
+            .env("HOME", self.world.path("homes/victim"))
+            .env("STORE_URL", self.world.path("home/.local/share/store"));
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Materializes onto the scratch disk, rightly whatever is planted there; returns what was said.
+    fn makes(&self, name: &str) -> String {
+        let destination = self.at(name);
+        let done = self.run(&["materialize", REF, destination.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(0), "{said}");
+        assert_same(&self.world.path("source"), &destination);
+        for file in files_below(&destination) {
+            let found = fs::symlink_metadata(&file).unwrap();
+            assert_eq!(found.uid(), self.victim, "{}", file.display());
+        }
+        said
+    }
+
+    /// Fails to materialize, and says why.
+    fn refused(&self, options: &[&str]) -> String {
+        let destination = self.at("job/refused");
+        let arguments = [
+            &["materialize", REF, destination.to_str().unwrap()],
+            options,
+        ]
+        .concat();
+        let done = self.run(&arguments);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert!(said.contains("hint: "), "{said}");
+        assert!(!destination.exists());
+        said
+    }
+
+    /// A pool as the victim's own would be, with files of the right names and other bytes.
+    fn plant(&self, pool: &Path, owner: u32) {
+        self.world
+            .env
+            .ok(["materialize", "--prefetch", "--pool", "honest", REF]);
+        fs::rename(self.world.path("honest"), self.world.path("planted")).unwrap();
+        shell(&format!(
+            "mv '{}' '{}'",
+            self.world.path("planted").display(),
+            pool.display()
+        ));
+        for file in files_below(&pool.join("files")) {
+            spoil(&file);
+        }
+        self.give(pool, owner);
+    }
+}
+
+/// Other bytes of the same size, with the same mode and time.
+fn spoil(file: &Path) {
+    let before = fs::metadata(file).unwrap();
+    fs::write(file, vec![b'E'; usize::try_from(before.len()).unwrap()]).unwrap();
+    let opened = fs::File::options().write(true).open(file).unwrap();
+    opened.set_modified(before.modified().unwrap()).unwrap();
+    fs::set_permissions(file, before.permissions()).unwrap();
+}
+
+#[test]
+fn a_planted_pool_hands_out_nothing() {
+    for (seed, victim) in (300..).zip(VICTIMS) {
+        let host = Host::new(seed, victim);
+        host.plant(&host.beside(), MALLORY);
+        shell(&format!("chmod -R a+w '{}'", host.beside().display()));
+        for file in files_below(&host.beside().join("files")) {
+            set_mode(&file, 0o444);
+        }
+        let said = host.makes("job/out");
+        assert!(
+            said.contains(&format!(
+                "belongs to user {MALLORY}, expected user {victim}"
+            )),
+            "{said}"
+        );
+        let named = host.refused(&["--pool", host.beside().to_str().unwrap()]);
+        assert!(named.contains("name one of your own"), "{named}");
+        // Nothing of it was taken up, and nothing of it was changed.
+        assert_eq!(files_below(&host.beside().join("files")).len(), 5);
+    }
+}
+
+#[test]
+fn a_pool_that_others_may_write_to_is_not_used() {
+    for (seed, mode) in [(302, 0o777), (303, 0o775), (304, 0o1777)] {
+        let host = Host::new(seed, 1001);
+        host.plant(&host.beside(), 1001);
+        set_mode(&host.beside(), mode);
+        let said = host.makes("job/out");
+        assert!(said.contains("others may write to it"), "{said}");
+        // Nor one whose directories are open to others.
+        set_mode(&host.beside(), 0o755);
+        set_mode(&host.beside().join("files"), mode);
+        let named = host.refused(&["--pool", host.beside().to_str().unwrap()]);
+        assert!(named.contains("files: others may write to it"), "{named}");
+    }
+}
+
+#[test]
+fn what_others_put_into_a_pool_counts_as_not_there() {
+    for (seed, victim) in (305..).zip(VICTIMS) {
+        let host = Host::new(seed, victim);
+        host.makes("job/first");
+        let pool = host.beside();
+        let files = files_below(&pool.join("files"));
+        assert_eq!(files.len(), 5);
+        for file in &files {
+            // Links of the trees stay what they are.
+            let bytes = fs::read(file).unwrap();
+            let before = fs::metadata(file).unwrap();
+            fs::remove_file(file).unwrap();
+            fs::write(file, vec![b'E'; bytes.len()]).unwrap();
+            lchown(file, Some(MALLORY), Some(MALLORY)).unwrap();
+            let opened = fs::File::options().write(true).open(file).unwrap();
+            opened.set_modified(before.modified().unwrap()).unwrap();
+            fs::set_permissions(file, before.permissions()).unwrap();
+        }
+        host.makes("job/second");
+        for file in files {
+            assert_eq!(fs::metadata(file).unwrap().uid(), victim);
+        }
+        // A directory of theirs is not looked into at all.
+        let shard = files_below(&pool.join("files"))[0]
+            .parent()
+            .unwrap()
+            .to_owned();
+        host.give(&shard, MALLORY);
+        let said = host.refused(&["--pool", pool.to_str().unwrap()]);
+        assert!(
+            said.contains(&format!("belongs to user {MALLORY}")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn claims_of_others_keep_nobody_waiting() {
+    let host = Host::new(307, 1001);
+    host.makes("job/first");
+    let pool = host.beside();
+    let claims: Vec<fs::File> = files_below(&pool.join("files"))
+        .iter()
+        .map(|file| {
+            let claim = pool.join("claims").join(file.file_name().unwrap());
+            fs::write(&claim, "{}").unwrap();
+            host.give(&claim, MALLORY);
+            fs::remove_file(file).unwrap();
+            fs::File::options().write(true).open(claim).unwrap()
+        })
+        .collect();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Their owner shows that it lives for as long as anybody waits.
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                for claim in &claims {
+                    claim.set_modified(SystemTime::now()).unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        host.makes("job/second");
+        is_done.store(true, Ordering::Relaxed);
+    });
+    let left = |name: &str| fs::read_dir(pool.join(name)).unwrap().count();
+    assert_eq!((left("claims"), left("owners"), left("tmp")), (0, 0, 0));
+}
+
+/// Lets the victim make a tree that ends with its process, kills that, and puts something else in the place of
+/// the tree, with the mark led there. Returns the pool.
+fn abandon(host: &Host, destination: &Path) -> PathBuf {
+    let pool = host.at("job/pool");
+    let arguments = ["materialize", "--ephemeral", "--json", "--pool"];
+    let options = [pool.to_str().unwrap(), REF, destination.to_str().unwrap()];
+    let mut holder = host
+        .command(&[&arguments[..], &options[..]].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(holder.stdout.take().unwrap())
+        .read_line(&mut said)
+        .unwrap();
+    assert!(destination.join("big").exists(), "{said}");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    pool
+}
+
+/// Replaces the tree at `destination` by a directory of the victim's own, and leads the mark there.
+fn precious(host: &Host, destination: &Path, pool: &Path) {
+    let identity = |path: &Path| {
+        let said = shell(&format!("stat -c '%i %.9W' '{}'", path.display()));
+        let (number, born) = said.trim().split_once(' ').unwrap();
+        let (secs, nanos) = born.split_once('.').unwrap();
+        let parsed = |text: &str| text.trim_start_matches('0').parse().unwrap_or(0);
+        [parsed(number), parsed(secs), parsed(nanos)]
+    };
+    let names = ["number", "born_secs", "born_nanos"];
+    let fields = |values: [u64; 3]| -> Vec<String> {
+        names
+            .iter()
+            .zip(values)
+            .map(|(name, value)| format!("\"{name}\":{value}"))
+            .collect()
+    };
+    let old = fields(identity(destination));
+    fs::rename(destination, destination.with_extension("aside")).unwrap();
+    fs::create_dir(destination).unwrap();
+    fs::write(destination.join("thesis"), "years").unwrap();
+    host.give(destination, host.victim);
+    let new = fields(identity(destination));
+    let marks = files_below(&pool.join("trees"));
+    let mark = marks
+        .iter()
+        .find(|mark| mark.extension().is_none())
+        .unwrap();
+    let mut text = fs::read_to_string(mark).unwrap();
+    for (old, new) in old.iter().zip(&new) {
+        assert!(text.contains(old), "{text}: {old}");
+        text = text.replace(old, new);
+    }
+    fs::write(mark, text).unwrap();
+}
+
+#[test]
+fn a_mark_deletes_nothing_that_does_not_say_so_itself() {
+    for (seed, victim) in (310..).zip(VICTIMS) {
+        let host = Host::new(seed, victim);
+        let destination = host.at("job/precious");
+        let pool = abandon(&host, &destination);
+        precious(&host, &destination, &pool);
+        // In a pool of the victim's own, as one that was open to others once would have it.
+        host.run(&["pool", "status", "--pool", pool.to_str().unwrap()]);
+        assert!(destination.join("thesis").exists());
+        // In a planted one.
+        fs::rename(&pool, host.beside()).unwrap();
+        host.give(&host.beside(), MALLORY);
+        host.makes("job/out");
+        assert!(destination.join("thesis").exists());
+        // And in one that only its marks were planted in.
+        host.give(&host.beside(), victim);
+        for mark in files_below(&host.beside().join("trees")) {
+            host.give(&mark, MALLORY);
+        }
+        host.makes("job/again");
+        assert!(destination.join("thesis").exists());
+    }
+}
+
+#[test]
+fn a_tree_that_ends_with_a_process_is_given_back_after_its_death() {
+    for (seed, victim) in (312..).zip(VICTIMS) {
+        let host = Host::new(seed, victim);
+        let destination = host.at("job/held");
+        let pool = abandon(&host, &destination);
+        let status = || host.run(&["pool", "status", "--pool", pool.to_str().unwrap()]);
+        // What says the same but is not the inode that was made stays.
+        shell(&format!("cp -a '{0}' '{0}.copy'", destination.display()));
+        fs::rename(&destination, host.at("job/moved")).unwrap();
+        fs::rename(host.at("job/held.copy"), &destination).unwrap();
+        status();
+        assert!(destination.join("big").exists());
+        // The tree itself goes, and its mark with it.
+        shell(&format!("rm -r '{}'", destination.display()));
+        status();
+        let again = abandon(&host, &destination);
+        assert_eq!(again, pool);
+        status();
+        assert!(!destination.exists());
+        assert!(files_below(&pool.join("trees")).is_empty());
+        let hidden: Vec<_> = fs::read_dir(host.at("job"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.starts_with('.'))
+            .collect();
+        assert!(hidden.is_empty(), "{hidden:?}");
+    }
+}
+
+#[test]
+fn a_note_of_a_room_deletes_nothing_that_does_not_say_so_itself() {
+    for (seed, victim) in (314..).zip(VICTIMS) {
+        let host = Host::new(seed, victim);
+        host.makes("job/first");
+        let pool = host.beside();
+        let room = host.at("job/.store-materialize-precious");
+        let other = host.at("job/thesis");
+        for directory in [&room, &other] {
+            fs::create_dir(directory).unwrap();
+            fs::write(directory.join("thesis"), "years").unwrap();
+            host.give(directory, victim);
+        }
+        // Another's room, though it says the nonce.
+        let theirs = host.at(".store-materialize-theirs");
+        fs::create_dir(&theirs).unwrap();
+        fs::write(theirs.join("file"), "theirs").unwrap();
+        symlink("cafe", theirs.join(".store-nonce")).unwrap();
+        host.give(&theirs, MALLORY);
+        let owner = "0123456789abcdef0123456789abcdef";
+        // A process that was never there: its number is larger than any.
+        let dead = format!(
+            "{{\"pid\":2147483647,\"started\":1,\"boot\":{:?},\"namespace\":{:?},\"host\":{:?}}}",
+            fs::read_to_string("/proc/sys/kernel/random/boot_id")
+                .unwrap()
+                .trim(),
+            fs::read_link("/proc/self/ns/pid")
+                .unwrap()
+                .to_str()
+                .unwrap(),
+            rustix::system::uname().nodename().to_str().unwrap(),
+        );
+        fs::write(pool.join("owners").join(owner), dead).unwrap();
+        for (name, led) in [("a", &room), ("b", &other), ("c", &theirs)] {
+            for nonce in ["", ".", ".cafe"] {
+                symlink(led, pool.join(format!("rooms/{owner}.{name}{nonce}"))).unwrap();
+            }
+        }
+        host.give(&pool, victim);
+        host.makes("job/second");
+        assert!(!pool.join("owners").join(owner).exists(), "it was swept");
+        assert!(room.join("thesis").exists());
+        assert!(other.join("thesis").exists());
+        assert!(theirs.join("file").exists());
+    }
+}
+
+#[test]
+fn a_symlink_of_another_user_leads_to_no_pool() {
+    for (seed, victim) in (316..).zip(VICTIMS) {
+        let host = Host::new(seed, victim);
+        fs::create_dir(host.at("job/real")).unwrap();
+        host.give(&host.at("job/real"), victim);
+        for (name, maker) in [("theirs", MALLORY), ("own", victim)] {
+            symlink(host.at("job"), host.at(name)).unwrap();
+            lchown(host.at(name), Some(maker), Some(maker)).unwrap();
+        }
+        // As a component, and as the pool itself, by a flag and by the configuration.
+        let through = host.at("theirs/real");
+        let said = host.refused(&["--pool", through.to_str().unwrap()]);
+        assert!(
+            said.contains("a symlink that another user could have made"),
+            "{said}"
+        );
+        let config = host.world.path("homes/victim/.config/store");
+        fs::create_dir_all(&config).unwrap();
+        fs::write(
+            config.join("config.toml"),
+            format!("[pool]\npath = {through:?}\n"),
+        )
+        .unwrap();
+        shell(&format!(
+            "chmod -R a+rX '{}'",
+            host.world.path("homes").display()
+        ));
+        let said = host.refused(&[]);
+        assert!(
+            said.contains("a symlink that another user could have made"),
+            "{said}"
+        );
+        fs::remove_file(config.join("config.toml")).unwrap();
+        symlink(host.at("job/real"), host.beside()).unwrap();
+        lchown(host.beside(), Some(MALLORY), Some(MALLORY)).unwrap();
+        let said = host.makes("job/out");
+        assert!(
+            said.contains("a symlink that another user could have made"),
+            "{said}"
+        );
+        assert_eq!(fs::read_dir(host.at("job/real")).unwrap().count(), 0);
+        // One's own is as good as the directory, where nobody else can replace it.
+        let own = host.at("own/real");
+        let done = host.run(&[
+            "materialize",
+            "--prefetch",
+            "--pool",
+            own.to_str().unwrap(),
+            REF,
+        ]);
+        assert!(
+            done.status.success(),
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        assert!(host.at("job/real/files").is_dir());
+        set_mode(&host.scratch.0, 0o777);
+        let said = host.refused(&["--pool", own.to_str().unwrap()]);
+        assert!(
+            said.contains("a symlink that another user could have made"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_pool_that_was_swapped_is_not_used() {
+    for (seed, victim) in (318..).zip(VICTIMS) {
+        let host = Host::new(seed, victim);
+        // Everybody may rename everything here.
+        set_mode(&host.scratch.0, 0o777);
+        host.makes("job/first");
+        fs::rename(host.beside(), host.at("away")).unwrap();
+        host.plant(&host.beside(), MALLORY);
+        let said = host.makes("job/second");
+        assert!(
+            said.contains(&format!("belongs to user {MALLORY}")),
+            "{said}"
+        );
+        // A directory of the victim's own under that name is no pool, and stays as it is.
+        fs::rename(host.beside(), host.at("theirs")).unwrap();
+        fs::create_dir(host.beside()).unwrap();
+        fs::write(host.beside().join("thesis"), "years").unwrap();
+        host.give(&host.beside(), victim);
+        let said = host.makes("job/third");
+        assert!(said.contains("is not empty and is no pool"), "{said}");
+        assert_eq!(fs::read_dir(host.beside()).unwrap().count(), 1);
+    }
+}
