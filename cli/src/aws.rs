@@ -82,6 +82,16 @@ pub(crate) fn profile(named: Option<&str>, variables: &Variables) -> Result<Vec<
     Ok(taken.collect())
 }
 
+/// Why the default profile, which nobody named, has no credentials for us; none, where nothing is known of it.
+pub(crate) fn why_none(variables: &Variables) -> Option<String> {
+    let error = profile(Some("default"), variables).err()?;
+    let is_refused = error.kind() == store::Kind::Unsupported;
+    is_refused.then(|| match error.remedy() {
+        Some(remedy) => format!("{error}; {remedy}"),
+        None => error.to_string(),
+    })
+}
+
 fn file(variables: &Variables, variable: &str, usual: &str) -> Option<PathBuf> {
     let named = variables.get(variable).map(PathBuf::from);
     named.or_else(|| Some(Path::new(variables.get("HOME")?).join(".aws").join(usual)))
@@ -172,5 +182,19 @@ mod tests {
             "profile sso of AWS: sso_session is not supported"
         );
         assert!(profile(None, &Variables::new()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_default_profile_of_single_sign_on_says_why_it_is_of_no_use() {
+        let (home, variables) = home();
+        assert_eq!(why_none(&variables), None);
+        assert_eq!(why_none(&Variables::new()), None);
+        let aws = home.path().join(".aws");
+        std::fs::remove_file(aws.join("credentials")).unwrap();
+        std::fs::write(aws.join("config"), "[default]\nsso_session = x\n").unwrap();
+        assert!(profile(None, &variables).unwrap().is_empty());
+        let why = why_none(&variables).unwrap();
+        let expected = "profile default of AWS: sso_session is not supported; `aws configure export-credentials";
+        assert!(why.starts_with(expected), "{why}");
     }
 }

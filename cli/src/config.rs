@@ -136,6 +136,22 @@ impl Config {
         self.cluster.get(&name.parse().ok()?)
     }
 
+    /// The profile that reaches the store at `url`, when it is known under that URL: that of the configured store,
+    /// or of the clusters there, unless they disagree.
+    pub(crate) fn profile_of(&self, url: &str) -> Option<&str> {
+        let is_same = |other: &str| other.trim_end_matches('/') == url.trim_end_matches('/');
+        let configured = self.store.as_deref().filter(|store| is_same(store));
+        if let (Some(_), Some(profile)) = (configured, &self.store_profile) {
+            return Some(profile);
+        }
+        let clusters = self.cluster.values();
+        let mut profiles = clusters
+            .filter(|cluster| is_same(&cluster.url))
+            .map(|cluster| cluster.profile.as_deref());
+        let first = profiles.next()??;
+        profiles.all(|other| other == Some(first)).then_some(first)
+    }
+
     fn read(path: &Path) -> Result<Self> {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(path, &text),
@@ -245,6 +261,22 @@ mod tests {
         assert_eq!(scope.rules.keep_within_secs, Some(30 * 24 * 3600));
         assert_eq!(policy.quota(&name), Some(5_000_000_000));
         assert_eq!(policy.quota(&"team/a/b".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn one_url_has_one_profile() {
+        let text = "store = \"s3://a\"\nstore-profile = \"own\"\n[cluster.b]\nurl = \"s3://b/\"\nprofile = \"p\"\n\
+                    [cluster.c]\nurl = \"s3://c\"\nprofile = \"p\"\n[cluster.d]\nurl = \"s3://c\"\nprofile = \"q\"\n";
+        let config = Config::parse(Path::new("c"), text).unwrap();
+        for (url, profile) in [
+            ("s3://a", Some("own")),
+            ("s3://a/", Some("own")),
+            ("s3://b", Some("p")),
+            ("s3://c", None),
+            ("s3://x", None),
+        ] {
+            assert_eq!(config.profile_of(url), profile, "{url}");
+        }
     }
 
     #[test]

@@ -95,14 +95,17 @@ impl Context {
     }
 
     /// The store that a cluster's name means, else a path or a URL; it must exist.
-    pub(crate) fn open_named(&self, named: &str) -> Result<Store> {
+    ///
+    /// `profile` reaches it, unless the configuration knows better.
+    pub(crate) fn open_named(&self, named: &str, profile: Option<&str>) -> Result<Store> {
         clusters::check_url(named)?;
         if let Some(cluster) = self.config.cluster(named) {
-            return self.open_cluster(cluster);
+            let known = cluster.profile.as_deref().or(profile);
+            return self.open_at(&cluster.url, known);
         }
         let plain = Cluster {
             url: named.to_owned(),
-            profile: None,
+            profile: self.config.profile_of(named).or(profile).map(str::to_owned),
         };
         let is_word = !named.contains(['/', ':', '.']);
         self.open_cluster(&plain)
@@ -170,6 +173,7 @@ impl Context {
     }
 
     fn remote_of(&self, url: &str, profile: Option<&str>, create: bool) -> Result<Arc<dyn Prune>> {
+        let profile = profile.or_else(|| self.config.profile_of(url));
         let profile = profile.map(|name| (name, self.config.profiles.get(name)));
         let reach = reach::to(url, profile, &reach::variables())?;
         let usual = remote::Options::default();
@@ -182,6 +186,8 @@ impl Context {
             ca_bundle: reach.ca_bundle,
             upload_bytes: self.memory_bytes() / 2,
             waits: self.out.waits(url),
+            stop: Arc::clone(&self.stop),
+            no_credentials: reach.no_credentials,
         };
         remote::open(url, &options)
     }

@@ -62,6 +62,11 @@ pub(crate) fn one_line(error: &Error) -> String {
     line
 }
 
+/// What a command exits with.
+pub(crate) fn code_of(done: &Result<()>) -> u8 {
+    done.as_ref().err().map_or(0, |error| code(error.kind()))
+}
+
 fn code(kind: Kind) -> u8 {
     match kind {
         Kind::InvalidInput => 2,

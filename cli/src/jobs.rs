@@ -12,6 +12,8 @@ pub(crate) struct Job {
     /// Clusters, paths or URLs.
     pub(crate) from: String,
     pub(crate) to: String,
+    /// How a bucket is reached that is named by its URL, and that no cluster of that URL has a profile for.
+    pub(crate) profile: Option<String>,
     /// Namespaces, refs, and versions of refs.
     pub(crate) refs: Vec<String>,
     #[serde(default)]

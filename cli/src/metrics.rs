@@ -1,6 +1,9 @@
 //! The text format of Prometheus, for the node exporter's text files.
 
 use std::fmt::Write as _;
+use std::path::Path;
+
+use jiff::Timestamp;
 
 /// One gauge: its name, what it tells, its value.
 pub(crate) type Row = (&'static str, &'static str, String);
@@ -16,4 +19,54 @@ pub(crate) fn text(rows: &[Row], prefix: &str, label: &str, of: &str) -> String 
         );
     }
     text
+}
+
+/// A time that the file of an earlier run tells: losing the journal must not turn an alert red or green.
+pub(crate) fn told_before(file: &Path, gauge: &str) -> Option<Timestamp> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let mut lines = text.lines();
+    let line = lines.find(|line| line.starts_with(&format!("{gauge}{{")))?;
+    Timestamp::from_second(line.rsplit(' ').next()?.parse().ok()?).ok()
+}
+
+/// The same text with another value of one gauge, which is added where it is missing.
+pub(crate) fn with(text: &str, row: Row, prefix: &str, label: &str) -> String {
+    let (name, help, value) = row;
+    let gauge = format!("store_{prefix}{name}{{");
+    let is_known = text.lines().any(|line| line.starts_with(&gauge));
+    let mut changed = String::new();
+    for line in text.lines() {
+        let shown = match line.split_once("} ") {
+            Some((before, _)) if line.starts_with(&gauge) => format!("{before}}} {value}\n"),
+            _ => format!("{line}\n"),
+        };
+        changed += &shown;
+    }
+    if !is_known {
+        let of = text.split('"').nth(1).unwrap_or_default();
+        changed += &self::text(&[(name, help, value)], prefix, label, of);
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_gauge_of_a_file_changes_and_the_others_stay() {
+        let rows = [
+            ("a", "What it is", "1".to_owned()),
+            ("b", "Another", "2".to_owned()),
+        ];
+        let before = text(&rows, "gc_", "store", "x");
+        let row = |value: &str| ("b", "Another", value.to_owned());
+        assert_eq!(with(&before, row("2"), "gc_", "store"), before);
+        let after = with(&before, row("3"), "gc_", "store");
+        assert!(after.contains("store_gc_a{store=\"x\"} 1\n"), "{after}");
+        assert!(after.ends_with("store_gc_b{store=\"x\"} 3\n"), "{after}");
+        let first = text(&rows[..1], "gc_", "store", "x");
+        assert_eq!(with(&first, row("3"), "gc_", "store"), after);
+        assert!(with("", row("3"), "gc_", "store").contains("store_gc_b{store=\"\"} 3\n"));
+    }
 }

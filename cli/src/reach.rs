@@ -96,6 +96,8 @@ pub(crate) struct Reach {
     pub(crate) ca_bundle: Option<Vec<u8>>,
     /// After so long a request is not tried again, says the profile.
     pub(crate) deadline: Option<Duration>,
+    /// Why there are no credentials, where that is known.
+    pub(crate) no_credentials: Option<String>,
 }
 
 /// What reaches the bucket at `url`; nothing for a directory.
@@ -108,7 +110,11 @@ pub(crate) fn to(
     variables: &Variables,
 ) -> Result<Reach> {
     let Some((name, profile)) = profile else {
-        return Reach::of(from_environment(url, variables)?);
+        let no_credentials = url.starts_with("s3:").then(|| aws::why_none(variables));
+        return Ok(Reach {
+            no_credentials: no_credentials.flatten(),
+            ..Reach::of(from_environment(url, variables)?)?
+        });
     };
     let profile = profile.ok_or_else(|| {
         Error::not_found(format!("profile {name} is not in the configuration")).hint(format!(
@@ -151,6 +157,7 @@ impl Reach {
             settings: settings.into_iter().collect(),
             ca_bundle: bundle.transpose()?,
             deadline: None,
+            no_credentials: None,
         })
     }
 }

@@ -685,6 +685,7 @@ mod tests {
             message: String::new(),
             pinned: false,
             expires: None,
+            origin: None,
         };
         let known = store::format::RefState {
             last: 3,

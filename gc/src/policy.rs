@@ -210,6 +210,7 @@ mod tests {
             message: String::new(),
             pinned: false,
             expires: None,
+            origin: None,
         };
         let known = RefState {
             last: times.len() as u64,

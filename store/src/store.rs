@@ -56,8 +56,11 @@ impl Store {
     /// Not found when there is none; unsupported when its format is of a future version.
     pub fn open(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
         let bytes = remote.get(FORMAT_KEY).map_err(|error| match error.kind() {
-            Kind::NotFound => Error::not_found(format!("{}: there is no store", remote.url()))
-                .hint("make one with `store init`, or name another with --store"),
+            Kind::NotFound => {
+                let usual = "make one with `store init`, or name another with --store";
+                let hint = error.remedy().unwrap_or(usual).to_owned();
+                Error::not_found(format!("{}: there is no store", remote.url())).hint(hint)
+            }
             _ => error,
         })?;
         let format = Format::decode(&bytes).map_err(|error| error.within(remote.url()))?;

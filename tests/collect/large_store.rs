@@ -103,6 +103,7 @@ fn make(dir: &Path, chunks: u64) {
         times: Content::empty(),
         message: String::new(),
         expires: None,
+        origin: None,
     });
     let mut state = store.state().unwrap();
     log::commit(remote.as_ref(), &mut state, &Who::default(), &mut |_, _| {

@@ -163,6 +163,7 @@ fn set(state: &State, message: &str) -> Result<Change> {
         times: Content::empty(),
         message: message.to_owned(),
         expires: None,
+        origin: None,
     })
 }
 

@@ -17,6 +17,7 @@ mod limits;
 mod materializers;
 mod meddler;
 mod model;
+mod origins;
 mod profile;
 mod progress;
 mod repacked;

@@ -10,7 +10,7 @@ use store::format::pack_key;
 use store::refs::{drop_versions, pin};
 use store::remote::faulty::Faults;
 use store::remote::{Faulty, Objects, Prune};
-use store::replicate::{Forgetful, RefStatus, Selection, Versions};
+use store::replicate::{Delete, Forgetful, RefStatus, Selection, Versions};
 use store::{Kind, ReplicateReport, ReplicateRequest, Result, Store, Unwatched, replicate};
 use support::trees;
 
@@ -170,12 +170,54 @@ fn the_newest_there_is_the_newest_here_and_others_stay() {
     assert_eq!(outcomes(&report), [format!("{REF} 1 > 2 published")]);
     let report = bring(&world, &from, &to, &all(&[REF]));
     assert_eq!(outcomes(&report), [format!("{REF} 2 > 3 published")]);
-    // Somebody puts there: the newest here becomes the newest there again, and costs nothing.
+    // Somebody puts there: that is not taken back by what had come before.
     world.put(to.clone(), "one", REF).unwrap();
+    let report = run(&world, &from, &to, &latest(&[REF])).unwrap();
+    assert_eq!(outcomes(&report), [format!("{REF} 2 > 3 Conflict")]);
+    // What is put anew becomes the newest there, and costs nothing.
+    world.put(from.clone(), "two", REF).unwrap();
     let report = bring(&world, &from, &to, &latest(&[REF]));
-    assert_eq!(outcomes(&report), [format!("{REF} 2 > 5 published")]);
+    assert_eq!(outcomes(&report), [format!("{REF} 3 > 5 published")]);
     assert_eq!(report.sent_bytes, 0);
     assert_eq!(world.check(to, "five versions").len(), 5);
+}
+
+#[test]
+fn a_version_that_differs_in_times_only_is_brought() {
+    let world = world();
+    let (from, to) = (world.memory(), empty(&world));
+    bring(&world, &from, &to, &latest(&[FAR]));
+    let file = fs::File::open(world.tree("far")).unwrap();
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    file.set_modified(time).unwrap();
+    world.put(from.clone(), "far", FAR).unwrap();
+    let report = bring(&world, &from, &to, &latest(&[FAR]));
+    assert_eq!(outcomes(&report), [format!("{FAR} 2 > 2 published")]);
+    let there = world.open(to).unwrap();
+    let out = world.get(&there, &format!("{FAR}@2")).unwrap();
+    let modified = fs::metadata(out.path()).unwrap().modified().unwrap();
+    assert_eq!(modified, time);
+}
+
+/// A tree of more than one chunk: its list is reached before it, and both are walked.
+#[test]
+fn a_directory_of_thousands_of_names_arrives_whole() {
+    let mut world = World::new();
+    for number in 0..3000 {
+        let path = world
+            .tree("wide")
+            .join(format!("a-name-of-some-length-{number:06}"));
+        trees::write(&path, number.to_string().as_bytes());
+    }
+    world.prepare("wide", FAR);
+    let (from, to) = (world.memory(), empty(&world));
+    let report = bring(&world, &from, &to, &latest(&["team/b"]));
+    assert!(report.chunks > 3000, "{report:?}");
+    world.check(to.clone(), "3,000 names");
+    assert_eq!(
+        assert_sound(&world, &to, "3,000 names"),
+        [format!("{FAR}@1")]
+    );
 }
 
 #[test]
@@ -218,7 +260,7 @@ fn delete_takes_what_the_source_has_not_but_for_pins() {
     let here = world.open(from.clone()).unwrap();
     drop_versions(&here, &name(OTHER), None).unwrap();
     let mut request = latest(&["project/a"]);
-    request.delete = true;
+    request.delete = Delete::Surplus { last_source: None };
     request.dry_run = true;
     let planned = bring(&world, &from, &to, &request);
     request.dry_run = false;
@@ -256,7 +298,7 @@ fn delete_takes_what_the_source_has_not_but_for_pins() {
     // A namespace that the source has nothing of is a mistake, and takes nothing.
     drop_versions(&here, &name(FAR), None).unwrap();
     let mut request = latest(&["team/b"]);
-    request.delete = true;
+    request.delete = Delete::Surplus { last_source: None };
     let error = run(&world, &from, &to, &request).unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
     assert_eq!(world.check(to, "after nothing").len(), left.len());
@@ -301,8 +343,9 @@ fn what_does_not_exist_fails_by_itself() {
             "team/b/data 1 > 1 published"
         ]
     );
+    let missing = report.missing.iter().map(|(_, error)| error.to_string());
     assert_eq!(
-        report.notes,
+        missing.collect::<Vec<_>>(),
         ["project/nobody: the source has no ref in this namespace"]
     );
     for what in [&[][..], &["team/nobody"]] {

@@ -1,13 +1,17 @@
 //! The database of one job: sled, kept at arm's length.
 //!
-//! sled 0.34.7 is disposable here: it comes back empty after power cuts, panics on some damage, and belongs to
-//! one process. Whatever goes wrong, the caller gets a reason and goes on without; nothing here panics. Batches
-//! stay small, since sled never gives their memory back.
+//! sled 0.34.7 is disposable here: it comes back empty after power cuts, panics on some damage, may hang on others,
+//! and belongs to one process. So it lives on a thread of its own, which nobody waits for longer than
+//! [`PATIENCE`]. Whatever goes wrong, the caller gets a reason and goes on without; nothing here panics or
+//! hangs. Batches stay small, since sled never gives their memory back.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use sled::{Batch, Db, Mode};
 
@@ -15,13 +19,26 @@ use sled::{Batch, Db, Mode};
 pub(crate) const BATCH_MAX: usize = 1000;
 /// What sled may keep in memory.
 const CACHE_BYTES: u64 = 8 << 20;
+/// How long the database may take for anything. Less in tests.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 10 });
+/// How the threads of sled's own begin their names.
+const OF_SLED: &str = "sled-";
 
 /// Why something could not be done, on one line.
 pub(super) type Reason = String;
 
+/// What the thread of a database is asked to do.
+type Task = Box<dyn FnOnce(&Db) + Send>;
+
 /// Keys and values by room.
 #[derive(Debug)]
-pub(super) struct Database(Db);
+pub(super) struct Database {
+    /// None, once the thread is asked to end.
+    tasks: Option<Sender<Task>>,
+    /// Closed when the thread has ended.
+    ended: Receiver<()>,
+    is_stuck: AtomicBool,
+}
 
 /// A key and its value.
 pub(super) type Row = (Vec<u8>, Vec<u8>);
@@ -34,7 +51,7 @@ impl Database {
             .mode(Mode::LowSpace)
             .cache_capacity(CACHE_BYTES)
             .flush_every_ms(None);
-        let opened = guarded(|| {
+        Self::on_a_thread(PATIENCE, move || {
             let db = config.open()?;
             // What is damaged in the middle shows itself only where it is read.
             for name in db.tree_names() {
@@ -43,14 +60,49 @@ impl Database {
                     .try_for_each(|row| row.map(drop))?;
             }
             Ok(db)
-        });
-        opened.map(Self)
+        })
+    }
+
+    /// What `open` opens, on a thread that serves it until nobody needs it any more.
+    fn on_a_thread(
+        patience: Duration,
+        open: impl FnOnce() -> sled::Result<Db> + Send + 'static,
+    ) -> Result<Self, Reason> {
+        let (tasks, to_do) = channel::<Task>();
+        let (alive, ended) = channel::<()>();
+        let (opened, is_open) = channel();
+        let serve = move || {
+            let db = guarded(open);
+            let told = opened.send(db.as_ref().map(drop).map_err(Clone::clone));
+            if let (Ok(db), Ok(())) = (db, told) {
+                to_do.iter().for_each(|task| task(&db));
+                // Also its end may panic.
+                let _gone = guarded(|| {
+                    drop(db);
+                    Ok(())
+                });
+            }
+            drop(alive);
+        };
+        std::thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(serve)
+            .map_err(|error| format!("its thread: {error}"))?;
+        is_open
+            .recv_timeout(patience)
+            .map_err(|_| stuck(patience))??;
+        Ok(Self {
+            tasks: Some(tasks),
+            ended,
+            is_stuck: AtomicBool::new(false),
+        })
     }
 
     /// All rows of a room, in the order of their keys.
     pub(super) fn rows(&self, room: &str) -> Result<Vec<Row>, Reason> {
-        guarded(|| {
-            let rows = self.0.open_tree(room)?.iter();
+        let room = room.to_owned();
+        self.ask(PATIENCE, move |db| {
+            let rows = db.open_tree(room)?.iter();
             rows.map(|row| row.map(|(key, value)| (key.to_vec(), value.to_vec())))
                 .collect()
         })
@@ -58,33 +110,73 @@ impl Database {
 
     /// Writes rows.
     pub(super) fn insert(&self, room: &str, rows: &[Row]) -> Result<(), Reason> {
-        self.change(room, rows, |batch, (key, value)| {
+        self.change(room, rows.to_vec(), |batch, (key, value)| {
             batch.insert(key.as_slice(), value.as_slice());
         })
     }
 
     /// Removes rows; one that is not there is fine.
     pub(super) fn remove(&self, room: &str, keys: &[Vec<u8>]) -> Result<(), Reason> {
-        self.change(room, keys, |batch, key| batch.remove(key.as_slice()))
+        self.change(room, keys.to_vec(), |batch, key| {
+            batch.remove(key.as_slice());
+        })
     }
 
-    fn change<T>(
+    fn change<T: Send + 'static>(
         &self,
         room: &str,
-        changes: &[T],
-        change: impl Fn(&mut Batch, &T),
+        changes: Vec<T>,
+        change: impl Fn(&mut Batch, &T) + Send + 'static,
     ) -> Result<(), Reason> {
-        guarded(|| {
-            let tree = self.0.open_tree(room)?;
+        let room = room.to_owned();
+        self.ask(PATIENCE, move |db| {
+            let tree = db.open_tree(room)?;
             for some in changes.chunks(BATCH_MAX) {
                 let mut batch = Batch::default();
                 some.iter().for_each(|one| change(&mut batch, one));
                 tree.apply_batch(batch)?;
             }
             // So that a process that is killed has it written down.
-            self.0.flush().map(drop)
+            db.flush().map(drop)
         })
     }
+
+    /// Lets the thread do something, and waits for that, within reason.
+    fn ask<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        act: impl FnOnce(&Db) -> sled::Result<T> + Send + 'static,
+    ) -> Result<T, Reason> {
+        let (answer, answered) = channel();
+        let task: Task = Box::new(move |db| {
+            // Who does not wait any more does not want to know.
+            let _unread = answer.send(guarded(|| act(db)));
+        });
+        let sent = self.tasks.as_ref().map(|tasks| tasks.send(task));
+        if !matches!(sent, Some(Ok(()))) {
+            return Err(NO_SENSE.to_owned());
+        }
+        answered.recv_timeout(patience).unwrap_or_else(|_| {
+            self.is_stuck.store(true, Ordering::Relaxed);
+            Err(stuck(patience))
+        })
+    }
+}
+
+impl Drop for Database {
+    /// Waits for its end, since the next one that opens it would find it locked; not where it is stuck.
+    fn drop(&mut self) {
+        drop(self.tasks.take());
+        if !self.is_stuck.load(Ordering::Relaxed) {
+            let _ended = self.ended.recv_timeout(PATIENCE);
+        }
+    }
+}
+
+const NO_SENSE: &str = "its contents make no sense";
+
+fn stuck(patience: Duration) -> Reason {
+    format!("it did not answer for {} s", patience.as_secs())
 }
 
 thread_local! {
@@ -97,7 +189,9 @@ fn guarded<T>(act: impl FnOnce() -> sled::Result<T>) -> Result<T, Reason> {
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if !GUARDED.get() {
+            let thread = std::thread::current();
+            let is_of_sled = thread.name().is_some_and(|name| name.starts_with(OF_SLED));
+            if !GUARDED.get() && !is_of_sled {
                 usual(info);
             }
         }));
@@ -108,7 +202,7 @@ fn guarded<T>(act: impl FnOnce() -> sled::Result<T>) -> Result<T, Reason> {
     match done {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(error.to_string().replace('\n', " ")),
-        Err(_) => Err("its contents make no sense".to_owned()),
+        Err(_) => Err(NO_SENSE.to_owned()),
     }
 }
 
@@ -124,5 +218,43 @@ mod tests {
             Err(sled::Error::Unsupported("two\nlines".to_owned()))
         });
         assert!(failed.is_err_and(|reason| reason.ends_with("two lines")));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_database_that_hangs() {
+        let moment = Duration::from_millis(50);
+        let (end, ends) = channel::<()>();
+        let hangs = move || {
+            let _never = ends.recv();
+            Err(sled::Error::Unsupported("over".to_owned()))
+        };
+        let opened = Database::on_a_thread(moment, hangs);
+        assert_eq!(
+            opened.map(drop),
+            Err("it did not answer for 0 s".to_owned())
+        );
+        drop(end);
+        let dir = tempfile::tempdir().unwrap();
+        let database = Database::open(&dir.path().join("db")).unwrap();
+        let (end, ends) = channel::<()>();
+        let asked = database.ask(moment, move |_| {
+            let _never = ends.recv();
+            Ok(())
+        });
+        assert_eq!(asked, Err("it did not answer for 0 s".to_owned()));
+        // That would wait for the thread, which waits for us.
+        drop(database);
+        drop(end);
+    }
+
+    #[test]
+    fn a_database_that_panics_at_any_time_is_a_reason() {
+        let opened = Database::on_a_thread(PATIENCE, || panic!("at the start"));
+        assert_eq!(opened.map(drop), Err(NO_SENSE.to_owned()));
+        let dir = tempfile::tempdir().unwrap();
+        let database = Database::open(&dir.path().join("db")).unwrap();
+        let asked = database.ask(PATIENCE, |_| -> sled::Result<()> { panic!("later") });
+        assert_eq!(asked, Err(NO_SENSE.to_owned()));
+        assert_eq!(database.rows("room"), Ok(Vec::new()));
     }
 }

@@ -85,8 +85,7 @@ impl Journal {
     /// store was made anew.
     pub(crate) fn between(&self, from: StoreId, to: StoreId) {
         let stores = Some((from, to));
-        let known: Option<Facts> = values(self.try_to(|database| database.rows(FACTS))).pop();
-        if known.and_then(|known| known.stores) != stores {
+        if self.last_stores() != stores {
             self.packs_committed(&self.packs());
         }
         let mut facts = locked(&self.facts);
@@ -95,6 +94,12 @@ impl Journal {
         drop(facts);
         self.try_to(|database| database.insert(FACTS, facts_row.as_slice()));
         self.tell();
+    }
+
+    /// Between which stores the last run was, the source first.
+    pub(crate) fn last_stores(&self) -> Option<(StoreId, StoreId)> {
+        let known: Option<Facts> = values(self.try_to(|database| database.rows(FACTS))).pop();
+        known.and_then(|known| known.stores)
     }
 
     /// When a run last did all that it was to do.
@@ -249,22 +254,31 @@ impl Resume for Journal {
 
 /// Packs that earlier runs finished and did not commit, for who only looks.
 #[derive(Debug, Default)]
-pub(crate) struct Left(Vec<PackId>);
+pub(crate) struct Left {
+    packs: Vec<PackId>,
+    stores: Option<(StoreId, StoreId)>,
+}
 
 impl Left {
     /// What the journal of a job between these stores remembers; nothing, while a process runs the job.
     pub(crate) fn of(id: &str, stores: (StoreId, StoreId)) -> Self {
-        Self(
-            JobDir::of(id)
-                .and_then(|dir| left(&dir, stores))
-                .unwrap_or_default(),
-        )
+        let left = JobDir::of(id).and_then(|dir| left(&dir));
+        let mut left = left.unwrap_or_default();
+        if left.stores != Some(stores) {
+            left.packs.clear();
+        }
+        left
+    }
+
+    /// Between which stores the last run was, the source first.
+    pub(crate) fn last_stores(&self) -> Option<(StoreId, StoreId)> {
+        self.stores
     }
 }
 
 impl Resume for Left {
     fn packs(&self) -> Vec<PackId> {
-        self.0.clone()
+        self.packs.clone()
     }
 
     fn pack_sealed(&self, _pack: PackId) {}
@@ -272,12 +286,15 @@ impl Resume for Left {
     fn packs_committed(&self, _packs: &[PackId]) {}
 }
 
-fn left(dir: &JobDir, stores: (StoreId, StoreId)) -> Option<Vec<PackId>> {
+fn left(dir: &JobDir) -> Option<Left> {
     let _alive = dir.peek()?;
     let database = Database::open(&dir.database()).ok()?;
     let facts: Facts = values(database.rows(FACTS).ok()?).pop()?;
     let rows = database.rows(PACKS).ok()?;
-    (facts.stores == Some(stores)).then(|| packs(rows))
+    Some(Left {
+        packs: packs(rows),
+        stores: facts.stores,
+    })
 }
 
 fn packs(rows: Vec<Row>) -> Vec<PackId> {

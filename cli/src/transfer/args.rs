@@ -16,7 +16,7 @@ pub(crate) struct How {
     #[arg(long, value_name = "WHICH")]
     pub(crate) versions: Option<Choice>,
 
-    /// Send at most so many bytes in a second, like 200M
+    /// Send at most so many bytes in a second, like 200M; 0 is no limit
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
     pub(crate) bwlimit: Option<u64>,
 
@@ -39,7 +39,7 @@ impl How {
         Ok(ReplicateRequest {
             versions: self.versions.unwrap_or_default().into(),
             verify: self.verify,
-            bytes_per_second: self.bwlimit,
+            bytes_per_second: self.bwlimit.filter(|limit| *limit > 0),
             dry_run: self.dry_run,
             ..ReplicateRequest::new(what)
         })

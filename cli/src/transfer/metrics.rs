@@ -5,28 +5,33 @@ use std::path::Path;
 use jiff::Timestamp;
 use store::Result;
 
-use super::report::Report;
 use crate::files::{self, Use};
-use crate::journal::Outcome;
+use crate::journal::Numbers;
 use crate::metrics;
 
-/// Replaces `file` as a whole, however the run ended; `success` is when one last did all.
-pub(super) fn write(
-    file: &Path,
-    report: &Report,
-    outcome: Outcome,
-    success: Option<Timestamp>,
-) -> Result<()> {
-    let success = match outcome {
-        Outcome::Done => Some(success.unwrap_or_else(Timestamp::now)),
-        _ => success,
-    };
-    let text = text(report, Timestamp::now(), success);
-    files::replace(file, text.as_bytes(), Use::Report)
+const SUCCESS: &str = "store_duplicate_last_success_timestamp_seconds";
+
+/// What is told of a run.
+pub(super) struct Told<'t> {
+    pub(super) job: &'t str,
+    pub(super) numbers: Numbers,
+    pub(super) exit_code: u8,
+    /// When a run last did all that it was to do, as far as that is known.
+    pub(super) success: Option<Timestamp>,
 }
 
-fn text(report: &Report, now: Timestamp, success: Option<Timestamp>) -> String {
-    let numbers = report.numbers();
+/// Replaces `file` as a whole, however the run ended.
+pub(super) fn write(file: &Path, told: &Told<'_>) -> Result<()> {
+    let now = Timestamp::now();
+    let success = match told.exit_code {
+        0 => Some(told.success.unwrap_or(now)),
+        _ => told.success.or_else(|| metrics::told_before(file, SUCCESS)),
+    };
+    files::replace(file, text(told, now, success).as_bytes(), Use::Report)
+}
+
+fn text(told: &Told<'_>, now: Timestamp, success: Option<Timestamp>) -> String {
+    let numbers = told.numbers;
     let mut rows = vec![
         (
             "published_versions",
@@ -54,6 +59,11 @@ fn text(report: &Report, now: Timestamp, success: Option<Timestamp>) -> String {
             numbers.secs.to_string(),
         ),
         (
+            "last_exit_code",
+            "What the last run exited with; 0 when it did all that it was to do",
+            told.exit_code.to_string(),
+        ),
+        (
             "last_run_timestamp_seconds",
             "When the last run ended",
             now.as_second().to_string(),
@@ -66,5 +76,5 @@ fn text(report: &Report, now: Timestamp, success: Option<Timestamp>) -> String {
             success.as_second().to_string(),
         ));
     }
-    metrics::text(&rows, "duplicate_", "job", &report.job)
+    metrics::text(&rows, "duplicate_", "job", told.job)
 }

@@ -12,16 +12,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use store::replicate::{
-    Forgetful, RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume, replicate,
+    Delete, Forgetful, RefStatus, ReplicateReport, ReplicateRequest, Resume, replicate,
 };
-use store::{ChunkId, Error, Kind, Progress, Result, Store};
+use store::{ChunkId, Error, Kind, Progress, Result, Store, StoreId};
 
 pub(crate) use self::args::How;
 use self::report::Report;
 use crate::clusters::{self, Label};
 use crate::context::Context;
-use crate::journal::{Facts, Far, JobDir, Journal, Left, Outcome};
+use crate::journal::{Facts, Far, JobDir, Journal, Left, Numbers, Outcome};
 use crate::lock::Running;
 use crate::progress::Watch;
 use crate::{failure, human};
@@ -49,6 +50,8 @@ pub(crate) struct Transfer {
     pub(crate) refs: Vec<String>,
     pub(crate) request: ReplicateRequest,
     pub(crate) metrics_file: Option<PathBuf>,
+    /// What reaches a bucket whose URL the configuration does not know.
+    pub(crate) profile: Option<String>,
 }
 
 struct Stores {
@@ -67,6 +70,7 @@ impl Transfer {
             refs: refs.iter().map(shown).collect(),
             request: how.request(refs)?,
             metrics_file: None,
+            profile: None,
         })
     }
 
@@ -76,16 +80,15 @@ impl Transfer {
             return dry_run(self, context);
         }
         // Without a name the stores are part of what tells one job from another.
-        let (id, opened) = match &self.job {
-            Some(name) => (name.to_string(), None),
-            None => {
-                let stores = open(self, context)?;
-                (self.id(&stores), Some(stores))
-            }
+        let named = match &self.job {
+            Some(name) => Ok((name.to_string(), None)),
+            None => open(self, context).map(|stores| (self.id(&stores), Some(stores))),
         };
-        let journal = match begin(self, &id, context)? {
-            Ok(journal) => journal,
-            Err(running) => return busy(self, &running, context),
+        let begun = named.and_then(|(id, opened)| Ok((begin(self, &id, context)?, id, opened)));
+        let (journal, id, opened) = match begun {
+            Ok((Ok(journal), id, opened)) => (journal, id, opened),
+            Ok((Err(running), ..)) => return busy(self, &running, context),
+            Err(error) => return self.never_began(Err(error)),
         };
         let watch = Watch::counting(&context.global, "version");
         let done = opened
@@ -94,6 +97,46 @@ impl Transfer {
         let elapsed = watch.elapsed();
         drop(watch);
         finish(self, id, journal.as_ref(), done, elapsed, context)
+    }
+
+    /// A run that failed before anything is known of it must not look like one that never was due.
+    fn never_began(&self, done: Result<()>) -> Result<()> {
+        let numbers = Numbers {
+            failed: self.refs.len() as u64,
+            ..Numbers::default()
+        };
+        let job = self.job.as_ref().map(ToString::to_string);
+        self.write_metrics(&job.unwrap_or_default(), numbers, None, done)
+    }
+
+    /// What the run ended with, once the metrics are written.
+    fn write_metrics(
+        &self,
+        job: &str,
+        numbers: Numbers,
+        success: Option<Timestamp>,
+        done: Result<()>,
+    ) -> Result<()> {
+        let Some(file) = &self.metrics_file else {
+            return done;
+        };
+        let told = metrics::Told {
+            job,
+            numbers,
+            exit_code: failure::code_of(&done),
+            success,
+        };
+        let written = metrics::write(file, &told);
+        done.and(written)
+    }
+
+    /// The request, after a run between the stores `last`, the source first.
+    fn request_after(&self, last: Option<(StoreId, StoreId)>) -> ReplicateRequest {
+        let mut request = self.request.clone();
+        if let Delete::Surplus { last_source } = &mut request.delete {
+            *last_source = last.map(|(from, _)| from);
+        }
+        request
     }
 
     /// What tells a job without a name from others: the same stores and the same refs.
@@ -114,18 +157,24 @@ fn moved(
     journal: Option<&Journal>,
     watch: &Watch,
 ) -> Result<ReplicateReport> {
-    if let Some(journal) = journal {
-        journal.between(stores.from.format().id, stores.to.format().id);
-    }
+    let (from, to) = (stores.from.format().id, stores.to.format().id);
+    let last = journal.and_then(Journal::last_stores);
+    let request = transfer.request_after(last);
+    let is_other =
+        matches!(request.delete, Delete::Surplus { last_source: Some(last) } if last != from);
     let resume: &dyn Resume = match journal {
-        Some(journal) => journal,
-        None => &Forgetful,
+        // A run that is refused is not what the next one goes by.
+        Some(journal) if !is_other => {
+            journal.between(from, to);
+            journal
+        }
+        _ => &Forgetful,
     };
-    told(transfer, stores, resume, journal, watch)
+    told(&request, stores, resume, journal, watch)
 }
 
 fn told(
-    transfer: &Transfer,
+    request: &ReplicateRequest,
     stores: &Stores,
     resume: &dyn Resume,
     journal: Option<&Journal>,
@@ -138,7 +187,7 @@ fn told(
         total_bytes: AtomicU64::new(0),
     };
     let Stores { from, to } = stores;
-    replicate(from, to, &transfer.request, resume, &telling)
+    replicate(from, to, request, resume, &telling)
 }
 
 fn dry_run(transfer: &Transfer, context: &Context) -> Result<()> {
@@ -148,7 +197,13 @@ fn dry_run(transfer: &Transfer, context: &Context) -> Result<()> {
     let watch = Watch::counting(&context.global, "version");
     let (from, to) = (stores.from.format().id, stores.to.format().id);
     let left = Left::of(&id, (from, to));
-    let done = told(transfer, &stores, &left, None, &watch);
+    let done = told(
+        &transfer.request_after(left.last_stores()),
+        &stores,
+        &left,
+        None,
+        &watch,
+    );
     let elapsed = watch.elapsed();
     drop(watch);
     let done = done?;
@@ -161,12 +216,13 @@ fn dry_run(transfer: &Transfer, context: &Context) -> Result<()> {
 
 /// Opens both ends, which must be two.
 fn open(transfer: &Transfer, context: &Context) -> Result<Stores> {
+    let profile = transfer.profile.as_deref();
     let from = match &transfer.from {
         Side::Here => context.open()?,
-        Side::There(named) => context.open_named(named)?,
+        Side::There(named) => context.open_named(named, profile)?,
     };
     let to = match &transfer.to {
-        Side::There(named) => context.open_named(named)?,
+        Side::There(named) => context.open_named(named, profile)?,
         Side::Here if transfer.request.dry_run => context.open_for_dry_run()?,
         Side::Here => context.open_for_put()?,
     };
@@ -235,22 +291,27 @@ fn finish(
     let report = done.as_ref().unwrap_or(&nothing);
     let mut told = Report::new(transfer, id, report, elapsed, context);
     let (outcome, error) = outcome(&done);
+    let mut numbers = told.numbers();
+    if done.is_err() {
+        // Nothing could be listed, and nothing made it.
+        numbers.failed = transfer.refs.len() as u64;
+    }
+    let mut success = None;
     if let Some(journal) = journal {
-        journal.end(outcome, told.numbers(), error, told.errors());
+        journal.end(outcome, numbers, error, told.errors());
         told.notes.extend(journal.notes());
+        success = journal.last_success();
     }
-    if let Some(file) = &transfer.metrics_file {
-        let success = journal.and_then(Journal::last_success);
-        metrics::write(file, &told, outcome, success)?;
-    }
-    if let Err(error) = done {
-        told.notes
-            .iter()
-            .for_each(|note| context.out.note(format_args!("note: {note}")));
-        return Err(error);
-    }
-    show(&told, context)?;
-    ended(done?)
+    let ended = match done {
+        Err(error) => {
+            told.notes
+                .iter()
+                .for_each(|note| context.out.note(format_args!("note: {note}")));
+            Err(error)
+        }
+        Ok(done) => show(&told, context).and_then(|()| ended(done)),
+    };
+    transfer.write_metrics(&told.job, numbers, success, ended)
 }
 
 fn outcome(done: &Result<ReplicateReport>) -> (Outcome, Option<String>) {
@@ -285,13 +346,8 @@ fn show(report: &Report, context: &Context) -> Result<()> {
 
 /// The error that a report stands for, if it does.
 fn ended(mut report: ReplicateReport) -> Result<()> {
-    let is_missing = |outcome: &RefOutcome| matches!(&outcome.status, RefStatus::Failed(error) if error.kind() == Kind::NotFound);
     if report.stopped.is_none()
-        && report.refs.iter().all(is_missing)
-        && let Some(RefOutcome {
-            status: RefStatus::Failed(error),
-            ..
-        }) = report.refs.pop()
+        && let Some(error) = all_failed(&mut report)
     {
         return Err(error);
     }
@@ -301,11 +357,32 @@ fn ended(mut report: ReplicateReport) -> Result<()> {
     report.stopped.map_or(Ok(()), Err)
 }
 
+/// One of the errors, when nothing made it and all for the same kind of reason: it says more than a number.
+fn all_failed(report: &mut ReplicateReport) -> Option<Error> {
+    let failure = |status: &RefStatus| match status {
+        RefStatus::Failed(error) => Some(error.kind()),
+        _ => None,
+    };
+    let of_refs = report.refs.iter().map(|outcome| failure(&outcome.status));
+    let of_missing = report.missing.iter().map(|(_, error)| Some(error.kind()));
+    let mut kinds: Vec<Option<Kind>> = of_refs.chain(of_missing).collect();
+    kinds.dedup();
+    if !matches!(kinds.as_slice(), [Some(Kind::NotFound | Kind::Conflict)]) {
+        return None;
+    }
+    let missing = report.missing.pop().map(|(_, error)| error);
+    missing.or_else(|| match report.refs.pop()?.status {
+        RefStatus::Failed(error) => Some(error),
+        _ => None,
+    })
+}
+
 fn partly(report: &ReplicateReport) -> Error {
+    let all = report.refs.len() + report.missing.len();
     Error::partial(format!(
         "{} of {} did not make it",
         human::count(report::failed(report)),
-        human::counted(report.refs.len() as u64, "ref")
+        human::counted(all as u64, "ref")
     ))
     .hint("the reasons are above; run it again, and what is there is not sent again")
 }

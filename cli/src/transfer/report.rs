@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
-use store::format::RefName;
+use store::Error;
+use store::format::{Namespace, RefName};
 use store::replicate::{RefOutcome, RefStatus, ReplicateReport};
 
 use super::{Transfer, estimate};
@@ -40,8 +41,9 @@ pub(super) struct Report {
 /// What became of one version.
 #[derive(Serialize)]
 struct Line {
+    /// Or the namespace, which has none.
     #[serde(rename = "ref")]
-    name: RefName,
+    name: String,
     /// Its number at the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     from_version: Option<u64>,
@@ -53,10 +55,10 @@ struct Line {
     error: Option<String>,
 }
 
-/// How many refs did not make it.
+/// How many refs did not make it, namespaces that have none among them.
 pub(super) fn failed(report: &ReplicateReport) -> u64 {
     let failed = |outcome: &&RefOutcome| matches!(outcome.status, RefStatus::Failed(_));
-    report.refs.iter().filter(failed).count() as u64
+    report.refs.iter().filter(failed).count() as u64 + report.missing.len() as u64
 }
 
 impl Report {
@@ -76,7 +78,7 @@ impl Report {
             from: transfer.from.told(context).unwrap_or_default(),
             to: transfer.to.told(context).unwrap_or_default(),
             dry_run: transfer.request.dry_run,
-            refs: done.refs.iter().map(Line::from).collect(),
+            refs: lines(done),
             dropped: versions(&done.dropped),
             kept_pinned: versions(&done.kept),
             chunks: done.chunks,
@@ -124,6 +126,23 @@ impl Report {
     }
 }
 
+fn lines(done: &ReplicateReport) -> Vec<Line> {
+    let refs = done.refs.iter().map(Line::from);
+    refs.chain(done.missing.iter().map(Line::from)).collect()
+}
+
+impl From<&(Namespace, Error)> for Line {
+    fn from((namespace, error): &(Namespace, Error)) -> Self {
+        Self {
+            name: namespace.to_string(),
+            from_version: None,
+            version: None,
+            status: "failed",
+            error: Some(failure::one_line(error)),
+        }
+    }
+}
+
 impl From<&RefOutcome> for Line {
     fn from(outcome: &RefOutcome) -> Self {
         let (status, error) = match &outcome.status {
@@ -132,7 +151,7 @@ impl From<&RefOutcome> for Line {
             RefStatus::Failed(error) => ("failed", Some(failure::one_line(error))),
         };
         Self {
-            name: outcome.name.clone(),
+            name: outcome.name.to_string(),
             from_version: outcome.from,
             version: outcome.to,
             status,

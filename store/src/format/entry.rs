@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::cursor::corrupt;
 use super::sealed::{parse, seal_as, unseal_as};
 use crate::error::{Error, Result};
-use crate::format::{Content, Policy, RefName, Root, log_key};
+use crate::format::{Content, Origin, Policy, RefName, Root, log_key};
 use crate::id::{CommitId, PackId, SegmentId};
 
 /// The first field of a log entry.
@@ -101,6 +101,9 @@ pub enum Change {
         message: String,
         /// When retention may take it.
         expires: Option<Timestamp>,
+        /// Where it was first put, when it was brought from another store.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin: Option<Box<Origin>>,
     },
     /// A version of a ref is dropped.
     DropRef {
@@ -284,6 +287,7 @@ mod tests {
                 times: content,
                 message: "first\nsecond".to_owned(),
                 expires: Some(Timestamp::UNIX_EPOCH),
+                origin: None,
             },
             Change::Pin {
                 name: name.clone(),

@@ -70,6 +70,26 @@ fn ref_name() -> impl Strategy<Value = RefName> {
         .prop_map(|(first, rest)| format!("{first}/{}", rest.join("/")).parse().unwrap())
 }
 
+fn origin() -> impl Strategy<Value = Origin> {
+    let store = || any::<[u8; 16]>().prop_map(StoreId);
+    let fields = (
+        store(),
+        ref_name(),
+        1..u64::MAX,
+        time(),
+        who(),
+        option::of(store()),
+    );
+    fields.prop_map(|(store, name, version, time, who, via)| Origin {
+        store,
+        name,
+        version,
+        time,
+        who,
+        via,
+    })
+}
+
 fn info() -> impl Strategy<Value = SegmentInfo> {
     any::<(u64, u32, u64, u64, u64)>().prop_map(|(chunks, packs, pack_bytes, raw_bytes, bytes)| {
         SegmentInfo {
@@ -91,6 +111,7 @@ fn change() -> impl Strategy<Value = Change> {
         content(),
         any::<String>(),
         option::of(time()),
+        option::of(origin()),
     );
     prop_oneof![
         (segment_id(), info()).prop_map(|(segment, info)| Change::AddSegment { segment, info }),
@@ -98,7 +119,7 @@ fn change() -> impl Strategy<Value = Change> {
         packs().prop_map(|packs| Change::CondemnPacks { packs }),
         (packs(), vec(segment_id(), 0..4))
             .prop_map(|(packs, segments)| Change::Forget { packs, segments }),
-        set.prop_map(|(name, version, root, times, message, expires)| {
+        set.prop_map(|(name, version, root, times, message, expires, origin)| {
             Change::SetRef {
                 name,
                 version,
@@ -106,6 +127,7 @@ fn change() -> impl Strategy<Value = Change> {
                 times,
                 message,
                 expires,
+                origin: origin.map(Box::new),
             }
         }),
         (ref_name(), any::<u64>()).prop_map(|(name, version)| Change::DropRef { name, version }),
@@ -146,9 +168,10 @@ fn version() -> impl Strategy<Value = Version> {
         who(),
         any::<(String, bool)>(),
         option::of(time()),
+        option::of(origin()),
     );
     fields.prop_map(
-        |(root, times, time, who, (message, pinned), expires)| Version {
+        |(root, times, time, who, (message, pinned), expires, origin)| Version {
             root,
             times,
             time,
@@ -156,6 +179,7 @@ fn version() -> impl Strategy<Value = Version> {
             message,
             pinned,
             expires,
+            origin: origin.map(Box::new),
         },
     )
 }

@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::cursor::corrupt;
 use super::sealed::{SEALED_BYTES_MAX, parse, seal_as, unseal_as};
 use crate::error::{Error, Result};
-use crate::format::{Change, Content, LogEntry, Policy, RefName, Root, SegmentInfo, Who, log_key};
+use crate::format::{
+    Change, Content, LogEntry, Origin, Policy, RefName, Root, SegmentInfo, Who, log_key,
+};
 use crate::id::{PackId, SegmentId};
 
 /// The first field of a checkpoint.
@@ -76,6 +78,9 @@ pub struct Version {
     pub pinned: bool,
     /// When retention may take it, if it was put with a time to live.
     pub expires: Option<Timestamp>,
+    /// Where it was first put, when it was brought from another store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Box<Origin>>,
 }
 
 impl State {
@@ -346,6 +351,7 @@ impl Fold<'_> {
             times,
             message,
             expires,
+            origin,
             ..
         } = change
         else {
@@ -359,6 +365,7 @@ impl Fold<'_> {
             message: message.clone(),
             pinned: false,
             expires: *expires,
+            origin: origin.clone(),
         })
     }
 
@@ -452,6 +459,7 @@ mod tests {
             times: Content::empty(),
             message: format!("version {version}"),
             expires: None,
+            origin: None,
         }
     }
 

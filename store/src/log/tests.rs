@@ -47,6 +47,7 @@ pub(super) fn set(state: &State, name: &RefName, message: &str) -> Change {
         times: Content::empty(),
         message: message.to_owned(),
         expires: None,
+        origin: None,
     }
 }
 

@@ -101,6 +101,7 @@ impl<'p> PutPublication<'p> {
                 times: built.times,
                 message: self.request.message.clone(),
                 expires: self.request.expires,
+                origin: None,
             }])
         })?;
         let Published::Entry(committed) = published else {

@@ -16,6 +16,12 @@ use super::wire::NoContact;
 const STATUS: &str = "status code: ";
 /// What it says of a redirection that leads nowhere.
 const REDIRECT: &str = "redirect without LOCATION";
+/// What servers of TLS say to who does not speak it.
+const TLS_WANTED: [&str; 3] = [
+    "plain HTTP request was sent to HTTPS port",
+    "HTTP request to an HTTPS server",
+    "speaking plain HTTP to an SSL-enabled server port",
+];
 const CODE_BYTES_MAX: usize = 64;
 const MESSAGE_CHARS_MAX: usize = 300;
 
@@ -32,6 +38,10 @@ pub(super) struct Answer {
     pub(super) no_contact: bool,
     /// Whether that is because of a certificate.
     pub(super) untrusted: bool,
+    /// Whether TLS was spoken to somebody who does not speak it.
+    pub(super) plain: bool,
+    /// Whether it was not spoken to somebody who does.
+    pub(super) encrypted: bool,
     /// Whether it was the search for credentials that failed.
     pub(super) credentials: bool,
     text: String,
@@ -72,6 +82,9 @@ impl Answer {
             transport,
             no_contact: no_contact.is_some(),
             untrusted: no_contact.is_some_and(|no_contact| no_contact.is_untrusted),
+            plain: no_contact.is_some_and(|no_contact| no_contact.is_plain),
+            encrypted: TLS_WANTED.into_iter().any(|words| said.contains(words))
+                || root(source) == "invalid HTTP version parsed",
             credentials: ["169.254.", "metadata.google", "credential", "token request"]
                 .into_iter()
                 .any(|word| said.contains(word)),

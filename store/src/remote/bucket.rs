@@ -17,7 +17,7 @@ use object_store::{BackoffConfig, Certificate, ClientOptions, ObjectStore, Retry
 use super::Options;
 use super::objects::Objects;
 use super::settings::Settings;
-use super::wire::Watched;
+use super::wire::{Alive, Watched};
 use crate::error::{Error, Result};
 
 /// Until a connection stands.
@@ -78,13 +78,14 @@ pub(super) fn open(
     }
     install_tls();
     check_certificates(&url, options)?;
-    let store = built(service, bucket, options, &options.settings)
+    let alive = Alive::new(Arc::clone(&options.stop));
+    let store = built(service, bucket, options, &options.settings, &alive)
         .map_err(|error| wrong_setting(service, bucket, &url, options, &error))?;
     let store: Arc<dyn ObjectStore> = match prefix.as_ref() {
         "" => store,
         _ => Arc::new(PrefixStore::new(store, prefix)),
     };
-    Ok(Objects::bucket(&url, store)?.with_settings(options))
+    Ok(Objects::bucket(&url, store)?.with_settings(options, alive))
 }
 
 /// Bucket and prefix; what could hold a secret is refused before it is repeated anywhere.
@@ -184,6 +185,7 @@ fn built(
     bucket: &str,
     options: &Options,
     settings: &Settings,
+    alive: &Alive,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
     let plain = settings.iter().any(|(name, value)| is_plain(name, value));
     let client = ClientOptions::new()
@@ -202,7 +204,7 @@ fn built(
         max_retries: RETRIES_MAX,
         retry_timeout: options.deadline,
     };
-    let watched = Watched::new(options.waits.clone());
+    let watched = Watched::new(options.waits.clone(), alive.clone(), options.deadline);
     let pairs = || settings.iter().map(|(name, value)| (spelled(name), value));
     Ok(match service {
         Service::S3 => {
@@ -249,7 +251,9 @@ fn wrong_setting(
     error: &object_store::Error,
 ) -> Error {
     let settings = &options.settings;
-    let fits = |name: &&str| built(service, bucket, options, &settings.without(name)).is_ok();
+    let alive = Alive::default();
+    let fits =
+        |name: &&str| built(service, bucket, options, &settings.without(name), &alive).is_ok();
     let what = match settings.names().find(fits) {
         Some(name) => format!("{url}: setting {name} is not understood"),
         None => format!("{url}: the settings do not make a whole"),

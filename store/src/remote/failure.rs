@@ -4,7 +4,9 @@ use std::io;
 
 use super::answer::{Answer, in_chain};
 use super::settings::Settings;
+use super::wire::Stopped;
 use crate::error::{Error, Kind};
+use crate::format::FORMAT_KEY;
 
 pub(super) const READ: &str = "read from";
 pub(super) const LIST: &str = "list";
@@ -37,9 +39,18 @@ pub(super) fn bucket_failure(
     settings: &Settings,
     source: &object_store::Error,
 ) -> Error {
-    let answer = Answer::of(source, settings);
-    let (kind, hint) = bucket_kind(source, &answer, doing);
     let what = if key.is_empty() { "." } else { key };
+    if in_chain::<Stopped>(source).is_some() {
+        return Error::interrupted(format!(
+            "{what}: stopped on request, while {url} did not answer"
+        ));
+    }
+    let answer = Answer::of(source, settings);
+    let (kind, hint) = match bucket_kind(source, &answer, doing) {
+        // Without the bucket there is no store; of any other object this would say too much.
+        (Kind::Unavailable, BUCKET) if key == FORMAT_KEY => (Kind::NotFound, BUCKET),
+        known => known,
+    };
     let error = Error::new(kind, format!("{what}: cannot {doing} {url}"));
     let error = match hint {
         "" => error,
@@ -93,6 +104,8 @@ fn bucket_kind(source: &object_store::Error, answer: &Answer, doing: &str) -> (K
             }
             (E::NotSupported { .. } | E::NotImplemented { .. }, _) => (Kind::Unsupported, ""),
             _ if answer.untrusted => (Kind::Unavailable, UNTRUSTED),
+            _ if answer.plain => (Kind::Unavailable, PLAIN),
+            _ if answer.encrypted => (Kind::Unavailable, ENCRYPTED),
             _ if answer.no_contact => (Kind::Unavailable, UNREACHABLE),
             (_, Some(_)) => (Kind::Unavailable, BUSY),
             _ => (Kind::Unavailable, ""),
@@ -105,7 +118,8 @@ const EXPIRED: &str =
 const WRONG: &str =
     "these are no credentials of this endpoint: check them, and which profile they come from";
 const NONE: &str = "no credentials were found: set the variables of the service (AWS_ACCESS_KEY_ID and \
-     AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY and their like), or name a profile";
+     AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY and their like), or name a profile: `store cluster add NAME URL --profile P` says \
+     which one is for this URL";
 const DENIED: &str = "check what the credentials permit (reading, writing and listing below the prefix, for gc deleting), and \
      that they have not expired; where listing is not permitted, a missing object looks denied";
 const BUCKET: &str = "make the bucket, or correct its name, the endpoint or the account";
@@ -114,8 +128,15 @@ const BUSY: &str =
     "run it again when the endpoint is well: that is safe, and nothing is stored twice";
 const UNREACHABLE: &str = "check the setting of the endpoint (AWS_ENDPOINT_URL and its like, or `endpoint` in the profile), \
      and the way to it: name, port, network, proxy";
+const PLAIN: &str = "does it speak http:// there? The setting of the endpoint says https://";
+const ENCRYPTED: &str = "does it speak https:// there? The setting of the endpoint says http://";
 const UNTRUSTED: &str = "name a file with the certificate of its authority in AWS_CA_BUNDLE, SSL_CERT_FILE or `ca-bundle` of \
      the profile, if this is the endpoint that is meant";
+
+/// Whether it says that no credentials were found.
+pub(super) fn is_without_credentials(error: &Error) -> bool {
+    error.remedy() == Some(NONE)
+}
 
 /// The same for what the operating system said.
 pub(super) fn io_failure(key: &str, doing: &str, url: &str, source: io::Error) -> Error {

@@ -17,13 +17,18 @@ use object_store::memory::InMemory;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
 use super::again::again;
-use super::answer::is_conflict as bucket_conflict;
+use super::answer::{in_chain, is_conflict as bucket_conflict};
 use super::directory::{Directory, Ranges};
-use super::failure::{DELETE, LIST, READ, WRITE, bucket_failure, failure, io_failure};
+use super::failure::{
+    DELETE, LIST, READ, WRITE, bucket_failure, failure, io_failure, is_without_credentials,
+};
 use super::key::{check_key, check_prefix, is_staged, object_path, staged_for};
 use super::upload::{Parts, PartsMax};
 use super::wait::Wait;
-use super::{Created, ObjectInfo, Options, Prune, Read, Settings, Upload, Write, one_by_one};
+use super::wire::{Alive, Unconditional};
+use super::{
+    Created, ObjectInfo, Options, Prune, Read, Settings, Upload, Write, one_by_one, overwrites,
+};
 use crate::error::{Error, Kind, Result};
 use crate::format::is_of_reserve;
 
@@ -41,6 +46,9 @@ pub struct Objects {
     parts_max: PartsMax,
     /// For trying again.
     deadline: Duration,
+    alive: Alive,
+    /// Why no credentials were found, where that is known.
+    no_credentials: Option<String>,
 }
 
 impl Objects {
@@ -54,6 +62,8 @@ impl Objects {
             settings: Settings::default(),
             parts_max: PartsMax::default(),
             deadline: Duration::MAX,
+            alive: Alive::default(),
+            no_credentials: None,
         }
     }
 
@@ -110,7 +120,9 @@ impl Objects {
 
     /// The same with what never shows in an error, and the bytes that parts on their way may take.
     #[must_use]
-    pub(super) fn with_settings(mut self, options: &Options) -> Self {
+    pub(super) fn with_settings(mut self, options: &Options, alive: Alive) -> Self {
+        self.alive = alive;
+        self.no_credentials.clone_from(&options.no_credentials);
         self.settings = options.settings.clone();
         self.deadline = options.deadline;
         self.parts_max = PartsMax::of_bytes(options.upload_bytes);
@@ -119,14 +131,28 @@ impl Objects {
 
     /// Asks, and again where the answer breaks off.
     fn ask<T, F: Future<Output = AskResult<T>>>(&self, ask: impl Fn() -> F) -> AskResult<T> {
-        self.wait.on(again(self.deadline, ask))
+        self.on(again(self.deadline, ask))
+    }
+
+    /// Waits for `future`; for a bucket that is silent not after somebody asked to stop.
+    fn on<T, F: Future<Output = AskResult<T>>>(&self, future: F) -> AskResult<T> {
+        match self.wait {
+            Wait::Here => self.wait.on(future),
+            Wait::Shared(_) => self.wait.on(self.alive.watch(future)),
+        }
     }
 
     fn failed(&self, key: &str, doing: &str) -> impl Fn(object_store::Error) -> Error {
         let local = self.directory.is_some();
         move |source| match &self.wait {
             Wait::Here => failure(key, doing, &self.url, local, source),
-            Wait::Shared(_) => bucket_failure(key, doing, &self.url, &self.settings, &source),
+            Wait::Shared(_) => {
+                let error = bucket_failure(key, doing, &self.url, &self.settings, &source);
+                match &self.no_credentials {
+                    Some(why) if is_without_credentials(&error) => error.hint(why.clone()),
+                    _ => error,
+                }
+            }
         }
     }
 
@@ -183,7 +209,9 @@ impl Objects {
                 self.store.get(path).await?.bytes().await
             })
         });
-        let answers = self.wait.on(futures_util::future::join_all(gets));
+        let all = async { Ok(futures_util::future::join_all(gets).await) };
+        let named = keys.first().map_or("", String::as_str);
+        let answers = self.on(all).map_err(self.failed(named, READ))?;
         let mut found = Vec::new();
         for (answer, key) in answers.into_iter().zip(keys) {
             match answer {
@@ -342,6 +370,9 @@ impl Write for Objects {
                 }
                 None => self.found(key, &found),
             },
+            Err(error) if in_chain::<Unconditional>(&error).is_some() => {
+                Err(overwrites(&self.url).because(error))
+            }
             Err(error) => Err(self.failed(key, WRITE)(error)),
         }
     }
@@ -361,6 +392,9 @@ impl Write for Objects {
             .store
             .put_opts(&path, Bytes::new().into(), PutMode::Create.into());
         match self.wait.on_within(TOUCH_MAX, put) {
+            Some(Err(error)) if in_chain::<Unconditional>(&error).is_some() => {
+                self.put(key, Bytes::new())
+            }
             Some(Ok(_)) => Ok(()),
             Some(Err(
                 object_store::Error::AlreadyExists { .. }
@@ -389,6 +423,7 @@ impl Write for Objects {
         let parts = Parts::new(
             Arc::clone(&self.store),
             self.wait.clone(),
+            self.alive.clone(),
             path,
             self.parts_max.clone(),
         );

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::bucket::{self, Service};
@@ -21,6 +22,10 @@ pub struct Options {
     pub deadline: Duration,
     /// Who is told when a bucket does not answer for long.
     pub waits: Waits,
+    /// Set when somebody asks to stop: a bucket that does not answer is not waited for any more.
+    pub stop: Arc<AtomicBool>,
+    /// Why no credentials were found, where that is known.
+    pub no_credentials: Option<String>,
     /// Bytes that parts of uploads may take that are on their way to a bucket.
     pub upload_bytes: u64,
 }
@@ -33,6 +38,8 @@ impl Default for Options {
             ca_bundle: None,
             deadline: Duration::from_secs(180),
             waits: Waits::default(),
+            stop: Arc::default(),
+            no_credentials: None,
             upload_bytes: 64 << 20,
         }
     }

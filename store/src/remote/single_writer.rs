@@ -36,8 +36,22 @@ pub fn keeps_first(remote: &dyn Prune) -> Result<bool> {
     });
     // What went wrong first counts; an object that stays takes a few bytes and is never read.
     let deleted = remote.delete(std::slice::from_ref(&key));
-    let kept = tried?;
+    let kept = match tried {
+        // It says itself that it takes no heed.
+        Err(error) if error.kind() == Kind::Unsupported => return Ok(false),
+        tried => tried?,
+    };
     deleted.map(|()| kept)
+}
+
+/// Creates with put-if-absent where the endpoint knows it, else with a plain put.
+fn create_or_put(remote: &dyn Write, key: &str, bytes: Bytes) -> Result<Created> {
+    match remote.create(key, bytes.clone()) {
+        Err(error) if error.kind() == Kind::Unsupported => {
+            remote.put(key, bytes).map(|()| Created::Created)
+        }
+        created => created,
+    }
 }
 
 /// The refusal to make a store where put-if-absent overwrites.
@@ -95,7 +109,7 @@ impl Write for SingleWriter {
             Err(error) if error.kind() == Kind::NotFound => {}
             Err(error) => return Err(error),
         }
-        match self.0.create(key, bytes.clone())? {
+        match create_or_put(self.0.as_ref(), key, bytes.clone())? {
             Created::Created if self.0.get(key)? == bytes => Ok(Created::Created),
             _ => Ok(Created::Exists),
         }

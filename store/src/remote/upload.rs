@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::wait::Wait;
+use super::wire::Alive;
 
 /// Bytes of every part but the last: some buckets want them equal.
 pub(super) const PART_BYTES: usize = 8 << 20;
@@ -46,6 +47,7 @@ impl Default for PartsMax {
 pub(super) struct Parts {
     store: Arc<dyn ObjectStore>,
     wait: Wait,
+    alive: Alive,
     path: Path,
     parts_max: PartsMax,
     collected: Vec<Bytes>,
@@ -62,12 +64,14 @@ impl Parts {
     pub(super) fn new(
         store: Arc<dyn ObjectStore>,
         wait: Wait,
+        alive: Alive,
         path: Path,
         parts_max: PartsMax,
     ) -> Self {
         Self {
             store,
             wait,
+            alive,
             path,
             parts_max,
             collected: Vec::new(),
@@ -99,9 +103,9 @@ impl Parts {
         self.seal()?;
         let Some(begun) = &mut self.begun else {
             let payload: PutPayload = std::mem::take(&mut self.collected).into_iter().collect();
-            return self.wait.on(self.store.put(&self.path, payload)).map(drop);
+            return on(&self.wait, &self.alive, self.store.put(&self.path, payload)).map(drop);
         };
-        self.wait.on(begun.upload.complete())?;
+        on(&self.wait, &self.alive, begun.upload.complete())?;
         self.begun = None;
         Ok(())
     }
@@ -120,7 +124,8 @@ impl Parts {
         let begun = match &mut self.begun {
             Some(begun) => begun,
             None => {
-                let upload = self.wait.on(self.store.put_multipart(&self.path))?;
+                let upload = self.store.put_multipart(&self.path);
+                let upload = on(&self.wait, &self.alive, upload)?;
                 self.begun.insert(Begun {
                     upload,
                     in_flight: VecDeque::new(),
@@ -132,7 +137,8 @@ impl Parts {
         };
         let permits = Arc::clone(&self.parts_max.0);
         // The semaphore is never closed; were it, a part would go without a permit, and nothing worse.
-        let permit = self.wait.on(permits.acquire_owned()).ok();
+        let permit = async { Ok(permits.acquire_owned().await.ok()) };
+        let permit = on(&self.wait, &self.alive, permit)?;
         let part = begun.upload.put_part(payload);
         begun.in_flight.push_back(runtime.spawn(async move {
             let sent = part.await;
@@ -151,9 +157,17 @@ impl Parts {
             .in_flight
             .pop_front_if(|part| all || part.is_finished())
         {
-            self.wait.on(part.map(|joined| joined?))?;
+            on(&self.wait, &self.alive, part.map(|joined| joined?))?;
         }
         Ok(())
+    }
+}
+
+/// Waits for `future`; for a bucket that is silent not after somebody asked to stop.
+fn on<T>(wait: &Wait, alive: &Alive, future: impl Future<Output = Result<T>>) -> Result<T> {
+    match wait {
+        Wait::Here => wait.on(future),
+        Wait::Shared(_) => wait.on(alive.watch(future)),
     }
 }
 
@@ -164,6 +178,6 @@ impl Drop for Parts {
             return;
         };
         begun.in_flight.iter().for_each(JoinHandle::abort);
-        drop(self.wait.on(begun.upload.abort()));
+        drop(on(&self.wait, &self.alive, begun.upload.abort()));
     }
 }

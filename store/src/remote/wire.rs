@@ -1,9 +1,11 @@
 //! The wire: what happens between a request and its answer, beside what object_store does about it.
 //!
 //! A wait that grows long is told, with the name of the object, and a body that stalls is given up, so that
-//! object_store asks for the rest. `Retry-After` is heeded within reason, since object_store knows only its own
+//! object_store asks for the rest; an answer that does not begin is waited for no longer than the deadline allows.
+//! `Retry-After` is heeded within reason, since object_store knows only its own
 //! pauses. A host without credentials of its own is found out at once, a wrong endpoint soon.
 
+mod alive;
 mod body;
 mod contact;
 
@@ -21,6 +23,8 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, HeaderMap};
 
+use alive::sending_time;
+pub(super) use alive::{Alive, Stopped};
 use body::Body;
 use contact::Contacts;
 pub(super) use contact::NoContact;
@@ -29,8 +33,12 @@ pub(super) use contact::NoContact;
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 /// How long a body may bring nothing.
 const STALL_MAX: Duration = Duration::from_secs(30);
+/// However short the deadline, an endpoint gets so long for an answer.
+const ANSWER_LEAST: Duration = Duration::from_secs(5);
 /// Longest pause that an endpoint may ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+/// What asks for put-if-absent on S3.
+const IF_ABSENT: &str = "if-none-match";
 /// Where machines of a cloud find their credentials; elsewhere nobody answers.
 const METADATA_HOST: &str = "169.254.169.254";
 
@@ -58,13 +66,26 @@ impl fmt::Debug for Waits {
 pub(super) struct Watched {
     waits: Waits,
     contacts: Arc<Contacts>,
+    alive: Alive,
+    deadline: Duration,
 }
 
+/// An endpoint that does not know put-if-absent, and says so.
+#[derive(Debug)]
+pub(super) struct Unconditional;
+
+/// An answer that did not begin.
+#[derive(Debug)]
+struct NoAnswer(Duration);
+
 impl Watched {
-    pub(super) fn new(waits: Waits) -> Self {
+    /// Requests are not tried again after `deadline`, and no answer is waited for longer.
+    pub(super) fn new(waits: Waits, alive: Alive, deadline: Duration) -> Self {
         Self {
             waits,
             contacts: Arc::default(),
+            alive,
+            deadline,
         }
     }
 }
@@ -75,6 +96,8 @@ impl HttpConnector for Watched {
             client: ReqwestConnector::default().connect(options)?,
             waits: self.waits.clone(),
             contacts: Arc::clone(&self.contacts),
+            alive: self.alive.clone(),
+            answer_max: self.deadline.max(ANSWER_LEAST),
         }))
     }
 }
@@ -84,6 +107,8 @@ struct Wire {
     client: HttpClient,
     waits: Waits,
     contacts: Arc<Contacts>,
+    alive: Alive,
+    answer_max: Duration,
 }
 
 impl Wire {
@@ -91,21 +116,33 @@ impl Wire {
         let path = request.uri().path().to_owned();
         let endpoint = endpoint(&request);
         let is_metadata = request.uri().host() == Some(METADATA_HOST);
+        let is_conditional = request.headers().contains_key(IF_ABSENT);
+        let bytes = request.body().content_length();
+        self.alive.sending(bytes);
+        let most = self.answer_max.saturating_add(sending_time(bytes));
         let mut answer = std::pin::pin!(self.client.execute(request));
         let mut waited = Duration::ZERO;
         let answer = loop {
-            match tokio::time::timeout(TOLD_EVERY, answer.as_mut()).await {
+            let part = TOLD_EVERY.min(most.saturating_sub(waited));
+            match tokio::time::timeout(part, answer.as_mut()).await {
                 Ok(answer) => break answer,
                 Err(_elapsed) => {
-                    waited += TOLD_EVERY;
+                    waited += part;
+                    if waited >= most {
+                        break Err(HttpError::new(HttpErrorKind::Timeout, NoAnswer(most)));
+                    }
                     if let Some(tell) = &self.waits.0 {
                         tell(waited.as_secs(), &path);
                     }
                 }
             }
         };
-        if answer.is_ok() {
+        if let Ok(answer) = &answer {
             self.contacts.answered(&endpoint);
+            // One that is busy for ever is not waited for by who wants to stop.
+            if !matches!(answer.status().as_u16(), 429 | 500..) {
+                self.alive.sign();
+            }
         }
         match answer {
             // Not tried again: of the kinds of failure this is one that object_store takes as final.
@@ -115,12 +152,17 @@ impl Wire {
             Err(error) if error.kind() == HttpErrorKind::Connect => {
                 Err(self.contacts.failed(&endpoint, error))
             }
+            // Asked again it would say the same, for as long as the deadline allows.
+            Ok(answer) if is_conditional && answer.status().as_u16() == 501 => {
+                Err(HttpError::new(HttpErrorKind::Unknown, Unconditional))
+            }
             Ok(answer) if matches!(answer.status().as_u16(), 429 | 503) => {
                 tokio::time::sleep(asked_pause(answer.headers(), Timestamp::now())).await;
                 Ok(answer)
             }
             answer => answer.map(|answer| {
-                answer.map(|body| HttpResponseBody::new(Body::new(body, STALL_MAX, &path)))
+                let (alive, most) = (self.alive.clone(), STALL_MAX.min(self.answer_max));
+                answer.map(|body| HttpResponseBody::new(Body::new(body, most, alive, &path)))
             }),
         }
     }
@@ -138,6 +180,22 @@ impl HttpService for Wire {
         Box::pin(self.answer(request))
     }
 }
+
+impl fmt::Display for Unconditional {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("501: the endpoint does not know If-None-Match")
+    }
+}
+
+impl std::error::Error for Unconditional {}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "nothing came for {} s", self.0.as_secs())
+    }
+}
+
+impl std::error::Error for NoAnswer {}
 
 /// `https://host:port`
 fn endpoint(request: &HttpRequest) -> String {

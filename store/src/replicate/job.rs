@@ -10,7 +10,8 @@ use super::complete::complete;
 use super::copy::{Failure, copy};
 use super::outbox::{Outbox, Sent, Unsettled};
 use super::resume::{adopt, adoptable};
-use super::select::{Bring, Selected, still, surplus};
+use super::select::{Bring, Ends, Found, Selected};
+use super::surplus::{check, still, surplus};
 use super::throttle::Throttle;
 use super::walk::{Unreadable, Walk, Wants, is_its_own};
 use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
@@ -288,13 +289,20 @@ impl<'r> Job<'r> {
                     known.cloned().unwrap_or_default()
                 });
                 // Somebody else may have brought it meanwhile.
-                let (number, status) = match bring.in_state(there) {
-                    Some(number) => (number, RefStatus::Unchanged),
-                    None => (bring.add_to(there), RefStatus::Published),
+                let (number, status) = match bring.found(there) {
+                    Found::There(number) | Found::GoneBack { there: number, .. } => {
+                        (number, RefStatus::Unchanged)
+                    }
+                    Found::Overtaken { there, newest } => {
+                        let error = bring.overtaken(there, newest);
+                        (there, RefStatus::Failed(error))
+                    }
+                    Found::Nowhere => {
+                        let number = bring.add_to(there);
+                        changes.push(bring.set_ref(number));
+                        (number, RefStatus::Published)
+                    }
                 };
-                if matches!(status, RefStatus::Published) {
-                    changes.push(bring.set_ref(number));
-                }
                 settled.push(bring.outcome(Some(number), status));
             }
             Ok(changes)
@@ -378,6 +386,7 @@ impl<'r> Job<'r> {
     pub(super) fn drop_surplus(
         &mut self,
         selected: &Selected,
+        ends: Ends,
         source: &State,
         mut there: State,
     ) -> Result<()> {
@@ -387,6 +396,11 @@ impl<'r> Job<'r> {
             .map(|outcome| outcome.name.clone())
             .collect();
         let planned = surplus(selected, &failed, source, &there);
+        let outcomes = self.report.refs.iter();
+        let brought = outcomes
+            .filter(|outcome| matches!(outcome.status, RefStatus::Published))
+            .map(|outcome| &outcome.name);
+        check(self.request.delete, ends, &planned, &there, brought)?;
         let mut dropped = planned.clone();
         if !planned.versions.is_empty() && !self.request.dry_run {
             let remote = self.to.remote().as_ref();

@@ -17,6 +17,7 @@ mod outbox;
 mod resume;
 mod runs;
 mod select;
+mod surplus;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -26,11 +27,13 @@ pub use resume::{Forgetful, Memory, Resume};
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{Namespace, RefName};
+use crate::id::StoreId;
 use crate::progress::Progress;
 use crate::store::Store;
 
 use job::Job;
-use select::select;
+use select::{Ends, select};
+use surplus::{check, surplus};
 
 /// What to replicate, and how.
 #[derive(Clone, Debug)]
@@ -39,14 +42,14 @@ pub struct ReplicateRequest {
     pub what: Vec<Selection>,
     /// Which of their versions.
     pub versions: Versions,
-    /// Drop versions that the destination alone has: of the refs that are selected, and in namespaces that are
-    /// selected also those of refs that the source no longer has. Pinned versions stay and are reported;
-    /// nothing is dropped from a ref that failed, or that was selected by a version.
-    pub delete: bool,
+    /// Which versions that the destination alone has are dropped: of the refs that are selected, and in namespaces
+    /// that are selected also those of refs that the source no longer has. Pinned versions stay and are
+    /// reported; nothing is dropped from a ref that failed, or that was selected by a version.
+    pub delete: Delete,
     /// Read every pack back from the destination, down to the last byte, before anything that needs it is
     /// published.
     pub verify: bool,
-    /// Bytes of frames to send in a second, at most.
+    /// Bytes of frames to send in a second, at most; 0 is no limit.
     pub bytes_per_second: Option<u64>,
     /// Do everything but write.
     pub dry_run: bool,
@@ -61,6 +64,22 @@ pub enum Selection {
     Ref(RefName),
     /// One version of one, whatever [`ReplicateRequest::versions`] says.
     Version(RefName, u64),
+}
+
+/// What is dropped at the destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delete {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// What the destination alone has, unless something is amiss: the source is not the one that these versions
+    /// came from, or more than half of what a namespace has there would go.
+    Surplus {
+        /// The source of the last run, where that is known: another one now is refused.
+        last_source: Option<StoreId>,
+    },
+    /// What the destination alone has, whatever it is.
+    All,
 }
 
 /// Which versions of a selected ref are brought.
@@ -88,6 +107,8 @@ pub struct ReplicateReport {
     pub raw_bytes: u64,
     /// Bytes of the frames that were sent, as encoded.
     pub sent_bytes: u64,
+    /// Namespaces that were asked for and have no ref at the source.
+    pub missing: Vec<(Namespace, Error)>,
     /// Bytes of packs that an earlier run had sent and that were taken up; after a dry run, that would be.
     pub resumed_bytes: u64,
     /// What ended the run before its end: refs after it are not in `refs`. What is there stands.
@@ -126,7 +147,7 @@ impl ReplicateRequest {
         Self {
             what,
             versions: Versions::default(),
-            delete: false,
+            delete: Delete::Nothing,
             verify: false,
             bytes_per_second: None,
             dry_run: false,
@@ -137,8 +158,9 @@ impl ReplicateRequest {
 /// Brings what `request` selects from one store to another.
 ///
 /// A version is the same on both sides when its tree and times are; its number is that of the destination, the
-/// next one there. Message and expiry are carried over, pins are not. Afterwards the newest version of each
-/// selected ref is the source's newest; versions that the destination alone has stay, unless
+/// next one there. Message, expiry and origin are carried over, pins are not. Afterwards the newest version of each
+/// selected ref is the source's newest, unless that had come before and something else is newer there by now:
+/// it is never published twice. Versions that the destination alone has stay, unless
 /// [`ReplicateRequest::delete`].
 ///
 /// # Errors
@@ -154,16 +176,27 @@ pub fn replicate(
     if !request.dry_run {
         to.format().check_writable()?;
     }
+    let ends = Ends {
+        from: from.format().id,
+        to: to.format().id,
+    };
     let (source, there) = (from.state()?, to.state()?);
-    let mut selected = select(request, &source, &there)?;
+    let mut selected = select(request, ends, &source, &there)?;
+    if request.delete.drops() {
+        // Refused before anything is sent: what such a source has is not wanted there either.
+        let planned = surplus(&selected, &selected.failed(), &source, &there);
+        let brought = selected.bring.iter().map(|bring| &bring.name);
+        check(request.delete, ends, &planned, &there, brought)?;
+    }
     let mut job = Job::new(from, to, request, resume, progress);
     let bring = std::mem::take(&mut selected.bring);
     job.report.refs.append(&mut selected.settled);
     job.report.notes.append(&mut selected.notes);
+    job.report.missing.append(&mut selected.missing);
     let outcome = job
         .bring(&bring, source.clone(), there.clone())
-        .and_then(|()| match request.delete {
-            true => job.drop_surplus(&selected, &source, there),
+        .and_then(|()| match request.delete.drops() {
+            true => job.drop_surplus(&selected, ends, &source, there),
             false => Ok(()),
         });
     job.report.stopped = outcome.err().map(|error| match error.kind() {

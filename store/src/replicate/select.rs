@@ -4,8 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
 use crate::error::{Error, Result};
-use crate::format::{Change, Namespace, RefName, RefState, State, Version};
-use crate::refs::Dropped;
+use crate::format::{Change, Namespace, Origin, RefName, RefState, State, Version};
+use crate::id::StoreId;
+
+/// The two stores of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    pub(super) from: StoreId,
+    pub(super) to: StoreId,
+}
 
 /// A version of the source that the destination is to have.
 #[derive(Clone, Debug)]
@@ -14,6 +21,10 @@ pub(super) struct Bring {
     /// Its number at the source.
     pub(super) from: u64,
     pub(super) version: Version,
+    /// What the destination is told of where it comes from.
+    origin: Origin,
+    /// The destination.
+    to: StoreId,
     /// Whether it must be the newest at the destination, not just any.
     pub(super) is_newest: bool,
 }
@@ -28,7 +39,32 @@ pub(super) struct Selected {
     /// Refs and namespaces of which versions may be dropped.
     pub(super) refs: BTreeSet<RefName>,
     pub(super) namespaces: Vec<Namespace>,
+    /// Namespaces without a ref.
+    pub(super) missing: Vec<(Namespace, Error)>,
     pub(super) notes: Vec<String>,
+}
+
+/// What the destination has of a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It is to be published.
+    Nowhere,
+    /// It is there under this number, and nothing is to be done.
+    There(u64),
+    /// It came before, and the source has gone back to it since.
+    GoneBack {
+        /// Its number.
+        there: u64,
+        /// A later one that came from the same source.
+        newest: u64,
+    },
+    /// It came before, and somebody else has published since.
+    Overtaken {
+        /// Its number.
+        there: u64,
+        /// That of the newest.
+        newest: u64,
+    },
 }
 
 /// Which versions of one ref are asked for.
@@ -42,7 +78,12 @@ struct Asked {
 ///
 /// # Errors
 /// Not found, when nothing that is asked for exists.
-pub(super) fn select(request: &ReplicateRequest, from: &State, to: &State) -> Result<Selected> {
+pub(super) fn select(
+    request: &ReplicateRequest,
+    ends: Ends,
+    from: &State,
+    to: &State,
+) -> Result<Selected> {
     let mut selected = Selected::default();
     let mut asked: BTreeMap<RefName, Asked> = BTreeMap::new();
     for selection in &request.what {
@@ -50,8 +91,10 @@ pub(super) fn select(request: &ReplicateRequest, from: &State, to: &State) -> Re
             Selection::Namespace(namespace) => {
                 let names = live(from, namespace);
                 if names.is_empty() {
-                    let note = format!("{namespace}: the source has no ref in this namespace");
-                    selected.notes.push(note);
+                    let error = Error::not_found(format!(
+                        "{namespace}: the source has no ref in this namespace"
+                    ));
+                    selected.missing.push((namespace.clone(), error));
                     continue;
                 }
                 selected.namespaces.push(namespace.clone());
@@ -67,7 +110,9 @@ pub(super) fn select(request: &ReplicateRequest, from: &State, to: &State) -> Re
         }
     }
     if asked.is_empty() {
-        let what = selected.notes.join("; ");
+        let missing = selected.missing.iter();
+        let what: Vec<String> = missing.map(|(_, error)| error.to_string()).collect();
+        let what = what.join("; ");
         return Err(Error::not_found(match what.as_str() {
             "" => "nothing is selected".to_owned(),
             _ => what,
@@ -78,7 +123,7 @@ pub(super) fn select(request: &ReplicateRequest, from: &State, to: &State) -> Re
         if asked.whole {
             selected.refs.insert(name.clone());
         }
-        if let Err(error) = select_ref(request.versions, name, asked, from, to, &mut selected) {
+        if let Err(error) = select_ref(request, ends, name, asked, from, to, &mut selected) {
             selected.settled.push(RefOutcome {
                 name: name.clone(),
                 from: None,
@@ -92,7 +137,8 @@ pub(super) fn select(request: &ReplicateRequest, from: &State, to: &State) -> Re
 
 /// The versions to bring of one ref; where there are none, that it is unchanged.
 fn select_ref(
-    which: Versions,
+    request: &ReplicateRequest,
+    ends: Ends,
     name: &RefName,
     asked: &Asked,
     from: &State,
@@ -103,7 +149,7 @@ fn select_ref(
     let newest = source.keys().next_back().copied();
     let is_asked = |number: u64| {
         asked.numbers.contains(&number)
-            || (asked.whole && (which == Versions::All || Some(number) == newest))
+            || (asked.whole && (request.versions == Versions::All || Some(number) == newest))
     };
     let mut there = to.refs.get(name).cloned().unwrap_or_default();
     let mut unchanged = None;
@@ -113,13 +159,27 @@ fn select_ref(
             name: name.clone(),
             from: *number,
             version: version.clone(),
+            origin: origin(ends.from, name, *number, version),
+            to: ends.to,
             is_newest: asked.whole && Some(*number) == newest,
         };
-        match bring.in_state(&there) {
-            Some(found) => unchanged = Some((*number, found)),
-            None => {
+        match bring.found(&there) {
+            Found::Nowhere => {
                 bring.add_to(&mut there);
                 selected.bring.push(bring);
+            }
+            Found::There(found) => unchanged = Some((*number, found)),
+            Found::GoneBack { there, newest } => {
+                // Else the later one is dropped.
+                if !request.delete.drops() {
+                    selected.notes.push(bring.gone_back(there, newest));
+                }
+                unchanged = Some((*number, there));
+            }
+            Found::Overtaken { there, newest } => {
+                let error = bring.overtaken(there, newest);
+                let outcome = bring.outcome(Some(there), RefStatus::Failed(error));
+                selected.settled.push(outcome);
             }
         }
     }
@@ -160,20 +220,78 @@ impl Bring {
         error.within(format!("{}@{}", self.name, self.from))
     }
 
-    /// The number under which a ref of the destination has it already.
-    pub(super) fn in_state(&self, there: &RefState) -> Option<u64> {
+    /// What a ref of the destination has of it.
+    ///
+    /// A version is the newest when it is published, and what came later was published on top of it. So one
+    /// that came before is not published once more: that would take back what others have put since.
+    pub(super) fn found(&self, there: &RefState) -> Found {
         let same = |(_, version): &(&u64, &Version)| is_same(version, &self.version);
-        let found = match self.is_newest {
-            true => there.versions.last_key_value().filter(same),
-            false => there.versions.iter().rev().find(same),
+        let versions = there.versions.iter().rev();
+        if !self.is_newest {
+            let found = versions.clone().find(same).map(|(number, _)| *number);
+            return found.map_or(Found::Nowhere, Found::There);
+        }
+        let Some((newest, last)) = there.versions.last_key_value() else {
+            return Found::Nowhere;
         };
-        found.map(|(number, _)| *number)
+        if is_same(last, &self.version) {
+            return Found::There(*newest);
+        }
+        let is_it = |(number, version): &(&u64, &Version)| {
+            is_same(version, &self.version) && self.is_copy(**number, version)
+        };
+        let Some((number, _)) = versions.clone().find(is_it) else {
+            return Found::Nowhere;
+        };
+        let (there, newest) = (*number, *newest);
+        let source = last.origin.as_ref().map(|origin| origin.source());
+        if self.origin.store == self.to {
+            // It was put there, and the source has not heard of what came after it.
+            Found::There(there)
+        } else if source == Some(self.origin.source()) {
+            Found::GoneBack { there, newest }
+        } else {
+            Found::Overtaken { there, newest }
+        }
+    }
+
+    /// Whether a version of the destination is this very one, not only equal to it.
+    fn is_copy(&self, number: u64, there: &Version) -> bool {
+        let own = &self.origin;
+        match &there.origin {
+            Some(origin) => origin.is_of(own),
+            None => (own.store, &own.name, own.version) == (self.to, &self.name, number),
+        }
+    }
+
+    fn gone_back(&self, there: u64, newest: u64) -> String {
+        let Self { name, from, .. } = self;
+        format!(
+            "{name}@{from}, which is the source's newest, came before as version {there}; version {newest} there is \
+             later and stays the newest; `store rm` or --delete drops it there"
+        )
+    }
+
+    pub(super) fn overtaken(&self, there: u64, newest: u64) -> Error {
+        let Self { name, from, .. } = self;
+        Error::conflict(format!(
+            "{name}@{from}: it came before as version {there}, and version {newest}, which does not come from this \
+             source, was put on top of it"
+        ))
+        .hint(
+            "two writers share this ref: bring it from one of them only, drop the version there that is not \
+             wanted, or put anew at the source",
+        )
     }
 
     /// Gives it the next number of a ref.
     pub(super) fn add_to(&self, there: &mut RefState) -> u64 {
         there.last += 1;
-        there.versions.insert(there.last, self.version.clone());
+        let version = Version {
+            origin: Some(Box::new(self.origin.clone())),
+            ..self.version.clone()
+        };
+        there.versions.insert(there.last, version);
         there.last
     }
 
@@ -186,39 +304,27 @@ impl Bring {
             times: self.version.times,
             message: self.version.message.clone(),
             expires: self.version.expires,
+            origin: Some(Box::new(self.origin.clone())),
         }
     }
 }
 
-/// Versions to drop at the destination, and pinned ones that stay: what none of the selected refs has at the
-/// source. Of refs that `failed` nothing is dropped.
-pub(super) fn surplus(
-    selected: &Selected,
-    failed: &BTreeSet<RefName>,
-    from: &State,
-    to: &State,
-) -> Dropped {
-    let mut surplus = Dropped::default();
-    let in_namespace =
-        |name: &RefName| selected.namespaces.iter().any(|space| space.contains(name));
-    for (name, there) in &to.refs {
-        if failed.contains(name) || !(selected.refs.contains(name) || in_namespace(name)) {
-            continue;
-        }
-        let source = from.refs.get(name);
-        for (number, version) in &there.versions {
-            let mut known = source.iter().flat_map(|known| known.versions.values());
-            if known.any(|known| is_same(known, version)) {
-                continue;
-            }
-            let list = match version.pinned {
-                true => &mut surplus.kept,
-                false => &mut surplus.versions,
-            };
-            list.push((name.clone(), *number));
-        }
+/// Where a version of `source` was first put.
+fn origin(source: StoreId, name: &RefName, number: u64, version: &Version) -> Origin {
+    match version.origin.as_deref() {
+        Some(origin) => Origin {
+            via: (origin.store != source).then_some(source),
+            ..origin.clone()
+        },
+        None => Origin {
+            store: source,
+            name: name.clone(),
+            version: number,
+            time: version.time,
+            who: version.who.clone(),
+            via: None,
+        },
     }
-    surplus
 }
 
 /// Whether two versions are the same tree with the same times.
@@ -232,20 +338,4 @@ fn live<'s>(state: &'s State, namespace: &Namespace) -> Vec<&'s RefName> {
     refs.filter(|(name, known)| namespace.contains(name) && !known.versions.is_empty())
         .map(|(name, _)| name)
         .collect()
-}
-
-/// What is left of a plan: others may have dropped or pinned versions since it was made.
-pub(super) fn still(planned: &Dropped, state: &State) -> Dropped {
-    let mut left = Dropped {
-        versions: Vec::new(),
-        kept: planned.kept.clone(),
-    };
-    for (name, number) in &planned.versions {
-        match state.version(name, Some(*number)) {
-            Ok((_, version)) if version.pinned => left.kept.push((name.clone(), *number)),
-            Ok(_) => left.versions.push((name.clone(), *number)),
-            Err(_) => {}
-        }
-    }
-    left
 }

@@ -379,3 +379,41 @@ fn a_pack_whose_last_answer_was_lost_is_not_sent_again() {
     }
     assert!(found > 3, "{found}");
 }
+
+#[test]
+fn a_size_that_is_not_that_of_the_chunk_is_refused_at_the_source() {
+    let from = source();
+    let (name, to) = (REFS[0].parse::<RefName>().unwrap(), empty());
+    let mut state = from.state().unwrap();
+    let mut version = state.version(&name, None).unwrap().1.clone();
+    version.times.size += 1;
+    let set = crate::format::Change::SetRef {
+        name: name.clone(),
+        version: 2,
+        root: version.root,
+        times: version.times,
+        message: String::new(),
+        expires: None,
+        origin: None,
+    };
+    let who = Who::default();
+    crate::log::commit(from.remote().as_ref(), &mut state, &who, &mut |_, _| {
+        Ok(vec![set.clone()])
+    })
+    .unwrap();
+    let to = Store::open(to, host()).unwrap();
+    let request = ReplicateRequest::new(vec![Selection::Ref(name)]);
+    let report = replicate(&from, &to, &request, &Forgetful, &Unwatched).unwrap();
+    let [outcome] = report.refs.as_slice() else {
+        panic!("{report:?}");
+    };
+    let RefStatus::Failed(error) = &outcome.status else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(
+        format!("{error:?}").contains("bytes, expected"),
+        "{error:?}"
+    );
+    assert!(to.state().unwrap().refs.is_empty());
+}

@@ -45,7 +45,9 @@ impl<C: Clock> Throttle<C> {
             clippy::cast_precision_loss,
             reason = "nobody asks for more than 2^53 bytes in a second"
         )]
-        let rate = bytes_per_second.map(|rate| rate.max(1) as f64);
+        let rate = bytes_per_second
+            .filter(|rate| *rate > 0)
+            .map(|rate| rate as f64);
         let seen = clock.now();
         Self {
             clock,

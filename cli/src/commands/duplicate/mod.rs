@@ -5,6 +5,7 @@ mod status;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use store::replicate::Delete;
 use store::{Error, Result};
 
 use crate::clusters::Label;
@@ -24,7 +25,7 @@ use crate::unattended::{Unattended, Unit};
 /// Exits with 6 when some refs did not make it, each with its reason.
 ///
 /// Jobs stand in the configuration, as [job.NAME] with `from`, `to`, `refs`, and if need be `versions`,
-/// `delete`, `bwlimit` and `verify`.
+/// `delete`, `bwlimit`, `verify` and `profile`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to bring: namespaces, refs (their newest version), or versions
@@ -40,9 +41,14 @@ pub(crate) struct Args {
     to: Option<String>,
 
     /// Drop at the destination what it alone has: versions of these refs, and refs of these namespaces;
-    /// pinned versions stay
+    /// pinned versions stay. Refused with exit 5 when the source is not the store that they came from, or
+    /// when more than half of what a namespace has there would go
     #[arg(long)]
     delete: bool,
+
+    /// As --delete, and never refused
+    #[arg(long)]
+    delete_all: bool,
 
     #[command(flatten)]
     how: How,
@@ -53,7 +59,7 @@ pub(crate) struct Args {
 
     /// Tell what is known of a job, also while it runs; of all jobs of this host and of the configuration, where
     /// none is named
-    #[arg(long, value_name = "JOB", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["refs", "from", "to", "delete", "How", "job", "metrics_file", "Unattended"])]
+    #[arg(long, value_name = "JOB", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["refs", "from", "to", "delete", "delete_all", "How", "job", "metrics_file", "Unattended"])]
     status: Option<String>,
 
     /// Write metrics for Prometheus' text file collector to this file, however the run ends
@@ -83,11 +89,19 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     transfer.run(context)
 }
 
+fn delete(args: &Args, surplus: bool) -> Delete {
+    match (args.delete_all, surplus) {
+        (true, _) => Delete::All,
+        (false, true) => Delete::Surplus { last_source: None },
+        (false, false) => Delete::Nothing,
+    }
+}
+
 fn given(args: &Args) -> Result<Transfer> {
     let side = |named: &Option<String>| Side::There(named.clone().unwrap_or_default());
     let (from, to) = (side(&args.from), side(&args.to));
     let mut transfer = Transfer::new(from, to, &args.refs, &args.how)?;
-    transfer.request.delete = args.delete;
+    transfer.request.delete = delete(args, args.delete);
     transfer.metrics_file.clone_from(&args.metrics_file);
     Ok(transfer)
 }
@@ -107,8 +121,9 @@ fn configured(name: &Label, args: &Args, context: &Context) -> Result<Transfer> 
     let (from, to) = (Side::There(job.from.clone()), Side::There(job.to.clone()));
     let mut transfer = Transfer::new(from, to, &refs, &how)
         .map_err(|error| error.within(format!("job {name}")))?;
-    transfer.request.delete = args.delete || job.delete;
+    transfer.request.delete = delete(args, args.delete || job.delete);
     transfer.metrics_file.clone_from(&args.metrics_file);
+    transfer.profile.clone_from(&job.profile);
     transfer.job = Some(name.clone());
     Ok(transfer)
 }

@@ -15,11 +15,26 @@ pub(crate) fn write(file: &Path, id: StoreId, report: &Report) -> Result<()> {
     files::replace(file, text.as_bytes(), Use::Report)
 }
 
+/// Tells in a file of an earlier collection that the last one failed; the rest of it stays as it is.
+pub(crate) fn write_failure(file: &Path, code: u8) -> Result<()> {
+    let before = std::fs::read_to_string(file).unwrap_or_default();
+    let text = metrics::with(&before, exit_code(code), "", "store");
+    files::replace(file, text.as_bytes(), Use::Report)
+}
+
+fn exit_code(code: u8) -> Row {
+    (
+        "gc_last_exit_code",
+        "What the last collection exited with; 0 when it ended well",
+        code.to_string(),
+    )
+}
+
 fn text(id: StoreId, report: &Report, now: Timestamp) -> String {
     let (live, held) = (&report.live, &report.held);
     let live_bytes = live.newest_bytes + live.by_retention_bytes + live.by_pins_bytes;
     let dead_bytes = held.unused_bytes + held.by_grace.bytes + held.by_age.bytes;
-    let rows: [Row; 9] = [
+    let rows: [Row; 10] = [
         (
             "live_bytes",
             "Stored bytes that live versions need",
@@ -52,6 +67,7 @@ fn text(id: StoreId, report: &Report, now: Timestamp) -> String {
             "How long the last collection took",
             report.secs.to_string(),
         ),
+        exit_code(0),
         (
             "gc_last_success_timestamp_seconds",
             "When the last collection ended well",

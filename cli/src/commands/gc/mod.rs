@@ -15,9 +15,9 @@ use store::{Error, Result};
 use self::report::Told;
 use crate::config::{self, Config};
 use crate::context::Context;
-use crate::human;
 use crate::lock::Lock;
 use crate::unattended::{Unattended, Unit};
+use crate::{failure, human};
 
 /// Give back the space of what no version needs any more
 ///
@@ -48,7 +48,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     schedule: Unattended,
 
-    /// Write metrics for Prometheus' text file collector to this file when all went well
+    /// Write metrics for Prometheus' text file collector to this file; a collection that fails changes its exit
+    /// code there and nothing else
     #[arg(long, value_name = "FILE")]
     metrics_file: Option<PathBuf>,
 }
@@ -121,6 +122,16 @@ struct Limits {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let done = collected(args, context);
+    let file = args.metrics_file.as_ref().filter(|_| !args.dry_run);
+    if let (Some(file), Err(_)) = (file, &done) {
+        // Why it failed says more than why that could not be told.
+        let _untold = metrics::write_failure(file, failure::code_of(&done));
+    }
+    done
+}
+
+fn collected(args: &Args, context: &Context) -> Result<()> {
     let (store, prune) = context.open_for_gc()?;
     let unit = Unit {
         name: "store-gc".to_owned(),

@@ -11,11 +11,14 @@ use http_body::{Frame, SizeHint};
 use object_store::client::{HttpError, HttpErrorKind, HttpResponseBody};
 use tokio::time::{Sleep, sleep};
 
+use super::Alive;
+
 /// A body, and how long one has waited for its next bytes.
 pub(super) struct Body {
     inner: HttpResponseBody,
     stall_max: Duration,
     path: String,
+    alive: Alive,
     /// Runs only while bytes are asked for and do not come.
     wait: Option<Pin<Box<Sleep>>>,
 }
@@ -29,11 +32,17 @@ struct Stalled {
 
 impl Body {
     /// `inner`, which answers a request for `path`.
-    pub(super) fn new(inner: HttpResponseBody, stall_max: Duration, path: &str) -> Self {
+    pub(super) fn new(
+        inner: HttpResponseBody,
+        stall_max: Duration,
+        alive: Alive,
+        path: &str,
+    ) -> Self {
         Self {
             inner,
             stall_max,
             path: path.to_owned(),
+            alive,
             wait: None,
         }
     }
@@ -49,6 +58,7 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) {
             self.wait = None;
+            self.alive.sign();
             return Poll::Ready(frame);
         }
         let stall_max = self.stall_max;
@@ -126,7 +136,7 @@ mod tests {
     fn a_slow_body_is_no_stall() {
         let trickles = HttpResponseBody::new(Trickles(9, None));
         // Shorter than all of it takes, longer than any of its frames.
-        let mut body = Body::new(trickles, Duration::from_secs(2), "/x");
+        let mut body = Body::new(trickles, Duration::from_secs(2), Alive::default(), "/x");
         for _ in 0..9 {
             let frame = std::future::poll_fn(|context| {
                 http_body::Body::poll_frame(Pin::new(&mut body), context)
@@ -139,7 +149,12 @@ mod tests {
     #[test]
     fn what_came_is_passed_on_and_a_stall_is_an_error_that_names_the_object() {
         let stalls = HttpResponseBody::new(Stalls(Some(Bytes::from_static(b"abc"))));
-        let mut body = Body::new(stalls, Duration::from_millis(20), "/bucket/packs/ab/x");
+        let mut body = Body::new(
+            stalls,
+            Duration::from_millis(20),
+            Alive::default(),
+            "/bucket/packs/ab/x",
+        );
         let mut next = || {
             let frame = std::future::poll_fn(|context| {
                 http_body::Body::poll_frame(Pin::new(&mut body), context)

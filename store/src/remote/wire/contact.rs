@@ -38,6 +38,8 @@ pub(in crate::remote) struct NoContact {
     given_up: Option<(u32, Duration)>,
     /// Whether it is the certificate of the other side.
     pub(in crate::remote) is_untrusted: bool,
+    /// Whether the other side does not speak TLS.
+    pub(in crate::remote) is_plain: bool,
     why: String,
 }
 
@@ -54,9 +56,10 @@ impl Contacts {
     /// What is to become of a connection to `endpoint` that did not come about.
     pub(super) fn failed(&self, endpoint: &str, error: HttpError) -> HttpError {
         let (is_untrusted, is_nobody) = (is_untrusted(&error), is_nobody(&error));
+        let is_plain = is_plain(&error);
         let tried = self.tried(endpoint);
         let is_over = tried.is_some_and(|(_, time)| time >= FIRST_MAX);
-        let given_up = tried.filter(|_| is_nobody && is_over);
+        let given_up = tried.filter(|_| (is_nobody || is_plain) && is_over);
         let kind = match given_up.is_some() || is_untrusted {
             // Of the kinds of failure this is one that object_store takes as final.
             true => HttpErrorKind::Unknown,
@@ -66,6 +69,7 @@ impl Contacts {
             endpoint: endpoint.to_owned(),
             given_up,
             is_untrusted,
+            is_plain,
             why: root(&error),
         };
         HttpError::new(kind, no_contact)
@@ -102,7 +106,11 @@ impl fmt::Display for NoContact {
                 let secs = time.as_secs();
                 write!(
                     out,
-                    "; tried {times} times in {secs} s, and nobody ever answered there"
+                    "; tried {times} times in {secs} s, and {}",
+                    match self.is_plain {
+                        true => "nobody ever spoke TLS there",
+                        false => "nobody ever answered there",
+                    }
                 )
             }
             None => Ok(()),
@@ -132,6 +140,15 @@ fn cause<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e (dyn StdError + 
 fn is_untrusted(error: &HttpError) -> bool {
     let mut chain = chain(error).filter_map(<dyn StdError>::downcast_ref);
     chain.any(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
+}
+
+/// Whether what came was not TLS.
+fn is_plain(error: &HttpError) -> bool {
+    chain(error).any(|error| {
+        let of_tls = error.downcast_ref::<rustls::Error>();
+        matches!(of_tls, Some(rustls::Error::InvalidMessage(_)))
+            || error.to_string() == "tls handshake eof"
+    })
 }
 
 /// Whether nobody listens there, or the name is nobody's.

@@ -1,0 +1,298 @@
+//! What a run drops at the destination, and when it refuses to. Pure.
+//!
+//! The destination may hold the only copy of what another store once had. So a source that is not the one
+//! that the versions came from drops nothing, and neither does one that has lost most of what it had.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::select::{Ends, Selected, is_same};
+use super::{Delete, RefStatus};
+use crate::error::{Error, Result};
+use crate::format::{Namespace, RefName, State};
+use crate::refs::Dropped;
+
+/// Versions that a refusal names; the others it counts.
+const NAMED_MAX: usize = 10;
+const HINT: &str = "if the source is the right one, see what would go with --dry-run --delete-all, and then run \
+     it once with --delete-all; pinned versions stay in any case";
+
+/// Versions to drop at the destination, and pinned ones that stay: what none of the selected refs has at the
+/// source. Of refs that `failed` nothing is dropped.
+pub(super) fn surplus(
+    selected: &Selected,
+    failed: &BTreeSet<RefName>,
+    from: &State,
+    to: &State,
+) -> Dropped {
+    let mut surplus = Dropped::default();
+    let in_namespace =
+        |name: &RefName| selected.namespaces.iter().any(|space| space.contains(name));
+    for (name, there) in &to.refs {
+        if failed.contains(name) || !(selected.refs.contains(name) || in_namespace(name)) {
+            continue;
+        }
+        let source = from.refs.get(name);
+        for (number, version) in &there.versions {
+            let mut known = source.iter().flat_map(|known| known.versions.values());
+            if known.any(|known| is_same(known, version)) {
+                continue;
+            }
+            let list = match version.pinned {
+                true => &mut surplus.kept,
+                false => &mut surplus.versions,
+            };
+            list.push((name.clone(), *number));
+        }
+    }
+    surplus
+}
+
+/// What is left of a plan: others may have dropped or pinned versions since it was made.
+pub(super) fn still(planned: &Dropped, state: &State) -> Dropped {
+    let mut left = Dropped {
+        versions: Vec::new(),
+        kept: planned.kept.clone(),
+    };
+    for (name, number) in &planned.versions {
+        match state.version(name, Some(*number)) {
+            Ok((_, version)) if version.pinned => left.kept.push((name.clone(), *number)),
+            Ok(_) => left.versions.push((name.clone(), *number)),
+            Err(_) => {}
+        }
+    }
+    left
+}
+
+/// The versions of a plan that are dropped; `to` is the destination before the run, and `brought` are the refs
+/// of the versions that the run adds.
+///
+/// # Errors
+/// Conflict, when the source is not the one of the last run or not the one that the versions came from, and when
+/// more than half of what a namespace has there would go.
+pub(super) fn check<'n>(
+    delete: Delete,
+    ends: Ends,
+    planned: &Dropped,
+    to: &State,
+    brought: impl Iterator<Item = &'n RefName>,
+) -> Result<()> {
+    let Delete::Surplus { last_source } = delete else {
+        return Ok(());
+    };
+    if let Some(last) = last_source.filter(|last| *last != ends.from) {
+        let what = format!(
+            "the source is store {}, and the last run took from store {last}",
+            ends.from
+        );
+        return Err(refusal(&what, &planned.versions));
+    }
+    let is_foreign = |(name, number): &&(RefName, u64)| {
+        let version = to.version(name, Some(*number)).ok();
+        let origin = version.and_then(|(_, version)| version.origin.as_ref());
+        origin.is_some_and(|origin| ![ends.from, ends.to].contains(&origin.source()))
+    };
+    let foreign: Vec<_> = planned
+        .versions
+        .iter()
+        .filter(is_foreign)
+        .cloned()
+        .collect();
+    if !foreign.is_empty() {
+        let what = format!(
+            "the source is store {}, and these versions came from another store",
+            ends.from
+        );
+        return Err(refusal(&what, &foreign));
+    }
+    match emptied(planned, to, brought) {
+        Some((namespace, going, all)) => Err(refusal(
+            &format!("{going} of the {all} versions that {namespace} has there would go"),
+            &planned.versions,
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A namespace that would lose more than half of its versions, how many, and of how many.
+fn emptied<'n>(
+    planned: &Dropped,
+    to: &State,
+    brought: impl Iterator<Item = &'n RefName>,
+) -> Option<(Namespace, usize, usize)> {
+    let mut counts: BTreeMap<Namespace, (usize, usize)> = BTreeMap::new();
+    for (name, _) in &planned.versions {
+        counts.entry(name.namespace()).or_default().0 += 1;
+    }
+    let there = to.refs.iter();
+    let there =
+        there.flat_map(|(name, known)| known.versions.keys().map(move |_| name.namespace()));
+    for namespace in there.chain(brought.map(RefName::namespace)) {
+        if let Some((_, all)) = counts.get_mut(&namespace) {
+            *all += 1;
+        }
+    }
+    let mut counts = counts.into_iter();
+    counts.find_map(|(name, (going, all))| (going * 2 > all).then_some((name, going, all)))
+}
+
+fn refusal(what: &str, versions: &[(RefName, u64)]) -> Error {
+    let named = versions.iter().take(NAMED_MAX);
+    let mut named: Vec<String> = named.map(|(name, at)| format!("{name}@{at}")).collect();
+    if let Some(more) = versions
+        .len()
+        .checked_sub(NAMED_MAX)
+        .filter(|more| *more > 0)
+    {
+        named.push(format!("and {more} more"));
+    }
+    let named = match named.is_empty() {
+        true => String::new(),
+        false => format!(": {}", named.join(", ")),
+    };
+    Error::conflict(format!("nothing is dropped, since {what}{named}")).hint(HINT)
+}
+
+impl Delete {
+    /// Whether anything may be dropped.
+    pub fn drops(self) -> bool {
+        self != Self::Nothing
+    }
+}
+
+impl Selected {
+    /// The refs that failed before anything was done.
+    pub(super) fn failed(&self) -> BTreeSet<RefName> {
+        let failed = self.settled.iter();
+        failed
+            .filter(|outcome| matches!(outcome.status, RefStatus::Failed(_)))
+            .map(|outcome| outcome.name.clone())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Content, Origin, RefState, Root, Version, Who};
+    use crate::id::StoreId;
+
+    const FROM: StoreId = StoreId([1; 16]);
+    const TO: StoreId = StoreId([2; 16]);
+    const OTHER: StoreId = StoreId([3; 16]);
+    const ENDS: Ends = Ends { from: FROM, to: TO };
+    const SURPLUS: Delete = Delete::Surplus { last_source: None };
+
+    fn name() -> RefName {
+        "team/t/r".parse().unwrap()
+    }
+
+    fn version(source: Option<StoreId>) -> Version {
+        let origin = source.map(|store| Origin {
+            store,
+            name: name(),
+            version: 1,
+            time: jiff::Timestamp::UNIX_EPOCH,
+            who: Who::default(),
+            via: None,
+        });
+        Version {
+            root: Root::File {
+                content: Content::empty(),
+                executable: false,
+            },
+            times: Content::empty(),
+            time: jiff::Timestamp::UNIX_EPOCH,
+            who: Who::default(),
+            message: String::new(),
+            pinned: false,
+            expires: None,
+            origin: origin.map(Box::new),
+        }
+    }
+
+    /// One ref whose versions came from these stores.
+    fn state(sources: &[Option<StoreId>]) -> State {
+        let known = RefState {
+            last: sources.len() as u64,
+            versions: (1..)
+                .zip(sources.iter().map(|from| version(*from)))
+                .collect(),
+        };
+        State {
+            refs: [(name(), known)].into(),
+            ..State::default()
+        }
+    }
+
+    fn plan(numbers: &[u64]) -> Dropped {
+        Dropped {
+            versions: numbers.iter().map(|number| (name(), *number)).collect(),
+            kept: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_version_that_was_pinned_since_the_plan_stays() {
+        let mut now = state(&[None, None, None]);
+        let known = now.refs.get_mut(&name()).unwrap();
+        known.versions.get_mut(&1).unwrap().pinned = true;
+        known.versions.remove(&2);
+        let left = still(&plan(&[1, 2, 3]), &now);
+        assert_eq!(left.versions, [(name(), 3)]);
+        assert_eq!(left.kept, [(name(), 1)]);
+    }
+
+    #[test]
+    fn more_than_half_of_a_namespace_is_refused_and_half_of_it_is_not() {
+        let there = state(&[None, None, None, None]);
+        let none = [name(); 0];
+        let tried = |numbers, brought: &[RefName]| {
+            check(SURPLUS, ENDS, &plan(numbers), &there, brought.iter())
+        };
+        tried(&[1, 2], &none).unwrap();
+        let error = tried(&[1, 2, 3], &none).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "nothing is dropped, since 3 of the 4 versions that team/t has there would go: \
+             team/t/r@1, team/t/r@2, team/t/r@3"
+        );
+        // What comes counts, too: a newest version takes the place of the one before every night.
+        tried(&[1, 2, 3], &[name(), name()]).unwrap();
+        check(Delete::All, ENDS, &plan(&[1, 2, 3, 4]), &there, none.iter()).unwrap();
+    }
+
+    #[test]
+    fn what_came_from_another_store_is_not_dropped() {
+        let there = state(&[Some(FROM), Some(OTHER), None, Some(TO)]);
+        let none = [name(); 0];
+        let tried = |delete, numbers| check(delete, ENDS, &plan(numbers), &there, none.iter());
+        tried(SURPLUS, &[1]).unwrap();
+        tried(SURPLUS, &[3, 4]).unwrap();
+        let error = tried(SURPLUS, &[1, 2]).unwrap_err();
+        assert_eq!(error.kind(), crate::error::Kind::Conflict);
+        assert!(
+            error.to_string().ends_with("another store: team/t/r@2"),
+            "{error}"
+        );
+        tried(Delete::All, &[1, 2]).unwrap();
+    }
+
+    #[test]
+    fn another_source_than_last_time_drops_nothing() {
+        let there = state(&[None, None]);
+        let none = [name(); 0];
+        let last = |store| Delete::Surplus {
+            last_source: Some(store),
+        };
+        check(last(FROM), ENDS, &plan(&[1]), &there, none.iter()).unwrap();
+        let error = check(last(OTHER), ENDS, &plan(&[1]), &there, none.iter()).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("the last run took from store 0303"),
+            "{error}"
+        );
+        // Also when it would drop nothing: the next run would, and by then it was the last source.
+        check(last(OTHER), ENDS, &plan(&[]), &there, none.iter()).unwrap_err();
+    }
+}
