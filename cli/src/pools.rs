@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use store::{Error, Kind, Pool, PoolLimits, Result};
 
@@ -93,6 +94,23 @@ pub(crate) fn known(named: Option<&Path>, config: &config::Pool) -> Vec<Result<P
     paths.dedup();
     paths.retain(|path| is_pool(path));
     paths.iter().map(|path| Pool::open(path, limits)).collect()
+}
+
+/// The pools that trees at `source` may be linked from: those that are known, and those beside it. One that
+/// cannot be opened has no say.
+pub(crate) fn of_source(source: &Path, config: &config::Pool) -> Vec<Arc<Pool>> {
+    let named = std::env::var_os("STORE_POOL").map(PathBuf::from);
+    let named = named.filter(|path| !path.as_os_str().is_empty());
+    let mut found: Vec<Pool> = known(None, config).into_iter().flatten().collect();
+    let name = format!(".store-pool-{}", rustix::process::getuid().as_raw());
+    let source = source.canonicalize().unwrap_or_default();
+    let beside = source.ancestors().map(|above| above.join(&name));
+    for path in named.into_iter().chain(beside).filter(|path| is_pool(path)) {
+        found.extend(Pool::open(&path, PoolLimits::default()));
+    }
+    found.sort_by(|a, b| a.path().cmp(b.path()));
+    found.dedup_by(|a, b| a.path() == b.path());
+    found.into_iter().map(Arc::new).collect()
 }
 
 /// What is no pool any more, or was never made, is not to be made.

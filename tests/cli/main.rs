@@ -15,4 +15,5 @@ mod places;
 mod round_trip;
 mod signals;
 mod summarize;
+mod unchanged;
 mod versions;

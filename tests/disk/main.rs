@@ -7,6 +7,7 @@ mod full;
 mod journal;
 mod killed;
 mod large;
+mod mapped;
 mod mounts;
 mod power;
 mod power_pool;

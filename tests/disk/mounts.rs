@@ -31,6 +31,11 @@ impl Mount {
         Self::on_image(512, "mkfs.xfs", &[], options)
     }
 
+    /// A btrfs file system; its tools refuse less than 109 MiB.
+    pub(crate) fn btrfs(options: &'static str) -> Self {
+        Self::on_image(256, "mkfs.btrfs", &[], options)
+    }
+
     /// A file system in memory.
     pub(crate) fn tmpfs(options: &'static str) -> Self {
         let mount = Self::unmounted(options);

@@ -36,6 +36,8 @@ pub(crate) fn store_in(dir: &Path) -> Store {
 pub(crate) fn request(source: &Path, target: &str) -> PutRequest {
     PutRequest {
         verify_writes: true,
+        // Tests count on a version for each put.
+        always: true,
         ..PutRequest::new(source, name(target))
     }
 }

@@ -11,6 +11,7 @@ mod hostile;
 mod life;
 mod mounts;
 mod remove;
+mod shared;
 mod torn;
 mod update;
 mod users;

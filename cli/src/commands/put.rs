@@ -14,15 +14,25 @@ use store::{Class, Error, ProfileChoice, ProfileOptions, PutReport, PutRequest, 
 
 use crate::context::Context;
 use crate::progress::Watch;
-use crate::{failure, human, names};
+use crate::{failure, human, names, pools};
 
 /// Put a directory or a file into the store, as a new version of a ref
 ///
 /// All or nothing: a file that cannot be read, or that changes while it is read, is an error,
 /// and nothing is published. Kept are names, bytes, executable bits, symbolic links, empty
 /// directories and modification times; owners and other modes are not. Files that are unchanged
-/// since they were last put from this host are not read again. A put that was killed is run
+/// since they were last put from this host are not read again: on ext4, XFS and btrfs, and once
+/// what was written through a mapping is on the disk (large files, and of small ones that changed
+/// in the last minutes the first 1,000, are written there first). A put that was killed is run
 /// again, and what it had stored by then is not stored twice.
+///
+/// Where the newest version has the same tree and its files the same times, there is no new one:
+/// "unchanged", exit 0, whatever --message says. Times of directories alone make no version.
+/// One that would be kept longer than the newest (--ttl) is made; --always makes one in any case.
+///
+/// Files that a materialized tree links from the pool keep the times of the version that they came
+/// from. One that somebody wrote to through such a link has changed in other trees, too: it
+/// is named with them and the put ends with 4, unless --take-written-through is given.
 ///
 /// A tree that looks like a Hugging Face cache is taken as one (--profile hf): tokens, locks,
 /// unfinished files and the machine's own state stay out, files of a shared store come to their
@@ -55,6 +65,14 @@ pub(crate) struct Args {
     /// Let `store gc` drop this version after so long, like 30d, unless it is pinned
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     ttl: Option<Duration>,
+
+    /// Make a version also where nothing has changed
+    #[arg(long)]
+    always: bool,
+
+    /// Take files as they are that somebody wrote to through a link that other trees share
+    #[arg(long)]
+    take_written_through: bool,
 
     /// Read every file, also those that look unchanged
     #[arg(long)]
@@ -92,6 +110,8 @@ struct Report {
     target: RefName,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<u64>,
+    /// The version was there already, and nothing has changed since.
+    unchanged: bool,
     files: u64,
     unchanged_files: u64,
     directories: u64,
@@ -119,7 +139,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     } else {
         context.open_for_put()?
     };
-    let request = request(args, target.clone())?;
+    let mut request = request(args, target.clone())?;
+    request.pools = pools::of_source(&args.path, &context.config().pool);
     let watch = Watch::new(&context.global);
     let done = store::put(&store, &request, &watch)?;
     let elapsed = watch.elapsed();
@@ -154,6 +175,9 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
         level: args.level,
         verify_writes: args.verify_writes,
         read_all: args.read_all,
+        always: args.always,
+        pools: Vec::new(),
+        take_written_through: args.take_written_through,
         profile: ProfileOptions {
             choice: args.profile,
             with: args.with.clone(),
@@ -188,6 +212,7 @@ fn report(target: RefName, done: PutReport, elapsed: Duration) -> Report {
     Report {
         target,
         version: done.version,
+        unchanged: done.unchanged,
         files: done.files,
         unchanged_files: done.unchanged_files,
         directories: done.directories,
@@ -205,6 +230,9 @@ impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let elapsed = Duration::from_secs_f64(self.secs);
         match self.version {
+            Some(version) if self.unchanged => {
+                write!(out, "{}: unchanged, still @{version}: ", self.target)?
+            }
             Some(version) => write!(out, "{}@{version}: ", self.target)?,
             None => write!(out, "{}, nothing written: ", self.target)?,
         }

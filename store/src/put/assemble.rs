@@ -9,11 +9,14 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::dedup::Dedup;
 use super::framer::{Framer, KindFrame};
-use super::ingest::{FileChunk, Ingested};
+use super::ingest::{FileChunk, FileRead, Ingested};
 use super::scan::Event;
+use super::ties::{Tie, WrittenThrough, refused};
 use super::{PutReport, PutRequest};
 use crate::error::{Error, Result};
-use crate::format::{Content, Node, PackKind, Root, TimesEncoder, Totals, TreeEncoder, TreeEntry};
+use crate::format::{
+    Content, Node, PackKind, Root, Time, TimesEncoder, Totals, TreeEncoder, TreeEntry,
+};
 use crate::id::ChunkId;
 use crate::stat_cache::StatCacheWriter;
 use crate::store::Store;
@@ -25,6 +28,10 @@ use crate::walk::Stat;
 pub(super) struct Built {
     pub(super) root: Root,
     pub(super) times: Content,
+    /// Over the times of files alone: those of directories move with everything that passes through.
+    pub(super) file_times: blake3::Hash,
+    /// Metadata chunks of `times` that the store did not have.
+    pub(super) new_times: u64,
     pub(super) report: PutReport,
     pub(super) cache: Option<StatCacheWriter>,
 }
@@ -33,11 +40,17 @@ pub(super) struct Built {
 pub(super) struct Assembler<'p> {
     meta: Meta<'p>,
     cache: Option<StatCacheWriter>,
-    skip_unreadable: bool,
     open: Vec<OpenTree>,
     path: Vec<u8>,
     times: TimesEncoder,
     times_bytes: MetaBuilder,
+    file_times: FileTimes,
+    /// Metadata chunks of times that were claimed.
+    new_times: u64,
+    written_through: WrittenThrough,
+    /// Files whose time is lost.
+    undated: u64,
+    request: &'p PutRequest,
     files: HashMap<u64, FileSoFar>,
     root: Option<Root>,
     report: PutReport,
@@ -48,7 +61,13 @@ struct Meta<'p> {
     store: &'p Store,
     dedup: &'p Dedup,
     framer: Framer,
+    /// Chunks that the store did not have.
+    claimed: u64,
 }
+
+/// The times of files, one after another, as one hash.
+#[derive(Default)]
+pub(super) struct FileTimes(blake3::Hasher);
 
 /// A directory whose entries are still coming.
 struct OpenTree {
@@ -65,14 +84,14 @@ struct FileSoFar {
     /// Parts in `list`, and those that came too early.
     parts: u64,
     early: HashMap<u64, Vec<FileChunk>>,
-    end: Option<(u64, Stat)>,
+    end: Option<FileRead>,
     failed: Option<(PathBuf, Error)>,
 }
 
 impl<'p> Assembler<'p> {
     pub(super) fn new(
         store: &'p Store,
-        request: &PutRequest,
+        request: &'p PutRequest,
         dedup: &'p Dedup,
         cache: Option<StatCacheWriter>,
         frames: Sender<KindFrame>,
@@ -85,13 +104,18 @@ impl<'p> Assembler<'p> {
                 store,
                 dedup,
                 framer,
+                claimed: 0,
             },
             cache,
-            skip_unreadable: request.skip_unreadable,
             open: Vec::new(),
             path: Vec::new(),
             times,
             times_bytes,
+            file_times: FileTimes::default(),
+            new_times: 0,
+            written_through: WrittenThrough::default(),
+            undated: 0,
+            request,
             files: HashMap::new(),
             root: None,
             report: PutReport::default(),
@@ -112,14 +136,45 @@ impl<'p> Assembler<'p> {
         let root = self
             .root
             .ok_or_else(|| Error::interrupted("the walk stopped before its end"))?;
+        self.judge_ties()?;
+        let before = self.meta.claimed;
         let times = self.times_bytes.finish(&mut |bytes| self.meta.put(bytes))?;
+        self.new_times += self.meta.claimed - before;
         self.meta.framer.flush()?;
         Ok(Built {
             root,
             times,
+            file_times: self.file_times.finish(),
+            new_times: self.new_times,
             report: self.report,
             cache: self.cache,
         })
+    }
+
+    fn told_of_links(&self) -> Option<String> {
+        let request = self.request;
+        self.written_through.told(&request.pools, &request.source)
+    }
+
+    /// Refuses what was written through links, unless it is wanted; says what is worth a note.
+    fn judge_ties(&mut self) -> Result<()> {
+        let told = self.told_of_links();
+        let notes = &mut self.report.notes;
+        if let Some(told) = told {
+            if !self.request.take_written_through {
+                return Err(refused(&told));
+            }
+            notes.push(format!(
+                "written to through a link that a pool shares: {told}"
+            ));
+        }
+        if self.undated > 0 {
+            notes.push(format!(
+                "files linked from a pool whose time is not known, dated 1980: {}",
+                self.undated
+            ));
+        }
+        Ok(())
     }
 
     fn event(&mut self, event: Event, results: &Receiver<Ingested>) -> Result<()> {
@@ -134,16 +189,22 @@ impl<'p> Assembler<'p> {
                 name,
                 stat,
                 content,
+                tie,
             } => {
                 self.report.unchanged_files += 1;
-                self.file(name, &stat, content, SystemTime::now())
+                // It was remembered, so that its times have shown every change since.
+                self.file(name, &stat, content, tie, Some(SystemTime::now()))
             }
             Event::Read {
                 name,
                 number,
                 read_began,
+                tie,
             } => match self.wait(number, results)? {
-                Ok((content, stat)) => self.file(name, &stat, content, read_began),
+                Ok((content, file)) => {
+                    let read_began = file.shows_changes.then_some(read_began);
+                    self.file(name, &file.stat, content, tie, read_began)
+                }
                 Err(skipped) => {
                     self.report.skipped.push(skipped);
                     Ok(())
@@ -191,27 +252,38 @@ impl<'p> Assembler<'p> {
         )
     }
 
+    /// A file, which is remembered with the time when its reading began, if there is one.
     fn file(
         &mut self,
         name: Vec<u8>,
         stat: &Stat,
         content: Content,
-        read_began: SystemTime,
+        tie: Tie,
+        read_began: Option<SystemTime>,
     ) -> Result<()> {
         self.report.files += 1;
         self.report.bytes += content.size;
         self.path.extend_from_slice(&name);
-        if let Some(cache) = &mut self.cache {
+        if let (Some(cache), Some(read_began)) = (&mut self.cache, read_began) {
             cache.record(&self.path, stat, content, read_began);
         }
+        if tie.is_written_through(&content) {
+            self.written_through.add(&self.path, stat);
+        }
         self.path.truncate(self.path.len() - name.len());
+        let mut stat = *stat;
+        match tie.time(&content, &stat) {
+            Some(time) => stat.mtime = time,
+            None => self.undated += 1,
+        }
+        self.file_times.push(stat.mtime);
         self.add(
             name,
             Node::File {
                 content,
                 executable: stat.is_executable(),
             },
-            Some(stat),
+            Some(&stat),
         )
     }
 
@@ -231,8 +303,11 @@ impl<'p> Assembler<'p> {
     }
 
     fn time(&mut self, stat: &Stat) -> Result<()> {
+        let before = self.meta.claimed;
         self.times.push(stat.mtime, &mut self.times_bytes.bytes);
-        self.times_bytes.cut(&mut |bytes| self.meta.put(bytes))
+        self.times_bytes.cut(&mut |bytes| self.meta.put(bytes))?;
+        self.new_times += self.meta.claimed - before;
+        Ok(())
     }
 
     /// Waits until a file is read: its content, or why it is left out.
@@ -240,19 +315,19 @@ impl<'p> Assembler<'p> {
         &mut self,
         number: u64,
         results: &Receiver<Ingested>,
-    ) -> Result<Result<(Content, Stat), (PathBuf, Error)>> {
+    ) -> Result<Result<(Content, FileRead), (PathBuf, Error)>> {
         loop {
             if let Some(mut file) = self.files.remove(&number) {
                 if let Some((path, error)) = file.failed.take() {
-                    return if self.skip_unreadable {
+                    return if self.request.skip_unreadable {
                         Ok(Err((path, error)))
                     } else {
                         Err(error)
                     };
                 }
-                if let Some((_, stat)) = file.end.take_if(|(parts, _)| *parts == file.parts) {
+                if let Some(read) = file.end.take_if(|read| read.parts == file.parts) {
                     let content = file.list.finish(&mut |bytes| self.meta.put(bytes))?;
-                    return Ok(Ok((content, stat)));
+                    return Ok(Ok((content, read)));
                 }
                 self.files.insert(number, file);
             }
@@ -281,12 +356,8 @@ impl<'p> Assembler<'p> {
                 }
                 Ok(())
             }
-            Ingested::End {
-                number,
-                parts,
-                stat,
-            } => {
-                self.files.entry(number).or_default().end = Some((parts, stat));
+            Ingested::End { number, file } => {
+                self.files.entry(number).or_default().end = Some(file);
                 Ok(())
             }
             Ingested::Unreadable {
@@ -302,10 +373,22 @@ impl<'p> Assembler<'p> {
     }
 }
 
+impl FileTimes {
+    pub(super) fn push(&mut self, time: Time) {
+        self.0.update(&time.secs.to_le_bytes());
+        self.0.update(&time.nanos.to_le_bytes());
+    }
+
+    pub(super) fn finish(&self) -> blake3::Hash {
+        self.0.finalize()
+    }
+}
+
 impl Meta<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<ChunkId> {
         let id = ChunkId::of(bytes);
         if self.dedup.claim(&id)? {
+            self.claimed += 1;
             self.framer.push(id, bytes)?;
         }
         Ok(id)

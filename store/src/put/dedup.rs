@@ -4,6 +4,7 @@
 //! that the chunk is still offered then.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::Result;
@@ -18,6 +19,8 @@ const SHARDS: usize = 64;
 pub(super) struct Dedup {
     relied: Relied,
     claimed: Vec<Mutex<HashSet<ChunkId>>>,
+    /// Chunks that were claimed so far.
+    count: AtomicU64,
 }
 
 impl Dedup {
@@ -25,6 +28,7 @@ impl Dedup {
         Self {
             relied: Relied::new(index),
             claimed: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            count: AtomicU64::new(0),
         }
     }
 
@@ -42,10 +46,17 @@ impl Dedup {
         let Some(shard) = self.claimed.get(usize::from(first) % SHARDS) else {
             return Ok(true);
         };
-        Ok(shard
+        let is_new = shard
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(*id))
+            .insert(*id);
+        self.count.fetch_add(is_new.into(), Ordering::Relaxed);
+        Ok(is_new)
+    }
+
+    /// How many chunks the store did not have.
+    pub(super) fn claims(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Whether a live segment offers this chunk; marks it.

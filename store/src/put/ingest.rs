@@ -20,6 +20,7 @@ use crate::format::PackKind;
 use crate::id::ChunkId;
 use crate::profile::Inspection;
 use crate::progress::Progress;
+use crate::stat_cache::WriteBack;
 use crate::store::Store;
 use crate::walk::{Stat, next_data};
 
@@ -42,8 +43,8 @@ pub(super) enum Ingested {
         part: u64,
         chunks: Vec<FileChunk>,
     },
-    /// All of it: so many parts, and as what it was found when it had been read.
-    End { number: u64, parts: u64, stat: Stat },
+    /// All of it.
+    End { number: u64, file: FileRead },
     /// It could not be read.
     Unreadable {
         number: u64,
@@ -52,6 +53,17 @@ pub(super) enum Ingested {
     },
     /// What was read could not be stored: the put fails.
     Broken(Error),
+}
+
+/// A file that was read to its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileRead {
+    /// So many parts were told.
+    pub(super) parts: u64,
+    /// As what it was found when it had been read.
+    pub(super) stat: Stat,
+    /// Whether each later change shows in its times.
+    pub(super) shows_changes: bool,
 }
 
 /// Why a file did not make it: its own fault, or the store's.
@@ -79,6 +91,8 @@ pub(super) struct Ingest<'p> {
     results: Sender<Ingested>,
     blocks: Sender<Block>,
     spare: Spare,
+    /// What is known of the pages of files; none when nothing is remembered of them.
+    write_back: Option<&'p WriteBack>,
     /// The bytes of a small file.
     small: Vec<u8>,
 }
@@ -118,6 +132,7 @@ impl<'p> Ingest<'p> {
         request: &PutRequest,
         dedup: &'p Dedup,
         progress: &'p dyn Progress,
+        write_back: Option<&'p WriteBack>,
         outlets: Outlets,
     ) -> Result<Self> {
         let Outlets {
@@ -137,6 +152,7 @@ impl<'p> Ingest<'p> {
             results,
             blocks,
             spare,
+            write_back,
             small: Vec::new(),
         })
     }
@@ -180,15 +196,14 @@ impl<'p> Ingest<'p> {
         }
     }
 
-    fn close(&self, job: &FileJob, outcome: Result<(u64, Stat), Fault>) {
+    fn close(&self, job: &FileJob, outcome: Result<FileRead, Fault>) {
         self.progress.advance(1, 0);
         let number = job.number;
         self.tell(match outcome {
-            Ok((parts, stat)) => Ingested::End {
-                number,
-                parts,
-                stat: stat.as_program(job.may_execute),
-            },
+            Ok(mut file) => {
+                file.stat = file.stat.as_program(job.may_execute);
+                Ingested::End { number, file }
+            }
             Err(Fault::Unreadable(error)) => Ingested::Unreadable {
                 number,
                 path: job.path(),
@@ -198,28 +213,42 @@ impl<'p> Ingest<'p> {
         });
     }
 
-    fn small(&mut self, job: &FileJob) -> Result<(u64, Stat), Fault> {
+    /// See [`WriteBack::ensure`]; to be called before anything is read.
+    fn ensure_shown(&self, job: &FileJob, file: &File, is_small: bool) -> bool {
+        let write_back = self.write_back;
+        write_back.is_some_and(|pages| pages.ensure(file, &job.stat, is_small, job.read_began))
+    }
+
+    fn small(&mut self, job: &FileJob) -> Result<FileRead, Fault> {
         let mut bytes = std::mem::take(&mut self.small);
-        let outcome = read_small(job, &mut bytes)
-            .map_err(Fault::Unreadable)
-            .and_then(|stat| {
-                job.check_whole(&bytes).map_err(Fault::Broken)?;
-                let chunks = self
-                    .store_chunks(&bytes, &self.cuts(&bytes, true))
-                    .map_err(Fault::Broken)?;
-                self.tell(Ingested::Part {
-                    number: job.number,
-                    part: 0,
-                    chunks,
-                });
-                Ok((1, stat))
+        let mut shows_changes = false;
+        let opened = job.dir.open_file(&job.name).and_then(|file| {
+            shows_changes = self.ensure_shown(job, &file, true);
+            read_small(job, &file, &mut bytes)
+        });
+        let outcome = opened.map_err(Fault::Unreadable).and_then(|stat| {
+            job.check_whole(&bytes).map_err(Fault::Broken)?;
+            let chunks = self
+                .store_chunks(&bytes, &self.cuts(&bytes, true))
+                .map_err(Fault::Broken)?;
+            self.tell(Ingested::Part {
+                number: job.number,
+                part: 0,
+                chunks,
             });
+            Ok(FileRead {
+                parts: 1,
+                stat,
+                shows_changes,
+            })
+        });
         self.small = bytes;
         outcome
     }
 
-    fn large(&mut self, job: &FileJob) -> Result<(u64, Stat), Fault> {
+    fn large(&mut self, job: &FileJob) -> Result<FileRead, Fault> {
         let file = job.dir.open_file(&job.name).map_err(Fault::Unreadable)?;
+        let shows_changes = self.ensure_shown(job, &file, false);
         let before = Stat::of_file(&file, &job.path()).map_err(Fault::Unreadable)?;
         let mut cursor = Cursor {
             file: &file,
@@ -275,8 +304,12 @@ impl<'p> Ingest<'p> {
         let after = after.map_err(Fault::Unreadable)?;
         inspection
             .map_or(Ok(()), Inspection::finish)
-            .map_err(|error| Fault::Broken(error.within(job.path().display())))?;
-        Ok((parts, after))
+            .map_err(|error| Fault::Broken(job.failed_check(error)))?;
+        Ok(FileRead {
+            parts,
+            stat: after,
+            shows_changes,
+        })
     }
 
     /// Hands on the chunks of a hole without reading it: they are the chunks that its zeros would be cut into.
@@ -403,18 +436,17 @@ impl Cursor<'_> {
     }
 }
 
-fn read_small(job: &FileJob, bytes: &mut Vec<u8>) -> Result<Stat> {
-    let file = job.dir.open_file(&job.name)?;
+fn read_small(job: &FileJob, file: &File, bytes: &mut Vec<u8>) -> Result<Stat> {
     let path = job.path();
-    read_whole(job, &file, bytes)?;
-    let after = Stat::of_file(&file, &path)?;
+    read_whole(job, file, bytes)?;
+    let after = Stat::of_file(file, &path)?;
     if is_same(&after, &job.stat) && bytes.len() as u64 == after.size {
         return Ok(after);
     }
     // It was touched between the walk and now; that alone is no reason to refuse it.
     let before = after;
-    read_whole(job, &file, bytes)?;
-    unchanged(job, &before, Stat::of_file(&file, &path)?)
+    read_whole(job, file, bytes)?;
+    unchanged(job, &before, Stat::of_file(file, &path)?)
 }
 
 fn read_whole(job: &FileJob, file: &File, bytes: &mut Vec<u8>) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 use crate::profile::{Check, Inspection};
@@ -15,10 +16,14 @@ pub(super) struct FileJob {
     pub(super) dir: Arc<Dir>,
     pub(super) name: Vec<u8>,
     pub(super) stat: Stat,
+    /// A moment before it is opened.
+    pub(super) read_began: SystemTime,
     /// What its bytes must be.
     pub(super) check: Option<Check>,
     /// Whether its mode tells if it is a program.
     pub(super) may_execute: bool,
+    /// Whether somebody may have written to it through a link that a pool shares.
+    pub(super) is_suspect: bool,
 }
 
 impl FileJob {
@@ -32,7 +37,19 @@ impl FileJob {
             .check
             .as_ref()
             .map_or(Ok(()), |check| check.whole(bytes));
-        checked.map_err(|error| error.within(self.path().display()))
+        checked.map_err(|error| self.failed_check(error))
+    }
+
+    /// That its bytes are not what they must be.
+    pub(super) fn failed_check(&self, error: Error) -> Error {
+        let error = error.within(self.path().display());
+        match self.is_suspect {
+            false => error,
+            true => error.hint(
+                "it was written to through a link that a pool shares with other trees: materialize the tree \
+                 again to get back what the pool made",
+            ),
+        }
     }
 
     pub(super) fn inspection(&self, size: u64) -> Option<Inspection<'_>> {

@@ -15,13 +15,16 @@ mod dedup;
 pub(crate) mod framer;
 mod ingest;
 mod job;
+mod origin;
 mod packer;
 mod publish;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod ties;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{bounded, unbounded};
@@ -30,9 +33,11 @@ use jiff::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::format::{FORMAT_KEY, RefName};
 use crate::log::{Outside, System};
+use crate::pool::Pool;
 use crate::profile::ProfileOptions;
 use crate::progress::Progress;
-use crate::stat_cache::StatCacheWriter;
+use crate::read::Reader;
+use crate::stat_cache::{StatCacheWriter, WriteBack};
 use crate::store::Store;
 
 use assemble::{Assembler, Built};
@@ -72,6 +77,12 @@ pub struct PutRequest {
     pub verify_writes: bool,
     /// Read every file, also those that look unchanged.
     pub read_all: bool,
+    /// Make a version also where the newest one is the same already.
+    pub always: bool,
+    /// The pools whose files trees on this host link.
+    pub pools: Vec<Arc<Pool>>,
+    /// Take files as they are that somebody wrote to through a link that a pool shares.
+    pub take_written_through: bool,
     /// What to take the source for.
     pub profile: ProfileOptions,
 }
@@ -79,8 +90,10 @@ pub struct PutRequest {
 /// What a put found and wrote.
 #[derive(Debug, Default)]
 pub struct PutReport {
-    /// The version's number; none after a dry run.
+    /// The version's number; none after a dry run, unless there would be no new one.
     pub version: Option<u64>,
+    /// That version was there already and is the newest: nothing has changed.
+    pub unchanged: bool,
     /// Regular files.
     pub files: u64,
     /// Files that were not read, being unchanged since they were last put from here.
@@ -115,6 +128,9 @@ impl PutRequest {
             level: crate::codec::LEVEL,
             verify_writes: false,
             read_all: false,
+            always: false,
+            pools: Vec::new(),
+            take_written_through: false,
             profile: ProfileOptions::default(),
         }
     }
@@ -148,12 +164,13 @@ fn attempt(
     progress: &dyn Progress,
 ) -> Result<Option<PutReport>> {
     let view = store.view()?;
-    let (scan, cache) = Scan::prepare(store, request, &view)?;
+    let reader = Reader::at(store, view.clone());
+    let (scan, cache) = Scan::prepare(store, request, &reader, &view)?;
     let dedup = Dedup::new(view.index.clone());
     let publication = PutPublication::new(store, request, &dedup, view, scan.base())?;
     match pipeline(store, request, progress, scan, cache, &dedup, &publication) {
         Err(_) if publication.is_stale() => Ok(None),
-        built => publication.commit(built?),
+        built => publication.commit(built?, &reader),
     }
 }
 
@@ -170,8 +187,10 @@ fn pipeline(
     let workers = workers(store);
     let over = AtomicBool::new(false);
     let census = scan.census().filter(|_| progress.is_watched());
+    let is_remembered = cache.is_some() && !request.dry_run;
+    let write_back = is_remembered.then(WriteBack::of_system);
     std::thread::scope(|scope| {
-        let over = &over;
+        let (over, write_back) = (&over, write_back.as_ref());
         if let Some(census) = census {
             scope.spawn(move || census.run(progress, over));
         }
@@ -192,7 +211,7 @@ fn pipeline(
         let packer = Packer::new(store, request.dry_run, publication);
         let packing = scope.spawn(move || packer.run(&to_pack));
         for _ in 0..workers {
-            let ingest = Ingest::new(store, request, dedup, progress, outlets.clone())?;
+            let ingest = Ingest::new(store, request, dedup, progress, write_back, outlets.clone())?;
             let (tasks, blocks) = (to_ingest.clone(), to_hash.clone());
             scope.spawn(move || ingest.run(&tasks, &blocks));
         }

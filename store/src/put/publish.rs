@@ -2,14 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::assemble::Built;
+use super::assemble::{Built, FileTimes};
 use super::dedup::Dedup;
+use super::origin::Files;
 use super::{PutReport, PutRequest};
 use crate::error::Result;
-use crate::format::{Change, PackKind, Version};
+use crate::format::{Change, PackKind, Root, State, Version};
 use crate::pack::WrittenPack;
 use crate::policy::{self, Room};
 use crate::publish::{Publication, Published};
+use crate::read::{Reader, TimesReader};
 use crate::stat_cache::CacheBase;
 use crate::store::{Store, View};
 
@@ -80,49 +82,141 @@ impl<'p> PutPublication<'p> {
     }
 
     /// Adds the ref version; `None` when a collector took what this pass had counted on.
-    pub(super) fn commit(self, built: Built) -> Result<Option<PutReport>> {
-        let mut report = built.report;
+    ///
+    /// Where the newest version is the same already there is none: what was stored all the same was missing in
+    /// it, and is committed without one.
+    pub(super) fn commit(self, mut built: Built, reader: &Reader<'_>) -> Result<Option<PutReport>> {
+        let mut report = std::mem::take(&mut built.report);
         report.new_bytes = self.new_bytes.load(Ordering::Relaxed);
         report.stored_bytes = self.stored_bytes.load(Ordering::Relaxed);
         let target = &self.request.target;
+        let same = Same {
+            request: self.request,
+            built: &built,
+            reader,
+        };
+        let known = self.known(&same)?;
+        (report.version, report.unchanged) = (known, known.is_some());
         if self.request.dry_run {
             let relied = self.dedup.relied().index();
             let view = self.publication.into_view();
-            policy::check_dry_run(self.store, &view, target, &relied, report.stored_bytes)?;
+            if known.is_none() {
+                policy::check_dry_run(self.store, &view, target, &relied, report.stored_bytes)?;
+            }
             return Ok(Some(report));
         }
-        let mut version = 0;
-        let published = self.publication.commit(&mut |state| {
-            version = state.refs.get(target).map_or(0, |known| known.last) + 1;
-            Ok(vec![Change::SetRef {
-                name: target.clone(),
-                version,
-                root: built.root,
-                times: built.times,
-                message: self.request.message.clone(),
-                expires: self.request.expires,
-                origin: None,
-            }])
-        })?;
-        let Published::Entry(committed) = published else {
-            return Ok(None);
+        let version = match known {
+            Some(version) => version,
+            None => match self.publish(&same, &mut report)? {
+                Some(version) => version,
+                None => return Ok(None),
+            },
         };
         report.version = Some(version);
-        if let Some(error) = committed.checkpoint {
-            report
-                .notes
-                .push(format!("{error}: the store opens more slowly"));
-        }
         let base = CacheBase {
             name: target.clone(),
             version,
             root: built.root,
         };
-        if let Some(Err(error)) = built.cache.map(|cache| cache.commit(base)) {
+        if let Some(Err(error)) = built.cache.take().map(|cache| cache.commit(base)) {
             report
                 .notes
                 .push(format!("{error}: the next put from here reads every file"));
         }
         Ok(Some(report))
+    }
+
+    /// The newest version, where nothing needs to be written for it: what was built is the same, and what was
+    /// stored for it is nothing, or the times of directories alone. Where these are its own, it lacks them.
+    fn known(&self, same: &Same<'_>) -> Result<Option<u64>> {
+        let claims = self.dedup.claims();
+        if !self.request.dry_run && claims > same.built.new_times {
+            return Ok(None);
+        }
+        let state = self.store.state()?;
+        let lacks = |newest: &Version| {
+            !self.request.dry_run && claims > 0 && newest.times == same.built.times
+        };
+        let found = same.version(&state).filter(|(_, newest)| !lacks(newest));
+        Ok(found.map(|(number, _)| number))
+    }
+
+    /// Adds the version to the log, and returns its number; none when the pass is stale.
+    fn publish(&self, same: &Same<'_>, report: &mut PutReport) -> Result<Option<u64>> {
+        let (request, built) = (self.request, same.built);
+        let mut version = 0;
+        let mut is_known = false;
+        let published = self.publication.commit(&mut |state| {
+            if let Some((number, _)) = same.version(state) {
+                (version, is_known) = (number, true);
+                return Ok(Vec::new());
+            }
+            let last = state
+                .refs
+                .get(&request.target)
+                .map_or(0, |known| known.last);
+            (version, is_known) = (last + 1, false);
+            Ok(vec![Change::SetRef {
+                name: request.target.clone(),
+                version,
+                root: built.root,
+                times: built.times,
+                message: request.message.clone(),
+                expires: request.expires,
+                origin: None,
+            }])
+        })?;
+        report.unchanged = is_known;
+        match published {
+            Published::Stale => return Ok(None),
+            Published::Nothing => {}
+            Published::Entry(committed) => {
+                let error = committed.checkpoint;
+                let slow = error.map(|error| format!("{error}: the store opens more slowly"));
+                report.notes.extend(slow);
+            }
+        }
+        Ok(Some(version))
+    }
+}
+
+/// Whether a version is what a put has built.
+struct Same<'c> {
+    request: &'c PutRequest,
+    built: &'c Built,
+    reader: &'c Reader<'c>,
+}
+
+impl Same<'_> {
+    /// The newest version of the target in `state`, if another one would say nothing new: the same tree, its
+    /// files of the same times, and kept for at least as long.
+    fn version<'s>(&self, state: &'s State) -> Option<(u64, &'s Version)> {
+        let (number, newest) = state.version(&self.request.target, None).ok()?;
+        let is_kept = newest
+            .expires
+            .is_none_or(|end| self.request.expires.is_some_and(|wanted| wanted <= end));
+        let is_same = !self.request.always
+            && is_kept
+            && newest.root == self.built.root
+            && (newest.times == self.built.times || self.has_times_of(newest));
+        is_same.then_some((number, newest))
+    }
+
+    /// Whether the files of `newest`, which is the same tree, have the same times. What cannot be read is
+    /// taken for other times: a version more heals it.
+    fn has_times_of(&self, newest: &Version) -> bool {
+        let Root::Tree { content, .. } = newest.root else {
+            return false;
+        };
+        let hash = || -> Result<blake3::Hash> {
+            let times = TimesReader::new(self.reader, &newest.times)?;
+            let mut files = Files::new(self.reader, times, &content)?;
+            let mut hash = FileTimes::default();
+            while let Some((_, time)) = files.next_file()? {
+                hash.push(time);
+            }
+            Ok(hash.finish())
+        };
+        hash().is_ok_and(|found| found == self.built.file_times)
     }
 }

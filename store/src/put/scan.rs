@@ -15,6 +15,7 @@ use super::dedup::Dedup;
 use super::ingest::SMALL_BYTES_MAX;
 use super::job::{FileJob, Task};
 use super::publish::Base;
+use super::ties::{Tie, Ties};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Change, Content, FORMAT_KEY};
 use crate::log;
@@ -48,12 +49,14 @@ pub(super) enum Event {
         name: Vec<u8>,
         stat: Stat,
         content: Content,
+        tie: Tie,
     },
     /// A file that a worker has been given under this number.
     Read {
         name: Vec<u8>,
         number: u64,
         read_began: SystemTime,
+        tie: Tie,
     },
     Symlink {
         name: Vec<u8>,
@@ -79,7 +82,8 @@ pub(super) struct Scan<'p> {
     cache: Option<StatCacheReader>,
     /// The version that the cached contents belong to, when it is still live.
     base: Option<Base>,
-    reader: Reader<'p>,
+    reader: &'p Reader<'p>,
+    ties: Ties<'p>,
     batch: Vec<FileJob>,
     batch_bytes: u64,
     batch_dirs: usize,
@@ -91,7 +95,8 @@ impl<'p> Scan<'p> {
     /// Prepares the walk and opens the cache of what was put from here before; its new half is for the assembler.
     pub(super) fn prepare(
         store: &'p Store,
-        request: &PutRequest,
+        request: &'p PutRequest,
+        reader: &'p Reader<'p>,
         view: &View,
     ) -> Result<(Self, Option<StatCacheWriter>)> {
         let source = &request.source;
@@ -123,13 +128,14 @@ impl<'p> Scan<'p> {
             });
         let scan = Self {
             store,
+            ties: Ties::new(&request.pools, reader, &root),
             own,
             walk: walk(&root, options.clone())?,
             census: Some(Census { root, options }),
             profile,
             base,
             cache,
-            reader: Reader::at(store, view.clone()),
+            reader,
             batch: Vec::new(),
             batch_bytes: 0,
             batch_dirs: 0,
@@ -149,6 +155,7 @@ impl<'p> Scan<'p> {
         own.map(|path| format!("{path}: left out, since this program itself writes there"))
             .chain(self.profile.notes())
             .chain(self.damage())
+            .chain(self.ties.notes())
             .collect()
     }
 
@@ -201,11 +208,13 @@ impl<'p> Scan<'p> {
     fn file(&mut self, file: AdmittedFile, dedup: &Dedup, tasks: &Sender<Task>) -> Result<Event> {
         let name = file.name;
         self.totals = (self.totals.0 + 1, self.totals.1 + file.stat.size);
+        let tie = self.ties.of(self.walk.path(), &file.stat)?;
         if let Some(content) = self.known(&file.stat, dedup)? {
             return Ok(Event::Known {
                 name,
                 stat: file.stat.as_program(file.may_execute),
                 content,
+                tie,
             });
         }
         let read_began = SystemTime::now();
@@ -214,14 +223,17 @@ impl<'p> Scan<'p> {
             dir: file.dir,
             name: file.file,
             stat: file.stat,
+            read_began,
             check: file.check,
             may_execute: file.may_execute,
+            is_suspect: tie.is_suspect(),
         };
         let number = self.give(job, tasks)?;
         Ok(Event::Read {
             name,
             number,
             read_began,
+            tie,
         })
     }
 

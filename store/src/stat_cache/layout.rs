@@ -11,8 +11,9 @@ use crate::id::{ChunkId, StoreId};
 
 /// The first bytes of a cache.
 pub const STAT_CACHE_MAGIC: [u8; 8] = *b"STORESTC";
-/// Version of the layout; a cache of another version is empty.
-pub const STAT_CACHE_VERSION: u16 = 1;
+/// Version of the layout and of the rule for what is recorded; a cache of another version is empty. Version 1
+/// has the same layout, but remembers files whose pages were dirty when they were read.
+pub const STAT_CACHE_VERSION: u16 = 2;
 /// Most bytes of a block.
 pub const BLOCK_BYTES_MAX: usize = 256 << 10;
 /// Most bytes of a path in it; files with longer ones are read each time.

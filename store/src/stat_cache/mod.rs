@@ -10,11 +10,14 @@
 //! before its reading began: a change while or after it was read would otherwise fall into the same
 //! tick of the file system's clock and leave the same times. The ticks of ext4 and XFS are
 //! milliseconds, those of others up to two seconds; times in the future say nothing and are never recorded.
+//! And only when its pages were clean by then, as [`WriteBack`] sees to: stores through a mapping to a page that
+//! is dirty already move no time.
 
 mod layout;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod write_back;
 mod writer;
 
 use std::os::unix::ffi::OsStrExt;
@@ -25,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::layout::{BLOCK_BYTES_MAX, STAT_CACHE_MAGIC, STAT_CACHE_VERSION};
 pub use self::reader::StatCacheReader;
+pub use self::write_back::WriteBack;
 pub use self::writer::StatCacheWriter;
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, Root, Time};
@@ -149,7 +153,12 @@ fn file_name(store: StoreId, root: &[u8]) -> String {
 
 /// Whether nothing about the file changed in the [`SETTLED_SECS`] before `read_began`, or later.
 fn is_settled(stat: &Stat, read_began: SystemTime) -> bool {
-    let Some(limit) = read_began.checked_sub(Duration::from_secs(SETTLED_SECS)) else {
+    is_settled_for(stat, read_began, Duration::from_secs(SETTLED_SECS))
+}
+
+/// Whether nothing about the file changed for so long before `read_began`, or later.
+fn is_settled_for(stat: &Stat, read_began: SystemTime, age: Duration) -> bool {
+    let Some(limit) = read_began.checked_sub(age) else {
         return false;
     };
     let Ok(since) = limit.duration_since(UNIX_EPOCH) else {

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::layout::{self, EntryDecoder, FOOTER_BYTES_MAX, Footer, Link};
-use super::{BLOCK_BYTES_MAX, CacheBase, Cached};
+use super::{BLOCK_BYTES_MAX, CacheBase, Cached, STAT_CACHE_MAGIC};
 use crate::error::{Error, Result};
 use crate::format::{Content, unseal};
 use crate::id::StoreId;
@@ -113,6 +113,9 @@ impl Open {
         if let Err(source) = file.read_exact_at(&mut found, 0) {
             return Err(damaged_or_failed(source));
         }
+        if is_of_older_version(&found, header) {
+            return Err(Stop::Ended);
+        }
         if found != header {
             return Err(damaged(
                 "header: expected that of this store, root and version, found another",
@@ -199,6 +202,15 @@ impl Open {
             damaged("blocks are missing at its end")
         }
     }
+}
+
+/// Whether an older program wrote it, which is no damage.
+fn is_of_older_version(found: &[u8], expected: &[u8]) -> bool {
+    let version = |header: &[u8]| {
+        let rest = header.strip_prefix(&STAT_CACHE_MAGIC)?;
+        rest.first_chunk().copied().map(u16::from_le_bytes)
+    };
+    version(found).is_some_and(|found| found > 0 && Some(found) < version(expected))
 }
 
 fn read_footer(file: &File) -> Result<Footer, Stop> {

@@ -241,6 +241,21 @@ fn an_edit_of_the_same_size_with_its_mtime_set_back_is_noticed() {
 }
 
 #[test]
+fn a_cache_of_an_older_version_is_empty_and_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path(), 3, 1);
+    let file = only_file(dir.path());
+    let mut bytes = fs::read(&file).unwrap();
+    let version = STAT_CACHE_MAGIC.len();
+    assert_eq!(bytes[version], 2);
+    bytes[version] = 1;
+    fs::write(&file, &bytes).unwrap();
+    let mut cache = open(dir.path());
+    assert_eq!(cache.lookup(b"dir00000/file0000000", &stat(0)), None);
+    assert!(cache.base().is_none() && cache.damage().is_none());
+}
+
+#[test]
 fn a_cache_of_another_store_or_root_is_empty() {
     let dir = tempfile::tempdir().unwrap();
     fill(dir.path(), 3, 1);

@@ -1,0 +1,177 @@
+//! Files that share their inode with a pool, and so with trees of other jobs.
+//!
+//! One that is as the pool made it takes its time from the version that its tree was made from: the pool's
+//! says nothing. One that looks otherwise and has other bytes was written through a link: it is not taken for
+//! the tree's own. Whoever sets mode and time back is found by `pool verify` alone.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::origin::Origin;
+use crate::error::{Error, Kind, Result};
+use crate::format::{Content, Time};
+use crate::pool::{Inodes, Made, POOL_TIME, Pool};
+use crate::read::Reader;
+use crate::walk::Stat;
+
+/// Files written through a link that are named.
+const NAMED_MAX: usize = 20;
+
+/// What ties a file to a pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tie {
+    /// What the pool made of its inode, where it looks as if somebody had written to it.
+    made: Option<Made>,
+    /// What it was in the version that its tree was made from, where it looks as the pool made it.
+    origin: Option<(Content, Time)>,
+    /// Whether it looks as the pool made it, in a tree that a pool knows.
+    is_linked: bool,
+}
+
+/// The ties of the files of one put.
+pub(super) struct Ties<'p> {
+    pools: &'p [Arc<Pool>],
+    /// Loaded when the first file needs them.
+    inodes: Option<Vec<Inodes>>,
+    origins: Vec<Origin<'p>>,
+}
+
+/// What was written through a link.
+#[derive(Debug, Default)]
+pub(super) struct WrittenThrough {
+    count: u64,
+    files: Vec<(PathBuf, Stat)>,
+}
+
+impl Tie {
+    /// Whether somebody wrote to the file through a link, since it has this content now.
+    pub(super) fn is_written_through(&self, content: &Content) -> bool {
+        self.made.is_some_and(|made| !made.is(content))
+    }
+
+    /// Whether it may have been written through a link; only its bytes tell.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.made.is_some()
+    }
+
+    /// The time of a file with this content: its own, unless that is the pool's. None where that is lost.
+    pub(super) fn time(&self, content: &Content, stat: &Stat) -> Option<Time> {
+        match self.origin {
+            Some((made_from, time)) if made_from == *content => Some(time),
+            _ if self.is_linked => None,
+            _ => Some(stat.mtime),
+        }
+    }
+}
+
+impl<'p> Ties<'p> {
+    /// The ties of what is below the canonical path `root`.
+    pub(super) fn new(pools: &'p [Arc<Pool>], reader: &'p Reader<'p>, root: &Path) -> Self {
+        let known = pools.iter().flat_map(|pool| {
+            let trees = pool.trees().unwrap_or_default();
+            let marks = trees
+                .into_iter()
+                .filter_map(|tree| pool.mark_of(&tree.path));
+            marks.filter_map(|mark| Origin::new(&mark, reader, root))
+        });
+        Self {
+            pools,
+            inodes: None,
+            origins: known.collect(),
+        }
+    }
+
+    /// What ties the file at `path`, from the root on. Must be called in the order of a walk.
+    pub(super) fn of(&mut self, path: &[u8], stat: &Stat) -> Result<Tie> {
+        if self.pools.is_empty() {
+            return Ok(Tie::default());
+        }
+        if stat.mtime == POOL_TIME && matches!(stat.mode & 0o7777, 0o444 | 0o555) {
+            let mut origins = self.origins.iter_mut();
+            let origin = origins.find_map(|origin| origin.file(path));
+            return Ok(Tie {
+                made: None,
+                is_linked: origin.is_some(),
+                origin: origin.flatten(),
+            });
+        }
+        let made = match stat.nlink {
+            0 | 1 => None,
+            _ => self.inodes()?.iter().find_map(|inodes| inodes.find(stat)),
+        };
+        Ok(Tie {
+            made,
+            ..Tie::default()
+        })
+    }
+
+    /// What cannot be told of the trees that were made here.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
+        self.origins.iter().filter_map(Origin::note)
+    }
+
+    fn inodes(&mut self) -> Result<&[Inodes]> {
+        let loaded = match self.inodes.take() {
+            Some(loaded) => loaded,
+            None => self
+                .pools
+                .iter()
+                .map(|pool| pool.inodes())
+                .collect::<Result<_>>()?,
+        };
+        Ok(self.inodes.insert(loaded))
+    }
+}
+
+impl WrittenThrough {
+    pub(super) fn add(&mut self, path: &[u8], stat: &Stat) {
+        self.count += 1;
+        if self.files.len() < NAMED_MAX {
+            let path = Path::new(OsStr::from_bytes(path));
+            self.files.push((path.to_owned(), *stat));
+        }
+    }
+
+    /// The files by name, each with the others that share its inode; none when there is no such file. Paths
+    /// are from `root` on.
+    pub(super) fn told(&self, pools: &[Arc<Pool>], root: &Path) -> Option<String> {
+        let root = root.canonicalize().unwrap_or_default();
+        let inodes: HashSet<(u64, u64)> = self.files.iter().map(|(_, stat)| key(stat)).collect();
+        let sharers = pools.iter().filter_map(|pool| pool.sharers(&inodes).ok());
+        let sharers: Vec<_> = sharers.collect();
+        let named = self.files.iter().map(|(path, stat)| {
+            let shared = sharers.iter().filter_map(|known| known.get(&key(stat)));
+            let shared = shared.flatten().filter(|other| **other != root.join(path));
+            let shared: Vec<String> = shared.map(|path| path.display().to_string()).collect();
+            match shared.is_empty() {
+                true => path.display().to_string(),
+                false => format!("{} (shared with {})", path.display(), shared.join(", ")),
+            }
+        });
+        let named: Vec<String> = named.collect();
+        let more = match self.count - self.files.len() as u64 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (self.count > 0).then(|| format!("{}{more}", named.join(", ")))
+    }
+}
+
+/// That files were written through links, and what to do about it.
+pub(super) fn refused(told: &str) -> Error {
+    Error::new(
+        Kind::Corrupt,
+        format!("written to through a link that a pool shares with other trees: {told}"),
+    )
+    .hint(
+        "materialize the tree again to get back what the pool made, or take these files as they are \
+         with --take-written-through",
+    )
+}
+
+fn key(stat: &Stat) -> (u64, u64) {
+    (stat.dev, stat.ino)
+}

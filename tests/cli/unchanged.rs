@@ -1,0 +1,126 @@
+//! A put of what the newest version is already makes no version.
+
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
+use support::{TestEnvironment, check, environment};
+
+const REF: &str = "project/demo/data";
+
+fn versions(env: &TestEnvironment) -> usize {
+    env.ok(["history", "--json", REF]).lines().count()
+}
+
+fn put(env: &TestEnvironment, options: &[&str]) -> serde_json::Value {
+    let said = env.ok([&["put", "--json", "in", REF], options].concat());
+    serde_json::from_str(&said).unwrap()
+}
+
+fn tree() -> TestEnvironment {
+    let env = environment!();
+    env.write("in/file", "one");
+    env.write("in/sub/other", "two");
+    env.ok(["put", "in", REF, "--message", "first"]);
+    env
+}
+
+#[test]
+fn nothing_new_is_no_version() {
+    let env = tree();
+    check!(env, env.store(["put", "in", REF]), @"
+    exit code: 0
+    --- stdout
+    project/demo/data: unchanged, still @1: 2 files, 6 B in [SECS] ([RATE])
+    new 0 B, stored [SIZE]
+    --- stderr
+    ");
+    let report = put(&env, &["--message", "another"]);
+    assert_eq!(
+        (&report["version"], &report["unchanged"]),
+        (&1.into(), &true.into())
+    );
+    let report = put(&env, &["--dry-run"]);
+    assert_eq!(
+        (&report["version"], &report["unchanged"]),
+        (&1.into(), &true.into())
+    );
+    assert_eq!(versions(&env), 1);
+    let report = put(&env, &["--always"]);
+    assert_eq!(
+        (&report["version"], &report["unchanged"]),
+        (&2.into(), &false.into())
+    );
+    assert_eq!(versions(&env), 2);
+}
+
+#[test]
+fn times_of_files_count_and_those_of_directories_do_not() {
+    let env = tree();
+    let dated = |name: &str, secs| {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(secs);
+        File::open(env.path(name))
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
+    };
+    let log = || {
+        std::fs::read_dir(env.path("home/.local/share/store/log/000000"))
+            .unwrap()
+            .count()
+    };
+    let entries = log();
+    dated("in/sub", 1_000_000);
+    dated("in", 2_000_000);
+    assert_eq!(put(&env, &[])["unchanged"], true);
+    assert_eq!(log(), entries, "not even an entry");
+    dated("in/sub/other", 3_000_000);
+    let report = put(&env, &[]);
+    assert_eq!(
+        (&report["version"], &report["unchanged"]),
+        (&2.into(), &false.into())
+    );
+}
+
+#[test]
+fn a_version_that_is_to_be_kept_longer_is_made() {
+    let env = tree();
+    assert_eq!(
+        put(&env, &["--ttl", "1d"])["version"],
+        1,
+        "it is kept already"
+    );
+    assert_eq!(put(&env, &["--ttl", "1d", "--always"])["version"], 2);
+    assert_eq!(put(&env, &["--ttl", "1h"])["version"], 2);
+    assert_eq!(put(&env, &["--ttl", "2d"])["version"], 3);
+    assert_eq!(put(&env, &[])["version"], 4, "for ever");
+    assert_eq!(put(&env, &[])["version"], 4);
+}
+
+#[test]
+fn what_is_missing_in_the_newest_version_is_stored_without_a_new_one() {
+    let env = tree();
+    let packs = env.path("home/.local/share/store/packs");
+    std::fs::remove_dir_all(&packs).unwrap();
+    std::fs::create_dir(&packs).unwrap();
+    assert_eq!(env.store(["repair"]).code, Some(6));
+    let report = put(&env, &[]);
+    assert_eq!(
+        (&report["version"], &report["unchanged"]),
+        (&1.into(), &true.into())
+    );
+    env.ok(["verify", "--read-data"]);
+}
+
+#[test]
+fn an_earlier_version_is_no_reason_to_make_none() {
+    let env = tree();
+    env.write("in/file", "three");
+    assert_eq!(put(&env, &[])["version"], 2);
+    let time = env.path("in/file").metadata().unwrap().modified().unwrap();
+    env.write("in/file", "one");
+    File::open(env.path("in/file"))
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
+    assert_eq!(put(&env, &[])["version"], 3);
+}

@@ -1,0 +1,159 @@
+//! Files that are written through a mapping, whose times say nothing of a store to a page that is dirty already:
+//! a put after each change sees the new bytes, on file systems that write back and on one that never does.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use store::stat_cache::SETTLED_SECS;
+use support::{TestEnvironment, environment};
+
+use crate::mounts::Mount;
+
+/// Maps the files that it is given and fills them with the digit of each line that it reads; `s` writes them back.
+const WRITER: &str = "
+import mmap, os, sys
+maps = []
+for path in sys.argv[1:]:
+    fd = os.open(path, os.O_RDWR)
+    maps.append((fd, mmap.mmap(fd, 0)))
+print('mapped', flush=True)
+for line in sys.stdin:
+    for fd, map in maps:
+        if line[0] == 's':
+            map.flush()
+            os.fsync(fd)
+        else:
+            map[:] = line[0].encode() * len(map)
+    print(line.strip(), flush=True)
+";
+const REF: &str = "project/demo/mapped";
+/// A file that is read whole by one worker, and one that is read in blocks.
+const FILES: [(&str, usize); 2] = [("small", 8192), ("large", 3 << 20)];
+
+/// A process that has the files mapped.
+struct Writer {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Writer {
+    fn new(dir: &Path) -> Self {
+        let mut process = Command::new("python3")
+            .args(["-c", WRITER])
+            .args(FILES.map(|(name, _)| dir.join(name)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = process.stdin.take().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let mut writer = Self {
+            process,
+            input,
+            output,
+        };
+        writer.expect("mapped");
+        writer
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+        self.expect(line);
+    }
+
+    fn expect(&mut self, line: &str) {
+        let mut said = String::new();
+        self.output.read_line(&mut said).unwrap();
+        assert_eq!(said.trim(), line);
+    }
+
+    fn end(mut self) {
+        drop(self.input);
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+/// So long that what was written before has settled.
+fn settle() {
+    std::thread::sleep(Duration::from_secs(SETTLED_SECS) + Duration::from_millis(100));
+}
+
+/// Puts the directory; how many files looked unchanged.
+fn put(env: &TestEnvironment, dir: &Path) -> u64 {
+    let args = ["--store", "store", "put", "--json"];
+    let path = dir.to_str().unwrap();
+    let said = env.ok(args.into_iter().chain([path, REF]));
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    report["unchanged_files"].as_u64().unwrap()
+}
+
+#[track_caller]
+fn assert_newest(env: &TestEnvironment, digit: u8) {
+    for (name, len) in FILES {
+        let spec = format!("{REF}:{name}");
+        let bytes = env.store(["--store", "store", "cat", &spec]).stdout;
+        assert_eq!(bytes.len(), len, "{name}");
+        let wrong = bytes.iter().filter(|byte| **byte != digit).count();
+        assert_eq!(wrong, 0, "{name}: bytes that are not {}", char::from(digit));
+    }
+}
+
+/// Whether the file system is one of which unchanged files are remembered.
+fn each_put_sees_what_was_stored(mount: &Mount, is_remembered: bool) {
+    let env = environment!();
+    env.ok(["init", "store"]);
+    let dir = mount.path().join("tree");
+    std::fs::create_dir(&dir).unwrap();
+    for (name, len) in FILES {
+        std::fs::write(dir.join(name), vec![b'0'; len]).unwrap();
+    }
+    let mut writer = Writer::new(&dir);
+    writer.tell("1");
+    settle();
+    put(&env, &dir);
+    assert_newest(&env, b'1');
+    // To pages that were dirty when they were read.
+    writer.tell("2");
+    settle();
+    put(&env, &dir);
+    assert_newest(&env, b'2');
+    // The same again, written back before the put.
+    writer.tell("3");
+    writer.tell("s");
+    settle();
+    put(&env, &dir);
+    assert_newest(&env, b'3');
+    writer.tell("4");
+    writer.tell("s");
+    writer.end();
+    settle();
+    put(&env, &dir);
+    assert_newest(&env, b'4');
+    // A positive control: the next put does rely on what is remembered.
+    let unchanged = put(&env, &dir);
+    assert_eq!(unchanged, if is_remembered { 2 } else { 0 });
+    assert_newest(&env, b'4');
+}
+
+#[test]
+fn a_put_sees_what_was_stored_through_a_mapping_on_ext4() {
+    each_put_sees_what_was_stored(&Mount::ext4(64, &[], "defaults"), true);
+}
+
+#[test]
+fn a_put_sees_what_was_stored_through_a_mapping_on_xfs() {
+    each_put_sees_what_was_stored(&Mount::xfs("defaults"), true);
+}
+
+#[test]
+fn a_put_sees_what_was_stored_through_a_mapping_on_btrfs() {
+    each_put_sees_what_was_stored(&Mount::btrfs("defaults"), true);
+}
+
+#[test]
+fn a_put_sees_what_was_stored_through_a_mapping_on_tmpfs() {
+    each_put_sees_what_was_stored(&Mount::tmpfs("size=64M"), false);
+}
