@@ -88,6 +88,14 @@ impl std::fmt::Display for Path {
     }
 }
 
+/// A path of the host in JSON, which has only text.
+pub(crate) fn path_as_text<S: Serializer>(
+    path: &std::path::Path,
+    out: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    lossless_or_shown(path.as_os_str().as_bytes(), out)
+}
+
 fn lossless_or_shown<S: Serializer>(path: &[u8], out: S) -> std::result::Result<S::Ok, S::Error> {
     match std::str::from_utf8(path) {
         Ok(text) => out.serialize_str(text),

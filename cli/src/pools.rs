@@ -178,7 +178,7 @@ fn beside(dir: &Path, limits: PoolLimits, context: &Context) -> Option<Pool> {
         let is_new = path.symlink_metadata().is_err();
         let pool = match Pool::open(&path, limits) {
             Ok(pool) => pool,
-            Err(error) if !is_new => {
+            Err(error) if !is_new && matches!(error.kind(), Kind::Denied | Kind::Conflict) => {
                 context
                     .out
                     .note(format_args!("warning: {error}; it is not used"));
@@ -203,4 +203,75 @@ fn nowhere() -> Error {
         "no pool is named, and there is no home directory to keep one in",
     )
     .hint("name one with --pool or $STORE_POOL, or set HOME")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(pool: Option<&str>, max: Option<u64>, free: Option<u64>) -> PoolArgs {
+        PoolArgs {
+            pool: pool.map(PathBuf::from),
+            pool_max: max,
+            pool_free: free,
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_beats_what_is_configured() {
+        let size = |bytes| Some(config::Size(bytes));
+        let configured = config::Pool {
+            path: Some("/configured".into()),
+            max: size(10),
+            free: size(20),
+        };
+        let none = config::Pool::default();
+        for (args, config, most, free, path) in [
+            (args(None, None, None), &none, None, 0, None),
+            (
+                args(None, None, None),
+                &configured,
+                Some(10),
+                20,
+                Some("/configured"),
+            ),
+            (
+                args(Some("/asked"), Some(1), Some(2)),
+                &configured,
+                Some(1),
+                2,
+                Some("/asked"),
+            ),
+            (
+                args(Some("/asked"), Some(1), Some(0)),
+                &configured,
+                Some(1),
+                0,
+                Some("/asked"),
+            ),
+            (
+                args(Some("/asked"), None, None),
+                &none,
+                None,
+                0,
+                Some("/asked"),
+            ),
+            // A variable that is set to nothing is not set.
+            (
+                args(Some(""), None, None),
+                &configured,
+                Some(10),
+                20,
+                Some("/configured"),
+            ),
+            (args(Some(""), None, None), &none, None, 0, None),
+        ] {
+            let expected = PoolLimits {
+                bytes_max: most,
+                free_bytes_min: free,
+            };
+            assert_eq!(limits(&args, config), expected);
+            assert_eq!(named(&args, config), path.map(Path::new));
+        }
+    }
 }

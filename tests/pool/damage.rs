@@ -140,3 +140,46 @@ fn verify_finds_also_who_set_the_time_back() {
     world.env.ok(["materialize", REF, "two"]);
     assert_same(&world.path("source"), &world.path("two"));
 }
+
+#[test]
+fn verify_finds_also_what_a_look_shows() {
+    let world = World::with_tree(28);
+    world.make("one", &[]);
+    set_mode(&world.path("one/big"), 0o644);
+    let mut file = OpenOptions::new()
+        .append(true)
+        .open(world.path("one/sub/middle"))
+        .unwrap();
+    file.write_all(b"more").unwrap();
+    let found = world.env.store(["pool", "verify"]);
+    assert_eq!(found.code, Some(4), "{found}");
+    for name in ["one/big", "one/sub/middle"] {
+        assert!(found.stderr.contains(name), "{found}");
+    }
+    world.make("one", &[]);
+    assert_same(&world.path("source"), &world.path("one"));
+    world.assert_sound();
+}
+
+#[test]
+fn bytes_are_compared_before_they_are_linked_where_that_is_asked_for() {
+    let world = World::with_tree(29);
+    world.make("one", &[]);
+    let path = world.path("one/big");
+    let time = fs::metadata(&path).unwrap().modified().unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"x", 1_500_000).unwrap();
+    file.set_modified(time).unwrap();
+    let verified = world.make("two", &["--verify"]);
+    let damaged = verified["damaged"].as_array().unwrap();
+    assert_eq!(damaged.len(), 1, "{verified}");
+    assert_eq!(damaged[0]["shared_with"].as_array().unwrap().len(), 1);
+    assert_eq!(verified["fetched"], 1);
+    assert_same(&world.path("source"), &world.path("two"));
+    let again = world.make("three", &["--verify", "--link-mode", "copy"]);
+    assert_eq!(
+        (&again["fetched"], &again["copied"]),
+        (&0.into(), &6.into())
+    );
+    assert_same(&world.path("source"), &world.path("three"));
+}

@@ -119,10 +119,7 @@ fn a_floor_that_cannot_be_kept_is_named() {
         .env
         .store(["materialize", "--pool-free", "900TB", REF, "out"]);
     assert_eq!(refused.code, Some(1), "{refused}");
-    assert!(
-        refused.stderr.contains("and a rest of 900000000000000"),
-        "{refused}"
-    );
+    assert!(refused.stderr.contains("and a rest of 900 TB"), "{refused}");
     assert!(!world.path("out").exists());
 }
 
@@ -149,4 +146,63 @@ fn linking_while_evicting_always_ends_with_the_tree() {
     world.make("last", &[]);
     assert_same(&world.path("source"), &world.path("last"));
     world.assert_sound();
+}
+
+#[test]
+fn holes_take_no_room() {
+    let world = World::new(86);
+    world.write("source/data", 100_000);
+    let file = fs::File::create(world.path("source/sparse")).unwrap();
+    file.set_len(64_000_000_000_000)
+        .unwrap_or_else(|_| file.set_len(8_000_000_000_000).unwrap());
+    drop(file);
+    world.put();
+    world.make("out", &["--pool-max", "2MB"]);
+    assert!(status(&world)["bytes"].as_u64().unwrap() <= 2_000_000);
+}
+
+#[test]
+fn a_status_is_json_whatever_trees_are_called() {
+    use std::os::unix::ffi::OsStrExt;
+    let world = World::with_tree(87);
+    let name = std::ffi::OsStr::from_bytes(b"out\xff\n");
+    let mut command = world.env.command(["materialize", REF]);
+    assert!(command.arg(name).status().unwrap().success());
+    let status = status(&world);
+    let tree = &status["trees"][0];
+    assert!(
+        tree["path"].as_str().unwrap().ends_with("out\\xff\\n"),
+        "{tree}"
+    );
+    assert!(
+        tree["path_hex"].as_str().unwrap().ends_with("6f7574ff0a"),
+        "{tree}"
+    );
+    let shown = world.env.ok(["pool", "status"]);
+    assert!(
+        shown.contains("out\\xff\\n is project/demo/data"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn few_open_files_are_enough() {
+    let world = World::new(88);
+    for n in 0..300 {
+        world.write(&format!("source/{}/{n}", n % 7), 17_000 + n);
+    }
+    world.put();
+    let store = world.env.command::<&str>([]).get_program().to_owned();
+    let mut command = std::process::Command::new("sh");
+    command
+        .arg("-c")
+        .arg("ulimit -n 64; exec \"$0\" materialize \"$1\" out");
+    command.arg(store).arg(REF).env("HOME", world.path("home"));
+    let done = command.current_dir(world.env.root()).output().unwrap();
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    assert_same(&world.path("source"), &world.path("out"));
 }

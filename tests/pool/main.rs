@@ -10,6 +10,7 @@ mod evict;
 mod hostile;
 mod life;
 mod mounts;
+mod planted;
 mod remove;
 mod shared;
 mod torn;

@@ -97,6 +97,75 @@ fn between_two_mounts_of_one_file_system_there_are_no_links() {
             .starts_with(mount.0.to_str().unwrap()),
         "{report}"
     );
+    // What was made above it for the trial is gone.
+    let tried = fs::read_dir(world.env.root()).unwrap();
+    let is_pool = |name: &str| name.starts_with(".store-pool");
+    assert!(
+        !tried
+            .flatten()
+            .any(|entry| is_pool(entry.file_name().to_str().unwrap()))
+    );
+}
+
+#[test]
+fn no_pool_is_made_in_the_root_directory() {
+    let world = World::with_tree(49);
+    let name = format!("/store-test-{}", std::process::id());
+    let mut command = world.env.command(["materialize", REF, &name]);
+    command.env_remove("HOME");
+    command.env("STORE_URL", world.path("home/.local/share/store"));
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("no pool is named, and there is no home directory")
+            && said.contains("name one with --pool"),
+        "{said}"
+    );
+    assert!(!std::path::Path::new(&name).exists());
+    assert!(!std::path::Path::new("/.store-pool-0").exists());
+}
+
+#[test]
+fn a_pool_that_is_used_instead_of_the_usual_one_is_told() {
+    let world = World::with_tree(50);
+    fs::create_dir_all(world.path("home/.cache/store")).unwrap();
+    fs::write(world.path("home/.cache/store/pool"), "no directory").unwrap();
+    let mount = Mount::new(world.path("mount"), "-t tmpfs tmpfs");
+    let made = world.env.store(["materialize", REF, &mount.path("out")]);
+    assert_eq!(made.code, Some(0), "{made}");
+    assert!(
+        made.stderr
+            .contains("is used instead of the usual one: open pool"),
+        "{made}"
+    );
+    assert!(mount.0.join(".store-pool-0").is_dir());
+}
+
+#[test]
+fn a_pool_without_its_mount_is_not_made() {
+    let world = World::with_tree(51);
+    let missing = world.path("nvme/store-pool");
+    let missing = missing.to_str().unwrap();
+    world.env.write(
+        "home/.config/store/config.toml",
+        format!("[pool]\npath = {missing:?}\n"),
+    );
+    for options in [&[][..], &["--pool", missing]] {
+        let refused = world
+            .env
+            .store([&["materialize", REF, "out"], options].concat());
+        assert_eq!(refused.code, Some(3), "{refused}");
+        assert!(
+            refused.stderr.contains("there is no directory")
+                && refused.stderr.contains("hint: mount its file system"),
+            "{refused}"
+        );
+    }
+    assert!(!world.path("nvme").exists());
+    fs::create_dir(world.path("nvme")).unwrap();
+    world.make("out", &[]);
+    assert!(world.path("nvme/store-pool/files").is_dir());
 }
 
 fn reflinks(seed: u64, make: &str) {

@@ -102,6 +102,11 @@ fn every_pool_that_was_used_is_cleaned_unless_one_is_named() {
     assert_eq!(said.code, Some(0), "{said}");
     assert!(said.stderr.contains("nowhere: there is none"), "{said}");
     assert!(!world.path("nowhere").exists());
+    // One that was used once and is gone is not made anew.
+    fs::remove_dir_all(world.path("a")).unwrap();
+    world.put();
+    world.env.ok(["rm", "--yes", "project/demo"]);
+    assert!(!world.path("a").exists());
 }
 
 #[test]

@@ -56,6 +56,19 @@ fn a_file_that_is_only_copied_is_verified_by_whoever_copies_it() {
     );
     assert_same(&world.path("source"), &world.path("two"));
     assert_ne!(inode(&pooled(&world, 100)), old);
+    // Whoever reads the whole pool does not take it for somebody's doing.
+    let tiny = pooled(&world, 100);
+    wipe(&tiny);
+    let verified = world.env.store(["pool", "verify", "--json"]);
+    assert_eq!(verified.code, Some(0), "{verified}");
+    let said: serde_json::Value = serde_json::from_slice(&verified.stdout).unwrap();
+    assert_eq!(
+        (&said["lost"], &said["damaged"]),
+        (&1.into(), &serde_json::json!([]))
+    );
+    assert!(!tiny.exists());
+    world.make("after", &[]);
+    let tiny = pooled(&world, 100);
     // Nor is one taken that has lost its size.
     let tiny = fs::File::options().append(true).open(&tiny).unwrap();
     let time = tiny.metadata().unwrap().modified().unwrap();

@@ -1,29 +1,28 @@
-//! Other users of the host: what they plant is not used, and nothing is deleted because of it. The victim is a
-//! user or root; the attacker is another user.
+//! Other users of the host: what they plant is not used. The victim is a user or root; the attacker is another
+//! user.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, lchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::world::{Mount, REF, World, assert_same, files_below, set_mode, shell};
 
-const VICTIMS: [u32; 2] = [0, 1001];
-const MALLORY: u32 = 1002;
+pub(crate) const VICTIMS: [u32; 2] = [0, 1001];
+pub(crate) const MALLORY: u32 = 1002;
 
 /// A store that everybody may read, and a scratch disk on which everybody may write.
-struct Host {
-    world: World,
+pub(crate) struct Host {
+    pub(crate) world: World,
     scratch: Mount,
-    victim: u32,
+    pub(crate) victim: u32,
 }
 
 impl Host {
-    fn new(seed: u64, victim: u32) -> Self {
+    pub(crate) fn new(seed: u64, victim: u32) -> Self {
         let world = World::with_tree(seed);
         let root = world.env.root();
         shell(&format!("chmod -R a+rX '{}'", root.display()));
@@ -42,21 +41,21 @@ impl Host {
         host
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.scratch.0.join(name)
     }
 
     /// The pool that the victim uses for destinations on the scratch disk.
-    fn beside(&self) -> PathBuf {
+    pub(crate) fn beside(&self) -> PathBuf {
         self.at(&format!(".store-pool-{}", self.victim))
     }
 
-    fn give(&self, path: &Path, user: u32) {
+    pub(crate) fn give(&self, path: &Path, user: u32) {
         shell(&format!("chown -hR {user}:{user} '{}'", path.display()));
     }
 
     /// The command as the victim.
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.world.env.command(arguments);
         command
             .uid(self.victim)
@@ -66,12 +65,12 @@ impl Host {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
 
     /// Materializes onto the scratch disk, rightly whatever is planted there; returns what was said.
-    fn makes(&self, name: &str) -> String {
+    pub(crate) fn makes(&self, name: &str) -> String {
         let destination = self.at(name);
         let done = self.run(&["materialize", REF, destination.to_str().unwrap()]);
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -234,166 +233,6 @@ fn claims_of_others_keep_nobody_waiting() {
     });
     let left = |name: &str| fs::read_dir(pool.join(name)).unwrap().count();
     assert_eq!((left("claims"), left("owners"), left("tmp")), (0, 0, 0));
-}
-
-/// Lets the victim make a tree that ends with its process, kills that, and puts something else in the place of
-/// the tree, with the mark led there. Returns the pool.
-fn abandon(host: &Host, destination: &Path) -> PathBuf {
-    let pool = host.at("job/pool");
-    let arguments = ["materialize", "--ephemeral", "--json", "--pool"];
-    let options = [pool.to_str().unwrap(), REF, destination.to_str().unwrap()];
-    let mut holder = host
-        .command(&[&arguments[..], &options[..]].concat())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = String::new();
-    BufReader::new(holder.stdout.take().unwrap())
-        .read_line(&mut said)
-        .unwrap();
-    assert!(destination.join("big").exists(), "{said}");
-    holder.kill().unwrap();
-    holder.wait().unwrap();
-    pool
-}
-
-/// Replaces the tree at `destination` by a directory of the victim's own, and leads the mark there.
-fn precious(host: &Host, destination: &Path, pool: &Path) {
-    let identity = |path: &Path| {
-        let said = shell(&format!("stat -c '%i %.9W' '{}'", path.display()));
-        let (number, born) = said.trim().split_once(' ').unwrap();
-        let (secs, nanos) = born.split_once('.').unwrap();
-        let parsed = |text: &str| text.trim_start_matches('0').parse().unwrap_or(0);
-        [parsed(number), parsed(secs), parsed(nanos)]
-    };
-    let names = ["number", "born_secs", "born_nanos"];
-    let fields = |values: [u64; 3]| -> Vec<String> {
-        names
-            .iter()
-            .zip(values)
-            .map(|(name, value)| format!("\"{name}\":{value}"))
-            .collect()
-    };
-    let old = fields(identity(destination));
-    fs::rename(destination, destination.with_extension("aside")).unwrap();
-    fs::create_dir(destination).unwrap();
-    fs::write(destination.join("thesis"), "years").unwrap();
-    host.give(destination, host.victim);
-    let new = fields(identity(destination));
-    let marks = files_below(&pool.join("trees"));
-    let mark = marks
-        .iter()
-        .find(|mark| mark.extension().is_none())
-        .unwrap();
-    let mut text = fs::read_to_string(mark).unwrap();
-    for (old, new) in old.iter().zip(&new) {
-        assert!(text.contains(old), "{text}: {old}");
-        text = text.replace(old, new);
-    }
-    fs::write(mark, text).unwrap();
-}
-
-#[test]
-fn a_mark_deletes_nothing_that_does_not_say_so_itself() {
-    for (seed, victim) in (310..).zip(VICTIMS) {
-        let host = Host::new(seed, victim);
-        let destination = host.at("job/precious");
-        let pool = abandon(&host, &destination);
-        precious(&host, &destination, &pool);
-        // In a pool of the victim's own, as one that was open to others once would have it.
-        host.run(&["pool", "status", "--pool", pool.to_str().unwrap()]);
-        assert!(destination.join("thesis").exists());
-        // In a planted one.
-        fs::rename(&pool, host.beside()).unwrap();
-        host.give(&host.beside(), MALLORY);
-        host.makes("job/out");
-        assert!(destination.join("thesis").exists());
-        // And in one that only its marks were planted in.
-        host.give(&host.beside(), victim);
-        for mark in files_below(&host.beside().join("trees")) {
-            host.give(&mark, MALLORY);
-        }
-        host.makes("job/again");
-        assert!(destination.join("thesis").exists());
-    }
-}
-
-#[test]
-fn a_tree_that_ends_with_a_process_is_given_back_after_its_death() {
-    for (seed, victim) in (312..).zip(VICTIMS) {
-        let host = Host::new(seed, victim);
-        let destination = host.at("job/held");
-        let pool = abandon(&host, &destination);
-        let status = || host.run(&["pool", "status", "--pool", pool.to_str().unwrap()]);
-        // What says the same but is not the inode that was made stays.
-        shell(&format!("cp -a '{0}' '{0}.copy'", destination.display()));
-        fs::rename(&destination, host.at("job/moved")).unwrap();
-        fs::rename(host.at("job/held.copy"), &destination).unwrap();
-        status();
-        assert!(destination.join("big").exists());
-        // The tree itself goes, and its mark with it.
-        shell(&format!("rm -r '{}'", destination.display()));
-        status();
-        let again = abandon(&host, &destination);
-        assert_eq!(again, pool);
-        status();
-        assert!(!destination.exists());
-        assert!(files_below(&pool.join("trees")).is_empty());
-        let hidden: Vec<_> = fs::read_dir(host.at("job"))
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| name.starts_with('.'))
-            .collect();
-        assert!(hidden.is_empty(), "{hidden:?}");
-    }
-}
-
-#[test]
-fn a_note_of_a_room_deletes_nothing_that_does_not_say_so_itself() {
-    for (seed, victim) in (314..).zip(VICTIMS) {
-        let host = Host::new(seed, victim);
-        host.makes("job/first");
-        let pool = host.beside();
-        let room = host.at("job/.store-materialize-precious");
-        let other = host.at("job/thesis");
-        for directory in [&room, &other] {
-            fs::create_dir(directory).unwrap();
-            fs::write(directory.join("thesis"), "years").unwrap();
-            host.give(directory, victim);
-        }
-        // Another's room, though it says the nonce.
-        let theirs = host.at(".store-materialize-theirs");
-        fs::create_dir(&theirs).unwrap();
-        fs::write(theirs.join("file"), "theirs").unwrap();
-        symlink("cafe", theirs.join(".store-nonce")).unwrap();
-        host.give(&theirs, MALLORY);
-        let owner = "0123456789abcdef0123456789abcdef";
-        // A process that was never there: its number is larger than any.
-        let dead = format!(
-            "{{\"pid\":2147483647,\"started\":1,\"boot\":{:?},\"namespace\":{:?},\"host\":{:?}}}",
-            fs::read_to_string("/proc/sys/kernel/random/boot_id")
-                .unwrap()
-                .trim(),
-            fs::read_link("/proc/self/ns/pid")
-                .unwrap()
-                .to_str()
-                .unwrap(),
-            rustix::system::uname().nodename().to_str().unwrap(),
-        );
-        fs::write(pool.join("owners").join(owner), dead).unwrap();
-        for (name, led) in [("a", &room), ("b", &other), ("c", &theirs)] {
-            for nonce in ["", ".", ".cafe"] {
-                symlink(led, pool.join(format!("rooms/{owner}.{name}{nonce}"))).unwrap();
-            }
-        }
-        host.give(&pool, victim);
-        host.makes("job/second");
-        assert!(!pool.join("owners").join(owner).exists(), "it was swept");
-        assert!(room.join("thesis").exists());
-        assert!(other.join("thesis").exists());
-        assert!(theirs.join("file").exists());
-    }
 }
 
 #[test]

@@ -73,8 +73,13 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["dest", "ephemeral"])]
     prefetch: bool,
 
+    /// Read the files of the pool before they are used, and fetch anew those whose bytes are not what was stored
+    #[arg(long)]
+    verify: bool,
+
     /// Stay, and remove DEST at the end: when standard input ends, the parent process is gone, or a signal
-    /// asks; if this process is killed, the next command that uses the pool removes DEST
+    /// asks; if this process is killed, the next command that uses the pool removes DEST, from another container
+    /// or host when an hour has passed
     #[arg(long)]
     ephemeral: bool,
 
@@ -111,6 +116,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let spec = names::spec(&args.source)?;
     let store = context.open()?;
     let pool = pools::open(&args.pool, context, args.dest.as_deref())?;
+    if args.verify {
+        pool.verify_before_use();
+    }
     let request = MaterializeRequest {
         spec,
         destination: args.dest.clone(),

@@ -1,6 +1,7 @@
 //! `store pool status|evict|verify`: what the host's pool takes, and whether it is sound.
 
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -10,6 +11,7 @@ use store::{Error, Pool, Result};
 use super::materialize::told;
 use crate::context::Context;
 use crate::human;
+use crate::names;
 use crate::pools::{self, PoolArgs};
 use crate::progress::Watch;
 
@@ -61,10 +63,30 @@ struct Evict {
 
 #[derive(Serialize)]
 struct Status {
+    #[serde(serialize_with = "names::path_as_text")]
     pool: PathBuf,
     #[serde(flatten)]
     usage: PoolUsage,
-    trees: Vec<MadeTree>,
+    trees: Vec<Tree>,
+}
+
+/// A tree that was made with links into the pool.
+#[derive(Serialize)]
+struct Tree {
+    #[serde(flatten)]
+    path: names::Path,
+    source: String,
+    version: u64,
+}
+
+impl From<MadeTree> for Tree {
+    fn from(tree: MadeTree) -> Self {
+        Self {
+            path: names::Path::new(tree.path.as_os_str().as_bytes()),
+            source: tree.source,
+            version: tree.version,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -92,7 +114,7 @@ fn status(which: &Which, context: &Context) -> Result<()> {
     context.out.answer(&Status {
         pool: pool.path().into(),
         usage: pool.usage()?,
-        trees: pool.trees()?,
+        trees: pool.trees()?.into_iter().map(Tree::from).collect(),
     })
 }
 
@@ -165,9 +187,7 @@ impl fmt::Display for Status {
             write!(
                 out,
                 "\n  {} is {} (version {})",
-                tree.path.display(),
-                tree.source,
-                tree.version
+                tree.path, tree.source, tree.version
             )?;
         }
         Ok(())
@@ -193,6 +213,14 @@ impl fmt::Display for Verified {
             human::counted(self.0.files, "file"),
             human::bytes(self.0.bytes),
             human::counted(self.0.damaged.len() as u64, "file")
-        )
+        )?;
+        if self.0.lost > 0 {
+            write!(
+                out,
+                "; {} lost in a power cut and removed",
+                human::counted(self.0.lost, "small file")
+            )?;
+        }
+        Ok(())
     }
 }

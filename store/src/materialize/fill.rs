@@ -113,7 +113,10 @@ fn round(
     filled: &mut Filled,
     aside: &mut Aside,
 ) -> Result<Vec<Wanted>> {
-    pool.make_room(wanted.iter().map(|one| one.key.content.size).sum())?;
+    let bytes = wanted.iter().map(|one| one.key.content.size).sum();
+    if !pool.has_room(bytes)? {
+        pool.make_room(written_bytes(reader, &wanted)?)?;
+    }
     let counts = Counts::default();
     let mut taken = Vec::new();
     let fetched = fetch(reader, |requests| {
@@ -146,6 +149,21 @@ fn round(
     fetched.and(published)?;
     filled.fetched_bytes += counts.fetched_bytes.into_inner();
     Ok(taken)
+}
+
+/// What building the files writes: zero runs become holes.
+fn written_bytes(reader: &Reader<'_>, wanted: &[Wanted]) -> Result<u64> {
+    let (zero, zero_len) = reader.store().chunker().zero_chunk();
+    let mut bytes = 0_u64;
+    for one in wanted {
+        reader.chunks(&one.key.content, &mut |id, len| {
+            if (id, len) != (zero, u64::from(zero_len)) {
+                bytes = bytes.saturating_add(len);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(bytes)
 }
 
 /// What the jobs of a round have in common.

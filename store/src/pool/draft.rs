@@ -131,10 +131,10 @@ impl Draft<'_> {
     fn rename(mut self) -> Result<()> {
         let shard = self.pool.shard_made(self.key.shard())?;
         if let Some(name) = self.name.take() {
-            let renamed = fs::renameat(&self.owner.temporaries, name, shard, self.key.name());
+            let renamed = fs::renameat(&self.owner.temporaries, name, &shard, self.key.name());
             renamed.map_err(|errno| self.failed("publish pool file", errno))?;
         }
-        self.pool.count(self.key.content.size);
+        self.pool.count_file(&shard, &self.key);
         Ok(())
     }
 }

@@ -144,27 +144,39 @@ impl Pool {
         Ok(report)
     }
 
-    /// Makes room for `bytes` more, as far as evicting can.
-    pub(crate) fn make_room(&self, bytes: u64) -> Result<()> {
-        let over = match self.limits.bytes_max {
+    /// Whether `bytes` more fit without anything being evicted.
+    pub(crate) fn has_room(&self, bytes: u64) -> Result<bool> {
+        let free_wanted = self.limits.free_bytes_min.saturating_add(bytes);
+        Ok(self.bytes_over(bytes)?.is_none() && self.free_bytes()? >= free_wanted)
+    }
+
+    /// What the files that are there may take, when with `bytes` more they took too much.
+    fn bytes_over(&self, bytes: u64) -> Result<Option<u64>> {
+        Ok(match self.limits.bytes_max {
             Some(most) if self.counted()?.saturating_add(bytes) > most => {
                 Some(most.saturating_sub(bytes))
             }
             _ => None,
-        };
-        let free_wanted = self.limits.free_bytes_min.saturating_add(bytes);
-        if over.is_none() && self.free_bytes()? >= free_wanted {
+        })
+    }
+
+    /// Makes room for `bytes` more, as far as evicting can.
+    pub(crate) fn make_room(&self, bytes: u64) -> Result<()> {
+        if self.has_room(bytes)? {
             return Ok(());
         }
-        self.evict(over, Some(free_wanted))?;
+        let free_wanted = self.limits.free_bytes_min.saturating_add(bytes);
+        self.evict(self.bytes_over(bytes)?, Some(free_wanted))?;
         let free = self.free_bytes()?;
         if free >= free_wanted {
             return Ok(());
         }
         Err(Error::unavailable(format!(
-            "pool {}: {free} bytes are free, expected {bytes} for new files and a rest of {}",
+            "pool {}: {} is free, expected {} for new files and a rest of {}",
             self.path.display(),
-            self.limits.free_bytes_min
+            size(free),
+            size(bytes),
+            size(self.limits.free_bytes_min)
         ))
         .hint(self.room_hint()))
     }
@@ -192,7 +204,7 @@ impl Pool {
         };
         let owner = self.owner()?;
         let name = format!("evict-{}", disk::random_name()?);
-        match fs::renameat(shard, key.name(), &owner.temporaries, &name) {
+        match fs::renameat(&shard, key.name(), &owner.temporaries, &name) {
             Ok(()) => {}
             Err(rustix::io::Errno::NOENT) => return Ok(false),
             Err(errno) => return Err(failed(errno)),
@@ -205,13 +217,21 @@ impl Pool {
             disk::forgive(fs::linkat(
                 &owner.temporaries,
                 &name,
-                shard,
+                &shard,
                 key.name(),
                 AtFlags::empty(),
             ));
         }
         fs::unlinkat(&owner.temporaries, &name, AtFlags::empty()).map_err(failed)?;
         Ok(is_alone)
+    }
+
+    /// Adds what a new file takes on disk, holes left out.
+    pub(super) fn count_file(&self, shard: &std::os::fd::OwnedFd, key: &PoolKey) {
+        if let Some(bytes) = self.count_lock().as_mut() {
+            let found = fs::statat(shard, key.name(), AtFlags::SYMLINK_NOFOLLOW);
+            *bytes += found.map_or(key.content.size, |stat| Stat::from(stat).blocks * 512);
+        }
     }
 
     fn free_bytes(&self) -> Result<u64> {
@@ -249,12 +269,6 @@ impl Pool {
         Ok(bytes)
     }
 
-    pub(super) fn count(&self, added: u64) {
-        if let Some(bytes) = self.count_lock().as_mut() {
-            *bytes += added;
-        }
-    }
-
     fn recount(&self, bytes: u64) {
         *self.count_lock() = Some(bytes);
     }
@@ -263,5 +277,125 @@ impl Pool {
         self.counted_bytes
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// A size for people, decimal as disks count: `999 B`, `12.3 MB`.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "three digits are shown, a double has fifteen"
+)]
+fn size(bytes: u64) -> String {
+    let units = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    let mut shown = (bytes as f64, "B");
+    for unit in units {
+        if shown.0 < 999.5 {
+            break;
+        }
+        shown = (shown.0 / 1000.0, unit);
+    }
+    match shown {
+        (count, "B") => format!("{count} B"),
+        (count, unit) if count < 9.995 => format!("{count:.2} {unit}"),
+        (count, unit) if count < 99.95 => format!("{count:.1} {unit}"),
+        (count, unit) => format!("{count:.0} {unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::{Look, PoolLimits};
+    use super::*;
+    use crate::format::Content;
+    use crate::id::ChunkId;
+
+    /// A pool with a file of each of these first letters, 8 kB on disk, the last one newest.
+    fn pool(dir: &std::path::Path, letters: &[u8]) -> (Pool, Vec<PoolKey>) {
+        let pool = Pool::open(&dir.join("pool"), PoolLimits::default()).unwrap();
+        let keys = letters.iter().map(|letter| {
+            let bytes = vec![*letter; 8192];
+            let content = Content {
+                size: 8192,
+                depth: 0,
+                root: ChunkId::of(&bytes),
+            };
+            let key = PoolKey {
+                content,
+                executable: false,
+            };
+            let (draft, mut file) = pool.draft(key, false).unwrap();
+            file.write_all(&bytes).unwrap();
+            draft.seal(&file).unwrap();
+            pool.publish(vec![draft]).unwrap();
+            // Times of changes have the grain of a tick of the kernel.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            key
+        });
+        let keys = keys.collect();
+        (pool, keys)
+    }
+
+    fn is_there(pool: &Pool, key: &PoolKey) -> bool {
+        matches!(pool.look(key).unwrap(), Look::Intact(_))
+    }
+
+    #[test]
+    fn a_file_that_was_linked_in_between_keeps_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pool, keys) = pool(dir.path(), b"a");
+        let key = keys[0];
+        std::fs::hard_link(pool.path_of(&key), dir.path().join("link")).unwrap();
+        assert!(!pool.evict_one(&key).unwrap());
+        assert!(is_there(&pool, &key));
+        std::fs::remove_file(dir.path().join("link")).unwrap();
+        assert!(pool.evict_one(&key).unwrap());
+        assert_eq!(pool.look(&key).unwrap(), Look::Missing);
+    }
+
+    #[test]
+    fn a_limit_that_is_met_exactly_evicts_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pool, keys) = pool(dir.path(), b"ab");
+        let bytes = pool.usage().unwrap().bytes;
+        assert_eq!(pool.evict(Some(bytes), None).unwrap().files, 0);
+        assert_eq!(pool.evict(Some(bytes - 1), None).unwrap().files, 1);
+        assert!(!is_there(&pool, &keys[0]) && is_there(&pool, &keys[1]));
+    }
+
+    #[test]
+    fn who_was_read_last_goes_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pool, keys) = pool(dir.path(), b"ab");
+        // Copies move the time of access, and nothing else says that the older one is in use.
+        let older = std::fs::File::open(pool.path_of(&keys[0])).unwrap();
+        let soon = std::time::SystemTime::now() + std::time::Duration::from_secs(1000);
+        let times = std::fs::FileTimes::new().set_accessed(soon);
+        older.set_times(times).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let newer = std::fs::File::open(pool.path_of(&keys[1])).unwrap();
+        newer
+            .set_times(std::fs::FileTimes::new().set_accessed(std::time::SystemTime::now()))
+            .unwrap();
+        let bytes = pool.usage().unwrap().bytes;
+        assert_eq!(pool.evict(Some(bytes - 1), None).unwrap().files, 1);
+        assert!(is_there(&pool, &keys[0]) && !is_there(&pool, &keys[1]));
+    }
+
+    #[test]
+    fn sizes_have_three_digits() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.00 kB"),
+            (9_999, "10.0 kB"),
+            (123_456, "123 kB"),
+            (999_500, "1.00 MB"),
+            (900_000_000_000_000, "900 TB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
     }
 }

@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{self, AtFlags, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 pub(crate) use self::claim::{Claim, Claimed};
 pub(crate) use self::draft::Draft;
@@ -52,6 +53,7 @@ pub(crate) use self::verify::content_of;
 pub use self::verify::{Damage, PoolVerifyReport};
 
 use self::owner::Owner;
+use self::verify::Verifying;
 use crate::error::{Error, Result};
 use crate::format::Time;
 use crate::walk::Stat;
@@ -75,6 +77,9 @@ const MARK_TEXT: &[u8] = b"{\"version\":1}\n";
 const DIRECTORIES: [&str; 8] = [
     "files", "tmp", "owners", "claims", "damaged", "trees", "rooms", "chunkers",
 ];
+
+/// From so many open files on the directories of files stay open.
+const KEPT_FROM_OPEN_FILES: u64 = 1024;
 
 /// How much a pool may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,8 +110,12 @@ pub struct Pool {
     fd: OwnedFd,
     claims: OwnedFd,
     limits: PoolLimits,
-    shards: Vec<OnceLock<OwnedFd>>,
+    shards: Vec<OnceLock<Arc<OwnedFd>>>,
+    /// Whether the system lets a process hold enough open files to keep all shards open.
+    keeps_shards: bool,
     owner: Mutex<Option<Arc<Owner>>>,
+    /// Set, when the bytes of a file are to be looked at before it is used.
+    verifying: OnceLock<Verifying>,
     /// Bytes of all files, as counted once and kept up from then on by what this process adds.
     counted_bytes: Mutex<Option<u64>>,
 }
@@ -137,6 +146,10 @@ impl Pool {
             claims,
             limits,
             shards: (0..256).map(|_| OnceLock::new()).collect(),
+            keeps_shards: getrlimit(Resource::Nofile)
+                .current
+                .is_none_or(|most| most >= KEPT_FROM_OPEN_FILES),
+            verifying: OnceLock::new(),
             owner: Mutex::default(),
             counted_bytes: Mutex::default(),
         })
@@ -207,8 +220,8 @@ impl Pool {
         let Some(shard) = self.shard(key.shard())? else {
             return Ok(Look::Missing);
         };
-        match fs::statat(shard, key.name(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(look_of(key, stat.into())),
+        match fs::statat(&shard, key.name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => self.verified(key, look_of(key, stat.into())),
             Err(Errno::NOENT) => Ok(Look::Missing),
             Err(errno) => Err(disk::failed("look at pool file", &self.path_of(key), errno)),
         }
@@ -219,7 +232,10 @@ impl Pool {
         let Some(shard) = self.shard(key.shard())? else {
             return Ok(None);
         };
-        let file = match disk::open_file(shard, key.name().as_bytes()) {
+        if self.is_verifying() && !matches!(self.look(key)?, Look::Intact(_) | Look::Copied) {
+            return Ok(None);
+        }
+        let file = match disk::open_file(&shard, key.name().as_bytes()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(disk::failed("open pool file", &self.path_of(key), errno)),
@@ -240,7 +256,7 @@ impl Pool {
             return Ok(None);
         };
         let aside = format!("damaged/{}.{}", key.name(), disk::random_name()?);
-        match fs::renameat(shard, key.name(), &self.fd, &aside) {
+        match fs::renameat(&shard, key.name(), &self.fd, &aside) {
             Ok(()) => Ok(Some((self.path.join(aside), stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(disk::failed(
@@ -260,19 +276,23 @@ impl Pool {
     }
 
     /// One of the directories of files; none, when it is not there yet.
-    fn shard(&self, number: u8) -> Result<Option<&OwnedFd>> {
+    fn shard(&self, number: u8) -> Result<Option<Arc<OwnedFd>>> {
         let Some(slot) = self.shards.get(usize::from(number)) else {
             return Ok(None);
         };
         if let Some(open) = slot.get() {
-            return Ok(Some(open));
+            return Ok(Some(Arc::clone(open)));
         }
         let opened = trust::open_own_in(&self.fd, &format!("files/{number:02x}"), &self.path)?;
-        Ok(opened.map(|opened| slot.get_or_init(|| opened)))
+        let opened = opened.map(Arc::new);
+        if !self.keeps_shards {
+            return Ok(opened);
+        }
+        Ok(opened.map(|opened| Arc::clone(slot.get_or_init(|| opened))))
     }
 
     /// One of the directories of files, made if it is missing.
-    fn shard_made(&self, number: u8) -> Result<&OwnedFd> {
+    fn shard_made(&self, number: u8) -> Result<Arc<OwnedFd>> {
         if self.shard(number)?.is_none() {
             let name = format!("files/{number:02x}");
             match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
@@ -301,18 +321,18 @@ impl Pool {
             let Some(shard) = self.shard(number)? else {
                 continue;
             };
-            for name in disk::names(shard, &self.path)? {
+            for name in disk::names(&shard, &self.path)? {
                 let key = std::str::from_utf8(&name)
                     .ok()
                     .and_then(|name| name.parse().ok());
                 let (Some(key), Ok(stat)) =
-                    (key, fs::statat(shard, &*name, AtFlags::SYMLINK_NOFOLLOW))
+                    (key, fs::statat(&shard, &*name, AtFlags::SYMLINK_NOFOLLOW))
                 else {
                     continue;
                 };
                 // What somebody else made is none of the pool's files.
                 if stat.st_uid == trust::user() {
-                    each(key, stat, shard)?;
+                    each(key, stat, &shard)?;
                 }
             }
         }

@@ -36,7 +36,10 @@ impl Pool {
         let Some(shard) = self.shard(key.shard())? else {
             return Ok(Placed::Missing);
         };
-        match fs::linkat(shard, key.name(), dir, name, AtFlags::empty()) {
+        if self.is_verifying() && !matches!(self.look(key)?, super::Look::Intact(_)) {
+            return Ok(Placed::Missing);
+        }
+        match fs::linkat(&shard, key.name(), dir, name, AtFlags::empty()) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(Placed::Missing),
             Err(Errno::MLINK) => return self.refresh(key, dir, name),
@@ -79,7 +82,7 @@ impl Pool {
         let Some(shard) = self.shard(key.shard())? else {
             return Ok(Placed::Missing);
         };
-        match fs::linkat(shard, key.name(), dir, name, AtFlags::empty()) {
+        match fs::linkat(&shard, key.name(), dir, name, AtFlags::empty()) {
             Ok(()) => Ok(Placed::Done),
             Err(Errno::NOENT) => Ok(Placed::Missing),
             Err(errno) => Ok(Placed::Refused(errno)),

@@ -67,7 +67,7 @@ pub(crate) struct Holder {
 }
 
 /// A materialized tree, as the pool knows it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct MadeTree {
     /// Where it is.
     pub path: PathBuf,
