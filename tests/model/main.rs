@@ -13,6 +13,9 @@
 //! | a plan that moves on serves new refs, or ends (`CollectorServes`, `CollectorYields`) | `is_valid` of `gc::apply` |
 //! | first the entry, then the delete (`DeleteAfter`) | `gc`, which deletes what the log condemned |
 //! | orphans are condemned through the log (`Orphans`) | `gc`, which never unlinks an orphan directly |
+//! | what is committed at last was not condemned since the pass began, whatever was committed between (`SinceThePassBegan`) | `Written::condemned` of `store::publish` |
+//! | what is taken up was not condemned when the pass began (`KnownAtTheStart`) | `for_each_left` of `store::replicate` |
+//! | what was committed on the way may be gone at the end (`KeptMayGo`) | `Relied`, which counts on it |
 
 mod protocol;
 
@@ -23,12 +26,21 @@ const TWO_WRITERS: Protocol = Protocol {
     writers: 2,
     collectors: 1,
     cycles: 2,
+    long: false,
     dropped: None,
 };
 const TWO_COLLECTORS: Protocol = Protocol {
     writers: 1,
     collectors: 2,
     cycles: 2,
+    long: false,
+    dropped: None,
+};
+const LONG_WRITER: Protocol = Protocol {
+    writers: 1,
+    collectors: 1,
+    cycles: 2,
+    long: true,
     dropped: None,
 };
 
@@ -69,6 +81,38 @@ fn two_writers_and_a_collector_lose_nothing() {
 #[test]
 fn a_writer_and_two_collectors_lose_nothing() {
     holds(TWO_COLLECTORS, 1_484_770);
+}
+
+#[test]
+fn a_long_writer_that_takes_up_what_was_left_loses_nothing() {
+    holds(LONG_WRITER, 265_763);
+}
+
+#[test]
+fn forgetting_what_a_pass_read_on_its_way_loses_a_chunk() {
+    breaks(LONG_WRITER, Rule::SinceThePassBegan);
+}
+
+#[test]
+fn taking_up_what_was_condemned_before_loses_a_chunk() {
+    breaks(LONG_WRITER, Rule::KnownAtTheStart);
+}
+
+#[test]
+fn counting_on_what_was_committed_on_the_way_loses_a_chunk() {
+    breaks(LONG_WRITER, Rule::KeptMayGo);
+}
+
+#[test]
+fn long_writers_need_every_other_rule_too() {
+    for rule in [
+        Rule::Validate,
+        Rule::OwnPacks,
+        Rule::WriterCreates,
+        Rule::Orphans,
+    ] {
+        breaks(LONG_WRITER, rule);
+    }
 }
 
 #[test]

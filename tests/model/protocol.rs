@@ -1,7 +1,8 @@
 //! The states and steps of the model. Nothing in here is random or timed; no step is skipped.
 //!
 //! One chunk; packs are numbers below [`PACKS_MAX`], sets of packs are bits. Pack 0 and a ref to its chunk
-//! are there from the start, and the user may drop that ref.
+//! are there from the start, and the user may drop that ref. Long writers commit on their way, and know of
+//! pack [`LEFT`], which a killed one uploaded; where they write, entries forget what is deleted.
 
 use stateright::{Model, Property};
 
@@ -11,6 +12,9 @@ pub(crate) const SAFE: &str = "a live ref has its chunk";
 const COLLECTED: &str = "all are done, a pack was deleted, and a ref lives";
 /// Uploads end here, so that the model is finite.
 const PACKS_MAX: u8 = 7;
+
+/// What a killed writer left: uploaded, and in no entry.
+const LEFT: u8 = 1;
 
 /// A set of packs, one bit each.
 type Packs = u8;
@@ -26,6 +30,9 @@ pub(crate) enum Rule {
     CollectorYields,
     DeleteAfter,
     Orphans,
+    SinceThePassBegan,
+    KnownAtTheStart,
+    KeptMayGo,
 }
 
 /// How many take part, and how often each collector collects.
@@ -34,6 +41,8 @@ pub(crate) struct Protocol {
     pub(crate) writers: usize,
     pub(crate) collectors: usize,
     pub(crate) cycles: u8,
+    /// Whether writers commit on their way, and take up what a killed one left.
+    pub(crate) long: bool,
     pub(crate) dropped: Option<Rule>,
 }
 
@@ -42,6 +51,7 @@ pub(crate) struct Protocol {
 pub(crate) struct Entry {
     adds: Packs,
     condemns: Packs,
+    forgets: Packs,
     /// Bits: who sets a ref; bit 0 is the one from the start.
     sets: u8,
     drops: u8,
@@ -66,14 +76,33 @@ pub(crate) struct World {
     user_done: bool,
 }
 
-/// How far a writer is; `base` is the length of the log it has read.
+/// How far a writer is; `base` is the length of the log it has read, `pass` what it remembers of before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Writer {
     Idle,
-    Loaded { base: usize },
-    Staged { base: usize, staged: Staged },
-    Validated { base: usize, staged: Staged },
+    Loaded {
+        pass: Pass,
+        base: usize,
+    },
+    Staged {
+        pass: Pass,
+        base: usize,
+        staged: Staged,
+    },
+    Validated {
+        pass: Pass,
+        base: usize,
+        staged: Staged,
+    },
     Done,
+}
+
+/// The pass of a long writer: the log that it began with, the log of its last commit, and how many it made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Pass {
+    began: usize,
+    committed: usize,
+    commits: u8,
 }
 
 /// What a writer's ref will rest on: a chunk that was there, or a pack of its own.
@@ -81,6 +110,8 @@ enum Writer {
 enum Staged {
     Relied,
     Own(u8),
+    /// A pack of its own that is committed, and that no ref needs yet.
+    Kept,
 }
 
 /// How far a collector is.
@@ -105,6 +136,9 @@ pub(crate) enum Step {
     Upload(usize),
     Validate(usize),
     Commit(usize),
+    CommitOnTheWay(usize),
+    TakeUp(usize),
+    Forget(u8),
     CondemnAll(usize),
     CondemnOrphans(usize),
     UnlinkOrphans(usize),
@@ -123,11 +157,24 @@ impl Entry {
     }
 }
 
+impl Pass {
+    fn after_commit(self, now: usize) -> Self {
+        match self.began {
+            0 => self,
+            began => Self {
+                began,
+                committed: now,
+                commits: self.commits + 1,
+            },
+        }
+    }
+}
+
 impl Fold {
     fn of(log: &[Entry]) -> Self {
         log.iter().fold(Self::default(), |fold, entry| Self {
-            added: fold.added | entry.adds,
-            condemned: fold.condemned | entry.condemns,
+            added: (fold.added | entry.adds) & !entry.forgets,
+            condemned: (fold.condemned | entry.condemns) & !entry.forgets,
             refs: (fold.refs | entry.sets) & !entry.drops,
         })
     }
@@ -150,7 +197,8 @@ impl World {
     fn collected(&self) -> bool {
         let fold = self.fold();
         let done = self.writers.iter().all(|writer| *writer == Writer::Done);
-        done && fold.refs != 0 && fold.condemned & !self.objects != 0
+        let condemned = self.log.iter().fold(0, |all, entry| all | entry.condemns);
+        done && fold.refs != 0 && condemned & !self.objects != 0
     }
 
     /// A new pack, or `None` when the model has no more names.
@@ -179,8 +227,12 @@ impl Model for Protocol {
                 sets: bit(0),
                 ..Entry::adding(0)
             }],
-            objects: bit(0),
-            next: 1,
+            objects: if self.long {
+                bit(0) | bit(LEFT)
+            } else {
+                bit(0)
+            },
+            next: if self.long { LEFT + 1 } else { 1 },
             writers: vec![Writer::Idle; self.writers],
             collectors: vec![Collector::Idle { cycles: 0 }; self.collectors],
             user_done: false,
@@ -196,6 +248,9 @@ impl Model for Protocol {
                 Step::Upload(writer),
             ]);
             steps.extend([Step::Validate(writer), Step::Commit(writer)]);
+            if self.long {
+                steps.extend([Step::CommitOnTheWay(writer), Step::TakeUp(writer)]);
+            }
         }
         for collector in 0..self.collectors {
             steps.extend([Step::CondemnAll(collector), Step::CondemnOrphans(collector)]);
@@ -203,6 +258,9 @@ impl Model for Protocol {
             steps.extend([Step::CommitPlan(collector), Step::DeleteEarly(collector)]);
         }
         steps.extend((0..world.next).map(Step::Delete));
+        if self.long {
+            steps.extend((0..world.next).map(Step::Forget));
+        }
     }
 
     fn next_state(&self, world: &World, step: Step) -> Option<World> {
@@ -210,10 +268,13 @@ impl Model for Protocol {
         match step {
             Step::UserDrops => user_drops(&mut next),
             Step::Delete(pack) => delete(&mut next, pack),
+            Step::Forget(pack) => forget(&mut next, pack),
             Step::Load(at)
             | Step::Deduplicate(at)
             | Step::Upload(at)
             | Step::Validate(at)
+            | Step::CommitOnTheWay(at)
+            | Step::TakeUp(at)
             | Step::Commit(at) => {
                 let writer = self.write(&mut next, step, *world.writers.get(at)?, at)?;
                 *next.writers.get_mut(at)? = writer;
@@ -256,40 +317,79 @@ impl Protocol {
     fn write(&self, world: &mut World, step: Step, writer: Writer, at: usize) -> Option<Writer> {
         let now = world.log.len();
         match (step, writer) {
-            (Step::Load(_), Writer::Idle) => Some(Writer::Loaded { base: now }),
-            (Step::Deduplicate(_), Writer::Loaded { base }) => {
+            (Step::Load(_), Writer::Idle) => Some(Writer::Loaded {
+                pass: self.begin(now),
+                base: now,
+            }),
+            (Step::Deduplicate(_), Writer::Loaded { pass, base }) => {
                 let known = Fold::of(world.log.get(..base)?);
-                (known.offered() != 0).then_some(Writer::Staged {
-                    base,
-                    staged: Staged::Relied,
-                })
+                let staged = Staged::Relied;
+                (known.offered() != 0).then_some(Writer::Staged { pass, base, staged })
             }
-            (Step::Upload(_), Writer::Loaded { base }) => {
+            (Step::Upload(_), Writer::Loaded { pass, base }) => {
                 let known = Fold::of(world.log.get(..base)?);
                 let staged = if known.offered() == 0 {
                     Staged::Own(world.upload()?)
                 } else {
                     return None;
                 };
-                Some(Writer::Staged { base, staged })
+                Some(Writer::Staged { pass, base, staged })
             }
-            (Step::Validate(_), Writer::Staged { staged, .. }) => {
-                Some(if self.stands(&world.fold(), staged) {
-                    Writer::Validated { base: now, staged }
+            (Step::TakeUp(_), Writer::Loaded { pass, base }) => {
+                let known = Fold::of(world.log.get(..pass.began)?);
+                let is_known = (known.added | known.condemned) & bit(LEFT) != 0;
+                let is_taken = is_known && self.has(Rule::KnownAtTheStart);
+                let staged = Staged::Own(LEFT);
+                (!is_taken && world.objects & bit(LEFT) != 0).then_some(Writer::Staged {
+                    pass,
+                    base,
+                    staged,
+                })
+            }
+            // Something else is committed, and with it every entry so far is read.
+            (Step::CommitOnTheWay(_), Writer::Loaded { pass, .. }) if pass.commits == 0 => {
+                world.log.push(Entry::default());
+                let (pass, base) = (pass.after_commit(now + 1), now + 1);
+                Some(Writer::Loaded { pass, base })
+            }
+            // Its own pack is committed, without a ref yet.
+            (
+                Step::CommitOnTheWay(_),
+                Writer::Validated {
+                    pass,
+                    base,
+                    staged: Staged::Own(pack),
+                },
+            ) if pass.commits < 2 => {
+                if base != now {
+                    return None;
+                }
+                world.log.push(Entry::adding(pack));
+                Some(Writer::Staged {
+                    pass: pass.after_commit(now + 1),
+                    base: now + 1,
+                    staged: Staged::Kept,
+                })
+            }
+            (Step::Validate(_), Writer::Staged { pass, staged, .. }) => {
+                Some(if self.stands(world, pass, staged)? {
+                    let base = now;
+                    Writer::Validated { pass, base, staged }
                 } else {
                     Writer::Staged {
+                        pass,
                         base: now,
                         staged: Staged::Own(world.upload()?),
                     }
                 })
             }
-            (Step::Commit(_), Writer::Validated { base, staged }) => {
+            (Step::Commit(_), Writer::Validated { pass, base, staged }) => {
                 if base != now && self.has(Rule::WriterCreates) {
-                    return Some(Writer::Staged { base, staged });
+                    return Some(Writer::Staged { pass, base, staged });
                 }
                 let entry = match staged {
                     Staged::Own(pack) => Entry::adding(pack),
-                    Staged::Relied => Entry::default(),
+                    Staged::Relied | Staged::Kept => Entry::default(),
                 };
                 world.log.push(Entry {
                     sets: bit(u8::try_from(at + 1).ok()?),
@@ -301,14 +401,34 @@ impl Protocol {
         }
     }
 
-    /// Validation against the state: what the ref rests on is offered, or not condemned.
-    fn stands(&self, fold: &Fold, staged: Staged) -> bool {
-        match staged {
-            _ if !self.has(Rule::Validate) => true,
-            Staged::Relied => fold.offered() != 0,
-            Staged::Own(_) if !self.has(Rule::OwnPacks) => true,
-            Staged::Own(pack) => fold.condemned & bit(pack) == 0,
+    /// A pass that begins now; where nothing is forgotten, all of the log is as good as what came since.
+    fn begin(&self, now: usize) -> Pass {
+        match self.long {
+            true => Pass {
+                began: now,
+                committed: now,
+                commits: 0,
+            },
+            false => Pass::default(),
         }
+    }
+
+    /// Validation against the log: what the ref rests on is offered, or was not condemned since the pass began.
+    fn stands(&self, world: &World, pass: Pass, staged: Staged) -> Option<bool> {
+        let is_offered = || world.fold().offered() != 0;
+        let since = match self.has(Rule::SinceThePassBegan) {
+            true => pass.began,
+            false => pass.committed,
+        };
+        let news = world.log.get(since..)?;
+        let condemned = news.iter().fold(0, |all, entry| all | entry.condemns);
+        Some(match staged {
+            _ if !self.has(Rule::Validate) => true,
+            Staged::Kept if !self.has(Rule::KeptMayGo) => true,
+            Staged::Relied | Staged::Kept => is_offered(),
+            Staged::Own(_) if !self.has(Rule::OwnPacks) => true,
+            Staged::Own(pack) => condemned & bit(pack) == 0,
+        })
     }
 
     /// Whether a plan made at `base` may follow what came since: nothing was condemned, no added pack is
@@ -408,6 +528,16 @@ fn user_drops(world: &mut World) -> Option<()> {
         ..Entry::default()
     });
     Some(())
+}
+
+/// What is deleted may be forgotten; its segment was dropped with it.
+fn forget(world: &mut World, pack: u8) -> Option<()> {
+    let gone = world.fold().condemned & !world.objects & bit(pack);
+    world.log.push(Entry {
+        forgets: gone,
+        ..Entry::default()
+    });
+    (gone != 0).then_some(())
 }
 
 /// Anybody may delete what the log condemned, any number of times.
