@@ -2,14 +2,15 @@
 //!
 //! Reads segments only, never a pack. A pack that several segments name is counted once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use jiff::Timestamp;
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
 use rayon::prelude::*;
 use store::format::{
-    CHECKPOINTS_PREFIX, PACKS_PREFIX, PackKind, SEGMENTS_PREFIX, SegmentPack, State,
-    parse_checkpoint_key, parse_pack_key, parse_segment_key,
+    CHECKPOINTS_PREFIX, CLOCK_KEY, PACKS_PREFIX, PackKind, RESERVE_PREFIX, SEGMENTS_PREFIX,
+    SegmentPack, State, parse_checkpoint_key, parse_pack_key, parse_segment_key,
 };
 use store::index::{OpenSegment, Position};
 use store::remote::{ObjectInfo, Prune};
@@ -73,6 +74,8 @@ pub struct Census {
     pub checkpoints: Vec<(u64, Doomed)>,
     /// On which days versions were read.
     pub uses: Uses,
+    /// How far this host's clock is ahead of the one that the times of objects are by.
+    pub ahead: SignedDuration,
 }
 
 /// One object of a listing, by its name.
@@ -96,6 +99,40 @@ impl PackUse {
 }
 
 impl Census {
+    /// The moment that is `now` by this host's clock, by the clock of whoever keeps the objects.
+    pub fn by_store_clock(&self, now: Timestamp) -> Timestamp {
+        now.checked_sub(self.ahead).unwrap_or(now)
+    }
+
+    /// Finds out how far the clocks are apart, where the age of an object matters: by an object that is written
+    /// now. Where that cannot be written, this host's clock has to do.
+    ///
+    /// # Errors
+    /// When the store cannot be listed.
+    pub fn compare_clocks(&mut self, prune: &dyn Prune, state: &State) -> Result<()> {
+        let segments = self.segments.iter();
+        let named: HashSet<PackId> = (segments.flat_map(|segment| &segment.packs))
+            .map(|(pack, _)| *pack)
+            .collect();
+        let is_known = |id: &PackId| named.contains(id) || state.condemned.contains_key(id);
+        let matters = !self.uploads.is_empty()
+            || state.segments.values().any(|info| info.pass.is_some())
+            || self
+                .segment_objects
+                .iter()
+                .any(|object| !state.segments.contains_key(&object.id))
+            || self.pack_objects.iter().any(|object| !is_known(&object.id));
+        if !matters || prune.put(CLOCK_KEY, Bytes::new()).is_err() {
+            return Ok(());
+        }
+        let now = Timestamp::now();
+        let listed = prune.list(RESERVE_PREFIX)?;
+        if let Some(clock) = listed.iter().find(|info| info.key == CLOCK_KEY) {
+            self.ahead = now.duration_since(clock.modified);
+        }
+        Ok(())
+    }
+
     /// Counts what `marker` has marked.
     ///
     /// # Errors

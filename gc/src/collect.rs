@@ -18,12 +18,14 @@ use crate::census::Census;
 use crate::evict::Size;
 use crate::lately;
 use crate::mark::{Marker, may_be_moved, reached_by};
-use crate::plan::{Options, Plan, plan, sizes};
+use crate::plan::{Options, Plan, Uploads, plan, sizes};
 use crate::policy::{Drop, Policy};
 use crate::report::{Live, Over, Report};
 
-/// How many plans in a row may come to nothing.
-const PLANS_MAX: u32 = 32;
+/// How long plans may come to nothing, one after the other.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// How many states in a row may be gone before they were looked at.
+const LOOKS_MAX: u32 = 32;
 
 /// What to collect, and how far.
 #[derive(Clone, Debug)]
@@ -95,9 +97,10 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Re
         dry_run: request.dry_run,
         ..Report::default()
     };
-    let mut abandoned = HashSet::new();
-    for tries in 1..=PLANS_MAX {
-        let planned = prepare(store, prune, request, &abandoned)?;
+    let mut uploads = Uploads::default();
+    let patience = (request.elapsed)().checked_add(PATIENCE);
+    for tries in 1.. {
+        let planned = prepare(store, prune, request, &mut uploads)?;
         report.plan = planned.plan.clone();
         report.held = planned.plan.held;
         report.live = planned.live;
@@ -106,21 +109,29 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Re
         if !request.dry_run {
             let mut session = Session::new(store, prune, request, planned, deadline);
             let applied = session.run(&mut report)?;
-            abandoned.extend(session.into_abandoned());
+            uploads.abandoned.extend(session.into_abandoned());
             if applied == Applied::Void {
                 report.plans_void += 1;
-                System.pause(tries);
-                continue;
+                let is_over = patience.is_some_and(|end| (request.elapsed)() >= end);
+                if !is_over && !deadline.is_over() {
+                    System.pause(tries);
+                    continue;
+                }
+                // What was done stands, and the next run goes on.
+                if is_over && report.entries.is_empty() && report.freed_objects == 0 {
+                    break;
+                }
             }
-            report.stopped = applied == Applied::Stopped;
+            report.stopped = applied != Applied::Done;
         }
         report.secs = began.elapsed().as_secs_f64();
         return Ok(report);
     }
     Err(Error::conflict(format!(
-        "gc: others changed the state during {PLANS_MAX} plans in a row"
+        "gc: others changed the state during all of {} plans in a row",
+        report.plans_void
     ))
-    .hint("run it again when fewer collectors run"))
+    .hint("run it again when fewer collectors run; a longer --min-age leaves what others upload alone"))
 }
 
 /// Looks at the newest state until a look succeeds that nobody disturbed.
@@ -128,15 +139,15 @@ fn prepare<'s>(
     store: &'s Store,
     prune: &dyn Prune,
     request: &Request,
-    abandoned: &HashSet<String>,
+    uploads: &mut Uploads,
 ) -> Result<Planned<'s>> {
     for tries in 1.. {
         let view = store.view()?;
         let base = view.state.number;
-        match look(store, prune, request, abandoned, view) {
+        match look(store, prune, request, uploads, view) {
             // Another collector may have moved what was looked at; in a state that stands still it is damage.
             Err(error)
-                if may_be_moved(&error) && tries < PLANS_MAX && store.state()?.number != base => {}
+                if may_be_moved(&error) && tries < LOOKS_MAX && store.state()?.number != base => {}
             looked => return looked,
         }
     }
@@ -147,7 +158,7 @@ fn look<'s>(
     store: &'s Store,
     prune: &dyn Prune,
     request: &Request,
-    abandoned: &HashSet<String>,
+    uploads: &mut Uploads,
     view: View,
 ) -> Result<Planned<'s>> {
     let now = (request.clock)();
@@ -169,14 +180,13 @@ fn look<'s>(
     census.uses = uses;
     census.count(&marker, &view.state)?;
     check_packs(prune, &census)?;
-    let plan = plan(
-        &view.state,
-        &census,
-        &drops,
-        abandoned,
-        &request.options,
-        now,
-    );
+    if !request.dry_run {
+        census.compare_clocks(prune, &view.state)?;
+    }
+    if uploads.first.is_none() {
+        uploads.first = Some(sizes(&census).into_keys().collect());
+    }
+    let plan = plan(&view.state, &census, &drops, uploads, &request.options, now);
     Ok(Planned {
         view,
         marker,

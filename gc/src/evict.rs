@@ -58,7 +58,6 @@ impl Size<'_> {
     }
 
     /// Returns the bytes that what stays takes.
-
     fn evict_beyond(
         &self,
         most: u64,

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use store::format::{Condemned, State, use_key};
 use store::uses::Uses;
-use store::{PackId, SegmentId, VersionId};
+use store::{PackId, PassId, SegmentId, VersionId};
 
 use crate::census::{Census, PackUse, SegmentUse};
 use crate::policy::Drop;
@@ -31,7 +31,8 @@ const MERGE_FRAME_BYTES: u64 = 24;
 /// How far a plan goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Orphans younger than this are left alone: their writers may still commit them.
+    /// Orphans younger than this are left alone: their writers may still commit them. So is what a pass that has
+    /// not ended committed on its way, until the newest of it is as old.
     pub min_age_secs: u64,
     /// Objects are deleted this long after their log entry, for the sake of readers.
     pub grace_secs: u64,
@@ -113,7 +114,8 @@ pub enum PackFate {
 pub struct Held {
     /// Condemned objects within their grace.
     pub by_grace: Wait,
-    /// Objects that nobody committed, but that are young enough for somebody to be about to.
+    /// Objects that nobody committed, or that passes committed which have not ended, and that are young enough for
+    /// somebody to go on with them.
     pub by_age: Wait,
     /// Unused bytes inside of packs that stay.
     pub unused_bytes: u64,
@@ -154,12 +156,22 @@ impl Plan {
     }
 }
 
-/// Makes a plan for `state`. Of `abandoned` objects, named by key, it is known that nobody will commit them.
+/// What a run knows of uploads from the plans that it made before.
+#[derive(Clone, Debug, Default)]
+pub struct Uploads {
+    /// Objects, named by key, of which it is known that nobody will commit them.
+    pub abandoned: HashSet<String>,
+    /// Those that were there, and named by nothing, when the run began. What appeared since is never old, whatever
+    /// the age that is asked for: beside busy writers no plan would stand.
+    pub first: Option<HashSet<String>>,
+}
+
+/// Makes a plan for `state`.
 pub fn plan(
     state: &State,
     census: &Census,
     drop: &BTreeSet<Drop>,
-    abandoned: &HashSet<String>,
+    uploads: &Uploads,
     options: &Options,
     now: Timestamp,
 ) -> Plan {
@@ -170,8 +182,17 @@ pub fn plan(
     };
     delete(&mut plan, state, census, options, now);
     plan.uses = idle_uses(state, &census.uses, now);
-    let (dead, live): (Vec<_>, Vec<_>) =
-        census.packs.iter().partition(|pack| pack.live_chunks == 0);
+    let spared = spared(state, census, options, now);
+    let (spared_packs, rest): (Vec<_>, Vec<_>) =
+        (census.packs.iter()).partition(|pack| spared.packs.contains_key(&pack.pack));
+    for pack in spared_packs {
+        if let Some(until) = spared.packs.get(&pack.pack) {
+            plan.held.by_age.add(pack.unused_bytes(), *until);
+        }
+        plan.held.kept_bytes += pack.bytes;
+    }
+    let (dead, live): (Vec<&PackUse>, Vec<&PackUse>) =
+        rest.into_iter().partition(|pack| pack.live_chunks == 0);
     let planned = |pack: &PackUse, why| PlannedPack {
         pack: pack.pack,
         bytes: pack.bytes,
@@ -182,7 +203,7 @@ pub fn plan(
         .iter()
         .map(|pack| planned(pack, PackFate::Dead))
         .collect();
-    orphans(&mut plan, state, census, abandoned, options, now);
+    orphans(&mut plan, state, census, uploads, options, now);
     let sparse = sparse(&live, options);
     plan.repack = live
         .iter()
@@ -191,9 +212,51 @@ pub fn plan(
         .collect();
     let staying = || live.iter().filter(|pack| !sparse.contains(&pack.pack));
     plan.held.unused_bytes = staying().map(|pack| pack.unused_bytes()).sum();
-    plan.held.kept_bytes = staying().map(|pack| pack.bytes).sum();
-    segments(&mut plan, state, census, options);
+    plan.held.kept_bytes += staying().map(|pack| pack.bytes).sum::<u64>();
+    segments(&mut plan, state, census, &spared.segments, options);
     plan
+}
+
+/// What passes that have not ended committed, and that is left alone: they may go on, or be gone on with.
+#[derive(Default)]
+struct Spared {
+    segments: HashSet<SegmentId>,
+    /// Each with the time until which.
+    packs: HashMap<PackId, Timestamp>,
+}
+
+/// A pass is as old as the newest of its segments, by the clock of whoever keeps the objects. Where a listing
+/// does not show one yet, it has only just come.
+fn spared(state: &State, census: &Census, options: &Options, now: Timestamp) -> Spared {
+    let mut spared = Spared::default();
+    if options.min_age_secs == 0 {
+        return spared;
+    }
+    let now = census.by_store_clock(now);
+    let written: HashMap<SegmentId, Timestamp> = (census.segment_objects.iter())
+        .map(|object| (object.id, object.modified))
+        .collect();
+    let mut newest: HashMap<PassId, Timestamp> = HashMap::new();
+    let passes = || (state.segments.iter()).filter_map(|(id, info)| Some((*id, info.pass?)));
+    for (segment, pass) in passes() {
+        let time = written.get(&segment).copied().unwrap_or(now);
+        let newest = newest.entry(pass).or_insert(time);
+        *newest = time.max(*newest);
+    }
+    for usage in &census.segments {
+        let pass = state
+            .segments
+            .get(&usage.segment)
+            .and_then(|info| info.pass);
+        let time = pass.and_then(|pass| newest.get(&pass));
+        let until = time.map(|time| after(*time, options.min_age_secs));
+        if let Some(until) = until.filter(|until| *until > now) {
+            spared.segments.insert(usage.segment);
+            let packs = usage.packs.iter().map(|(pack, _)| (*pack, until));
+            spared.packs.extend(packs);
+        }
+    }
+    spared
 }
 
 /// Whether the grace of what an entry condemned is over.
@@ -240,6 +303,7 @@ fn delete(plan: &mut Plan, state: &State, census: &Census, options: &Options, no
         .map(|(_, doomed)| doomed)
         .collect();
     let age = options.min_age_secs.max(UPLOAD_AGE_SECS_MIN);
+    let now = census.by_store_clock(now);
     for upload in &census.uploads {
         if after(upload.modified, age) <= now {
             plan.stale_uploads.push(Doomed {
@@ -279,19 +343,23 @@ fn orphans(
     plan: &mut Plan,
     state: &State,
     census: &Census,
-    abandoned: &HashSet<String>,
+    uploads: &Uploads,
     options: &Options,
     now: Timestamp,
 ) {
+    let now = census.by_store_clock(now);
     let named: HashSet<PackId> = census
         .segments
         .iter()
         .flat_map(|segment| segment.packs.iter().map(|(pack, _)| *pack))
         .collect();
     let old = |modified: Timestamp, key: &str| {
-        options.min_age_secs == 0
-            || after(modified, options.min_age_secs) <= now
-            || abandoned.contains(key)
+        let was_there = uploads
+            .first
+            .as_ref()
+            .is_none_or(|first| first.contains(key));
+        let is_old = options.min_age_secs == 0 || after(modified, options.min_age_secs) <= now;
+        (is_old && was_there) || uploads.abandoned.contains(key)
     };
     for object in &census.pack_objects {
         let key = store::format::pack_key(object.id);
@@ -353,15 +421,23 @@ fn sparse(live: &[&PackUse], options: &Options) -> HashSet<PackId> {
 }
 
 /// Which segments name nothing any more, and which are worth writing anew.
-fn segments(plan: &mut Plan, state: &State, census: &Census, options: &Options) {
+fn segments(
+    plan: &mut Plan,
+    state: &State,
+    census: &Census,
+    spared: &HashSet<SegmentId>,
+    options: &Options,
+) {
     let condemned: HashSet<PackId> = plan
         .condemned()
         .chain(state.condemned.keys().copied())
         .collect();
-    let (empty, left): (Vec<_>, Vec<_>) = census
+    let (empty, mut left): (Vec<_>, Vec<_>) = census
         .segments
         .iter()
         .partition(|segment| segment.names_only(&condemned));
+    // What is merged belongs to no pass any more.
+    left.retain(|segment| !spared.contains(&segment.segment));
     plan.drop_segments = empty.iter().map(|segment| segment.segment).collect();
     let copied: HashSet<PackId> = plan.repack.iter().map(|planned| planned.pack).collect();
     let gone: HashSet<PackId> = condemned.union(&copied).copied().collect();
@@ -490,7 +566,7 @@ mod tests {
             state,
             census,
             &BTreeSet::new(),
-            &HashSet::new(),
+            &Uploads::default(),
             options,
             at(now),
         )
@@ -627,9 +703,107 @@ mod tests {
         };
         assert_eq!(plan.held.by_age, wait);
         // What this run gave up itself needs no age.
-        let abandoned = HashSet::from([pack_key(id(4))]);
-        let plan = super::plan(&state, &census, &BTreeSet::new(), &abandoned, &aged, at(0));
+        let mut uploads = Uploads {
+            abandoned: HashSet::from([pack_key(id(4))]),
+            first: None,
+        };
+        let plan = super::plan(&state, &census, &BTreeSet::new(), &uploads, &aged, at(0));
         assert_eq!(packs(&plan.condemn), [4]);
+        // What has appeared since the run began is never old, but for what it gave up itself.
+        uploads.first = Some(HashSet::from([pack_key(id(3))]));
+        let census = Census {
+            pack_objects: (3..=5).map(|number| object(id(number), 0)).collect(),
+            ..Census::default()
+        };
+        let none = BTreeSet::new();
+        let plan = super::plan(&state, &census, &none, &uploads, &OPTIONS, at(0));
+        assert_eq!(packs(&plan.condemn), [3, 4]);
+    }
+
+    /// Three segments: of a pass that goes on, of no pass, and of a pass that ended long ago.
+    fn passes() -> (State, Census) {
+        let mut state = State::default();
+        for (number, pass) in [(1, Some(1)), (2, None), (3, Some(3)), (4, Some(1))] {
+            let info = store::format::SegmentInfo {
+                pass: pass.map(|number: u8| PassId([number; 16])),
+                ..store::format::SegmentInfo::default()
+            };
+            state.segments.insert(SegmentId([number; 16]), info);
+        }
+        let census = Census {
+            packs: vec![pack(1, 0), pack(2, 0), pack(3, 0), pack(4, 100)],
+            segments: (1..=4)
+                .map(|number| segment(number, 10, &[(number, 10)]))
+                .collect(),
+            segment_objects: (1..=4)
+                .zip([0, 0, 0, 500])
+                .map(|(number, time)| object(SegmentId([number; 16]), time))
+                .collect(),
+            ..Census::default()
+        };
+        (state, census)
+    }
+
+    #[test]
+    fn what_a_pass_committed_is_spared_while_the_newest_of_it_is_young() {
+        let (state, census) = passes();
+        let aged = Options {
+            min_age_secs: 1000,
+            ..OPTIONS
+        };
+        // The pass began long ago and committed something since: all of it stays, sparse packs too.
+        let plan = made(&state, &census, &aged, 1499);
+        assert_eq!(packs(&plan.condemn), [2, 3]);
+        assert!(plan.repack.is_empty() && plan.merge.is_empty());
+        assert_eq!(
+            plan.drop_segments,
+            [2, 3].map(|number| SegmentId([number; 16]))
+        );
+        let wait = Wait {
+            bytes: 1900,
+            until: Some(at(1500)),
+        };
+        assert_eq!(plan.held.by_age, wait);
+        let plan = made(&state, &census, &aged, 1500);
+        assert_eq!(
+            (packs(&plan.condemn), packs(&plan.repack)),
+            (vec![1, 2, 3], vec![4])
+        );
+        let plan = made(&state, &census, &OPTIONS, 0);
+        assert_eq!(packs(&plan.condemn), [1, 2, 3]);
+        // One that the listing does not show has only just come.
+        let mut late = census;
+        late.segment_objects.retain(|object| object.id.0[0] == 1);
+        let plan = made(&state, &late, &aged, 99_000);
+        assert_eq!(packs(&plan.condemn), [2]);
+    }
+
+    #[test]
+    fn ages_are_by_the_clock_of_whoever_keeps_the_objects() {
+        let (state, mut census) = passes();
+        census.pack_objects = vec![object(id(9), 0)];
+        census.segment_objects.push(object(SegmentId([9; 16]), 0));
+        census.uploads = vec![ObjectInfo {
+            key: "packs/ab/x#1".to_owned(),
+            size: 7,
+            modified: at(0),
+        }];
+        let aged = Options {
+            min_age_secs: 7200,
+            ..OPTIONS
+        };
+        // This host is two days ahead, and but an hour has passed.
+        census.ahead = jiff::SignedDuration::from_hours(48);
+        let plan = made(&state, &census, &aged, 49 * HOUR);
+        assert_eq!(packs(&plan.condemn), [2]);
+        assert!(plan.orphan_segments.is_empty() && plan.stale_uploads.is_empty());
+        census.ahead = jiff::SignedDuration::ZERO;
+        let plan = made(&state, &census, &aged, 49 * HOUR);
+        assert_eq!(packs(&plan.condemn), [1, 2, 3, 9]);
+        assert_eq!(
+            (plan.orphan_segments.len(), plan.stale_uploads.len()),
+            (1, 1)
+        );
     }
 
     #[test]

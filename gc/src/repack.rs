@@ -322,7 +322,7 @@ impl Target {
             None => PackWriter::begin(packs.0.remote(), self.kind)?,
         };
         pack.push(frame)?;
-        let is_full = pack.is_full();
+        let is_full = pack.is_full(packs.0.portions());
         self.pack = Some(pack);
         if is_full { self.close(packs) } else { Ok(()) }
     }

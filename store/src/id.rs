@@ -101,6 +101,10 @@ id_type!(
     CommitId, 16, "commit"
 );
 id_type!(
+    /// Random name of one pass of a writer, by which its segments are told from garbage until it ends.
+    PassId, 16, "pass"
+);
+id_type!(
     /// Random name of a store, given at `init`.
     StoreId, 16, "store"
 );
@@ -108,7 +112,7 @@ id_type!(
     /// A version of a ref in the keys of its uses: the first half of BLAKE3-256 of `<ref>@<number>`.
     VersionId, 16, "version"
 );
-random_id!(PackId, SegmentId, CommitId, StoreId);
+random_id!(PackId, SegmentId, CommitId, PassId, StoreId);
 
 impl ChunkId {
     /// The id of `bytes`.

@@ -379,6 +379,11 @@ impl OpenSegment {
         Ok((entry.id, location))
     }
 
+    /// How many of its chunks somebody counts on.
+    pub(crate) fn relied_chunks(&self) -> u64 {
+        self.relied.count().min(self.layout.chunks())
+    }
+
     fn condemned_in(&self, state: &State) -> Result<HashSet<u32>> {
         if state.condemned.is_empty() {
             return Ok(HashSet::new());

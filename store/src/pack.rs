@@ -3,6 +3,7 @@
 //! A pack is streamed to the store as its frames arrive and becomes visible whole, when it is
 //! finished. Packs are durable before the segment is uploaded, the segment before the log entry.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,6 +21,27 @@ pub(crate) use behind::{Behind, behind};
 
 /// Bytes after which a pack is finished and the next begun. Few in tests, so that a put has many packs.
 pub const PACK_BYTES_TARGET: u32 = if cfg!(test) { 512 << 10 } else { 64 << 20 };
+
+/// In which portions passes write. Small ones in tests, so that every pass has many packs and several commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Portions {
+    /// Bytes after which a pack is finished and the next begun.
+    pub pack_bytes: u32,
+    /// Bytes of packs after which a segment over them is committed, so that a pass that is killed resumes there.
+    pub commit_bytes: u64,
+    /// Chunks after which the same happens, so that memory stays bounded.
+    pub commit_chunks: usize,
+}
+
+impl Default for Portions {
+    fn default() -> Self {
+        Self {
+            pack_bytes: PACK_BYTES_TARGET,
+            commit_bytes: 4 << 30,
+            commit_chunks: if cfg!(test) { 20 } else { 1 << 18 },
+        }
+    }
+}
 
 /// A frame ready to be written.
 #[derive(Clone, Debug, Default)]
@@ -94,9 +116,9 @@ impl PackWriter {
         self.upload.write(frame.stored.into())
     }
 
-    /// Whether the pack has its size.
-    pub fn is_full(&self) -> bool {
-        self.len >= PACK_BYTES_TARGET
+    /// Whether the pack has the size that packs have where it is written in these portions.
+    pub fn is_full(&self, portions: Portions) -> bool {
+        self.len >= portions.pack_bytes
     }
 
     /// Writes the table, and waits until everything has arrived.
@@ -221,20 +243,55 @@ impl SegmentBuilder {
         self.packs.iter().map(|pack| pack.id)
     }
 
+    /// Takes out these packs and everything in them; whether one was there.
+    pub(crate) fn take_out(&mut self, packs: &HashSet<PackId>) -> bool {
+        if !self.packs().any(|pack| packs.contains(&pack)) {
+            return false;
+        }
+        let mut kept = Self::default();
+        let numbers: Vec<Option<u32>> = (self.packs.iter())
+            .map(|pack| {
+                let number = u32::try_from(kept.packs.len()).ok()?;
+                let stays = !packs.contains(&pack.id);
+                stays.then(|| {
+                    kept.pack_bytes += u64::from(pack.len);
+                    kept.packs.push(*pack);
+                    number
+                })
+            })
+            .collect();
+        let new = |numbers: &[Option<u32>], old: u32| numbers.get(old as usize).copied().flatten();
+        let frames: Vec<Option<u32>> = (self.frames.iter())
+            .map(|frame| {
+                let pack = new(&numbers, frame.pack)?;
+                let number = u32::try_from(kept.frames.len()).ok()?;
+                kept.frames.push(SegmentFrame { pack, ..*frame });
+                Some(number)
+            })
+            .collect();
+        let entries = (self.entries.iter()).filter_map(|entry| {
+            let frame = new(&frames, entry.frame)?;
+            Some(SegmentEntry { frame, ..*entry })
+        });
+        kept.entries = entries.collect();
+        *self = kept;
+        true
+    }
+
     /// Uploads the segment under a new name and returns the change that makes it live.
     ///
     /// A chunk that was written twice keeps one place.
     ///
     /// # Errors
     /// When the store cannot be written to.
-    pub fn write(self, remote: &dyn Write) -> Result<(SegmentId, Change)> {
+    pub fn write(&mut self, remote: &dyn Write) -> Result<(SegmentId, Change)> {
         let (segment, info, bytes) = self.build()?;
         remote.put(&segment_key(segment), bytes.into())?;
         Ok((segment, Change::AddSegment { segment, info }))
     }
 
     /// The segment's new name, totals and bytes.
-    pub(crate) fn build(mut self) -> Result<(SegmentId, SegmentInfo, Vec<u8>)> {
+    pub(crate) fn build(&mut self) -> Result<(SegmentId, SegmentInfo, Vec<u8>)> {
         use rayon::slice::ParallelSliceMut;
         self.entries
             .par_sort_unstable_by(|a, b| a.id.cmp(&b.id).then(a.frame.cmp(&b.frame)));

@@ -2,41 +2,34 @@
 //!
 //! What a pipeline counted on (chunks that it deduplicated against, versions that it took as a base)
 //! must still be offered at the entry that is being added, and no pack of its own may have been
-//! condemned. Where that does not hold the pass is stale: the pipeline begins anew, at a newer state.
+//! condemned since the pass began. Where that does not hold the pass is stale: what is left of it is
+//! committed all the same, and the pipeline does another pass, which stores what is missing by then.
 //! Never looks at what the packs hold.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Error, Kind, Result};
-use crate::format::{Change, LogEntry, Node, PackHeader, PackTable, Root, State};
-use crate::id::{ChunkId, PackId, SegmentId};
+use crate::error::{Kind, Result};
+use crate::format::{Change, LogEntry, PackHeader, PackTable, State};
+use crate::id::{PackId, PassId, SegmentId};
 use crate::index::Index;
 use crate::log::{self, Committed};
-use crate::pack::{SegmentBuilder, WrittenPack};
+use crate::pack::{Portions, SegmentBuilder, WrittenPack};
 use crate::policy;
-use crate::read::Reader;
 use crate::store::{Store, View};
 
-/// Bytes of packs after which their segment is committed, so that a pass that is killed resumes there.
-const COMMIT_BYTES: u64 = 4 << 30;
-/// Chunks after which their segment is committed, so that memory stays bounded. Few in tests, so that a
-/// pass commits as it goes.
-const COMMIT_CHUNKS: usize = if cfg!(test) { 20 } else { 1 << 18 };
+mod relied;
 
-/// What one pass counts on to stay.
-#[derive(Debug)]
-pub(crate) struct Relied {
-    /// Every index that was used, the newest last: marks in older ones count too.
-    indexes: RwLock<Vec<Arc<Index>>>,
-    /// The chunks below these are counted on without a mark at each.
-    bases: Mutex<Vec<Root>>,
-}
+pub(crate) use relied::Relied;
+#[cfg(test)]
+pub(crate) use relied::all_offered;
 
 /// What one pass has written.
 pub(crate) struct Publication<'p> {
     store: &'p Store,
     relied: &'p Relied,
+    /// By this its segments are told from garbage until a version reaches them.
+    pass: PassId,
     written: Mutex<Written>,
 }
 
@@ -46,7 +39,7 @@ pub(crate) enum Published {
     Entry(Committed),
     /// There was nothing to change.
     Nothing,
-    /// A collector took what the pass had counted on.
+    /// A collector took what the pass had counted on, or stored; what is left is committed.
     Stale,
 }
 
@@ -55,84 +48,34 @@ struct Written {
     view: View,
     /// Durable packs in no segment yet.
     packs: SegmentBuilder,
+    /// Those of them that an earlier run wrote. Nothing counts on these before they are committed.
+    adopted: HashSet<PackId>,
+    /// Every pack that an entry since the pass began has condemned: the newest state may have forgotten it.
+    condemned: HashSet<PackId>,
     /// Whether an entry since the pass began has condemned packs or dropped segments.
     must_check: bool,
-    /// Whether a collector took something that this pass needs.
-    is_stale: bool,
-}
-
-impl Relied {
-    /// Nothing so far; chunks are looked up in `index`.
-    pub(crate) fn new(index: Index) -> Self {
-        Self {
-            indexes: RwLock::new(vec![Arc::new(index)]),
-            bases: Mutex::default(),
-        }
-    }
-
-    /// Whether a live segment offers this chunk; marks it.
-    pub(crate) fn is_offered(&self, id: &ChunkId) -> Result<bool> {
-        Ok(self.index().rely(id)?.is_some())
-    }
-
-    /// Counts on everything below `base`, the root of a live version.
-    pub(crate) fn count_on(&self, base: Root) {
-        let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
-        bases.push(base);
-    }
-
-    /// The index that chunks are looked up in.
-    pub(crate) fn index(&self) -> Arc<Index> {
-        let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
-        indexes.last().map(Arc::clone).unwrap_or_default()
-    }
-
-    /// Takes over the index after a commit of our own, and counts on all of its `segment`.
-    fn committed(&self, index: Index, segment: SegmentId) {
-        index.rely_on_all(segment);
-        let mut indexes = self.indexes.write().unwrap_or_else(PoisonError::into_inner);
-        indexes.push(Arc::new(index));
-    }
-
-    /// Whether all that is counted on is still offered by `now`.
-    fn is_offered_by(&self, store: &Store, now: &View) -> Result<bool> {
-        let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
-        for index in indexes.iter() {
-            if !index.still_offered(&now.index)? {
-                return Ok(false);
-            }
-        }
-        let bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
-        if bases.is_empty() {
-            return Ok(true);
-        }
-        // Also a live version may lack chunks by now: a repair gives up what is damaged.
-        let reader = Reader::at(store, now.clone());
-        for base in bases.iter() {
-            let is_offered = match all_offered(&reader, &now.index, &(*base).into()) {
-                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => false,
-                outcome => outcome?,
-            };
-            if !is_offered {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
+    /// Whether chunks that the pass stored are gone, so that only another pass can bring them.
+    has_lost: bool,
+    /// Bytes of packs that are committed.
+    kept_bytes: u64,
 }
 
 impl<'p> Publication<'p> {
     /// Nothing written so far; `view` is the state that the pass begins with.
-    pub(crate) fn new(store: &'p Store, relied: &'p Relied, view: View) -> Self {
+    pub(crate) fn new(store: &'p Store, relied: &'p Relied, view: View, pass: PassId) -> Self {
         let written = Written {
             view,
             packs: SegmentBuilder::default(),
+            adopted: HashSet::new(),
+            condemned: HashSet::new(),
             must_check: false,
-            is_stale: false,
+            has_lost: false,
+            kept_bytes: 0,
         };
         Self {
             store,
             relied,
+            pass,
             written: Mutex::new(written),
         }
     }
@@ -142,29 +85,40 @@ impl<'p> Publication<'p> {
         self.add_table(pack.header, pack.len, &pack.table)
     }
 
-    /// Takes a durable pack of `len` bytes, of which `table` says what is in it; as [`Self::add`].
-    pub(crate) fn add_table(
+    /// Takes a pack that an earlier run wrote: of `len` bytes, in which is what `table` says; as [`Self::add`].
+    pub(crate) fn adopt(
         &self,
         header: PackHeader,
         len: u32,
         table: &PackTable,
     ) -> Result<Vec<PackId>> {
+        self.written().adopted.insert(header.id);
+        self.add_table(header, len, table)
+    }
+
+    fn add_table(&self, header: PackHeader, len: u32, table: &PackTable) -> Result<Vec<PackId>> {
         let mut written = self.written();
         written.packs.add_table(header, len, table)?;
-        if written.packs.pack_bytes() < COMMIT_BYTES && written.packs.chunks() < COMMIT_CHUNKS {
+        let Portions {
+            commit_bytes,
+            commit_chunks,
+            ..
+        } = self.store.portions();
+        if written.packs.pack_bytes() < commit_bytes && written.packs.chunks() < commit_chunks {
             return Ok(Vec::new());
         }
         self.commit_written(&mut written)
     }
 
-    /// Commits a segment over the packs that are in none, and returns these.
+    /// Commits a segment over the packs that are in none, and returns these, those that turned out to be
+    /// condemned included.
     pub(crate) fn commit_packs(&self) -> Result<Vec<PackId>> {
         self.commit_written(&mut self.written())
     }
 
-    /// Whether the pass failed because a collector took what it needs, so that another may succeed.
-    pub(crate) fn is_stale(&self) -> bool {
-        self.written().is_stale
+    /// Bytes of packs that the pass has committed.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.written().kept_bytes
     }
 
     /// Adds one entry: a segment over the packs that are in none yet, and what `changes` makes of the state
@@ -173,34 +127,55 @@ impl<'p> Publication<'p> {
         &self,
         changes: &mut dyn FnMut(&State) -> Result<Vec<Change>>,
     ) -> Result<Published> {
-        let mut written = self.written();
-        let Written {
-            view: View { state, index },
-            packs,
-            must_check,
-            is_stale,
-        } = &mut *written;
-        let own: HashSet<PackId> = packs.packs().collect();
-        let added = match std::mem::take(packs) {
-            packs if packs.is_empty() => None,
-            packs => Some(packs.write(self.store.remote().as_ref())?),
+        let mut guard = self.written();
+        let written = &mut *guard;
+        written.leave_out_condemned();
+        if written.has_lost {
+            self.commit_written(written)?;
+            return Ok(Published::Stale);
+        }
+        let own: HashSet<PackId> = written.packs.packs().collect();
+        let added = match written.packs.is_empty() {
+            true => None,
+            false => Some(written.packs.write(self.store.remote().as_ref())?),
         };
         let segment = added.as_ref().map(|(segment, _)| *segment);
+        let pack_bytes = written.packs.pack_bytes();
+        let Written {
+            view: View { state, index },
+            condemned,
+            must_check,
+            ..
+        } = written;
+        let (mut is_stale, mut is_taken) = (false, false);
         let committed = self.log(state, &mut |state, entries| {
-            *must_check |= entries.iter().any(moves_chunks);
-            *is_stale = entries.iter().any(|entry| condemns(entry, &own, segment))
-                || (*must_check && !self.is_sound(state, index)?);
-            if *is_stale {
-                return Ok(Vec::new());
-            }
+            note(entries, condemned, must_check);
+            is_taken = is_taken || drops(entries, segment) || !own.is_disjoint(condemned);
+            is_stale = is_taken || (*must_check && !self.is_sound(state, index)?);
             let add = added.iter().map(|(_, change)| change.clone());
-            let changes: Vec<Change> = add.chain(changes(state)?).collect();
-            policy::check(self.store, state, index, &changes)?;
-            Ok(changes)
+            Ok(match (is_taken, is_stale) {
+                (true, _) => Vec::new(),
+                // What is left is there for the next pass.
+                (_, true) => add.map(|change| self.of_pass(change)).collect(),
+                _ => {
+                    let changes = self.ending(changes(state)?, state);
+                    let changes: Vec<Change> = add.chain(changes).collect();
+                    policy::check(self.store, state, index, &changes)?;
+                    changes
+                }
+            })
         })?;
+        if is_taken {
+            self.commit_written(written)?;
+            return Ok(Published::Stale);
+        }
+        if committed.is_some() {
+            written.kept_bytes += pack_bytes;
+            written.packs = SegmentBuilder::default();
+        }
         Ok(match committed {
+            _ if is_stale => Published::Stale,
             Some(committed) => Published::Entry(committed),
-            None if *is_stale => Published::Stale,
             None => Published::Nothing,
         })
     }
@@ -213,38 +188,76 @@ impl<'p> Publication<'p> {
             .view
     }
 
+    /// Commits a segment over the packs that are in none and that no collector has taken.
     fn commit_written(&self, written: &mut Written) -> Result<Vec<PackId>> {
+        let all: Vec<PackId> = written.packs.packs().collect();
+        let segment = loop {
+            written.leave_out_condemned();
+            if written.packs.is_empty() {
+                return Ok(all);
+            }
+            if let Some(segment) = self.commit_segment(written)? {
+                break segment;
+            }
+        };
+        let own = written.packs.packs();
+        let is_own = own.into_iter().any(|pack| !written.adopted.contains(&pack));
+        written.kept_bytes += written.packs.pack_bytes();
+        written.packs = SegmentBuilder::default();
+        self.reopen(written)?;
+        // What was adopted is counted on when somebody asks for it.
+        written.has_lost |= is_own && !written.view.state.segments.contains_key(&segment);
+        let index = written.view.index.clone();
+        self.relied.committed(index, is_own.then_some(segment));
+        Ok(all)
+    }
+
+    /// Commits a segment over all packs that are in none; nothing, when a collector took one of them, or it.
+    fn commit_segment(&self, written: &mut Written) -> Result<Option<SegmentId>> {
+        let own: HashSet<PackId> = written.packs.packs().collect();
+        let (segment, change) = written.packs.write(self.store.remote().as_ref())?;
+        let change = self.of_pass(change);
         let Written {
-            view: View { state, index },
-            packs,
+            view: View { state, .. },
+            condemned,
             must_check,
-            is_stale,
+            ..
         } = written;
-        if packs.is_empty() {
-            return Ok(Vec::new());
-        }
-        let packs = std::mem::take(packs);
-        let own: HashSet<PackId> = packs.packs().collect();
-        let (segment, change) = packs.write(self.store.remote().as_ref())?;
-        self.log(state, &mut |_, entries| {
-            *must_check |= entries.iter().any(moves_chunks);
-            *is_stale = entries
-                .iter()
-                .any(|entry| condemns(entry, &own, Some(segment)));
-            Ok(if *is_stale {
-                Vec::new()
-            } else {
-                vec![change.clone()]
+        let mut is_taken = false;
+        let committed = self.log(state, &mut |_, entries| {
+            note(entries, condemned, must_check);
+            is_taken = is_taken || drops(entries, Some(segment)) || !own.is_disjoint(condemned);
+            Ok(match is_taken {
+                true => Vec::new(),
+                false => vec![change.clone()],
             })
         })?;
-        if *is_stale {
-            return Err(Error::interrupted(
-                "a collector condemned packs before they were committed",
-            ));
+        Ok(committed.map(|_| segment))
+    }
+
+    /// Opens the segments of the newest state. A collector may be quicker: then there is a newer one.
+    fn reopen(&self, written: &mut Written) -> Result<()> {
+        let Written {
+            view: View { state, index },
+            condemned,
+            must_check,
+            ..
+        } = written;
+        loop {
+            match self.store.open_index(state, index) {
+                Err(error) if error.kind() == Kind::NotFound => {
+                    let entries = log::read_after(self.store.remote().as_ref(), state)?;
+                    if entries.is_empty() {
+                        return Err(error);
+                    }
+                    note(&entries, condemned, must_check);
+                }
+                opened => {
+                    *index = opened?;
+                    return Ok(());
+                }
+            }
         }
-        *index = self.store.open_index(state, index)?;
-        self.relied.committed(index.clone(), segment);
-        Ok(own.into_iter().collect())
     }
 
     /// Whether `state` still offers everything that this pass counts on.
@@ -261,6 +274,25 @@ impl<'p> Publication<'p> {
         self.relied.is_offered_by(self.store, &view)
     }
 
+    /// The same segment, as one of this pass.
+    fn of_pass(&self, mut change: Change) -> Change {
+        if let Change::AddSegment { info, .. } = &mut change {
+            info.pass = Some(self.pass);
+        }
+        change
+    }
+
+    /// The same changes, of which the first version ends this pass and those that it goes on from.
+    fn ending(&self, mut changes: Vec<Change>, state: &State) -> Vec<Change> {
+        let mut versions = changes.iter_mut();
+        if let Some(Change::SetRef { ends, .. }) =
+            versions.find(|change| matches!(change, Change::SetRef { .. }))
+        {
+            *ends = self.relied.ended(state);
+        }
+        changes
+    }
+
     fn log(&self, state: &mut State, prepare: &mut log::Prepare<'_>) -> Result<Option<Committed>> {
         let host = self.store.host();
         log::commit(self.store.remote().as_ref(), state, &host.who, prepare)
@@ -271,26 +303,27 @@ impl<'p> Publication<'p> {
     }
 }
 
-/// Whether `index` offers every chunk below `node`.
-fn all_offered(reader: &Reader<'_>, index: &Index, node: &Node) -> Result<bool> {
-    let content = match node {
-        Node::Symlink { .. } => return Ok(true),
-        Node::File { content, .. } | Node::Tree { content, .. } => content,
-    };
-    let mut is_offered = true;
-    reader.list(content, &mut |id, _, _| {
-        is_offered = is_offered && index.find(&id)?.is_some();
-        Ok(())
-    })?;
-    if !is_offered || matches!(node, Node::File { .. }) {
-        return Ok(is_offered);
+impl Written {
+    /// Forgets packs that a collector has condemned before they were committed.
+    fn leave_out_condemned(&mut self) {
+        let taken = self
+            .packs
+            .packs()
+            .filter(|pack| self.condemned.contains(pack));
+        let taken: HashSet<PackId> = taken.collect();
+        self.has_lost |= !taken.is_subset(&self.adopted);
+        self.packs.take_out(&taken);
     }
-    for entry in reader.tree(content)? {
-        if !all_offered(reader, index, &entry.node)? {
-            return Ok(false);
+}
+
+/// Remembers what `entries` take.
+fn note(entries: &[LogEntry], condemned: &mut HashSet<PackId>, must_check: &mut bool) {
+    *must_check |= entries.iter().any(moves_chunks);
+    for change in entries.iter().flat_map(|entry| &entry.changes) {
+        if let Change::CondemnPacks { packs } = change {
+            condemned.extend(packs);
         }
     }
-    Ok(true)
 }
 
 /// Whether chunks may be elsewhere, or gone, after this entry.
@@ -304,12 +337,9 @@ pub(crate) fn moves_chunks(entry: &LogEntry) -> bool {
     entry.changes.iter().any(moves)
 }
 
-/// Whether `entry` takes an own pack, or the own segment that is about to be added: a collector found
-/// them uploaded and not committed.
-fn condemns(entry: &LogEntry, own: &HashSet<PackId>, segment: Option<SegmentId>) -> bool {
-    entry.changes.iter().any(|change| match change {
-        Change::CondemnPacks { packs } => packs.iter().any(|pack| own.contains(pack)),
-        Change::DropSegment { segment: dropped } => segment == Some(*dropped),
-        _ => false,
-    })
+/// Whether `entries` drop the segment that is about to be added: a collector found it uploaded and not
+/// committed.
+fn drops(entries: &[LogEntry], own: Option<SegmentId>) -> bool {
+    let mut changes = entries.iter().flat_map(|entry| &entry.changes);
+    changes.any(|change| matches!(change, Change::DropSegment { segment } if own == Some(*segment)))
 }

@@ -10,6 +10,7 @@ use crate::format::{FORMAT_KEY, Format, LogEntry, Policy, State, Who};
 use crate::id::StoreId;
 use crate::index::Index;
 use crate::log;
+use crate::pack::Portions;
 use crate::remote::{Created, SingleWriter, Write};
 
 /// How many states in a row may be outdated before their segments are open.
@@ -38,6 +39,7 @@ pub struct Store {
     chunker: Chunker,
     host: Host,
     local_policy: Arc<Policy>,
+    portions: Portions,
 }
 
 /// One state of a store and its open segments.
@@ -75,7 +77,20 @@ impl Store {
             chunker,
             host,
             local_policy: Arc::default(),
+            portions: Portions::default(),
         })
+    }
+
+    /// The same store, to which passes write in these portions.
+    #[must_use]
+    pub fn in_portions(mut self, portions: Portions) -> Self {
+        self.portions = portions;
+        self
+    }
+
+    /// In which portions passes write to it.
+    pub fn portions(&self) -> Portions {
+        self.portions
     }
 
     /// Makes a new store where there is none.

@@ -104,6 +104,7 @@ fn make(dir: &Path, chunks: u64) {
         message: String::new(),
         expires: None,
         origin: None,
+        ends: Vec::new(),
     });
     let mut state = store.state().unwrap();
     log::commit(remote.as_ref(), &mut state, &Who::default(), &mut |_, _| {
@@ -231,7 +232,7 @@ impl<'r> Nodes<'r> {
             id,
             size: node.size(),
         });
-        match pack.is_full() {
+        match pack.is_full(store::Portions::default()) {
             true => added.add(&pack.finish().unwrap()).unwrap(),
             false => self.pack = Some(pack),
         }

@@ -164,6 +164,7 @@ fn set(state: &State, message: &str) -> Result<Change> {
         message: message.to_owned(),
         expires: None,
         origin: None,
+        ends: Vec::new(),
     })
 }
 

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use gc::collect;
+use store::Host;
 use store::remote::faulty::{Faults, Faulty};
 use store::remote::{Prune, Write};
-use store::{Host, Store};
 use support::{Random, effort, trees};
 
 use crate::collect::eager;
@@ -30,7 +30,7 @@ enum Part {
 }
 
 fn world() -> World {
-    let mut world = World::new();
+    let mut world = World::fine();
     for number in 0..TREES {
         trees::version(&world.tree(&number.to_string()), 7, number, 4_000);
     }
@@ -121,7 +121,7 @@ fn play(
         ..host(&dir)
     };
     for _ in 0..OPERATIONS {
-        let Ok(store) = Store::open(remote.clone() as Arc<dyn Write>, host.clone()) else {
+        let Ok(store) = world.open_as(remote.clone() as Arc<dyn Write>, host.clone()) else {
             continue;
         };
         let name = REFS[usize::try_from(random.below(3)).unwrap()];
@@ -136,7 +136,12 @@ fn play(
                     Err(error) => Some(error),
                 }
             }
-            Part::Collect => collect(&store, remote.as_ref(), &eager()).err(),
+            Part::Collect => {
+                // Every other one leaves passes alone that have not ended.
+                let mut request = eager();
+                request.options.min_age_secs = 24 * 3600 * random.below(2);
+                collect(&store, remote.as_ref(), &request).err()
+            }
             Part::Drop => {
                 let number = 1 + random.below(4);
                 let name = name.parse().unwrap();

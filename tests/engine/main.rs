@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod between;
 mod broken;
 mod collect;
 mod collected;
@@ -14,6 +15,7 @@ mod input;
 mod inspect;
 mod interleaved;
 mod limits;
+mod long;
 mod materializers;
 mod meddler;
 mod model;
@@ -29,4 +31,5 @@ mod stores;
 mod travel;
 mod underfoot;
 mod uses;
+mod wide;
 mod world;

@@ -34,7 +34,7 @@ const STEPS_MAX: u64 = 300;
 
 /// A store with a version of each ref, small trees that share most.
 fn world() -> World {
-    let mut world = World::new();
+    let mut world = World::fine();
     for number in 0..TREES {
         trees::version(&world.tree(&number.to_string()), 7, number, 4_000);
     }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use store::format::RefSpec;
+use store::format::{ChunkerParams, FORMAT_KEY, Format, RefSpec};
 use store::remote::faulty::Faults;
 use store::remote::{Objects, Prune, Read, Write};
-use store::{Error, Host, Kind, PutReport, Result, Store, Unwatched, get, put};
+use store::{Error, Host, Kind, Portions, PutReport, Result, Store, Unwatched, get, put};
 use support::{Random, assert_same_tree};
 use tempfile::TempDir;
 
@@ -20,6 +20,8 @@ use crate::stores::{host, request};
 pub(crate) struct World {
     dir: TempDir,
     objects: Vec<(String, Bytes)>,
+    /// In which what is opened here is written.
+    pub(crate) portions: Portions,
 }
 
 impl World {
@@ -29,7 +31,38 @@ impl World {
         let remote = Arc::new(Objects::memory());
         Store::init(remote.clone(), host(dir.path())).unwrap();
         let objects = objects(&*remote);
-        Self { dir, objects }
+        let portions = Portions {
+            commit_chunks: 20,
+            ..Portions::default()
+        };
+        Self {
+            dir,
+            objects,
+            portions,
+        }
+    }
+
+    /// The same, whose store cuts so finely that every directory and every file is several chunks, and whose passes
+    /// write many packs and commit several times.
+    pub(crate) fn fine() -> Self {
+        let mut world = Self::new();
+        world.portions = Portions {
+            pack_bytes: 2 << 10,
+            commit_chunks: 5,
+            ..Portions::default()
+        };
+        let remote = world.memory();
+        let mut format = Format::decode(&remote.get(FORMAT_KEY).unwrap()).unwrap();
+        format.chunker = ChunkerParams {
+            min: 64,
+            avg: 256,
+            max: 1024,
+            ..format.chunker
+        };
+        let bytes = format.encode().unwrap();
+        remote.put(FORMAT_KEY, bytes.into()).unwrap();
+        world.objects = objects(&*remote);
+        world
     }
 
     /// Where the tree `name` is, or shall be made.
@@ -75,7 +108,12 @@ impl World {
 
     /// The store at `remote`, on a host that remembers nothing.
     pub(crate) fn open(&self, remote: Arc<dyn Write>) -> Result<Store> {
-        Store::open(remote, self.host())
+        self.open_as(remote, self.host())
+    }
+
+    /// The store at `remote` on this host; what is written to it is committed as it goes.
+    pub(crate) fn open_as(&self, remote: Arc<dyn Write>, host: Host) -> Result<Store> {
+        Ok(Store::open(remote, host)?.in_portions(self.portions))
     }
 
     /// Puts the tree `name` as `target`.

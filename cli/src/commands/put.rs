@@ -23,8 +23,9 @@ use crate::{failure, human, names, pools};
 /// directories and modification times; owners and other modes are not. Files that are unchanged
 /// since they were last put from this host are not read again: on ext4, XFS and btrfs, and once
 /// what was written through a mapping is on the disk (large files, and of small ones that changed
-/// in the last minutes the first 1,000, are written there first). A put that was killed is run
-/// again, and what it had stored by then is not stored twice.
+/// in the last minutes the first 1,000, are written there first). A put that is stopped by Ctrl-C
+/// or a termination keeps what it has stored for the next one, which does not store it again; one
+/// that is killed keeps all but the last 4 GiB. `store gc` leaves that alone for its --min-age.
 ///
 /// Where the newest version has the same tree and its files the same times, there is no new one:
 /// "unchanged", exit 0, whatever --message says. Times of directories alone make no version.

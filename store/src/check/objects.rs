@@ -106,7 +106,7 @@ fn check_checkpoint(
         .get(&key)
         .and_then(|bytes| State::decode(&key, &bytes));
     let defect = match decoded {
-        Ok(state) if folded.is_some_and(|folded| *folded != state) => {
+        Ok(state) if folded.is_some_and(|folded| !folded.agrees_with(&state)) => {
             Error::corrupt(format!("{key}: is not the fold of the log up to its entry"))
         }
         Ok(_) => return Ok(()),
@@ -164,10 +164,11 @@ fn check_segment(remote: &dyn Read, id: SegmentId, info: &SegmentInfo) -> Result
     for position in 0..layout.chunks() {
         found.raw_bytes += u64::from(layout.entry(&bytes, position)?.len);
     }
-    if found == *info {
+    if found == info.totals() {
         return Ok(());
     }
     Err(Error::corrupt(format!(
-        "{key}: its totals are {found:?}, the log says {info:?}"
+        "{key}: its totals are {found:?}, the log says {:?}",
+        info.totals()
     )))
 }

@@ -305,7 +305,7 @@ fn changes(
     report: &mut RepairReport,
 ) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
-    let mut add = |builder: SegmentBuilder| {
+    let mut add = |mut builder: SegmentBuilder| {
         if !is_dry && !builder.is_empty() {
             let (segment, change) = builder.write(store.remote().as_ref())?;
             report.segments_added.push(segment);
@@ -427,7 +427,7 @@ impl<'s> Saver<'s> {
             raw_len,
             chunks,
         })?;
-        if pack.is_full() {
+        if pack.is_full(self.store.portions()) {
             return self.written.add(&pack.finish()?);
         }
         *slot = Some(pack);

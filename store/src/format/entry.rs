@@ -10,7 +10,7 @@ use super::cursor::corrupt;
 use super::sealed::{parse, seal_as, unseal_as};
 use crate::error::{Error, Result};
 use crate::format::{Content, Origin, Policy, RefName, Root, log_key};
-use crate::id::{CommitId, PackId, SegmentId};
+use crate::id::{CommitId, PackId, PassId, SegmentId};
 
 /// The first field of a log entry.
 pub const LOG_MAGIC: &str = "store-log";
@@ -56,6 +56,33 @@ pub struct SegmentInfo {
     pub raw_bytes: u64,
     /// Bytes of the segment object itself.
     pub bytes: u64,
+    /// The pass of a writer that added it and has not ended yet: no version need reach what it names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass: Option<PassId>,
+    /// Which entry added it; known in states only, and not in those that older programs wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added: Option<Added>,
+}
+
+/// When a segment came into the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Added {
+    /// The log entry that said so.
+    pub entry: u64,
+    /// That entry's time; never for safety.
+    pub time: Timestamp,
+}
+
+impl SegmentInfo {
+    /// The totals alone, without what the log knows of its history.
+    #[must_use]
+    pub fn totals(&self) -> Self {
+        Self {
+            pass: None,
+            added: None,
+            ..*self
+        }
+    }
 }
 
 /// One change of state.
@@ -104,6 +131,9 @@ pub enum Change {
         /// Where it was first put, when it was brought from another store.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         origin: Option<Box<Origin>>,
+        /// Passes that are over with it: what they added and no version reaches is garbage from now on.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ends: Vec<PassId>,
     },
     /// A version of a ref is dropped.
     DropRef {
@@ -268,6 +298,8 @@ mod tests {
                     pack_bytes: 3,
                     raw_bytes: 4,
                     bytes: 5,
+                    pass: Some(PassId([7; 16])),
+                    added: None,
                 },
             },
             Change::DropSegment {
@@ -288,6 +320,7 @@ mod tests {
                 message: "first\nsecond".to_owned(),
                 expires: Some(Timestamp::UNIX_EPOCH),
                 origin: None,
+                ends: vec![PassId([7; 16])],
             },
             Change::Pin {
                 name: name.clone(),

@@ -31,6 +31,8 @@ pub const SEGMENTS_PREFIX: &str = "segments";
 pub const PACKS_PREFIX: &str = "packs";
 /// Prefix of the pieces of the reserve.
 pub const RESERVE_PREFIX: &str = "reserve";
+/// An object that a collector writes to see by which clock the times of objects are.
+pub const CLOCK_KEY: &str = "reserve/clock";
 /// Prefix of the uses.
 pub const USES_PREFIX: &str = "uses";
 /// Log entries that share a directory.

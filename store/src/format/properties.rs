@@ -98,6 +98,8 @@ fn info() -> impl Strategy<Value = SegmentInfo> {
             pack_bytes,
             raw_bytes,
             bytes,
+            pass: None,
+            added: None,
         }
     })
 }
@@ -128,6 +130,7 @@ fn change() -> impl Strategy<Value = Change> {
                 message,
                 expires,
                 origin: origin.map(Box::new),
+                ends: Vec::new(),
             }
         }),
         (ref_name(), any::<u64>()).prop_map(|(name, version)| Change::DropRef { name, version }),

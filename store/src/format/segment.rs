@@ -132,6 +132,7 @@ pub fn write_segment<I: Iterator<Item = SegmentEntry>>(
         pack_bytes,
         raw_bytes,
         bytes: sink.finish()?,
+        ..SegmentInfo::default()
     })
 }
 

@@ -14,9 +14,9 @@ use super::cursor::corrupt;
 use super::sealed::{SEALED_BYTES_MAX, parse, seal_as, unseal_as};
 use crate::error::{Error, Result};
 use crate::format::{
-    Change, Content, LogEntry, Origin, Policy, RefName, Root, SegmentInfo, Who, log_key,
+    Added, Change, Content, LogEntry, Origin, Policy, RefName, Root, SegmentInfo, Who, log_key,
 };
-use crate::id::{PackId, SegmentId};
+use crate::id::{PackId, PassId, SegmentId};
 
 /// The first field of a checkpoint.
 pub const STATE_MAGIC: &str = "store-state";
@@ -123,6 +123,26 @@ impl State {
             }
         }
         Ok(fold)
+    }
+
+    /// Whether both say the same of everything that older programs know of: those leave out when a segment
+    /// was added, and which pass added it.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        let Self {
+            number,
+            segments,
+            dropped,
+            condemned,
+            refs,
+            policy,
+        } = self;
+        let totals = |segments: &BTreeMap<SegmentId, SegmentInfo>| -> Vec<_> {
+            let totals = |(id, info): (&SegmentId, &SegmentInfo)| (*id, info.totals());
+            segments.iter().map(totals).collect()
+        };
+        (number, dropped, condemned) == (&other.number, &other.dropped, &other.condemned)
+            && (refs, policy) == (&other.refs, &other.policy)
+            && totals(segments) == totals(&other.segments)
     }
 
     /// The checkpoint object of this state.
@@ -245,7 +265,16 @@ impl Fold<'_> {
                 segments.iter().for_each(|id| self.forget_segment(*id));
                 Ok(())
             }
-            Change::SetRef { name, version, .. } => self.set_ref(name, *version, change),
+            Change::SetRef {
+                name,
+                version,
+                ends,
+                ..
+            } => {
+                self.set_ref(name, *version, change)?;
+                self.end(ends);
+                Ok(())
+            }
             Change::DropRef { name, version } => self.drop_ref(name, *version),
             Change::Pin {
                 name,
@@ -264,9 +293,27 @@ impl Fold<'_> {
         if self.state.segments.contains_key(&id) || self.state.dropped.contains_key(&id) {
             return Err(format!("segment {id}: expected a new one, found it before"));
         }
+        let added = Some(Added {
+            entry: self.entry.number,
+            time: self.entry.time,
+        });
+        let info = SegmentInfo { added, ..info };
         self.state.segments.insert(id, info);
         self.undo.push(Undo::Segment(id, None));
         Ok(())
+    }
+
+    /// What these passes added is no more than other segments from now on.
+    fn end(&mut self, passes: &[PassId]) {
+        if passes.is_empty() {
+            return;
+        }
+        for (id, info) in &mut self.state.segments {
+            if info.pass.is_some_and(|pass| passes.contains(&pass)) {
+                self.undo.push(Undo::Segment(*id, Some(*info)));
+                info.pass = None;
+            }
+        }
     }
 
     fn drop_segment(&mut self, id: SegmentId) -> Folded {
@@ -460,6 +507,7 @@ mod tests {
             message: format!("version {version}"),
             expires: None,
             origin: None,
+            ends: Vec::new(),
         }
     }
 
@@ -528,6 +576,53 @@ mod tests {
         assert!(state.refs[&name()].versions.is_empty());
         assert_eq!(state.refs[&name()].last, 2, "numbers are never used again");
         state.apply(&entry(4, vec![set(3)])).unwrap();
+    }
+
+    #[test]
+    fn a_segment_belongs_to_its_pass_until_a_version_ends_that() {
+        let added = |number: u8, pass: u8| Change::AddSegment {
+            segment: SegmentId([number; 16]),
+            info: SegmentInfo {
+                pass: Some(PassId([pass; 16])),
+                ..SegmentInfo::default()
+            },
+        };
+        let passes = |state: &State| -> Vec<Option<u8>> {
+            let segments = state.segments.values();
+            segments
+                .map(|info| info.pass.map(|pass| pass.0[0]))
+                .collect()
+        };
+        let mut state = State::default();
+        let changes = vec![added(1, 5), added(2, 6), added(3, 5)];
+        state.apply(&entry(1, changes)).unwrap();
+        assert_eq!(passes(&state), [Some(5), Some(6), Some(5)]);
+        let known = Added {
+            entry: 1,
+            time: time(100),
+        };
+        assert_eq!(state.segments[&SegmentId([1; 16])].added, Some(known));
+        state.apply(&entry(2, vec![set(1)])).unwrap();
+        assert_eq!(passes(&state), [Some(5), Some(6), Some(5)]);
+        let mut last = set(2);
+        if let Change::SetRef { ends, .. } = &mut last {
+            ends.push(PassId([5; 16]));
+        }
+        let before = state.clone();
+        let bad = vec![last.clone(), set(9)];
+        state.apply(&entry(3, bad)).unwrap_err();
+        assert_eq!(state, before, "rolled back");
+        state.apply(&entry(3, vec![last])).unwrap();
+        assert_eq!(passes(&state), [None, Some(6), None]);
+        let bytes = state.encode().unwrap();
+        assert_eq!(State::decode("x", &bytes).unwrap(), state);
+        assert!(state.agrees_with(&state) && !state.agrees_with(&before));
+        // As an older program would have written it.
+        let mut old = state.clone();
+        for info in old.segments.values_mut() {
+            *info = info.totals();
+        }
+        assert!(old != state && old.agrees_with(&state));
     }
 
     #[test]

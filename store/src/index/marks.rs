@@ -57,10 +57,7 @@ impl Marks {
 
     /// How many chunks are marked.
     pub fn count(&self) -> u64 {
-        let words = self.0.iter().flat_map(|bits| &bits.0);
-        words
-            .map(|word| u64::from(word.load(Ordering::Relaxed).count_ones()))
-            .sum()
+        self.0.iter().map(Bits::count).sum()
     }
 }
 
@@ -84,6 +81,11 @@ impl Bits {
         self.0
             .iter()
             .for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        let ones = |word: &AtomicU64| u64::from(word.load(Ordering::Relaxed).count_ones());
+        self.0.iter().map(ones).sum()
     }
 
     pub(super) fn positions(&self) -> impl Iterator<Item = u64> {

@@ -48,6 +48,7 @@ pub(super) fn set(state: &State, name: &RefName, message: &str) -> Change {
         message: message.to_owned(),
         expires: None,
         origin: None,
+        ends: Vec::new(),
     }
 }
 

@@ -44,11 +44,11 @@ use assemble::{Assembler, Built};
 use dedup::Dedup;
 use ingest::{Ingest, Outlets, Spare};
 use packer::Packer;
-use publish::PutPublication;
+use publish::{Passes, PutPublication};
 use scan::Scan;
 
-/// How often a put begins anew when a collector takes what it counted on.
-const ATTEMPTS_MAX: u32 = 8;
+/// How many passes in a row may bring a put no further, because collectors take what it counts on.
+const VAIN_PASSES_MAX: u32 = 8;
 /// Entries of the walk that may wait for files before them to be read.
 const EVENTS_WAITING_MAX: usize = 1 << 16;
 /// Bytes of buffers that one worker needs: two blocks, a frame and what it encodes to, a frame on its way.
@@ -143,18 +143,25 @@ impl PutRequest {
 /// not end. Nothing is published then.
 pub fn put(store: &Store, request: &PutRequest, progress: &dyn Progress) -> Result<PutReport> {
     store.format().check_writable()?;
-    for tries in 1..=ATTEMPTS_MAX {
-        if let Some(report) = attempt(store, request, progress)? {
+    let passes = Passes::begin()?;
+    let (mut least, mut vain) = (u64::MAX, 0);
+    while vain < VAIN_PASSES_MAX {
+        let before = passes.stored_bytes();
+        if let Some(report) = attempt(store, request, progress, &passes)? {
             return Ok(report);
         }
+        // What is left to be stored again becomes less from pass to pass, or this leads nowhere.
+        let stored = passes.stored_bytes() - before;
+        vain = if stored < least { 0 } else { vain + 1 };
+        least = least.min(stored);
         // Collectors that keep the same pace would be met again and again.
-        System.pause(tries);
+        System.pause(vain + 1);
     }
     Err(Error::conflict(format!(
-        "put {}: collectors took what it counted on {ATTEMPTS_MAX} times in a row",
+        "put {}: collectors took what it had stored, {VAIN_PASSES_MAX} times in a row without an end in sight",
         request.target
     ))
-    .hint("run it again when no collector runs with so short a --min-age"))
+    .hint("give collectors a --min-age that is longer than the put; the default is 24 hours"))
 }
 
 /// One pass over the source; `None` when a collector took chunks that it had deduplicated against.
@@ -162,14 +169,15 @@ fn attempt(
     store: &Store,
     request: &PutRequest,
     progress: &dyn Progress,
+    passes: &Passes,
 ) -> Result<Option<PutReport>> {
     let view = store.view()?;
     let reader = Reader::at(store, view.clone());
     let (scan, cache) = Scan::prepare(store, request, &reader, &view)?;
     let dedup = Dedup::new(view.index.clone());
-    let publication = PutPublication::new(store, request, &dedup, view, scan.base())?;
+    let publication = PutPublication::new(store, request, &dedup, view, scan.base(), passes)?;
     match pipeline(store, request, progress, scan, cache, &dedup, &publication) {
-        Err(_) if publication.is_stale() => Ok(None),
+        Err(error) if store.host().check_stop().is_err() => Err(publication.interrupted(error)),
         built => publication.commit(built?, &reader),
     }
 }

@@ -1,7 +1,5 @@
 //! Frames become packs: one pack of each kind open at a time, the full one finished behind it.
 
-use std::sync::Arc;
-
 use crossbeam_channel::Receiver;
 
 use super::framer::KindFrame;
@@ -9,12 +7,11 @@ use super::publish::PutPublication;
 use crate::error::Result;
 use crate::format::PackKind;
 use crate::pack::{Behind, EncodedFrame, PackWriter, behind};
-use crate::remote::Write;
 use crate::store::Store;
 
 /// Writes packs until the frames end.
 pub(super) struct Packer<'p> {
-    remote: &'p Arc<dyn Write>,
+    store: &'p Store,
     is_dry: bool,
     publication: &'p PutPublication<'p>,
     data: Option<PackWriter>,
@@ -24,7 +21,7 @@ pub(super) struct Packer<'p> {
 impl<'p> Packer<'p> {
     pub(super) fn new(store: &'p Store, is_dry: bool, publication: &'p PutPublication<'p>) -> Self {
         Self {
-            remote: store.remote(),
+            store,
             is_dry,
             publication,
             data: None,
@@ -62,10 +59,10 @@ impl<'p> Packer<'p> {
         };
         let mut pack = match slot.take() {
             Some(pack) => pack,
-            None => PackWriter::begin(self.remote, kind)?,
+            None => PackWriter::begin(self.store.remote(), kind)?,
         };
         pack.push(frame)?;
-        if pack.is_full() {
+        if pack.is_full(self.store.portions()) {
             return full.hand_over(pack);
         }
         *slot = Some(pack);

@@ -6,8 +6,9 @@ use super::assemble::{Built, FileTimes};
 use super::dedup::Dedup;
 use super::origin::Files;
 use super::{PutReport, PutRequest};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Change, PackKind, Root, State, Version};
+use crate::id::PassId;
 use crate::pack::WrittenPack;
 use crate::policy::{self, Room};
 use crate::publish::{Publication, Published};
@@ -19,16 +20,41 @@ use crate::store::{Store, View};
 #[derive(Clone, Debug)]
 pub(super) struct Base(pub(super) Version);
 
+/// What all passes of a put have in common.
+#[derive(Debug)]
+pub(super) struct Passes {
+    id: PassId,
+    /// Bytes of new chunks, and what they take, of all passes so far.
+    new_bytes: AtomicU64,
+    stored_bytes: AtomicU64,
+}
+
 /// What one pass writes and has written.
 pub(super) struct PutPublication<'p> {
     request: &'p PutRequest,
     dedup: &'p Dedup,
     publication: Publication<'p>,
-    new_bytes: AtomicU64,
+    /// Bytes that this pass has stored.
     stored_bytes: AtomicU64,
     store: &'p Store,
     /// What the namespace of the target may still take, if it has a quota.
     room: Option<Room>,
+    passes: &'p Passes,
+}
+
+impl Passes {
+    pub(super) fn begin() -> Result<Self> {
+        Ok(Self {
+            id: PassId::random()?,
+            new_bytes: AtomicU64::new(0),
+            stored_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Bytes that they have stored.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        self.stored_bytes.load(Ordering::Relaxed)
+    }
 }
 
 impl<'p> PutPublication<'p> {
@@ -38,6 +64,7 @@ impl<'p> PutPublication<'p> {
         dedup: &'p Dedup,
         view: View,
         base: Option<Base>,
+        passes: &'p Passes,
     ) -> Result<Self> {
         if let Some(Base(version)) = base {
             dedup.relied().count_on(version.root);
@@ -47,9 +74,9 @@ impl<'p> PutPublication<'p> {
             dedup,
             store,
             room: policy::room(store, &view, &request.target)?,
-            publication: Publication::new(store, dedup.relied(), view),
-            new_bytes: AtomicU64::new(0),
+            publication: Publication::new(store, dedup.relied(), view, passes.id),
             stored_bytes: AtomicU64::new(0),
+            passes,
         })
     }
 
@@ -59,8 +86,12 @@ impl<'p> PutPublication<'p> {
             PackKind::Data => raw_bytes.into(),
             PackKind::Meta => 0,
         };
-        self.new_bytes.fetch_add(new_bytes, Ordering::Relaxed);
         let stored_bytes = stored_bytes as u64;
+        let passes = self.passes;
+        passes.new_bytes.fetch_add(new_bytes, Ordering::Relaxed);
+        passes
+            .stored_bytes
+            .fetch_add(stored_bytes, Ordering::Relaxed);
         let before = self.stored_bytes.fetch_add(stored_bytes, Ordering::Relaxed);
         match &self.room {
             Some(room) => room.check(before.saturating_add(stored_bytes)),
@@ -76,9 +107,23 @@ impl<'p> PutPublication<'p> {
         Ok(())
     }
 
-    /// Whether the pass failed because a collector took what it needs, so that another may succeed.
-    pub(super) fn is_stale(&self) -> bool {
-        self.publication.is_stale()
+    /// Commits what a pass that was asked to stop has stored, so that the next put finds it; the error that says
+    /// so.
+    pub(super) fn interrupted(&self, error: Error) -> Error {
+        if self.request.dry_run {
+            return error;
+        }
+        match self.publication.commit_packs() {
+            Ok(_) => match self.publication.kept_bytes() {
+                0 => error,
+                bytes => error.hint(format!(
+                    "{:.2} MB of it are in the store: the next put finds them, unless a collector takes them before, \
+                     which spares them for its --min-age (24 hours by default); `store gc --min-age 0` gives them back at once",
+                    bytes as f64 / 1e6
+                )),
+            },
+            Err(_) => error.hint("what was stored last may be stored again by the next put"),
+        }
     }
 
     /// Adds the ref version; `None` when a collector took what this pass had counted on.
@@ -87,8 +132,8 @@ impl<'p> PutPublication<'p> {
     /// it, and is committed without one.
     pub(super) fn commit(self, mut built: Built, reader: &Reader<'_>) -> Result<Option<PutReport>> {
         let mut report = std::mem::take(&mut built.report);
-        report.new_bytes = self.new_bytes.load(Ordering::Relaxed);
-        report.stored_bytes = self.stored_bytes.load(Ordering::Relaxed);
+        report.new_bytes = self.passes.new_bytes.load(Ordering::Relaxed);
+        report.stored_bytes = self.passes.stored_bytes();
         let target = &self.request.target;
         let same = Same {
             request: self.request,
@@ -105,20 +150,23 @@ impl<'p> PutPublication<'p> {
             }
             return Ok(Some(report));
         }
-        let version = match known {
-            Some(version) => version,
-            None => match self.publish(&same, &mut report)? {
-                Some(version) => version,
-                None => return Ok(None),
-            },
+        let published = match known {
+            Some(version) => Some(version),
+            None => self.publish(&same, &mut report)?,
         };
-        report.version = Some(version);
         let base = CacheBase {
             name: target.clone(),
-            version,
+            version: published.unwrap_or_default(),
             root: built.root,
         };
-        if let Some(Err(error)) = built.cache.take().map(|cache| cache.commit(base)) {
+        let cached = built.cache.take().map(|cache| cache.commit(base));
+        // The next pass looks into the cache for the files that it need not read again. No version stands for
+        // them then, so every chunk is looked up; what could not be written costs time.
+        let Some(version) = published else {
+            return Ok(None);
+        };
+        report.version = Some(version);
+        if let Some(Err(error)) = cached {
             report
                 .notes
                 .push(format!("{error}: the next put from here reads every file"));
@@ -164,6 +212,7 @@ impl<'p> PutPublication<'p> {
                 message: request.message.clone(),
                 expires: request.expires,
                 origin: None,
+                ends: Vec::new(),
             }])
         })?;
         report.unchanged = is_known;

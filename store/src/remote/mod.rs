@@ -29,6 +29,7 @@ mod open;
 #[cfg(test)]
 mod overwriting;
 pub mod schedule;
+pub mod scripted;
 #[cfg(test)]
 mod server;
 mod settings;

@@ -17,7 +17,7 @@ use super::walk::{Unreadable, Walk, Wants, is_its_own};
 use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
 use crate::error::{Error, Result};
 use crate::format::{RefName, RefState, Root, State};
-use crate::id::ChunkId;
+use crate::id::{ChunkId, PassId};
 use crate::index::Index;
 use crate::log::{self, Outside, System};
 use crate::progress::Progress;
@@ -25,8 +25,8 @@ use crate::publish::{Publication, Published, Relied};
 use crate::read::Reader;
 use crate::store::{Store, View};
 
-/// How often a batch begins anew when a collector takes what it counted on.
-const ATTEMPTS_MAX: u32 = 8;
+/// How many tries in a row may bring a batch no further, because collectors take what it counts on.
+const VAIN_TRIES_MAX: u32 = 8;
 /// Stored bytes after which a batch is published. Few in tests, so that a run has many batches.
 const BATCH_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 /// Versions after which a batch is published.
@@ -110,21 +110,26 @@ impl<'r> Job<'r> {
         };
         self.from.follow(&mut views.source)?;
         self.to.follow(&mut views.there)?;
-        let (mut rest, mut tries) = (versions, 0);
+        let pass = PassId::random()?;
+        let (mut rest, mut vain, mut least) = (versions, 0, u64::MAX);
         while !rest.is_empty() {
-            match self.batch(rest, &mut views)? {
+            let before = self.report.sent_bytes;
+            match self.batch(rest, &mut views, pass)? {
                 Ended::Settled(count) => {
                     rest = rest.get(count..).unwrap_or_default();
-                    tries = 0;
+                    (vain, least) = (0, u64::MAX);
                     if !rest.is_empty() {
                         self.to.follow(&mut views.there)?;
                     }
                 }
-                Ended::Stale if tries >= ATTEMPTS_MAX => return Err(self.beaten()),
+                Ended::Stale if vain >= VAIN_TRIES_MAX => return Err(self.beaten()),
                 Ended::Stale => {
-                    tries += 1;
+                    // What is left to be sent again becomes less from try to try, or this leads nowhere.
+                    let sent = self.report.sent_bytes - before;
+                    vain = if sent < least { 0 } else { vain + 1 };
+                    least = least.min(sent);
                     // Collectors that keep the same pace would be met again and again.
-                    System.pause(tries);
+                    System.pause(vain + 1);
                     views.there = self.to.view()?;
                 }
             }
@@ -133,9 +138,9 @@ impl<'r> Job<'r> {
     }
 
     /// One batch from the first of `versions` on.
-    fn batch(&mut self, versions: &[Bring], views: &mut Views) -> Result<Ended> {
+    fn batch(&mut self, versions: &[Bring], views: &mut Views, pass: PassId) -> Result<Ended> {
         let relied = Relied::new(views.there.index.clone());
-        let publication = Publication::new(self.to, &relied, views.there.clone());
+        let publication = Publication::new(self.to, &relied, views.there.clone(), pass);
         match self.pass(
             versions,
             &mut views.source,
@@ -143,7 +148,6 @@ impl<'r> Job<'r> {
             &relied,
             &publication,
         ) {
-            Err(_) if publication.is_stale() => Ok(Ended::Stale),
             Err(failure) => {
                 self.keep_finished(&failure, &publication);
                 Err(failure.error)
@@ -428,10 +432,10 @@ impl<'r> Job<'r> {
 
     fn beaten(&self) -> Error {
         Error::conflict(format!(
-            "{}: collectors took what was counted on {ATTEMPTS_MAX} times in a row",
+            "{}: collectors took what had been sent, {VAIN_TRIES_MAX} times in a row without an end in sight",
             self.to.remote().url()
         ))
-        .hint("run it again when no collector runs with so short a --min-age")
+        .hint("give collectors there a --min-age that is longer than the run; the default is 24 hours")
     }
 }
 

@@ -10,6 +10,10 @@
 //! lost the pack that was being written; without a [`Resume`], all that was not committed, 4 GiB at most. One that
 //! is asked to stop finishes that pack and publishes what is complete.
 
+#[cfg(test)]
+mod bases;
+#[cfg(test)]
+mod beside;
 mod complete;
 mod copy;
 mod job;

@@ -112,7 +112,7 @@ impl Outbox<'_> {
                 None => PackWriter::begin(self.to.remote(), kind)?,
             };
             pack.push(frame)?;
-            match pack.is_full() {
+            match pack.is_full(self.to.portions()) {
                 true => self.seal(pack, sealed)?,
                 false => open = Some(pack),
             }

@@ -79,7 +79,7 @@ pub(super) fn adopt(
     let mut bytes = 0;
     let useless = for_each_left(to, view, unsettled, verify, &mut |pack| {
         bytes += u64::from(pack.len);
-        unsettled.settle(&publication.add_table(pack.header, pack.len, &pack.table)?);
+        unsettled.settle(&publication.adopt(pack.header, pack.len, &pack.table)?);
         Ok(())
     })?;
     unsettled.settle(&publication.commit_packs()?);

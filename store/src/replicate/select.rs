@@ -305,6 +305,7 @@ impl Bring {
             message: self.version.message.clone(),
             expires: self.version.expires,
             origin: Some(Box::new(self.origin.clone())),
+            ends: Vec::new(),
         }
     }
 }

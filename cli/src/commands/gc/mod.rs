@@ -96,7 +96,8 @@ struct Retention {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Limits")]
 struct Limits {
-    /// Leave uploads alone that nobody has committed and that are younger [default: 24h]
+    /// Leave uploads alone that nobody has committed and that are younger, and what puts and transfers that have not
+    /// ended stored on their way; 0 gives back at once what a stopped one left [default: 24h]
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     min_age: Option<Duration>,
 

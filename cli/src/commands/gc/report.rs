@@ -151,7 +151,7 @@ fn held(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     ));
     rows.push(waiting(
         held.by_age,
-        "uploaded and not committed, perhaps still to be",
+        "of puts and transfers that have not ended; `store gc --min-age 0` takes it at once",
     ));
     rows.push((
         held.unused_bytes,

@@ -1,0 +1,137 @@
+//! What one pass counts on to stay: chunks that it deduplicated against, those that it committed
+//! itself, and whole versions.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use crate::error::{Kind, Result};
+use crate::format::{Content, Node, Root, State};
+use crate::id::{ChunkId, PassId, SegmentId};
+use crate::index::Index;
+use crate::read::Reader;
+use crate::store::{Store, View};
+
+/// What one pass counts on to stay.
+#[derive(Debug)]
+pub(crate) struct Relied {
+    /// Every index that was used, the newest last: marks in older ones count too.
+    indexes: RwLock<Vec<Arc<Index>>>,
+    /// The chunks below these are counted on without a mark at each.
+    bases: Mutex<Vec<Root>>,
+}
+
+impl Relied {
+    /// Nothing so far; chunks are looked up in `index`.
+    pub(crate) fn new(index: Index) -> Self {
+        Self {
+            indexes: RwLock::new(vec![Arc::new(index)]),
+            bases: Mutex::default(),
+        }
+    }
+
+    /// Whether a live segment offers this chunk; marks it.
+    pub(crate) fn is_offered(&self, id: &ChunkId) -> Result<bool> {
+        Ok(self.index().rely(id)?.is_some())
+    }
+
+    /// Counts on everything below `base`, the root of a live version.
+    pub(crate) fn count_on(&self, base: Root) {
+        let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
+        bases.push(base);
+    }
+
+    /// The index that chunks are looked up in.
+    pub(crate) fn index(&self) -> Arc<Index> {
+        let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
+        indexes.last().map(Arc::clone).unwrap_or_default()
+    }
+
+    /// Takes over the index after a commit of our own; counts on all of `segment`, which this pass wrote.
+    pub(super) fn committed(&self, index: Index, segment: Option<SegmentId>) {
+        if let Some(segment) = segment {
+            index.rely_on_all(segment);
+        }
+        let mut indexes = self.indexes.write().unwrap_or_else(PoisonError::into_inner);
+        indexes.push(Arc::new(index));
+    }
+
+    /// Passes that are over once this one is: those whose live segments it counts on for the most part.
+    /// A few chunks in common say nothing: the other pass may still be under way.
+    pub(super) fn ended(&self, state: &State) -> Vec<PassId> {
+        let index = self.index();
+        let mut known: BTreeMap<PassId, (u64, u64)> = BTreeMap::new();
+        for segment in index.segments() {
+            let info = state.segments.get(&segment.id);
+            if let Some(pass) = info.and_then(|info| info.pass) {
+                let (relied, chunks) = known.entry(pass).or_default();
+                *relied += segment.relied_chunks();
+                *chunks += segment.layout().chunks();
+            }
+        }
+        let most = known
+            .into_iter()
+            .filter(|(_, (relied, chunks))| relied * 2 >= *chunks);
+        most.map(|(pass, _)| pass).collect()
+    }
+
+    /// Whether all that is counted on is still offered by `now`.
+    pub(super) fn is_offered_by(&self, store: &Store, now: &View) -> Result<bool> {
+        let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
+        for index in indexes.iter() {
+            if !index.still_offered(&now.index)? {
+                return Ok(false);
+            }
+        }
+        let bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
+        if bases.is_empty() {
+            return Ok(true);
+        }
+        // Also a live version may lack chunks by now: a repair gives up what is damaged.
+        let reader = Reader::at(store, now.clone());
+        for base in bases.iter() {
+            let is_offered = match all_offered(&reader, &now.index, base) {
+                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => false,
+                outcome => outcome?,
+            };
+            if !is_offered {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether `index` offers every chunk below `root`. Each tree is read once; depth costs no stack.
+pub(crate) fn all_offered(reader: &Reader<'_>, index: &Index, root: &Root) -> Result<bool> {
+    let offers = |content: &Content| {
+        let mut is_offered = true;
+        reader.list(content, &mut |id, _, _| {
+            is_offered = is_offered && index.find(&id)?.is_some();
+            Ok(())
+        })?;
+        Ok(is_offered)
+    };
+    let mut trees = match root {
+        Root::File { content, .. } => return offers(content),
+        Root::Tree { content, .. } => vec![*content],
+    };
+    let seen = index.marks();
+    while let Some(tree) = trees.pop() {
+        if !offers(&tree)? {
+            return Ok(false);
+        }
+        let position = index.position(&tree.root)?;
+        if position.is_some_and(|position| !seen.set(position)) {
+            continue;
+        }
+        for entry in reader.tree(&tree)? {
+            match &entry.node {
+                Node::Symlink { .. } => {}
+                Node::Tree { content, .. } => trees.push(*content),
+                Node::File { content, .. } if offers(content)? => {}
+                Node::File { .. } => return Ok(false),
+            }
+        }
+    }
+    Ok(true)
+}

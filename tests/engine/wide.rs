@@ -1,0 +1,88 @@
+//! Directories of more than a thousand names, whose trees are lists of chunks themselves, under everything that
+//! walks a store: a collector, a replicator, a summary and a verification.
+
+use store::format::Target;
+use store::inspect::summarize;
+use store::read::Reader;
+use store::replicate::{RefStatus, Selection, replicate};
+use store::{ReplicateRequest, Unwatched};
+use support::trees;
+
+use crate::collect::{eager, run};
+use crate::replicate::{assert_sound, empty};
+use crate::stores::{name, text};
+use crate::world::World;
+
+const NAMES: u64 = 3000;
+const WIDE: &str = "project/a/wide";
+const OTHER: &str = "project/a/other";
+
+/// Two versions of a wide directory, in which there is a directory and every file has bytes of its own.
+fn world() -> World {
+    let mut world = World::new();
+    for (tree, version) in [("one", 0), ("two", 1)] {
+        for number in 0..NAMES {
+            let seed = if number < 10 {
+                number + 100 * version
+            } else {
+                number
+            };
+            let path = world.tree(tree).join(format!("entry-{number:05}"));
+            trees::write(&path, &text(seed, 40));
+        }
+        trees::write(&world.tree(tree).join("sub/deep/file"), &text(7, 400));
+    }
+    trees::write(&world.tree("other/f"), &text(9, 40));
+    world.prepare("one", WIDE);
+    world.prepare("two", WIDE);
+    world.prepare("other", OTHER);
+    world
+}
+
+#[test]
+fn a_collector_keeps_every_entry() {
+    let world = world();
+    let remote = world.memory();
+    let store = world.open(remote.clone()).unwrap();
+    store::refs::drop_versions(&store, &name(OTHER), None).unwrap();
+    run(&world, &remote, &eager()).unwrap();
+    let both = [format!("{WIDE}@1"), format!("{WIDE}@2")];
+    assert_eq!(assert_sound(&world, &remote, "both"), both);
+    store::refs::drop_versions(&store, &name(WIDE), Some(1)).unwrap();
+    let report = run(&world, &remote, &eager()).unwrap();
+    assert!(report.freed_bytes > 0, "{report:?}");
+    assert_sound(&world, &remote, "the second");
+    assert_eq!(world.check(remote, "the second"), [format!("{WIDE}@2")]);
+}
+
+#[test]
+fn a_replicator_brings_every_entry() {
+    let world = world();
+    let (from, to) = (world.memory(), empty(&world));
+    let (from, there) = (world.open(from).unwrap(), world.open(to.clone()).unwrap());
+    let request = ReplicateRequest::new(vec![Selection::Ref(name(WIDE))]);
+    let forgetful = store::replicate::Forgetful;
+    let report = replicate(&from, &there, &request, &forgetful, &Unwatched).unwrap();
+    assert!(
+        matches!(report.refs[0].status, RefStatus::Published),
+        "{report:?}"
+    );
+    assert!(report.raw_bytes > NAMES * 40, "{report:?}");
+    assert_sound(&world, &to, "brought");
+    assert_eq!(world.check(to, "brought"), [format!("{WIDE}@1")]);
+}
+
+#[test]
+fn a_summary_counts_every_entry() {
+    let world = world();
+    let store = world.open(world.memory()).unwrap();
+    let reader = Reader::new(&store).unwrap();
+    let target = Target::parse(WIDE.as_bytes()).unwrap();
+    let summary = summarize(&reader, &target).unwrap();
+    let held = summary.unique.bytes + summary.shared.bytes;
+    assert!(held > summary.bytes, "files and trees: {summary:?}");
+    assert!(
+        summary.unique.chunks + summary.shared.chunks > NAMES,
+        "{summary:?}"
+    );
+}
