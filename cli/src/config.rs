@@ -212,6 +212,18 @@ pub(crate) fn state_dir() -> Option<PathBuf> {
     xdg("XDG_STATE_HOME", ".local/state")
 }
 
+/// What no tree may be made onto, into or around.
+pub(crate) fn precious() -> store::Precious {
+    let config = config_file().and_then(|file| Some(file.parent()?.to_path_buf()));
+    let own = [data_dir(), state_dir(), cache_dir(), config];
+    // Of the environment, else of the list of users: a job that cron starts has one, too.
+    let home = std::env::home_dir().filter(|home| home.is_absolute());
+    store::Precious {
+        homes: home.into_iter().collect(),
+        own: own.into_iter().flatten().collect(),
+    }
+}
+
 /// Relative paths there are to be ignored, says the XDG base directory specification.
 fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
     let absolute = |value: OsString| Some(PathBuf::from(value)).filter(|path| path.is_absolute());

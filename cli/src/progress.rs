@@ -2,6 +2,7 @@
 //! `--progress` elsewhere, otherwise nothing.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ const LINE_EVERY: Duration = Duration::from_secs(1);
 /// Watches one pipeline; nothing of it stays on a terminal when it is dropped.
 pub(crate) struct Watch {
     far: Arc<Far>,
+    /// Whether notes are wanted.
+    notes: bool,
     bar: Option<ProgressBar>,
     /// When the next line is due; `None` where no lines are wanted.
     next_line: Option<Mutex<Instant>>,
@@ -50,6 +53,7 @@ impl Watch {
         let next_line = lines.then(|| Mutex::new(far.started + LINE_EVERY));
         Self {
             far,
+            notes: !global.quiet && !global.json,
             bar,
             next_line,
         }
@@ -86,6 +90,30 @@ impl Progress for Watch {
             *next = Instant::now() + LINE_EVERY;
             // A line that nobody can read changes nothing.
             let _unread = writeln!(io::stderr(), "{}", self.far.line());
+        }
+    }
+
+    fn replaces(&self, destination: &Path, files: u64, bytes: u64, all: bool) {
+        if !self.notes {
+            return;
+        }
+        let say = || {
+            // A note that nobody can read changes nothing.
+            let _unread = writeln!(
+                io::stderr(),
+                "note: {}: {} ({}) that this command did not make: {}",
+                destination.display(),
+                human::counted(files, "file"),
+                human::bytes(bytes),
+                match all {
+                    true => "all of it is removed",
+                    false => "those whose names the ref has are replaced, the others stay",
+                }
+            );
+        };
+        match &self.bar {
+            Some(bar) => bar.suspend(say),
+            None => say(),
         }
     }
 

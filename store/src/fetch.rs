@@ -21,7 +21,7 @@ use crate::store::Store;
 mod slot;
 
 pub use slot::Sink;
-use slot::Slot;
+use slot::{OpenFiles, Slot};
 
 /// Bytes of content that one window of requests covers.
 const WINDOW_BYTES: u64 = 64 << 20;
@@ -57,6 +57,7 @@ pub struct Requests<'f, S> {
     manner: Manner,
     jobs: Sender<ReadJob<S>>,
     failed: &'f Failed,
+    open: Arc<OpenFiles>,
     zero: (ChunkId, u32),
     window: Window<S>,
 }
@@ -119,6 +120,7 @@ pub fn fetch<'r, S: Sink, T>(
             manner,
             jobs,
             failed: &failed,
+            open: Arc::new(OpenFiles::new()),
             zero,
             window: Window::default(),
         };
@@ -153,7 +155,7 @@ impl<S: Sink> Requests<'_, S> {
     /// # Errors
     /// When the chunk list cannot be read, or the fetch has failed already.
     pub fn push(&mut self, sink: S, content: &Content) -> Result<()> {
-        let slot = Arc::new(Slot::new(sink, content.size));
+        let slot = Arc::new(Slot::new(sink, content.size, Arc::clone(&self.open)));
         if content.size == 0 {
             return slot.finish();
         }

@@ -11,12 +11,14 @@
 //! - `reach`: which chunks versions need; [`policy`]: what the store keeps, and whether a namespace has room; [`uses`]: on which days versions were read.
 //! - `profile`: what a put knows of certain trees, like Hugging Face caches.
 //! - [`pool`]: whole files of this host; [`materialize()`] makes trees of links to them.
+//! - `destination`: what no tree is made onto; `wanted`: what of a tree globs leave.
 //! - [`put()`], [`get()`], [`replicate()`]: the pipelines; [`cat()`] reads one file, [`inspect`] tells what is there, [`check`] whether it is sound; [`read`] and [`fetch`] bring chunks back, verified.
 
 pub mod cat;
 pub mod check;
 pub mod chunk;
 pub mod codec;
+mod destination;
 pub mod error;
 pub mod fetch;
 mod files;
@@ -46,12 +48,16 @@ pub mod store;
 pub mod tree;
 pub mod uses;
 pub mod walk;
+mod wanted;
 
 pub use cat::cat;
+pub use destination::{Precious, Replaced};
 pub use error::{Error, Kind, Result};
-pub use get::{GetReport, get};
+pub use get::{GetReport, GetRequest, get, get_as};
 pub use id::{ChunkId, CommitId, PackId, PassId, SegmentId, StoreId, VersionId};
-pub use materialize::{LinkMode, MaterializeReport, MaterializeRequest, materialize};
+pub use materialize::{
+    LinkMode, MaterializeReport, MaterializeRequest, check_destination, materialize,
+};
 pub use pack::Portions;
 pub use pool::{Pool, PoolLimits};
 pub use profile::{Class, ProfileChoice, ProfileOptions};

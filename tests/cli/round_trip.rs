@@ -72,7 +72,7 @@ fn put_and_get_for_machines() {
     check!(env, env.store(["--json", "get", REF, "out"]), @r#"
     exit code: 0
     --- stdout
-    {"ref":"project/demo/data","version":1,"files":1,"directories":1,"symlinks":0,"bytes":5,"secs":[SECS]}
+    {"ref":"project/demo/data","version":1,"files":1,"directories":1,"symlinks":0,"dangling":0,"bytes":5,"notes":[],"secs":[SECS]}
     --- stderr
     "#);
 }
@@ -195,8 +195,8 @@ fn a_source_that_is_missing_is_3() {
     exit code: 3
     --- stdout
     --- stderr
-    error: open nowhere
-      caused by: No such file or directory (os error 2)
+    error: nowhere: there is no such file or directory
+    hint: name what to put first, and the ref that it becomes second: `store put PATH REF`
     ");
 }
 
@@ -229,8 +229,8 @@ fn a_destination_that_exists_is_5_and_stays() {
     exit code: 5
     --- stdout
     --- stderr
-    error: out: exists already
-    hint: name a destination that does not exist, or remove it first
+    error: out: exists already, and is not empty
+    hint: name a destination that does not exist, like out/NAME, or remove it first
     ");
     assert_eq!(std::fs::read_dir(env.path("out")).unwrap().count(), 1);
 }

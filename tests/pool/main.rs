@@ -11,6 +11,7 @@ mod hostile;
 mod life;
 mod mounts;
 mod planted;
+mod precious;
 mod remove;
 mod shared;
 mod torn;

@@ -325,3 +325,73 @@ fn a_pool_that_was_swapped_is_not_used() {
         assert_eq!(fs::read_dir(host.beside()).unwrap().count(), 1);
     }
 }
+
+#[test]
+fn nobody_is_led_onto_what_is_precious() {
+    for (seed, victim) in (320..).zip(VICTIMS) {
+        let host = Host::new(seed, victim);
+        host.makes("job/out");
+        let home = host.world.path("homes/victim");
+        fs::create_dir(home.join("kept")).unwrap();
+        fs::write(home.join("kept/file"), "kept").unwrap();
+        host.give(&home.join("kept"), victim);
+        for (name, target) in [
+            ("home", home.clone()),
+            ("above", home.parent().unwrap().to_path_buf()),
+            ("pool", host.beside()),
+            ("store", host.world.path("home/.local/share/store")),
+            ("kept", home.join("kept")),
+        ] {
+            let led = host.at(name);
+            symlink(&target, &led).unwrap();
+            lchown(&led, Some(MALLORY), Some(MALLORY)).unwrap();
+            let led = led.to_str().unwrap();
+            let done = host.run(&["materialize", "--force", "--exact", REF, led]);
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            // A link to anything else is replaced itself, where that may be; what it leads to stays.
+            let codes: &[i32] = if name == "kept" { &[0, 1] } else { &[5] };
+            assert!(
+                codes.contains(&done.status.code().unwrap()),
+                "{name}: {said}"
+            );
+        }
+        assert_eq!(fs::read(home.join("kept/file")).unwrap(), b"kept");
+        host.makes("job/out");
+        host.world.env.ok(["verify"]);
+    }
+}
+
+#[test]
+fn rooms_of_others_are_not_swept_and_do_not_lead_elsewhere() {
+    for (seed, victim) in (330..).zip(VICTIMS) {
+        let host = Host::new(seed, victim);
+        let kept = host.world.path("homes/victim/kept");
+        fs::create_dir(&kept).unwrap();
+        fs::write(kept.join("file"), "kept").unwrap();
+        host.give(&kept, victim);
+        // A room as a dead process of the victim would leave it, but of another user.
+        let room = host.at("job/.store-get-0123");
+        fs::create_dir(&room).unwrap();
+        let owner =
+            "{\"pid\":999999,\"started\":1,\"boot\":\"b\",\"namespace\":\"n\",\"host\":\"h\"}";
+        fs::write(
+            room.join("room"),
+            format!("{{\"room\":\"0123\",\"owner\":{owner}}}"),
+        )
+        .unwrap();
+        symlink(&kept, room.join("tree")).unwrap();
+        shell(&format!("touch -h -d 2001-01-01 '{}/room'", room.display()));
+        host.give(&room, MALLORY);
+        let out = host.at("job/got");
+        let done = host.run(&["get", REF, out.to_str().unwrap()]);
+        assert!(done.status.success(), "{done:?}");
+        assert!(room.join("room").exists());
+        // The same of the victim's own is swept, and links in it are not followed.
+        host.give(&room, victim);
+        let out = host.at("job/again");
+        let done = host.run(&["get", REF, out.to_str().unwrap()]);
+        assert!(done.status.success(), "{done:?}");
+        assert!(!room.exists());
+        assert_eq!(fs::read(kept.join("file")).unwrap(), b"kept");
+    }
+}

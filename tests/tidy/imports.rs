@@ -17,6 +17,7 @@ const FLOORS: [&[&str]; 6] = [
         "profile",
         "stat_cache",
         "pool",
+        "destination",
         "remote",
     ],
     &[
@@ -27,6 +28,7 @@ const FLOORS: [&[&str]; 6] = [
         "refs",
         "read",
         "reach",
+        "wanted",
         "fetch",
         "policy",
         "publish",

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 use store::format::RefName;
-use store::{GetReport, Result};
+use store::{GetReport, GetRequest, Result};
 
 use crate::context::Context;
 use crate::progress::Watch;
-use crate::{human, names};
+use crate::{config, human, names};
 
 /// Get a ref, or a path inside one, as a private and writable copy
 ///
 /// Every byte is verified before it is written. The copy is built beside DEST and renamed into
 /// place: it is there whole or not at all. A DEST that exists is refused unless it is an empty
-/// directory.
+/// directory. Where something is mounted on that, or you are in it, the copy is built inside of it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, like project/llama-ft/imagenet, project/llama-ft/imagenet@3 or project/llama-ft/imagenet:train/0.tar
@@ -26,6 +26,18 @@ pub(crate) struct Args {
 
     /// Where to make the copy
     dest: PathBuf,
+
+    /// Only what matches; a glob like `*.safetensors` or `train/**`, any number of times
+    #[arg(long, value_name = "GLOB")]
+    include: Vec<String>,
+
+    /// Not what matches, any number of times
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
+
+    /// Put what symlinks lead to in their place, so that a snapshot of a hub cache becomes real files
+    #[arg(long)]
+    flatten: bool,
 }
 
 /// What a machine reads.
@@ -37,7 +49,10 @@ struct Report {
     files: u64,
     directories: u64,
     symlinks: u64,
+    /// Symlinks that lead to nothing that is there.
+    dangling: u64,
     bytes: u64,
+    notes: Vec<String>,
     secs: f64,
 }
 
@@ -45,9 +60,19 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let spec = names::spec(&args.source)?;
     let store = context.open()?;
     let watch = Watch::new(&context.global);
-    let done = store::get(&store, &spec, &args.dest, &watch)?;
+    let request = GetRequest {
+        include: args.include.clone(),
+        exclude: args.exclude.clone(),
+        flatten: args.flatten,
+        precious: config::precious(),
+        ..GetRequest::new(spec, &args.dest)
+    };
+    let done = store::get_as(&store, &request, &watch)?;
     let elapsed = watch.elapsed();
     drop(watch);
+    done.notes
+        .iter()
+        .for_each(|note| context.out.note(format_args!("note: {note}")));
     context.out.report(&report(done, elapsed))
 }
 
@@ -58,7 +83,9 @@ fn report(done: GetReport, elapsed: Duration) -> Report {
         files: done.files,
         directories: done.directories,
         symlinks: done.symlinks,
+        dangling: done.dangling,
         bytes: done.bytes,
+        notes: done.notes,
         secs: elapsed.as_secs_f64(),
     }
 }

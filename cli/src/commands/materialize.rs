@@ -57,7 +57,8 @@ pub(crate) struct Args {
     #[arg(long)]
     exact: bool,
 
-    /// Take over a DEST that was not made by this command
+    /// Take over a DEST that was not made by this command; what is there is counted first. Never a store,
+    /// a pool, a home, the directory that you are in, or a full directory for a single file
     #[arg(long)]
     force: bool,
 
@@ -107,14 +108,29 @@ struct Report {
     fetched: u64,
     fetched_bytes: u64,
     bytes_not_copied: u64,
+    /// What lay at the destination when it was taken over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced: Option<Replaced>,
     damaged: Vec<Damage>,
     notes: Vec<String>,
     secs: f64,
 }
 
+/// Files that this command had not made.
+#[derive(Serialize)]
+struct Replaced {
+    files: u64,
+    bytes: u64,
+}
+
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let spec = names::spec(&args.source)?;
     let store = context.open()?;
+    let precious = crate::config::precious();
+    if let Some(dest) = &args.dest {
+        // Looking for a pool tries links beside the destination, which would be too much already.
+        store::check_destination(&store, &precious, dest)?;
+    }
     let pool = pools::open(&args.pool, context, args.dest.as_deref())?;
     if args.verify {
         pool.verify_before_use();
@@ -131,6 +147,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         flatten: args.flatten,
         ephemeral: args.ephemeral,
         allow_outside_symlinks: args.allow_outside_symlinks,
+        precious,
     };
     let watch = Watch::new(&context.global);
     let done = store::materialize(&store, &pool, &request, &watch)?;
@@ -219,6 +236,10 @@ fn report(done: MaterializeReport, pool: &Pool, elapsed: Duration) -> Report {
         fetched: done.fetched,
         fetched_bytes: done.fetched_bytes,
         bytes_not_copied: done.shared_bytes,
+        replaced: done.replaced.map(|found| Replaced {
+            files: found.files,
+            bytes: found.bytes,
+        }),
         damaged: done.damaged,
         notes: done.notes,
         secs: elapsed.as_secs_f64(),

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
@@ -18,6 +18,19 @@ pub trait Sink: Send + Sync {
     /// # Errors
     /// When it cannot be made.
     fn open(&self) -> Result<File>;
+
+    /// Whether a file that is not whole yet may be closed, and opened again for its next bytes.
+    fn can_open_again(&self) -> bool {
+        false
+    }
+
+    /// Opens the file that [`Self::open`] made.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    fn open_again(&self) -> Result<File> {
+        self.open()
+    }
 
     /// Told how many bytes have been written since the last call.
     fn written(&self, bytes: u64);
@@ -50,18 +63,50 @@ pub trait Sink: Send + Sync {
 pub(super) struct Slot<S> {
     pub(super) sink: S,
     size: u64,
-    file: Mutex<Option<Arc<File>>>,
+    file: Mutex<Opened>,
+    /// Files that all slots of a fetch have open, and how many may be.
+    open: Arc<OpenFiles>,
     missing_bytes: AtomicU64,
     has_holes: AtomicBool,
 }
 
+/// The file of a slot.
+#[derive(Default)]
+struct Opened {
+    file: Option<Arc<File>>,
+    is_made: bool,
+}
+
+/// How many files are open at once.
+pub(super) struct OpenFiles {
+    count: AtomicUsize,
+    most: usize,
+}
+
+impl OpenFiles {
+    /// A quarter of what the system allows; the rest is for the store, the pool and the caller.
+    pub(super) fn new() -> Self {
+        let allowed = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let most = allowed.and_then(|allowed| usize::try_from(allowed / 4).ok());
+        Self {
+            count: AtomicUsize::new(0),
+            most: most.unwrap_or(usize::MAX).max(1),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > self.most
+    }
+}
+
 impl<S: Sink> Slot<S> {
     /// A file of `size` bytes, none of them written.
-    pub(super) fn new(sink: S, size: u64) -> Self {
+    pub(super) fn new(sink: S, size: u64, open: Arc<OpenFiles>) -> Self {
         Self {
             sink,
             size,
             file: Mutex::default(),
+            open,
             missing_bytes: AtomicU64::new(size),
             has_holes: AtomicBool::new(false),
         }
@@ -79,7 +124,13 @@ impl<S: Sink> Slot<S> {
         if written < bytes.len() {
             self.has_holes.store(true, Ordering::Relaxed);
         }
-        self.count(bytes.len() as u64)
+        drop(file);
+        self.count(bytes.len() as u64)?;
+        if self.open.is_full() && self.sink.can_open_again() {
+            // What is still to come opens it again; where another thread writes to it, it stays open for that.
+            self.close();
+        }
+        Ok(())
     }
 
     /// Whether the sink had the chunk from elsewhere.
@@ -94,18 +145,32 @@ impl<S: Sink> Slot<S> {
         Ok(is_supplied)
     }
 
-    /// Leaves a hole of `len` bytes.
+    /// Leaves a hole of `len` bytes. The file is opened by its first byte, or at its end: holes are known
+    /// when the fetch is planned, long before there is anything to write.
     pub(super) fn skip(&self, len: u64) -> Result<()> {
-        drop(self.opened()?);
         self.has_holes.store(true, Ordering::Relaxed);
         self.count(len)
     }
 
     fn opened(&self) -> Result<Arc<File>> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        match file.as_ref() {
-            Some(file) => Ok(Arc::clone(file)),
-            None => Ok(Arc::clone(file.insert(Arc::new(self.sink.open()?)))),
+        let mut slot = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &slot.file {
+            return Ok(Arc::clone(file));
+        }
+        let file = if slot.is_made {
+            self.sink.open_again()?
+        } else {
+            self.sink.open()?
+        };
+        slot.is_made = true;
+        self.open.count.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::clone(slot.file.insert(Arc::new(file))))
+    }
+
+    fn close(&self) {
+        let mut slot = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.file.take().is_some() {
+            self.open.count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -125,10 +190,8 @@ impl<S: Sink> Slot<S> {
                 .map_err(|source| Error::io("set the length of", self.sink.name(), source))?;
         }
         self.sink.finish(&file)?;
-        self.file
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        drop(file);
+        self.close();
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Content, Node, TreeEntry};
 use crate::id::ChunkId;
 use crate::read::Reader;
@@ -15,7 +15,7 @@ const TREES_KEPT_MAX: usize = 256;
 
 /// Where a symlink leads.
 #[derive(Debug)]
-pub(super) enum Leads {
+pub(crate) enum Leads {
     /// To a file or directory of the tree, by its names from the root on.
     To(Node, Vec<Vec<u8>>),
     /// To a name that the tree does not have, or round in a circle.
@@ -25,7 +25,7 @@ pub(super) enum Leads {
 }
 
 /// Follows symlinks in one tree.
-pub(super) struct Links<'m> {
+pub(crate) struct Links<'m> {
     reader: &'m Reader<'m>,
     root: Node,
     trees: HashMap<ChunkId, Arc<Vec<TreeEntry>>>,
@@ -33,7 +33,7 @@ pub(super) struct Links<'m> {
 
 impl<'m> Links<'m> {
     /// Links of the tree `root`.
-    pub(super) fn new(reader: &'m Reader<'m>, root: Node) -> Self {
+    pub(crate) fn new(reader: &'m Reader<'m>, root: Node) -> Self {
         Self {
             reader,
             root,
@@ -45,7 +45,7 @@ impl<'m> Links<'m> {
     /// without looking: it goes up no further than the root, and never up again after going down.
     ///
     /// Going down may pass other symlinks, which are looked at themselves.
-    pub(super) fn stays_inside(depth: usize, target: &[u8]) -> bool {
+    pub(crate) fn stays_inside(depth: usize, target: &[u8]) -> bool {
         let mut above = depth;
         let mut is_down = false;
         for name in names(target) {
@@ -61,7 +61,7 @@ impl<'m> Links<'m> {
     }
 
     /// Where a symlink in the directory `dir` with this target leads.
-    pub(super) fn follow(&mut self, dir: &[Vec<u8>], target: &[u8]) -> Result<Leads> {
+    pub(crate) fn follow(&mut self, dir: &[Vec<u8>], target: &[u8]) -> Result<Leads> {
         let mut at = Vec::new();
         // To be gone through, the next one last.
         let mut rest: Vec<Vec<u8>> = Vec::new();
@@ -127,6 +127,51 @@ impl<'m> Links<'m> {
         let entries = Arc::new(self.reader.tree(content)?);
         self.trees.insert(content.root, Arc::clone(&entries));
         Ok(entries)
+    }
+}
+
+/// How many entries the flattening of symlinks may make: links to directories that hold such links double
+/// them level by level.
+#[derive(Debug)]
+pub(crate) struct FlattenLimit {
+    made: u64,
+    most: u64,
+}
+
+impl FlattenLimit {
+    /// Entries behind links that any tree may have, and times its own entries.
+    const ANY: u64 = 10_000;
+    const TIMES: u64 = 16;
+
+    /// The limit for a version with this root.
+    pub(crate) fn of(root: &Node) -> Self {
+        let entries = match root {
+            Node::Tree { totals, .. } => totals.entries,
+            _ => 1,
+        };
+        Self {
+            made: 0,
+            most: entries
+                .saturating_mul(Self::TIMES)
+                .saturating_add(Self::ANY),
+        }
+    }
+
+    /// Counts an entry that a symlink, or a directory behind one, brings to `path`.
+    ///
+    /// # Errors
+    /// Invalid input, when there are far more of them than the version has entries.
+    pub(crate) fn spend(&mut self, path: &[u8]) -> Result<()> {
+        self.made += 1;
+        if self.made <= self.most {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "{}: its symlinks would become more than {} entries, many times what the version has",
+            path.escape_ascii(),
+            self.most
+        ))
+        .hint("name a path inside of the ref, leave links out with --exclude, or do without --flatten"))
     }
 }
 

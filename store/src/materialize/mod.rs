@@ -10,7 +10,8 @@
 
 mod fill;
 mod filter;
-mod links;
+mod guard;
+pub(crate) mod links;
 mod old;
 mod place;
 mod walk;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use rustix::fs::{self, CWD, RenameFlags};
 use rustix::io::Errno;
 
+use crate::destination::{Precious, Replaced};
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, RefName, RefSpec};
 use crate::pool::{Claim, Claimed, Damage, Mark, Pool, Room, Watch, disk, parent};
@@ -33,6 +35,7 @@ use crate::store::Store;
 use crate::uses;
 
 use filter::Filter;
+pub use guard::check_destination;
 use old::Old;
 use walk::Walk;
 
@@ -78,6 +81,8 @@ pub struct MaterializeRequest {
     pub ephemeral: bool,
     /// Write also symlinks that lead out of the destination.
     pub allow_outside_symlinks: bool,
+    /// What no tree may be made onto, into or around.
+    pub precious: Precious,
 }
 
 /// What a materialization found and did.
@@ -113,6 +118,8 @@ pub struct MaterializeReport {
     pub fetched_bytes: u64,
     /// Bytes that linking and reflinking did not have to copy.
     pub shared_bytes: u64,
+    /// What was at the destination when it was taken over.
+    pub replaced: Option<Replaced>,
     /// Pool files that somebody had written to.
     pub damaged: Vec<Damage>,
     /// What should be known: why files were not linked as they might have been.
@@ -134,6 +141,7 @@ pub fn materialize(
     pool.know_chunker(&store.format().chunker)?;
     let reader = Reader::new(store)?;
     let found = reader.resolve(&request.spec)?;
+    let replaced = guard::guard(&reader, pool, request, &found, progress)?;
     announce(&found.node, progress);
     let task = Task {
         store,
@@ -143,10 +151,11 @@ pub fn materialize(
         found: &found,
         progress,
     };
-    let done = match &request.destination {
+    let mut done = match &request.destination {
         None => task.prefetch()?,
         Some(destination) => task.make(&absolute(destination)?)?,
     };
+    done.replaced = replaced;
     uses::leave(store, &done.name, done.version);
     Ok(done)
 }
@@ -395,6 +404,7 @@ impl MaterializeReport {
             fetched: 0,
             fetched_bytes: 0,
             shared_bytes: 0,
+            replaced: None,
             damaged: Vec::new(),
             notes: Vec::new(),
         }

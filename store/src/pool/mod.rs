@@ -43,7 +43,7 @@ pub(crate) use self::draft::Draft;
 pub use self::evict::{EvictReport, PoolUsage};
 pub(crate) use self::inodes::{Inodes, Made};
 pub use self::key::PoolKey;
-pub(crate) use self::owner::Watch;
+pub(crate) use self::owner::{Identity, Watch};
 pub(crate) use self::place::Placed;
 pub use self::remove::RemoveReport;
 pub(crate) use self::room::Room;

@@ -69,6 +69,11 @@ impl Identity {
         }
     }
 
+    /// Whether it certainly is no more.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.life(&Self::own()) == Life::Dead
+    }
+
     /// Whether it lives, as far as process `own` can see. A name of a host or of a boot proves no death: hosts
     /// share names, and containers have boots of their own. Nor does what the system did not tell.
     pub(super) fn life(&self, own: &Self) -> Life {

@@ -75,7 +75,7 @@ impl<'m> Walk<'m> {
                     shown(target)
                 ),
             )
-            .hint("leave it out with --exclude, or write it with --allow-outside-symlinks")),
+            .hint("make files of links with --flatten, leave it out with --exclude, or write it with --allow-outside-symlinks")),
         }
     }
 

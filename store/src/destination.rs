@@ -1,0 +1,167 @@
+//! Where a tree may be made: never onto, into or around something precious.
+//!
+//! Stores, pools, this program's own directories, homes, the working directory and roots are told by
+//! their inodes, on directories that were opened one after another up to the root, so that no symlink
+//! and no spelling of a path hides them. No option lifts this: what is refused here stays as it is.
+
+mod site;
+mod survey;
+
+use std::path::{Path, PathBuf};
+
+use self::site::{Id, ascend, id_of, open_dir, resolved};
+pub(crate) use self::site::{Site, There};
+pub use self::survey::Replaced;
+use crate::error::{Error, Result};
+
+/// Directories that the caller knows of and that no tree may replace.
+#[derive(Clone, Debug, Default)]
+pub struct Precious {
+    /// Homes of people: trees may lie in them, never be or hold them.
+    pub homes: Vec<PathBuf>,
+    /// Directories of this program's own: its state, caches, configuration and embedded store.
+    pub own: Vec<PathBuf>,
+}
+
+/// What a destination is compared with.
+#[derive(Default)]
+pub(crate) struct Guard {
+    known: Vec<Known>,
+    /// The working directory is there to be filled, as long as it is empty.
+    takes_working_directory: bool,
+}
+
+/// A directory that is precious, and the directories that it lies in.
+struct Known {
+    what: String,
+    path: PathBuf,
+    /// Itself first, as far as it exists, the root last.
+    chain: Vec<Id>,
+    exists: bool,
+    /// Whether nothing may be made in it either.
+    is_closed: bool,
+}
+
+impl Guard {
+    /// A guard of what the caller knows.
+    pub(crate) fn new(precious: &Precious) -> Self {
+        let mut guard = Self::default();
+        for path in &precious.own {
+            let what = format!("{}, which belongs to this program", path.display());
+            guard.add(path, what, true);
+        }
+        for path in &precious.homes {
+            guard.add(path, format!("the home {}", path.display()), false);
+        }
+        guard
+    }
+
+    /// Guards a store that lies on this host.
+    pub(crate) fn store(mut self, path: Option<&Path>) -> Self {
+        if let Some(path) = path {
+            self.add(path, format!("the store {}", path.display()), true);
+        }
+        self
+    }
+
+    /// Guards a pool.
+    pub(crate) fn pool(mut self, path: &Path) -> Self {
+        self.add(path, format!("the pool {}", path.display()), true);
+        self
+    }
+
+    /// Lets the working directory itself be filled where it is empty.
+    pub(crate) fn with_working_directory(mut self) -> Self {
+        self.takes_working_directory = true;
+        self
+    }
+
+    fn add(&mut self, path: &Path, what: String, is_closed: bool) {
+        let Ok((path, chain, exists)) = resolved(path) else {
+            return;
+        };
+        self.known.push(Known {
+            what,
+            path,
+            chain,
+            exists,
+            is_closed,
+        });
+    }
+
+    /// Refuses a destination that is, holds or lies in what is precious.
+    pub(crate) fn check(&self, site: &Site) -> Result<()> {
+        if site.path.parent().is_none() {
+            return Err(refused(site, "is the root of the file system"));
+        }
+        let found = open_dir(&site.path).ok();
+        let own = found.as_ref().map(id_of).transpose()?;
+        if let Some(dir) = found {
+            self.check_above(site, ascend(dir)?, true)?;
+        }
+        self.check_above(site, ascend(site.open_above()?)?, false)?;
+        self.check_working_directory(site, own)?;
+        for known in &self.known {
+            if !known.exists && known.is_closed && site.path.starts_with(&known.path) {
+                return Err(refused(site, &format!("is for {}", known.what)));
+            }
+            let at = own.and_then(|own| known.chain.iter().position(|id| *id == own));
+            match at {
+                None => {}
+                Some(0) if known.exists => {
+                    return Err(refused(site, &format!("is {}", known.what)));
+                }
+                Some(_) if known.exists => {
+                    return Err(refused(site, &format!("holds {}", known.what)));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what lies in a store, a pool or a directory of this program's own.
+    fn check_above(&self, site: &Site, above: Vec<site::Above>, is_itself: bool) -> Result<()> {
+        for (at, above) in above.iter().enumerate() {
+            let verb = if is_itself && at == 0 {
+                "is"
+            } else {
+                "lies in"
+            };
+            let is_it = |known: &&Known| known.exists && known.chain.first() == Some(&above.id);
+            let known = self
+                .known
+                .iter()
+                .filter(|known| known.is_closed)
+                .find(is_it);
+            if let Some(known) = known {
+                return Err(refused(site, &format!("{verb} {}", known.what)));
+            }
+            if let Some(kind) = above.kind {
+                return Err(refused(site, &format!("{verb} a {kind}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_working_directory(&self, site: &Site, own: Option<Id>) -> Result<()> {
+        let (Some(own), Ok(working)) = (own, open_dir(Path::new("."))) else {
+            return Ok(());
+        };
+        let above = ascend(working)?;
+        match above.iter().position(|above| above.id == own) {
+            None => Ok(()),
+            Some(0) if self.takes_working_directory && site.there == There::EmptyDirectory => {
+                Ok(())
+            }
+            Some(0) => Err(refused(site, "is the directory that you are in")),
+            Some(_) => Err(refused(site, "holds the directory that you are in")),
+        }
+    }
+}
+
+fn refused(site: &Site, why: &str) -> Error {
+    Error::conflict(format!("{}: {why}", site.given.display())).hint(
+        "name another destination, like a new directory; --force and --exact do not change this",
+    )
+}

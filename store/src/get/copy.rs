@@ -1,0 +1,423 @@
+//! The walk over the trees of one version, and the files that it asks for.
+//!
+//! A list of directories on the way down takes the place of a recursion: a tree may be deeper than a stack.
+
+use std::fs::File;
+
+use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
+
+use super::place::{Ground, Place};
+use super::{GetReport, GetRequest, NAMED_MAX};
+use crate::error::{Error, Result};
+use crate::fetch::{Requests, Sink};
+use crate::format::{Node, Time, TreeEntry};
+use crate::materialize::links::{FlattenLimit, Leads, Links};
+use crate::progress::Progress;
+use crate::read::{Found, Reader, TimesReader};
+use crate::wanted::Wanted;
+
+/// The walk over the trees of one ref version.
+pub(super) struct Copy<'g> {
+    reader: &'g Reader<'g>,
+    times: TimesReader<'g>,
+    progress: &'g dyn Progress,
+    wanted: Wanted,
+    /// Follows symlinks, where they are to be flattened.
+    links: Option<(Links<'g>, FlattenLimit)>,
+    /// Names from the root of the version to the directory that the walk is in, symlinks resolved.
+    canonical: Vec<Vec<u8>>,
+    /// The copy itself is what a symlink led to.
+    is_elsewhere: bool,
+    /// The path of the entry that the walk is at, from the copy on; kept only where it is asked for.
+    path: Vec<u8>,
+    /// Directories and their times, to be set when nothing is written into them any more.
+    directories: Vec<(Place, Time)>,
+    /// Symlinks by the number of their directory, or none for the copy itself.
+    symlinks: Vec<(Option<usize>, Box<[u8]>)>,
+    pub(super) report: GetReport,
+}
+
+/// A directory on the way down.
+struct Open {
+    entries: std::vec::IntoIter<TreeEntry>,
+    /// Its number among the directories.
+    number: usize,
+    /// Length of its path from the copy on.
+    path_len: usize,
+    /// What [`Copy::canonical`] is again after it.
+    before: Before,
+    /// Behind a flattened symlink: the time of that link holds for all.
+    time: Option<Time>,
+}
+
+/// How to go back to the directory above.
+enum Before {
+    /// One name less.
+    Above,
+    /// It was entered through a symlink.
+    Elsewhere(Vec<Vec<u8>>),
+}
+
+impl<'g> Copy<'g> {
+    pub(super) fn new(
+        reader: &'g Reader<'g>,
+        times: TimesReader<'g>,
+        progress: &'g dyn Progress,
+        request: &GetRequest,
+        found: &Found,
+        wanted: Wanted,
+    ) -> Self {
+        let root = Node::from(found.version.root);
+        let limit = FlattenLimit::of(&root);
+        let links = request.flatten.then(|| (Links::new(reader, root), limit));
+        let names = request.spec.path.split(|byte| *byte == b'/');
+        Self {
+            reader,
+            times,
+            progress,
+            wanted,
+            links,
+            canonical: names
+                .filter(|name| !name.is_empty())
+                .map(<[u8]>::to_vec)
+                .collect(),
+            is_elsewhere: false,
+            path: Vec::new(),
+            directories: Vec::new(),
+            symlinks: Vec::new(),
+            report: GetReport {
+                name: request.spec.name.clone(),
+                version: found.number,
+                files: 0,
+                directories: 0,
+                symlinks: 0,
+                dangling: 0,
+                bytes: 0,
+                notes: Vec::new(),
+            },
+        }
+    }
+
+    /// What the copy itself is: `node`, or what that leads to where symlinks are flattened.
+    pub(super) fn top(&mut self, node: &Node) -> Result<Node> {
+        let (Some((links, _)), Node::Symlink { target }) = (&mut self.links, node) else {
+            return Ok(node.clone());
+        };
+        let above = self
+            .canonical
+            .split_last()
+            .map_or(&[][..], |(_, above)| above);
+        match links.follow(above, target)? {
+            Leads::To(node, canonical) => {
+                self.canonical = canonical;
+                self.is_elsewhere = true;
+                Ok(node)
+            }
+            Leads::Nowhere | Leads::Outside => Err(leads_nowhere(b"", target)),
+        }
+    }
+
+    /// Makes the copy on `ground`.
+    pub(super) fn run<'s>(
+        &mut self,
+        node: Node,
+        ground: &'s Ground,
+        requests: &mut Requests<'_, FileSink<'s>>,
+    ) -> Result<()>
+    where
+        'g: 's,
+    {
+        let time = self.times.next()?;
+        let mut open: Vec<Open> = Vec::new();
+        match node {
+            Node::Tree { content, .. } => {
+                let entries = self.reader.tree(&content)?;
+                let below = self.directory(ground, Place::top(), entries, time)?;
+                open.push(Open {
+                    time: self.is_elsewhere.then_some(time),
+                    ..below
+                });
+            }
+            node => self.leaf(ground, (None, Place::top(), b""), node, time, requests)?,
+        }
+        while let Some(here) = open.last_mut() {
+            let Some(entry) = here.entries.next() else {
+                let left = open.pop();
+                match left.map(|left| left.before) {
+                    Some(Before::Elsewhere(before)) => self.canonical = before,
+                    _ => drop(self.canonical.pop()),
+                }
+                continue;
+            };
+            let time = match here.time {
+                Some(time) => time,
+                None => self.times.next()?,
+            };
+            if self.links.is_some() || !self.wanted.is_everything() {
+                self.path.truncate(here.path_len);
+                if !self.path.is_empty() {
+                    self.path.push(b'/');
+                }
+                self.path.extend_from_slice(&entry.name);
+            }
+            if !self.wanted.takes(self.reader, &self.path, &entry.node)? {
+                if let (Node::Tree { totals, .. }, None) = (&entry.node, here.time) {
+                    self.times.skip(totals.entries)?;
+                }
+                continue;
+            }
+            let at = (here.number, here.time);
+            if let Some(below) = self.entry(ground, at, entry, time, requests)? {
+                open.push(below);
+            }
+        }
+        Ok(())
+    }
+
+    /// One entry of directory number `above`; a directory is handed back, to be gone through.
+    fn entry<'s>(
+        &mut self,
+        ground: &'s Ground,
+        (above, inherited): (usize, Option<Time>),
+        entry: TreeEntry,
+        time: Time,
+        requests: &mut Requests<'_, FileSink<'s>>,
+    ) -> Result<Option<Open>>
+    where
+        'g: 's,
+    {
+        let place = match self.directories.get(above) {
+            Some((place, _)) => place.child(&entry.name),
+            None => Place::top(),
+        };
+        let mut before = Before::Above;
+        let mut inherited = inherited;
+        let mut node = entry.node;
+        if let (Node::Symlink { target }, Some((links, limit))) = (&node, &mut self.links) {
+            let target = target.clone();
+            match links.follow(&self.canonical, &target)? {
+                Leads::To(Node::Tree { .. }, to) if self.canonical.starts_with(&to) => {
+                    return Err(leads_nowhere(&self.path, &target));
+                }
+                Leads::To(found, to) => {
+                    if matches!(found, Node::Tree { .. }) {
+                        inherited = Some(time);
+                        before = Before::Elsewhere(std::mem::replace(&mut self.canonical, to));
+                    }
+                    node = found;
+                }
+                Leads::Nowhere | Leads::Outside => return Err(leads_nowhere(&self.path, &target)),
+            }
+            limit.spend(&self.path)?;
+        } else if inherited.is_some()
+            && let Some((_, limit)) = &mut self.links
+        {
+            limit.spend(&self.path)?;
+        }
+        let Node::Tree { content, .. } = node else {
+            let at = (Some(above), place, &*entry.name);
+            self.leaf(ground, at, node, time, requests)?;
+            return Ok(None);
+        };
+        if matches!(before, Before::Above) {
+            self.canonical.push(entry.name);
+        }
+        let entries = self.reader.tree(&content)?;
+        let below = self.directory(ground, place, entries, time)?;
+        Ok(Some(Open {
+            before,
+            time: inherited,
+            ..below
+        }))
+    }
+
+    /// Makes a directory, to be gone through.
+    fn directory(
+        &mut self,
+        ground: &Ground,
+        place: Place,
+        entries: Vec<TreeEntry>,
+        time: Time,
+    ) -> Result<Open> {
+        self.reader.store().host().check_stop()?;
+        self.report.directories += 1;
+        self.progress.advance(1, 0);
+        let mode = Mode::from_raw_mode(0o777);
+        ground
+            .at(&place, |dir, path| fs::mkdirat(dir, path, mode))
+            .map_err(|errno| ground.failed("create directory", &place, errno))?;
+        self.directories.push((place, time));
+        Ok(Open {
+            entries: entries.into_iter(),
+            number: self.directories.len() - 1,
+            path_len: self.path.len(),
+            before: Before::Above,
+            time: None,
+        })
+    }
+
+    /// Makes a symlink, or asks for a file.
+    fn leaf<'s>(
+        &mut self,
+        ground: &'s Ground,
+        (above, place, name): (Option<usize>, Place, &[u8]),
+        node: Node,
+        time: Time,
+        requests: &mut Requests<'_, FileSink<'s>>,
+    ) -> Result<()>
+    where
+        'g: 's,
+    {
+        match node {
+            Node::File {
+                content,
+                executable,
+            } => {
+                self.report.files += 1;
+                self.report.bytes += content.size;
+                let sink = FileSink {
+                    ground,
+                    place,
+                    executable,
+                    time,
+                    progress: self.progress,
+                };
+                requests.push(sink, &content)
+            }
+            Node::Symlink { target } => {
+                self.report.symlinks += 1;
+                self.progress.advance(1, 0);
+                self.symlinks.push((above, name.into()));
+                ground
+                    .at(&place, |dir, path| fs::symlinkat(&*target, dir, path))
+                    .map_err(|errno| ground.failed("create symlink", &place, errno))?;
+                set_time(ground, &place, time)
+            }
+            Node::Tree { .. } => Ok(()),
+        }
+    }
+
+    pub(super) fn finish_directories(&self, ground: &Ground) -> Result<()> {
+        self.directories
+            .iter()
+            .rev()
+            .try_for_each(|(place, time)| set_time(ground, place, *time))
+    }
+
+    /// Looks which symlinks of the finished copy lead nowhere, and says so.
+    pub(super) fn note_dangling(&mut self, ground: &Ground) {
+        let mut named = Vec::new();
+        for (above, name) in &self.symlinks {
+            let above = above.and_then(|above| self.directories.get(above));
+            let place = above.map_or_else(Place::top, |(place, _)| place.child(name));
+            let found = ground.at(&place, |dir, path| {
+                fs::statat(dir, path, AtFlags::empty()).map(drop)
+            });
+            if matches!(
+                found,
+                Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP)
+            ) {
+                self.report.dangling += 1;
+                if named.len() < NAMED_MAX {
+                    named.push(ground.shown(&place).display().to_string());
+                }
+            }
+        }
+        if self.report.dangling == 0 {
+            return;
+        }
+        let more = self.report.dangling.saturating_sub(named.len() as u64);
+        let more = match more {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let flatten = match self.links {
+            None => "; --flatten makes real files of links that lead into the ref",
+            Some(_) => "",
+        };
+        self.report.notes.push(format!(
+            "{} of {} symlinks lead to nothing that is there: {}{more}{flatten}",
+            self.report.dangling,
+            self.report.symlinks,
+            named.join(", "),
+        ));
+    }
+}
+
+fn leads_nowhere(path: &[u8], target: &[u8]) -> Error {
+    Error::invalid(format!(
+        "{}: symlink to {}: leads to nothing that could take its place",
+        path.escape_ascii(),
+        target.escape_ascii()
+    ))
+    .hint("leave it out with --exclude, or get it without --flatten")
+}
+
+fn set_time(ground: &Ground, place: &Place, time: Time) -> Result<()> {
+    ground
+        .at(place, |dir, path| {
+            fs::utimensat(dir, path, &stamps(time), AtFlags::SYMLINK_NOFOLLOW)
+        })
+        .map_err(|errno| ground.failed("set the time of", place, errno))
+}
+
+pub(super) fn stamps(time: Time) -> Timestamps {
+    let time = Timespec {
+        tv_sec: time.secs,
+        tv_nsec: time.nanos.into(),
+    };
+    Timestamps {
+        last_access: time,
+        last_modification: time,
+    }
+}
+
+/// A regular file of the copy.
+pub(super) struct FileSink<'g> {
+    ground: &'g Ground,
+    place: Place,
+    executable: bool,
+    time: Time,
+    progress: &'g dyn Progress,
+}
+
+impl FileSink<'_> {
+    fn open_with(&self, doing: &str, flags: OFlags) -> Result<File> {
+        let mode = if self.executable { 0o777 } else { 0o666 };
+        let flags = flags | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        self.ground
+            .at(&self.place, |dir, path| {
+                fs::openat(dir, path, flags, Mode::from_raw_mode(mode))
+            })
+            .map(File::from)
+            .map_err(|errno| self.ground.failed(doing, &self.place, errno))
+    }
+}
+
+impl Sink for FileSink<'_> {
+    fn open(&self) -> Result<File> {
+        self.open_with("create", OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn can_open_again(&self) -> bool {
+        true
+    }
+
+    fn open_again(&self) -> Result<File> {
+        self.open_with("open", OFlags::empty())
+    }
+
+    fn written(&self, bytes: u64) {
+        self.progress.advance(0, bytes);
+    }
+
+    fn finish(&self, file: &File) -> Result<()> {
+        self.progress.advance(1, 0);
+        fs::futimens(file, &stamps(self.time))
+            .map_err(|errno| self.ground.failed("set the time of", &self.place, errno))
+    }
+
+    fn name(&self) -> String {
+        self.ground.shown(&self.place).display().to_string()
+    }
+}

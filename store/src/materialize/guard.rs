@@ -1,0 +1,71 @@
+//! What a materialization refuses before it fetches anything, and what it would destroy.
+
+use std::path::Path;
+
+use super::MaterializeRequest;
+use crate::destination::{Guard, Precious, Replaced, Site, There};
+use crate::error::{Error, Result};
+use crate::format::{FORMAT_KEY, Node};
+use crate::pool::Pool;
+use crate::progress::Progress;
+use crate::read::{Found, Reader};
+use crate::store::Store;
+use crate::wanted::Wanted;
+
+/// Refuses a destination that is precious, before so much as a pool is looked for.
+///
+/// # Errors
+/// Conflict, where it is, holds or lies in something precious.
+pub fn check_destination(store: &Store, precious: &Precious, destination: &Path) -> Result<()> {
+    let site = Site::of(destination)?;
+    known(store, precious).check(&site)
+}
+
+fn known(store: &Store, precious: &Precious) -> Guard {
+    let format = store.remote().local_path(FORMAT_KEY);
+    Guard::new(precious).store(format.as_deref().and_then(Path::parent))
+}
+
+/// Refuses a destination that is precious or cannot be replaced, and globs that leave nothing. Returns
+/// what `--force` is about to take, which `progress` was told.
+pub(super) fn guard(
+    reader: &Reader<'_>,
+    pool: &Pool,
+    request: &MaterializeRequest,
+    found: &Found,
+    progress: &dyn Progress,
+) -> Result<Option<Replaced>> {
+    let wanted = Wanted::new(&request.include, &request.exclude)?;
+    wanted.check_leaves_something(reader, &found.node, &request.spec)?;
+    let Some(destination) = &request.destination else {
+        return Ok(None);
+    };
+    let site = Site::of(destination)?;
+    let store = reader.store();
+    known(store, &request.precious)
+        .pool(pool.path())
+        .check(&site)?;
+    site.check_kind(matches!(found.node, Node::Tree { .. }))?;
+    if site.is_mount {
+        return Err(Error::conflict(format!(
+            "{}: something is mounted there, so that no tree can take its place",
+            destination.display()
+        ))
+        .hint(format!(
+            "name a directory in it, like {}",
+            destination.join("NAME").display()
+        )));
+    }
+    let is_made = pool.mark_of(&site.path).is_some();
+    let is_taken = matches!(site.there, There::Directory | There::Other);
+    if !is_taken || !(request.force || (is_made && request.exact)) {
+        return Ok(None);
+    }
+    let replaced = Replaced::count(&site, &|| store.host().check_stop())?;
+    if is_made {
+        return Ok(None);
+    }
+    let goes_whole = request.exact || site.there == There::Other;
+    progress.replaces(destination, replaced.files, replaced.bytes, goes_whole);
+    Ok(Some(replaced))
+}

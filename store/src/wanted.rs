@@ -1,0 +1,119 @@
+//! What of a tree is wanted: globs that include, globs that exclude, and whether they leave anything.
+
+use crate::error::{Error, Result};
+use crate::format::{Content, Node};
+use crate::read::Reader;
+use crate::walk::Globs;
+
+/// Includes and excludes over the paths of a stored tree.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    include: Globs,
+    exclude: Globs,
+}
+
+impl Wanted {
+    /// As a person spelled them.
+    ///
+    /// # Errors
+    /// Invalid input, naming the glob that makes no sense.
+    pub(crate) fn new(include: &[String], exclude: &[String]) -> Result<Self> {
+        Ok(Self {
+            include: Globs::new(include)?,
+            exclude: Globs::new(exclude)?,
+        })
+    }
+
+    /// Whether everything is wanted.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.include.is_empty() && self.exclude.is_empty()
+    }
+
+    /// Whether an entry is wanted, itself or something below it, where all above it are not excluded.
+    pub(crate) fn takes(&self, reader: &Reader<'_>, path: &[u8], node: &Node) -> Result<bool> {
+        if self.is_everything() {
+            return Ok(true);
+        }
+        let is_dir = matches!(node, Node::Tree { .. });
+        if self.exclude.is_match(path, is_dir) {
+            return Ok(false);
+        }
+        if self.includes(path, is_dir) {
+            return Ok(true);
+        }
+        match node {
+            Node::Tree { content, .. } => self.takes_below(reader, path, content),
+            _ => Ok(false),
+        }
+    }
+
+    /// Refuses globs that leave nothing of a tree which has something.
+    ///
+    /// # Errors
+    /// Invalid input then.
+    pub(crate) fn check_leaves_something(
+        &self,
+        reader: &Reader<'_>,
+        node: &Node,
+        shown: &dyn std::fmt::Display,
+    ) -> Result<()> {
+        let Node::Tree { content, totals } = node else {
+            return Ok(());
+        };
+        if totals.entries == 0 || self.is_everything() || self.takes_below(reader, b"", content)? {
+            return Ok(());
+        }
+        Err(nothing_left(shown))
+    }
+
+    /// Whether a file or symlink somewhere below a directory is wanted.
+    fn takes_below(&self, reader: &Reader<'_>, path: &[u8], content: &Content) -> Result<bool> {
+        let mut waiting = vec![(path.to_vec(), *content)];
+        while let Some((above, content)) = waiting.pop() {
+            for entry in reader.tree(&content)? {
+                let path = join(&above, &entry.name);
+                let is_dir = matches!(entry.node, Node::Tree { .. });
+                if self.exclude.is_match(&path, is_dir) {
+                    continue;
+                }
+                match entry.node {
+                    Node::Tree { content, .. } => waiting.push((path, content)),
+                    _ if self.includes(&path, false) => return Ok(true),
+                    _ => {}
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the entry, or a directory that it is in, is included.
+    fn includes(&self, path: &[u8], is_dir: bool) -> bool {
+        if self.include.is_empty() || self.include.is_match(path, is_dir) {
+            return true;
+        }
+        let mut above = path;
+        while let Some(at) = above.iter().rposition(|byte| *byte == b'/') {
+            above = above.get(..at).unwrap_or_default();
+            if self.include.is_match(above, true) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// The error about globs that leave nothing.
+pub(crate) fn nothing_left(shown: &dyn std::fmt::Display) -> Error {
+    Error::invalid(format!(
+        "{shown}: --include and --exclude leave no file of it"
+    ))
+    .hint("a glob without a slash matches names at any depth, one with a slash whole paths from the top; see what there is with `store ls -r`, or with `ls`")
+}
+
+/// A path below another.
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() {
+        return name.to_vec();
+    }
+    [dir, b"/", name].concat()
+}
