@@ -60,7 +60,7 @@ pub use materialize::{
 };
 pub use pack::Portions;
 pub use pool::{Pool, PoolLimits};
-pub use profile::{Class, ProfileChoice, ProfileOptions};
+pub use profile::{Class, LinkOptions, ProfileChoice, ProfileOptions};
 pub use progress::{Progress, Unwatched};
 pub use put::{PutReport, PutRequest, put};
 pub use replicate::{ReplicateReport, ReplicateRequest, replicate};

@@ -37,12 +37,14 @@ impl State {
     /// Not found, saying what there is instead.
     pub fn versions(&self, name: &RefName) -> Result<&BTreeMap<u64, Version>> {
         match self.refs.get(name) {
-            None => Err(
-                Error::not_found(format!("{name}: no such ref")).hint(format!(
-                    "see what there is with `store ls {}`",
-                    name.namespace()
-                )),
-            ),
+            None => Err(Error::not_found(format!("{name}: no such ref")).hint(
+                match self.ref_above(name) {
+                    Some((known, path)) => {
+                        format!("{known} is a ref; a path inside of it is spelled {known}:{path}")
+                    }
+                    None => format!("see what there is with `store ls {}`", name.namespace()),
+                },
+            )),
             Some(known) if known.versions.is_empty() => Err(Error::not_found(format!(
                 "{name}: no such ref any more, version {} was the last",
                 known.last
@@ -53,6 +55,18 @@ impl State {
             ))),
             Some(known) => Ok(&known.versions),
         }
+    }
+
+    /// The ref whose name `name` begins with, and the rest, where somebody wrote `/` for `:`.
+    fn ref_above(&self, name: &RefName) -> Option<(RefName, String)> {
+        let text = name.to_string();
+        let slashes = text.match_indices('/').map(|(at, _)| at);
+        slashes.rev().find_map(|at| {
+            let (above, path) = (text.get(..at)?, text.get(at + 1..)?);
+            let above: RefName = above.parse().ok()?;
+            let known = self.refs.get(&above)?;
+            (!known.versions.is_empty()).then(|| (above, path.to_owned()))
+        })
     }
 
     /// A version of a ref and its number; the newest, when none is named.

@@ -211,7 +211,7 @@ fn a_version_is_compared_with_a_directory() {
     exit code: 3
     --- stdout
     --- stderr
-    error: look at nowhere
-      caused by: No such file or directory (os error 2)
+    error: nowhere: there is no such directory or file
+    hint: name a directory or file of this host, or a second ref, which begins with project/ or team/
     ");
 }

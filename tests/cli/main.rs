@@ -10,6 +10,7 @@ mod failures;
 mod gc;
 mod help;
 mod herd;
+mod links;
 mod listing;
 mod places;
 mod round_trip;

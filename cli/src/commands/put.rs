@@ -10,7 +10,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use store::format::RefName;
-use store::{Class, Error, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result};
+use store::{
+    Class, Error, LinkOptions, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result,
+};
 
 use crate::context::Context;
 use crate::progress::Watch;
@@ -38,6 +40,11 @@ use crate::{failure, human, names, pools};
 /// A tree that looks like a Hugging Face cache is taken as one (--profile hf): tokens, locks,
 /// unfinished files and the machine's own state stay out, files of a shared store come to their
 /// repositories, and refs, snapshots, links and the hashes in file names are checked first.
+///
+/// Links are kept as links. One that leads into PATH by an absolute path is stored relative, so
+/// that the tree can move; one that leads out of PATH is kept and counted in a note. A tree of
+/// (nearly) nothing but such links, like one snapshot of a hub cache, is refused: put the whole
+/// repository, or follow the links with --dereference.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory or file
@@ -99,9 +106,19 @@ pub(crate) struct Args {
     #[arg(long)]
     allow_secrets: bool,
 
-    /// Take a Hugging Face cache as it is, even where it does not fit together
+    /// Take a Hugging Face cache as it is, even where it does not fit together, and a tree of nothing but
+    /// links that lead out of it
     #[arg(long)]
     no_check: bool,
+
+    /// Take the files and directories that links lead to which lead out of PATH, instead of the links
+    #[arg(long)]
+    dereference: bool,
+
+    /// Keep absolute links into PATH as they are, which then lead nowhere elsewhere; without this they
+    /// become relative
+    #[arg(long)]
+    keep_absolute_links: bool,
 }
 
 /// What a machine reads.
@@ -179,6 +196,11 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
         always: args.always,
         pools: Vec::new(),
         take_written_through: args.take_written_through,
+        links: LinkOptions {
+            keep_absolute: args.keep_absolute_links,
+            dereference: args.dereference,
+            allow_empty: args.no_check,
+        },
         profile: ProfileOptions {
             choice: args.profile,
             with: args.with.clone(),

@@ -104,7 +104,11 @@ pub(super) struct Step {
 pub(super) enum Thing {
     Stored(Node),
     File(DiskFile),
-    Symlink(Vec<u8>),
+    Symlink {
+        target: Vec<u8>,
+        /// The target that a put keeps in its stead.
+        put_as: Option<Vec<u8>>,
+    },
     Directory,
 }
 
@@ -116,7 +120,7 @@ impl Thing {
                 size: file.stat.size,
                 executable: file.stat.is_executable(),
             },
-            Self::Symlink(target) => Entry::Symlink {
+            Self::Symlink { target, .. } => Entry::Symlink {
                 target: target.clone(),
             },
             Self::Directory => Entry::Directory,
@@ -214,7 +218,11 @@ impl Merge<'_> {
                 }
             }
             (Entry::Symlink { target: before }, Entry::Symlink { target: after }) => {
-                if before != after {
+                let is_put_so = matches!(
+                    right,
+                    Thing::Symlink { put_as: Some(put_as), .. } if *put_as == before
+                );
+                if before != after && !is_put_so {
                     aspects.push(Aspect::Target);
                 }
             }

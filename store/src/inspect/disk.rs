@@ -10,9 +10,10 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::diff::{Side, Step, Thing};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::Content;
 use crate::id::ChunkId;
+use crate::profile::links::{Kept, LinkRoot};
 use crate::read::Reader;
 use crate::walk::{Dir, Item, Stat, Walk, WalkOptions, next_data, walk};
 
@@ -30,6 +31,7 @@ pub(super) struct DiskFile {
 pub(super) struct DiskSide {
     walk: Walk,
     is_first: bool,
+    links: LinkRoot,
 }
 
 /// A piece of a file: what it must hash to, where it begins, its bytes.
@@ -37,9 +39,18 @@ type Piece = (ChunkId, u64, u64);
 
 impl DiskSide {
     pub(super) fn new(root: &Path, options: WalkOptions) -> Result<Self> {
+        let walk = walk(root, options).map_err(|error| match error.kind() {
+            Kind::NotFound => Error::not_found(format!(
+                "{}: there is no such directory or file",
+                root.display()
+            ))
+            .hint("name a directory or file of this host, or a second ref, which begins with project/ or team/"),
+            _ => error,
+        })?;
         Ok(Self {
-            walk: walk(root, options)?,
+            walk,
             is_first: true,
+            links: LinkRoot::new(root),
         })
     }
 }
@@ -50,7 +61,14 @@ impl Side for DiskSide {
             let thing = match item? {
                 Item::Enter { .. } => Thing::Directory,
                 Item::File { dir, name, stat } => Thing::File(DiskFile { dir, name, stat }),
-                Item::Symlink { target, .. } => Thing::Symlink(target),
+                Item::Symlink { target, .. } => {
+                    let kept = self.links.keep(self.walk.path(), &target);
+                    let put_as = match kept {
+                        Kept::Relative(target) => Some(target),
+                        Kept::AsIs | Kept::Outside => None,
+                    };
+                    Thing::Symlink { target, put_as }
+                }
                 Item::Leave => continue,
                 Item::Skipped { error, .. } => return Err(error),
             };

@@ -10,18 +10,22 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::check::{Check, HashName};
 use super::left_out::LeftOut;
 use super::links;
 use super::repo::{Repo, broken};
-use super::rules::{Place, RootKind, Verdict, judge};
+use super::rules::{Place, RootKind, Verdict, is_commit, judge};
 use super::{Admitted, AdmittedFile, ProfileChoice, ProfileOptions, Secrets};
 use crate::error::{Error, Result};
 use crate::walk::{Filter, Item, find_file};
 
 /// Most bytes of a ref that are of interest: more is no commit.
 const REF_BYTES_MAX: u64 = 100;
+/// How often a ref is read again that holds no commit, and how long is waited before that.
+const REF_LOOKS_MAX: u32 = 20;
+const REF_PAUSE: Duration = Duration::from_millis(10);
 /// Most bytes of a listing that is compared with its snapshot.
 const LISTING_BYTES_MAX: u64 = 64 << 20;
 /// Snapshots that are named as partial; the others are counted.
@@ -153,7 +157,7 @@ impl Hf {
                 }
                 Place::SnapshotEntry => repo.add_entry(path),
                 Place::Ref if self.check => {
-                    let text = read(&file, REF_BYTES_MAX)?;
+                    let text = read_ref(&mut file)?;
                     repo.add_ref(path, &text)?;
                     check.exact = Some(text);
                 }
@@ -302,6 +306,20 @@ impl Findings {
                 .map(|path| format!("{path}: nothing of its commit is here")),
         );
     }
+}
+
+/// What a ref holds. Some clients empty it before they write it: what is no commit is read again for a while.
+fn read_ref(file: &mut AdmittedFile) -> Result<Vec<u8>> {
+    let mut text = read(file, REF_BYTES_MAX)?;
+    for _ in 0..REF_LOOKS_MAX {
+        if is_commit(&text) && file.stat.size == text.len() as u64 {
+            break;
+        }
+        std::thread::sleep(REF_PAUSE);
+        file.stat = file.dir.stat(&file.file)?;
+        text = read(file, REF_BYTES_MAX)?;
+    }
+    Ok(text)
 }
 
 /// At most `max` bytes from the beginning of a file.

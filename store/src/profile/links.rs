@@ -1,4 +1,121 @@
-//! Where symlinks lead inside of a tree, by their text alone. Pure.
+//! Where symlinks lead inside of a tree: by their text alone, and where that names places of this host, by
+//! the directories that it names.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Spellings of directories that are remembered.
+const SPELLINGS_MAX: usize = 4096;
+
+/// How a tree keeps a symlink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// As it is: it leads to a place inside of the tree, wherever that is.
+    AsIs,
+    /// With this target: it led to a place inside by way of places outside.
+    Relative(Vec<u8>),
+    /// It leads out of the tree.
+    Outside,
+}
+
+/// A directory of this host whose symlinks are judged. It is known by its inode, however a link spells it.
+#[derive(Debug)]
+pub(crate) struct LinkRoot {
+    path: PathBuf,
+    id: Option<(u64, u64)>,
+    /// Whether a path leads to this directory.
+    spellings: HashMap<Vec<u8>, bool>,
+}
+
+impl LinkRoot {
+    /// For the directory at `path`.
+    pub(crate) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            id: id_of(path),
+            spellings: HashMap::new(),
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How a tree keeps the link at `path`, from this directory on.
+    pub(crate) fn keep(&mut self, path: &[u8], target: &[u8]) -> Kept {
+        if !target.starts_with(b"/") && resolve(b"", path, target).is_some() {
+            return Kept::AsIs;
+        }
+        let above = path
+            .rsplitn(2, |byte| *byte == b'/')
+            .nth(1)
+            .unwrap_or_default();
+        // An absolute target takes the place of all before it.
+        let full = self.path.join(OsStr::from_bytes(above));
+        let full = full.join(OsStr::from_bytes(target));
+        match self.inside(full.as_os_str().as_bytes()) {
+            Some(inside) => Kept::Relative(relative_to(path, &inside)),
+            None => Kept::Outside,
+        }
+    }
+
+    /// The way from this directory to the absolute path `full`, if it leads through this directory.
+    fn inside(&mut self, full: &[u8]) -> Option<Vec<u8>> {
+        let slashes = full.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let ends: Vec<usize> = slashes.map(|(at, _)| at).chain([full.len()]).collect();
+        // The last time that it comes by counts: what is behind is the shortest.
+        ends.into_iter().rev().find_map(|end| {
+            let rest = full.get(end..)?;
+            resolve(b"", b"", trimmed(rest))?;
+            let is_here = end > 0 && self.is_here(full.get(..end)?);
+            is_here.then(|| trimmed(rest).to_vec())
+        })
+    }
+
+    fn is_here(&mut self, spelled: &[u8]) -> bool {
+        if let Some(known) = self.spellings.get(spelled) {
+            return *known;
+        }
+        let found = id_of(Path::new(OsStr::from_bytes(spelled)));
+        let is_here = self.id.is_some() && found == self.id;
+        if self.spellings.len() >= SPELLINGS_MAX {
+            self.spellings.clear();
+        }
+        self.spellings.insert(spelled.to_vec(), is_here);
+        is_here
+    }
+}
+
+fn id_of(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+fn trimmed(path: &[u8]) -> &[u8] {
+    let start = path.iter().position(|byte| *byte != b'/');
+    path.get(start.unwrap_or(path.len())..).unwrap_or_default()
+}
+
+/// The target by which a link at `path` leads to `to`. Where that goes up again, names on the way may be
+/// symlinks, so that it is kept as it is.
+fn relative_to(path: &[u8], to: &[u8]) -> Vec<u8> {
+    if !split(to).any(|name| name == b"..") {
+        let inside = split(to).filter(|name| *name != b".");
+        let target = relative(path, &inside.collect::<Vec<_>>().join(&b'/'));
+        return if target.is_empty() {
+            b".".to_vec()
+        } else {
+            target
+        };
+    }
+    let depth = split(path).count().saturating_sub(1);
+    let up = std::iter::repeat_n(&b".."[..], depth);
+    up.chain(split(to)).collect::<Vec<_>>().join(&b'/')
+}
 
 /// Where a link at `path` leads: relative to the tree's root at `root`, or `None` outside of it.
 pub(super) fn resolve(root: &[u8], path: &[u8], target: &[u8]) -> Option<Vec<u8>> {
@@ -59,6 +176,55 @@ mod tests {
         for (path, target, expected) in cases {
             let found = resolve(b"/tree", path.as_bytes(), target.as_bytes());
             assert_eq!(found.as_deref(), expected.map(str::as_bytes), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_kept_by_where_it_leads_however_that_is_spelled() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        let root = base.join("data/home/u/cache");
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::os::unix::fs::symlink("data/home", base.join("home")).unwrap();
+        let mut links = LinkRoot::new(&root);
+        let at = |text: &str| text.replace("BASE", base.to_str().unwrap()).into_bytes();
+        for (path, target, expected) in [
+            ("x", "a/b", Kept::AsIs),
+            ("x", "gone", Kept::AsIs),
+            (
+                "x",
+                "BASE/data/home/u/cache/a/b",
+                Kept::Relative(b"a/b".to_vec()),
+            ),
+            (
+                "a/b/x",
+                "BASE/home/u/cache/a/gone",
+                Kept::Relative(b"../gone".to_vec()),
+            ),
+            (
+                "a/x",
+                "BASE/home/../home/u/cache//a/./b/",
+                Kept::Relative(b"b".to_vec()),
+            ),
+            ("a/x", "BASE/home/u/cache", Kept::Relative(b"..".to_vec())),
+            ("x", "BASE/home/u/cache/", Kept::Relative(b".".to_vec())),
+            (
+                "a/x",
+                "BASE/home/u/cache/a/b/../y",
+                Kept::Relative(b"../a/b/../y".to_vec()),
+            ),
+            ("a/x", "../../cache/a", Kept::Relative(b".".to_vec())),
+            ("x", "BASE/home/u", Kept::Outside),
+            ("x", "BASE/home/u/cache/../other", Kept::Outside),
+            ("x", "BASE/home/u/cachet", Kept::Outside),
+            ("a/x", "../../other", Kept::Outside),
+            ("x", "/", Kept::Outside),
+        ] {
+            assert_eq!(
+                links.keep(path.as_bytes(), &at(target)),
+                expected,
+                "{path} -> {target}"
+            );
         }
     }
 

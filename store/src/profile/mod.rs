@@ -9,9 +9,10 @@
 
 mod check;
 mod detect;
+mod follow;
 mod hf;
 mod left_out;
-mod links;
+pub(crate) mod links;
 mod repo;
 mod rules;
 
@@ -23,6 +24,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub(crate) use self::check::{Check, Inspection};
+pub(crate) use self::follow::Follow;
+pub use self::follow::LinkOptions;
 use self::hf::Hf;
 use crate::error::{Error, Result};
 use crate::walk::{Dir, Filter, Item, Stat};
@@ -190,6 +193,12 @@ impl Profile {
             Self::Guard(guard) => guard.admit(path, item),
             Self::Hf(hf) => hf.admit(path, item),
         }
+    }
+
+    /// Whether the profile itself says what becomes of the symlink at `path`: files in `blobs/` of a cache.
+    pub(crate) fn resolves(&self, path: &[u8]) -> bool {
+        let mut names = path.rsplit(|byte| *byte == b'/').skip(1);
+        matches!(self, Self::Hf(_)) && names.next() == Some(b"blobs")
     }
 
     /// What is worth a note at the end of the walk.

@@ -222,9 +222,10 @@ impl<'p> Ingest<'p> {
     fn small(&mut self, job: &FileJob) -> Result<FileRead, Fault> {
         let mut bytes = std::mem::take(&mut self.small);
         let mut shows_changes = false;
-        let opened = job.dir.open_file(&job.name).and_then(|file| {
+        let opened = job.read_as_seen(&mut bytes, |bytes| {
+            let file = job.dir.open_file(&job.name)?;
             shows_changes = self.ensure_shown(job, &file, true);
-            read_small(job, &file, &mut bytes)
+            read_small(job, &file, bytes)
         });
         let outcome = opened.map_err(Fault::Unreadable).and_then(|stat| {
             job.check_whole(&bytes).map_err(Fault::Broken)?;

@@ -2,11 +2,16 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 use crate::profile::{Check, Inspection};
 use crate::walk::{Dir, Stat};
+
+/// How often a file is read again that is not what was seen before, and how long is waited before that.
+const LOOKS_MAX: u32 = 20;
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A file to be read.
 #[derive(Debug)]
@@ -50,6 +55,25 @@ impl FileJob {
                  again to get back what the pool made",
             ),
         }
+    }
+
+    /// Reads it by `read`; one whose bytes were seen already, when the tree around it was judged, is read again
+    /// for a while until it has them, since some programs empty a file before they write it.
+    pub(super) fn read_as_seen(
+        &self,
+        bytes: &mut Vec<u8>,
+        mut read: impl FnMut(&mut Vec<u8>) -> Result<Stat>,
+    ) -> Result<Stat> {
+        let seen = self.check.as_ref().and_then(|check| check.exact.as_ref());
+        let mut outcome = read(bytes);
+        for _ in 0..LOOKS_MAX {
+            if seen.is_none_or(|seen| outcome.is_ok() && seen == bytes) {
+                break;
+            }
+            std::thread::sleep(LOOK_PAUSE);
+            outcome = read(bytes);
+        }
+        outcome
     }
 
     pub(super) fn inspection(&self, size: u64) -> Option<Inspection<'_>> {

@@ -34,7 +34,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{FORMAT_KEY, RefName};
 use crate::log::{Outside, System};
 use crate::pool::Pool;
-use crate::profile::ProfileOptions;
+use crate::profile::{LinkOptions, ProfileOptions};
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::stat_cache::{StatCacheWriter, WriteBack};
@@ -85,6 +85,8 @@ pub struct PutRequest {
     pub take_written_through: bool,
     /// What to take the source for.
     pub profile: ProfileOptions,
+    /// What becomes of symlinks.
+    pub links: LinkOptions,
 }
 
 /// What a put found and wrote.
@@ -132,6 +134,7 @@ impl PutRequest {
             pools: Vec::new(),
             take_written_through: false,
             profile: ProfileOptions::default(),
+            links: LinkOptions::default(),
         }
     }
 }

@@ -19,7 +19,7 @@ use super::ties::{Tie, Ties};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Change, Content, FORMAT_KEY};
 use crate::log;
-use crate::profile::{Admitted, AdmittedFile, Profile};
+use crate::profile::{Admitted, AdmittedFile, Follow, Profile};
 use crate::progress::Progress;
 use crate::publish::moves_chunks;
 use crate::read::Reader;
@@ -78,6 +78,10 @@ pub(super) struct Scan<'p> {
     walk: Walk,
     census: Option<Census>,
     profile: Profile,
+    follow: Follow,
+    /// The source as the caller named it.
+    given: PathBuf,
+    has_globs: bool,
     /// What was put from here before.
     cache: Option<StatCacheReader>,
     /// The version that the cached contents belong to, when it is still live.
@@ -102,7 +106,7 @@ impl<'p> Scan<'p> {
         let source = &request.source;
         let root = source
             .canonicalize()
-            .map_err(|error| Error::io("open", source, error))?;
+            .map_err(|error| not_there(source, error))?;
         let own = own_directories(store, &root)?;
         let profile = Profile::new(&request.profile, &root);
         let options = WalkOptions {
@@ -126,6 +130,7 @@ impl<'p> Scan<'p> {
                 let (_, version) = view.state.version(&base.name, Some(base.version)).ok()?;
                 (version.root == base.root).then(|| Base(version.clone()))
             });
+        let root_path = root.clone();
         let scan = Self {
             store,
             ties: Ties::new(&request.pools, reader, &root),
@@ -133,6 +138,9 @@ impl<'p> Scan<'p> {
             walk: walk(&root, options.clone())?,
             census: Some(Census { root, options }),
             profile,
+            follow: Follow::new(request.links, source, &root_path, own_paths(store)),
+            given: source.clone(),
+            has_globs: !request.exclude.is_empty(),
             base,
             cache,
             reader,
@@ -154,6 +162,7 @@ impl<'p> Scan<'p> {
         let own = self.own.iter();
         own.map(|path| format!("{path}: left out, since this program itself writes there"))
             .chain(self.profile.notes())
+            .chain(self.follow.notes())
             .chain(self.damage())
             .chain(self.ties.notes())
             .collect()
@@ -180,7 +189,14 @@ impl<'p> Scan<'p> {
     ) -> Result<Vec<String>> {
         while let Some(item) = self.walk.next() {
             self.store.host().check_stop()?;
-            let admitted = self.profile.admit(self.walk.path(), item?)?;
+            let (item, name) = match item? {
+                item if self.profile.resolves(self.walk.path()) => (item, None),
+                item => self.follow.look(&mut self.walk, item)?,
+            };
+            let mut admitted = self.profile.admit(self.walk.path(), item)?;
+            if let (Some(name), Admitted::File(file)) = (name, &mut admitted) {
+                file.name = name;
+            }
             let event = self.event(admitted, dedup, tasks)?;
             if let Event::Known { stat, .. } = &event {
                 progress.advance(1, stat.size);
@@ -189,7 +205,22 @@ impl<'p> Scan<'p> {
         }
         progress.total(self.totals.0, self.totals.1);
         self.send_batch(tasks)?;
+        self.follow.check_something_is_kept()?;
+        self.check_something_is_left()?;
         Ok(self.notes())
+    }
+
+    /// Refuses globs that leave nothing of a source which has something.
+    fn check_something_is_left(&self) -> Result<()> {
+        let is_cut = self.has_globs && self.walk.passed_over() > 0;
+        if !is_cut || self.totals.0 + self.follow.seen() > 0 {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "{}: --exclude leaves no file of it",
+            self.given.display()
+        ))
+        .hint("a glob without a slash matches names at any depth, one with a slash whole paths from the top"))
     }
 
     fn event(&mut self, admitted: Admitted, dedup: &Dedup, tasks: &Sender<Task>) -> Result<Event> {
@@ -314,13 +345,8 @@ impl<'p> Scan<'p> {
 /// Directories of the store and of its caches that lie inside of `root`, relative to it: what a put
 /// changes while it reads cannot be put.
 fn own_directories(store: &Store, root: &Path) -> Result<Vec<String>> {
-    let format = store.remote().local_path(FORMAT_KEY);
-    let directory = format.as_deref().and_then(Path::parent);
-    let own = directory
-        .into_iter()
-        .chain(store.host().cache_dir.as_deref());
     let mut inside = Vec::new();
-    for own in own.filter_map(|own| own.canonicalize().ok()) {
+    for own in own_paths(store) {
         match own.strip_prefix(root).ok().and_then(Path::to_str) {
             Some("") => {
                 return Err(Error::invalid(format!(
@@ -334,6 +360,16 @@ fn own_directories(store: &Store, root: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(inside)
+}
+
+/// The directories of the store and of its caches, resolved.
+fn own_paths(store: &Store) -> Vec<PathBuf> {
+    let format = store.remote().local_path(FORMAT_KEY);
+    let directory = format.as_deref().and_then(Path::parent);
+    let own = directory
+        .into_iter()
+        .chain(store.host().cache_dir.as_deref());
+    own.filter_map(|own| own.canonicalize().ok()).collect()
 }
 
 fn excluded(request: &PutRequest, own: &[String]) -> Result<Globs> {
@@ -364,6 +400,17 @@ fn nothing_moved_since(store: &Store, base: &CacheBase, newest: u64) -> bool {
         }
     }
     false
+}
+
+fn not_there(source: &Path, error: std::io::Error) -> Error {
+    if error.kind() != std::io::ErrorKind::NotFound {
+        return Error::io("open", source, error);
+    }
+    Error::not_found(format!(
+        "{}: there is no such file or directory",
+        source.display()
+    ))
+    .hint("name what to put first, and the ref that it becomes second: `store put PATH REF`")
 }
 
 fn lost() -> Error {

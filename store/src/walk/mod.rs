@@ -102,6 +102,10 @@ pub struct Walk {
     stack: Vec<Frame>,
     /// Path of the last item from the root on.
     path: Vec<u8>,
+    /// Names that were excluded.
+    passed_over: u64,
+    /// Whether it ever went elsewhere: only then can it come back to where it is.
+    was_elsewhere: bool,
 }
 
 /// A directory on the way down.
@@ -113,6 +117,8 @@ struct Frame {
     identity: (u64, u64),
     names: Names,
     path_len: usize,
+    /// It was entered from elsewhere, so that the directory above is not the one that it lies in.
+    is_elsewhere: bool,
 }
 
 /// Starts a walk of the directory or single file `root`, which may be a symlink to either. A single file
@@ -126,6 +132,8 @@ pub fn walk(root: &Path, options: WalkOptions) -> Result<Walk> {
         first: None,
         stack: Vec::new(),
         path: Vec::new(),
+        passed_over: 0,
+        was_elsewhere: false,
     };
     let stat = Stat::of_path(root)?;
     walk.first = Some(match stat.file_type() {
@@ -141,6 +149,28 @@ impl Walk {
     /// [`Item::Leave`] it is the path of the directory that the walk is back in.
     pub fn path(&self) -> &[u8] {
         &self.path
+    }
+
+    /// Names that globs or the filter passed over so far.
+    pub fn passed_over(&self) -> u64 {
+        self.passed_over
+    }
+
+    /// Goes into the directory at `path`, wherever that is, in the place of the symlink `name` that was the
+    /// last item. Returns the item, and by which device and inode the directory is known.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or the walk is in it already.
+    pub fn descend(&mut self, name: Vec<u8>, path: &Path) -> Result<(Item, (u64, u64))> {
+        let dir = Dir::open(path)?;
+        let stat = dir.own_stat()?;
+        let id = (stat.dev, stat.ino);
+        self.was_elsewhere = true;
+        let item = self.push(name, dir)?;
+        if let Some(frame) = self.stack.last_mut() {
+            frame.is_elsewhere = true;
+        }
+        Ok((item, id))
     }
 
     fn advance(&mut self) -> Result<Option<Item>> {
@@ -164,7 +194,7 @@ impl Walk {
             };
             match self.visit(&dir, name, kind) {
                 Ok(Some(item)) => return Ok(Some(item)),
-                Ok(None) => {}
+                Ok(None) => self.passed_over += 1,
                 Err((name, error))
                     if self.options.skip_unreadable && error.kind() != Kind::Unavailable =>
                 {
@@ -236,6 +266,7 @@ impl Walk {
     /// Goes down into `dir`, which [`Self::path`] names already.
     fn push(&mut self, name: Vec<u8>, dir: Dir) -> Result<Item> {
         let stat = dir.own_stat()?;
+        self.check_no_circle(&dir, (stat.dev, stat.ino))?;
         let names = Names::read(&dir)?;
         let dir = Arc::new(dir);
         let identity = (stat.dev, stat.ino);
@@ -245,12 +276,29 @@ impl Walk {
             identity,
             names,
             path_len,
+            is_elsewhere: false,
         });
         let closed = self.stack.len().checked_sub(OPEN_DIRS_MAX + 1);
-        if let Some(frame) = closed.and_then(|index| self.stack.get_mut(index)) {
+        // One that was left for a directory elsewhere cannot be found again from there.
+        let is_left = closed.and_then(|index| self.stack.get(index + 1));
+        if !is_left.is_some_and(|below| below.is_elsewhere)
+            && let Some(frame) = closed.and_then(|index| self.stack.get_mut(index))
+        {
             frame.dir = None;
         }
         Ok(Item::Enter { name, dir, stat })
+    }
+
+    /// Refuses to go into a directory that the walk is in. Without a symlink on the way that cannot be.
+    fn check_no_circle(&self, dir: &Dir, id: (u64, u64)) -> Result<()> {
+        if !self.was_elsewhere || !self.stack.iter().any(|frame| frame.identity == id) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "{}: leads back to a directory that it lies in",
+            dir.path().display()
+        ))
+        .hint("leave the symlink out with --exclude"))
     }
 
     /// Goes up. A parent that was closed is opened again by way of its child and must be the same one:
