@@ -1,7 +1,7 @@
 //! Files of this host, written whole or not at all.
 
-use std::fs::File;
-use std::io::Write;
+use std::fs::{File, Metadata};
+use std::io::{self, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -12,6 +12,30 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
         file.write_all(bytes)
             .map_err(|source| Error::io("write", path, source))
     })
+}
+
+/// Opens a file for reading if it is a regular one; never waits, whatever lies there.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options()
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(path)?;
+    regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Fails for what is no regular file.
+pub(crate) fn regular(metadata: &Metadata) -> io::Result<()> {
+    match metadata {
+        metadata if metadata.is_file() => Ok(()),
+        metadata if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "expected a regular file, found a pipe, a socket or a device",
+        )),
+    }
 }
 
 /// Lets `build` write what becomes `path`, in a temporary of the same directory: sync, rename, sync the directory.

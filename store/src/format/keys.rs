@@ -5,7 +5,7 @@
 
 use jiff::civil::Date;
 
-use super::RefName;
+use super::{PACK_BYTES_MAX, RefName, SEALED_BYTES_MAX};
 use crate::id::{PackId, SegmentId, VersionId};
 
 impl VersionId {
@@ -37,6 +37,22 @@ pub const CLOCK_KEY: &str = "reserve/clock";
 pub const USES_PREFIX: &str = "uses";
 /// Log entries that share a directory.
 pub const LOG_GROUP: u64 = 10_000;
+
+/// Most bytes of the object `format`.
+pub const FORMAT_BYTES_MAX: u64 = 1 << 20;
+/// Most bytes of a log entry.
+pub const LOG_ENTRY_BYTES_MAX: u64 = 256 << 20;
+
+/// Most bytes that the object under `key` can have, so that nothing larger is read into memory.
+pub fn bytes_max(key: &str) -> u64 {
+    match key.split('/').next() {
+        Some(FORMAT_KEY) => FORMAT_BYTES_MAX,
+        Some(LOG_PREFIX) => LOG_ENTRY_BYTES_MAX,
+        Some(CHECKPOINTS_PREFIX) => SEALED_BYTES_MAX as u64,
+        Some(PACKS_PREFIX) => PACK_BYTES_MAX.into(),
+        _ => u64::MAX,
+    }
+}
 
 /// Key of log entry `number`: `log/000000/00000042`.
 pub fn log_key(number: u64) -> String {

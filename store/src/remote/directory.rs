@@ -9,7 +9,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +19,8 @@ use jiff::Timestamp;
 use rustix::buffer::spare_capacity;
 
 use super::ObjectInfo;
+use crate::files::{open_regular, regular};
+use crate::format::bytes_max;
 
 /// A directory that holds objects under their keys.
 #[derive(Debug)]
@@ -65,13 +67,21 @@ impl Directory {
     }
 
     pub(super) fn read(&self, key: &str) -> io::Result<Bytes> {
-        fs::read(self.path(key)).map(Bytes::from)
+        let file = open_regular(&self.path(key))?;
+        let (size, most) = (file.metadata()?.len(), bytes_max(key));
+        if size > most {
+            let what = format!("expected at most {most} bytes, found {size}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(size).map_err(io::Error::other)?);
+        file.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes.into())
     }
 
     /// Checks lengths against the file before anything is allocated.
     pub(super) fn read_ranges(&self, key: &str, ranges: &[Range<u64>]) -> io::Result<Ranges> {
-        let file = File::open(self.path(key))?;
-        let size = is_file(file.metadata()?)?.len();
+        let file = open_regular(&self.path(key))?;
+        let size = file.metadata()?.len();
         if ranges.iter().any(|range| range.end > size) {
             return Ok(Ranges::Short(size));
         }
@@ -108,7 +118,8 @@ impl Directory {
     }
 
     pub(super) fn size(&self, key: &str) -> io::Result<u64> {
-        Ok(is_file(fs::metadata(self.path(key))?)?.len())
+        let metadata = fs::metadata(self.path(key))?;
+        regular(&metadata).map(|()| metadata.len())
     }
 
     /// Makes the directories above `key` and their entries durable, once each.
@@ -187,6 +198,34 @@ impl Directory {
         Ok(found)
     }
 
+    /// The keys below `prefix` that come behind `after`, in no order; their files are not looked at.
+    pub(super) fn keys_after(&self, prefix: &str, after: &str) -> io::Result<Vec<String>> {
+        let mut found = Vec::new();
+        let mut pending = vec![prefix.to_owned()];
+        while let Some(directory) = pending.pop() {
+            let entries = match fs::read_dir(self.path(&directory)) {
+                Err(error) if is_missing(&error) => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                let entry = entry?;
+                let Ok(name) = entry.file_name().into_string() else {
+                    continue;
+                };
+                let key = format!("{directory}/{name}");
+                let is_before = key.as_str() < after;
+                if entry.file_type()?.is_dir() {
+                    if !is_before || after.starts_with(&key) {
+                        pending.push(key);
+                    }
+                } else if key.as_str() > after {
+                    found.push(key);
+                }
+            }
+        }
+        Ok(found)
+    }
+
     fn settled(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -207,14 +246,6 @@ fn read_range(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
     }
     bytes.truncate(wanted);
     Ok(bytes.into())
-}
-
-fn is_file(metadata: Metadata) -> io::Result<Metadata> {
-    if metadata.is_file() {
-        Ok(metadata)
-    } else {
-        Err(io::ErrorKind::IsADirectory.into())
-    }
 }
 
 fn info(key: String, metadata: &Metadata) -> io::Result<ObjectInfo> {

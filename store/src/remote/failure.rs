@@ -171,6 +171,8 @@ fn io_kind(cause: &io::Error, doing: &str, local: bool) -> Kind {
         _ if !local => Kind::Unavailable,
         E::NotFound => Kind::NotFound,
         E::NotADirectory | E::IsADirectory if doing == READ => Kind::NotFound,
+        // Something else lies where the object should.
+        E::InvalidData if doing == READ => Kind::Corrupt,
         E::PermissionDenied | E::ReadOnlyFilesystem => Kind::Denied,
         E::TimedOut | E::StaleNetworkFileHandle => Kind::Unavailable,
         _ => Kind::Io,
@@ -182,6 +184,9 @@ fn hint(kind: Kind, cause: Option<&io::Error>) -> Option<&'static str> {
         (_, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) => Some(
             "free some space there, or name another place; nothing that was stored before is touched",
         ),
+        (Kind::Corrupt, _) => {
+            Some("run `store verify` to see what is hit, then move it away and run `store repair`")
+        }
         (Kind::Denied, Some(io::ErrorKind::ReadOnlyFilesystem)) => Some(
             "the file system is mounted read-only; name another place, or mount it for writing",
         ),
