@@ -120,9 +120,9 @@ fn check(params: &ChunkerParams) -> Result<Normalization> {
     within("min", min, v2020::MINIMUM_MIN, v2020::MINIMUM_MAX)?;
     within("avg", avg, v2020::AVERAGE_MIN, v2020::AVERAGE_MAX)?;
     within("max", max, v2020::MAXIMUM_MIN, usize_of(CHUNK_BYTES_MAX))?;
-    if !(min <= avg && avg <= max) {
+    if !(min < avg && avg < max) {
         return Err(Error::invalid(format!(
-            "chunker: expected min <= avg <= max, found {min}, {avg}, {max}"
+            "chunker: expected min < avg < max, found {min}, {avg}, {max}"
         )));
     }
     match params.normalization {
@@ -422,7 +422,15 @@ mod tests {
             ),
             (
                 params(512, 256, 1024),
-                "chunker: expected min <= avg <= max, found 512, 256, 1024",
+                "chunker: expected min < avg < max, found 512, 256, 1024",
+            ),
+            (
+                params(256, 256, 1024),
+                "chunker: expected min < avg < max, found 256, 256, 1024",
+            ),
+            (
+                params(64, 1024, 1024),
+                "chunker: expected min < avg < max, found 64, 1024, 1024",
             ),
             (
                 ChunkerParams {

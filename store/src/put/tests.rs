@@ -9,8 +9,9 @@ use tempfile::TempDir;
 
 use super::{PutReport, PutRequest, put};
 use crate::error::Result;
-use crate::format::Who;
+use crate::format::{Format, Who};
 use crate::get::get;
+use crate::id::StoreId;
 use crate::progress::Unwatched;
 use crate::remote::faulty::{Faults, roll};
 use crate::remote::{Faulty, Objects, Write};
@@ -99,4 +100,50 @@ fn a_long_put_stopped_anywhere_goes_on_from_its_last_commit() {
         assert_comes_back(remote, source.path());
     }
     panic!("more than {MUTATIONS_MAX} mutations");
+}
+
+/// Where writers end list nodes decides which contents are one: pinned by the root of a file of thousands of chunks.
+#[test]
+fn the_list_of_a_large_file_ends_its_nodes_where_it_always_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    let mut bytes = vec![0; 1 << 20];
+    let mut hasher = blake3::Hasher::new();
+    hasher
+        .update(b"a golden list")
+        .finalize_xof()
+        .fill(&mut bytes);
+    std::fs::write(&source, &bytes).unwrap();
+    let remote: Arc<dyn Write> = Arc::new(Objects::memory());
+    // Small chunks, so that a small file has a long list.
+    let mut format = Format::new(StoreId([7; 16]));
+    (format.chunker.min, format.chunker.avg, format.chunker.max) = (64, 256, 1024);
+    let text = format.encode().unwrap();
+    remote.put(crate::format::FORMAT_KEY, text.into()).unwrap();
+    let store = Store::open(remote, host()).unwrap();
+    let request = PutRequest::new(&source, "project/golden/list".parse().unwrap());
+    put(&store, &request, &Unwatched).unwrap();
+    let state = store.state().unwrap();
+    let (_, version) = state.version(&request.target, None).unwrap();
+    let content = version.root.content();
+    let mut nodes = 0;
+    let mut chunks = 0;
+    let reader = crate::read::Reader::new(&store).unwrap();
+    reader
+        .list(content, &mut |_, depth, _| {
+            match depth {
+                0 => chunks += 1,
+                _ => nodes += 1,
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert!(chunks > 2000 && nodes > 8, "{chunks} chunks, {nodes} nodes");
+    assert_eq!(
+        (content.depth, content.root.to_string().as_str()),
+        (
+            2,
+            "6ae04f1dd99564ff0be7c2fb73bf5bc29030d87d4f075002205870b97391a767"
+        )
+    );
 }
