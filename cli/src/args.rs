@@ -85,6 +85,10 @@ pub(crate) struct Global {
     )]
     pub(crate) deadline: Option<Duration>,
 
+    /// Read the store as it was after this log entry; for verbs that only read
+    #[arg(long, global = true, value_name = "N", hide = true)]
+    pub(crate) at_entry: Option<u64>,
+
     /// Show progress even where standard error is no terminal
     #[arg(long, global = true)]
     pub(crate) progress: bool,

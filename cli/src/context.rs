@@ -1,5 +1,6 @@
 //! What every verb works with: the store that was meant, the host, and where to say things.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,6 +24,8 @@ pub(crate) struct Context {
     pub(crate) out: Output,
     config: Config,
     stop: Arc<AtomicBool>,
+    /// The stores that were opened, for their warnings.
+    opened: RefCell<Vec<Store>>,
 }
 
 /// Where the store is, and who said so.
@@ -50,24 +53,49 @@ impl Context {
             config,
             out,
             stop: stop_on_signals()?,
+            opened: RefCell::default(),
             global,
         })
     }
 
     /// The store that was meant; it must exist.
     pub(crate) fn open(&self) -> Result<Store> {
-        Store::open(self.remote(false)?, self.host()).map(|store| self.governed(store))
+        let store = Store::open(self.remote(false)?, self.host())?;
+        Ok(self.watched(store))
     }
 
-    /// A store that keeps no policy itself goes by the quotas of the configuration.
-    fn governed(&self, store: Store) -> Store {
-        store.with_local_policy(self.config.policy())
+    /// The same store, at the log entry that was asked for, whose warnings are told in the end. One that keeps no
+    /// policy itself goes by the quotas of the configuration.
+    fn watched(&self, store: Store) -> Store {
+        let store = store.with_local_policy(self.config.policy());
+        let store = match self.global.at_entry {
+            Some(number) => store.at(number),
+            None => store,
+        };
+        self.opened.borrow_mut().push(store.clone());
+        store
+    }
+
+    /// Tells what went wrong and did not end the work, whoever wants to be told little.
+    ///
+    /// # Errors
+    /// Partial, when something is missing from what was done.
+    pub(crate) fn tell_warnings(&self) -> Result<()> {
+        let mut missing = None;
+        for warning in self.opened.borrow().iter().flat_map(Store::warnings) {
+            match missing.is_none() && warning.is_part {
+                true => missing = Some(Error::partial(warning.text)),
+                false => self.out.warn(&warning.text),
+            }
+        }
+        missing.map_or(Ok(()), Err)
     }
 
     /// The store that was meant; the embedded one is made when it is missing.
     pub(crate) fn open_for_put(&self) -> Result<Store> {
         if self.place()?.embedded {
-            Store::open_or_init(self.remote(true)?, self.host()).map(|store| self.governed(store))
+            let store = Store::open_or_init(self.remote(true)?, self.host())?;
+            Ok(self.watched(store))
         } else {
             self.open()
         }
@@ -78,7 +106,7 @@ impl Context {
         match self.open() {
             Err(error) if error.kind() == Kind::NotFound && self.place()?.embedded => {
                 Store::init(Arc::new(Objects::memory()), self.host())
-                    .map(|store| self.governed(store))
+                    .map(|store| self.watched(store))
             }
             opened => opened,
         }
@@ -144,13 +172,15 @@ impl Context {
 
     /// The store at `url`; see [`Self::remote_at`]. Stores with different credentials go well together.
     pub(crate) fn open_at(&self, url: &str, profile: Option<&str>) -> Result<Store> {
-        Store::open(self.remote_at(url, profile)?, self.host()).map(|store| self.governed(store))
+        let store = Store::open(self.remote_at(url, profile)?, self.host())?;
+        Ok(self.watched(store))
     }
 
     /// The store that was meant, and the right to delete from it.
     pub(crate) fn open_for_gc(&self) -> Result<(Store, Arc<dyn Prune>)> {
         let remote = self.remote(false)?;
-        Ok((Store::open(remote.clone(), self.host())?, remote))
+        let store = Store::open(remote.clone(), self.host())?;
+        Ok((self.watched(store), remote))
     }
 
     /// What the configuration says.

@@ -42,8 +42,9 @@ pub fn main() -> ExitCode {
     };
     let json = cli.global.json;
     let done = Context::new(cli.global).and_then(|context| {
-        commands::run(&cli.command, &context)?;
-        context.out.finish()
+        let done = commands::run(&cli.command, &context).and_then(|()| context.out.finish());
+        let told = context.tell_warnings();
+        done.and(told)
     });
     failure::exit_code(done, json)
 }

@@ -92,6 +92,12 @@ impl Output {
         }
     }
 
+    /// Something that is wrong and did not end the work: whoever wants to be told little is told this.
+    pub(crate) fn warn(&self, text: impl Display) {
+        // Where standard error is closed, nobody wants to know.
+        let _unread = writeln!(io::stderr(), "warning: {text}");
+    }
+
     /// Tells of long waits for the bucket at `url`, from whatever thread they are met on.
     pub(crate) fn waits(&self, url: &str) -> Waits {
         if self.quiet || self.json {

@@ -155,10 +155,23 @@ impl<'s> Marker<'s> {
 
 impl Walk<'_, '_> {
     fn version(&self, version: &Version) -> Result<()> {
-        self.content(&version.times)?;
+        self.times(version)?;
         match &version.root {
             Root::File { content, .. } => self.content(content),
             Root::Tree { content, .. } => self.trees(*content),
+        }
+    }
+
+    /// The list of times. It is no part of what the version is, so one that is lost holds up nothing: what is left of
+    /// it helps nobody.
+    fn times(&self, version: &Version) -> Result<()> {
+        match self.content(&version.times) {
+            Err(error) if error.kind() == Kind::Corrupt => {
+                let lost = format!("times of a version are lost: {error}");
+                self.marker.store.warn(Error::corrupt(lost));
+                Ok(())
+            }
+            read => read,
         }
     }
 

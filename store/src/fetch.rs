@@ -136,6 +136,7 @@ pub fn fetch<'r, S: Sink, T>(
         Some(error) => Err(error),
         None => outcome,
     }
+    .map_err(|error| reader.blame(error))
 }
 
 /// How `store` is read, and by how many workers.

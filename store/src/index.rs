@@ -4,7 +4,7 @@
 //! what is new and forgets what was dropped. A chunk in a condemned pack is not offered.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::bytes::Bytes;
@@ -60,6 +60,8 @@ pub struct OpenSegment {
     pub id: SegmentId,
     layout: SegmentLayout,
     bytes: SegmentBytes,
+    /// Where this host has a copy of it.
+    copy: Option<PathBuf>,
     /// Which chunks somebody deduplicated against.
     relied: Bits,
 }
@@ -310,7 +312,8 @@ impl OpenSegment {
     /// Opens segment `id`, whose object has `len` bytes, as the log says.
     fn open(remote: &dyn Read, cache_dir: Option<&Path>, id: SegmentId, len: u64) -> Result<Self> {
         let key = segment_key(id);
-        let bytes = SegmentBytes::open(remote, cache_dir, id, len)?;
+        let copy = SegmentBytes::copy_of(remote, cache_dir, id);
+        let bytes = SegmentBytes::open(remote, copy.as_deref(), id, len)?;
         let layout = SegmentLayout::parse(&key, bytes.as_slice())?;
         if layout.id() != id {
             return Err(
@@ -323,6 +326,7 @@ impl OpenSegment {
             id,
             layout,
             bytes,
+            copy,
             relied,
         })
     }
@@ -334,7 +338,28 @@ impl OpenSegment {
             relied: Bits::none(layout.chunks()),
             layout,
             bytes: SegmentBytes::Held(bytes),
+            copy: None,
         })
+    }
+
+    /// What is wrong with it, when it is not what was written. A damaged copy on this host is removed.
+    pub fn damage(&self) -> Option<Error> {
+        let error = self.layout.verify(self.bytes()).err()?;
+        let Some(copy) = &self.copy else {
+            return Some(error.hint("run `store repair`: it makes segments anew from their packs"));
+        };
+        // What cannot be removed is found again.
+        drop(std::fs::remove_file(copy));
+        let message = format!(
+            "{}: its copy on this host was damaged, and has been removed: {}",
+            segment_key(self.id),
+            copy.display()
+        );
+        Some(
+            Error::unavailable(message)
+                .hint("run it again: it is fetched anew")
+                .because(error),
+        )
     }
 
     /// The segment's bytes.

@@ -65,4 +65,4 @@ pub use progress::{Progress, Unwatched};
 pub use put::{PutReport, PutRequest, put};
 pub use replicate::{ReplicateReport, ReplicateRequest, replicate};
 pub use size::Size;
-pub use store::{Host, Store, View};
+pub use store::{Host, Store, View, Warning};

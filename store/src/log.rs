@@ -6,17 +6,20 @@
 //!
 //! The rules are checked as a model in the tests (`model`), and this code in `log/schedules.rs`.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    CHECKPOINTS_PREFIX, Change, LogEntry, State, Who, checkpoint_key, log_group_prefix, log_key,
-    parse_checkpoint_key,
+    Change, LOG_ENTRY_BYTES_MAX, LogEntry, State, Who, checkpoint_key, log_group_prefix, log_key,
 };
 use crate::id::CommitId;
 use crate::remote::{Created, Read, Write};
 
+pub mod heal;
+mod known;
 mod remembered;
 pub mod reserve;
 #[cfg(test)]
@@ -24,6 +27,9 @@ mod schedules;
 #[cfg(test)]
 mod tests;
 
+pub use known::{Known, load, load_at, load_known};
+pub(crate) use known::{copy_of, read_checkpoint};
+use known::{ends_with, missing};
 pub(crate) use remembered::load_remembered;
 
 /// A checkpoint follows every entry whose number is a multiple of this.
@@ -89,44 +95,18 @@ impl Outside for System {
     }
 }
 
-/// The state now: the newest readable checkpoint, and every entry after it. A checkpoint that is
-/// missing from the listing, stale or broken costs time, nothing else.
-///
-/// # Errors
-/// Corrupt, naming the key, when an entry is damaged or missing below a later one; unsupported, when a
-/// newer program wrote it.
-pub fn load(remote: &dyn Read) -> Result<State> {
-    let checkpoints = checkpoints(remote)?;
-    let mut state = State::default();
-    for &number in &checkpoints {
-        if let Some(found) = read_checkpoint(remote, number)? {
-            state = found;
-            break;
-        }
-    }
-    read_after(remote, &mut state)?;
-    check_no_gap(remote, &mut state)?;
-    match checkpoints.first() {
-        Some(&newest) if newest > state.number => Err(gap(&state, format!("checkpoint {newest}"))),
-        _ => Ok(state),
-    }
-}
-
-/// Makes sure that no entry is there behind one that is missing; reads on, where that was only being written.
-fn check_no_gap(remote: &dyn Read, state: &mut State) -> Result<()> {
-    while exists(remote, &log_key(state.number + 2))? {
-        if read_after(remote, state)?.is_empty() {
-            return Err(gap(state, format!("entry {}", state.number + 2)));
-        }
-    }
-    Ok(())
-}
-
 /// Folds the entries after `state` into it, until the first that does not exist, and returns them.
 ///
 /// # Errors
-/// As [`load`]. The state then holds the entries before the one that failed.
+/// As [`load`]. The state then holds the entries before the one that failed. Conflict, when an entry that `state`
+/// holds was given up meanwhile.
 pub fn read_after(remote: &dyn Read, state: &mut State) -> Result<Vec<LogEntry>> {
+    let began = state.number;
+    read_on(remote, state, began)
+}
+
+/// [`read_after`] for who has worked with the entries up to `began` before.
+fn read_on(remote: &dyn Read, state: &mut State, began: u64) -> Result<Vec<LogEntry>> {
     let mut entries = Vec::new();
     let mut asked = 1;
     loop {
@@ -136,12 +116,16 @@ pub fn read_after(remote: &dyn Read, state: &mut State) -> Result<Vec<LogEntry>>
         let is_last = found.len() < keys.len();
         for bytes in found {
             let number = state.number + 1;
-            let entry = match LogEntry::decode(number, &bytes) {
+            let (entry, lost) = match decode(number, &bytes) {
                 Err(error) if error.kind() == Kind::Corrupt => {
-                    read_entry(remote, number)?.ok_or(error)?
+                    let bytes = remote.get(&log_key(number)).map_err(|_| error)?;
+                    decode(number, &bytes).map_err(damaged)?
                 }
                 decoded => decoded?,
             };
+            if lost.is_some_and(|lost| lost <= began) {
+                return Err(given_up(number, lost.unwrap_or(0)));
+            }
             state.apply(&entry)?;
             entries.push(entry);
         }
@@ -150,6 +134,11 @@ pub fn read_after(remote: &dyn Read, state: &mut State) -> Result<Vec<LogEntry>>
         }
         asked = (2 * asked).min(ENTRIES_AT_ONCE_MAX);
     }
+}
+
+fn decode(number: u64, bytes: &[u8]) -> Result<(LogEntry, Option<u64>)> {
+    let entry = LogEntry::decode(number, bytes)?;
+    Ok((entry, LogEntry::decode_lost(number, bytes)?))
 }
 
 /// The entry under `number`, if there is one.
@@ -189,6 +178,7 @@ pub fn commit_with(
     prepare: &mut Prepare<'_>,
 ) -> Result<Option<Committed>> {
     let commit = outside.commit_id()?;
+    let mut is_end_known = false;
     for races in 1..=RACES_MAX {
         let news = read_after(remote, state)?;
         let changes = prepare(state, &news)?;
@@ -204,7 +194,15 @@ pub fn commit_with(
             changes,
         };
         state.accepts(&entry).map_err(contradiction)?;
-        match settle_before(remote, number).and_then(|()| place(remote, outside, &entry)) {
+        if !is_end_known {
+            if !ends_with(remote, state)? {
+                continue;
+            }
+            is_end_known = true;
+        }
+        let before = newest(remote, state)?;
+        let mut written = || place(remote, outside, &entry, before.as_deref());
+        match settle_before(remote, number).and_then(|()| written()) {
             Ok(true) => {
                 state.apply(&entry)?;
                 let checkpoint = write_checkpoint(remote, state).err();
@@ -223,14 +221,34 @@ pub fn commit_with(
     )
 }
 
+/// The entry that `state` ends with, for the next one to carry; none where a checkpoint stands in for it.
+fn newest(remote: &dyn Read, state: &State) -> Result<Option<Arc<LogEntry>>> {
+    let known = state
+        .newest
+        .0
+        .as_ref()
+        .filter(|entry| entry.number == state.number);
+    if known.is_some() || state.number == 0 {
+        return Ok(known.cloned());
+    }
+    match read_entry(remote, state.number) {
+        Err(error) if error.kind() == Kind::Corrupt => Ok(None),
+        found => Ok(found?.map(Arc::new)),
+    }
+}
+
 /// Makes an entry durable that was read, for who acts on it outside of the log (deletes what it condemns):
 /// on a file system its writer may not have synced it yet, and a power cut could take it back.
 ///
 /// # Errors
-/// When it cannot be read or made durable.
+/// When it cannot be read or made durable; corrupt, when it is there no more, or is not what was written.
 pub fn confirm(remote: &dyn Write, number: u64) -> Result<()> {
     let key = log_key(number);
-    let bytes = remote.get(&key)?;
+    let bytes = remote.get(&key).map_err(|error| match error.kind() {
+        Kind::NotFound => missing(number, "the state after it is known"),
+        _ => error,
+    })?;
+    LogEntry::decode(number, &bytes).map_err(damaged)?;
     remote.create(&key, bytes).map(drop)
 }
 
@@ -245,9 +263,14 @@ fn settle_before(remote: &dyn Write, number: u64) -> Result<()> {
 
 /// Creates `entry`; whether it is the one under its number afterwards. An error does not say that it was
 /// not created, so the same is asked again until there is an answer: `Exists`, and then who wrote it.
-fn place(remote: &dyn Write, outside: &mut dyn Outside, entry: &LogEntry) -> Result<bool> {
+fn place(
+    remote: &dyn Write,
+    outside: &mut dyn Outside,
+    entry: &LogEntry,
+    before: Option<&LogEntry>,
+) -> Result<bool> {
     let key = log_key(entry.number);
-    let bytes = encoded(entry)?;
+    let bytes = encoded(entry, before)?;
     let mut doubt = None;
     for tries in 1..=CREATE_TRIES {
         let failed = match remote.create(&key, bytes.clone()) {
@@ -277,8 +300,18 @@ fn place(remote: &dyn Write, outside: &mut dyn Outside, entry: &LogEntry) -> Res
 }
 
 /// The bytes of `entry`, read again before anybody else can: one that cannot be decoded would end the log.
-fn encoded(entry: &LogEntry) -> Result<Bytes> {
-    let bytes = entry.encode()?;
+fn encoded(entry: &LogEntry, before: Option<&LogEntry>) -> Result<Bytes> {
+    let mut bytes = entry.encode_after(before, None)?;
+    if bytes.len() as u64 > LOG_ENTRY_BYTES_MAX {
+        bytes = entry.encode()?;
+    }
+    if bytes.len() as u64 > LOG_ENTRY_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "{}: an entry has at most {LOG_ENTRY_BYTES_MAX} bytes, this one would have {}",
+            log_key(entry.number),
+            bytes.len()
+        )));
+    }
     match LogEntry::decode(entry.number, &bytes) {
         Ok(found) if found == *entry => Ok(bytes.into()),
         Ok(_) => Err(Error::invalid(format!(
@@ -312,7 +345,9 @@ fn had_no_effect(remote: &dyn Read, key: &str, error: &Error) -> bool {
 /// The entry under `number`. Damage is believed when it is read twice: the first answer may have been cut.
 fn read_entry(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
     match read_entry_once(remote, number) {
-        Err(error) if error.kind() == Kind::Corrupt => read_entry_once(remote, number),
+        Err(error) if error.kind() == Kind::Corrupt => {
+            read_entry_once(remote, number).map_err(damaged)
+        }
         read => read,
     }
 }
@@ -333,32 +368,6 @@ fn exists(remote: &dyn Read, key: &str) -> Result<bool> {
     }
 }
 
-/// Numbers of the checkpoints that the listing shows, the newest first.
-fn checkpoints(remote: &dyn Read) -> Result<Vec<u64>> {
-    let listed = remote.list(CHECKPOINTS_PREFIX)?;
-    let mut numbers: Vec<_> = listed
-        .iter()
-        .filter_map(|info| parse_checkpoint_key(&info.key))
-        .collect();
-    numbers.sort_unstable_by(|left, right| right.cmp(left));
-    Ok(numbers)
-}
-
-/// The checkpoint at `number`, if it is there and whole.
-fn read_checkpoint(remote: &dyn Read, number: u64) -> Result<Option<State>> {
-    let key = checkpoint_key(number);
-    match remote
-        .get(&key)
-        .and_then(|bytes| State::decode(&key, &bytes))
-    {
-        Ok(state) => Ok(Some(state)),
-        Err(error) => match error.kind() {
-            Kind::NotFound | Kind::Corrupt | Kind::Unsupported => Ok(None),
-            _ => Err(error),
-        },
-    }
-}
-
 fn write_checkpoint(remote: &dyn Write, state: &State) -> Result<()> {
     if !state.number.is_multiple_of(CHECKPOINT_EVERY) {
         return Ok(());
@@ -366,12 +375,20 @@ fn write_checkpoint(remote: &dyn Write, state: &State) -> Result<()> {
     remote.put(&checkpoint_key(state.number), state.encode()?.into())
 }
 
-fn gap(state: &State, later: String) -> Error {
-    Error::corrupt(format!(
-        "{}: missing, although {later} exists",
-        log_key(state.number + 1)
+/// The hint of an entry that is there and is not what was written.
+fn damaged(error: Error) -> Error {
+    match error.kind() {
+        Kind::Corrupt => error.hint("run `store repair`; until then what is left can be read, and nothing is put or collected"),
+        _ => error,
+    }
+}
+
+fn given_up(number: u64, lost: u64) -> Error {
+    Error::conflict(format!(
+        "{}: a repair gave up entry {lost} while this program worked with it",
+        log_key(number)
     ))
-    .hint("bring the entry back from a copy of the store; do not write to it before")
+    .hint("run it again")
 }
 
 /// Changes that no state accepts are the caller's mistake, not damage of the log.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Node, Version};
 use crate::id::ChunkId;
 use crate::index::{Marks, Position};
@@ -57,7 +57,11 @@ impl<'r> Reach<'r> {
     /// # Errors
     /// Not found and corrupt as [`Reader`] has them; interrupted on request.
     pub(crate) fn version(&self, version: &Version) -> Result<()> {
-        self.list(&version.times)?;
+        match self.list(&version.times) {
+            // Times that are lost take no room, and cost nothing else.
+            Err(error) if error.kind() == Kind::Corrupt => {}
+            listed => listed?,
+        }
         // A heap of what is still to be walked: the depth of a tree costs no stack.
         let mut nodes = vec![Node::from(version.root)];
         while let Some(node) = nodes.pop() {
@@ -100,8 +104,10 @@ impl<'r> Reach<'r> {
 
     fn position(&self, id: &ChunkId) -> Result<Position> {
         self.view.index.position(id)?.ok_or_else(|| {
-            Error::not_found(format!("chunk {id}: no live segment offers it"))
-                .hint("run `store verify` to see what is hit")
+            Error::corrupt(format!(
+                "chunk {id}: a live version needs it and no live segment offers it"
+            ))
+            .hint("run `store verify` to see what is hit")
         })
     }
 }

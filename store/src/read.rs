@@ -10,7 +10,9 @@ use bytes::Bytes;
 
 use crate::codec::Decoder;
 use crate::error::{Error, Kind, Result};
-use crate::format::{Content, ListNode, Node, RefSpec, TreeEntry, Version, decode_tree, pack_key};
+use crate::format::{
+    Content, ListNode, Node, RefName, RefSpec, TreeEntry, Version, decode_tree, pack_key,
+};
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
 use crate::store::{Store, View};
@@ -32,6 +34,10 @@ pub struct Reader<'s> {
     store: &'s Store,
     view: RwLock<Arc<View>>,
     frames: Mutex<FrameCache>,
+    /// The entry that the first state ended with.
+    began: u64,
+    /// The versions that were asked for.
+    asked: Mutex<Vec<(RefName, u64)>>,
 }
 
 /// What a ref spec leads to.
@@ -56,15 +62,17 @@ impl<'s> Reader<'s> {
     /// # Errors
     /// When the state cannot be loaded.
     pub fn new(store: &'s Store) -> Result<Self> {
-        Ok(Self::at(store, store.view()?))
+        Ok(Self::at(store, store.readable_view()?))
     }
 
     /// A reader at `view`.
     pub fn at(store: &'s Store, view: View) -> Self {
         Self {
             store,
+            began: view.state.number,
             view: RwLock::new(Arc::new(view)),
             frames: Mutex::default(),
+            asked: Mutex::default(),
         }
     }
 
@@ -81,12 +89,49 @@ impl<'s> Reader<'s> {
     /// Where a chunk lies.
     ///
     /// # Errors
-    /// Not found, when no live segment of the newest state offers it.
+    /// When no live segment of the newest state offers it: not found, if what it belonged to may have been dropped
+    /// meanwhile; corrupt, if that lives.
     pub fn locate(&self, id: &ChunkId) -> Result<Location> {
         if let Some(location) = self.view().index.find(id)? {
             return Ok(location);
         }
-        self.reload()?.index.find(id)?.ok_or_else(|| gone(id))
+        self.reload()?.index.find(id)?.ok_or_else(|| self.gone(id))
+    }
+
+    /// What it means that no live segment of the newest state offers a chunk.
+    fn gone(&self, id: &ChunkId) -> Error {
+        let state = &self.view().state;
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let lives = |(name, number): &(RefName, u64)| state.version(name, Some(*number)).is_ok();
+        let is_live = match asked.as_slice() {
+            [] => state.number == self.began,
+            asked => asked.iter().all(lives),
+        };
+        if !is_live {
+            return Error::not_found(format!(
+                "chunk {id}: no live segment offers it; what it belonged to was deleted meanwhile"
+            ));
+        }
+        let of = match asked.first() {
+            Some((name, number)) => format!("{name}@{number} needs it and"),
+            None => "a live version may need it, and".to_owned(),
+        };
+        let error = Error::corrupt(format!("chunk {id}: {of} no live segment offers it"))
+            .hint("run `store verify` to see what is hit, then `store repair`; a put of the original files heals the rest");
+        self.blame(error)
+    }
+
+    /// The error about the segment, where it was a damaged one that led to `error`.
+    pub(crate) fn blame(&self, error: Error) -> Error {
+        if !matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) {
+            return error;
+        }
+        let view = self.view();
+        let damaged = view.index.segments().find_map(|segment| segment.damage());
+        match damaged {
+            Some(damage) => damage.because(error),
+            None => error,
+        }
     }
 
     /// Runs `read` on the place of a chunk; where an object turns out to be missing, again on the place
@@ -100,17 +145,19 @@ impl<'s> Reader<'s> {
         loop {
             let error = match read(&location) {
                 Err(error) if error.kind() == Kind::NotFound => error,
-                outcome => return outcome,
+                outcome => return outcome.map_err(|error| self.blame(error)),
             };
             if is_settled {
-                return Err(Error::corrupt(format!(
-                    "chunk {id}: its pack {} is missing",
-                    location.pack
+                let error = Error::corrupt(format!(
+                    "{}: is missing, and chunk {id} is in it",
+                    pack_key(location.pack)
                 ))
                 .hint("run `store verify` to see what is hit, and put the original files again")
-                .because(error));
+                .because(error);
+                return Err(self.blame(error));
             }
-            let place = self.reload()?.index.find(id)?.ok_or_else(|| gone(id))?;
+            let place = self.reload()?.index.find(id)?;
+            let place = place.ok_or_else(|| self.gone(id))?;
             is_settled = place == location;
             location = place;
         }
@@ -210,6 +257,10 @@ impl<'s> Reader<'s> {
     pub fn resolve(&self, spec: &RefSpec) -> Result<Found> {
         let view = self.view();
         let (number, version) = view.state.version(&spec.name, spec.version)?;
+        self.asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((spec.name.clone(), number));
         let mut node = Node::from(version.root);
         let mut entries_before = 0;
         for name in spec
@@ -325,7 +376,11 @@ impl<'s> Reader<'s> {
 
     fn reload(&self) -> Result<Arc<View>> {
         let mut view = View::clone(&self.view());
-        self.store.refresh(&mut view)?;
+        match self.store.refresh(&mut view) {
+            // Behind a damaged entry nothing newer can be known: what is missing is missing.
+            Err(error) if error.kind() == Kind::Corrupt => return Ok(self.view()),
+            refreshed => drop(refreshed?),
+        }
         let view = Arc::new(view);
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&view);
         Ok(view)
@@ -348,11 +403,4 @@ pub(crate) fn read_frames(store: &Store, pack: PackId, offset: u32, len: u32) ->
             range.start, range.end
         ))
     })
-}
-
-fn gone(id: &ChunkId) -> Error {
-    Error::not_found(format!(
-        "chunk {id}: no live segment offers it; what it belonged to was deleted meanwhile"
-    ))
-    .hint("run `store verify` if the ref is still listed")
 }

@@ -1,8 +1,8 @@
 //! The handle on one store: its remote, its format, and what this host brings along.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::chunk::Chunker;
 use crate::error::{Error, Kind, Result};
@@ -40,6 +40,19 @@ pub struct Store {
     host: Host,
     local_policy: Arc<Policy>,
     portions: Portions,
+    /// What went wrong and did not end the work.
+    warnings: Arc<Mutex<Vec<Warning>>>,
+    /// The log entry after which it is looked at; the newest without.
+    at: Option<u64>,
+}
+
+/// Something that went wrong and did not end the work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// What, and what to do about it.
+    pub text: String,
+    /// Something is missing from what was done.
+    pub is_part: bool,
 }
 
 /// One state of a store and its open segments.
@@ -78,6 +91,8 @@ impl Store {
             host,
             local_policy: Arc::default(),
             portions: Portions::default(),
+            warnings: Arc::default(),
+            at: None,
         })
     }
 
@@ -142,6 +157,13 @@ impl Store {
         }
     }
 
+    /// The same store as it was after log entry `number`, for who only reads.
+    #[must_use]
+    pub fn at(mut self, number: u64) -> Self {
+        self.at = Some(number);
+        self
+    }
+
     /// The bytes behind it.
     pub fn remote(&self) -> &Arc<dyn Write> {
         &self.remote
@@ -191,10 +213,66 @@ impl Store {
     /// # Errors
     /// When the log cannot be read.
     pub fn state(&self) -> Result<State> {
+        if let Some(number) = self.at {
+            return Err(Error::invalid(format!(
+                "{}: only what reads can look at log entry {number}",
+                self.remote.url()
+            )));
+        }
+        self.known()?.whole()
+    }
+
+    /// The newest state that can be known, for who only reads: where the log is damaged, that is a warning.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn readable_state(&self) -> Result<State> {
+        if let Some(number) = self.at {
+            return log::load_at(self.remote.as_ref(), number);
+        }
+        let log::Known { state, damage } = self.known()?;
+        if let Some(damage) = damage {
+            self.warn(damage);
+        }
+        Ok(state)
+    }
+
+    fn known(&self) -> Result<log::Known> {
         match self.host.cache_dir_of(self.format.id) {
             Some(dir) if self.is_far() => log::load_remembered(self.remote.as_ref(), &dir),
-            _ => log::load(self.remote.as_ref()),
+            _ => log::load_known(self.remote.as_ref()),
         }
+    }
+
+    /// What went wrong and did not end the work, each once, in order; for the caller to tell.
+    pub fn warnings(&self) -> Vec<Warning> {
+        self.noted().clone()
+    }
+
+    /// Notes what went wrong and did not end the work, and nothing is missing from its result.
+    pub fn warn(&self, error: Error) {
+        self.warn_as(&error, false);
+    }
+
+    /// Notes what went wrong and did not end the work, although something is missing from its result.
+    pub fn warn_of_part(&self, error: Error) {
+        self.warn_as(&error, true);
+    }
+
+    fn warn_as(&self, error: &Error, is_part: bool) {
+        let mut text = error.to_string();
+        if let Some(hint) = error.remedy() {
+            text = format!("{text}; {hint}");
+        }
+        let warning = Warning { text, is_part };
+        let mut warnings = self.noted();
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Vec<Warning>> {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The newest state with its segments open.
@@ -202,8 +280,20 @@ impl Store {
     /// # Errors
     /// When the log or a segment cannot be read.
     pub fn view(&self) -> Result<View> {
+        self.open_view(self.state()?)
+    }
+
+    /// [`Self::readable_state`] with its segments open.
+    ///
+    /// # Errors
+    /// When the log or a segment cannot be read.
+    pub fn readable_view(&self) -> Result<View> {
+        self.open_view(self.readable_state()?)
+    }
+
+    fn open_view(&self, state: State) -> Result<View> {
         let mut view = View {
-            state: self.state()?,
+            state,
             index: Index::default(),
         };
         self.reopen(&mut view)?;
@@ -237,7 +327,7 @@ impl Store {
                 Err(error) if error.kind() == Kind::NotFound => {
                     let news = log::read_after(self.remote.as_ref(), &mut view.state)?;
                     if news.is_empty() {
-                        return Err(error);
+                        return Err(lost_segment(error));
                     }
                     entries.extend(news);
                 }
@@ -266,6 +356,15 @@ impl Store {
             before,
         )
     }
+}
+
+/// A segment that is missing while the newest state has it is damage, and not somebody's work.
+fn lost_segment(error: Error) -> Error {
+    Error::corrupt(format!(
+        "{error}: it is missing, and the newest state has it"
+    ))
+    .hint("run `store repair`: it makes segments anew from their packs")
+    .because(error)
 }
 
 impl Host {

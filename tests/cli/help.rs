@@ -28,7 +28,7 @@ fn the_top_level_help() {
       pin          Keep a version whatever happens: retention, `rm`, the end of its namespace
       unpin        Keep a version no longer than others
       verify       Check that everything is there, and that it is what was written
-      repair       Make segments anew from packs, and condemn what is damaged
+      repair       Put back log entries, make segments anew from packs, and condemn what is damaged
       cluster      Give names to stores, so that `--store`, `push`, `pull` and `duplicate` know them
       push         Bring refs from the store to a cluster; only the chunks that it lacks travel
       pull         Bring refs from a cluster to the store; only the chunks that it lacks travel

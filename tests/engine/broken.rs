@@ -136,6 +136,7 @@ impl Broken {
         let request = RepairRequest {
             read_data: false,
             dry_run: false,
+            accept_loss: false,
         };
         repair(&self.store, request, &Unwatched).unwrap()
     }
@@ -158,7 +159,7 @@ fn a_missing_pack() {
         assert!(format!("{error:?}").contains(&key), "{version}: {error:?}");
     }
     let error = broken.collect_fails();
-    assert_eq!(error.kind(), Kind::NotFound, "{error:?}");
+    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
     assert!(error.to_string().contains(&key), "{error:?}");
     // A repair writes down what is lost; that is damage to a collector until the versions are dropped.
     let repaired = broken.repair();

@@ -300,7 +300,7 @@ fn whatever_cannot_be_read_stops_it_by_name_before_anything_goes() {
             remote.delete(std::slice::from_ref(&pack)).unwrap();
             pack.rsplit('/').next().unwrap().to_owned()
         }),
-        ("missing data", Kind::NotFound, |remote| {
+        ("missing data", Kind::Corrupt, |remote| {
             let meta = meta_packs(&**remote);
             let data = keys(&**remote, "packs")
                 .into_iter()
@@ -308,7 +308,7 @@ fn whatever_cannot_be_read_stops_it_by_name_before_anything_goes() {
             remote.delete(&[data.clone().unwrap()]).unwrap();
             data.unwrap()
         }),
-        ("missing segment", Kind::NotFound, |remote| {
+        ("missing segment", Kind::Corrupt, |remote| {
             let segment = keys(&**remote, "segments").remove(0);
             remote.delete(std::slice::from_ref(&segment)).unwrap();
             segment

@@ -249,7 +249,10 @@ fn a_damaged_log_entry_is_named_and_a_checkpoint_stands_in_for_it() {
     fs::remove_file(damaged.object("log/000000/00000009")).unwrap();
     let report = damaged.verify(ReadData::Nothing);
     assert_eq!(objects(&report), [key, "log/000000/00000009"]);
-    assert_eq!(report.findings[1].what, "is missing");
+    assert_eq!(
+        report.findings[1].what,
+        "is missing; entry 10 says what it was"
+    );
 }
 
 #[test]
@@ -325,6 +328,7 @@ fn a_dry_repair_changes_nothing() {
     let request = RepairRequest {
         read_data: false,
         dry_run: true,
+        ..RepairRequest::default()
     };
     let report = repair(&damaged.store, request, &Unwatched).unwrap();
     assert_eq!((report.packs_condemned.len(), report.entry), (1, None));

@@ -52,6 +52,7 @@ impl Damaged {
         let request = RepairRequest {
             read_data,
             dry_run: false,
+            accept_loss: false,
         };
         repair(&self.store, request, &Unwatched).unwrap()
     }

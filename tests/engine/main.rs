@@ -16,6 +16,7 @@ mod inspect;
 mod interleaved;
 mod limits;
 mod long;
+mod lost;
 mod materializers;
 mod meddler;
 mod model;

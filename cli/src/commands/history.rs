@@ -44,7 +44,7 @@ struct Line<'v> {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let name = names::name(&args.name)?;
     let store = context.open()?;
-    let state = store.state()?;
+    let state = store.readable_state()?;
     let uses = Uses::read(store.remote().as_ref())?;
     let now = Timestamp::now();
     let versions = state.versions(&name)?;

@@ -41,7 +41,7 @@ struct Info {
 
 pub(crate) fn run(_args: &Args, context: &Context) -> Result<()> {
     let store = context.open()?;
-    let state = store.state()?;
+    let state = store.readable_state()?;
     context.out.answer(&info(&store, &state))
 }
 

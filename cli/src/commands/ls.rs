@@ -38,8 +38,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let target = args.target.as_deref().map(names::target).transpose()?;
     let store = context.open()?;
     match target {
-        None => namespaces(context, &store.state()?),
-        Some(Target::Namespace(namespace)) => refs(context, &store.state()?, &namespace),
+        None => namespaces(context, &store.readable_state()?),
+        Some(Target::Namespace(namespace)) => refs(context, &store.readable_state()?, &namespace),
         Some(Target::Ref(spec)) => entries(args, context, &store, &spec),
     }
 }

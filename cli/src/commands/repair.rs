@@ -11,16 +11,21 @@ use crate::damage::{self, FindingTold, HitTold};
 use crate::human;
 use crate::progress::Watch;
 
-/// Make segments anew from packs, and condemn what is damaged
+/// Put back log entries, make segments anew from packs, and condemn what is damaged
 ///
-/// Copies what is good in damaged packs, and deletes nothing: `store gc` does that later. Ends with
-/// exit code 6 when paths are left that cannot be read; a put of their original files, from any
-/// host and to any ref, heals them.
+/// A damaged log entry is put back as the entry after it says; where nothing stands in for one, this
+/// ends with exit code 4, unless --accept-loss. What is good in damaged packs is copied; nothing is
+/// deleted: `store gc` does that later. Ends with exit code 6 when paths are left that cannot be
+/// read; a put of their original files, from any host and to any ref, heals them.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Read every byte of every pack; otherwise only of those that `store verify` found damaged from here
     #[arg(long)]
     read_data: bool,
+
+    /// Go on without log entries that are lost and that nothing stands in for: what they changed is given up
+    #[arg(long)]
+    accept_loss: bool,
 
     /// Tell what would be done, and do not do it
     #[arg(long, short = 'n')]
@@ -32,6 +37,8 @@ pub(crate) struct Args {
 struct Report {
     dry_run: bool,
     findings: Vec<FindingTold>,
+    entries_restored: Vec<u64>,
+    entries_lost: Vec<u64>,
     segments_dropped: Vec<SegmentId>,
     segments_added: Vec<SegmentId>,
     packs_kept: u64,
@@ -51,6 +58,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let request = RepairRequest {
         read_data: args.read_data,
         dry_run: args.dry_run,
+        accept_loss: args.accept_loss,
     };
     let done = check::repair(&store, request, &watch)?;
     drop(watch);
@@ -60,6 +68,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     } else {
         damage::show(context, &told.findings, &told.hits, told.hits_left_out)?;
         context.out.report(&told)?;
+    }
+    if !done.entries_lost.is_empty() && !args.dry_run {
+        context
+            .out
+            .note("what the log entries given up had stored is in no version now: put it again");
     }
     match done.hits.len() as u64 + done.hits_left_out {
         0 => Ok(()),
@@ -76,6 +89,8 @@ fn report(done: &RepairReport, dry_run: bool) -> Report {
     Report {
         dry_run,
         findings: done.findings.iter().map(Into::into).collect(),
+        entries_restored: done.entries_restored.clone(),
+        entries_lost: done.entries_lost.clone(),
         segments_dropped: done.segments_dropped.clone(),
         segments_added: done.segments_added.clone(),
         packs_kept: done.packs_kept,
@@ -95,6 +110,16 @@ impl fmt::Display for Report {
             return out.write_str("nothing to repair");
         }
         let mut parts = Vec::new();
+        for (entries, what) in [
+            (&self.entries_restored, "put back"),
+            (&self.entries_lost, "given up"),
+        ] {
+            match entries.len() {
+                0 => {}
+                1 => parts.push(format!("1 log entry {what}")),
+                count => parts.push(format!("{count} log entries {what}")),
+            }
+        }
         if !self.segments_dropped.is_empty() {
             let segments = human::counted(self.segments_dropped.len() as u64, "segment");
             let packs = human::counted(self.packs_kept, "pack");

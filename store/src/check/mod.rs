@@ -174,9 +174,7 @@ pub fn verify(
 ) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     let remote = store.remote().as_ref();
-    let Some(state) = objects::check_log(remote, &mut report)? else {
-        return Ok(report);
-    };
+    let state = objects::check_log(remote, &mut report)?;
     let mut readable = state.clone();
     objects::check_segments(remote, &mut readable, &mut report)?;
     let index = store.open_index(&readable, &Index::default())?;
@@ -274,7 +272,7 @@ fn remember(
 
 /// A collector may have worked meanwhile: what it took from the state is not missing.
 fn forget_what_moved(store: &Store, before: &State, report: &mut VerifyReport) -> Result<()> {
-    let Ok(now) = store.state() else {
+    let Ok(now) = store.readable_state() else {
         return Ok(());
     };
     let stands = |part: Part| match part {

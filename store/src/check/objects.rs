@@ -15,21 +15,20 @@ use crate::format::{
 };
 use crate::id::SegmentId;
 use crate::log;
-use crate::remote::Read;
+use crate::remote::{Read, Write};
 
 /// Log entries that are fetched at once.
 const ENTRIES_AT_ONCE: u64 = 64;
 
-/// Reads the whole log and every checkpoint. Returns the state, when it can be known.
-pub(super) fn check_log(remote: &dyn Read, report: &mut VerifyReport) -> Result<Option<State>> {
-    let (newest, known) = match log::load(remote) {
-        Ok(state) => (state.number, Some(state)),
-        Err(error) if is_damage(&error) => (newest_entry(remote)?, None),
-        Err(error) => return Err(error),
-    };
+/// Reads the whole log and every checkpoint. Returns the newest state that can be known.
+pub(super) fn check_log(remote: &dyn Read, report: &mut VerifyReport) -> Result<State> {
+    let known = log::load_known(remote)?;
     let mut checkpoints = listed_checkpoints(remote)?;
     report.checkpoints = checkpoints.len() as u64;
+    let newest = known.state.number.max(newest_entry(remote)?);
+    let base = newest_readable(remote, &checkpoints)?.unwrap_or(0);
     let mut folded = Some(State::default());
+    let mut kept = Vec::new();
     let mut first = 1;
     while first <= newest {
         let last = newest.min(first + ENTRIES_AT_ONCE - 1);
@@ -41,18 +40,25 @@ pub(super) fn check_log(remote: &dyn Read, report: &mut VerifyReport) -> Result<
         for (number, entry) in entries {
             report.entries += 1;
             if let Err(error) = fold(&mut folded, entry) {
-                if !is_damage(&error) {
-                    return Err(error);
+                match log::copy_of(remote, number)? {
+                    // What a newer program wrote is not damaged: this one must not judge it.
+                    _ if !is_damage(&error) || error.kind() == Kind::Unsupported => {
+                        return Err(error);
+                    }
+                    None if number <= base => {
+                        kept.push(error);
+                        folded = None;
+                    }
+                    copy => folded = passed_over(number, copy, folded, &error, report),
                 }
-                report.find(Part::Log(number), log_key(number), &error);
-                folded = None;
             }
             if checkpoints.remove(&number) {
-                check_checkpoint(remote, number, folded.as_ref(), report)?;
+                check_checkpoint(remote, number, &mut folded, report)?;
             }
         }
         first = last + 1;
     }
+    note_kept(&kept, base, report);
     for number in checkpoints {
         let what = format!("is of entry {number}, the log ends at {newest}");
         report.findings.push(Finding::new(
@@ -61,7 +67,14 @@ pub(super) fn check_log(remote: &dyn Read, report: &mut VerifyReport) -> Result<
             what,
         ));
     }
-    Ok(folded.or(known))
+    if let Some(damage) = known.damage {
+        let number = known.state.number + 1;
+        let is_said = |finding: &Finding| matches!(finding.part, Part::Log(_));
+        if !report.findings.iter().any(is_said) {
+            report.find(Part::Log(number), log_key(number), &damage);
+        }
+    }
+    Ok(known.state)
 }
 
 fn fold(folded: &mut Option<State>, entry: Result<LogEntry>) -> Result<()> {
@@ -70,6 +83,41 @@ fn fold(folded: &mut Option<State>, entry: Result<LogEntry>) -> Result<()> {
         Some(state) => state.apply(&entry),
         None => Ok(()),
     }
+}
+
+/// The state behind an entry that cannot be folded, where the entry after it has a copy of it.
+fn passed_over(
+    number: u64,
+    copy: Option<LogEntry>,
+    folded: Option<State>,
+    error: &Error,
+    report: &mut VerifyReport,
+) -> Option<State> {
+    report.find(Part::Log(number), log_key(number), error);
+    let copy = copy?;
+    if let Some(finding) = report.findings.last_mut() {
+        let next = number + 1;
+        finding
+            .what
+            .push_str(&format!("; entry {next} says what it was"));
+    }
+    let mut state = folded?;
+    state.apply(&copy).is_ok().then_some(state)
+}
+
+/// Entries that a checkpoint stands in for cost nothing: they are worth a note.
+fn note_kept(kept: &[Error], base: u64, report: &mut VerifyReport) {
+    let Some(first) = kept.first() else {
+        return;
+    };
+    let others = match kept.len() - 1 {
+        0 => String::new(),
+        1 => ", and 1 more".to_owned(),
+        more => format!(", and {more} more"),
+    };
+    report.notes.push(format!(
+        "{first}{others}; nothing is lost: kept by checkpoint {base}"
+    ));
 }
 
 fn read_entry(remote: &dyn Read, number: u64) -> Result<LogEntry> {
@@ -82,9 +130,18 @@ fn read_entry(remote: &dyn Read, number: u64) -> Result<LogEntry> {
 }
 
 fn newest_entry(remote: &dyn Read) -> Result<u64> {
-    let listed = remote.list(LOG_PREFIX)?;
-    let numbers = listed.iter().filter_map(|info| parse_log_key(&info.key));
+    let listed = remote.keys_after(LOG_PREFIX, LOG_PREFIX)?;
+    let numbers = listed.iter().filter_map(|key| parse_log_key(key));
     Ok(numbers.max().unwrap_or(0))
+}
+
+fn newest_readable(remote: &dyn Read, listed: &BTreeSet<u64>) -> Result<Option<u64>> {
+    for number in listed.iter().rev() {
+        if log::read_checkpoint(remote, *number)?.is_some() {
+            return Ok(Some(*number));
+        }
+    }
+    Ok(None)
 }
 
 fn listed_checkpoints(remote: &dyn Read) -> Result<BTreeSet<u64>> {
@@ -98,7 +155,7 @@ fn listed_checkpoints(remote: &dyn Read) -> Result<BTreeSet<u64>> {
 fn check_checkpoint(
     remote: &dyn Read,
     number: u64,
-    folded: Option<&State>,
+    folded: &mut Option<State>,
     report: &mut VerifyReport,
 ) -> Result<()> {
     let key = checkpoint_key(number);
@@ -106,16 +163,51 @@ fn check_checkpoint(
         .get(&key)
         .and_then(|bytes| State::decode(&key, &bytes));
     let defect = match decoded {
-        Ok(state) if folded.is_some_and(|folded| !folded.agrees_with(&state)) => {
-            Error::corrupt(format!("{key}: is not the fold of the log up to its entry"))
-        }
-        Ok(_) => return Ok(()),
+        Ok(state) => match folded {
+            Some(folded) if !folded.agrees_with(&state) => {
+                Error::corrupt(format!("{key}: is not the fold of the log up to its entry"))
+            }
+            Some(_) => return Ok(()),
+            // It stands in for what could not be folded.
+            None => {
+                *folded = Some(state);
+                return Ok(());
+            }
+        },
         Err(error) if error.kind() == Kind::NotFound => return Ok(()),
         Err(error) if is_damage(&error) => error,
         Err(error) => return Err(error),
     };
     report.find(Part::Checkpoint(number), key, &defect);
     Ok(())
+}
+
+/// Checkpoints are derived: those that are damaged are written again from the log, where it is whole.
+pub(super) fn rewrite_checkpoints(remote: &dyn Write, findings: &[Finding]) -> Result<Vec<u64>> {
+    let numbers: BTreeSet<u64> = findings
+        .iter()
+        .filter_map(|finding| match finding.part {
+            Part::Checkpoint(number) => Some(number),
+            _ => None,
+        })
+        .collect();
+    let newest = numbers.last().copied().unwrap_or(0);
+    let mut written = Vec::new();
+    let mut state = State::default();
+    while state.number < newest {
+        let number = state.number + 1;
+        match log::entry(remote, number) {
+            Ok(Some(entry)) => state.apply(&entry)?,
+            Ok(None) => break,
+            Err(error) if error.kind() == Kind::Corrupt => break,
+            Err(error) => return Err(error),
+        }
+        if numbers.contains(&number) {
+            remote.put(&checkpoint_key(number), state.encode()?.into())?;
+            written.push(number);
+        }
+    }
+    Ok(written)
 }
 
 /// Reads every live segment; takes those out of `state` that cannot be relied on.

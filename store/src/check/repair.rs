@@ -21,12 +21,11 @@ use super::{Finding, Hit, Part, VerifyReport, is_damage, objects};
 use crate::codec::{Encoder, LEVEL};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    Change, Condemned, LogEntry, PACKS_PREFIX, PackChunk, PackKind, State, checkpoint_key,
-    pack_key, parse_pack_key,
+    Change, Condemned, LogEntry, PACKS_PREFIX, PackChunk, PackKind, State, pack_key, parse_pack_key,
 };
 use crate::id::{ChunkId, PackId, SegmentId};
 use crate::index::Index;
-use crate::log;
+use crate::log::{self, heal};
 use crate::pack::{EncodedFrame, PackWriter, SegmentBuilder};
 use crate::progress::Progress;
 use crate::store::{Store, View};
@@ -41,6 +40,8 @@ pub struct RepairRequest {
     pub read_data: bool,
     /// Do everything but write.
     pub dry_run: bool,
+    /// Give up log entries that are lost and that nothing stands in for.
+    pub accept_loss: bool,
 }
 
 /// What a repair found and did.
@@ -48,6 +49,10 @@ pub struct RepairRequest {
 pub struct RepairReport {
     /// What was wrong.
     pub findings: Vec<Finding>,
+    /// Log entries that were put back.
+    pub entries_restored: Vec<u64>,
+    /// Log entries that were given up.
+    pub entries_lost: Vec<u64>,
     /// Segments that are live no more: broken ones.
     pub segments_dropped: Vec<SegmentId>,
     /// Segments made anew.
@@ -87,7 +92,7 @@ struct Survey {
 /// Repairs what can be repaired and tells what is hit.
 ///
 /// # Errors
-/// Corrupt, when the log is damaged so that the state cannot be known; conflict, when others change the
+/// Corrupt, when log entries are lost for good and the caller does not accept that; conflict, when others change the
 /// store all the time; when the store does not answer. Nothing is changed then.
 pub fn repair(
     store: &Store,
@@ -95,8 +100,25 @@ pub fn repair(
     progress: &dyn Progress,
 ) -> Result<RepairReport> {
     store.format().check_writable()?;
+    // What was wrong with the log before it was healed.
+    let mut before = VerifyReport::default();
+    objects::check_log(store.remote().as_ref(), &mut before)?;
+    let healed = match request.dry_run {
+        true => heal::diagnose(store.remote().as_ref())?,
+        false => heal::heal(
+            store.remote().as_ref(),
+            &store.host().who,
+            request.accept_loss,
+        )?,
+    };
     for _ in 0..ATTEMPTS_MAX {
-        if let Some(report) = attempt(store, request, progress)? {
+        if let Some(mut report) = attempt(store, request, progress)? {
+            let is_said = |finding: &Finding| report.findings.contains(finding);
+            let mut findings = before.findings;
+            findings.retain(|finding| matches!(finding.part, Part::Log(_)) && !is_said(finding));
+            report.findings.splice(..0, findings);
+            report.entries_restored = healed.restored;
+            report.entries_lost = healed.lost;
             return Ok(report);
         }
     }
@@ -141,7 +163,8 @@ fn attempt(
         report.entry = committed.map(|committed| committed.entry.number);
     }
     if !request.dry_run {
-        rewrite_checkpoints(store, &mut report)?;
+        report.checkpoints =
+            objects::rewrite_checkpoints(store.remote().as_ref(), &report.findings)?;
         Record::load(store).save(|pack| !survey.bad.contains(pack))?;
     }
     match report.entry {
@@ -168,12 +191,7 @@ fn disturbs(entry: &LogEntry, rebuilds: bool) -> bool {
 fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Result<Survey> {
     let remote = store.remote().as_ref();
     let mut report = VerifyReport::default();
-    let Some(state) = objects::check_log(remote, &mut report)? else {
-        return Err(Error::corrupt(
-            "log: damaged, and no checkpoint stands in for it; the state of the store is unknown",
-        )
-        .hint("bring the entries that `store verify` names back from a copy of the store"));
-    };
+    let state = objects::check_log(remote, &mut report)?;
     let mut readable = state.clone();
     objects::check_segments(remote, &mut readable, &mut report)?;
     loop {
@@ -453,33 +471,6 @@ fn condemning(state: &State, packs: &BTreeSet<PackId>) -> State {
         state.condemned.entry(*pack).or_insert(now);
     }
     state
-}
-
-/// Checkpoints are derived: those that are damaged are written again from the log, where it is whole.
-fn rewrite_checkpoints(store: &Store, report: &mut RepairReport) -> Result<()> {
-    let numbers: BTreeSet<u64> = report
-        .findings
-        .iter()
-        .filter_map(|finding| match finding.part {
-            Part::Checkpoint(number) => Some(number),
-            _ => None,
-        })
-        .collect();
-    let remote = store.remote().as_ref();
-    let newest = numbers.last().copied().unwrap_or(0);
-    let mut state = State::default();
-    while state.number < newest {
-        let number = state.number + 1;
-        let Some(entry) = log::entry(remote, number)? else {
-            break;
-        };
-        state.apply(&entry)?;
-        if numbers.contains(&number) {
-            remote.put(&checkpoint_key(number), state.encode()?.into())?;
-            report.checkpoints.push(number);
-        }
-    }
-    Ok(())
 }
 
 /// Walks all versions once more, as the store is now.

@@ -7,7 +7,9 @@ use std::collections::HashSet;
 
 use super::{Damage, Finding, Hit, Part, VerifyReport, is_damage};
 use crate::error::{Error, Result};
-use crate::format::{Content, Node, RefName, RefState, Root, Target, Totals, Version, pack_key};
+use crate::format::{
+    Content, Node, RefName, RefState, Root, Target, Totals, TreeEntry, Version, pack_key,
+};
 use crate::id::{ChunkId, PackId};
 use crate::index::{Index, Location, Marks, Position};
 use crate::read::{Reader, TimesReader};
@@ -28,6 +30,23 @@ pub(super) struct RefWalk<'w> {
     /// The version that is being walked, and where in it.
     at: Option<(RefName, u64)>,
     path: Vec<u8>,
+}
+
+/// A tree whose entries are being walked.
+struct OpenTree {
+    at: Option<Position>,
+    totals: Totals,
+    entries: std::vec::IntoIter<TreeEntry>,
+    sum: Totals,
+    is_whole: bool,
+    /// Bytes of the path that leads to it.
+    path_len: usize,
+}
+
+enum Entered {
+    /// Whether it is whole was known, or nothing can be known of what is in it.
+    Known(bool),
+    Open(OpenTree),
 }
 
 impl<'w> RefWalk<'w> {
@@ -106,43 +125,79 @@ impl<'w> RefWalk<'w> {
         }
     }
 
+    /// The same for a tree. Those that are open lie on the heap: a tree may be deeper than a stack.
     fn tree(&mut self, content: &Content, totals: &Totals) -> Result<bool> {
-        self.reader.store().host().check_stop()?;
-        let at = self.index().position(&content.root)?;
-        if at.is_some_and(|at| self.whole_trees.has(at)) {
-            return Ok(true);
-        }
-        if !self.content(content)? {
-            return Ok(false);
-        }
-        let entries = match self.reader.tree(content) {
-            Ok(entries) => entries,
-            Err(error) => return self.unreadable(&content.root, error),
+        let mut open = match self.enter(content, totals)? {
+            Entered::Known(is_whole) => return Ok(is_whole),
+            Entered::Open(tree) => vec![tree],
         };
-        let mut sum = Totals::default();
-        let mut is_whole = true;
-        let length = self.path.len();
-        for entry in &entries {
-            if length > 0 {
+        loop {
+            let Some(tree) = open.last_mut() else {
+                return Ok(true);
+            };
+            self.path.truncate(tree.path_len);
+            let Some(entry) = tree.entries.next() else {
+                let Some(tree) = open.pop() else {
+                    return Ok(true);
+                };
+                let is_whole = self.leave(tree);
+                match open.last_mut() {
+                    Some(above) => above.is_whole &= is_whole,
+                    None => return Ok(is_whole),
+                }
+                continue;
+            };
+            if tree.path_len > 0 {
                 self.path.push(b'/');
             }
             self.path.extend_from_slice(&entry.name);
-            is_whole &= self.node(&entry.node)?;
-            self.path.truncate(length);
-            sum.add(&entry.node);
+            tree.sum.add(&entry.node);
+            match &entry.node {
+                Node::Tree { content, totals } => match self.enter(content, totals)? {
+                    Entered::Known(is_whole) => tree.is_whole &= is_whole,
+                    Entered::Open(below) => open.push(below),
+                },
+                node => tree.is_whole &= self.node(node)?,
+            }
         }
-        if sum != *totals {
-            is_whole = false;
+    }
+
+    fn enter(&mut self, content: &Content, totals: &Totals) -> Result<Entered> {
+        self.reader.store().host().check_stop()?;
+        let at = self.index().position(&content.root)?;
+        if at.is_some_and(|at| self.whole_trees.has(at)) {
+            return Ok(Entered::Known(true));
+        }
+        if !self.content(content)? {
+            return Ok(Entered::Known(false));
+        }
+        match self.reader.tree(content) {
+            Ok(entries) => Ok(Entered::Open(OpenTree {
+                at,
+                totals: *totals,
+                entries: entries.into_iter(),
+                sum: Totals::default(),
+                is_whole: true,
+                path_len: self.path.len(),
+            })),
+            Err(error) => self.unreadable(&content.root, error).map(Entered::Known),
+        }
+    }
+
+    fn leave(&mut self, mut tree: OpenTree) -> bool {
+        let (sum, totals) = (tree.sum, tree.totals);
+        if sum != totals {
+            tree.is_whole = false;
             let what = format!(
                 "{} entries of {} bytes are below it, it says {} of {}",
                 sum.entries, sum.bytes, totals.entries, totals.bytes
             );
             self.hit(Part::Version, what);
         }
-        if let Some(at) = at.filter(|_| is_whole) {
+        if let Some(at) = tree.at.filter(|_| tree.is_whole) {
             self.whole_trees.set(at);
         }
-        Ok(is_whole)
+        tree.is_whole
     }
 
     fn content(&mut self, content: &Content) -> Result<bool> {
@@ -201,7 +256,7 @@ impl<'w> RefWalk<'w> {
             Root::Tree { totals, .. } => totals.entries.saturating_add(1),
         };
         let read = || {
-            let mut times = TimesReader::new(&self.reader, &version.times)?;
+            let mut times = TimesReader::strict(&self.reader, &version.times)?;
             times.skip(entries)?;
             match times.is_at_end() {
                 true => Ok(()),

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::cursor::corrupt;
-use super::sealed::{parse, seal_as, unseal_as};
+use super::sealed::{parse, seal_as, unseal_as, unseal_text};
 use crate::error::{Error, Result};
 use crate::format::{Content, Origin, Policy, RefName, Root, log_key};
 use crate::id::{CommitId, PackId, PassId, SegmentId};
@@ -189,6 +189,57 @@ impl LogEntry {
         }
     }
 
+    /// The object's bytes with a copy of the entry before it, so that damage to that one costs nothing, and with
+    /// the first entry that is given up from here on, if any.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_after(&self, before: Option<&Self>, lost: Option<u64>) -> Result<Vec<u8>> {
+        match self.defect() {
+            None => seal_as(
+                LOG_MAGIC,
+                Some(LOG_VERSION),
+                &WithBeside {
+                    entry: self,
+                    before,
+                    lost,
+                },
+            ),
+            Some(defect) => Err(Error::invalid(format!(
+                "{}: {defect}",
+                log_key(self.number)
+            ))),
+        }
+    }
+
+    /// The copy of entry `number` - 1 that the bytes of entry `number` carry.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub fn decode_before(number: u64, bytes: &[u8]) -> Result<Option<Self>> {
+        Self::decode(number, bytes)?;
+        let object = log_key(number);
+        let beside: Beside = parse(&object, unseal_text(&object, bytes)?)?;
+        let before = beside.before.map(Self::deserialize).transpose();
+        let is_right = |before: &Self| before.number + 1 == number && before.defect().is_none();
+        // A copy of what only a newer program knows helps nobody.
+        Ok(before.ok().flatten().filter(is_right))
+    }
+
+    /// The first entry that the bytes of an entry give up; see the repairer in `FORMATS.md`.
+    ///
+    /// # Errors
+    /// Corrupt, when they are no sealed text.
+    pub fn decode_lost(number: u64, bytes: &[u8]) -> Result<Option<u64>> {
+        let object = log_key(number);
+        let text = unseal_text(&object, bytes)?;
+        let names_it = text.windows(LOST_FIELD.len()).any(|at| at == LOST_FIELD);
+        match names_it {
+            true => Ok(parse::<Lost>(&object, text)?.lost),
+            false => Ok(None),
+        }
+    }
+
     /// Parses entry `number`; an unknown `op` is unsupported, by name.
     ///
     /// # Errors
@@ -230,6 +281,31 @@ impl Change {
         };
         root.content().defect().or_else(|| times.defect())
     }
+}
+
+/// How the field begins in JSON that names what is given up.
+const LOST_FIELD: &[u8] = b"\"lost\":";
+
+#[derive(Serialize)]
+struct WithBeside<'e> {
+    #[serde(flatten)]
+    entry: &'e LogEntry,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<&'e LogEntry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Beside {
+    #[serde(default)]
+    before: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Lost {
+    #[serde(default)]
+    lost: Option<u64>,
 }
 
 /// Every `op` of [`Change`].

@@ -207,6 +207,7 @@ fn state() -> impl Strategy<Value = State> {
         dropped,
         condemned,
         refs,
+        ..State::default()
     })
 }
 

@@ -92,6 +92,10 @@ impl SegmentHeader {
         let mut cursor = Cursor::new(object, bytes);
         cursor.magic(&SEGMENT_MAGIC)?;
         let version = cursor.u16("version")?;
+        if version != SEGMENT_VERSION && is_of_this_version(bytes) {
+            let detail = format_args!("version is {version}, its checksum is of {SEGMENT_VERSION}");
+            return Err(corrupt(object, detail));
+        }
         cursor.version(version, SEGMENT_VERSION)?;
         let fanout_bits = cursor.u8("fan-out bits")?;
         cursor.zeros(5)?;
@@ -113,6 +117,20 @@ impl SegmentHeader {
         let detail = format_args!("checksum of its header is {found}, the header says {expected}");
         Err(corrupt(object, detail))
     }
+}
+
+/// Whether a header is right but for its version: then that is damaged, and no newer program wrote it.
+fn is_of_this_version(bytes: &[u8]) -> bool {
+    let at = HEADER_LEN - HEADER_CHECKSUM_LEN;
+    let Some((covered, found)) = bytes
+        .get(..HEADER_LEN)
+        .and_then(|all| all.split_at_checked(at))
+    else {
+        return false;
+    };
+    let behind = covered.get(SEGMENT_MAGIC.len() + 2..).unwrap_or_default();
+    let right = [&SEGMENT_MAGIC[..], &SEGMENT_VERSION.to_le_bytes(), behind].concat();
+    header_checksum(&right) == found
 }
 
 fn header_checksum(covered: &[u8]) -> [u8; HEADER_CHECKSUM_LEN] {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io::Read;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,10 @@ pub const STATE_MAGIC: &str = "store-state";
 pub const STATE_VERSION: u32 = 1;
 /// Level of zstd that checkpoints are written with; any level is read.
 const CHECKPOINT_ZSTD_LEVEL: i32 = 3;
+/// Bytes of text that any checkpoint may hold.
+const CHECKPOINT_TEXT_BYTES: usize = 16 << 20;
+/// Bytes of text more that each of its own bytes may hold.
+const CHECKPOINT_RATIO_MAX: usize = 256;
 
 /// Everything the log says, up to and including one entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +46,22 @@ pub struct State {
     /// What the store keeps, if it says so itself.
     #[serde(default, skip_serializing_if = "Policy::is_empty")]
     pub policy: Policy,
+    /// The entry that was folded in last, where it was not a checkpoint that said so.
+    #[serde(skip)]
+    pub newest: Newest,
 }
+
+/// The entry that a state ends with. No part of what the state says: two states that differ in it only are equal.
+#[derive(Clone, Debug, Default)]
+pub struct Newest(pub Option<Arc<LogEntry>>);
+
+impl PartialEq for Newest {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Newest {}
 
 /// When a pack or segment left the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +111,7 @@ impl State {
     pub fn apply(&mut self, entry: &LogEntry) -> Result<()> {
         self.fold(entry)?;
         self.number = entry.number;
+        self.newest = Newest(Some(Arc::new(entry.clone())));
         Ok(())
     }
 
@@ -135,6 +156,7 @@ impl State {
             condemned,
             refs,
             policy,
+            newest: _,
         } = self;
         let totals = |segments: &BTreeMap<SegmentId, SegmentInfo>| -> Vec<_> {
             let totals = |(id, info): (&SegmentId, &SegmentInfo)| (*id, info.totals());
@@ -154,8 +176,16 @@ impl State {
             return Err(Error::invalid(format!("checkpoint: {defect}")));
         }
         let text = seal_as(STATE_MAGIC, Some(STATE_VERSION), self)?;
-        zstd::bulk::compress(&text, CHECKPOINT_ZSTD_LEVEL)
-            .map_err(|source| Error::invalid("checkpoint: zstd refused it").because(source))
+        let bytes = zstd::bulk::compress(&text, CHECKPOINT_ZSTD_LEVEL)
+            .map_err(|source| Error::invalid("checkpoint: zstd refused it").because(source))?;
+        match text.len() <= text_bytes_max(bytes.len()) {
+            true => Ok(bytes),
+            false => Err(Error::invalid(format!(
+                "checkpoint: {} bytes are packed into {}, which no reader believes",
+                text.len(),
+                bytes.len()
+            ))),
+        }
     }
 
     /// Parses a checkpoint.
@@ -163,7 +193,7 @@ impl State {
     /// # Errors
     /// Corrupt, when it is not what was written; unsupported, when a newer program wrote it.
     pub fn decode(object: &str, bytes: &[u8]) -> Result<Self> {
-        let text = decompress(object, bytes, SEALED_BYTES_MAX)?;
+        let text = decompress(object, bytes, text_bytes_max(bytes.len()))?;
         let text = unseal_as(object, STATE_MAGIC, STATE_VERSION, &text)?;
         let state: Self = parse(object, text)?;
         match state.defect() {
@@ -205,6 +235,15 @@ impl RefState {
             Some(format!("version {number}: {defect}"))
         })
     }
+}
+
+/// Most bytes of text that so many bytes of a checkpoint are believed to hold: ids do not compress, so a state that
+/// is large is large on disk as well.
+fn text_bytes_max(bytes: usize) -> usize {
+    let plausible = bytes.saturating_mul(CHECKPOINT_RATIO_MAX);
+    plausible
+        .saturating_add(CHECKPOINT_TEXT_BYTES)
+        .min(SEALED_BYTES_MAX)
 }
 
 /// The bytes that `bytes` hold compressed, at most `bytes_max`.
@@ -784,5 +823,16 @@ mod tests {
         let mut state = full();
         state.segments.insert(SEGMENT, SegmentInfo::default());
         assert!(state.encode().is_err());
+    }
+
+    #[test]
+    fn a_checkpoint_that_promises_too_much_is_not_believed() {
+        let bomb = zstd::bulk::compress(&vec![b' '; 300 << 20], 1).unwrap();
+        assert!(bomb.len() < 100_000);
+        assert!(text_bytes_max(bomb.len()) < 64 << 20);
+        let error = State::decode("x", &bomb).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        let expected = format!("expected at most {} bytes", text_bytes_max(bomb.len()));
+        assert!(error.to_string().contains(&expected), "{error}");
     }
 }

@@ -1,16 +1,15 @@
 //! The bytes of an open segment: mapped where the store has them on this host, else from a copy in the
 //! host's cache. A copy is checked before it gets its name, so what has the name is whole.
 
-use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use ::bytes::Bytes;
 use memmap2::Mmap;
 
-use crate::error::{Error, Kind, Result};
-use crate::files::build_atomically;
+use crate::error::{Error, Result};
+use crate::files::{build_atomically, open_regular};
 use crate::format::{SegmentLayout, State, segment_key};
 use crate::id::SegmentId;
 use crate::map::map;
@@ -18,6 +17,9 @@ use crate::remote::Read;
 
 /// Bytes that one request brings: a segment of fifty million chunks does not pass through memory whole.
 const READ_BYTES: u64 = 16 << 20;
+/// Copies up to this size are compared with their checksum each time: that takes less than a request. Larger ones
+/// are when something in them turns out to be wrong.
+const CHECKED_BYTES_MAX: u64 = 16 << 20;
 /// How long the copy of a segment stays that this state does not know: another process may be ahead of it.
 const UNKNOWN_KEPT: Duration = Duration::from_secs(24 * 3600);
 
@@ -31,36 +33,62 @@ pub(super) enum SegmentBytes {
 }
 
 impl SegmentBytes {
-    /// Opens the object of segment `id`, which has `len` bytes.
-    pub(super) fn open(
+    /// Where the copy of segment `id` belongs, if it is opened as a copy.
+    pub(super) fn copy_of(
         remote: &dyn Read,
         cache_dir: Option<&Path>,
+        id: SegmentId,
+    ) -> Option<PathBuf> {
+        let local = remote.local_path(&segment_key(id));
+        if local.is_some_and(|path| is_host_local(&path)) {
+            return None;
+        }
+        cache_dir.map(|dir| dir.join("segments").join(id.to_string()))
+    }
+
+    /// Opens the object of segment `id`, which has `len` bytes: in its place, or as a `copy`, which is made
+    /// when it is missing and made anew when it is damaged.
+    pub(super) fn open(
+        remote: &dyn Read,
+        copy: Option<&Path>,
         id: SegmentId,
         len: u64,
     ) -> Result<Self> {
         let key = segment_key(id);
-        if let Some(path) = remote.local_path(&key)
-            && is_host_local(&path)
-        {
-            return Self::map(&path);
-        }
-        let Some(dir) = cache_dir else {
-            let bytes = remote.get(&key)?;
-            SegmentLayout::parse(&key, &bytes)?.verify(&bytes)?;
-            return Ok(Self::Held(bytes));
-        };
-        let copy = dir.join("segments").join(id.to_string());
-        match Self::map(&copy) {
-            Err(error) if error.kind() == Kind::NotFound => {
-                copy_segment(remote, &key, len, &copy)?;
-                Self::map(&copy)
+        if let Some(copy) = copy {
+            if let Ok(bytes) = Self::map(copy, &key)
+                && is_whole(&key, bytes.as_slice(), len)
+            {
+                return Ok(bytes);
             }
-            mapped => mapped,
+            copy_segment(remote, &key, len, copy)?;
+            return Self::map(copy, &key);
         }
+        let bytes = match remote.local_path(&key) {
+            Some(path) if is_host_local(&path) => Self::map(&path, &key)?,
+            _ => {
+                let bytes = remote.get(&key)?;
+                SegmentLayout::parse(&key, &bytes)?.verify(&bytes)?;
+                Self::Held(bytes)
+            }
+        };
+        let found = bytes.as_slice().len() as u64;
+        if len > 0 && found != len {
+            let what = format!("{key}: has {found} bytes, the log says {len}");
+            return Err(Error::corrupt(what).hint("run `store repair`"));
+        }
+        Ok(bytes)
     }
 
-    fn map(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
+    fn map(path: &Path, key: &str) -> Result<Self> {
+        let failed = |source: std::io::Error| match source.kind() {
+            std::io::ErrorKind::InvalidData => {
+                Error::corrupt(format!("{key}: {source} at {}", path.display()))
+                    .hint("run `store repair`: it makes segments anew from their packs")
+            }
+            _ => Error::io("open", path, source).within(key),
+        };
+        let file = open_regular(path).map_err(failed)?;
         Ok(Self::Mapped(map(&file, &path.display().to_string())?))
     }
 
@@ -71,6 +99,15 @@ impl SegmentBytes {
             Self::Held(bytes) => bytes,
         }
     }
+}
+
+/// Whether a copy is what was fetched; of a large one only what can be seen at once.
+fn is_whole(key: &str, bytes: &[u8], len: u64) -> bool {
+    if bytes.len() as u64 != len {
+        return false;
+    }
+    SegmentLayout::parse(key, bytes)
+        .is_ok_and(|layout| len > CHECKED_BYTES_MAX || layout.verify(bytes).is_ok())
 }
 
 /// Deletes the copies of segments in `cache_dir` that are not live in `state`, once they are a day old. That
@@ -132,6 +169,8 @@ fn is_host_local(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]

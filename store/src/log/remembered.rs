@@ -4,14 +4,16 @@
 //! store still has the very entry that it ends with, which a store restored from a backup does not.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::files::write_atomically;
-use crate::format::{State, checkpoint_key};
+use crate::format::{Newest, State, checkpoint_key};
 use crate::id::CommitId;
 use crate::remote::Read;
 
-use super::{CHECKPOINT_EVERY, exists, load, read_after, read_entry};
+use super::known::{Known, go_on, load_known};
+use super::{CHECKPOINT_EVERY, exists, read_entry};
 
 /// The state is written again once it has got this many entries more.
 const REMEMBERED_EVERY: u64 = 16;
@@ -26,24 +28,30 @@ struct Remembered {
 ///
 /// # Errors
 /// As [`load`].
-pub(crate) fn load_remembered(remote: &dyn Read, dir: &Path) -> Result<State> {
+pub(crate) fn load_remembered(remote: &dyn Read, dir: &Path) -> Result<Known> {
     let path = dir.join("state");
     let remembered = Remembered::read(&path).ok().flatten();
     let before = remembered.as_ref().map_or(0, |known| known.state.number);
-    let state = match remembered {
-        Some(known) if known.is_recent(remote)? => {
-            let mut state = known.state;
-            read_after(remote, &mut state)?;
-            super::check_no_gap(remote, &mut state)?;
-            state
-        }
-        _ => load(remote)?,
-    };
-    if state.number < before || state.number >= before + REMEMBERED_EVERY {
-        // Not to remember costs time, nothing else.
-        drop(remember(remote, &path, &state));
+    let mut known = None;
+    if let Some(remembered) = remembered
+        && let Some(state) = remembered.recent(remote)?
+    {
+        known = match go_on(remote, state) {
+            // An entry that this host remembers was given up since.
+            Err(error) if error.kind() == Kind::Conflict => None,
+            gone_on => Some(gone_on?),
+        };
     }
-    Ok(state)
+    let known = match known {
+        Some(known) => known,
+        None => load_known(remote)?,
+    };
+    let number = known.state.number;
+    if known.damage.is_none() && (number < before || number >= before + REMEMBERED_EVERY) {
+        // Not to remember costs time, nothing else.
+        drop(remember(remote, &path, &known.state));
+    }
+    Ok(known)
 }
 
 impl Remembered {
@@ -59,14 +67,23 @@ impl Remembered {
         }))
     }
 
-    /// Whether the store has this past, and no checkpoint since.
-    fn is_recent(&self, remote: &dyn Read) -> Result<bool> {
+    /// The state, if the store has this past, and no checkpoint since.
+    fn recent(self, remote: &dyn Read) -> Result<Option<State>> {
         let next = (self.state.number / CHECKPOINT_EVERY + 1) * CHECKPOINT_EVERY;
         if exists(remote, &checkpoint_key(next))? {
-            return Ok(false);
+            return Ok(None);
         }
-        let last = read_entry(remote, self.state.number)?;
-        Ok(last.is_some_and(|entry| entry.commit == self.commit))
+        let last = match read_entry(remote, self.state.number) {
+            Err(error) if error.kind() == Kind::Corrupt => None,
+            last => last?,
+        };
+        let mut state = self.state;
+        Ok(last
+            .filter(|entry| entry.commit == self.commit)
+            .map(|entry| {
+                state.newest = Newest(Some(Arc::new(entry)));
+                state
+            }))
     }
 }
 
@@ -83,8 +100,13 @@ fn remember(remote: &dyn Read, path: &Path, state: &State) -> Result<()> {
 mod tests {
     use super::*;
     use crate::format::log_key;
+    use crate::log::load;
     use crate::log::tests::filled;
     use crate::remote::{Objects, Prune, Write};
+
+    fn state_of(remote: &dyn Read, dir: &Path) -> Result<State> {
+        load_remembered(remote, dir)?.whole()
+    }
 
     /// The objects of `from` below `prefix`, in a place of their own.
     fn copy(from: &Objects) -> Objects {
@@ -102,7 +124,7 @@ mod tests {
         for entries in [0, 1, 15, 16, 17, 40, 63, 64, 65, 200] {
             let state = filled(&remote, entries);
             for _ in 0..2 {
-                assert_eq!(load_remembered(&remote, dir.path()).unwrap(), state);
+                assert_eq!(state_of(&remote, dir.path()).unwrap(), state);
             }
         }
     }
@@ -112,10 +134,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let remote = Objects::memory();
         filled(&remote, 20);
-        load_remembered(&remote, dir.path()).unwrap();
+        state_of(&remote, dir.path()).unwrap();
         let state = filled(&remote, 30);
         remote.delete(&[log_key(5)]).unwrap();
-        assert_eq!(load_remembered(&remote, dir.path()).unwrap(), state);
+        assert_eq!(state_of(&remote, dir.path()).unwrap(), state);
         assert!(load(&remote).is_err());
     }
 
@@ -126,11 +148,11 @@ mod tests {
         filled(&backup, 10);
         let remote = copy(&backup);
         filled(&remote, 30);
-        load_remembered(&remote, dir.path()).unwrap();
+        state_of(&remote, dir.path()).unwrap();
         for entries in [10, 20, 30, 40] {
             let restored = copy(&backup);
             let state = filled(&restored, entries);
-            assert_eq!(load_remembered(&restored, dir.path()).unwrap(), state);
+            assert_eq!(state_of(&restored, dir.path()).unwrap(), state);
         }
     }
 
@@ -139,12 +161,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let remote = Objects::memory();
         let state = filled(&remote, 20);
-        load_remembered(&remote, dir.path()).unwrap();
+        state_of(&remote, dir.path()).unwrap();
         let path = dir.path().join("state");
         let whole = std::fs::read(&path).unwrap();
         for len in [0, 7, 16, whole.len() / 2, whole.len() - 1] {
             std::fs::write(&path, whole.get(..len).unwrap()).unwrap();
-            assert_eq!(load_remembered(&remote, dir.path()).unwrap(), state);
+            assert_eq!(state_of(&remote, dir.path()).unwrap(), state);
         }
     }
 
@@ -153,10 +175,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let remote = Objects::memory();
         filled(&remote, 20);
-        load_remembered(&remote, dir.path()).unwrap();
+        state_of(&remote, dir.path()).unwrap();
         filled(&remote, 25);
         remote.delete(&[log_key(22)]).unwrap();
-        let error = load_remembered(&remote, dir.path()).unwrap_err();
+        let error = state_of(&remote, dir.path()).unwrap_err();
         let expected = "log/000000/00000022: missing, although entry 23 exists";
         assert_eq!(error.to_string(), expected);
     }

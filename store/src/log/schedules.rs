@@ -78,6 +78,52 @@ fn a_seed_replays_its_schedule() {
     assert_eq!(first, run());
 }
 
+/// The newest entry is damaged while writers know it and repairers give it up: whoever is first decides, all
+/// agree on one history, and what was acknowledged after that is there.
+#[test]
+fn writers_beside_repairers_of_a_damaged_entry() {
+    for seed in 0..SEEDS / 3 {
+        let store: Arc<Objects> = Arc::new(Objects::memory());
+        let known = super::tests::filled(&*store, 5);
+        store.put(&log_key(5), Bytes::from_static(b"torn")).unwrap();
+        let backend = || Arc::clone(&store) as Arc<dyn Prune>;
+        let participants = schedule(seed, (0..WRITERS).map(|_| backend()).collect());
+        let acknowledged: Vec<Acknowledged> = std::thread::scope(|scope| {
+            let works: Vec<_> = (0..WRITERS)
+                .zip(participants)
+                .map(|(number, remote)| {
+                    let known = known.clone();
+                    scope.spawn(move || match number {
+                        0 | 1 => write_from(&remote, seed, number, Some(known)),
+                        _ => {
+                            // A repairer that others overtook is run again.
+                            drop(heal::heal(&remote, &Who::default(), true));
+                            Vec::new()
+                        }
+                    })
+                })
+                .collect();
+            works.into_iter().map(|work| work.join().unwrap()).collect()
+        });
+        heal::heal(&*store, &Who::default(), true).unwrap();
+        let state = load(&*store).unwrap();
+        for (number, message) in acknowledged.concat() {
+            let found = entry(&*store, number).unwrap().unwrap();
+            let is_there = found.changes.iter().any(|change| match change {
+                Change::SetRef { message: found, .. } => *found == message,
+                _ => false,
+            });
+            assert!(
+                is_there,
+                "seed {seed}: {message} was acknowledged as {number}"
+            );
+        }
+        let mut folded = State::default();
+        read_after(&*store, &mut folded).unwrap();
+        assert_eq!(folded, state, "seed {seed}");
+    }
+}
+
 /// A quarter of the writers loses power on the way; all see errors before and after effect.
 fn faulty(store: &Arc<Objects>, dice: &mut u64) -> Arc<dyn Prune> {
     let stop_after = roll(dice)
@@ -97,12 +143,20 @@ fn faulty(store: &Arc<Objects>, dice: &mut u64) -> Arc<dyn Prune> {
 
 /// Commits again and again; after an error it starts from a loaded state, as a new process would.
 fn write(remote: &dyn Write, seed: u64, writer: u64) -> Acknowledged {
+    write_from(remote, seed, writer, None)
+}
+
+fn write_from(
+    remote: &dyn Write,
+    seed: u64,
+    writer: u64,
+    mut loaded: Option<State>,
+) -> Acknowledged {
     let mut outside = Counting {
         seed: (seed << 8) | writer,
         count: 0,
     };
     let mut acknowledged = Vec::new();
-    let mut loaded: Option<State> = None;
     for number in 0..COMMITS {
         let message = format!("{writer}-{number}");
         let Ok(mut state) = loaded.take().map_or_else(|| load(remote), Ok) else {

@@ -149,7 +149,7 @@ fn a_gap_is_found_by_the_entry_after_it_and_by_a_later_checkpoint() {
     let error = load(&remote).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "log/000000/00000100: missing, although checkpoint 128 exists"
+        "log/000000/00000100: missing, although entry 102 exists"
     );
     assert_eq!(error.kind(), Kind::Corrupt);
 }
@@ -254,7 +254,7 @@ fn when_nobody_answers_the_outcome_is_said_to_be_unknown() {
         who: Who::default(),
         changes: vec![set(&state, &name(1), "")],
     };
-    let error = place(&remote, &mut outside, &entry).unwrap_err();
+    let error = place(&remote, &mut outside, &entry, None).unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable);
     assert_eq!(
         error.to_string(),
@@ -335,11 +335,220 @@ fn the_first_entry_of_a_directory_confirms_the_last_of_the_one_before() {
     );
 }
 
+/// What a directory of the whole log lies in, as text: to see that nothing was written.
+fn keys(remote: &Objects) -> Vec<String> {
+    let listed = remote.list("").unwrap().into_iter();
+    listed.map(|info| info.key).collect()
+}
+
+/// Nothing can be added, and no deleter can begin, where the log lost something.
+fn assert_stopped(remote: &Objects, expected: &str) {
+    let before = keys(remote);
+    assert_eq!(load(remote).unwrap_err().kind(), Kind::Corrupt);
+    let mut known = load_known(remote).unwrap();
+    let damage = known.damage.unwrap();
+    assert!(damage.to_string().starts_with(expected), "{damage}");
+    let error = add(remote, &mut known.state, 9, &name(1)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(keys(remote), before);
+}
+
+#[test]
+fn any_number_of_missing_entries_is_damage() {
+    for (gone, expected, readable) in [
+        (vec![3, 4], "log/000000/00000003: missing", 2),
+        (vec![3, 4, 5], "log/000000/00000003: missing", 2),
+        (vec![1, 2], "log/000000/00000001: missing", 0),
+        // The entry after it says what it was, so nothing is lost; it is evidence all the same.
+        (vec![3], "log/000000/00000003: missing", 6),
+    ] {
+        let remote = Objects::memory();
+        filled(&remote, 6);
+        let keys: Vec<_> = gone.iter().map(|number| log_key(*number)).collect();
+        remote.delete(&keys).unwrap();
+        let known = load_known(&remote).unwrap();
+        assert_eq!(known.state.number, readable, "{gone:?}");
+        assert!(load(&remote).unwrap_err().to_string().starts_with(expected));
+        let mut old = load_at(&remote, gone[0] - 1).unwrap();
+        let error = add(&remote, &mut old, 9, &name(1)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{gone:?}: {error:?}");
+    }
+}
+
+#[test]
+fn a_log_that_ends_before_its_checkpoint_is_damage() {
+    let remote = Objects::memory();
+    let whole = filled(&remote, 70);
+    let at_checkpoint = load_at(&remote, 64).unwrap();
+    let entries: Vec<_> = (1..=70).map(log_key).collect();
+    remote.delete(&entries).unwrap();
+    assert_eq!(load_known(&remote).unwrap().state, at_checkpoint);
+    assert_stopped(&remote, "log/000000/00000064: missing");
+    // Also for who has known more.
+    let error = add(&remote, &mut whole.clone(), 9, &name(1)).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("log/000000/00000070: missing"),
+        "{error}"
+    );
+    let error = heal::heal(&remote, &Who::default(), false).unwrap_err();
+    assert!(
+        error.remedy().unwrap().contains("--accept-loss"),
+        "{error:?}"
+    );
+    heal::heal(&remote, &Who::default(), true).unwrap();
+    let mut state = load(&remote).unwrap();
+    assert_eq!(state, at_checkpoint);
+    assert_eq!(
+        add(&remote, &mut state, 9, &name(1)).unwrap().entry.number,
+        65
+    );
+}
+
+#[test]
+fn an_entry_that_is_damaged_or_missing_is_put_back_as_the_next_one_says() {
+    for damaged in [None, Some(""), Some("half"), Some("{}\nblake3 0\n")] {
+        let remote = Objects::memory();
+        let state = filled(&remote, 70);
+        let original = remote.get(&log_key(67)).unwrap();
+        match damaged {
+            None => remote.delete(&[log_key(67)]).unwrap(),
+            Some(text) => remote.put(&log_key(67), text.into()).unwrap(),
+        }
+        assert_eq!(load_known(&remote).unwrap().state, state);
+        assert_eq!(load_at(&remote, 70).unwrap(), state);
+        let mut known = load_known(&remote).unwrap();
+        assert!(
+            known
+                .damage
+                .take()
+                .unwrap()
+                .to_string()
+                .contains("00000067")
+        );
+        assert_eq!(load(&remote).unwrap_err().kind(), Kind::Corrupt);
+        let healed = heal::heal(&remote, &Who::default(), false).unwrap();
+        assert_eq!((healed.restored, healed.lost), (vec![67], vec![]));
+        assert_eq!(remote.get(&log_key(67)).unwrap(), original);
+        assert_eq!(load(&remote).unwrap(), state);
+    }
+}
+
+#[test]
+fn the_newest_entry_costs_its_own_changes_and_only_on_request() {
+    let remote = Objects::memory();
+    let mut real = filled(&remote, 6);
+    remote.put(&log_key(6), Bytes::new()).unwrap();
+    assert_eq!(load_known(&remote).unwrap().state.number, 5);
+    assert_stopped(&remote, "log/000000/00000006");
+    heal::heal(&remote, &Who::default(), false).unwrap_err();
+    assert_stopped(&remote, "log/000000/00000006");
+    let healed = heal::heal(&remote, &Who::default(), true).unwrap();
+    assert_eq!(healed.lost, [6]);
+    let mut state = load(&remote).unwrap();
+    assert_eq!(state.number, 7);
+    // Who worked with the entry that was given up begins anew.
+    let error = add(&remote, &mut real, 9, &name(1)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
+    assert_eq!(
+        add(&remote, &mut state, 9, &name(1)).unwrap().entry.number,
+        8
+    );
+    // A checkpoint by somebody who knew the lost entry is not believed.
+    let mut wrong = load_at(&remote, 5).unwrap();
+    wrong.number = 6;
+    wrong.refs.clear();
+    remote
+        .put(&checkpoint_key(6), wrong.encode().unwrap().into())
+        .unwrap();
+    remote.delete(&[checkpoint_key(7)]).unwrap();
+    assert_eq!(load(&remote).unwrap(), state);
+}
+
+#[test]
+fn a_damaged_entry_of_a_log_without_copies_costs_what_it_changed() {
+    let remote = Objects::memory();
+    filled(&remote, 12);
+    for number in 1..=12 {
+        let entry = entry(&remote, number).unwrap().unwrap();
+        remote
+            .put(&log_key(number), entry.encode().unwrap().into())
+            .unwrap();
+    }
+    // Entry 3 set the first version of ref-2, entries 8 and 13 (not there) the next ones.
+    remote.put(&log_key(3), Bytes::new()).unwrap();
+    assert_eq!(load_known(&remote).unwrap().state.number, 2);
+    let healed = heal::heal(&remote, &Who::default(), true).unwrap();
+    assert_eq!((healed.restored, healed.lost), (vec![], vec![3]));
+    let state = load(&remote).unwrap();
+    assert_eq!(state.number, 13);
+    let versions = |number| {
+        state.refs[&name(number)]
+            .versions
+            .keys()
+            .copied()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((versions(2), versions(1)), (vec![2], vec![1, 2, 3]));
+}
+
+#[test]
+fn what_a_checkpoint_stands_in_for_is_needed_no_more() {
+    let remote = Objects::memory();
+    let state = filled(&remote, 70);
+    remote.delete(&[log_key(10), log_key(11)]).unwrap();
+    assert_eq!(load(&remote).unwrap(), state);
+    let healed = heal::heal(&remote, &Who::default(), false).unwrap();
+    assert_eq!(
+        (healed.restored, healed.lost, healed.kept),
+        (vec![11], vec![], vec![10])
+    );
+    assert_eq!(load(&remote).unwrap(), state);
+}
+
+#[test]
+fn what_is_deleted_for_an_entry_must_be_readable() {
+    let remote = Objects::memory();
+    filled(&remote, 3);
+    confirm(&remote, 3).unwrap();
+    remote.put(&log_key(3), "torn".into()).unwrap();
+    assert_eq!(confirm(&remote, 3).unwrap_err().kind(), Kind::Corrupt);
+    remote.delete(&[log_key(3)]).unwrap();
+    assert_eq!(confirm(&remote, 3).unwrap_err().kind(), Kind::Corrupt);
+}
+
+#[test]
+fn the_reserve_is_not_for_what_only_adds() {
+    let temp = tempfile::tempdir().unwrap();
+    let inner = Objects::directory(temp.path()).unwrap();
+    reserve::fill(&inner).unwrap();
+    let mut state = filled(&inner, 2);
+    let pieces = || inner.list("reserve").unwrap().len() as u64;
+    assert_eq!(pieces(), reserve::RESERVE_PIECES);
+    let remote = OnceFaulty {
+        is_full: true,
+        ..OnceFaulty::new(Faulty::new(Arc::new(inner.clone()), Faults::default()))
+    };
+    let error = add(&remote, &mut state, 1, &name(1)).unwrap_err();
+    assert!(error.is_full(), "{error:?}");
+    assert_eq!(pieces(), reserve::RESERVE_PIECES);
+    let drop_one = Change::DropRef {
+        name: name(0),
+        version: 1,
+    };
+    let mut prepare = |_: &State, _: &[LogEntry]| Ok(vec![drop_one.clone()]);
+    commit(&remote, &mut state, &Who::default(), &mut prepare).unwrap_err();
+    assert_eq!(pieces(), 0, "what takes may have it");
+}
+
 /// Faults until the first create, none after; notes what is created.
 #[derive(Debug)]
 struct OnceFaulty {
     inner: Faulty,
     created: Arc<Mutex<Vec<String>>>,
+    /// There is no room for anything.
+    is_full: bool,
 }
 
 impl OnceFaulty {
@@ -347,6 +556,7 @@ impl OnceFaulty {
         Self {
             inner,
             created: Arc::default(),
+            is_full: false,
         }
     }
 }
@@ -376,6 +586,10 @@ impl Read for OnceFaulty {
         self.inner.list(prefix)
     }
 
+    fn keys_after(&self, prefix: &str, after: &str) -> Result<Vec<String>> {
+        self.inner.keys_after(prefix, after)
+    }
+
     fn local_path(&self, key: &str) -> Option<std::path::PathBuf> {
         self.inner.local_path(key)
     }
@@ -383,6 +597,10 @@ impl Read for OnceFaulty {
 
 impl Write for OnceFaulty {
     fn create(&self, key: &str, bytes: Bytes) -> Result<Created> {
+        if self.is_full {
+            let full = std::io::ErrorKind::StorageFull.into();
+            return Err(Error::io("write", key, full));
+        }
         let answer = self.inner.create(key, bytes);
         self.inner.set(Faults::default());
         self.created.lock().unwrap().push(key.to_owned());

@@ -3,7 +3,7 @@
 //! Holds one chunk of the list at a time, and the ids of the rest.
 
 use super::Reader;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Time, TimesDecoder};
 use crate::id::ChunkId;
 
@@ -15,26 +15,84 @@ pub struct TimesReader<'g> {
     bytes: Vec<u8>,
     used: usize,
     decoder: TimesDecoder,
+    /// Which list it is.
+    times: Content,
+    /// What stands for every time that is left, once the list turned out to be damaged.
+    instead: Option<Time>,
 }
 
 impl<'g> TimesReader<'g> {
-    /// The times in `times`, from the first on.
+    /// The times in `times`, from the first on. Times are no part of what a version is: where they are lost, the
+    /// time at which it was put stands for each of them, and the store warns of it.
+    ///
+    /// # Errors
+    /// When their chunk list cannot be read for another reason than damage.
+    pub fn new(reader: &'g Reader<'g>, times: &Content) -> Result<Self> {
+        let mut reader = Self::strict_over(reader, times);
+        match reader.list() {
+            Ok(()) => Ok(reader),
+            Err(error) => reader.go_without(error).map(|_| reader),
+        }
+    }
+
+    /// The same for who wants to know what is wrong with them.
     ///
     /// # Errors
     /// When their chunk list cannot be read.
-    pub fn new(reader: &'g Reader<'g>, times: &Content) -> Result<Self> {
-        let mut chunks = Vec::new();
-        reader.chunks(times, &mut |id, _| {
-            chunks.push(id);
-            Ok(())
-        })?;
-        Ok(Self {
+    pub(crate) fn strict(reader: &'g Reader<'g>, times: &Content) -> Result<StrictTimes<'g>> {
+        let mut reader = Self::strict_over(reader, times);
+        reader.list()?;
+        Ok(StrictTimes(reader))
+    }
+
+    fn strict_over(reader: &'g Reader<'g>, times: &Content) -> Self {
+        Self {
             reader,
-            chunks: chunks.into_iter(),
+            chunks: Vec::new().into_iter(),
             bytes: Vec::new(),
             used: 0,
             decoder: TimesDecoder::new(),
-        })
+            times: *times,
+            instead: None,
+        }
+    }
+
+    fn list(&mut self) -> Result<()> {
+        let mut chunks = Vec::new();
+        self.reader.chunks(&self.times, &mut |id, _| {
+            chunks.push(id);
+            Ok(())
+        })?;
+        self.chunks = chunks.into_iter();
+        Ok(())
+    }
+
+    /// From here on the time of the version instead; the error where it does not say that the list is damaged.
+    fn go_without(&mut self, error: Error) -> Result<Time> {
+        if error.kind() != Kind::Corrupt {
+            return Err(error);
+        }
+        let view = self.reader.view();
+        let versions = view.state.refs.iter().flat_map(|(name, known)| {
+            let numbers = known.versions.iter();
+            numbers.map(move |(number, version)| (name, number, version))
+        });
+        let of = versions
+            .rev()
+            .find(|(_, _, version)| version.times == self.times);
+        let put = of.map(|(_, _, version)| version.time).unwrap_or_default();
+        let time = Time {
+            secs: put.as_second(),
+            nanos: 0,
+        };
+        let whose = of.map_or_else(String::new, |(name, number, _)| {
+            format!(" of {name}@{number}")
+        });
+        self.reader.store().warn_of_part(Error::corrupt(format!(
+            "the times{whose} are lost, the time of its put stands for them: {error}"
+        )));
+        self.instead = Some(time);
+        Ok(time)
     }
 
     /// Passes over the times of so many entries.
@@ -48,12 +106,19 @@ impl<'g> TimesReader<'g> {
     /// The time of the next entry in depth-first order.
     ///
     /// # Errors
-    /// Corrupt, when there are none left; not found and corrupt as [`Reader`] has them.
+    /// As [`Self::new`].
     #[expect(
         clippy::should_implement_trait,
         reason = "the end is an error here: there is one time for each entry"
     )]
     pub fn next(&mut self) -> Result<Time> {
+        match self.instead {
+            Some(time) => Ok(time),
+            None => self.read().or_else(|error| self.go_without(error)),
+        }
+    }
+
+    fn read(&mut self) -> Result<Time> {
         loop {
             let rest = self.bytes.get(self.used..).unwrap_or_default();
             if let Some((time, used)) = self.decoder.next(rest)? {
@@ -70,9 +135,22 @@ impl<'g> TimesReader<'g> {
             self.bytes.extend_from_slice(&self.reader.meta_chunk(&id)?);
         }
     }
+}
+
+/// Times of which each must be there.
+pub(crate) struct StrictTimes<'g>(TimesReader<'g>);
+
+impl StrictTimes<'_> {
+    /// Passes over the times of so many entries.
+    ///
+    /// # Errors
+    /// Corrupt, when there are none left; not found and corrupt as [`Reader`] has them.
+    pub(crate) fn skip(&mut self, entries: u64) -> Result<()> {
+        (0..entries).try_for_each(|_| self.0.read().map(drop))
+    }
 
     /// Whether every time has been taken.
-    pub fn is_at_end(&self) -> bool {
-        self.used == self.bytes.len() && self.chunks.len() == 0
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.0.used == self.0.bytes.len() && self.0.chunks.len() == 0
     }
 }

@@ -292,6 +292,14 @@ impl Read for Faulty {
         self.read(prefix, || self.inner.list(prefix), thin)
     }
 
+    fn keys_after(&self, prefix: &str, after: &str) -> Result<Vec<String>> {
+        let thin = |mut found: Vec<String>, mut dice: u64| {
+            found.retain(|_| !roll(&mut dice).is_multiple_of(4));
+            Ok(found)
+        };
+        self.read(prefix, || self.inner.keys_after(prefix, after), thin)
+    }
+
     /// Nothing is mapped through faults.
     fn local_path(&self, _key: &str) -> Option<PathBuf> {
         None

@@ -100,6 +100,10 @@ pub trait Read: Send + Sync + Debug {
     /// `a/b/c` and never `a/bc`; empty lists all. A listing is a hint: an object may be missing from it.
     fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>>;
 
+    /// The keys below `prefix` that come behind `after` by their bytes, sorted. Asks for no more than their names,
+    /// and reads no directory that lies before `after` as a whole. A hint, as a listing is.
+    fn keys_after(&self, prefix: &str, after: &str) -> Result<Vec<String>>;
+
     /// Where a local directory keeps an object, so that it can be mapped; `None` elsewhere.
     fn local_path(&self, key: &str) -> Option<PathBuf>;
 }

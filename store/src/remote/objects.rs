@@ -266,6 +266,20 @@ impl Objects {
         let listed = self.ask(ask).map_err(self.failed(prefix, LIST))?;
         listed.into_iter().map(object_info).collect()
     }
+
+    fn bucket_keys_after(&self, prefix: &str, after: &str) -> Result<Vec<String>> {
+        let below = object_path(prefix)?;
+        let after = object_path(after)?;
+        let ask = || {
+            let listed = self.store.list_with_offset(Some(&below), &after);
+            listed.try_collect::<Vec<_>>()
+        };
+        let listed = self.ask(ask).map_err(self.failed(prefix, LIST))?;
+        Ok(listed
+            .into_iter()
+            .map(|meta| meta.location.to_string())
+            .collect())
+    }
 }
 
 impl fmt::Debug for Objects {
@@ -336,6 +350,19 @@ impl Read for Objects {
             None => self.bucket_list(prefix)?,
         };
         found.sort_unstable_by(|left, right| left.key.cmp(&right.key));
+        Ok(found)
+    }
+
+    fn keys_after(&self, prefix: &str, after: &str) -> Result<Vec<String>> {
+        let prefix = check_prefix(prefix)?;
+        let mut found = match &self.directory {
+            Some(directory) => directory
+                .keys_after(prefix, after)
+                .map_err(self.io_failed(prefix, LIST))?,
+            None => self.bucket_keys_after(prefix, after)?,
+        };
+        found.retain(|key| check_key(key).is_ok());
+        found.sort_unstable();
         Ok(found)
     }
 

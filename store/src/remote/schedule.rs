@@ -135,6 +135,10 @@ impl Read for Scheduled {
         self.turn().list(prefix)
     }
 
+    fn keys_after(&self, prefix: &str, after: &str) -> Result<Vec<String>> {
+        self.turn().keys_after(prefix, after)
+    }
+
     fn local_path(&self, key: &str) -> Option<PathBuf> {
         self.inner.local_path(key)
     }

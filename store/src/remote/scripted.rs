@@ -102,6 +102,10 @@ impl Read for Scripted {
         self.around(Step::List, prefix, || self.inner.list(prefix))
     }
 
+    fn keys_after(&self, prefix: &str, after: &str) -> Result<Vec<String>> {
+        self.around(Step::List, prefix, || self.inner.keys_after(prefix, after))
+    }
+
     /// Nothing is mapped past the script.
     fn local_path(&self, _key: &str) -> Option<PathBuf> {
         None

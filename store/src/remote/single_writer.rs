@@ -95,6 +95,10 @@ impl Read for SingleWriter {
         self.0.list(prefix)
     }
 
+    fn keys_after(&self, prefix: &str, after: &str) -> Result<Vec<String>> {
+        self.0.keys_after(prefix, after)
+    }
+
     fn local_path(&self, key: &str) -> Option<PathBuf> {
         self.0.local_path(key)
     }

@@ -1,0 +1,412 @@
+//! What is lost costs itself and nothing else: entries of the log, segments, times; and whatever lies where an
+//! object should, nobody hangs, and damage is called damage.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use store::check::{ReadData, RepairRequest, repair};
+use store::format::{Change, Content, LogEntry, PackKind, Root, Who, log_key, segment_key};
+use store::remote::{Objects, Prune, Write};
+use store::{ChunkId, Kind, Store, Unwatched, get};
+
+use crate::collect::eager;
+use crate::damaged::{Damaged, REF, flip, objects, pin_and_unpin};
+use crate::stores::{assert_same_tree, host, name, noise, put_tree, request, spec, store_in};
+
+fn get_to(store: &Store, what: &str, to: &Path) -> store::Result<()> {
+    drop(fs::remove_dir_all(to));
+    get(store, &spec(what), to, &Unwatched).map(drop)
+}
+
+fn collect(damaged: &Damaged) -> store::Result<gc::Report> {
+    let prune: Arc<dyn Prune> = Arc::new(Objects::directory(&damaged.object("")).unwrap());
+    gc::collect(&damaged.store, prune.as_ref(), &eager())
+}
+
+/// All objects and their lengths.
+fn inventory(damaged: &Damaged) -> Vec<(String, u64)> {
+    let listed = damaged.store.remote().list("").unwrap();
+    listed
+        .into_iter()
+        .map(|info| (info.key, info.size))
+        .collect()
+}
+
+#[test]
+fn a_lost_log_stops_who_deletes_and_who_writes_and_not_who_reads() {
+    let damaged = Damaged::new();
+    for _ in 0..70 {
+        pin_and_unpin(&damaged);
+    }
+    let later = damaged.dir.path().join("later");
+    fs::write(&later, noise(9, 300_000)).unwrap();
+    put_tree(&damaged.store, &later, "project/demo/later");
+    fs::rename(damaged.object("log"), damaged.dir.path().join("log")).unwrap();
+    let before = inventory(&damaged);
+    assert_eq!(collect(&damaged).unwrap_err().kind(), Kind::Corrupt);
+    let asked = request(&later, "project/demo/later");
+    let error = store::put(&damaged.store, &asked, &Unwatched).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(inventory(&damaged), before);
+    let out = damaged.dir.path().join("out");
+    get_to(&damaged.store, REF, &out).unwrap();
+    assert_same_tree(&damaged.source(), &out);
+    let warnings = damaged.store.warnings();
+    assert!(
+        warnings[0].text.contains("log/000000/00000064: missing"),
+        "{warnings:?}"
+    );
+    let report = damaged.verify(ReadData::Nothing);
+    assert!(!report.is_clean());
+    // Brought back, all is well.
+    drop(fs::remove_dir_all(damaged.object("log")));
+    fs::rename(damaged.dir.path().join("log"), damaged.object("log")).unwrap();
+    assert!(damaged.verify(ReadData::Nothing).is_clean());
+    collect(&damaged).unwrap();
+}
+
+#[test]
+fn a_damaged_entry_is_put_back_by_a_repair_and_costs_nothing() {
+    for number in [1, 2, 3] {
+        let damaged = Damaged::new();
+        for _ in 0..3 {
+            pin_and_unpin(&damaged);
+        }
+        let key = log_key(number);
+        flip(&damaged.object(&key), 40);
+        assert_eq!(collect(&damaged).unwrap_err().kind(), Kind::Corrupt);
+        let out = damaged.dir.path().join("out");
+        get_to(&damaged.store, REF, &out).unwrap();
+        assert_eq!(objects(&damaged.verify(ReadData::Nothing)), [key.as_str()]);
+        let repaired = damaged.repair(false);
+        assert_eq!(
+            (repaired.entries_restored, repaired.entries_lost),
+            (vec![number], vec![])
+        );
+        assert!(damaged.verify(ReadData::Everything).is_clean());
+        collect(&damaged).unwrap();
+        damaged.heal();
+    }
+}
+
+#[test]
+fn the_newest_entry_is_given_up_on_request_only() {
+    let damaged = Damaged::new();
+    let later = damaged.dir.path().join("later");
+    fs::write(&later, noise(9, 300_000)).unwrap();
+    put_tree(&damaged.store, &later, "project/demo/later");
+    fs::write(damaged.object(&log_key(2)), b"").unwrap();
+    let error = repair(&damaged.store, RepairRequest::default(), &Unwatched).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(error.remedy().unwrap().contains("--accept-loss"));
+    let request = RepairRequest {
+        accept_loss: true,
+        ..RepairRequest::default()
+    };
+    let repaired = repair(&damaged.store, request, &Unwatched).unwrap();
+    assert_eq!(repaired.entries_lost, [2]);
+    assert!(damaged.verify(ReadData::Everything).is_clean());
+    put_tree(&damaged.store, &later, "project/demo/later");
+    damaged.heal();
+}
+
+#[test]
+fn an_old_entry_that_a_checkpoint_stands_in_for_is_a_note() {
+    let damaged = Damaged::new();
+    for _ in 0..70 {
+        pin_and_unpin(&damaged);
+    }
+    for number in [9, 10] {
+        fs::remove_file(damaged.object(&log_key(number))).unwrap();
+    }
+    assert_eq!(damaged.repair(false).entries_restored, [10]);
+    let report = damaged.verify(ReadData::Nothing);
+    assert!(report.is_clean(), "{report:#?}");
+    assert!(
+        report.notes[0].contains("kept by checkpoint 64"),
+        "{:?}",
+        report.notes
+    );
+}
+
+#[test]
+fn what_a_newer_program_wrote_is_not_damaged() {
+    let damaged = Damaged::new();
+    let entry = r#"{"magic":"store-log","version":1,"number":2,"commit":"09090909090909090909090909090909","time":"2025-01-02T03:04:05Z","who":{"host":"","user":"","program":""},"changes":[{"op":"fold"}]}"#;
+    let seal = blake3::hash(entry.as_bytes()).to_hex();
+    fs::write(
+        damaged.object(&log_key(2)),
+        format!("{entry}\nblake3 {seal}\n"),
+    )
+    .unwrap();
+    let error = crate::damaged::verify_target(&damaged.store, ReadData::Nothing, None).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported);
+    let error = repair(&damaged.store, RepairRequest::default(), &Unwatched).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported);
+}
+
+#[test]
+fn a_lost_segment_or_pack_of_a_live_version_is_corrupt_by_name() {
+    for lost in ["segment", "data", "metadata"] {
+        let damaged = Damaged::new();
+        let key = match lost {
+            "segment" => damaged.segment(),
+            "data" => damaged.pack(PackKind::Data),
+            _ => damaged.pack(PackKind::Meta),
+        };
+        fs::remove_file(damaged.object(&key)).unwrap();
+        let out = damaged.dir.path().join("out");
+        for error in [
+            get_to(&damaged.store, REF, &out).unwrap_err(),
+            collect(&damaged).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), Kind::Corrupt, "{lost}: {error:?}");
+            assert!(format!("{error:?}").contains(&key), "{lost}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_a_segment_is_named_or_does_not_matter() {
+    let damaged = Damaged::new();
+    let key = damaged.segment();
+    let path = damaged.object(&key);
+    let len = fs::metadata(&path).unwrap().len();
+    let out = damaged.dir.path().join("out");
+    let mut refused = 0;
+    for round in 0..80 {
+        let at = round * len / 80;
+        flip(&path, at);
+        let store = store_in(damaged.dir.path());
+        if let Err(error) = get_to(&store, REF, &out) {
+            assert_eq!(error.kind(), Kind::Corrupt, "byte {at}: {error:?}");
+            assert!(error.to_string().contains(&key), "byte {at}: {error:?}");
+            refused += 1;
+        } else if let [warning, ..] = store.warnings().as_slice() {
+            // It hid the list of times.
+            assert!(
+                warning.is_part && warning.text.contains(&key),
+                "byte {at}: {warning:?}"
+            );
+            refused += 1;
+        } else {
+            assert_same_tree(&damaged.source(), &out);
+        }
+        flip(&path, at);
+    }
+    assert!(refused > 20, "{refused} of 80");
+}
+
+#[test]
+fn a_segment_under_the_name_of_another_is_refused() {
+    let damaged = Damaged::new();
+    let other = damaged.dir.path().join("other");
+    fs::write(&other, noise(9, 300_000)).unwrap();
+    put_tree(&damaged.store, &other, "project/demo/other");
+    let state = damaged.store.state().unwrap();
+    let keys: Vec<String> = state.segments.keys().map(|id| segment_key(*id)).collect();
+    let [first, second] = keys.as_slice() else {
+        panic!("{keys:?}")
+    };
+    let (from, to) = (damaged.object(first), damaged.object(second));
+    // As long as the other, so that it is the name that gives it away.
+    let mut bytes = fs::read(from).unwrap();
+    bytes.resize(
+        usize::try_from(fs::metadata(&to).unwrap().len()).unwrap(),
+        0,
+    );
+    fs::write(&to, bytes).unwrap();
+    let error = store_in(damaged.dir.path()).view().unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert!(error.to_string().contains(second), "{error:?}");
+}
+
+#[test]
+fn lost_times_cost_times_and_a_warning() {
+    let damaged = Damaged::new();
+    let state = damaged.store.state().unwrap();
+    let (_, version) = state.version(&name(REF), None).unwrap();
+    let (root, times) = (version.root, version.times);
+    // As it is after the pack of the list was lost and a repair condemned it.
+    let lost = Content {
+        root: ChunkId::of(b"nobody has it"),
+        ..times
+    };
+    let set = Change::SetRef {
+        name: name("project/demo/timeless"),
+        version: 1,
+        root,
+        times: lost,
+        message: String::new(),
+        expires: None,
+        origin: None,
+        ends: Vec::new(),
+    };
+    let mut state = state.clone();
+    store::log::commit(
+        damaged.store.remote().as_ref(),
+        &mut state,
+        &Who::default(),
+        &mut |_, _| Ok(vec![set.clone()]),
+    )
+    .unwrap();
+    let out = damaged.dir.path().join("out");
+    get_to(&damaged.store, "project/demo/timeless", &out).unwrap();
+    for file in ["large", "sub/small"] {
+        assert_eq!(
+            fs::read(out.join(file)).unwrap(),
+            fs::read(damaged.source().join(file)).unwrap()
+        );
+    }
+    let warnings = damaged.store.warnings();
+    assert!(
+        warnings[0].is_part && warnings[0].text.contains("timeless@1"),
+        "{warnings:?}"
+    );
+    let before = fs::metadata(out.join("large")).unwrap().modified().unwrap();
+    assert!(
+        before.elapsed().unwrap().as_secs() < 3600,
+        "the time of the put"
+    );
+    collect(&damaged).unwrap();
+    get_to(&damaged.store, "project/demo/timeless", &out).unwrap();
+    let report = damaged.verify(ReadData::Nothing);
+    assert!(
+        !report.is_clean() && report.findings.is_empty(),
+        "{report:#?}"
+    );
+}
+
+#[test]
+fn a_deep_tree_is_walked_on_a_small_stack() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    let mut deep = source.clone();
+    for _ in 0..1500 {
+        deep.push("d");
+    }
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("file"), b"at the end").unwrap();
+    let store = store_in(dir.path());
+    put_tree(&store, &source, REF);
+    let walk = move || {
+        let report = crate::damaged::verify_target(&store, ReadData::Nothing, None).unwrap();
+        assert!(report.is_clean(), "{report:#?}");
+    };
+    let small = std::thread::Builder::new().stack_size(192 << 10);
+    small.spawn(walk).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_damaged_copy_of_a_segment_on_this_host_is_fetched_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let remote: Arc<dyn Write> = Arc::new(Objects::memory());
+    let store = Store::open_or_init(remote, host(dir.path())).unwrap();
+    let source = dir.path().join("source");
+    fs::write(&source, noise(4, 500_000)).unwrap();
+    put_tree(&store, &source, REF);
+    let out = dir.path().join("out");
+    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    let copies = host(dir.path()).cache_dir_of(store.format().id).unwrap();
+    let copy = fs::read_dir(copies.join("segments"))
+        .unwrap()
+        .next()
+        .unwrap();
+    let copy = copy.unwrap().path();
+    let whole = fs::read(&copy).unwrap();
+    for at in (0..whole.len()).step_by(whole.len() / 40) {
+        flip(&copy, at as u64);
+        fs::remove_file(&out).unwrap();
+        get(&store, &spec(REF), &out, &Unwatched).unwrap();
+        assert_eq!(fs::read(&copy).unwrap(), whole, "byte {at}");
+    }
+    fs::write(&copy, b"").unwrap();
+    fs::remove_file(&out).unwrap();
+    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+}
+
+#[test]
+fn what_is_no_file_or_far_too_large_is_damage_and_nobody_waits_for_it() {
+    let kinds: [(&str, fn(&Path)); 2] = [
+        ("a pipe", |path| {
+            let made = Command::new("mkfifo").arg(path).status().unwrap();
+            assert!(made.success());
+        }),
+        ("a sparse file", |path| {
+            fs::File::create(path).unwrap().set_len(20 << 30).unwrap();
+        }),
+    ];
+    for (what, make) in kinds {
+        for place in ["entry", "segment", "data", "format"] {
+            let damaged = Damaged::new();
+            pin_and_unpin(&damaged);
+            let key = match place {
+                "entry" => log_key(2),
+                "segment" => damaged.segment(),
+                "data" => damaged.pack(PackKind::Data),
+                _ => "format".to_owned(),
+            };
+            let path = damaged.object(&key);
+            fs::remove_file(&path).unwrap();
+            make(&path);
+            let out = damaged.dir.path().join("out");
+            let remote = Arc::clone(damaged.store.remote());
+            let opened = Store::open(remote, host(damaged.dir.path()));
+            let got = opened.and_then(|store| get_to(&store, REF, &out));
+            // The entry after it says what an entry was; frames lie where they lay, in a larger pack as well.
+            let error = match (got, place) {
+                (Ok(()), "entry") => continue,
+                (got, _) => got.unwrap_err(),
+            };
+            assert_eq!(error.kind(), Kind::Corrupt, "{what} for {place}: {error:?}");
+            assert!(
+                format!("{error:?}").contains(&key),
+                "{what} for {place}: {error:?}"
+            );
+        }
+    }
+}
+
+/// A writer of another program leaves no copy: an entry costs what it changed, and the rest comes back.
+#[test]
+fn a_lost_entry_without_a_copy_costs_its_own_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let source = dir.path().join("source");
+    let mut contents = Vec::new();
+    for number in 1..=4 {
+        contents.push(noise(number, 200_000));
+        fs::write(&source, contents.last().unwrap()).unwrap();
+        put_tree(&store, &source, REF);
+    }
+    let remote = store.remote().as_ref();
+    let path = |number| dir.path().join("store").join(log_key(number));
+    for number in 1..=4 {
+        let entry: LogEntry = store::log::entry(remote, number).unwrap().unwrap();
+        fs::write(path(number), entry.encode().unwrap()).unwrap();
+    }
+    flip(&path(2), 50);
+    let at_one = store.readable_state().unwrap();
+    assert_eq!((at_one.number, store.warnings().len()), (1, 1));
+    let request = RepairRequest {
+        accept_loss: true,
+        ..RepairRequest::default()
+    };
+    let repaired = repair(&store, request, &Unwatched).unwrap();
+    assert_eq!(repaired.entries_lost, [2]);
+    let state = store.state().unwrap();
+    let versions: Vec<u64> = state.refs[&name(REF)].versions.keys().copied().collect();
+    assert_eq!(versions, [1, 3, 4]);
+    for number in versions {
+        let out = dir.path().join(format!("out-{number}"));
+        get(&store, &spec(&format!("{REF}@{number}")), &out, &Unwatched).unwrap();
+        let index = usize::try_from(number - 1).unwrap();
+        assert_eq!(fs::read(out).unwrap(), contents[index]);
+    }
+    assert!(matches!(
+        state.refs[&name(REF)].versions[&1].root,
+        Root::File { .. }
+    ));
+}
