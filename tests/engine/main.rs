@@ -28,6 +28,7 @@ mod replicate;
 mod replicators;
 mod restored;
 mod roundtrip;
+mod settled;
 mod stores;
 mod travel;
 mod underfoot;

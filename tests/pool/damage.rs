@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-use crate::world::{REF, World, assert_same, set_mode, shell};
+use crate::world::{REF, World, assert_same, conflicting, set_mode, shell};
 
 /// Writes through one tree, materializes another, and returns the report.
 fn after(seed: u64, hurt: impl FnOnce(&World)) -> (World, serde_json::Value) {
@@ -109,7 +109,10 @@ fn a_rename_over_a_link_hurts_nobody_else() {
     });
     assert!(report["damaged"].as_array().unwrap().is_empty(), "{report}");
     assert_same(&world.path("source"), &world.path("two"));
-    world.make("one", &[]);
+    let report = world.partly(REF, "one", &[]);
+    assert_eq!(conflicting(&report), [("big".into(), "changed".into())]);
+    assert_eq!(fs::read(world.path("one/big")).unwrap(), b"a job's own");
+    world.make("one", &["--force"]);
     assert_same(&world.path("source"), &world.path("one"));
     world.assert_sound();
 }

@@ -12,6 +12,7 @@ mod life;
 mod mounts;
 mod planted;
 mod precious;
+mod records;
 mod remove;
 mod shared;
 mod torn;

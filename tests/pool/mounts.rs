@@ -184,7 +184,10 @@ fn reflinks(seed: u64, make: &str) {
     // Written to, it is on its own.
     fs::write(&out, "a job writes").unwrap();
     world.env.ok(["pool", "verify", "--pool", &pool]);
-    let report = make();
+    let options = ["--pool", &pool, "--link-mode", "reflink"];
+    let kept = world.partly(REF, mount.path("out").as_str(), &options);
+    assert_eq!(kept["conflicting"][0]["path"], "big");
+    let report = world.make(&mount.path("out"), &[&options[..], &["--force"]].concat());
     assert_eq!(
         (&report["reflinked"], &report["fetched"]),
         (&1.into(), &0.into())

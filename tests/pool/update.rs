@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 
-use crate::world::{REF, World, assert_same, inode};
+use crate::world::{REF, World, assert_same, conflicting, inode};
 
 #[test]
 fn the_same_again_changes_nothing() {
@@ -91,7 +91,7 @@ fn kinds_may_change_between_versions() {
 }
 
 #[test]
-fn what_a_job_made_is_in_the_way_only_as_a_directory() {
+fn what_a_job_made_in_the_way_is_kept_and_named() {
     let world = World::with_tree(13);
     world.make("out", &[]);
     fs::create_dir(world.path("out/later")).unwrap();
@@ -100,18 +100,15 @@ fn what_a_job_made_is_in_the_way_only_as_a_directory() {
     world.write("source/later", 40_000);
     world.write("source/also", 40_000);
     world.put();
-    let refused = world.env.store(["materialize", REF, "out"]);
-    assert_eq!(refused.code, Some(5), "{refused}");
-    assert!(
-        refused
-            .stderr
-            .contains("later: expected a file there, found a directory"),
-        "{refused}"
-    );
-    assert_eq!(
-        fs::read(world.path("out/later/mine")).unwrap(),
-        b"a job's own"
-    );
+    world.write("source/sub/more", 40_000);
+    world.put();
+    let report = world.partly(REF, "out", &[]);
+    let named = |path: &str| (path.to_owned(), "in-the-way".to_owned());
+    assert_eq!(conflicting(&report), [named("also"), named("later")]);
+    assert!(world.path("out/sub/more").exists(), "the rest came");
+    for name in ["out/later/mine", "out/also"] {
+        assert_eq!(fs::read(world.path(name)).unwrap(), b"a job's own");
+    }
     world.make("out", &["--force"]);
     assert_same(&world.path("source"), &world.path("out"));
 }
@@ -129,12 +126,89 @@ fn exact_removes_what_a_job_added() {
 }
 
 #[test]
-fn edited_copies_come_back() {
+fn edited_copies_stay_and_are_named() {
     let world = World::with_tree(15);
     world.make("out", &[]);
-    fs::write(world.path("out/sub/deep/tiny"), "edited").unwrap();
-    assert_eq!(world.make("out", &[])["copied"], 1);
+    let tiny = world.path("out/sub/deep/tiny");
+    let (mtime, size) = {
+        let made = fs::metadata(&tiny).unwrap();
+        (
+            made.modified().unwrap(),
+            usize::try_from(made.len()).unwrap(),
+        )
+    };
+    let deep = [("sub/deep/tiny".to_owned(), "changed".to_owned())];
+    // Another size; the same; the same, with the time set back.
+    for (bytes, time) in [(6, None), (size, None), (size, Some(mtime))] {
+        fs::write(&tiny, vec![b'e'; bytes]).unwrap();
+        if let Some(time) = time {
+            File::options()
+                .write(true)
+                .open(&tiny)
+                .unwrap()
+                .set_modified(time)
+                .unwrap();
+        }
+        for _ in 0..2 {
+            assert_eq!(conflicting(&world.partly(REF, "out", &[])), deep);
+            assert_eq!(fs::read(&tiny).unwrap(), vec![b'e'; bytes]);
+        }
+        assert_eq!(world.make("out", &["--force"])["updated"], 1);
+        assert_same(&world.path("source"), &world.path("out"));
+    }
+    // With the old bytes again it is nobody's edit.
+    let bytes = fs::read(&tiny).unwrap();
+    fs::write(&tiny, "edited").unwrap();
+    world.partly(REF, "out", &[]);
+    fs::write(&tiny, bytes).unwrap();
+    world.make("out", &[]);
     assert_same(&world.path("source"), &world.path("out"));
+}
+
+#[test]
+fn what_a_job_deleted_stays_away_and_is_named() {
+    let world = World::with_tree(19);
+    world.make("out", &[]);
+    fs::remove_file(world.path("out/big")).unwrap();
+    fs::remove_dir_all(world.path("out/sub/deep")).unwrap();
+    let deleted = |path: &str| (path.to_owned(), "deleted".to_owned());
+    for _ in 0..2 {
+        let report = world.partly(REF, "out", &[]);
+        assert_eq!(conflicting(&report), [deleted("big"), deleted("sub/deep")]);
+    }
+    world.write("source/sub/deep/other", 90_000);
+    world.put();
+    assert_eq!(conflicting(&world.partly(REF, "out", &[])).len(), 2);
+    assert!(!world.path("out/big").exists() && !world.path("out/sub/deep").exists());
+    world.make("out", &["--force"]);
+    assert_same(&world.path("source"), &world.path("out"));
+}
+
+#[test]
+fn a_file_that_a_job_edited_stays_as_a_destination_too() {
+    let world = World::with_tree(25);
+    let tiny = "project/demo/data:sub/deep/tiny";
+    world.env.ok(["materialize", tiny, "alone"]);
+    fs::write(world.path("alone"), "edited").unwrap();
+    let report = world.partly(tiny, "alone", &[]);
+    assert_eq!(
+        conflicting(&report),
+        [(String::new(), "changed".to_owned())]
+    );
+    assert_eq!(fs::read(world.path("alone")).unwrap(), b"edited");
+    world.env.ok(["materialize", "--force", tiny, "alone"]);
+    let bytes = |path: &str| fs::read(world.path(path)).unwrap();
+    assert_eq!(bytes("alone"), bytes("source/sub/deep/tiny"));
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&world.env.ok([
+            "materialize",
+            "--json",
+            tiny,
+            "alone"
+        ]))
+        .unwrap()["unchanged"],
+        1
+    );
 }
 
 #[test]

@@ -13,6 +13,18 @@ pub(crate) struct World {
     random: std::cell::RefCell<Random>,
 }
 
+/// What `--json` prints.
+pub(crate) type Report = serde_json::Value;
+
+/// The paths that a report names as a job left them, with the reasons.
+pub(crate) fn conflicting(report: &Report) -> Vec<(String, String)> {
+    let text = |value: &Report| value.as_str().unwrap().to_owned();
+    let named = report["conflicting"].as_array().unwrap().iter();
+    named
+        .map(|kept| (text(&kept["path"]), text(&kept["why"])))
+        .collect()
+}
+
 /// The ref that most tests put.
 pub(crate) const REF: &str = "project/demo/data";
 
@@ -67,6 +79,14 @@ impl World {
             .env
             .ok([&["materialize", "--json", REF, destination], options].concat());
         serde_json::from_str(&said).unwrap()
+    }
+
+    /// Materializes a ref where a job did what the version has otherwise: the report, and what was said.
+    pub(crate) fn partly(&self, source: &str, destination: &str, options: &[&str]) -> Report {
+        let arguments = [&["materialize", "--json", source, destination], options].concat();
+        let finished = self.env.store(arguments);
+        assert_eq!(finished.code, Some(6), "{finished}");
+        serde_json::from_slice(&finished.stdout).unwrap()
     }
 
     /// The pool that is used by default.

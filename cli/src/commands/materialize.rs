@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
+use store::materialize::{Kept, Plan, Why};
 use store::pool::Damage;
-use store::{LinkMode, MaterializeReport, MaterializeRequest, Pool, Result};
+use store::{Error, LinkMode, MaterializeReport, MaterializeRequest, Pool, Result};
 
 use crate::context::Context;
 use crate::pools::{self, PoolArgs};
@@ -24,9 +26,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Make a tree of hard links from the host's pool, in the time it takes to make links
 ///
 /// Files that the pool lacks are fetched once, however many processes want them. A new DEST appears
-/// whole; one that was made before is brought to the ref's newest version file by file, and what a job
-/// added to it stays. Linked files are read-only and shared: do not write to them, not even as root.
-/// Files up to --copy-below are private copies.
+/// whole; one that was made before is brought to the ref's newest version file by file. What a job added,
+/// changed or deleted there stays: where the version has something else, it is named, and the command ends with 6.
+/// Linked files are read-only and shared: do not write to them, not even as root. Files up to --copy-below
+/// are private copies.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, like project/llama-ft/imagenet, project/llama-ft/imagenet@3 or project/llama-ft/imagenet:train
@@ -53,14 +56,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "16KiB")]
     copy_below: u64,
 
-    /// Remove from DEST what the ref does not have
+    /// Make DEST exactly what the ref has: what a job changed or deleted comes back, what it added goes
     #[arg(long)]
     exact: bool,
 
-    /// Take over a DEST that was not made by this command; what is there is counted first. Never a store,
-    /// a pool, a home, the directory that you are in, or a full directory for a single file
+    /// Take over a DEST that was not made by this command, and what a job changed or deleted in one that was; what
+    /// is there is counted first. Never a store, a pool, a home, the directory that you are in, or a full directory
+    /// for a single file
     #[arg(long)]
     force: bool,
+
+    /// Print the steps that would be taken, and take none
+    #[arg(long, short = 'n', conflicts_with_all = ["prefetch", "ephemeral"])]
+    dry_run: bool,
 
     /// Put what symlinks lead to in their place, so that a snapshot of a hub cache becomes real files
     #[arg(long)]
@@ -103,8 +111,12 @@ struct Report {
     linked: u64,
     reflinked: u64,
     copied: u64,
+    updated: u64,
     unchanged: u64,
     removed: u64,
+    kept: u64,
+    conflicts: u64,
+    conflicting: Vec<Conflict>,
     fetched: u64,
     fetched_bytes: u64,
     bytes_not_copied: u64,
@@ -122,6 +134,17 @@ struct Replaced {
     files: u64,
     bytes: u64,
 }
+
+/// A path that stays as it is.
+#[derive(Serialize)]
+struct Conflict {
+    #[serde(flatten)]
+    path: names::Path,
+    why: Why,
+}
+
+/// What would be done.
+struct Planned(Plan);
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let spec = names::spec(&args.source)?;
@@ -150,6 +173,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         precious,
     };
     let watch = Watch::new(&context.global);
+    if args.dry_run {
+        let plan = store::materialize::plan(&store, &pool, &request, &watch)?;
+        drop(watch);
+        return context.out.answer(&Planned(plan));
+    }
     let done = store::materialize(&store, &pool, &request, &watch)?;
     let elapsed = watch.elapsed();
     drop(watch);
@@ -159,14 +187,48 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     done.damaged
         .iter()
         .for_each(|damage| context.out.note(told(damage)));
+    done.conflicting
+        .iter()
+        .for_each(|kept| context.out.note(format_args!("kept: {}", named(kept))));
     let destination = done.destination.clone();
+    let outcome = outcome(&done);
     context.out.report(&report(done, &pool, elapsed))?;
     if let Some(destination) = destination.filter(|_| args.ephemeral) {
         context.out.finish()?;
         hold(context);
         pool.remove_made(&destination)?;
     }
-    Ok(())
+    outcome
+}
+
+/// Whether the tree is what the version says, apart from what a job added.
+fn outcome(done: &MaterializeReport) -> Result<()> {
+    if done.conflicts == 0 {
+        return Ok(());
+    }
+    let mut paths: Vec<String> = done.conflicting.iter().take(3).map(named).collect();
+    if done.conflicts > 3 {
+        paths.push(format!("{} more", human::count(done.conflicts - 3)));
+    }
+    Err(Error::partial(format!(
+        "{}: {} kept as a job left it: {}",
+        done.destination
+            .as_deref()
+            .map_or_else(String::new, |path| names::shown(
+                path.as_os_str().as_bytes()
+            )),
+        human::counted(done.conflicts, "path"),
+        paths.join("; ")
+    ))
+    .hint(
+        "take the version's with --force; with --exact, what the version does not have goes, too",
+    ))
+}
+
+fn named(kept: &Kept) -> String {
+    let path = kept.path.as_os_str().as_bytes();
+    let path = if path.is_empty() { b"." } else { path };
+    format!("{}: {}", names::shown(path), kept.why)
 }
 
 /// What happened to a file of the pool, for people.
@@ -231,8 +293,19 @@ fn report(done: MaterializeReport, pool: &Pool, elapsed: Duration) -> Report {
         linked: done.linked,
         reflinked: done.reflinked,
         copied: done.copied,
+        updated: done.updated,
         unchanged: done.unchanged,
         removed: done.removed,
+        kept: done.kept,
+        conflicts: done.conflicts,
+        conflicting: done
+            .conflicting
+            .iter()
+            .map(|kept| Conflict {
+                path: names::Path::new(kept.path.as_os_str().as_bytes()),
+                why: kept.why,
+            })
+            .collect(),
         fetched: done.fetched,
         fetched_bytes: done.fetched_bytes,
         bytes_not_copied: done.shared_bytes,
@@ -250,7 +323,7 @@ impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "{}@{}: {}, {}; {} linked, {} reflinked, {} copied, {} fetched ({}), {} not copied, in {}",
+            "{}@{}: {}, {}; {} linked, {} reflinked, {} copied, {} updated, {} removed, {} kept, {} fetched ({}), {} not copied, in {}",
             self.name,
             self.version,
             human::counted(self.files, "file"),
@@ -258,10 +331,80 @@ impl fmt::Display for Report {
             human::count(self.linked),
             human::count(self.reflinked),
             human::count(self.copied),
+            human::count(self.updated),
+            human::count(self.removed),
+            human::count(self.kept),
             human::count(self.fetched),
             human::bytes(self.fetched_bytes),
             human::bytes(self.bytes_not_copied),
             human::duration(Duration::from_secs_f64(self.secs)),
+        )
+    }
+}
+
+impl Serialize for Planned {
+    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        /// A step and where it is taken.
+        #[derive(Serialize)]
+        struct Line<'s> {
+            #[serde(flatten)]
+            path: names::Path,
+            #[serde(flatten)]
+            step: &'s store::materialize::Step,
+        }
+        /// One after another, however many there are.
+        struct Steps<'p>(&'p Plan);
+        impl Serialize for Steps<'_> {
+            fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::{Error as _, SerializeSeq};
+                let mut list = out.serialize_seq(None)?;
+                let mut failed = None;
+                let told = self.0.each(&mut |path, step| {
+                    let path = names::Path::new(path);
+                    failed = list.serialize_element(&Line { path, step }).err();
+                    match failed {
+                        None => Ok(()),
+                        Some(_) => Err(Error::invalid("plan: cannot be written")),
+                    }
+                });
+                match (failed, told) {
+                    (Some(failed), _) => Err(failed),
+                    (None, Err(error)) => Err(S::Error::custom(error)),
+                    (None, Ok(())) => list.end(),
+                }
+            }
+        }
+        use serde::ser::SerializeStruct;
+        let report = &self.0.report;
+        let mut all = out.serialize_struct("Planned", 7)?;
+        all.serialize_field("ref", &report.name)?;
+        all.serialize_field("version", &report.version)?;
+        all.serialize_field("dry_run", &true)?;
+        all.serialize_field("unchanged", &report.unchanged)?;
+        all.serialize_field("kept", &report.kept)?;
+        all.serialize_field("conflicts", &report.conflicts)?;
+        all.serialize_field("steps", &Steps(&self.0))?;
+        all.end()
+    }
+}
+
+impl fmt::Display for Planned {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = self.0.each(&mut |path, step| {
+            let path = if path.is_empty() { b"." } else { path };
+            let why = step.why.map_or_else(String::new, |why| format!(": {why}"));
+            writeln!(out, "{step} {}{why}", names::shown(path))
+                .map_err(|_| Error::invalid("plan: cannot be written"))
+        });
+        told.map_err(|_| fmt::Error)?;
+        let report = &self.0.report;
+        write!(
+            out,
+            "{}@{}: {} unchanged, {} kept; nothing was done",
+            report.name,
+            report.version,
+            human::count(report.unchanged),
+            human::count(report.kept)
         )
     }
 }

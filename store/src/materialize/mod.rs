@@ -1,23 +1,34 @@
 //! materialize: a tree of links into the pool, in the time that it takes to make links.
 //!
 //! ```text
-//! resolve -> walk the trees -> link what the pool has -> fill the pool with the rest -> link it
+//! resolve -> diff (what was made, what is wanted, what lies there -> a plan) -> apply (the pool is filled, links are made)
 //! ```
 //!
 //! A new destination is built beside it and renamed into place: whole or not at all. One that was made
 //! before is brought to the new tree file by file, each by rename: first what is new, then what is
-//! another, last what is gone. What a job added stays. No symlink is followed while writing.
+//! another, last what is gone. What a job added, changed or deleted stays. No symlink is followed while writing.
 
+mod apply;
+mod build;
+mod diff;
 mod fill;
 mod filter;
+mod found;
 mod guard;
+mod known;
 pub(crate) mod links;
-mod old;
+mod list;
 mod place;
-mod walk;
+mod plan;
+mod prefetch;
+mod records;
+mod report;
+mod trail;
+mod update;
+mod wanted;
 
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,17 +38,25 @@ use rustix::io::Errno;
 
 use crate::destination::{Precious, Replaced};
 use crate::error::{Error, Result};
-use crate::format::{Content, Node, RefName, RefSpec};
-use crate::pool::{Claim, Claimed, Damage, Mark, Pool, Room, Watch, disk, parent};
+use crate::format::{Content, Node, RefSpec, Time};
+use crate::pool::{Claim, Claimed, Mark, Pool, Room, Watch, disk, parent};
 use crate::progress::Progress;
-use crate::read::{Found, Reader, TimesReader};
+use crate::read::{Found, Reader};
 use crate::store::Store;
 use crate::uses;
+use crate::walk::Stat;
 
-use filter::Filter;
+use apply::{Apply, Fence};
+use diff::{Diff, Made, Options};
+use list::Thing;
+use place::Placer;
+use records::Records;
+use wanted::Wanted;
+
+pub use diff::Why;
 pub use guard::check_destination;
-use old::Old;
-use walk::Walk;
+pub use plan::{Plan, Step};
+pub use report::{Kept, MaterializeReport};
 
 /// Files up to this size are copied by default, because tools edit such files in place.
 pub const COPY_BELOW_BYTES: u64 = 16 << 10;
@@ -85,58 +104,57 @@ pub struct MaterializeRequest {
     pub precious: Precious,
 }
 
-/// What a materialization found and did.
-#[derive(Clone, Debug)]
-pub struct MaterializeReport {
-    /// The ref.
-    pub name: RefName,
-    /// Its version.
-    pub version: u64,
-    /// Where the tree is; none after a prefetch.
-    pub destination: Option<PathBuf>,
-    /// Regular files of the tree.
-    pub files: u64,
-    /// Directories, the root included.
-    pub directories: u64,
-    /// Symbolic links.
-    pub symlinks: u64,
-    /// Bytes of all files.
-    pub bytes: u64,
-    /// Files that were linked.
-    pub linked: u64,
-    /// Files that were reflinked.
-    pub reflinked: u64,
-    /// Files that were copied.
-    pub copied: u64,
-    /// Files, symlinks and directories that were there already.
-    pub unchanged: u64,
-    /// Files, symlinks and directories that were removed.
-    pub removed: u64,
-    /// Pool files that this process built.
-    pub fetched: u64,
-    /// Bytes that it read from the store for them.
-    pub fetched_bytes: u64,
-    /// Bytes that linking and reflinking did not have to copy.
-    pub shared_bytes: u64,
-    /// What was at the destination when it was taken over.
-    pub replaced: Option<Replaced>,
-    /// Pool files that somebody had written to.
-    pub damaged: Vec<Damage>,
-    /// What should be known: why files were not linked as they might have been.
-    pub notes: Vec<String>,
-}
-
 /// Makes a tree, or brings one that was made before to what the ref is now.
 ///
 /// # Errors
-/// Conflict, when the destination was not made here; denied, when links are wanted that the system does
-/// not make; corrupt, not found and unavailable as [`Reader`] has them.
+/// Conflict, when the destination was not made here, or when somebody else took it over meanwhile; denied, when
+/// links are wanted that the system does not make; corrupt, not found and unavailable as [`Reader`] has them.
 pub fn materialize(
     store: &Store,
     pool: &Pool,
     request: &MaterializeRequest,
     progress: &dyn Progress,
 ) -> Result<MaterializeReport> {
+    with_task(store, pool, request, progress, |task, replaced| {
+        let mut done = match &request.destination {
+            None => task.prefetch()?,
+            Some(destination) => task.make(&absolute(destination)?)?,
+        };
+        done.replaced = replaced;
+        uses::leave(store, &done.name, done.version);
+        Ok(done)
+    })
+}
+
+/// What [`materialize()`] would do with the destination now; nothing is done.
+///
+/// # Errors
+/// As [`materialize()`].
+pub fn plan(
+    store: &Store,
+    pool: &Pool,
+    request: &MaterializeRequest,
+    progress: &dyn Progress,
+) -> Result<Plan> {
+    let Some(destination) = &request.destination else {
+        return Err(Error::invalid("destination: is needed for a plan"));
+    };
+    with_task(store, pool, request, progress, |task, _| {
+        let destination = match absolute_if_there(destination)? {
+            Some(destination) => destination,
+            None => destination.clone(),
+        };
+        task.plan(&destination)
+    })
+}
+
+fn with_task<T>(
+    store: &Store,
+    pool: &Pool,
+    request: &MaterializeRequest,
+    progress: &dyn Progress,
+    work: impl FnOnce(&Task<'_>, Option<Replaced>) -> Result<T>,
+) -> Result<T> {
     pool.sweep()?;
     pool.know_chunker(&store.format().chunker)?;
     let reader = Reader::new(store)?;
@@ -151,13 +169,7 @@ pub fn materialize(
         found: &found,
         progress,
     };
-    let mut done = match &request.destination {
-        None => task.prefetch()?,
-        Some(destination) => task.make(&absolute(destination)?)?,
-    };
-    done.replaced = replaced;
-    uses::leave(store, &done.name, done.version);
-    Ok(done)
+    work(&task, replaced)
 }
 
 fn announce(node: &Node, progress: &dyn Progress) {
@@ -170,6 +182,14 @@ fn announce(node: &Node, progress: &dyn Progress) {
 
 /// The directory of `path` made if it is missing and resolved, its last name as it is.
 fn absolute(path: &Path) -> Result<PathBuf> {
+    let above = parent(path);
+    std::fs::create_dir_all(above).map_err(|source| Error::io("create", above, source))?;
+    absolute_if_there(path)?
+        .ok_or_else(|| Error::not_found(format!("{}: is gone again", above.display())))
+}
+
+/// The same; none, when that directory is missing.
+fn absolute_if_there(path: &Path) -> Result<Option<PathBuf>> {
     let name = path.file_name().ok_or_else(|| {
         Error::invalid(format!(
             "{}: expected a name at the end of the destination",
@@ -177,11 +197,11 @@ fn absolute(path: &Path) -> Result<PathBuf> {
         ))
     })?;
     let above = parent(path);
-    std::fs::create_dir_all(above).map_err(|source| Error::io("create", above, source))?;
-    let above = above
-        .canonicalize()
-        .map_err(|source| Error::io("look at", above, source))?;
-    Ok(above.join(name))
+    match above.canonicalize() {
+        Ok(above) => Ok(Some(above.join(name))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::io("look at", above, source)),
+    }
 }
 
 struct Task<'m> {
@@ -191,6 +211,20 @@ struct Task<'m> {
     reader: &'m Reader<'m>,
     found: &'m Found,
     progress: &'m dyn Progress,
+}
+
+/// What a tree, or a file, is called in its room.
+const TREE: &str = "tree";
+
+/// How a destination is brought to what is wanted.
+enum Way {
+    Build {
+        replaces: bool,
+    },
+    /// A directory, file by file; without a mark one of somebody else.
+    Update(Option<Box<Mark>>),
+    /// A file that was made before.
+    File(Box<Mark>),
 }
 
 /// What is at a destination.
@@ -206,15 +240,44 @@ enum There {
 }
 
 impl<'m> Task<'m> {
-    fn prefetch(&self) -> Result<MaterializeReport> {
-        let mut walk = self.walk(Filter::new(self.request)?, None)?;
-        walk.prefetch(&self.found.node)?;
-        Ok(walk.report)
-    }
-
     /// One process at a time works on a destination; the next one finds what this one made.
     fn make(&self, destination: &Path) -> Result<MaterializeReport> {
-        let _claim = self.claim(destination)?;
+        let claim = self.claim(destination)?;
+        let fence = || match &claim {
+            Some(claim) if !claim.is_held() => Err(taken_over(destination)),
+            _ => self.store.host().check_stop(),
+        };
+        let mut report = match self.way(destination)? {
+            Way::Build { replaces } => self.build(destination, replaces, &fence),
+            Way::Update(mark) => self.update(destination, mark.map(|mark| *mark), &fence),
+            Way::File(mark) => self.file_again(destination, &mark, &fence),
+        }?;
+        report.destination = Some(destination.into());
+        Ok(report)
+    }
+
+    /// What would be done, by the same decisions.
+    fn plan(&self, destination: &Path) -> Result<Plan> {
+        let mut plan = match self.way(destination)? {
+            Way::Build { .. } => {
+                let made = self.diff_fresh()?;
+                self.as_plan(made)
+            }
+            Way::Update(mark) => self.plan_update(destination, mark.as_deref()),
+            Way::File(mark) => self.plan_file(destination, &mark),
+        }?;
+        plan.report.destination = Some(destination.into());
+        Ok(plan)
+    }
+
+    fn as_plan(&self, made: Made) -> Result<Plan> {
+        let mut report = self.report();
+        report.count(&made.counts);
+        note_kept(&mut report, &made)?;
+        Ok(Plan::new(report, made.plan))
+    }
+
+    fn way(&self, destination: &Path) -> Result<Way> {
         let is_tree = matches!(self.found.node, Node::Tree { .. });
         let there = self.look(destination)?;
         if let There::Made(mark) = &there
@@ -228,16 +291,13 @@ impl<'m> Task<'m> {
             ))
             .hint("name another destination, or replace this one with --force"));
         }
-        let mut report = match there {
-            There::Nothing | There::EmptyDirectory => self.build(destination, false),
-            There::Made(mark) if is_tree && mark.tree.is_some() => {
-                self.update(destination, Some(*mark))
-            }
-            There::Foreign { is_directory: true } if is_tree => self.update(destination, None),
-            There::Made(_) | There::Foreign { .. } => self.build(destination, true),
-        }?;
-        report.destination = Some(destination.into());
-        Ok(report)
+        Ok(match there {
+            There::Nothing | There::EmptyDirectory => Way::Build { replaces: false },
+            There::Made(mark) if is_tree && mark.tree.is_some() => Way::Update(Some(mark)),
+            There::Foreign { is_directory: true } if is_tree => Way::Update(None),
+            There::Made(mark) if !is_tree && mark.tree.is_none() => Way::File(mark),
+            There::Made(_) | There::Foreign { .. } => Way::Build { replaces: true },
+        })
     }
 
     fn claim(&self, destination: &Path) -> Result<Option<Claim<'m>>> {
@@ -281,70 +341,41 @@ impl<'m> Task<'m> {
         .hint("name another destination, or take this one over with --force"))
     }
 
-    /// Builds beside the destination and renames into place.
-    fn build(&self, destination: &Path, replaces: bool) -> Result<MaterializeReport> {
-        let room = self.pool.room(parent(destination))?;
-        let filter = Filter::new(self.request)?;
-        let inside = disk::open_path(room.path())?;
-        let mut walk = self.walk(filter, Some(&room))?;
-        // The mark is for the inode, which a rename keeps: there is no moment at which the tree is there
-        // and the mark is not. A new tree is marked first, while there is nothing else to be synced.
-        let is_marked_first = !replaces && tree_of(&self.found.node).is_some();
-        if is_marked_first {
-            fs::mkdirat(&inside, "tree", fs::Mode::from_raw_mode(0o777))
-                .map_err(|errno| disk::failed("create directory in", room.path(), errno))?;
-            self.write_mark(destination, inside.as_fd())?;
-        }
-        walk.build(inside.as_fd(), b"tree", &self.found.node)?;
-        if !is_marked_first {
-            self.write_mark(destination, inside.as_fd())?;
-        }
-        move_in(&room, destination, replaces)?;
-        Ok(walk.report)
+    /// Carries a plan out, and reports; whether all is as the plan says.
+    fn apply(
+        &self,
+        made: &Made,
+        (room, root): (&Room<'_>, OwnedFd),
+        fence: Fence<'_>,
+    ) -> Result<(MaterializeReport, bool)> {
+        let mut report = self.report();
+        report.count(&made.counts);
+        note_kept(&mut report, made)?;
+        let placer = Placer::new(self.pool, self.request.link_mode);
+        let mut apply = Apply::new(
+            (self.reader, self.pool),
+            placer,
+            self.progress,
+            fence,
+            (room, root),
+            report,
+        )?;
+        apply.run(&made.plan, &made.counts)?;
+        Ok((apply.report, !apply.is_overtaken))
     }
 
-    /// Marks what is built in a room.
-    fn write_mark(&self, destination: &Path, room: std::os::fd::BorrowedFd<'_>) -> Result<()> {
-        let mut mark = self.mark(destination, (room, b"tree"))?;
-        mark.tree = tree_of(&self.found.node);
-        self.pool.write_mark(&mark)
+    fn options(&self) -> Options {
+        Options {
+            overrules: self.request.force || self.request.exact,
+            exact: self.request.exact,
+            is_unknown: false,
+            links: matches!(self.request.link_mode, LinkMode::Auto | LinkMode::Hardlink),
+            takes_copies: self.request.link_mode != LinkMode::Hardlink,
+        }
     }
 
-    /// Brings a directory to the new tree.
-    fn update(&self, destination: &Path, old: Option<Mark>) -> Result<MaterializeReport> {
-        let new = tree_of(&self.found.node);
-        let mut mark = self.mark(destination, (CWD, destination.as_os_str().as_bytes()))?;
-        mark.tree = new;
-        let is_same = old.as_ref().is_some_and(|old| old.is_like(&mark));
-        if !is_same {
-            let mut started = old.clone().unwrap_or_else(|| mark.clone());
-            started.tree = old.as_ref().and_then(|old| old.tree);
-            started.next = new;
-            started.held_by = mark.held_by.clone();
-            self.pool.write_mark(&started)?;
-        }
-        let room = self.pool.room(parent(destination))?;
-        let (old_trees, old_filter) = match &old {
-            Some(old) if old.store == mark.store && old.flatten == mark.flatten => {
-                (Old::of(old), Filter::of(&old.include, &old.exclude)?)
-            }
-            _ => (Old::unknown(), Filter::new(self.request)?),
-        };
-        let mut walk = self.walk(Filter::new(self.request)?, Some(&room))?;
-        walk.old_filter = old_filter;
-        walk.trusts_copies = old.as_ref().is_none_or(Mark::is_of_this_boot);
-        walk.update(destination, &self.found.node, old_trees)?;
-        if !is_same {
-            self.pool.write_mark(&mark)?;
-        }
-        Ok(walk.report)
-    }
-
-    fn walk<'w>(&'w self, filter: Filter, room: Option<&'w Room<'m>>) -> Result<Walk<'w>> {
-        let mut times = TimesReader::new(self.reader, &self.found.version.times)?;
-        times.skip(self.found.entries_before)?;
-        let report = MaterializeReport::new(self.request.spec.name.clone(), self.found.number);
-        Ok(Walk::new(self, filter, times, room, report))
+    fn report(&self) -> MaterializeReport {
+        MaterializeReport::new(self.request.spec.name.clone(), self.found.number)
     }
 
     fn mark(&self, destination: &Path, at: (std::os::fd::BorrowedFd<'_>, &[u8])) -> Result<Mark> {
@@ -368,61 +399,22 @@ fn tree_of(node: &Node) -> Option<Content> {
     }
 }
 
-fn move_in(room: &Room<'_>, destination: &Path, replaces: bool) -> Result<()> {
-    let built = room.path().join("tree");
-    let failed = |errno| disk::failed("rename into place", destination, errno);
-    if replaces {
-        // What was there goes with the room.
-        return fs::renameat_with(CWD, &built, CWD, destination, RenameFlags::EXCHANGE)
-            .map_err(failed);
-    }
-    match fs::renameat_with(CWD, &built, CWD, destination, RenameFlags::NOREPLACE) {
-        // An empty directory is replaced; one that has got an entry meanwhile makes the rename fail.
-        Err(Errno::EXIST) if built.is_dir() => fs::rename(&built, destination).map_err(failed),
-        Err(Errno::EXIST) if destination.is_dir() => fs::rmdir(destination)
-            .and_then(|()| fs::renameat_with(CWD, &built, CWD, destination, RenameFlags::NOREPLACE))
-            .map_err(failed),
-        renamed => renamed.map_err(failed),
-    }
+fn taken_over(destination: &Path) -> Error {
+    Error::conflict(format!(
+        "{}: this process was silent for so long that another one took the destination over",
+        destination.display()
+    ))
+    .hint("run it again: the tree is not settled until a whole run has set it right")
 }
 
-impl MaterializeReport {
-    fn new(name: RefName, version: u64) -> Self {
-        Self {
-            name,
-            version,
-            destination: None,
-            files: 0,
-            directories: 0,
-            symlinks: 0,
-            bytes: 0,
-            linked: 0,
-            reflinked: 0,
-            copied: 0,
-            unchanged: 0,
-            removed: 0,
-            fetched: 0,
-            fetched_bytes: 0,
-            shared_bytes: 0,
-            replaced: None,
-            damaged: Vec::new(),
-            notes: Vec::new(),
+/// Names in a report what the plan leaves as it is.
+fn note_kept(report: &mut MaterializeReport, made: &Made) -> Result<()> {
+    plan::each_op(&made.plan, &mut |path, op| {
+        if let diff::Op::Keep(why) = op {
+            report.keep(path.to_vec(), *why);
         }
-    }
-
-    /// Adds what another thread has placed.
-    fn add(&mut self, part: Self) {
-        self.linked += part.linked;
-        self.reflinked += part.reflinked;
-        self.copied += part.copied;
-        self.shared_bytes += part.shared_bytes;
-        self.damaged.extend(part.damaged);
-        for note in part.notes {
-            if !self.notes.contains(&note) {
-                self.notes.push(note);
-            }
-        }
-    }
+        Ok(())
+    })
 }
 
 impl std::str::FromStr for LinkMode {

@@ -52,13 +52,8 @@ impl<'m> Placer<'m> {
     }
 
     /// Whether such a file shares its inode with the pool.
-    pub(super) fn is_linked(&self, placing: &Placing) -> bool {
+    fn is_linked(&self, placing: &Placing) -> bool {
         self.effective == LinkMode::Hardlink && !placing.is_private
-    }
-
-    /// Whether a copy may stand where a link would.
-    pub(super) fn takes_copies(&self, placing: &Placing) -> bool {
-        self.mode != LinkMode::Hardlink || placing.is_private
     }
 
     /// Places a file under a name that does not exist; false, when the pool does not have it intact.

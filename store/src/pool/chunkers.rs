@@ -37,7 +37,7 @@ impl Pool {
     }
 
     /// The chunkers that were written down; without any, that of new stores.
-    pub(super) fn chunkers(&self) -> Result<Vec<Chunker>> {
+    pub(crate) fn chunkers(&self) -> Result<Vec<Chunker>> {
         let dir = self.directory("chunkers")?;
         let mut chunkers = Vec::new();
         for name in disk::names(&dir, &self.path)? {

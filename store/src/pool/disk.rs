@@ -10,16 +10,15 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// Deepest nesting of directories that is followed; each level holds a descriptor. No path that the system
-/// takes (4096 bytes) leads deeper.
-pub(crate) const DEPTH_MAX: usize = 2048;
+/// Deepest nesting of directories that is followed: deeper than any path that the system takes (4096 bytes) leads.
+pub(crate) const DEPTH_MAX: usize = 4096;
 
 /// A tree that is nested deeper.
 pub(crate) fn too_deep(path: &Path) -> Error {
     // The whole path would fill a screen.
     let names: std::path::PathBuf = path.components().take(8).collect();
     Error::invalid(format!(
-        "{}/...: nested deeper than {DEPTH_MAX} directories, which no path leads to",
+        "{}/...: nested deeper than {DEPTH_MAX} directories",
         names.display()
     ))
     .hint("materialize a path inside of it, or leave it out with --exclude")
@@ -125,7 +124,7 @@ fn remove_below(
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(errno) => return Err(errno),
     }
-    if depth > 2 * DEPTH_MAX {
+    if depth > DEPTH_MAX + 8 {
         return Err(Errno::LOOP);
     }
     let below = open_dir(dir, name)?;

@@ -5,7 +5,7 @@
 //! tmp/<owner>/          files that a process is building; verified, then renamed to `files`
 //! owners/<owner>        who a process is; claims/<key>: a hard link to it, "I am building this"
 //! damaged/              files that somebody wrote through a hard link, set aside
-//! trees/                what was materialized where; rooms/: where a tree is being built
+//! trees/                what was materialized where; made/: the records of it; rooms/: where a tree is being built
 //! chunkers/             how the stores cut whose files are here
 //! ```
 //!
@@ -19,6 +19,7 @@ mod draft;
 mod evict;
 mod inodes;
 mod key;
+mod made;
 mod owner;
 pub(crate) mod place;
 mod proof;

@@ -41,8 +41,12 @@ pub(crate) struct Mark {
     pub(crate) version: u64,
     /// The tree that is there; none for a file.
     pub(crate) tree: Option<Content>,
-    /// The tree that it is being brought to, while it is.
-    pub(crate) next: Option<Content>,
+    /// The settled record of what was made, among those of the tree. Earlier pools have none.
+    #[serde(default)]
+    pub(crate) record: Option<String>,
+    /// There is no other record, of an update that is under way or was interrupted.
+    #[serde(skip)]
+    pub(crate) is_settled: bool,
     pub(crate) include: Vec<String>,
     pub(crate) exclude: Vec<String>,
     pub(crate) flatten: bool,
@@ -105,7 +109,8 @@ impl Mark {
             source: String::new(),
             version: 0,
             tree: None,
-            next: None,
+            record: None,
+            is_settled: false,
             include: Vec::new(),
             exclude: Vec::new(),
             flatten: false,
@@ -130,7 +135,7 @@ impl Mark {
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let parts = |mark: &Self| {
             (
-                (mark.inode, mark.store, mark.tree, mark.next),
+                (mark.inode, mark.store, mark.tree, mark.record.clone()),
                 (
                     mark.source.clone(),
                     mark.version,
@@ -201,7 +206,8 @@ impl Inode {
 impl Pool {
     /// The mark of what is at `path` now, if this pool's user made it.
     pub(crate) fn mark_of(&self, path: &Path) -> Option<Mark> {
-        let mark = self.read_mark(&mark_name(path))?;
+        let mut mark = self.read_mark(&mark_name(path))?;
+        mark.is_settled = self.records(path).is_ok_and(|records| records.len() < 2);
         (mark.path() == path && mark.holds()).then_some(mark)
     }
 
@@ -261,6 +267,7 @@ impl Pool {
             format!("trees/{name}.held"),
             AtFlags::empty(),
         ));
+        self.forget_all_records(&name);
     }
 
     /// The trees that are still where they were made.
@@ -355,8 +362,11 @@ impl Pool {
         let mut forgotten = 0;
         for name in self.mark_names()? {
             let mark = self.read_mark(&name);
-            if mark.is_some_and(|mark| mark.held_by.is_none() && mark.is_gone()) {
-                forgotten += u64::from(self.forget_old(&name)?);
+            if mark.is_some_and(|mark| mark.held_by.is_none() && mark.is_gone())
+                && self.forget_old(&name)?
+            {
+                self.forget_all_records(&name);
+                forgotten += 1;
             }
         }
         Ok(forgotten)
@@ -426,7 +436,7 @@ pub(crate) fn parent(path: &Path) -> &Path {
     }
 }
 
-fn mark_name(path: &Path) -> String {
+pub(super) fn mark_name(path: &Path) -> String {
     let mut name = blake3::hash(path.as_os_str().as_bytes())
         .to_hex()
         .to_string();

@@ -85,7 +85,7 @@ impl<'p> Files<'p> {
         let mut spec: RefSpec = mark.source.parse()?;
         spec.version = Some(mark.version);
         let is_other_store = mark.store != reader.store().format().id;
-        if is_other_store || mark.next.is_some() {
+        if is_other_store || !mark.is_settled {
             return Ok(None);
         }
         let found = reader.resolve(&spec)?;

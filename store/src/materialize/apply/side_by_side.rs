@@ -4,12 +4,12 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::settle::open_below;
 use super::*;
 
 /// What one thread has done.
 struct Part<'m> {
     placer: Placer<'m>,
+    trail: Trail,
     report: MaterializeReport,
     missing: Vec<Waiting>,
 }
@@ -17,27 +17,28 @@ struct Part<'m> {
 /// Items by directory, not taken yet.
 type Queue = Mutex<std::vec::IntoIter<Vec<Waiting>>>;
 
-impl<'m> Walk<'m> {
+impl<'m> Apply<'m> {
     /// Places files of a tree that nobody else sees yet; returns those that the pool does not have.
     pub(super) fn place_side_by_side(&mut self, waiting: Vec<Waiting>) -> Result<Vec<Waiting>> {
-        let Some(root) = &self.root else {
-            return Err(Error::invalid("destination: is not open"));
-        };
         let queue = Mutex::new(by_directory(waiting).into_iter());
         let host = self.reader.store().host();
-        let begin = || Part {
-            placer: self.placer.clone(),
-            report: MaterializeReport::new(self.report.name.clone(), self.report.version),
-            missing: Vec::new(),
+        let begin = || -> Result<Part<'m>> {
+            Ok(Part {
+                placer: self.placer.clone(),
+                trail: self.trail.again()?,
+                report: self.report.empty(),
+                missing: Vec::new(),
+            })
         };
+        let parts: Vec<Part<'m>> = (0..host.threads.max(1))
+            .map(|_| begin())
+            .collect::<Result<_>>()?;
         let parts: Vec<Result<Part<'m>>> = std::thread::scope(|scope| {
             let queue = &queue;
             let work = |mut part: Part<'m>| {
                 move || {
                     while let Some(items) = next(queue) {
-                        let placed = host
-                            .check_stop()
-                            .and_then(|()| part.directory(root.as_fd(), items));
+                        let placed = host.check_stop().and_then(|()| part.directory(items));
                         if let Err(error) = placed {
                             // The others need not go on.
                             while next(queue).is_some() {}
@@ -47,8 +48,9 @@ impl<'m> Walk<'m> {
                     Ok(part)
                 }
             };
-            let threads: Vec<_> = (0..host.threads.max(1))
-                .map(|_| scope.spawn(work(begin())))
+            let threads: Vec<_> = parts
+                .into_iter()
+                .map(|part| scope.spawn(work(part)))
                 .collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Part<'m>>>| {
                 thread
@@ -69,18 +71,21 @@ impl<'m> Walk<'m> {
 }
 
 impl Part<'_> {
-    fn directory(&mut self, root: BorrowedFd<'_>, items: Vec<Waiting>) -> Result<()> {
+    fn directory(&mut self, items: Vec<Waiting>) -> Result<()> {
         let Some(first) = items.first() else {
             return Ok(());
         };
-        let dir = open_below(root, &first.dir)?;
+        let dir = self.trail.go(&first.dir)?;
         for item in items {
-            let What::File(placing) = &item.what else {
+            let Op::Make(thing, ..) = &item.op else {
+                continue;
+            };
+            let Some(placing) = placing(thing) else {
                 continue;
             };
             let is_there = self
                 .placer
-                .place(placing, dir.as_fd(), &item.name, &mut self.report)?;
+                .place(&placing, dir, &item.name, &mut self.report)?;
             if !is_there {
                 self.missing.push(item);
             }
@@ -92,7 +97,7 @@ impl Part<'_> {
 impl Waiting {
     /// Whether it is a file of a directory that nobody else sees yet.
     pub(super) fn is_fresh_file(&self) -> bool {
-        self.is_fresh && matches!(self.what, What::File(_))
+        matches!(self.op, Op::Make(Thing::File { .. }, _, true))
     }
 }
 

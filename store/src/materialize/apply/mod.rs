@@ -1,0 +1,242 @@
+//! Carrying out a plan: what is new first, then what is another, last what is gone, and the times of directories.
+//!
+//! Nothing is decided here. Each step looks again: at the claim, which somebody else may have taken over while this
+//! process was stopped, and at what it replaces or removes, which a job may have changed since the plan was made.
+//! What the pool lacks is put off and fetched together.
+
+mod place;
+mod side_by_side;
+mod step;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::MaterializeReport;
+use super::diff::{Counts, Op, Phase};
+use super::list::{ListReader, Thing};
+use super::place::{Placer, Placing};
+use super::trail::Trail;
+use crate::error::Result;
+use crate::pool::{Pool, Room, disk};
+use crate::progress::Progress;
+use crate::read::Reader;
+
+/// Files that are put off before the pool is filled with them.
+const WAITING_MAX: usize = 16 << 10;
+/// Bytes of such files.
+const WAITING_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of the paths that lead to them.
+const WAITING_PATHS_MAX: usize = 16 << 20;
+
+/// Whether this process still is the one that works on the tree.
+pub(super) type Fence<'f> = &'f dyn Fn() -> Result<()>;
+
+/// Carries out plans in one destination.
+pub(super) struct Apply<'m> {
+    reader: &'m Reader<'m>,
+    pool: &'m Pool,
+    progress: &'m dyn Progress,
+    fence: Fence<'m>,
+    placer: Placer<'m>,
+    /// Where things are made before they are renamed into place.
+    room: OwnedFd,
+    trail: Trail,
+    waiting: Vec<Waiting>,
+    waiting_bytes: u64,
+    waiting_paths: usize,
+    /// A job was quicker somewhere: not all is as the plan says.
+    pub(super) is_overtaken: bool,
+    pub(super) report: MaterializeReport,
+}
+
+/// The names that lead to a directory; neighbours have it together.
+type Dir = Arc<Vec<Vec<u8>>>;
+
+/// A step that is put off.
+struct Waiting {
+    dir: Dir,
+    name: Vec<u8>,
+    op: Op,
+}
+
+impl<'m> Apply<'m> {
+    pub(super) fn new(
+        (reader, pool): (&'m Reader<'m>, &'m Pool),
+        placer: Placer<'m>,
+        progress: &'m dyn Progress,
+        fence: Fence<'m>,
+        (room, root): (&Room<'_>, OwnedFd),
+        report: MaterializeReport,
+    ) -> Result<Self> {
+        Ok(Self {
+            reader,
+            pool,
+            progress,
+            fence,
+            placer,
+            room: disk::open_path(room.path())?,
+            trail: Trail::new(root),
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            waiting_paths: 0,
+            is_overtaken: false,
+            report,
+        })
+    }
+
+    /// Carries out a plan.
+    pub(super) fn run(&mut self, plan: &std::fs::File, counts: &Counts) -> Result<()> {
+        let [new, replace, remove, settle] = counts.steps;
+        for (phase, steps) in [
+            (Phase::New, new),
+            (Phase::Replace, replace),
+            (Phase::Remove, remove),
+        ] {
+            if steps > 0 {
+                self.phase(plan, phase)?;
+                self.place_waiting()?;
+            }
+        }
+        if settle > 0 {
+            self.each(plan, &mut |apply, way, op| match op {
+                Op::Settle(time) => apply.settle(&way.names, time),
+                _ => Ok(()),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn phase(&mut self, plan: &std::fs::File, phase: Phase) -> Result<()> {
+        self.each(plan, &mut |apply, way, op| {
+            if op.phase() != Some(phase) {
+                return Ok(());
+            }
+            // What replaces something is put off with all that makes way for it.
+            if phase == Phase::Replace {
+                return apply.put_off(way, op);
+            }
+            match op {
+                Op::Make(..) => apply.make_or_put_off(way, op),
+                op => {
+                    let (dir, name) = way.dir_and_name();
+                    apply.step(dir, name, &op)
+                }
+            }
+        })
+    }
+
+    /// Calls `each` with the path and the step of every entry of the plan.
+    fn each(
+        &mut self,
+        plan: &std::fs::File,
+        each: &mut dyn FnMut(&mut Self, &mut Way, Op) -> Result<()>,
+    ) -> Result<()> {
+        let plan = plan
+            .try_clone()
+            .map_err(|source| crate::error::Error::io("read", "plan", source))?;
+        let mut steps = ListReader::<Op>::new(plan)?;
+        let mut way = Way::default();
+        while let Some((level, name, op)) = steps.next()? {
+            way.go(level, name);
+            each(self, &mut way, op)?;
+        }
+        Ok(())
+    }
+
+    /// A file or symlink that comes where nothing is: now, or when the pool has it.
+    fn make_or_put_off(&mut self, way: &mut Way, op: Op) -> Result<()> {
+        let bytes = match &op {
+            Op::Make(thing, ..) => size(thing),
+            _ => 0,
+        };
+        let (dir, name) = way.dir_and_name();
+        if self.place_one(dir, name, &op)? {
+            self.progress.advance(1, bytes);
+            return Ok(());
+        }
+        self.put_off(way, op)
+    }
+
+    fn put_off(&mut self, way: &mut Way, op: Op) -> Result<()> {
+        let dir = way.shared();
+        let (_, name) = way.dir_and_name();
+        self.waiting_bytes += match &op {
+            Op::Make(thing, ..) | Op::Replace(thing, _) => size(thing),
+            _ => 0,
+        };
+        let is_neighbour = self
+            .waiting
+            .last()
+            .is_some_and(|last| Arc::ptr_eq(&last.dir, &dir));
+        if !is_neighbour {
+            self.waiting_paths += dir.iter().map(|name| name.len() + 24).sum::<usize>();
+        }
+        self.waiting.push(Waiting {
+            dir,
+            name: name.to_vec(),
+            op,
+        });
+        let is_full = self.waiting.len() >= WAITING_MAX
+            || self.waiting_bytes >= WAITING_BYTES_MAX
+            || self.waiting_paths >= WAITING_PATHS_MAX;
+        if is_full {
+            self.place_waiting()
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn size(thing: &Thing) -> u64 {
+    match thing {
+        Thing::File { key, .. } => key.content.size,
+        _ => 0,
+    }
+}
+
+fn placing(thing: &Thing) -> Option<Placing> {
+    match thing {
+        Thing::File {
+            key,
+            time,
+            is_private,
+        } => Some(Placing {
+            key: *key,
+            is_private: *is_private,
+            time: *time,
+        }),
+        _ => None,
+    }
+}
+
+/// The path of an entry, of which neighbours share the directory.
+#[derive(Default)]
+struct Way {
+    names: Vec<Vec<u8>>,
+    dir: Option<Dir>,
+}
+
+impl Way {
+    fn go(&mut self, level: usize, name: Vec<u8>) {
+        if level != self.names.len() {
+            self.dir = None;
+        }
+        self.names.truncate(level.saturating_sub(1));
+        if level > 0 {
+            self.names.push(name);
+        }
+    }
+
+    /// The root has an empty name.
+    fn dir_and_name(&self) -> (&[Vec<u8>], &[u8]) {
+        match self.names.split_last() {
+            Some((name, above)) => (above, name),
+            None => (&[], &[]),
+        }
+    }
+
+    fn shared(&mut self) -> Dir {
+        let (above, _) = self.names.split_at(self.names.len().saturating_sub(1));
+        Arc::clone(self.dir.get_or_insert_with(|| Arc::new(above.to_vec())))
+    }
+}

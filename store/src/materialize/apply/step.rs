@@ -1,0 +1,197 @@
+//! One step of a plan: a few system calls, after a look at the claim and at what is about to go.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use rustix::fs::{self, AtFlags, FileType, Mode, RenameFlags};
+use rustix::io::Errno;
+
+use super::*;
+use crate::error::{Error, Result};
+use crate::format::Time;
+use crate::materialize::diff::{Seen, Why};
+use crate::materialize::place::stamps;
+use crate::materialize::shown;
+use crate::walk::Stat;
+
+/// What a thing is called in the room.
+const NEXT: &str = "next";
+
+impl Apply<'_> {
+    /// Makes or replaces a file or symlink; false, when the pool does not have the file.
+    pub(super) fn place_one(&mut self, dir: &[Vec<u8>], name: &[u8], op: &Op) -> Result<bool> {
+        match op {
+            Op::Make(thing, _, true) => {
+                let at = self.trail.go(dir)?;
+                match thing {
+                    Thing::Symlink { target, time } => {
+                        make_symlink(at, name, target, *time).map(|()| true)
+                    }
+                    thing => match placing(thing) {
+                        Some(placing) => self.placer.place(&placing, at, name, &mut self.report),
+                        None => Ok(true),
+                    },
+                }
+            }
+            Op::Make(thing, ..) => self.by_rename(dir, name, thing, None),
+            Op::Replace(thing, seen) => self.by_rename(dir, name, thing, Some(seen)),
+            _ => Ok(true),
+        }
+    }
+
+    /// Makes something in the room and renames it into place, so that nobody sees it half done.
+    fn by_rename(
+        &mut self,
+        dir: &[Vec<u8>],
+        name: &[u8],
+        thing: &Thing,
+        seen: Option<&Seen>,
+    ) -> Result<bool> {
+        let room = self.room.as_fd();
+        disk::forgive(fs::unlinkat(room, NEXT, AtFlags::empty()));
+        match thing {
+            Thing::Symlink { target, time } => make_symlink(room, NEXT.as_bytes(), target, *time)?,
+            thing => {
+                let Some(placing) = placing(thing) else {
+                    return Ok(true);
+                };
+                let placed =
+                    self.placer
+                        .place(&placing, room, NEXT.as_bytes(), &mut self.report)?;
+                if !placed {
+                    return Ok(false);
+                }
+            }
+        }
+        (self.fence)()?;
+        let at = self.trail.go(dir)?;
+        let failed = |errno| failed("rename into place", dir, name, errno);
+        if let Some(seen) = seen {
+            if self::seen(at, name).map_err(failed)?.as_ref() != Some(seen) {
+                return self.kept(dir, name).map(|()| true);
+            }
+            fs::renameat(room, NEXT, at, name).map_err(failed)?;
+            self.report.updated += 1;
+            return Ok(true);
+        }
+        match fs::renameat_with(room, NEXT, at, name, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => self.kept(dir, name).map(|()| true),
+            // Not every file system can do it without replacing.
+            Err(Errno::INVAL) if self::seen(at, name).map_err(failed)?.is_none() => {
+                fs::renameat(room, NEXT, at, name).map_err(failed)?;
+                Ok(true)
+            }
+            Err(Errno::INVAL) => self.kept(dir, name).map(|()| true),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// Takes any other step.
+    pub(super) fn step(&mut self, dir: &[Vec<u8>], name: &[u8], op: &Op) -> Result<()> {
+        (self.fence)()?;
+        let at = self.trail.go(dir)?;
+        match op {
+            Op::MakeDir => match fs::mkdirat(at, name, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => Ok(()),
+                Err(errno) => Err(failed("create directory", dir, name, errno)),
+            },
+            Op::Touch(time, seen) => {
+                if self::seen(at, name).ok().flatten().as_ref() == Some(seen) {
+                    set_time(at, name, *time)?;
+                }
+                Ok(())
+            }
+            Op::Remove(seen, _) => self.remove(dir, name, seen),
+            Op::RemoveDir(_) => self.remove_dir(dir, name),
+            Op::RemoveAll(_) => {
+                disk::remove_tree(at, name).map_err(|errno| failed("remove", dir, name, errno))?;
+                self.report.removed += 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn remove(&mut self, dir: &[Vec<u8>], name: &[u8], seen: &Seen) -> Result<()> {
+        let at = self.trail.go(dir)?;
+        let failed = |errno| failed("remove", dir, name, errno);
+        match self::seen(at, name).map_err(failed)? {
+            None => return Ok(()),
+            Some(found) if found != *seen => return self.kept(dir, name),
+            Some(_) => {}
+        }
+        match fs::unlinkat(at, name, AtFlags::empty()) {
+            Ok(()) => self.report.removed += 1,
+            Err(Errno::NOENT) => {}
+            // A job has put a directory there: it is the job's.
+            Err(Errno::ISDIR | Errno::PERM) => return self.kept(dir, name),
+            Err(errno) => return Err(failed(errno)),
+        }
+        Ok(())
+    }
+
+    fn remove_dir(&mut self, dir: &[Vec<u8>], name: &[u8]) -> Result<()> {
+        let at = self.trail.go(dir)?;
+        match fs::unlinkat(at, name, AtFlags::REMOVEDIR) {
+            Ok(()) => self.report.removed += 1,
+            Err(Errno::NOENT) => {}
+            // A job has put something into it meanwhile.
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => return self.kept(dir, name),
+            Err(errno) => return Err(failed("remove", dir, name, errno)),
+        }
+        Ok(())
+    }
+
+    /// Sets the time of a directory, unless it has it.
+    pub(super) fn settle(&mut self, way: &[Vec<u8>], time: Time) -> Result<()> {
+        (self.fence)()?;
+        let at = self.trail.go(way)?;
+        let failed = |errno| failed("set the time of", way, b"", errno);
+        if Stat::from(fs::fstat(at).map_err(failed)?).mtime == time {
+            return Ok(());
+        }
+        fs::futimens(at, &stamps(time)).map_err(failed)
+    }
+
+    /// A job was quicker.
+    fn kept(&mut self, dir: &[Vec<u8>], name: &[u8]) -> Result<()> {
+        let way: Vec<&[u8]> = dir.iter().map(Vec::as_slice).chain([name]).collect();
+        self.is_overtaken = true;
+        self.report.keep(way.join(&b'/'), Why::Changed);
+        Ok(())
+    }
+}
+
+/// What a file or symlink looks like; none, when nothing is there. A directory looks like nothing that was planned.
+fn seen(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Option<Seen>> {
+    match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+            Ok(Some(Seen::default()))
+        }
+        Ok(stat) => Ok(Some(Seen::of(&stat.into()))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn make_symlink(dir: BorrowedFd<'_>, name: &[u8], target: &[u8], time: Time) -> Result<()> {
+    fs::symlinkat(target, dir, name).map_err(|errno| {
+        disk::failed("create symlink", Path::new(&shown(name).to_string()), errno)
+    })?;
+    set_time(dir, name, time)
+}
+
+fn set_time(dir: BorrowedFd<'_>, name: &[u8], time: Time) -> Result<()> {
+    fs::utimensat(dir, name, &stamps(time), AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|source| Error::io("set the time of", shown(name).to_string(), source.into()))
+}
+
+fn failed(doing: &str, dir: &[Vec<u8>], name: &[u8], errno: Errno) -> Error {
+    let way: Vec<&[u8]> = dir.iter().map(Vec::as_slice).chain([name]).collect();
+    disk::failed(
+        doing,
+        Path::new(&shown(&way.join(&b'/')).to_string()),
+        errno,
+    )
+}

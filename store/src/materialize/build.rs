@@ -1,0 +1,127 @@
+//! A destination where nothing is, or something that goes as a whole: built beside it and renamed into place.
+
+use super::*;
+
+impl Task<'_> {
+    /// Builds beside the destination and renames into place.
+    pub(super) fn build(
+        &self,
+        destination: &Path,
+        replaces: bool,
+        fence: Fence<'_>,
+    ) -> Result<MaterializeReport> {
+        let room = self.pool.room(parent(destination))?;
+        let made = self.diff_fresh()?;
+        let before = self.pool.records(destination)?;
+        let record = self.pool.write_record(destination, &made.record)?;
+        let built = self.build_in(&room, destination, &made, &record);
+        let built = built.and_then(|report| {
+            fence()?;
+            move_in(&room, destination, replaces)?;
+            Ok(report)
+        });
+        // Without its tree the record means nothing, and with it nothing else does.
+        self.pool.forget_records(
+            destination,
+            match &built {
+                Ok(_) => &before,
+                Err(_) => std::slice::from_ref(&record),
+            },
+        );
+        if built.is_ok() {
+            self.settle_now(destination, &room);
+        }
+        built
+    }
+
+    fn build_in(
+        &self,
+        room: &Room<'_>,
+        destination: &Path,
+        made: &Made,
+        record: &str,
+    ) -> Result<MaterializeReport> {
+        let inside = disk::open_path(room.path())?;
+        // The mark is for the inode, which a rename keeps: there is no moment at which the tree is there
+        // and the mark is not. A new tree is marked first, while there is nothing else to be synced.
+        let is_tree = tree_of(&self.found.node).is_some();
+        let root = match is_tree {
+            true => {
+                fs::mkdirat(&inside, TREE, fs::Mode::from_raw_mode(0o777))
+                    .map_err(|errno| disk::failed("create directory in", room.path(), errno))?;
+                self.write_mark(destination, inside.as_fd(), record)?;
+                disk::open_dir(&inside, TREE.as_bytes())
+            }
+            false => disk::open_dir(&inside, b"."),
+        };
+        let root = root.map_err(|errno| disk::failed("open", room.path(), errno))?;
+        let (report, _) = self.apply(made, (room, root), &|| Ok(()))?;
+        if !is_tree {
+            self.write_mark(destination, inside.as_fd(), record)?;
+        }
+        Ok(report)
+    }
+
+    /// Steps to a tree of which nothing is there.
+    pub(super) fn diff_fresh(&self) -> Result<Made> {
+        let mut wanted = Wanted::new(self)?;
+        let files = (self.pool.scratch()?, self.pool.scratch()?);
+        let Node::Tree { content, .. } = &self.found.node else {
+            let thing = wanted.alone(&self.found.node)?;
+            return diff::alone(TREE.as_bytes(), thing, files);
+        };
+        let time = wanted.begin(content)?;
+        let mut nothing = diff::Nothing;
+        let all = (
+            &mut wanted as &mut dyn diff::Wants,
+            Records::default(),
+            &mut nothing as &mut dyn diff::Lies,
+        );
+        Diff::new(all, self.options(), self.progress, files)?.run(time, true)
+    }
+
+    /// Writes down that all that is in the tree now was looked at.
+    pub(super) fn settle_now(&self, destination: &Path, room: &Room<'_>) {
+        let probe = || -> Result<Time> {
+            let room = disk::open_path(room.path())?;
+            let failed = |errno| disk::failed("create in", Path::new("room"), errno);
+            let file = disk::create(&room, b"probe", 0o600).map_err(failed)?;
+            Ok(Stat::of_file(&file, Path::new("probe"))?.ctime)
+        };
+        // Without it, private copies are read once more.
+        if let Ok(now) = probe() {
+            self.pool.settle_at(destination, now);
+        }
+    }
+
+    /// Marks what is built in a room.
+    fn write_mark(
+        &self,
+        destination: &Path,
+        room: std::os::fd::BorrowedFd<'_>,
+        record: &str,
+    ) -> Result<()> {
+        let mut mark = self.mark(destination, (room, TREE.as_bytes()))?;
+        mark.tree = tree_of(&self.found.node);
+        mark.record = Some(record.to_owned());
+        self.pool.write_mark(&mark)
+    }
+}
+
+fn move_in(room: &Room<'_>, destination: &Path, replaces: bool) -> Result<()> {
+    let built = room.path().join(TREE);
+    let failed = |errno| disk::failed("rename into place", destination, errno);
+    if replaces {
+        // What was there goes with the room.
+        return fs::renameat_with(CWD, &built, CWD, destination, RenameFlags::EXCHANGE)
+            .map_err(failed);
+    }
+    match fs::renameat_with(CWD, &built, CWD, destination, RenameFlags::NOREPLACE) {
+        // An empty directory is replaced; one that has got an entry meanwhile makes the rename fail.
+        Err(Errno::EXIST) if built.is_dir() => fs::rename(&built, destination).map_err(failed),
+        Err(Errno::EXIST) if destination.is_dir() => fs::rmdir(destination)
+            .and_then(|()| fs::renameat_with(CWD, &built, CWD, destination, RenameFlags::NOREPLACE))
+            .map_err(failed),
+        renamed => renamed.map_err(failed),
+    }
+}

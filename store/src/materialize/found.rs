@@ -1,0 +1,146 @@
+//! What lies at a destination, asked of the disk and of the pool; nothing is changed.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{self, AtFlags};
+use rustix::io::Errno;
+
+use super::diff::Lies;
+use super::shown;
+use super::trail::Trail;
+use crate::chunk::Chunker;
+use crate::error::Result;
+use crate::format::{Content, Time};
+use crate::pool::{Look, Pool, PoolKey, content_of, disk};
+use crate::walk::Stat;
+
+/// A destination.
+pub(super) struct Found<'m> {
+    pool: &'m Pool,
+    trail: Trail,
+    settled: Settled,
+    /// Inodes of pool files that were set aside, once somebody has asked.
+    set_aside: Option<HashSet<(u64, u64)>>,
+    chunkers: Vec<Chunker>,
+    /// Files were read, because it did not show whether something had touched them.
+    pub(super) has_read: bool,
+}
+
+/// When the tree was settled last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Settled {
+    /// By the clock of its file system, if that is known.
+    pub(super) at: Option<Time>,
+    /// The system has been running since then.
+    pub(super) is_of_this_boot: bool,
+}
+
+impl<'m> Found<'m> {
+    pub(super) fn new(pool: &'m Pool, root: OwnedFd, settled: Settled) -> Result<Self> {
+        Ok(Self {
+            pool,
+            trail: Trail::new(root),
+            settled,
+            set_aside: None,
+            chunkers: pool.chunkers()?,
+            has_read: false,
+        })
+    }
+}
+
+impl Lies for Found<'_> {
+    fn enter(&mut self, name: &[u8]) -> Result<()> {
+        self.trail.enter(name)
+    }
+
+    fn leave(&mut self) {
+        self.trail.leave();
+    }
+
+    fn names(&mut self) -> Result<Vec<Vec<u8>>> {
+        let mut names = disk::names(self.trail.here()?, Path::new("destination"))?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn stat(&mut self, name: &[u8]) -> Result<Option<Stat>> {
+        match fs::statat(self.trail.here()?, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat.into())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(failed("look at", name, errno)),
+        }
+    }
+
+    fn own_time(&mut self) -> Result<Time> {
+        let stat = fs::fstat(self.trail.here()?);
+        let stat = stat.map_err(|errno| failed("look at", b"destination", errno))?;
+        Ok(Stat::from(stat).mtime)
+    }
+
+    fn target(&mut self, name: &[u8]) -> Result<Vec<u8>> {
+        match fs::readlinkat(self.trail.here()?, name, Vec::new()) {
+            Ok(target) => Ok(target.into_bytes()),
+            // Something else by now: no symlink has an empty target.
+            Err(Errno::NOENT | Errno::INVAL) => Ok(Vec::new()),
+            Err(errno) => Err(failed("read link", name, errno)),
+        }
+    }
+
+    fn is_pooled(&mut self, key: &PoolKey, found: &Stat) -> Result<bool> {
+        Ok(matches!(
+            self.pool.look(key)?,
+            Look::Intact(pooled) if (pooled.dev, pooled.ino) == (found.dev, found.ino)
+        ))
+    }
+
+    fn is_written_through(&mut self, key: &PoolKey, found: &Stat) -> Result<bool> {
+        let inode = (found.dev, found.ino);
+        if let Look::Changed(pooled) = self.pool.look(key)?
+            && (pooled.dev, pooled.ino) == inode
+        {
+            return Ok(true);
+        }
+        if self.set_aside.is_none() {
+            self.set_aside = Some(self.pool.set_aside_inodes()?);
+        }
+        Ok(self
+            .set_aside
+            .as_ref()
+            .is_some_and(|inodes| inodes.contains(&inode)))
+    }
+
+    fn may_be_torn(&mut self) -> bool {
+        !self.settled.is_of_this_boot
+    }
+
+    fn is_untouched(&mut self, found: &Stat) -> bool {
+        self.settled.is_of_this_boot && self.settled.at.is_some_and(|at| found.ctime <= at)
+    }
+
+    fn has_bytes(&mut self, name: &[u8], content: &Content) -> Result<bool> {
+        self.has_read = true;
+        if content.size == 0 {
+            return Ok(true);
+        }
+        let path = || Path::new(&shown(name).to_string()).to_path_buf();
+        for chunker in &self.chunkers {
+            let file = disk::open_file(self.trail.here()?, name)
+                .map_err(|errno| failed("open", name, errno))?;
+            if Stat::of_file(&file, &path())?.size != content.size {
+                return Ok(false);
+            }
+            let found =
+                content_of(file, chunker).map_err(|error| error.within(path().display()))?;
+            if found == *content {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn failed(doing: &str, name: &[u8], errno: Errno) -> crate::error::Error {
+    disk::failed(doing, Path::new(&shown(name).to_string()), errno)
+}

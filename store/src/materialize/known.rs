@@ -1,0 +1,144 @@
+//! What is known of a tree that is there: its records, and whether they say all.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::found::Settled;
+use super::list::{ListWriter, Thing, checksum};
+use super::records::Records;
+use crate::error::{Error, Result};
+use crate::format::Time;
+use crate::pool::{Mark, Pool};
+
+/// Records of interrupted updates that are kept side by side; more are joined.
+const OTHERS_MAX: usize = 16;
+
+/// What is known.
+#[derive(Default)]
+pub(super) struct Known {
+    /// The settled record.
+    pub(super) settled: Option<Record>,
+    /// Those of updates that were interrupted.
+    pub(super) others: Vec<Record>,
+    /// All that there are, whether they can be read or not.
+    pub(super) names: Vec<String>,
+    /// What was made there is not known, or not all of it.
+    pub(super) is_unknown: bool,
+}
+
+/// A record whose bytes are right.
+pub(super) struct Record {
+    pub(super) name: String,
+    pub(super) sum: [u8; 32],
+    file: File,
+}
+
+impl Known {
+    /// Of the tree at `destination`, which has this mark.
+    pub(super) fn read(pool: &Pool, destination: &Path, mark: &Mark) -> Result<Self> {
+        let mut known = Self {
+            names: pool.records(destination)?,
+            ..Self::default()
+        };
+        for name in known.names.clone() {
+            let Some(record) = Record::read(pool, destination, name)? else {
+                // It cannot be told any more what that pass made.
+                known.is_unknown = true;
+                continue;
+            };
+            if mark.record.as_ref() == Some(&record.name) {
+                known.settled = Some(record);
+            } else {
+                known.others.push(record);
+            }
+        }
+        known.is_unknown |= known.settled.is_none();
+        Ok(known)
+    }
+
+    /// Whether the tree is as the one record says, and as jobs made it.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.is_unknown && self.others.is_empty()
+    }
+
+    /// When it was settled.
+    pub(super) fn settled_at(&self, pool: &Pool, destination: &Path, mark: &Mark) -> Settled {
+        let at = pool.settled_at(destination);
+        Settled {
+            at: at.filter(|_| self.settled.is_some()),
+            is_of_this_boot: mark.is_of_this_boot(),
+        }
+    }
+
+    /// All records, to be gone through.
+    pub(super) fn records(&self, pool: &Pool) -> Result<Records> {
+        let settled = self.settled.as_ref().map(Record::again).transpose()?;
+        let others: Result<Vec<File>> = self.others.iter().map(Record::again).collect();
+        let others = others?;
+        if others.len() <= OTHERS_MAX {
+            return Records::new(settled, others);
+        }
+        Records::new(
+            settled,
+            vec![joined(Records::new(None, others)?, pool.scratch()?)?],
+        )
+    }
+
+    /// One that says the same as a list with this checksum.
+    pub(super) fn find(&self, sum: &[u8; 32]) -> Option<&Record> {
+        let mut all = self.settled.iter().chain(&self.others);
+        all.find(|record| record.sum == *sum)
+    }
+}
+
+impl Record {
+    fn read(pool: &Pool, destination: &Path, name: String) -> Result<Option<Self>> {
+        let Some(file) = pool.record(destination, &name)? else {
+            return Ok(None);
+        };
+        let sum = checksum(&file);
+        let sum = sum.map_err(|source| Error::io("read a record of pool", pool.path(), source))?;
+        Ok(sum.map(|sum| Self { name, sum, file }))
+    }
+
+    fn again(&self) -> Result<File> {
+        let file = self.file.try_clone();
+        file.map_err(|source| Error::io("read", "a record of the pool", source))
+    }
+}
+
+/// A list of no paths.
+pub(super) fn empty(file: File) -> Result<File> {
+    Ok(ListWriter::<Thing>::new(file)?.finish()?.1)
+}
+
+/// All that records say, in one list.
+fn joined(mut records: Records, file: File) -> Result<File> {
+    let mut list = ListWriter::new(file)?;
+    let mut path: Vec<Vec<u8>> = Vec::new();
+    loop {
+        let Some(name) = records.peek()? else {
+            if path.pop().is_none() {
+                return Ok(list.finish()?.1);
+            }
+            records.leave()?;
+            continue;
+        };
+        let candidates = records.take(&name)?;
+        path.push(name);
+        let mut told = Vec::new();
+        for (thing, _) in &candidates.things {
+            if !matches!(thing, Thing::Dir { .. }) && !told.contains(&thing) {
+                list.push(&path, thing)?;
+                told.push(thing);
+            }
+        }
+        if candidates.has_dir() {
+            let time = Time::default();
+            list.push(&path, &Thing::Dir { time })?;
+            records.enter();
+        } else {
+            path.pop();
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What was made in a tree: its settled record, and those of updates that did not come to their end, side by side.
+//!
+//! After an interrupted update a path may be as the settled record says, or as that of the update; after several,
+//! as any of them. All that may be there are candidates.
+
+use std::fs::File;
+
+use super::list::{Entry, ListReader, NEVER, Thing};
+use crate::error::Result;
+
+/// What may have been made under a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Candidates {
+    /// What, and whether the settled record says so.
+    pub(super) things: Vec<(Thing, bool)>,
+    /// Every record has it, so that it was there all the time.
+    pub(super) is_certain: bool,
+}
+
+/// Records of one tree, gone through together.
+#[derive(Default)]
+pub(super) struct Records {
+    streams: Vec<Stream>,
+    /// Of the directory that is gone through; 0 for the root.
+    level: usize,
+}
+
+struct Stream {
+    list: ListReader<Thing>,
+    head: Option<Entry<Thing>>,
+    is_settled: bool,
+}
+
+impl Records {
+    /// The settled record, if there is one, and all others.
+    pub(super) fn new(settled: Option<File>, others: Vec<File>) -> Result<Self> {
+        let settled = settled.into_iter().map(|file| (file, true));
+        let all = settled.chain(others.into_iter().map(|file| (file, false)));
+        let streams = all
+            .map(|(file, is_settled)| {
+                let mut list = ListReader::new(file)?;
+                let head = list.next()?;
+                Ok(Stream {
+                    list,
+                    head,
+                    is_settled,
+                })
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self { streams, level: 0 })
+    }
+
+    /// The next name in the directory.
+    pub(super) fn peek(&mut self) -> Result<Option<Vec<u8>>> {
+        let level = self.level + 1;
+        for stream in &mut self.streams {
+            // What is below an entry that was not entered.
+            stream.skip(level)?;
+        }
+        let heads = self.streams.iter().filter_map(|stream| stream.at(level));
+        Ok(heads.min().cloned())
+    }
+
+    /// What may have been made under `name`, which is the next one or comes before it.
+    pub(super) fn take(&mut self, name: &[u8]) -> Result<Candidates> {
+        let level = self.level + 1;
+        let mut candidates = Candidates::default();
+        let mut having = 0;
+        for stream in &mut self.streams {
+            let before = candidates.things.len();
+            while stream.at(level).is_some_and(|head| head == name) {
+                let next = stream.list.next()?;
+                let taken = std::mem::replace(&mut stream.head, next);
+                let thing = taken.map(|(_, _, thing)| (thing, stream.is_settled));
+                candidates.things.extend(thing);
+            }
+            having += usize::from(candidates.things.len() > before);
+        }
+        let are_dirs = |is_dir: bool| {
+            let all = &candidates.things;
+            all.iter()
+                .all(|(thing, _)| matches!(thing, Thing::Dir { .. }) == is_dir)
+        };
+        let is_wanted = |(thing, _): &(Thing, bool)| *thing != Thing::Dir { time: NEVER };
+        candidates.is_certain = having > 0
+            && candidates.things.iter().all(is_wanted)
+            && having == self.streams.len()
+            && (are_dirs(true) || are_dirs(false))
+            && self.streams.iter().any(|stream| stream.is_settled);
+        Ok(candidates)
+    }
+
+    /// Into the directory that was taken last.
+    pub(super) fn enter(&mut self) {
+        self.level += 1;
+    }
+
+    /// Out of a directory, whatever is left of it.
+    pub(super) fn leave(&mut self) -> Result<()> {
+        let level = self.level;
+        self.level = level.saturating_sub(1);
+        self.streams
+            .iter_mut()
+            .try_for_each(|stream| stream.skip(level))
+    }
+}
+
+impl Stream {
+    /// The name of the next entry, if that is of this level.
+    fn at(&self, level: usize) -> Option<&Vec<u8>> {
+        let (found, name, _) = self.head.as_ref()?;
+        (*found == level).then_some(name)
+    }
+
+    /// Passes over what is deeper.
+    fn skip(&mut self, level: usize) -> Result<()> {
+        while self.head.as_ref().is_some_and(|(found, ..)| *found > level) {
+            self.head = self.list.next()?;
+        }
+        Ok(())
+    }
+}
+
+impl Candidates {
+    /// Whether a directory may have been made.
+    pub(super) fn has_dir(&self) -> bool {
+        let mut things = self.things.iter();
+        things.any(|(thing, _)| matches!(thing, Thing::Dir { .. }))
+    }
+
+    /// Whether what is there may be of an earlier version.
+    pub(super) fn has_left(&self) -> bool {
+        self.things.iter().any(|(thing, _)| *thing == Thing::Left)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.things.is_empty()
+    }
+}

@@ -1,0 +1,141 @@
+//! What a materialization found and did.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use super::diff::{Counts, Why};
+use crate::destination::Replaced;
+use crate::format::RefName;
+use crate::pool::Damage;
+
+/// So many paths are named; the others are counted.
+const NAMED_MAX: usize = 100;
+
+/// What a materialization found and did.
+#[derive(Clone, Debug)]
+pub struct MaterializeReport {
+    /// The ref.
+    pub name: RefName,
+    /// Its version.
+    pub version: u64,
+    /// Where the tree is; none after a prefetch.
+    pub destination: Option<PathBuf>,
+    /// Regular files of the tree.
+    pub files: u64,
+    /// Directories, the root included.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Files that were linked.
+    pub linked: u64,
+    /// Files that were reflinked.
+    pub reflinked: u64,
+    /// Files that were copied.
+    pub copied: u64,
+    /// Files and symlinks that came in place of others.
+    pub updated: u64,
+    /// Files, symlinks and directories that were there already.
+    pub unchanged: u64,
+    /// Files, symlinks and directories that were removed.
+    pub removed: u64,
+    /// What a job added, changed or deleted, and what nobody knows whose it is: left as it is.
+    pub kept: u64,
+    /// Those of them where the version has something else, or nothing any more.
+    pub conflicts: u64,
+    /// The first hundred of those.
+    pub conflicting: Vec<Kept>,
+    /// Pool files that this process built.
+    pub fetched: u64,
+    /// Bytes that it read from the store for them.
+    pub fetched_bytes: u64,
+    /// Bytes that linking and reflinking did not have to copy.
+    pub shared_bytes: u64,
+    /// What was at the destination when it was taken over.
+    pub replaced: Option<Replaced>,
+    /// Pool files that somebody had written to.
+    pub damaged: Vec<Damage>,
+    /// What should be known: why files were not linked as they might have been.
+    pub notes: Vec<String>,
+}
+
+/// A path that stays as it is, although the version has it otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// From the destination on.
+    pub path: PathBuf,
+    /// Why.
+    pub why: Why,
+}
+
+impl MaterializeReport {
+    pub(super) fn new(name: RefName, version: u64) -> Self {
+        Self {
+            name,
+            version,
+            destination: None,
+            files: 0,
+            directories: 0,
+            symlinks: 0,
+            bytes: 0,
+            linked: 0,
+            reflinked: 0,
+            copied: 0,
+            updated: 0,
+            unchanged: 0,
+            removed: 0,
+            kept: 0,
+            conflicts: 0,
+            conflicting: Vec::new(),
+            fetched: 0,
+            fetched_bytes: 0,
+            shared_bytes: 0,
+            replaced: None,
+            damaged: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// One for another thread.
+    pub(super) fn empty(&self) -> Self {
+        Self::new(self.name.clone(), self.version)
+    }
+
+    /// Adds what another thread has placed.
+    pub(super) fn add(&mut self, part: Self) {
+        self.linked += part.linked;
+        self.reflinked += part.reflinked;
+        self.copied += part.copied;
+        self.shared_bytes += part.shared_bytes;
+        self.damaged.extend(part.damaged);
+        for note in part.notes {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+    }
+
+    /// Takes over what a walk saw.
+    pub(super) fn count(&mut self, counts: &Counts) {
+        self.files = counts.files;
+        self.directories = counts.directories;
+        self.symlinks = counts.symlinks;
+        self.bytes = counts.bytes;
+        self.unchanged = counts.unchanged;
+    }
+
+    /// Something stays as it is.
+    pub(super) fn keep(&mut self, path: Vec<u8>, why: Why) {
+        self.kept += 1;
+        if !why.is_conflict() {
+            return;
+        }
+        self.conflicts += 1;
+        if self.conflicting.len() < NAMED_MAX {
+            let path = OsString::from_vec(path).into();
+            self.conflicting.push(Kept { path, why });
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A destination that is there already, brought to what is wanted.
+//!
+//! The record of the new tree is on disk before the first step is taken, beside the one that was settled; when all is
+//! done the mark names the new one, and the others go. So whoever comes after an interruption knows all that may have
+//! been made, and a pass that changes nothing writes nothing.
+
+use super::diff::{Whose, judge};
+use super::found::Found;
+use super::known::{Known, empty};
+use super::*;
+
+/// What a walk over a destination found out.
+struct Compared {
+    known: Known,
+    made: Made,
+    has_read: bool,
+}
+
+impl Task<'_> {
+    /// Brings a directory to the new tree.
+    pub(super) fn update(
+        &self,
+        destination: &Path,
+        old: Option<Mark>,
+        fence: Fence<'_>,
+    ) -> Result<MaterializeReport> {
+        let old = match old {
+            Some(old) => old,
+            None => self.take_over(destination)?,
+        };
+        let compared = self.compare(destination, &old)?;
+        let Compared { known, made, .. } = &compared;
+        let is_same = known.is_settled()
+            && made.counts.is_done()
+            && known
+                .settled
+                .as_ref()
+                .is_some_and(|record| record.sum == made.record_sum);
+        let (record, report, is_whole) = match &known.settled {
+            Some(settled) if is_same => (settled.name.clone(), self.unchanged(made)?, true),
+            _ => self.bring(destination, &compared, fence)?,
+        };
+        if !is_whole {
+            // The next pass looks at all of it again, with all that is known.
+            return Ok(report);
+        }
+        let mut mark = self.mark(destination, (CWD, destination.as_os_str().as_bytes()))?;
+        mark.tree = tree_of(&self.found.node);
+        mark.record = Some(record.clone());
+        if !old.is_like(&mark) {
+            self.fenced(destination, made, fence, || self.pool.write_mark(&mark))?;
+        }
+        if !is_same || compared.has_read {
+            let room = self.pool.room(parent(destination))?;
+            self.settle_now(destination, &room);
+        }
+        let mut gone = compared.known.names;
+        gone.retain(|name| *name != record);
+        self.pool.forget_records(destination, &gone);
+        Ok(report)
+    }
+
+    /// A directory of somebody else, as one in which nothing was made yet.
+    fn take_over(&self, destination: &Path) -> Result<Mark> {
+        self.pool
+            .forget_records(destination, &self.pool.records(destination)?);
+        let nothing = empty(self.pool.scratch()?)?;
+        let mut mark = self.mark(destination, (CWD, destination.as_os_str().as_bytes()))?;
+        mark.tree = tree_of(&self.found.node);
+        mark.record = Some(self.pool.write_record(destination, &nothing)?);
+        self.pool.write_mark(&mark)?;
+        Ok(mark)
+    }
+
+    fn compare(&self, destination: &Path, mark: &Mark) -> Result<Compared> {
+        let known = Known::read(self.pool, destination, mark)?;
+        let mut wanted = Wanted::new(self)?;
+        let Node::Tree { content, .. } = &self.found.node else {
+            return Err(Error::invalid(format!(
+                "{}: is a directory, the ref is none",
+                destination.display()
+            )));
+        };
+        let time = wanted.begin(content)?;
+        let root = disk::open_dir(CWD, destination.as_os_str().as_bytes())
+            .map_err(|errno| disk::failed("open directory", destination, errno))?;
+        let settled = known.settled_at(self.pool, destination, mark);
+        let mut found = Found::new(self.pool, root, settled)?;
+        let options = Options {
+            is_unknown: known.is_unknown,
+            ..self.options()
+        };
+        let all = (
+            &mut wanted as &mut dyn diff::Wants,
+            known.records(self.pool)?,
+            &mut found as &mut dyn diff::Lies,
+        );
+        let files = (self.pool.scratch()?, self.pool.scratch()?);
+        let made = Diff::new(all, options, self.progress, files)?.run(time, false)?;
+        let has_read = found.has_read;
+        Ok(Compared {
+            known,
+            made,
+            has_read,
+        })
+    }
+
+    fn unchanged(&self, made: &Made) -> Result<MaterializeReport> {
+        let mut report = self.report();
+        report.count(&made.counts);
+        note_kept(&mut report, made)?;
+        Ok(report)
+    }
+
+    /// Writes down what will have been made, and makes it. The name of the record.
+    fn bring(
+        &self,
+        destination: &Path,
+        compared: &Compared,
+        fence: Fence<'_>,
+    ) -> Result<(String, MaterializeReport, bool)> {
+        let Compared { known, made, .. } = compared;
+        let record = match known.find(&made.record_sum) {
+            Some(record) => record.name.clone(),
+            None => self.pool.write_record(destination, &made.record)?,
+        };
+        if made.counts.is_done() {
+            return Ok((record, self.unchanged(made)?, true));
+        }
+        let room = self.pool.room(parent(destination))?;
+        let root = disk::open_dir(CWD, destination.as_os_str().as_bytes())
+            .map_err(|errno| disk::failed("open directory", destination, errno))?;
+        let (report, is_whole) = self.fenced(destination, made, fence, || {
+            self.apply(made, (&room, root), fence)
+        })?;
+        Ok((record, report, is_whole))
+    }
+
+    /// Does something that only the holder of the claim may do, and looks at the claim before and after. Whoever has
+    /// lost it leaves word that the tree may be a mix: his record, which the one that took over may have removed.
+    fn fenced<T>(
+        &self,
+        destination: &Path,
+        made: &Made,
+        fence: Fence<'_>,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let done = fence().and_then(|()| work());
+        let Err(lost) = fence() else {
+            return done;
+        };
+        self.pool.write_record(destination, &made.record)?;
+        Err(lost)
+    }
+
+    /// A file that was made before: another one takes its place, unless a job changed it.
+    pub(super) fn file_again(
+        &self,
+        destination: &Path,
+        mark: &Mark,
+        fence: Fence<'_>,
+    ) -> Result<MaterializeReport> {
+        let (whose, thing) = self.whose_file(destination, mark)?;
+        let size = match &thing {
+            Thing::File { key, .. } => key.content.size,
+            _ => 0,
+        };
+        match whose {
+            Whose::Jobs if !self.options().overrules => {
+                let mut report = self.report();
+                report.keep(Vec::new(), Why::Changed);
+                Ok(report)
+            }
+            Whose::Wanted => {
+                let mut report = self.report();
+                (report.files, report.bytes, report.unchanged) = (1, size, 1);
+                self.progress.advance(1, size);
+                Ok(report)
+            }
+            Whose::Made | Whose::Jobs => self.build(destination, true, fence),
+        }
+    }
+
+    fn whose_file(&self, destination: &Path, mark: &Mark) -> Result<(Whose, Thing)> {
+        let known = Known::read(self.pool, destination, mark)?;
+        let thing = Wanted::new(self)?.alone(&self.found.node)?;
+        let name = destination.file_name().unwrap_or_default().as_bytes();
+        let settled = known.settled_at(self.pool, destination, mark);
+        let root = disk::open_path(parent(destination))?;
+        let mut found = Found::new(self.pool, root, settled)?;
+        let candidates = known.records(self.pool)?.take(TREE.as_bytes())?;
+        let options = Options {
+            is_unknown: known.is_unknown,
+            ..self.options()
+        };
+        let stat = diff::Lies::stat(&mut found, name)?;
+        let whose = match &stat {
+            Some(stat) => judge(
+                &mut found,
+                &options,
+                (name, stat),
+                Some(&thing),
+                &candidates,
+            )?,
+            None => Whose::Made,
+        };
+        Ok((whose, thing))
+    }
+
+    pub(super) fn plan_update(&self, destination: &Path, old: Option<&Mark>) -> Result<Plan> {
+        let nobodys;
+        let old = match old {
+            Some(old) => old,
+            None => {
+                nobodys = self.mark(destination, (CWD, destination.as_os_str().as_bytes()))?;
+                &nobodys
+            }
+        };
+        let compared = self.compare(destination, old)?;
+        self.as_plan(compared.made)
+    }
+
+    pub(super) fn plan_file(&self, destination: &Path, mark: &Mark) -> Result<Plan> {
+        let (whose, _) = self.whose_file(destination, mark)?;
+        let files = (self.pool.scratch()?, self.pool.scratch()?);
+        let made = match whose {
+            Whose::Wanted => diff::nothing(files)?,
+            Whose::Jobs if !self.options().overrules => diff::kept(Why::Changed, files)?,
+            Whose::Made | Whose::Jobs => self.diff_fresh()?,
+        };
+        self.as_plan(made)
+    }
+}

@@ -1,0 +1,292 @@
+//! The tree that is wanted: a ref's, as the request filters and flattens it, entry by entry with its times.
+
+use std::path::Path;
+
+use super::diff::Wants;
+use super::filter::Filter;
+use super::links::{Leads, Links};
+use super::list::Thing;
+use super::{MaterializeRequest, Task, shown};
+use crate::error::{Error, Kind, Result};
+use crate::format::{Content, Node, Time, TreeEntry};
+use crate::pool::{PoolKey, disk};
+use crate::read::{Reader, TimesReader};
+
+/// Largest file that is taken for a ref of a hub cache, which some clients rewrite in place.
+const HUB_REF_BYTES_MAX: u64 = 256;
+
+/// A walk over the wanted tree.
+pub(super) struct Wanted<'m> {
+    reader: &'m Reader<'m>,
+    request: &'m MaterializeRequest,
+    filter: Filter,
+    times: TimesReader<'m>,
+    /// Symlinks as seen from the destination.
+    inside: Links<'m>,
+    /// Symlinks as seen from the root of the version, for `--flatten`.
+    whole: Links<'m>,
+    levels: Vec<Level>,
+    /// Names from the destination on.
+    path: Vec<Vec<u8>>,
+    /// Names from the root of the version on, symlinks resolved.
+    canonical: Vec<Vec<u8>>,
+    next: Option<Below>,
+}
+
+struct Level {
+    entries: std::vec::IntoIter<TreeEntry>,
+    /// Behind a flattened symlink: the time of that link holds for all.
+    time: Option<Time>,
+    /// Where the walk was, before it went through a flattened symlink.
+    came_from: Option<Vec<Vec<u8>>>,
+}
+
+/// The directory that was told last.
+struct Below {
+    name: Vec<u8>,
+    content: Content,
+    time: Option<Time>,
+    /// Its entries, whose times are passed over with it.
+    entries: u64,
+    /// Where a flattened symlink leads.
+    canonical: Option<Vec<Vec<u8>>>,
+}
+
+impl<'m> Wanted<'m> {
+    pub(super) fn new(task: &Task<'m>) -> Result<Self> {
+        let mut times = TimesReader::new(task.reader, &task.found.version.times)?;
+        times.skip(task.found.entries_before)?;
+        let names = task.request.spec.path.split(|byte| *byte == b'/');
+        let names = names.filter(|name| !name.is_empty()).map(<[u8]>::to_vec);
+        Ok(Self {
+            reader: task.reader,
+            request: task.request,
+            filter: Filter::new(task.request)?,
+            times,
+            inside: Links::new(task.reader, task.found.node.clone()),
+            whole: Links::new(task.reader, Node::from(task.found.version.root)),
+            levels: Vec::new(),
+            path: Vec::new(),
+            canonical: names.collect(),
+            next: None,
+        })
+    }
+
+    /// Into the tree itself; its time.
+    pub(super) fn begin(&mut self, content: &Content) -> Result<Time> {
+        let time = self.times.next()?;
+        let entries = self.reader.tree(content)?.into_iter();
+        self.levels.push(Level {
+            entries,
+            time: None,
+            came_from: None,
+        });
+        Ok(time)
+    }
+
+    /// What is wanted, where that is one file or symlink and no tree.
+    pub(super) fn alone(&mut self, node: &Node) -> Result<Thing> {
+        let time = self.times.next()?;
+        let name = self.canonical.pop().unwrap_or_default();
+        self.thing(&name, node, time, None)
+    }
+
+    fn thing(
+        &mut self,
+        name: &[u8],
+        node: &Node,
+        time: Time,
+        inherited: Option<Time>,
+    ) -> Result<Thing> {
+        match node {
+            Node::Tree { content, totals } => {
+                self.next = Some(Below {
+                    name: name.to_vec(),
+                    content: *content,
+                    time: inherited,
+                    entries: totals.entries,
+                    canonical: None,
+                });
+                Ok(Thing::Dir { time })
+            }
+            Node::Symlink { target } if self.request.flatten => self.flattened(name, target, time),
+            Node::Symlink { target } => {
+                self.check_target(name, target)?;
+                Ok(Thing::Symlink {
+                    target: target.clone(),
+                    time,
+                })
+            }
+            Node::File {
+                content,
+                executable,
+            } => Ok(self.file(content, *executable, time)),
+        }
+    }
+
+    fn file(&self, content: &Content, executable: bool, time: Time) -> Thing {
+        Thing::File {
+            key: PoolKey {
+                content: *content,
+                executable,
+            },
+            time,
+            is_private: self.is_private(content.size),
+        }
+    }
+
+    /// Small files are edited in place by tools, and refs of a hub cache are rewritten in place by its clients.
+    fn is_private(&self, size: u64) -> bool {
+        let is_hub_ref =
+            || size <= HUB_REF_BYTES_MAX && self.path.iter().any(|name| name == b"refs");
+        size <= self.request.copy_below_bytes || is_hub_ref()
+    }
+
+    /// What a symlink leads to, in its place.
+    fn flattened(&mut self, name: &[u8], target: &[u8], time: Time) -> Result<Thing> {
+        match self.whole.follow(&self.canonical, target)? {
+            Leads::To(
+                Node::File {
+                    content,
+                    executable,
+                },
+                _,
+            ) => Ok(self.file(&content, executable, time)),
+            Leads::To(Node::Tree { content, .. }, canonical)
+                if !self.canonical.starts_with(&canonical) =>
+            {
+                self.next = Some(Below {
+                    name: name.to_vec(),
+                    content,
+                    time: Some(time),
+                    entries: 0,
+                    canonical: Some(canonical),
+                });
+                Ok(Thing::Dir { time })
+            }
+            Leads::To(..) | Leads::Nowhere | Leads::Outside => Err(Error::invalid(format!(
+                "{}: symlink to {}: leads to nothing that could take its place",
+                shown(&self.path_of(name)),
+                shown(target)
+            ))
+            .hint("leave it out with --exclude, or materialize without --flatten")),
+        }
+    }
+
+    fn check_target(&mut self, name: &[u8], target: &[u8]) -> Result<()> {
+        // Where nothing is written nothing leads out.
+        let is_free = self.request.destination.is_none() || self.request.allow_outside_symlinks;
+        if is_free || Links::stays_inside(self.path.len(), target) {
+            return Ok(());
+        }
+        let Leads::Outside = self.inside.follow(&self.path, target)? else {
+            return Ok(());
+        };
+        // What leads out of the part that was asked for may still lead to something in the version.
+        let has_file = !self.request.spec.path.is_empty()
+            && matches!(self.whole.follow(&self.canonical, target)?, Leads::To(..));
+        let error = Error::new(
+            Kind::Denied,
+            format!(
+                "{}: symlink to {} leads out of the destination",
+                shown(&self.path_of(name)),
+                shown(target)
+            ),
+        );
+        Err(error.hint(if has_file {
+            "put what it leads to in its place with --flatten, leave it out with --exclude, or write it with --allow-outside-symlinks"
+        } else {
+            "leave it out with --exclude, or write it with --allow-outside-symlinks"
+        }))
+    }
+
+    fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        let mut path = self.path.join(&b'/');
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        path
+    }
+
+    fn is_wanted(&self, entry: &TreeEntry) -> Result<bool> {
+        if self.filter.is_open() {
+            return Ok(true);
+        }
+        let path = self.path_of(&entry.name);
+        self.filter.is_wanted(self.reader, &path, &entry.node)
+    }
+
+    /// Times of what is not wanted are read and thrown away.
+    fn pass_over(&mut self, entries: u64, inherited: Option<Time>) -> Result<()> {
+        match inherited {
+            None => self.times.skip(entries),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+impl Wants for Wanted<'_> {
+    fn next(&mut self) -> Result<Option<(Vec<u8>, Thing)>> {
+        loop {
+            let Some(level) = self.levels.last_mut() else {
+                return Ok(None);
+            };
+            let inherited = level.time;
+            let Some(entry) = level.entries.next() else {
+                let level = self.levels.pop();
+                self.path.pop();
+                self.canonical.pop();
+                if let Some(came_from) = level.and_then(|level| level.came_from) {
+                    self.canonical = came_from;
+                }
+                return Ok(None);
+            };
+            let time = match inherited {
+                Some(time) => time,
+                None => self.times.next()?,
+            };
+            if self.is_wanted(&entry)? {
+                let thing = self.thing(&entry.name, &entry.node, time, inherited)?;
+                return Ok(Some((entry.name, thing)));
+            }
+            if let Node::Tree { totals, .. } = &entry.node {
+                self.pass_over(totals.entries, inherited)?;
+            }
+        }
+    }
+
+    fn enter(&mut self) -> Result<()> {
+        let Some(below) = self.next.take() else {
+            return Ok(());
+        };
+        if self.path.len() >= disk::DEPTH_MAX {
+            return Err(disk::too_deep(Path::new(
+                &shown(&self.path.join(&b'/')).to_string(),
+            )));
+        }
+        self.reader.store().host().check_stop()?;
+        let entries = self.reader.tree(&below.content)?.into_iter();
+        let came_from = match below.canonical {
+            Some(canonical) => Some(std::mem::replace(&mut self.canonical, canonical)),
+            None => {
+                self.canonical.push(below.name.clone());
+                None
+            }
+        };
+        self.path.push(below.name);
+        self.levels.push(Level {
+            entries,
+            time: below.time,
+            came_from,
+        });
+        Ok(())
+    }
+
+    fn skip(&mut self) -> Result<()> {
+        match self.next.take() {
+            Some(below) => self.pass_over(below.entries, below.time),
+            None => Ok(()),
+        }
+    }
+}

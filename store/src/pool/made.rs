@@ -1,0 +1,151 @@
+//! Records of what was made in trees: files of the pool, one for each settled tree, and one more for every update
+//! of it that is under way or was interrupted.
+//!
+//! Only that there are others beside the one that the tree's mark names says that a tree is not settled: whoever
+//! sets it right removes those that it has looked at, and nobody else does.
+
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::path::Path;
+
+use rustix::fs::{self, AtFlags, Mode};
+use rustix::io::Errno;
+
+use super::trees::mark_name;
+use super::{Pool, disk};
+use crate::error::{Error, Result};
+use crate::format::Time;
+
+/// The directory of records; made when the first one is written.
+const MADE: &str = "made";
+/// The symlink whose text is the time at which a tree was settled.
+const AT: &str = "at";
+
+impl Pool {
+    /// The names of the records of the tree at `path`.
+    pub(crate) fn records(&self, path: &Path) -> Result<Vec<String>> {
+        let dir = format!("{MADE}/{}", mark_name(path));
+        let dir = match disk::open_dir(self.fd(), dir.as_bytes()) {
+            Ok(dir) => dir,
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            Err(errno) => return Err(disk::failed("open records of pool", self.path(), errno)),
+        };
+        let names = disk::names(&dir, self.path())?.into_iter();
+        let mut names: Vec<String> = names
+            .filter_map(|name| String::from_utf8(name).ok())
+            .filter(|name| name != AT)
+            .collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Opens a record; none, when it is gone.
+    pub(crate) fn record(&self, path: &Path, name: &str) -> Result<Option<File>> {
+        let record = format!("{MADE}/{}/{name}", mark_name(path));
+        match disk::open_file(self.fd(), record.as_bytes()) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(disk::failed("open a record of pool", self.path(), errno)),
+        }
+    }
+
+    /// A new file of this process, which no name leads to.
+    pub(crate) fn scratch(&self) -> Result<File> {
+        let owner = self.owner()?;
+        let name = disk::random_name()?;
+        disk::create(&owner.temporaries, name.as_bytes(), 0o600)
+            .and_then(|file| {
+                fs::unlinkat(&owner.temporaries, &name, AtFlags::empty()).map(|()| file)
+            })
+            .map_err(|errno| {
+                disk::failed("create a file in pool", self.path(), errno).hint(self.room_hint())
+            })
+    }
+
+    /// Makes the bytes of `record` a record of the tree at `path`: it is on disk when this returns. Its name.
+    pub(crate) fn write_record(&self, path: &Path, mut record: &File) -> Result<String> {
+        let owner = self.owner()?;
+        let (name, tree) = (disk::random_name()?, format!("{MADE}/{}", mark_name(path)));
+        let made = |name: &str| match fs::mkdirat(self.fd(), name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno),
+        };
+        let mut written = || -> std::io::Result<()> {
+            made(MADE)?;
+            made(&tree)?;
+            let mut file = disk::create(&owner.temporaries, name.as_bytes(), 0o600)?;
+            record.rewind()?;
+            std::io::copy(&mut record, &mut file)?;
+            file.flush()?;
+            fs::fdatasync(&file)?;
+            fs::renameat(
+                &owner.temporaries,
+                &name,
+                self.fd(),
+                format!("{tree}/{name}"),
+            )?;
+            fs::fsync(disk::open_dir(self.fd(), tree.as_bytes())?)?;
+            Ok(())
+        };
+        written().map_err(|source| {
+            Error::io("write down in pool", self.path(), source).hint(self.room_hint())
+        })?;
+        Ok(name)
+    }
+
+    /// Removes records of the tree at `path`.
+    pub(crate) fn forget_records(&self, path: &Path, names: &[String]) {
+        for name in names {
+            // One that stays costs the next pass a look.
+            disk::forgive(fs::unlinkat(
+                self.fd(),
+                format!("{MADE}/{}/{name}", mark_name(path)),
+                AtFlags::empty(),
+            ));
+        }
+    }
+
+    /// Removes all records of the tree whose mark has this name.
+    pub(super) fn forget_all_records(&self, mark: &str) {
+        disk::forgive(disk::remove_tree(
+            self.fd(),
+            format!("{MADE}/{mark}").as_bytes(),
+        ));
+    }
+
+    /// When the tree at `path` was settled last, by the clock of its file system.
+    pub(crate) fn settled_at(&self, path: &Path) -> Option<Time> {
+        let link = format!("{MADE}/{}/{AT}", mark_name(path));
+        let text = fs::readlinkat(self.fd(), link, Vec::new()).ok()?;
+        let (secs, nanos) = text.to_str().ok()?.split_once('.')?;
+        Some(Time {
+            secs: secs.parse().ok()?,
+            nanos: nanos.parse().ok()?,
+        })
+    }
+
+    /// Writes that down. A symlink, which has its text for certain when it has its name; losing it costs reading.
+    pub(crate) fn settle_at(&self, path: &Path, at: Time) {
+        let tree = format!("{MADE}/{}", mark_name(path));
+        let Ok(name) = disk::random_name() else {
+            return;
+        };
+        let Ok(owner) = self.owner() else {
+            return;
+        };
+        let text = format!("{}.{}", at.secs, at.nanos);
+        let written = fs::symlinkat(text, &owner.temporaries, &name).and_then(|()| {
+            fs::renameat(&owner.temporaries, &name, self.fd(), format!("{tree}/{AT}"))
+        });
+        disk::forgive(written);
+    }
+
+    /// The inodes of files that were set aside.
+    pub(crate) fn set_aside_inodes(&self) -> Result<std::collections::HashSet<(u64, u64)>> {
+        let mut inodes = std::collections::HashSet::new();
+        self.each_beside("damaged", &mut |_, stat| {
+            inodes.insert((stat.dev, stat.ino));
+        })?;
+        Ok(inodes)
+    }
+}
