@@ -12,6 +12,8 @@ use store::{Error, Kind, Result};
 struct Told<'e> {
     error: String,
     kind: String,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    details: &'e [String],
     causes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<&'e str>,
@@ -40,6 +42,7 @@ pub(crate) fn exit_code(done: Result<()>, json: bool) -> ExitCode {
     let told = Told {
         error: error.to_string(),
         kind: format!("{:?}", error.kind()),
+        details: error.details(),
         causes: causes(&error),
         hint: error.remedy(),
         exit_code: code(error.kind()),
@@ -56,6 +59,9 @@ pub(crate) fn exit_code(done: Result<()>, json: bool) -> ExitCode {
 /// A failure on one line, its causes after it.
 pub(crate) fn one_line(error: &Error) -> String {
     let mut line = error.to_string();
+    for detail in error.details() {
+        line += &format!("; {detail}");
+    }
     for cause in causes(error) {
         line += &format!(": {cause}");
     }
@@ -97,6 +103,9 @@ fn causes(error: &Error) -> Vec<String> {
 
 fn text(told: &Told) -> String {
     let mut text = format!("error: {}\n", told.error);
+    for detail in told.details {
+        text += &format!("  {detail}\n");
+    }
     for cause in &told.causes {
         text += &format!("  caused by: {cause}\n");
     }

@@ -41,6 +41,7 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: Kind,
     message: String,
+    details: Vec<String>,
     hint: Option<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -60,6 +61,7 @@ impl Error {
         Self(Box::new(Inner {
             kind,
             message: message.into(),
+            details: Vec::new(),
             hint: None,
             source: None,
         }))
@@ -112,6 +114,13 @@ impl Error {
         self
     }
 
+    /// The same error with a list of what it is about, one line each.
+    #[must_use]
+    pub fn list(mut self, details: impl IntoIterator<Item = String>) -> Self {
+        self.0.details.extend(details);
+        self
+    }
+
     /// The same error with what to do next.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -148,6 +157,11 @@ impl Error {
         false
     }
 
+    /// What it is about, one line each, where the message alone cannot say it.
+    pub fn details(&self) -> &[String] {
+        &self.0.details
+    }
+
     /// What to do next, for people.
     pub fn remedy(&self) -> Option<&str> {
         self.0.hint.as_deref()
@@ -163,6 +177,9 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:?}: {}", self.0.kind, self.0.message)?;
+        for detail in &self.0.details {
+            write!(out, "; {detail}")?;
+        }
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
             write!(out, ": {error}")?;

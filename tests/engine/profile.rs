@@ -129,8 +129,16 @@ fn a_token_in_a_file_fails_the_put_and_is_nowhere() {
     let refused = |target: &str| {
         let error = put(&store, &request(&dirty, target), &Unwatched).unwrap_err();
         assert_eq!(error.kind(), Kind::Denied, "{error:?}");
-        assert!(error.to_string().contains("datasets/notes.txt"), "{error}");
-        assert!(error.remedy().unwrap().contains("--allow-secrets"));
+        assert_eq!(
+            error.details(),
+            ["datasets/notes.txt: an access token of Hugging Face"]
+        );
+        assert!(
+            error
+                .remedy()
+                .unwrap()
+                .contains("--allow-secret /datasets/notes.txt")
+        );
     };
     refused("project/demo/home");
     assert!(store.state().unwrap().refs.is_empty());
@@ -178,12 +186,137 @@ fn private_credentials_are_refused_in_any_tree() {
         let mut request = request(&tree, "project/demo/tree");
         let error = put(&store, &request, &Unwatched).unwrap_err();
         assert_eq!(error.kind(), Kind::Denied);
-        let expected = format!("{}: it holds credentials", tree.join(path).display());
-        assert_eq!(error.to_string(), expected);
+        let details = error.details();
+        assert!(
+            details.len() == 1 && details[0].starts_with(path),
+            "{error:?}"
+        );
         request.profile.allow_secrets = true;
         put(&store, &request, &Unwatched).unwrap();
         mode(path, 0o755);
     }
+}
+
+#[test]
+fn all_credentials_of_a_plain_tree_are_named_at_once_and_none_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    let store = store_in(dir.path());
+    let plant = |path: &str, text: &str, mode| {
+        let path = tree.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let key = "qVzKxTfRbYvNmLpHsJdGcXrQkVtBnZwMfPwDyCgSjLxRaUeIoT6k4Q2w8E1z5R7t";
+    let pem = format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{key}\n");
+    plant("a/hf_home/token", TOKEN, 0o600);
+    plant(
+        "a/hf_home/stored_tokens",
+        &format!("[x]\nhf_token = {TOKEN}\n"),
+        0o600,
+    );
+    plant(
+        "b/.aws/credentials",
+        "[default]\naws_secret_access_key = short\n",
+        0o600,
+    );
+    plant("b/.env", &format!("HF_TOKEN={TOKEN}\n"), 0o644);
+    plant(
+        "c/.docker/config.json",
+        "{\"auths\":{\"r\":{\"auth\":\"bWU6aHVudGVyMg==\"}}}",
+        0o644,
+    );
+    plant(
+        "c/.netrc.bak",
+        "machine a login b password hunter2\n",
+        0o644,
+    );
+    plant(
+        "c/kaggle.json",
+        "{\"key\":\"4f9d02c1b8e67a35d0412fce98b3a761\"}",
+        0o600,
+    );
+    plant("d/server.pem", &pem, 0o644);
+    let found = [
+        "a/hf_home/stored_tokens",
+        "a/hf_home/token",
+        "b/.aws/credentials",
+        "b/.env",
+        "c/.docker/config.json",
+        "c/.netrc.bak",
+        "c/kaggle.json",
+        "d/server.pem",
+    ];
+    // None of these is one.
+    plant(
+        "docs/README.md",
+        "login with hf_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        0o644,
+    );
+    plant(
+        "docs/.env.example",
+        &format!("HF_TOKEN=hf_{}\n", "x".repeat(34)),
+        0o600,
+    );
+    plant(
+        "tokenizer.json",
+        "{\"vocab\": {\"token\": 1, \"password\": 2}}",
+        0o600,
+    );
+    plant(
+        "cacert.pem",
+        &pem.replace("PRIVATE KEY", "CERTIFICATE"),
+        0o644,
+    );
+    plant("venv/lib/python3.11/site-packages/x/test.key", &pem, 0o644);
+    let mut request = request(&tree, "project/demo/tree");
+    let error = put(&store, &request, &Unwatched).unwrap_err();
+    assert_eq!(error.kind(), Kind::Denied, "{error:?}");
+    let paths = error.details().iter();
+    let paths: Vec<&str> = paths.filter_map(|line| line.split(": ").next()).collect();
+    assert_eq!(paths, found, "{error:?}");
+    assert!(!format!("{error:?} {:?}", error.remedy()).contains("qVzKxT"));
+    assert!(store.state().unwrap().refs.is_empty());
+    assert_nowhere(&store, dir.path());
+
+    // One is let in, the others are found all the same; then all of them are named.
+    request.profile.allow_secret = vec!["/b/.env".to_owned(), "hf_home/".to_owned()];
+    let error = put(&store, &request, &Unwatched).unwrap_err();
+    assert_eq!(error.details().len(), found.len() - 3, "{error:?}");
+    request
+        .profile
+        .allow_secret
+        .extend(["c".to_owned(), ".aws/".to_owned(), "*.pem".to_owned()]);
+    let report = put(&store, &request, &Unwatched).unwrap();
+    let notes = report.notes.join("\n");
+    assert!(notes.contains("site-packages/x/test.key"), "{notes}");
+    // What was let in by name is not known to runs that do not.
+    request.profile.allow_secret.clear();
+    let error = put(&store, &request, &Unwatched).unwrap_err();
+    assert_eq!(error.details().len(), found.len(), "{error:?}");
+}
+
+#[test]
+fn a_file_of_a_cache_that_is_excluded_takes_its_links_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    let cache = hub::cache(&home, 6, Generation::Listed);
+    let store = store_in(dir.path());
+    let name = &cache.names[0];
+    let mut request = request(&home, "project/demo/home");
+    request.exclude = vec![format!("/hub/models--org--tiny/blobs/{name}")];
+    let report = put(&store, &request, &Unwatched).unwrap();
+    let notes = report.notes.join("\n");
+    assert!(
+        notes.contains("links left out, since what they lead to is excluded"),
+        "{notes}"
+    );
+    let out = dir.path().join("out");
+    get(&store, &spec("project/demo/home"), &out, &Unwatched).unwrap();
+    let inside = snapshot(&cache).strip_prefix(&home).unwrap().to_path_buf();
+    assert!(!out.join(&inside).join("config.json").is_symlink());
+    assert!(out.join(&inside).is_dir());
 }
 
 #[test]

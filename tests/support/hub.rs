@@ -24,7 +24,7 @@ pub enum Generation {
 }
 
 /// A token that no service has given out.
-pub const TOKEN: &str = "hf_aVeryPlantedTokenThatNobodyGave0ut";
+pub const TOKEN: &str = "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";
 
 /// Where things are in a cache made by [`cache`].
 pub struct Cache {

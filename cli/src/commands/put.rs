@@ -102,7 +102,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = parse::<Class>)]
     with: Vec<Class>,
 
-    /// Take files even where they seem to hold credentials
+    /// Take what matches even where it seems to hold credentials; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    allow_secret: Vec<String>,
+
+    /// Take all files even where they seem to hold credentials
     #[arg(long)]
     allow_secrets: bool,
 
@@ -205,6 +209,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
             choice: args.profile,
             with: args.with.clone(),
             allow_secrets: args.allow_secrets,
+            allow_secret: args.allow_secret.clone(),
             check: !args.no_check,
             secret_paths: std::env::var_os("HF_TOKEN_PATH")
                 .map(PathBuf::from)

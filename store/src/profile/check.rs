@@ -1,4 +1,4 @@
-//! What the bytes of one file must be: their hash its name, exactly what was seen, no token.
+//! What the bytes of one file must be: their hash its name, exactly what was seen, no credentials.
 //!
 //! Runs where the file is read, beside chunking, so that nothing is read twice.
 
@@ -6,23 +6,18 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use super::rules::is_hex;
+use super::secrets::Search;
 use crate::error::{Error, Result};
 
-/// Files below this size are searched for tokens.
-pub(crate) const SECRET_BYTES_MAX: u64 = 64 << 10;
-/// Characters of a token behind its prefix, at least.
-const TOKEN_LEN_MIN: usize = 30;
-const TOKEN_PREFIX: &[u8] = b"hf_";
-
 /// What must hold for the bytes of one file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Check {
     /// The hash that the file is named by.
     pub(crate) name: Option<HashName>,
     /// What was read when the tree around it was judged.
     pub(crate) exact: Option<Vec<u8>>,
-    /// Whether it must hold no token.
-    pub(crate) refuse_tokens: bool,
+    /// What looks for credentials in it.
+    pub(crate) search: Option<Search>,
 }
 
 /// The name of a file in `blobs/`: what the hub calls its etag.
@@ -66,6 +61,16 @@ impl HashName {
 }
 
 impl Check {
+    /// Whether it asks for anything.
+    pub(super) fn is_any(&self) -> bool {
+        self.name.is_some() || self.exact.is_some() || self.search.is_some()
+    }
+
+    /// Whether the put has found credentials, and stores nothing more.
+    pub(crate) fn stores_nothing(&self) -> bool {
+        self.search.as_ref().is_some_and(Search::is_over)
+    }
+
     /// Begins with the first byte of a file of `size` bytes.
     pub(crate) fn begin(&self, size: u64) -> Inspection<'_> {
         let hash = self.name.map(|name| match name {
@@ -82,16 +87,11 @@ impl Check {
     /// Checks the whole of a small file, before any of it goes anywhere.
     ///
     /// # Errors
-    /// Denied for a token, corrupt for another name or other bytes; the caller names the file.
+    /// Corrupt for another name or other bytes; the caller names the file. Credentials are taken down.
     pub(crate) fn whole(&self, bytes: &[u8]) -> Result<()> {
         let size = bytes.len() as u64;
-        if self.refuse_tokens && size < SECRET_BYTES_MAX && holds_token(bytes) {
-            return Err(Error::denied(
-                "it holds what looks like an access token of the hub (hf_...)",
-            )
-            .hint(
-                "remove it, leave the file out with --exclude, or take it with --allow-secrets",
-            ));
+        if let Some(search) = &self.search {
+            search.whole(bytes);
         }
         if self.exact.as_ref().is_some_and(|exact| exact != bytes) {
             return Err(
@@ -150,26 +150,6 @@ impl Inspection<'_> {
     }
 }
 
-/// Whether `bytes` hold `hf_` and at least 30 letters or digits behind it.
-pub(crate) fn holds_token(bytes: &[u8]) -> bool {
-    let mut rest = bytes;
-    while let Some(at) = rest
-        .windows(TOKEN_PREFIX.len())
-        .position(|window| window == TOKEN_PREFIX)
-    {
-        rest = rest.get(at + TOKEN_PREFIX.len()..).unwrap_or_default();
-        let len = rest
-            .iter()
-            .take(TOKEN_LEN_MIN)
-            .take_while(|byte| byte.is_ascii_alphanumeric())
-            .count();
-        if len == TOKEN_LEN_MIN {
-            return true;
-        }
-    }
-    false
-}
-
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -220,36 +200,5 @@ mod tests {
             HashName::parse(b"CE013625030BA8DBA906F756967F9E9CA394464A"),
             None
         );
-    }
-
-    #[test]
-    fn tokens_are_found_wherever_they_stand() {
-        let token = format!("hf_{}", "aB3".repeat(10));
-        let text = |before: &str, after: &str| format!("{before}{token}{after}").into_bytes();
-        for bytes in [text("", ""), text("HF_TOKEN=", "\n"), text("hf_hf_", " x")] {
-            assert!(holds_token(&bytes), "{bytes:?}");
-        }
-        let short = token.get(..32).unwrap();
-        for bytes in [
-            "",
-            "hf_",
-            short,
-            "hf_transfer and hf_hub_download",
-            "HF_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-        ] {
-            assert!(!holds_token(bytes.as_bytes()), "{bytes}");
-        }
-    }
-
-    #[test]
-    fn a_token_is_refused_in_small_files_only() {
-        let check = Check {
-            refuse_tokens: true,
-            ..Check::default()
-        };
-        let mut bytes = format!("hf_{}", "x".repeat(34)).into_bytes();
-        assert_eq!(check.whole(&bytes).unwrap_err().kind(), Kind::Denied);
-        bytes.resize(64 << 10, b' ');
-        check.whole(&bytes).unwrap();
     }
 }

@@ -17,9 +17,11 @@ use super::left_out::LeftOut;
 use super::links;
 use super::repo::{Repo, broken};
 use super::rules::{Place, RootKind, Verdict, is_commit, judge};
-use super::{Admitted, AdmittedFile, ProfileChoice, ProfileOptions, Secrets};
+use super::{
+    Admitted, AdmittedFile, ProfileChoice, ProfileOptions, SECRET_RULES, SecretPaths, Secrets,
+};
 use crate::error::{Error, Result};
-use crate::walk::{Filter, Item, find_file};
+use crate::walk::{Filter, Globs, Item, find_file};
 
 /// Most bytes of a ref that are of interest: more is no commit.
 const REF_BYTES_MAX: u64 = 100;
@@ -36,7 +38,12 @@ pub(crate) struct Hf {
     root: PathBuf,
     kind: RootKind,
     is_found: bool,
-    allow_secrets: bool,
+    /// None, where all credentials are taken.
+    secrets: Option<Arc<Secrets>>,
+    /// What was asked of the bytes of files, as part of a name.
+    rules: String,
+    /// What stays out of the walk.
+    excluded: Globs,
     check: bool,
     left_out: Arc<LeftOut>,
     depth: usize,
@@ -54,6 +61,8 @@ struct Findings {
     unreadable_listings: Vec<String>,
     empty_refs: Vec<String>,
     unchecked: u64,
+    /// Links to what is excluded.
+    unlinked: u64,
 }
 
 impl Hf {
@@ -61,16 +70,23 @@ impl Hf {
         options: &ProfileOptions,
         root: &Path,
         kind: Option<RootKind>,
-        secrets: Secrets,
+        paths: SecretPaths,
+        secrets: Option<Arc<Secrets>>,
+        excluded: Globs,
     ) -> Self {
         let is_found = options.choice == ProfileChoice::Auto;
         let kind = kind.unwrap_or(RootKind::Home);
-        let left_out = LeftOut::new(kind, options.with.clone(), secrets);
+        let left_out = LeftOut::new(kind, options.with.clone(), paths);
         Self {
             root: root.to_path_buf(),
             kind,
             is_found,
-            allow_secrets: options.allow_secrets,
+            rules: format!(
+                "\0hf {} {} {SECRET_RULES} {:?}",
+                options.check, options.allow_secrets, options.allow_secret
+            ),
+            secrets,
+            excluded,
             check: options.check,
             left_out: Arc::new(left_out),
             depth: 0,
@@ -86,12 +102,19 @@ impl Hf {
 
     /// What was asked of the bytes of files, as part of a name. No path holds a NUL.
     pub(super) fn rules(&self) -> String {
-        format!("\0hf {} {}", self.check, self.allow_secrets)
+        self.rules.clone()
+    }
+
+    pub(super) fn secrets(&self) -> Option<Arc<Secrets>> {
+        self.secrets.clone()
     }
 
     pub(super) fn admit(&mut self, path: &[u8], item: Item) -> Result<Admitted> {
         match item {
-            Item::Enter { .. } => {
+            Item::Enter { ref stat, .. } => {
+                if let Some(secrets) = &self.secrets {
+                    secrets.look(path, stat, true);
+                }
                 self.enter(path);
                 Ok(item.into())
             }
@@ -144,7 +167,10 @@ impl Hf {
             return Ok(admitted);
         };
         let mut check = Check {
-            refuse_tokens: !self.allow_secrets && place != Place::Foreign,
+            search: self.secrets.as_ref().map(|secrets| {
+                secrets.look(path, &file.stat, false);
+                secrets.search(path)
+            }),
             ..Check::default()
         };
         if let Some((repo, _)) = &mut self.repo {
@@ -165,7 +191,7 @@ impl Hf {
                 _ => {}
             }
         }
-        file.check = (check != Check::default()).then_some(check);
+        file.check = check.is_any().then_some(check);
         Ok(Admitted::File(file))
     }
 
@@ -187,6 +213,10 @@ impl Hf {
                     format!("its link leads out of the tree, to {shown}"),
                 ));
             }
+            Some(inside) if self.is_excluded(&inside) => {
+                self.findings.unlinked += 1;
+                return Ok(Admitted::Out);
+            }
             Some(inside) => {
                 self.must_exist(path, place, &inside)?;
                 match target.starts_with(b"/") {
@@ -199,6 +229,17 @@ impl Hf {
             repo.add_entry(path);
         }
         Ok(Item::Symlink { name, target, stat }.into())
+    }
+
+    /// A link to what was left out on request would lead nowhere.
+    fn is_excluded(&self, inside: &[u8]) -> bool {
+        let ends = inside.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let mut parents = ends.filter_map(|(end, _)| inside.get(..end));
+        let is_dir = || self.at(inside).is_dir();
+        !self.excluded.is_empty()
+            && (parents.any(|parent| self.excluded.is_match(parent, true))
+                || self.excluded.is_match(inside, false)
+                || (self.excluded.is_match(inside, true) && is_dir()))
     }
 
     /// A link in a snapshot must lead to something that the walk has found.
@@ -292,6 +333,10 @@ impl Findings {
         counted(
             self.unchecked,
             "files in blobs/ not checked: their names are no hashes",
+        );
+        counted(
+            self.unlinked,
+            "links left out, since what they lead to is excluded",
         );
         counted(self.more_partial, "more snapshots partial");
         notes.extend(self.partial.iter().map(|what| format!("partial: {what}")));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::rules::{Out, RootKind, Verdict, judge};
-use super::{Class, Secrets};
+use super::{Class, SecretPaths};
 use crate::walk::Filter;
 
 /// Names of one class that a note spells out.
@@ -15,7 +15,7 @@ const NAMES_MAX: usize = 8;
 pub(super) struct LeftOut {
     kind: RootKind,
     with: Vec<Class>,
-    secrets: Secrets,
+    secrets: SecretPaths,
     counted: Mutex<BTreeMap<Out, Counted>>,
 }
 
@@ -26,7 +26,7 @@ struct Counted {
 }
 
 impl LeftOut {
-    pub(super) fn new(kind: RootKind, with: Vec<Class>, secrets: Secrets) -> Self {
+    pub(super) fn new(kind: RootKind, with: Vec<Class>, secrets: SecretPaths) -> Self {
         Self {
             kind,
             with,

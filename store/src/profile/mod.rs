@@ -5,7 +5,7 @@
 //! file in its place, demand something of its bytes ([`Check`]), or fail the put.
 //!
 //! Secrets never enter: where a name or a file's text says that it holds credentials, the put
-//! leaves it out and says so, or fails.
+//! fails with the list of them; what a cache is known to keep them in is left out, and named.
 
 mod check;
 mod detect;
@@ -15,6 +15,7 @@ mod left_out;
 pub(crate) mod links;
 mod repo;
 mod rules;
+mod secrets;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -27,8 +28,14 @@ pub(crate) use self::check::{Check, Inspection};
 pub(crate) use self::follow::Follow;
 pub use self::follow::LinkOptions;
 use self::hf::Hf;
+pub(crate) use self::secrets::Secrets;
 use crate::error::{Error, Result};
-use crate::walk::{Dir, Filter, Item, Stat};
+use crate::walk::{Dir, Filter, Globs, Item, Stat};
+
+/// Of the rules by which credentials are known: files that passed older ones are looked at again.
+const SECRET_RULES: u32 = 1;
+/// What a file holds that the environment names.
+const NAMED: &str = "credentials, as the environment says";
 
 /// What to take a tree for, and how much to ask of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +46,8 @@ pub struct ProfileOptions {
     pub with: Vec<Class>,
     /// Take files that hold credentials; those that the profile knows by name stay out all the same.
     pub allow_secrets: bool,
+    /// Globs of files that are taken although they seem to hold credentials.
+    pub allow_secret: Vec<String>,
     /// Check the tree: refs have snapshots, links lead somewhere, files have the hash in their name.
     pub check: bool,
     /// Files that hold credentials, as the environment says.
@@ -76,7 +85,7 @@ pub enum Class {
 pub(crate) enum Profile {
     /// Everything is taken as it is.
     None,
-    /// No profile, but private files of credentials are refused.
+    /// No profile, but credentials are refused.
     Guard(Guard),
     /// A Hugging Face cache.
     Hf(Box<Hf>),
@@ -88,6 +97,8 @@ pub(crate) enum Admitted {
     File(AdmittedFile),
     /// The item, as it is or with another target.
     Other(Item),
+    /// Nothing: it stays out.
+    Out,
 }
 
 /// A file to be read.
@@ -105,14 +116,17 @@ pub(crate) struct AdmittedFile {
     pub(crate) may_execute: bool,
 }
 
-/// Refuses what tools keep credentials in and nobody else may read.
+/// Refuses what holds credentials.
 pub(crate) struct Guard {
-    secrets: Secrets,
+    paths: SecretPaths,
+    secrets: Arc<Secrets>,
+    /// What was asked, as part of a name. No path holds a NUL.
+    rules: String,
 }
 
-/// Files that hold credentials, relative to the root.
+/// Files that hold credentials because somebody says so, relative to the root.
 #[derive(Debug, Default)]
-struct Secrets(Vec<Vec<u8>>);
+struct SecretPaths(Vec<Vec<u8>>);
 
 impl Default for ProfileOptions {
     fn default() -> Self {
@@ -120,6 +134,7 @@ impl Default for ProfileOptions {
             choice: ProfileChoice::Auto,
             with: Vec::new(),
             allow_secrets: false,
+            allow_secret: Vec::new(),
             check: true,
             secret_paths: Vec::new(),
         }
@@ -149,17 +164,38 @@ impl Class {
 }
 
 impl Profile {
-    /// The profile for a put of the canonical path `root`.
-    pub(crate) fn new(options: &ProfileOptions, root: &Path) -> Self {
-        let secrets = Secrets::new(&options.secret_paths, root);
+    /// The profile for a put of the canonical path `root`, from which `excluded` stays out.
+    ///
+    /// # Errors
+    /// Invalid input, naming a glob that makes no sense.
+    pub(crate) fn new(options: &ProfileOptions, root: &Path, excluded: &Globs) -> Result<Self> {
+        let paths = SecretPaths::new(&options.secret_paths, root);
         let kind = detect::detect(root);
-        match (options.choice, kind) {
+        let secrets = || Secrets::new(root, &options.allow_secret);
+        Ok(match (options.choice, kind) {
             (ProfileChoice::None, _) => Self::None,
             (ProfileChoice::Auto, None) if options.allow_secrets => Self::None,
-            (ProfileChoice::Auto, None) => Self::Guard(Guard { secrets }),
+            (ProfileChoice::Auto, None) => Self::Guard(Guard {
+                paths,
+                secrets: secrets()?,
+                rules: format!("\0secrets {SECRET_RULES} {:?}", options.allow_secret),
+            }),
             (ProfileChoice::Auto, Some(_)) | (ProfileChoice::Hf, _) => {
-                Self::Hf(Box::new(Hf::new(options, root, kind, secrets)))
+                let secrets = (!options.allow_secrets).then(secrets).transpose()?;
+                let excluded = excluded.clone();
+                Self::Hf(Box::new(Hf::new(
+                    options, root, kind, paths, secrets, excluded,
+                )))
             }
+        })
+    }
+
+    /// What was found of credentials, to be asked when every file was read.
+    pub(crate) fn secrets(&self) -> Option<Arc<Secrets>> {
+        match self {
+            Self::None => None,
+            Self::Guard(guard) => Some(Arc::clone(&guard.secrets)),
+            Self::Hf(hf) => hf.secrets(),
         }
     }
 
@@ -175,7 +211,8 @@ impl Profile {
     /// are not known under these.
     pub(crate) fn cache_root(&self, root: &Path) -> PathBuf {
         let rules = match self {
-            Self::None | Self::Guard(_) => return root.to_path_buf(),
+            Self::None => return root.to_path_buf(),
+            Self::Guard(guard) => guard.rules.clone(),
             Self::Hf(hf) => hf.rules(),
         };
         let mut key = root.as_os_str().as_bytes().to_vec();
@@ -228,23 +265,27 @@ impl From<Item> for Admitted {
 
 impl Guard {
     fn admit(&self, path: &[u8], item: Item) -> Result<Admitted> {
-        let (found, stat, name) = match &item {
-            Item::Enter { name, dir, stat } => (dir.path(), stat, name),
-            Item::File { name, dir, stat } => (dir.path_of(name), stat, name),
+        let (stat, is_dir) = match &item {
+            Item::Enter { stat, .. } => (stat, true),
+            Item::File { stat, .. } => (stat, false),
             _ => return Ok(item.into()),
         };
-        // Trees of source code hold such names too, but not for one pair of eyes only.
-        let is_private = stat.mode & 0o077 == 0;
-        if (is_private && rules::is_secret(name)) || self.secrets.contains(path) {
-            let message = format!("{}: it holds credentials", found.display());
-            return Err(Error::denied(message)
-                .hint("leave it out with --exclude, or take it with --allow-secrets"));
+        if self.paths.contains(path) {
+            self.secrets.add(path, NAMED);
         }
-        Ok(item.into())
+        self.secrets.look(path, stat, is_dir);
+        let mut admitted = Admitted::from(item);
+        if let Admitted::File(file) = &mut admitted {
+            file.check = Some(Check {
+                search: Some(self.secrets.search(path)),
+                ..Check::default()
+            });
+        }
+        Ok(admitted)
     }
 }
 
-impl Secrets {
+impl SecretPaths {
     /// Both the names that were given and the files that they lead to.
     fn new(paths: &[PathBuf], root: &Path) -> Self {
         let given = paths.iter().filter_map(|path| {

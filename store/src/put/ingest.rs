@@ -229,9 +229,12 @@ impl<'p> Ingest<'p> {
         });
         let outcome = opened.map_err(Fault::Unreadable).and_then(|stat| {
             job.check_whole(&bytes).map_err(Fault::Broken)?;
-            let chunks = self
-                .store_chunks(&bytes, &self.cuts(&bytes, true))
-                .map_err(Fault::Broken)?;
+            let chunks = match job.stores_nothing() {
+                true => Vec::new(),
+                false => self
+                    .store_chunks(&bytes, &self.cuts(&bytes, true))
+                    .map_err(Fault::Broken)?,
+            };
             self.tell(Ingested::Part {
                 number: job.number,
                 part: 0,
@@ -263,6 +266,13 @@ impl<'p> Ingest<'p> {
         let mut rest = Vec::new();
         loop {
             self.store.host().check_stop().map_err(Fault::Broken)?;
+            if job.stores_nothing() {
+                return Ok(FileRead {
+                    parts,
+                    stat: before,
+                    shows_changes: false,
+                });
+            }
             if rest.is_empty() {
                 let hole = cursor.hole().map_err(Fault::Unreadable)?;
                 let offset = cursor.offset;

@@ -76,6 +76,11 @@ impl FileJob {
         outcome
     }
 
+    /// Whether the put has found credentials: it only looks for more of them.
+    pub(super) fn stores_nothing(&self) -> bool {
+        self.check.as_ref().is_some_and(Check::stores_nothing)
+    }
+
     pub(super) fn inspection(&self, size: u64) -> Option<Inspection<'_>> {
         self.check.as_ref().map(|check| check.begin(size))
     }

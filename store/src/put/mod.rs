@@ -142,7 +142,7 @@ impl PutRequest {
 /// Puts `request.source` as a new version of `request.target`.
 ///
 /// # Errors
-/// Anything unreadable or changing while it is read, naming it; a full disk; a conflict that does
+/// Anything unreadable or changing while it is read, naming it; credentials, all of them; a full disk; a conflict that does
 /// not end. Nothing is published then.
 pub fn put(store: &Store, request: &PutRequest, progress: &dyn Progress) -> Result<PutReport> {
     store.format().check_writable()?;
@@ -197,6 +197,7 @@ fn pipeline(
 ) -> Result<Built> {
     let workers = workers(store);
     let over = AtomicBool::new(false);
+    let secrets = scan.secrets();
     let census = scan.census().filter(|_| progress.is_watched());
     let is_remembered = cache.is_some() && !request.dry_run;
     let write_back = is_remembered.then(WriteBack::of_system);
@@ -245,6 +246,10 @@ fn pipeline(
         };
         let mut built = built?;
         built.report.notes.extend(note);
+        if let Some(secrets) = secrets {
+            secrets.finish()?;
+            built.report.notes.extend(secrets.note());
+        }
         Ok(built)
     })
 }

@@ -19,7 +19,7 @@ use super::ties::{Tie, Ties};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Change, Content, FORMAT_KEY};
 use crate::log;
-use crate::profile::{Admitted, AdmittedFile, Follow, Profile};
+use crate::profile::{Admitted, AdmittedFile, Follow, Profile, Secrets};
 use crate::progress::Progress;
 use crate::publish::moves_chunks;
 use crate::read::Reader;
@@ -108,9 +108,10 @@ impl<'p> Scan<'p> {
             .canonicalize()
             .map_err(|error| not_there(source, error))?;
         let own = own_directories(store, &root)?;
-        let profile = Profile::new(&request.profile, &root);
+        let exclude = excluded(request, &own)?;
+        let profile = Profile::new(&request.profile, &root, &exclude)?;
         let options = WalkOptions {
-            exclude: excluded(request, &own)?,
+            exclude,
             filter: profile.filter(),
             skip_unreadable: request.skip_unreadable,
         };
@@ -174,6 +175,11 @@ impl<'p> Scan<'p> {
         Some(format!("{damage}: the files behind it were read anew"))
     }
 
+    /// What will have been found of credentials when every file was read.
+    pub(super) fn secrets(&self) -> Option<Arc<Secrets>> {
+        self.profile.secrets()
+    }
+
     /// The count of what there is, to be made beside the walk; none after the first call.
     pub(super) fn census(&mut self) -> Option<Census> {
         self.census.take()
@@ -197,7 +203,9 @@ impl<'p> Scan<'p> {
             if let (Some(name), Admitted::File(file)) = (name, &mut admitted) {
                 file.name = name;
             }
-            let event = self.event(admitted, dedup, tasks)?;
+            let Some(event) = self.event(admitted, dedup, tasks)? else {
+                continue;
+            };
             if let Event::Known { stat, .. } = &event {
                 progress.advance(1, stat.size);
             }
@@ -223,8 +231,14 @@ impl<'p> Scan<'p> {
         .hint("a glob without a slash matches names at any depth, one with a slash whole paths from the top"))
     }
 
-    fn event(&mut self, admitted: Admitted, dedup: &Dedup, tasks: &Sender<Task>) -> Result<Event> {
-        Ok(match admitted {
+    fn event(
+        &mut self,
+        admitted: Admitted,
+        dedup: &Dedup,
+        tasks: &Sender<Task>,
+    ) -> Result<Option<Event>> {
+        Ok(Some(match admitted {
+            Admitted::Out => return Ok(None),
             Admitted::File(file) => self.file(file, dedup, tasks)?,
             Admitted::Other(Item::File { .. }) => return Err(lost()),
             Admitted::Other(Item::Enter { name, stat, .. }) => Event::Enter { name, stat },
@@ -233,7 +247,7 @@ impl<'p> Scan<'p> {
             }
             Admitted::Other(Item::Leave) => Event::Leave,
             Admitted::Other(Item::Skipped { path, error }) => Event::Skipped { path, error },
-        })
+        }))
     }
 
     fn file(&mut self, file: AdmittedFile, dedup: &Dedup, tasks: &Sender<Task>) -> Result<Event> {

@@ -1,0 +1,377 @@
+//! The forms that issuers give to credentials, and how a text is searched for them. Pure.
+//!
+//! One pass over the bytes finds the words that such a form begins with; only there the form itself
+//! is looked at, and what it holds must look drawn by lot: the placeholders of manuals pass.
+
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, Match};
+use regex::bytes::{Regex, RegexBuilder};
+
+use super::random::is_random;
+
+/// How a text goes on where one of the words stands.
+struct Form {
+    /// Any of these begins it. None is part of one of another form.
+    words: &'static [&'static str],
+    /// What it is, for people.
+    kind: &'static str,
+    /// From the word on; its first group must look drawn by lot.
+    pattern: &'static str,
+    /// What must stand around it as well.
+    beside: Beside,
+}
+
+/// What must stand near a form.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    /// The secret key that belongs to an id of AWS.
+    AwsSecret,
+    /// The other fields of a shared access signature.
+    SasFields,
+}
+
+/// Bytes around a word that are looked at, at most.
+const WINDOW: usize = 4096;
+/// Bytes before a form that may hold what belongs to it.
+const BEFORE: usize = 600;
+
+/// Known to everybody, since manuals and test suites print them.
+const PUBLIC: [&[u8]; 3] = [
+    // Azurite, the emulator of Azure's storage.
+    b"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
+    // The hub's staging endpoint, as the test utilities of transformers have it.
+    b"94wBhPGp6KrrTH3KDchhKpRxZwd6dmHWLL",
+    // The manual of AWS.
+    b"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+];
+
+const FORMS: [Form; 17] = [
+    Form {
+        words: &["hf_", "api_org_"],
+        kind: "an access token of Hugging Face",
+        pattern: r"^(?:hf_|api_org_)([A-Za-z0-9]{30,44})(?:[^A-Za-z0-9_-]|$)|^hf_(?:oauth|jwt)_([A-Za-z0-9_.-]{30,})",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["AKIA", "ASIA"],
+        kind: "an access key of AWS with its secret",
+        pattern: r"^A[KS]IA([A-Z2-7]{16})(?:[^A-Za-z0-9]|$)",
+        beside: Beside::AwsSecret,
+    },
+    Form {
+        words: &[
+            "aws_secret_access_key",
+            "AWS_SECRET_ACCESS_KEY",
+            "SecretAccessKey",
+            "secretAccessKey",
+        ],
+        kind: "a secret access key of AWS",
+        pattern: r#"^[A-Za-z_]+["']?\s{0,8}[:=]>?\s{0,8}["']?([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+=]|$)"#,
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["\"refresh_token\""],
+        kind: "credentials of Google Cloud",
+        pattern: r#"^"refresh_token"\s{0,8}:\s{0,8}"1//([A-Za-z0-9_-]{30,})"#,
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["AccountKey=", "SharedAccessKey="],
+        kind: "a connection string of Azure",
+        pattern: r"^(?:Account|SharedAccess)Key=((?:[A-Za-z0-9+/]{86}==)|(?:[A-Za-z0-9+/]{43}=))",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["sig="],
+        kind: "a shared access signature of Azure",
+        pattern: r"^sig=([A-Za-z0-9%+/]{43,90}(?:%3[Dd]|=))",
+        beside: Beside::SasFields,
+    },
+    Form {
+        words: &["ghp_", "gho_", "ghu_", "ghs_", "ghr_"],
+        kind: "a token of GitHub",
+        pattern: r"^gh[pousr]_([A-Za-z0-9]{36,255})(?:[^A-Za-z0-9_]|$)",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["github_pat_"],
+        kind: "a token of GitHub",
+        pattern: r"^github_pat_([A-Za-z0-9]{20,}_[A-Za-z0-9]{40,})",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &[
+            "xoxa-", "xoxb-", "xoxe-", "xoxe.", "xoxp-", "xoxr-", "xoxs-", "xoxc-", "xoxd-",
+            "xapp-",
+        ],
+        kind: "a token of Slack",
+        pattern: r"^x(?:ox[a-e]|ox[prs]|app)[.-](?:\d{1,20}-){0,3}([A-Za-z0-9%+/.-]{20,})",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["hooks.slack.com/services/"],
+        kind: "a webhook of Slack",
+        pattern: r"^hooks\.slack\.com/services/T[A-Z0-9]{6,}/B[A-Z0-9]{6,}/([A-Za-z0-9]{20,})",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &[
+            "WANDB_API_KEY",
+            "wandb_api_key",
+            "api.wandb.ai",
+            "wandb_v1_",
+        ],
+        kind: "an API key of Weights & Biases",
+        pattern: r"^(?:(?i:wandb_api_key)[^A-Za-z0-9]{1,8}|api\.wandb\.ai\s{1,8}login\s{1,8}\S{1,80}\s{1,8}password\s{1,8})([0-9a-f]{40}|wandb_v1_[A-Za-z0-9_]{40,})|^wandb_v1_([A-Za-z0-9_]{40,})",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["-----BEGIN "],
+        kind: "a private key",
+        // The first line of the key follows the head, perhaps after lines of its own like `Proc-Type`.
+        pattern: r"^-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-[^-]){0,400}?([A-Za-z0-9+/]{40,76})",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["PuTTY-User-Key-File-"],
+        kind: "a private key",
+        pattern: r"(?s)^PuTTY-User-Key-File-.{0,3000}Private-Lines: \d{1,3}\r?\n([A-Za-z0-9+/]{40,76})",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["sk-ant-", "sk-proj-", "nvapi-"],
+        kind: "an API key of a model's provider",
+        pattern: r"^(?:sk-ant-[a-z0-9]{1,8}-|sk-proj-|nvapi-)([A-Za-z0-9_-]{50,})",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["glpat-"],
+        kind: "a token of GitLab",
+        pattern: r"^glpat-([A-Za-z0-9_-]{20,})",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["pypi-AgEI"],
+        kind: "a token of a package index",
+        pattern: r"^pypi-AgEI([A-Za-z0-9_-]{50,})",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["npm_"],
+        kind: "a token of a package index",
+        pattern: r"^npm_([A-Za-z0-9]{36})(?:[^A-Za-z0-9_]|$)",
+        beside: Beside::Nothing,
+    },
+];
+
+static WORDS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let words = FORMS.iter().flat_map(|form| form.words);
+    AhoCorasick::new(words).ok()
+});
+
+/// Made when a word of theirs is met for the first time: most trees hold none.
+static PATTERNS: [LazyLock<Option<Regex>>; 17] = {
+    macro_rules! at {
+        ($($at:literal)*) => {[$(LazyLock::new(|| pattern(FORMS.get($at)?.pattern))),*]};
+    }
+    at!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
+};
+
+static AWS_SECRET: LazyLock<Option<Regex>> =
+    LazyLock::new(|| pattern(r"(?:^|[^A-Za-z0-9/+=])([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+=]|$)"));
+
+/// The kind of credential that `text` holds, if it holds one.
+pub(super) fn find(text: &[u8]) -> Option<&'static str> {
+    let words = WORDS.as_ref()?;
+    words.find_iter(text).find_map(|found| judge(text, &found))
+}
+
+fn judge(text: &[u8], found: &Match) -> Option<&'static str> {
+    let mut rest = found.pattern().as_usize();
+    let at = FORMS.iter().position(|form| {
+        let is_it = rest < form.words.len();
+        rest = rest.saturating_sub(form.words.len());
+        is_it
+    })?;
+    let form = FORMS.get(at)?;
+    let start = found.start();
+    let before = start.checked_sub(1).and_then(|before| text.get(before));
+    // In the middle of a word the same letters come about by chance.
+    if before.is_some_and(u8::is_ascii_alphanumeric) {
+        return None;
+    }
+    let end = text.len().min(start + WINDOW);
+    let matched = PATTERNS
+        .get(at)?
+        .as_ref()?
+        .captures(text.get(start..end)?)?;
+    let secret = matched.iter().skip(1).flatten().next()?.as_bytes();
+    let near = text.get(start.saturating_sub(BEFORE)..end.min(start + 2 * BEFORE))?;
+    let is_it = is_random(secret) && !PUBLIC.contains(&secret) && form.beside.is_there(near);
+    let is_google = form.kind == "a private key" && holds(near, b"\"service_account\"");
+    match (is_it, is_google) {
+        (false, _) => None,
+        (true, true) => Some("a key of a service account of Google Cloud"),
+        (true, false) => Some(form.kind),
+    }
+}
+
+impl Beside {
+    fn is_there(self, near: &[u8]) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::SasFields => holds(near, b"se=") && holds(near, b"sv="),
+            Self::AwsSecret => AWS_SECRET.as_ref().is_some_and(|pattern| {
+                let mut found = pattern.captures_iter(near);
+                found.any(|found| {
+                    let secret = found.get(1).map(|found| found.as_bytes());
+                    secret.is_some_and(|secret| {
+                        let has = |is: fn(&u8) -> bool| secret.iter().any(is);
+                        // Digests are of small letters only.
+                        has(u8::is_ascii_uppercase)
+                            && has(u8::is_ascii_lowercase)
+                            && is_random(secret)
+                            && !PUBLIC.contains(&secret)
+                    })
+                })
+            }),
+        }
+    }
+}
+
+pub(super) fn holds(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|window| window == word)
+}
+
+/// A pattern over bytes; the test beside it sees that each of ours is one.
+pub(super) fn pattern(text: &str) -> Option<Regex> {
+    RegexBuilder::new(text).unicode(false).build().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Letters that look drawn by lot, and are.
+    const LOT: &str = "qWzKxTfRbYvNmLpHsJdGcXrQkVtBnZwMfPhDyCgSjLxRaUeIoT6k4Q2w8E1z5R7t3Y9u0I";
+
+    fn lot(count: usize) -> String {
+        LOT.chars().cycle().take(count).collect()
+    }
+
+    #[test]
+    fn every_pattern_is_one() {
+        assert!(WORDS.is_some() && AWS_SECRET.is_some());
+        assert!(PATTERNS.iter().all(|pattern| pattern.is_some()));
+    }
+
+    #[test]
+    fn no_word_hides_another() {
+        let words: Vec<&str> = FORMS.iter().flat_map(|form| form.words).copied().collect();
+        for one in &words {
+            let others = words.iter().filter(|other| *other != one);
+            assert!(others.clone().all(|other| !other.contains(one)), "{one}");
+        }
+    }
+
+    #[test]
+    fn the_forms_of_issuers_are_known_wherever_they_stand() {
+        let hex = "4f9d02c1b8e67a35d0412fce98b3a76150e2d94c";
+        let secret = "qWzKxTfRbYvNmLpH/JdGcXr+kVtBnZwMfPhDyCgS";
+        let pem = format!(
+            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n{}\n",
+            lot(64)
+        );
+        let google = format!(
+            "{{\"type\": \"service_account\", \"private_key\": \"-----BEGIN PRIVATE KEY-----\\n{}\\n\"}}",
+            lot(64)
+        );
+        let cases = [
+            (format!("hf_{}", lot(34)), "Hugging Face"),
+            (format!("api_org_{}", lot(34)), "Hugging Face"),
+            (
+                format!("hf_oauth_eyJ{}.{}", lot(60), lot(40)),
+                "Hugging Face",
+            ),
+            (format!("AKIAQ3EGVZ7NB2MKPLTW\nx = \"{secret}\""), "AWS"),
+            (format!("aws_secret_access_key = {secret}"), "AWS"),
+            (format!("{{\"SecretAccessKey\": \"{secret}\"}}"), "AWS"),
+            (format!("AccountName=a;AccountKey={}==;", lot(86)), "Azure"),
+            (
+                format!("https://a/b?sv=2024-01-01&se=2030&sig={}%3D", lot(43)),
+                "Azure",
+            ),
+            (format!("ghp_{}", lot(36)), "GitHub"),
+            (format!("github_pat_{}_{}", lot(22), lot(59)), "GitHub"),
+            (format!("xoxb-1234567890-1234567890-{}", lot(24)), "Slack"),
+            (
+                format!(
+                    "https://hooks.slack.com/services/T0AB12CD3/B0AB12CD3/{}",
+                    lot(24)
+                ),
+                "Slack",
+            ),
+            (format!("WANDB_API_KEY={hex}"), "Weights"),
+            (
+                format!("machine api.wandb.ai\n  login user\n  password {hex}\n"),
+                "Weights",
+            ),
+            (pem, "a private key"),
+            (google, "service account of Google"),
+            (
+                format!("{{\"refresh_token\": \"1//{}\"}}", lot(60)),
+                "Google Cloud",
+            ),
+            (format!("sk-ant-api03-{}", lot(90)), "provider"),
+            (format!("glpat-{}", lot(20)), "GitLab"),
+            (format!("npm_{}", lot(36)), "package index"),
+            (format!("pypi-AgEI{}", lot(80)), "package index"),
+        ];
+        for (secret, kind) in cases {
+            for text in [
+                secret.clone(),
+                format!("X='{secret}'\n"),
+                format!("a\n {secret} b"),
+            ] {
+                let found = find(text.as_bytes());
+                assert!(
+                    found.is_some_and(|found| found.contains(kind)),
+                    "{text}: {found:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn placeholders_and_what_only_looks_alike_pass() {
+        let texts = [
+            format!("hf_{}", "x".repeat(34)),
+            "hf_YOUR_TOKEN_HERE and hf_transfer and hf_hub_download".to_owned(),
+            "hf_abcdefghijklmnopqrstuvwxyz12345678".to_owned(),
+            "hf_YourHuggingFaceAccessTokenGoesHere".to_owned(),
+            "hf_94wBhPGp6KrrTH3KDchhKpRxZwd6dmHWLL".to_owned(),
+            // Too short, too long, in the middle of other letters.
+            format!("hf_{}", lot(29)),
+            format!("hf_{}", lot(60)),
+            format!("abhf_{}", lot(34)),
+            "HF_TOKEN".to_owned(),
+            "AKIAIOSFODNN7EXAMPLE wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned(),
+            // An id without its secret, and one beside a digest.
+            "https://b/k?X-Amz-Credential=AKIAQ3EGVZ7NB2MKPLTW%2F2024".to_owned(),
+            "AKIAQ3EGVZ7NB2MKPLTW 4f9d02c1b8e67a35d0412fce98b3a76150e2d94c".to_owned(),
+            "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBaMQswCQYD".to_owned(),
+            "if b'-----BEGIN RSA PRIVATE KEY-----' in text and x == '-----END RSA PRIVATE KEY-----':".to_owned(),
+            "-----BEGIN PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----".to_owned(),
+            format!("ghp_{}", "0".repeat(36)),
+            "DefaultEndpointsProtocol=https;AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==".to_owned(),
+            format!("sig={}%3D", lot(43)),
+            // A commit is 40 digits as well.
+            "wandb at 4f9d02c1b8e67a35d0412fce98b3a76150e2d94c".to_owned(),
+        ];
+        for text in texts {
+            assert_eq!(find(text.as_bytes()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Credentials in a tree: found by name and by text, listed all together, never repeated.
+//!
+//! The text is looked at where a small file is read anyway. From the first finding on the put
+//! stores nothing more: it only looks for the others, and ends with the list of them.
+
+mod issuers;
+mod places;
+mod random;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use self::places::Place;
+use crate::error::{Error, Result};
+use crate::walk::{Globs, Stat};
+
+/// Larger files are not searched: nobody keeps a token in them, and data sets hold all there is.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+/// A NUL among so many bytes from the beginning on says that it is no text.
+const HEAD_BYTES: usize = 8 << 10;
+/// Findings that are named; the others are counted.
+const NAMED_MAX: usize = 100;
+/// Names that a note spells out.
+const NOTED_MAX: usize = 5;
+
+/// What was found in one tree, from whatever thread it was found on.
+#[derive(Debug)]
+pub(crate) struct Secrets {
+    /// From the root of the file system on, to know where packages are installed.
+    root: Vec<u8>,
+    allow: Globs,
+    is_any: AtomicBool,
+    found: Mutex<Found>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    /// Paths from the root on, and what they hold.
+    refused: BTreeMap<Vec<u8>, &'static str>,
+    more: u64,
+    /// In packages as they were published.
+    published: Vec<Vec<u8>>,
+    more_published: u64,
+}
+
+/// The search of one file's text.
+#[derive(Clone, Debug)]
+pub(crate) struct Search {
+    secrets: Arc<Secrets>,
+    path: Vec<u8>,
+}
+
+impl Secrets {
+    /// For the tree at `root`; what matches `allow` is let in.
+    ///
+    /// # Errors
+    /// Invalid input, naming a glob that makes no sense.
+    pub(super) fn new(root: &Path, allow: &[String]) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            root: root.as_os_str().as_encoded_bytes().to_vec(),
+            allow: Globs::new(allow)?,
+            is_any: AtomicBool::new(false),
+            found: Mutex::default(),
+        }))
+    }
+
+    /// Whether anything was found that the put fails for.
+    pub(crate) fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Relaxed)
+    }
+
+    /// Takes down that the file or directory at `path` holds credentials of this kind.
+    pub(super) fn add(&self, path: &[u8], kind: &'static str) {
+        if self.is_allowed(path) {
+            return;
+        }
+        let is_published = places::is_published(&self.root) || places::is_published(path);
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_published {
+            match found.published.len() {
+                NOTED_MAX => found.more_published += 1,
+                _ => found.published.push(path.to_vec()),
+            }
+            return;
+        }
+        self.is_any.store(true, Ordering::Relaxed);
+        match found.refused.len() {
+            // Its name may have said it before its text does.
+            _ if found.refused.contains_key(path) => {}
+            NAMED_MAX => found.more += 1,
+            _ => drop(found.refused.insert(path.to_vec(), kind)),
+        }
+    }
+
+    /// Judges what can be judged by name and mode; the text is for [`Search`].
+    pub(super) fn look(&self, path: &[u8], stat: &Stat, is_dir: bool) {
+        let is_private = stat.mode & 0o077 == 0 && (is_dir || stat.size > 0);
+        let place = self.place(path).filter(Place::is_private_proof);
+        if let Some(place) = place.filter(|place| is_private && place.is_dir == is_dir) {
+            self.add(path, place.kind);
+        }
+    }
+
+    /// The search of the text of the file at `path`.
+    pub(super) fn search(self: &Arc<Self>, path: &[u8]) -> Search {
+        Search {
+            secrets: Arc::clone(self),
+            path: path.to_vec(),
+        }
+    }
+
+    fn place(&self, path: &[u8]) -> Option<Place> {
+        let is_full = path.contains(&b'/');
+        match is_full {
+            true => places::of(path),
+            // The directory that is put may be one of a tool's.
+            false => places::of(&[&self.root, &b"/"[..], path].concat()),
+        }
+    }
+
+    /// The end of the search.
+    ///
+    /// # Errors
+    /// Denied, with all that was found.
+    pub(crate) fn finish(&self) -> Result<()> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = found.refused.len() as u64 + found.more;
+        let Some((first, _)) = found.refused.first_key_value() else {
+            return Ok(());
+        };
+        let named = found
+            .refused
+            .iter()
+            .map(|(path, kind)| format!("{}: {kind}", shown(path)));
+        let more = (found.more > 0).then(|| format!("and {} more", found.more));
+        let what = match count {
+            1 => "1 path holds".to_owned(),
+            count => format!("{count} paths hold"),
+        };
+        let message = format!("{what} what looks like credentials; nothing was put");
+        Err(Error::denied(message).list(named.chain(more)).hint(format!(
+            "leave such a path out with --exclude {0}, or, if it is none, take it with --allow-secret {0}; --allow-secrets takes all of them",
+            quoted(first)
+        )))
+    }
+
+    /// What is let in and worth a note.
+    pub(crate) fn note(&self) -> Option<String> {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.published.sort();
+        let names: Vec<String> = found.published.iter().map(|path| shown(path)).collect();
+        let more = match found.more_published {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (!names.is_empty()).then(|| {
+            format!(
+                "taken, since they are parts of installed packages, though they look like credentials: {}{more}",
+                names.join(", ")
+            )
+        })
+    }
+
+    fn is_allowed(&self, path: &[u8]) -> bool {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let mut parents = ends.filter_map(|(end, _)| path.get(..end));
+        self.allow.is_match(path, false) || parents.any(|parent| self.allow.is_match(parent, true))
+    }
+}
+
+impl Search {
+    /// Whether something was found somewhere, so that nothing more is stored.
+    pub(super) fn is_over(&self) -> bool {
+        self.secrets.is_any()
+    }
+
+    /// Looks for credentials in `bytes`, all of the file.
+    pub(super) fn whole(&self, bytes: &[u8]) {
+        let head = bytes.get(..HEAD_BYTES).unwrap_or(bytes);
+        if bytes.len() as u64 > TEXT_BYTES_MAX || head.contains(&0) {
+            return;
+        }
+        let place = self.secrets.place(&self.path);
+        let place = place.filter(|place| place.is_in(bytes));
+        let kind = issuers::find(bytes).or(place.map(|place| place.kind));
+        if let Some(kind) = kind {
+            self.secrets.add(&self.path, kind);
+        }
+    }
+}
+
+/// One line, whatever the path holds.
+fn shown(path: &[u8]) -> String {
+    if path.is_empty() {
+        return "the file itself".to_owned();
+    }
+    let text = String::from_utf8_lossy(path);
+    text.chars()
+        .flat_map(|c| {
+            let escaped = c.is_control().then(|| c.escape_default());
+            let plain = escaped.is_none().then_some(c);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect()
+}
+
+/// As a shell takes it for a glob that matches this path alone.
+fn quoted(path: &[u8]) -> String {
+    let text = String::from_utf8_lossy(path);
+    let glob = globset::escape(&text).replace(|c: char| c.is_control() || c == '\u{fffd}', "?");
+    let glob = format!("/{glob}");
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+".contains(c);
+    match glob.chars().all(is_plain) {
+        true => glob,
+        false => format!("'{}'", glob.replace('\'', "'\\''")),
+    }
+}

@@ -1,0 +1,89 @@
+//! Whether a word looks drawn by lot, as tokens and keys are, or written by a person. Pure.
+
+/// Bits that each character of a token says at least; 34 letters drawn by lot say 4 to 5.
+const BITS_MIN: f64 = 3.0;
+/// Words that people write where a token belongs. None of fewer than five letters: those come about by chance.
+const WORDS: [&str; 14] = [
+    "token",
+    "example",
+    "placeholder",
+    "dummy",
+    "changeme",
+    "replace",
+    "insert",
+    "sample",
+    "hugging",
+    "secret",
+    "redacted",
+    "access",
+    "xxxxx",
+    "password",
+];
+
+/// Whether nobody would write `word` as an example.
+pub(super) fn is_random(word: &[u8]) -> bool {
+    bits_each(word) >= BITS_MIN && !is_sequence(word) && !holds_words(word)
+}
+
+/// The entropy of its characters, in bits for each.
+#[expect(clippy::cast_precision_loss, reason = "counts of characters in a word")]
+fn bits_each(word: &[u8]) -> f64 {
+    let mut counts = [0_u32; 256];
+    for byte in word {
+        if let Some(count) = counts.get_mut(usize::from(*byte)) {
+            *count += 1;
+        }
+    }
+    let len = word.len() as f64;
+    let bits = |count: u32| {
+        let share = f64::from(count) / len;
+        -share * share.log2()
+    };
+    counts
+        .into_iter()
+        .filter(|count| *count > 0)
+        .map(bits)
+        .sum()
+}
+
+/// `abcdefgh`, `12345678`, `aaaabbbb`: most characters are the one before or beside it.
+fn is_sequence(word: &[u8]) -> bool {
+    let pairs = word.iter().zip(word.iter().skip(1));
+    let beside = pairs
+        .filter(|(one, next)| one.abs_diff(**next) <= 1)
+        .count();
+    3 * beside > word.len()
+}
+
+fn holds_words(word: &[u8]) -> bool {
+    let small = word.to_ascii_lowercase();
+    let small = String::from_utf8_lossy(&small);
+    WORDS.iter().any(|word| small.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_write_is_told_from_lots() {
+        for word in [
+            "94wBhPGp6KrrTH3KDchhKpRxZwd6dmHWLK",
+            "qWzKxTfRbYvNmLpHsJdGcXrQkVtBnZwMfP",
+            "4f9d02c1b8e67a35d0412fce98b3a76150e2d94c",
+        ] {
+            assert!(is_random(word.as_bytes()), "{word}");
+        }
+        for word in [
+            "",
+            "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+            "aB3aB3aB3aB3aB3aB3aB3aB3aB3aB3",
+            "abcdefghijklmnopqrstuvwxyz12345678",
+            "1234567890123456789012345678901234",
+            "PutYourOwnTokenFromTheSettingsHere",
+            "IOSFODNN7EXAMPLE",
+        ] {
+            assert!(!is_random(word.as_bytes()), "{word}");
+        }
+    }
+}
