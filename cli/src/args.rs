@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::commands::Command;
-use crate::human;
+use crate::{human, suggest};
 
 /// What ends every `--help`: scripts rely on these numbers.
 const EXIT_CODES: &str = "\
@@ -33,8 +33,6 @@ An unknown code is a failure.";
     max_term_width = 100
 )]
 #[command(disable_help_subcommand = true, subcommand_required = true)]
-// However the file of the program is called, the command is `store`.
-#[command(no_binary_name = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -114,8 +112,34 @@ pub(crate) fn command() -> clap::Command {
 /// The arguments of this process, or what clap has to say instead.
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
     let mut command = command();
-    let matches = command.try_get_matches_from_mut(std::env::args_os().skip(1))?;
+    let matches = command.try_get_matches_from_mut(words());
+    let matches = matches.map_err(|error| suggest::better(error, &command))?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Whether the command line asks for JSON, also where it makes no sense.
+pub(crate) fn wants_json() -> bool {
+    let words = std::env::args_os().skip(1);
+    words
+        .take_while(|word| word != "--")
+        .any(|word| word == "--json")
+}
+
+/// The arguments. However the file of the program is called, the command is `store`; `store help VERB` and
+/// `store version` are what people try first.
+fn words() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match words.first().and_then(|word| word.to_str()) {
+        Some("help") => {
+            words.remove(0);
+            words.truncate(1);
+            words.push("--help".into());
+        }
+        Some("version") => words = vec!["--version".into()],
+        _ => {}
+    }
+    words.insert(0, "store".into());
+    words
 }
 
 #[cfg(test)]

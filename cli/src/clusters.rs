@@ -74,6 +74,11 @@ pub(crate) fn check_url(url: &str) -> Result<()> {
     Ok(())
 }
 
+/// Whether it is a directory of this host, or of a file system that is mounted here.
+pub(crate) fn is_directory(url: &str) -> bool {
+    !url.contains("://") || url.starts_with("file:")
+}
+
 /// What is written into the configuration: a path from the root, since it is read from anywhere.
 pub(crate) fn lasting_url(url: &str) -> Result<String> {
     check_url(url)?;

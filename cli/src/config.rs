@@ -15,6 +15,7 @@ use crate::clusters::{Cluster, Label};
 use crate::human::{Percent, Span};
 use crate::jobs::Job;
 use crate::reach::Profile;
+use crate::suggest;
 
 /// What stands in `config.toml`.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
@@ -152,6 +153,24 @@ impl Config {
         profiles.all(|other| other == Some(first)).then_some(first)
     }
 
+    /// What to say about a name that is no cluster.
+    pub(crate) fn no_cluster(&self, name: &str) -> Error {
+        let near = suggest::nearest(name, self.cluster.keys().map(Label::as_str));
+        let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
+        Error::not_found(format!("{name}: no such cluster")).hint(format!(
+            "{near}see which there are with `store cluster ls`, or say where it is with `store cluster add {name} URL`"
+        ))
+    }
+
+    /// What to say about a name that is no job.
+    pub(crate) fn no_job(&self, name: &Label) -> Error {
+        let near = suggest::nearest(name.as_str(), self.job.keys().map(Label::as_str));
+        let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
+        Error::not_found(format!("{name}: no such job")).hint(format!(
+            "{near}jobs stand in the configuration, as [job.{name}]"
+        ))
+    }
+
     fn read(path: &Path) -> Result<Self> {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(path, &text),
@@ -183,13 +202,6 @@ impl Config {
         let mode = std::fs::metadata(&path).ok()?.permissions().mode();
         (mode & 0o077 != 0).then_some(path)
     }
-}
-
-/// What to say about a name that is no cluster.
-pub(crate) fn no_cluster(name: &str) -> Error {
-    Error::not_found(format!("{name}: no such cluster")).hint(format!(
-        "see which there are with `store cluster ls`, or say where it is with `store cluster add {name} URL`"
-    ))
 }
 
 /// `$XDG_CONFIG_HOME/store/config.toml`.

@@ -44,7 +44,7 @@ pub(crate) fn remove_cluster(name: &Label) -> Result<PathBuf> {
             .and_then(Item::as_table_like_mut);
         match clusters.and_then(|clusters| clusters.remove(name.as_str())) {
             Some(_) => Ok(()),
-            None => Err(config::no_cluster(name.as_str())),
+            None => Err(Config::load()?.no_cluster(name.as_str())),
         }
     })
 }

@@ -1,7 +1,7 @@
 //! What every verb works with: the store that was meant, the host, and where to say things.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -16,7 +16,7 @@ use crate::clusters::{self, Cluster};
 use crate::config::{self, Config};
 use crate::memory;
 use crate::output::Output;
-use crate::reach;
+use crate::{reach, room};
 
 /// The situation a verb runs in.
 pub(crate) struct Context {
@@ -94,11 +94,33 @@ impl Context {
     /// The store that was meant; the embedded one is made when it is missing.
     pub(crate) fn open_for_put(&self) -> Result<Store> {
         if self.place()?.embedded {
-            let store = Store::open_or_init(self.remote(true)?, self.host())?;
-            Ok(self.watched(store))
+            self.open_or_make(&PathBuf::from(self.place()?.url))
         } else {
             self.open()
         }
+    }
+
+    /// The embedded store. It is its owner's alone, as their files may be.
+    fn open_or_make(&self, dir: &Path) -> Result<Store> {
+        let is_new = !dir.join("format").exists();
+        if is_new {
+            room::make_private(dir)?;
+        }
+        let store = self.watched(Store::open_or_init(self.remote(true)?, self.host())?);
+        if is_new {
+            self.out
+                .note(format_args!("made a store in {}", dir.display()));
+        }
+        Ok(store)
+    }
+
+    /// What opens the store of a cluster, on whatever thread.
+    pub(crate) fn opener(
+        &self,
+        cluster: &Cluster,
+    ) -> impl FnOnce() -> Result<Store> + Send + 'static {
+        let (url, host) = (cluster.url.clone(), self.host());
+        move || Store::open(remote::open(&url, &remote::Options::default())?, host)
     }
 
     /// The store that was meant; an empty one in memory where the embedded one was not made yet.
@@ -122,6 +144,22 @@ impl Context {
         Ok(clusters::masked(&self.place()?.url))
     }
 
+    /// How the store that was meant is named from anywhere on this host.
+    pub(crate) fn lasting_store(&self) -> Result<String> {
+        match self.global.store.as_ref().and_then(|url| url.to_str()) {
+            Some(named) => self.lasting(named),
+            None => clusters::lasting_url(&self.place()?.url),
+        }
+    }
+
+    /// The name of a cluster, or a URL that means the same from anywhere on this host.
+    pub(crate) fn lasting(&self, named: &str) -> Result<String> {
+        match self.config.cluster(named) {
+            Some(_) => Ok(named.to_owned()),
+            None => clusters::lasting_url(named),
+        }
+    }
+
     /// The store that a cluster's name means, else a path or a URL; it must exist.
     ///
     /// `profile` reaches it, unless the configuration knows better.
@@ -138,18 +176,39 @@ impl Context {
         let is_word = !named.contains(['/', ':', '.']);
         self.open_cluster(&plain)
             .map_err(|error| match error.kind() {
-                Kind::NotFound if is_word => config::no_cluster(named),
+                Kind::NotFound if is_word => self.config.no_cluster(named),
                 _ => error,
             })
     }
 
     /// A new store at `url`, or where the store is looked for. A bucket is tried first: where put-if-absent
     /// overwrites, only a store of a single writer is made, and only on request.
-    pub(crate) fn init(&self, url: Option<&str>, single_writer: bool) -> Result<Store> {
+    pub(crate) fn init(
+        &self,
+        url: Option<&str>,
+        single_writer: bool,
+        shared: bool,
+    ) -> Result<Store> {
         let place = match url {
             Some(url) => self.named(url.to_owned(), None),
             None => self.place()?,
         };
+        match clusters::is_directory(&place.url) {
+            true => {
+                let dir = place.url.strip_prefix("file://").unwrap_or(&place.url);
+                room::check(Path::new(dir))?;
+                match (shared, place.embedded) {
+                    (true, _) => room::share(Path::new(dir))?,
+                    (false, true) => room::make_private(Path::new(dir))?,
+                    (false, false) => {}
+                }
+            }
+            false if shared => {
+                return Err(Error::invalid("--shared is for a directory")
+                    .hint("who may write to a bucket is said by the credentials"));
+            }
+            false => {}
+        }
         let remote = self.remote_of(&place.url, place.profile.as_deref(), true)?;
         if single_writer {
             return Store::init_single_writer(remote, self.host());
@@ -238,7 +297,12 @@ impl Context {
             ),
             None => self.config.store.clone(),
         };
-        if let Some(url) = named.filter(|url| !url.is_empty()) {
+        if named.as_deref() == Some("") {
+            return Err(Error::invalid("the store is named by an empty text").hint(
+                "--store, $STORE_URL or `store` in the configuration is empty: name a store there, or leave it away (unset STORE_URL)",
+            ));
+        }
+        if let Some(url) = named {
             let configured = match &self.global.store {
                 Some(_) => None,
                 None => self.config.store_profile.clone(),

@@ -4,8 +4,11 @@ use std::error::Error as _;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use serde::Serialize;
 use store::{Error, Kind, Result};
+
+use crate::names;
 
 /// What a machine reads about a failure.
 #[derive(Serialize)]
@@ -21,13 +24,33 @@ struct Told<'e> {
 }
 
 /// Help is no failure; anything else that clap says is a wrong usage.
-pub(crate) fn usage(shown: &clap::Error) -> ExitCode {
+pub(crate) fn usage(shown: &clap::Error, json: bool) -> ExitCode {
+    if shown.use_stderr() && json {
+        return exit_code(Err(as_error(shown)), true);
+    }
     // Nobody is left to tell that the help could not be printed.
-    let _unread = shown.print();
+    let _unread = match shown.kind() {
+        // The name of a verb is no name of a program.
+        ErrorKind::DisplayVersion => writeln!(io::stdout(), "store {}", env!("CARGO_PKG_VERSION")),
+        _ => shown.print(),
+    };
     if shown.use_stderr() {
         ExitCode::from(code(Kind::InvalidInput))
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+/// What is wrong is the first paragraph, the tips and the usage are the others.
+fn as_error(shown: &clap::Error) -> Error {
+    let text = shown.render().to_string();
+    let text = text.trim().trim_start_matches("error: ");
+    let (what, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let error = Error::invalid(words(what));
+    match words(rest) {
+        rest if rest.is_empty() => error,
+        rest => error.hint(rest),
     }
 }
 
@@ -95,22 +118,38 @@ fn is_broken_pipe(error: &Error) -> bool {
 
 fn causes(error: &Error) -> Vec<String> {
     let chain = std::iter::successors(error.source(), |cause| (**cause).source());
-    let mut causes: Vec<String> = chain.map(ToString::to_string).collect();
-    // Some libraries repeat the message of their own cause.
-    causes.dedup();
+    let mut causes: Vec<String> = Vec::new();
+    for cause in chain.map(ToString::to_string) {
+        let cause = plain_cause(&cause);
+        // Some libraries repeat the message of their own cause.
+        match causes.last() {
+            Some(last) if last.contains(cause) => {}
+            _ => causes.push(cause.to_owned()),
+        }
+    }
     causes
 }
 
+/// `Generic LocalFileSystem error: ` says nothing to anybody.
+fn plain_cause(cause: &str) -> &str {
+    let rest = cause.strip_prefix("Generic ");
+    rest.and_then(|rest| rest.split_once(" error: "))
+        .filter(|(kind, _)| !kind.contains(' '))
+        .map_or(cause, |(_, rest)| rest)
+}
+
+/// Whatever a name in it holds, the terminal is told nothing.
 fn text(told: &Told) -> String {
-    let mut text = format!("error: {}\n", told.error);
+    let one_line = |text: &str| names::printable(text);
+    let mut text = format!("error: {}\n", one_line(&told.error));
     for detail in told.details {
-        text += &format!("  {detail}\n");
+        text += &format!("  {}\n", one_line(detail));
     }
     for cause in &told.causes {
-        text += &format!("  caused by: {cause}\n");
+        text += &format!("  caused by: {}\n", one_line(cause));
     }
     if let Some(hint) = told.hint {
-        text += &format!("hint: {hint}\n");
+        text += &format!("hint: {}\n", one_line(hint));
     }
     text
 }

@@ -12,6 +12,7 @@ mod config;
 mod config_edit;
 mod context;
 mod damage;
+mod elsewhere;
 mod entry;
 mod failure;
 mod files;
@@ -26,6 +27,8 @@ mod output;
 mod pools;
 mod progress;
 mod reach;
+mod room;
+mod suggest;
 mod table;
 mod transfer;
 mod unattended;
@@ -38,11 +41,13 @@ use crate::context::Context;
 pub fn main() -> ExitCode {
     let cli = match args::parse() {
         Ok(cli) => cli,
-        Err(shown) => return failure::usage(&shown),
+        Err(shown) => return failure::usage(&shown, args::wants_json()),
     };
     let json = cli.global.json;
     let done = Context::new(cli.global).and_then(|context| {
-        let done = commands::run(&cli.command, &context).and_then(|()| context.out.finish());
+        let done = commands::run(&cli.command, &context)
+            .map_err(|error| elsewhere::hint(error, &context))
+            .and_then(|()| context.out.finish());
         let told = context.tell_warnings();
         done.and(told)
     });

@@ -3,7 +3,7 @@
 //! A path is bytes. People see it with what is not printable escaped, so that every entry is one
 //! line; machines get it as a string, and as hex digits beside it where it is not UTF-8.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use serde::{Serialize, Serializer};
@@ -44,6 +44,37 @@ pub(crate) fn version(text: &OsStr) -> Result<RefSpec> {
     Ok(spec)
 }
 
+/// Fails where refs stand in the place of the cluster, and says how it is written.
+pub(crate) fn check_order(verb: &str, refs: &[OsString], cluster: &str) -> Result<()> {
+    let is_ref = |text: &OsStr| target(text).is_ok();
+    if !is_ref(OsStr::new(cluster)) || refs.iter().all(|text| is_ref(text)) {
+        return Ok(());
+    }
+    // What stands first may be the cluster, what stands last a ref, or the other way round.
+    let words = |refs: Vec<&OsString>| {
+        let words: Vec<_> = refs.iter().map(|text| text.to_string_lossy()).collect();
+        words.join(" ")
+    };
+    let (named, others): (Vec<_>, Vec<_>) = refs.iter().partition(|text| is_ref(text));
+    let named = words(named);
+    let named = [named.as_str(), cluster].join(" ");
+    let (named, others) = (named.trim(), words(others));
+    let right = match verb {
+        "push" => format!("`store push {named} {others}`"),
+        _ => format!("`store {verb} {others} {named}`"),
+    };
+    Err(Error::invalid(format!(
+        "{verb}: {cluster} is a ref, expected a cluster in its place"
+    ))
+    .hint(format!(
+        "{verb} takes {}: {right}",
+        match verb {
+            "push" => "the refs first and the cluster last",
+            _ => "the cluster first and then the refs",
+        }
+    )))
+}
+
 /// A path on one line: what is not printable as `\n`, `\xff`, and so on.
 pub(crate) fn shown(path: &[u8]) -> String {
     let mut text = String::with_capacity(path.len());
@@ -58,6 +89,35 @@ pub(crate) fn shown(path: &[u8]) -> String {
         text += &part.invalid().escape_ascii().to_string();
     }
     text
+}
+
+/// A text on one line, as [`shown`] has paths; a backslash stays one, since the text may hold what was escaped.
+pub(crate) fn printable(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => line.extend(c.escape_default()),
+            false => line.push(c),
+        }
+    }
+    line
+}
+
+/// The same as [`path_as_text`] for a path that there may be.
+#[expect(clippy::ref_option, reason = "serde passes references")]
+pub(crate) fn host_path_if<S: Serializer>(
+    path: &Option<std::path::PathBuf>,
+    out: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => path_as_text(path, out),
+        None => out.serialize_none(),
+    }
+}
+
+/// The bytes of a path that is not UTF-8.
+pub(crate) fn hex(path: &std::path::Path) -> Option<String> {
+    Path::new(path.as_os_str().as_bytes()).path_hex
 }
 
 /// A path for machines.
@@ -119,6 +179,14 @@ mod tests {
         ] {
             assert_eq!(shown(path), text);
         }
+    }
+
+    #[test]
+    fn a_text_tells_the_terminal_nothing() {
+        assert_eq!(
+            printable("l: to \u{1b}[2J\r\n\u{9b}1m \\x1b gr\u{fc}n"),
+            "l: to \\u{1b}[2J\\r\\n\\u{9b}1m \\x1b gr\u{fc}n"
+        );
     }
 
     #[test]

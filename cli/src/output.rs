@@ -8,6 +8,7 @@ use serde::Serialize;
 use store::remote::Waits;
 use store::{Error, Result};
 
+use crate::names;
 use crate::table::{Side, Table};
 
 /// Where a verb says what it has to say.
@@ -41,10 +42,11 @@ impl Output {
         writeln!(self.to.borrow_mut(), "{text}").map_err(failed)
     }
 
-    /// One line of data for machines.
+    /// One line of data for machines, whole or not at all.
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<()> {
+        let line = serde_json::to_vec(value).map_err(|error| failed(error.into()))?;
         let mut to = self.to.borrow_mut();
-        serde_json::to_writer(&mut *to, value).map_err(|error| failed(error.into()))?;
+        to.write_all(&line).map_err(failed)?;
         writeln!(to).map_err(failed)
     }
 
@@ -86,9 +88,23 @@ impl Output {
 
     /// Something to know, beside the data.
     pub(crate) fn note(&self, text: impl Display) {
-        if !self.quiet && !self.json {
+        if !self.quiet {
+            self.warning(text);
+        }
+    }
+
+    /// What is wrong and does not end the verb: who asks for quiet is told all the same. Machines have it
+    /// in the report.
+    pub(crate) fn warning(&self, text: impl Display) {
+        if self.json {
+            return;
+        }
+        // What comes before it is printed before it; what cannot be printed is told at the end.
+        let _told_later = self.to.borrow_mut().flush();
+        let text = text.to_string();
+        for line in text.lines() {
             // A note that nobody can read changes nothing.
-            let _unread = writeln!(io::stderr(), "{text}");
+            let _unread = writeln!(io::stderr(), "{}", names::printable(line));
         }
     }
 

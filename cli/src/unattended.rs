@@ -1,20 +1,38 @@
 //! What runs a verb by itself: a service and a timer of systemd, or a line of crontab.
 
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
 use store::{Error, Result};
 
-use crate::clusters;
+use crate::clusters::{self, Label};
+use crate::context::Context;
 
 /// What to print instead of doing it.
 #[derive(clap::Args)]
 #[command(next_help_heading = "From cron")]
 pub(crate) struct Unattended {
-    /// Print a service and a timer for systemd that run this command every hour, and do nothing
-    #[arg(long, conflicts_with = "crontab")]
-    systemd: bool,
+    /// Print a service and a timer for systemd that run this command, or write them into a directory that
+    /// exists, like ~/.config/systemd/user; and do nothing
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "-", conflicts_with = "crontab")]
+    systemd: Option<PathBuf>,
 
-    /// Print a line for crontab that runs this command every hour, and do nothing
+    /// Print a line for crontab that runs this command, and do nothing
     #[arg(long)]
     crontab: bool,
+
+    /// How often that is [default: hourly; what the job is called, where that is one of these, or nightly]
+    #[arg(long, value_name = "WHEN", value_enum)]
+    schedule: Option<Schedule>,
+}
+
+/// How often a command runs.
+#[derive(Clone, Copy, Debug, clap::ValueEnum, PartialEq, Eq)]
+enum Schedule {
+    Hourly,
+    Daily,
+    Weekly,
+    Monthly,
 }
 
 /// What systemd calls it.
@@ -22,52 +40,229 @@ pub(crate) struct Unit {
     /// Without the ending.
     pub(crate) name: String,
     pub(crate) what: &'static str,
+    /// The job that it runs.
+    pub(crate) job: Option<Label>,
+    /// The store that every verb works with, where this one does.
+    pub(crate) store: Option<String>,
 }
+
+/// A command line that does the same from wherever it runs, and what its environment must say.
+struct Command {
+    variables: Vec<(&'static str, String)>,
+    words: Vec<String>,
+}
+
+/// Options whose values are stores.
+const STORES: [&str; 3] = ["--store", "--from", "--to"];
+/// Options whose values are paths of this host.
+const PATHS: [&str; 1] = ["--metrics-file"];
+/// What a person's environment says of where things are, and cron's does not.
+const VARIABLES: [&str; 7] = [
+    "XDG_CONFIG_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_STATE_HOME",
+    "XDG_DATA_HOME",
+    "STORE_PROFILE",
+    "STORE_DEADLINE",
+    "STORE_POOL",
+];
 
 impl Unattended {
     /// What was asked for; none, when the verb itself was.
-    pub(crate) fn text(&self, unit: &Unit) -> Result<Option<String>> {
-        if !self.systemd && !self.crontab {
-            return Ok(None);
+    pub(crate) fn text(&self, unit: &Unit, context: &Context) -> Result<Option<String>> {
+        if self.systemd.is_none() && !self.crontab {
+            return match self.schedule {
+                Some(_) => Err(Error::invalid("--schedule alone runs nothing")
+                    .hint("add --crontab or --systemd, and install what that prints")),
+                None => Ok(None),
+            };
         }
-        let program = std::env::current_exe()
-            .map_err(|source| Error::io("find", "the program's own file", source))?;
-        let mut words = vec![program.to_string_lossy().into_owned()];
-        words.extend(
-            std::env::args_os()
-                .skip(1)
-                .map(|word| word.to_string_lossy().into_owned())
-                .filter(|word| word != "--systemd" && word != "--crontab"),
-        );
-        if words.iter().any(|word| clusters::masked(word) != *word) {
+        let command = Command::of_this(unit, context)?;
+        let words = || command.words.iter();
+        if words().any(|word| clusters::masked(word) != *word) {
             return Err(Error::invalid("a URL on the command line holds credentials").hint(
                 "what runs unattended takes them from a [profile.NAME] of the configuration, or from its environment",
             ));
         }
-        Ok(Some(match self.systemd {
-            true => systemd(unit, &words),
-            false => crontab(&words),
+        let schedule = self
+            .schedule
+            .unwrap_or_else(|| Schedule::of(unit.job.as_ref()));
+        Ok(Some(match &self.systemd {
+            Some(dir) if dir.as_os_str() == "-" => {
+                let [(service, text), (timer, times)] = command.units(unit, schedule);
+                format!(
+                    "# ~/.config/systemd/user/{service}\n{text}\n# ~/.config/systemd/user/{timer}\n{}",
+                    times.trim_end()
+                )
+            }
+            Some(dir) => write(dir, &command.units(unit, schedule))?,
+            None => command.crontab(schedule),
         }))
     }
 }
 
-fn systemd(unit: &Unit, words: &[String]) -> String {
-    let Unit { name, what } = unit;
-    let command: Vec<String> = words.iter().map(|word| systemd_quoted(word)).collect();
-    let command = command.join(" ");
-    format!(
-        "# ~/.config/systemd/user/{name}.service\n[Unit]\nDescription={what}\n\n\
-         [Service]\nType=oneshot\nExecStart={command}\nNice=10\nIOSchedulingClass=idle\n\n\
-         # ~/.config/systemd/user/{name}.timer\n[Unit]\nDescription={what}, every hour\n\n\
-         [Timer]\nOnCalendar=hourly\nRandomizedDelaySec=15min\nPersistent=true\n\n\
-         [Install]\nWantedBy=timers.target"
-    )
+/// Writes the units, which may be there from before.
+fn write(dir: &Path, units: &[(String, String); 2]) -> Result<String> {
+    if !dir.is_dir() {
+        return Err(Error::invalid(format!("--systemd {}: no such directory", dir.display()))
+            .hint("name one that exists, like ~/.config/systemd/user; --systemd at the end of the command prints the units"));
+    }
+    let mut written = Vec::new();
+    for (name, text) in units {
+        let path = dir.join(name);
+        std::fs::write(&path, text).map_err(|source| Error::io("write", &path, source))?;
+        written.push(format!("wrote {}", path.display()));
+    }
+    let [_, (timer, _)] = units;
+    written.push(format!(
+        "start it with `systemctl --user daemon-reload` and `systemctl --user enable --now {timer}`"
+    ));
+    Ok(written.join("\n"))
 }
 
-fn crontab(words: &[String]) -> String {
-    let command: Vec<String> = words.iter().map(|word| shell_quoted(word)).collect();
-    // A percent sign is a newline to cron.
-    format!("17 * * * * {}", command.join(" ").replace('%', "\\%"))
+impl Schedule {
+    /// A job that is called nightly should not run every hour.
+    fn of(job: Option<&Label>) -> Self {
+        match job.map(Label::as_str) {
+            Some("nightly" | "daily") => Self::Daily,
+            Some("weekly") => Self::Weekly,
+            Some("monthly") => Self::Monthly,
+            _ => Self::Hourly,
+        }
+    }
+
+    fn cron(self) -> &'static str {
+        match self {
+            Self::Hourly => "17 * * * *",
+            Self::Daily => "17 3 * * *",
+            Self::Weekly => "17 3 * * 0",
+            Self::Monthly => "17 3 1 * *",
+        }
+    }
+
+    fn calendar(self) -> &'static str {
+        match self {
+            Self::Hourly => "hourly",
+            Self::Daily => "*-*-* 03:17:00",
+            Self::Weekly => "Sun *-*-* 03:17:00",
+            Self::Monthly => "*-*-01 03:17:00",
+        }
+    }
+
+    fn told(self) -> &'static str {
+        match self {
+            Self::Hourly => "every hour",
+            Self::Daily => "every day",
+            Self::Weekly => "every week",
+            Self::Monthly => "every month",
+        }
+    }
+}
+
+impl Command {
+    /// This command line without what asks for its text; paths from the root, the store written out.
+    fn of_this(unit: &Unit, context: &Context) -> Result<Self> {
+        let program = std::env::current_exe()
+            .map_err(|source| Error::io("find", "the program's own file", source))?;
+        let mut words = vec![program.to_string_lossy().into_owned()];
+        words.extend(lasting(
+            std::env::args_os().skip(1),
+            unit.store.is_some(),
+            context,
+        )?);
+        if let Some(store) = &unit.store {
+            words.extend(["--store".to_owned(), store.clone()]);
+        }
+        let set = |name: &'static str| {
+            let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
+            Some((name, value))
+        };
+        Ok(Self {
+            variables: VARIABLES.into_iter().filter_map(set).collect(),
+            words,
+        })
+    }
+
+    fn units(&self, unit: &Unit, schedule: Schedule) -> [(String, String); 2] {
+        let Unit { name, what, .. } = unit;
+        let words: Vec<String> = self.words.iter().map(|word| systemd_quoted(word)).collect();
+        let command = words.join(" ");
+        let set = self.variables.iter().map(|(name, value)| {
+            let set = systemd_quoted(&format!("{name}={value}"));
+            format!("Environment={set}\n")
+        });
+        let set: String = set.collect();
+        let (when, calendar) = (schedule.told(), schedule.calendar());
+        let service = format!(
+            "[Unit]\nDescription={what}\n\n\
+             [Service]\nType=oneshot\n{set}ExecStart={command}\nNice=10\nIOSchedulingClass=idle\n"
+        );
+        let timer = format!(
+            "[Unit]\nDescription={what}, {when}\n\n\
+             [Timer]\nOnCalendar={calendar}\nRandomizedDelaySec=15min\nPersistent=true\n\n\
+             [Install]\nWantedBy=timers.target\n"
+        );
+        [
+            (format!("{name}.service"), service),
+            (format!("{name}.timer"), timer),
+        ]
+    }
+
+    fn crontab(&self, schedule: Schedule) -> String {
+        let set = self
+            .variables
+            .iter()
+            .map(|(name, value)| format!("{name}={}", shell_quoted(value)));
+        let words = self.words.iter().map(|word| shell_quoted(word));
+        let command: Vec<String> = set.chain(words).collect();
+        // A percent sign is a newline to cron.
+        format!(
+            "{} {}",
+            schedule.cron(),
+            command.join(" ").replace('%', "\\%")
+        )
+    }
+}
+
+/// The words of a command line, but for those that ask for its text; `own_store` is named by the caller.
+fn lasting(
+    words: impl Iterator<Item = OsString>,
+    own_store: bool,
+    context: &Context,
+) -> Result<Vec<String>> {
+    let mut words = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .peekable();
+    let mut lasting = Vec::new();
+    while let Some(word) = words.next() {
+        let (option, joined) = match word.split_once('=') {
+            Some((option, value)) if option.starts_with("--") => {
+                (option.to_owned(), Some(value.to_owned()))
+            }
+            _ => (word.clone(), None),
+        };
+        let mut value = || joined.clone().or_else(|| words.next()).unwrap_or_default();
+        match option.as_str() {
+            "--crontab" => {}
+            "--systemd" => {
+                // Its value is a directory, or it has none.
+                if joined.is_none() {
+                    drop(words.next_if(|next| Path::new(next).is_dir()));
+                }
+            }
+            "--schedule" => drop(value()),
+            "--store" if own_store => drop(value()),
+            name if STORES.contains(&name) => lasting.extend([option, context.lasting(&value())?]),
+            name if PATHS.contains(&name) => {
+                let path = value();
+                let path = std::path::absolute(&path)
+                    .map_err(|source| Error::io("find the path of", &path, source))?;
+                lasting.extend([option, path.to_string_lossy().into_owned()]);
+            }
+            _ => lasting.push(word),
+        }
+    }
+    Ok(lasting)
 }
 
 fn is_plain(word: &str) -> bool {
@@ -105,19 +300,37 @@ mod tests {
             "--max-unused",
             "5%",
         ];
-        let words = words.map(str::to_owned);
+        let command = Command {
+            variables: vec![("XDG_CONFIG_HOME", "/a b".to_owned())],
+            words: words.map(str::to_owned).into(),
+        };
         assert_eq!(
-            crontab(&words),
-            "17 * * * * /bin/store gc --refs 'project/*' --max-unused 5\\%"
+            command.crontab(Schedule::Hourly),
+            "17 * * * * XDG_CONFIG_HOME='/a b' /bin/store gc --refs 'project/*' --max-unused 5\\%"
         );
         let unit = Unit {
             name: "store-gc".to_owned(),
             what: "Collect the garbage of a store",
+            job: None,
+            store: None,
         };
-        assert!(
-            systemd(&unit, &words)
-                .contains("\nExecStart=/bin/store gc --refs \"project/*\" --max-unused 5%%\n")
+        let [(service, text), (timer, times)] = command.units(&unit, Schedule::Daily);
+        assert_eq!(
+            (service.as_str(), timer.as_str()),
+            ("store-gc.service", "store-gc.timer")
         );
+        assert!(text.contains(
+            "\nEnvironment=\"XDG_CONFIG_HOME=/a b\"\nExecStart=/bin/store gc --refs \"project/*\" --max-unused 5%%\n"
+        ));
+        assert!(times.contains("\nOnCalendar=*-*-* 03:17:00\n"));
         assert_eq!(shell_quoted("it's"), "'it'\\''s'");
+    }
+
+    #[test]
+    fn a_job_runs_as_often_as_its_name_says() {
+        let of = |name: &str| Schedule::of(name.parse().ok().as_ref());
+        assert_eq!(of("nightly"), Schedule::Daily);
+        assert_eq!(of("weekly"), Schedule::Weekly);
+        assert_eq!(of("h200"), Schedule::Hourly);
     }
 }

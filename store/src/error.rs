@@ -42,6 +42,7 @@ struct Inner {
     kind: Kind,
     message: String,
     details: Vec<String>,
+    missing: Option<String>,
     hint: Option<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -62,6 +63,7 @@ impl Error {
             kind,
             message: message.into(),
             details: Vec::new(),
+            missing: None,
             hint: None,
             source: None,
         }))
@@ -121,6 +123,13 @@ impl Error {
         self
     }
 
+    /// The same error, which is that there is no ref of this name.
+    #[must_use]
+    pub fn of_missing(mut self, name: impl Into<String>) -> Self {
+        self.0.missing = Some(name.into());
+        self
+    }
+
     /// The same error with what to do next.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -160,6 +169,11 @@ impl Error {
     /// What it is about, one line each, where the message alone cannot say it.
     pub fn details(&self) -> &[String] {
         &self.0.details
+    }
+
+    /// The ref that does not exist, where that is what is wrong.
+    pub fn missing(&self) -> Option<&str> {
+        self.0.missing.as_deref()
     }
 
     /// What to do next, for people.

@@ -10,6 +10,11 @@ use crate::format::{Change, Namespace, RefName, State, Version};
 use crate::log;
 use crate::store::Store;
 
+/// Most characters in which a name is taken for a slip of the hand.
+const SLIPS_MAX: usize = 3;
+/// Most names that a wrong one is compared with.
+const NAMES_COMPARED_MAX: usize = 10_000;
+
 /// What a drop takes and what it leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
@@ -37,22 +42,15 @@ impl State {
     /// Not found, saying what there is instead.
     pub fn versions(&self, name: &RefName) -> Result<&BTreeMap<u64, Version>> {
         match self.refs.get(name) {
-            None => Err(Error::not_found(format!("{name}: no such ref")).hint(
-                match self.ref_above(name) {
-                    Some((known, path)) => {
-                        format!("{known} is a ref; a path inside of it is spelled {known}:{path}")
-                    }
-                    None => format!("see what there is with `store ls {}`", name.namespace()),
-                },
-            )),
+            None => Err(Error::not_found(format!("{name}: no such ref"))
+                .of_missing(name.as_str())
+                .hint(self.instead_of(name))),
             Some(known) if known.versions.is_empty() => Err(Error::not_found(format!(
                 "{name}: no such ref any more, version {} was the last",
                 known.last
             ))
-            .hint(format!(
-                "see what there is with `store ls {}`",
-                name.namespace()
-            ))),
+            .of_missing(name.as_str())
+            .hint(self.instead_of(name))),
             Some(known) => Ok(&known.versions),
         }
     }
@@ -67,6 +65,49 @@ impl State {
             let known = self.refs.get(&above)?;
             (!known.versions.is_empty()).then(|| (above, path.to_owned()))
         })
+    }
+
+    /// The error for a namespace without a live version.
+    pub fn no_namespace(&self, namespace: &Namespace) -> Error {
+        let error = Error::not_found(format!("{namespace}: there is no ref in this namespace"));
+        let known = self.live().map(RefName::namespace_str);
+        match nearest(namespace.as_str(), known) {
+            Some(near) => error.hint(format!("did you mean {near}? `store ls` lists all of them")),
+            None => error.hint("`store ls` lists the namespaces that have one"),
+        }
+    }
+
+    /// What to say to somebody who named a ref that is not there.
+    fn instead_of(&self, name: &RefName) -> String {
+        let text = name.as_str();
+        if let Some((known, path)) = self.ref_above(name) {
+            return format!("{known} is a ref; a path inside of it is spelled {known}:{path}");
+        }
+        let namespace = name.namespace();
+        let is_there = self.live().any(|known| namespace.contains(known));
+        if let Some(near) = nearest(text, self.live().map(RefName::as_str)) {
+            return format!("did you mean {near}?");
+        }
+        if is_there {
+            return format!("see what there is with `store ls {namespace}`");
+        }
+        let known = self.live().map(RefName::namespace_str);
+        match nearest(namespace.as_str(), known) {
+            Some(near) => format!(
+                "there is no ref in {namespace}; did you mean {near}? `store ls {near}` lists what is there"
+            ),
+            None => format!(
+                "there is no ref in {namespace}; `store ls` lists the namespaces that have one"
+            ),
+        }
+    }
+
+    fn live(&self) -> impl Iterator<Item = &RefName> {
+        let live = self
+            .refs
+            .iter()
+            .filter(|(_, known)| !known.versions.is_empty());
+        live.map(|(name, _)| name)
     }
 
     /// A version of a ref and its number; the newest, when none is named.
@@ -89,6 +130,16 @@ impl State {
                 .hint(format!("see which there are with `store history {name}`"))
             })
     }
+}
+
+/// The name that `wanted` is a slip of the hand for.
+fn nearest<'k>(wanted: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let max = wanted.len().div_ceil(8).min(SLIPS_MAX);
+    let is_alike = |known: &&str| known.len().abs_diff(wanted.len()) <= max;
+    let alike = known.take(NAMES_COMPARED_MAX).filter(is_alike);
+    let near = alike.map(|known| (strsim::damerau_levenshtein(wanted, known), known));
+    let nearest = near.filter(|(far, _)| *far <= max).min();
+    nearest.map(|(_, known)| known)
 }
 
 /// Drops one version of a ref, or all of them.
@@ -186,10 +237,7 @@ pub fn plan_drop_namespace(state: &State, namespace: &Namespace) -> Result<Dropp
         }
     }
     if dropped == Dropped::default() {
-        return Err(
-            Error::not_found(format!("{namespace}: there is no ref in this namespace"))
-                .hint("`store ls` lists what is there"),
-        );
+        return Err(state.no_namespace(namespace));
     }
     Ok(dropped)
 }

@@ -117,7 +117,7 @@ fn what_does_not_exist_is_3_and_one_store_is_not_two() {
     --- stdout
     --- stderr
     error: b200: no such cluster
-    hint: see which there are with `store cluster ls`, or say where it is with `store cluster add b200 URL`
+    hint: did you mean h200? see which there are with `store cluster ls`, or say where it is with `store cluster add b200 URL`
     ");
     let missing = env.store(["push", "project/demo/nothing", "h200"]);
     assert_eq!(missing.code, Some(3), "{missing}");
@@ -258,6 +258,7 @@ fn a_job_of_the_configuration_is_run_told_of_and_measured() {
     assert!(success(&measured).starts_with("store_duplicate_last_success_timestamp_seconds{"));
     assert_eq!(success(&later), success(&measured));
     let crontab = env.ok(["duplicate", "--job", "nightly", "--crontab"]);
+    assert!(crontab.starts_with("17 3 * * * /"), "{crontab}");
     assert!(crontab.ends_with(" duplicate --job nightly\n"), "{crontab}");
     let unit = env.ok(["duplicate", "--job", "nightly", "--systemd"]);
     assert!(unit.contains("/store-duplicate-nightly.timer\n"), "{unit}");

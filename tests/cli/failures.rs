@@ -26,7 +26,7 @@ fn a_usage_that_makes_no_sense_is_2() {
     error: the following required arguments were not provided:
       <REF>
 
-    Usage: history <REF>
+    Usage: store history <REF>
 
     For more information, try '--help'.
     ");
@@ -88,14 +88,14 @@ fn a_missing_ref_is_3() {
     --- stdout
     --- stderr
     error: project/demo/nothing: no such ref
-    hint: see what there is with `store ls project/demo`
+    hint: there is no ref in project/demo; `store ls` lists the namespaces that have one
     ");
     check!(env, env.store(["rm", "--yes", "project/demo"]), @"
     exit code: 3
     --- stdout
     --- stderr
     error: project/demo: there is no ref in this namespace
-    hint: `store ls` lists what is there
+    hint: `store ls` lists the namespaces that have one
     ");
 }
 
@@ -127,10 +127,10 @@ fn a_store_that_is_no_directory_is_1() {
       caused by: not a directory
     ");
     check!(env, env.store(["info", "--store", "gopher://host/x"]), @"
-    exit code: 1
+    exit code: 2
     --- stdout
     --- stderr
-    error: store gopher:...: unknown kind of store
+    error: store gopher://host/x: unknown kind of store
     hint: name a directory, as a path or as file:///path, or a bucket: s3://, gs:// or az://
     ");
 }
@@ -143,7 +143,7 @@ fn machines_read_failures_as_json() {
     exit code: 3
     --- stdout
     --- stderr
-    {"error":"project/demo/nothing: no such ref","kind":"NotFound","causes":[],"hint":"see what there is with `store ls project/demo`","exit_code":3}
+    {"error":"project/demo/nothing: no such ref","kind":"NotFound","causes":[],"hint":"there is no ref in project/demo; `store ls` lists the namespaces that have one","exit_code":3}
     "#);
 }
 

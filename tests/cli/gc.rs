@@ -264,10 +264,37 @@ fn units_and_crontabs_run_the_same_command() {
     let env = dropped();
     let line = env.ok(["gc", "--crontab", "--keep-last", "3", "--refs", "team/*"]);
     assert!(line.starts_with("17 * * * * /"), "{line}");
+    let store = env.path("home/.local/share/store");
+    let expected = format!(
+        " gc --keep-last 3 --refs 'team/*' --store {}\n",
+        store.display()
+    );
+    assert!(line.ends_with(&expected), "{line}");
+    // A store that is named by a path from here is named by one from the root.
+    env.ok(["init", "near"]);
+    let mut command = env.command(["gc", "--schedule=daily", "--crontab", "--max-size", "1TB"]);
+    let finished: Finished = command.env("STORE_URL", "near").output().unwrap().into();
+    let line = String::from_utf8(finished.stdout).unwrap();
+    let expected = format!(
+        " gc --max-size 1TB --store {}\n",
+        env.path("near").display()
+    );
     assert!(
-        line.ends_with(" gc --keep-last 3 --refs 'team/*'\n"),
+        line.starts_with("17 3 * * * /") && line.ends_with(&expected),
         "{line}"
     );
+    // The units go where they are wanted, and nowhere that is not there.
+    std::fs::create_dir(env.path("units")).unwrap();
+    env.ok(["gc", "--systemd", "units", "--store", "near"]);
+    let service = std::fs::read_to_string(env.path("units/store-gc.service")).unwrap();
+    let expected = format!(" gc --store {}\n", env.path("near").display());
+    assert!(service.contains(&expected), "{service}");
+    let timer = std::fs::read_to_string(env.path("units/store-gc.timer")).unwrap();
+    assert!(timer.contains("\nOnCalendar=hourly\n"), "{timer}");
+    let finished = env.store(["gc", "--systemd", "nowhere"]);
+    assert_eq!(finished.code, Some(2), "{finished}");
+    let finished = env.store(["gc", "--schedule", "daily"]);
+    assert_eq!(finished.code, Some(2), "{finished}");
     assert!(
         env.ok(["gc", "--systemd"])
             .contains("\nOnCalendar=hourly\n")

@@ -36,6 +36,7 @@ fn put_and_get_say_what_they_did() {
     project/demo/data@1: 2 files, 100 kB in [SECS] ([RATE])
     new 100 kB, stored [SIZE]
     --- stderr
+    made a store in [ROOT]/home/.local/share/store
     ");
     env.write("in/b/d.txt", "d");
     check!(env, env.store(["put", "in", REF, "--message", "with d"]), @"
@@ -82,7 +83,11 @@ fn progress_is_told_where_it_is_asked_for() {
     let env = environment!();
     env.write("in", "text");
     let quiet = env.store(["put", "in", REF]);
-    assert_eq!(quiet.stderr, "");
+    let made = env.path("home/.local/share/store");
+    assert_eq!(
+        quiet.stderr,
+        format!("made a store in {}\n", made.display())
+    );
     check!(env, env.store(["--progress", "--quiet", "put", "in", REF]), @"
     exit code: 2
     --- stdout
@@ -171,6 +176,7 @@ fn a_socket_fails_and_publishes_nothing() {
     exit code: 2
     --- stdout
     --- stderr
+    made a store in [ROOT]/home/.local/share/store
     error: [ROOT]/in/socket: expected a file, directory or symlink, found a socket
     hint: exclude it, or skip what cannot be read
     ");
@@ -195,6 +201,7 @@ fn a_source_that_is_missing_is_3() {
     exit code: 3
     --- stdout
     --- stderr
+    made a store in [ROOT]/home/.local/share/store
     error: nowhere: there is no such file or directory
     hint: name what to put first, and the ref that it becomes second: `store put PATH REF`
     ");

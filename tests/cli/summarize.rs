@@ -142,7 +142,7 @@ fn what_is_not_there_is_3() {
     --- stdout
     --- stderr
     error: project/none: there is no ref in this namespace
-    hint: `store ls` lists what is there
+    hint: `store ls` lists the namespaces that have one
     ");
     check!(env, env.store(["summarize", "project/demo/one@5"]), @"
     exit code: 3

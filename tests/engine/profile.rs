@@ -291,6 +291,10 @@ fn all_credentials_of_a_plain_tree_are_named_at_once_and_none_is_stored() {
     let report = put(&store, &request, &Unwatched).unwrap();
     let notes = report.notes.join("\n");
     assert!(notes.contains("site-packages/x/test.key"), "{notes}");
+    assert!(
+        notes.contains("readable by others: a/hf_home/stored_tokens"),
+        "{notes}"
+    );
     // What was let in by name is not known to runs that do not.
     request.profile.allow_secret.clear();
     let error = put(&store, &request, &Unwatched).unwrap_err();

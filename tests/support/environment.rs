@@ -134,8 +134,8 @@ pub fn settings(environment: &TestEnvironment) -> insta::Settings {
         (r"\d[\d.]* [kMGT]?B/s", "[RATE]"),
         (r"\b\d+\.\d+ s\b", "[SECS]"),
         (
-            r"stored \d[\d.]* k?B \([\d.]+ % of its size\)",
-            "stored [SIZE]",
+            r"(new [\d.]+ [kMGT]?B), stored \d[\d.]* k?B( \([\d.]+ % of its size\))?",
+            "$1, stored [SIZE]",
         ),
         // Whether a file looks unchanged depends on how long ago it was written.
         (r", \d+ files? unchanged", ""),

@@ -22,6 +22,11 @@ pub(crate) struct Args {
     /// than one process may write at a time, which nothing sees to, and gc wants --exclusive
     #[arg(long)]
     single_writer: bool,
+
+    /// Let the group of the directory write to it too: everything in it follows the modes of the directory,
+    /// whatever the umask of whoever puts
+    #[arg(long)]
+    shared: bool,
 }
 
 #[derive(Serialize)]
@@ -31,7 +36,7 @@ struct Made {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    let store = context.init(args.url.as_deref(), args.single_writer)?;
+    let store = context.init(args.url.as_deref(), args.single_writer, args.shared)?;
     context.out.report(&Made {
         url: store.remote().url(),
         id: store.format().id,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use store::format::{Namespace, RefSpec, State, Target};
 use store::inspect::{self, Entry, ListOptions, Listed, NamespaceLine, RefLine};
 use store::read::Reader;
-use store::{Error, Result, Store};
+use store::{Result, Store};
 
 use crate::context::Context;
 use crate::entry::{self, Told};
@@ -108,10 +108,7 @@ impl<'s> From<RefLine<'s>> for RefTold<'s> {
 fn refs(context: &Context, state: &State, namespace: &Namespace) -> Result<()> {
     let mut lines = state.refs_of(Some(namespace)).map(RefTold::from).peekable();
     if lines.peek().is_none() {
-        return Err(
-            Error::not_found(format!("{namespace}: there is no ref in this namespace"))
-                .hint("`store ls` lists the namespaces that have one"),
-        );
+        return Err(state.no_namespace(namespace));
     }
     let columns = [
         ("newest", Side::Right),

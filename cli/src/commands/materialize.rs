@@ -102,8 +102,14 @@ struct Report {
     #[serde(rename = "ref")]
     name: store::format::RefName,
     version: u64,
+    #[serde(serialize_with = "names::host_path_if")]
     destination: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    destination_hex: Option<String>,
+    #[serde(serialize_with = "names::path_as_text")]
     pool: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool_hex: Option<String>,
     files: u64,
     directories: u64,
     symlinks: u64,
@@ -186,10 +192,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         .for_each(|note| context.out.note(format_args!("note: {note}")));
     done.damaged
         .iter()
-        .for_each(|damage| context.out.note(told(damage)));
+        .for_each(|damage| context.out.warning(told(damage)));
     done.conflicting
         .iter()
-        .for_each(|kept| context.out.note(format_args!("kept: {}", named(kept))));
+        .for_each(|kept| context.out.warning(format_args!("kept: {}", named(kept))));
     let destination = done.destination.clone();
     let outcome = outcome(&done);
     context.out.report(&report(done, &pool, elapsed))?;
@@ -284,8 +290,10 @@ fn report(done: MaterializeReport, pool: &Pool, elapsed: Duration) -> Report {
     Report {
         name: done.name,
         version: done.version,
+        destination_hex: done.destination.as_deref().and_then(names::hex),
         destination: done.destination,
         pool: pool.path().into(),
+        pool_hex: names::hex(pool.path()),
         files: done.files,
         directories: done.directories,
         symlinks: done.symlinks,

@@ -135,7 +135,7 @@ fn verify(which: &Which, context: &Context) -> Result<()> {
     report
         .damaged
         .iter()
-        .for_each(|damage| context.out.note(told(damage)));
+        .for_each(|damage| context.out.warning(told(damage)));
     let found = report.damaged.len();
     context.out.report(&Verified(report))?;
     if found == 0 {

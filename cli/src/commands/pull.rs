@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use store::Result;
 
 use crate::context::Context;
+use crate::names;
 use crate::transfer::{How, Side, Transfer};
 
 /// Bring refs from a cluster to the store; only the chunks that it lacks travel
@@ -24,6 +25,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    names::check_order("pull", &args.refs, &args.cluster)?;
     let (from, to) = (Side::There(args.cluster.clone()), Side::Here);
     Transfer::new(from, to, &args.refs, &args.how)?.run(context)
 }

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use store::Result;
 
 use crate::context::Context;
+use crate::names;
 use crate::transfer::{How, Side, Transfer};
 
 /// Bring refs from the store to a cluster; only the chunks that it lacks travel
@@ -27,6 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    names::check_order("push", &args.refs, &args.cluster)?;
     let (from, to) = (Side::Here, Side::There(args.cluster.clone()));
     Transfer::new(from, to, &args.refs, &args.how)?.run(context)
 }

@@ -172,7 +172,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         context.out.note(format_args!("note: {note}"));
     }
     for skipped in &report.skipped {
-        context.out.note(format_args!("skipped: {}", skipped.error));
+        context
+            .out
+            .warning(format_args!("skipped: {}", skipped.error));
     }
     context.out.report(&report)?;
     match report.skipped.len() as u64 {
@@ -274,7 +276,8 @@ impl fmt::Display for Report {
             human::bytes(self.new_bytes),
             human::bytes(self.stored_bytes),
         )?;
-        if self.bytes > 0 {
+        // Of less than that, what a version takes by itself is all there is to see.
+        if self.bytes >= 1000 {
             let percent = human::percent(self.stored_bytes, self.bytes);
             write!(out, " ({percent} of its size)")?;
         }

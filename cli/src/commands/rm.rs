@@ -4,26 +4,27 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use serde::Serialize;
-use store::format::{Content, Namespace, State, Target};
-use store::inspect::contents_only_of;
+use store::format::{Content, Namespace, RefSpec, State, Target};
+use store::inspect::{contents_only_of, summarize};
 use store::pool::RemoveReport;
 use store::read::Reader;
 use store::refs::{self, Dropped};
 use store::{Error, Kind, Pool, Result, Store};
 
 use crate::context::Context;
-use crate::{human, names, pools};
+use crate::{failure, human, names, pools};
 
 /// Drop a version, a ref with all its versions, or a namespace with all its refs
 ///
-/// REF@N drops one version and REF drops all of them; a pinned version is refused, and then
-/// nothing is dropped. NAMESPACE drops every ref in it but for pinned versions, and asks for its
+/// REF@N drops one version and REF drops all of them, and asks first where there is a terminal and more than
+/// one goes; a pinned version is refused, and then nothing is dropped. NAMESPACE drops every ref in it but for pinned versions, and asks for its
 /// name to be typed again; what it alone used in the pools of this host is removed from them but for
 /// files that trees still share. The number of a dropped version is never used again, and the log keeps
 /// the record. What nothing else uses is deleted by the next `store gc`.
@@ -37,6 +38,10 @@ pub(crate) struct Args {
     #[arg(long, short)]
     yes: bool,
 
+    /// Tell what would be dropped and what that would give back, and do nothing
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+
     /// The pool to remove a namespace's files from [default: $STORE_POOL, else all pools that
     /// `store materialize` has used on this host for this user]
     #[arg(long, value_name = "DIR", env = "STORE_POOL", hide_env_values = true)]
@@ -46,15 +51,25 @@ pub(crate) struct Args {
 /// What a machine reads.
 #[derive(Serialize)]
 struct Report {
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
     dropped: Vec<String>,
     kept_pinned: Vec<String>,
+    /// What nothing but the dropped versions needs; only a dry run reads the trees for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unique_bytes: Option<u64>,
     pools: Vec<Cleaned>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// What became of the files of a namespace in one pool.
 #[derive(Serialize)]
 struct Cleaned {
+    #[serde(serialize_with = "names::path_as_text")]
     pool: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool_hex: Option<String>,
     #[serde(flatten)]
     report: RemoveReport,
 }
@@ -62,14 +77,64 @@ struct Cleaned {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let target = names::target(&args.target)?;
     let store = context.open()?;
-    let report = match target {
+    let report = match &target {
+        _ if args.dry_run => dry_run(args, &store, &target)?,
         Target::Ref(_) => {
             let spec = names::version(&args.target)?;
+            confirm_ref(args, context, &store, &spec)?;
             refs::drop_versions(&store, &spec.name, spec.version)?.into()
         }
-        Target::Namespace(namespace) => drop_namespace(args, context, &store, &namespace)?,
+        Target::Namespace(namespace) => drop_namespace(args, context, &store, namespace)?,
     };
+    for warning in &report.warnings {
+        context.out.warning(format_args!("warning: {warning}"));
+    }
     context.out.report(&report)
+}
+
+/// What would go, and what only that needs.
+fn dry_run(args: &Args, store: &Store, target: &Target) -> Result<Report> {
+    let reader = Reader::new(store)?;
+    let state = &reader.view().state;
+    let planned = match target {
+        Target::Ref(_) => {
+            let spec = names::version(&args.target)?;
+            refs::plan_drop_versions(state, &spec.name, spec.version)?
+        }
+        Target::Namespace(namespace) => refs::plan_drop_namespace(state, namespace)?,
+    };
+    // What a pinned version keeps is not told apart: the sum would be too large.
+    let unique = match planned.kept.is_empty() {
+        true => Some(summarize(&reader, target)?.unique.stored_bytes),
+        false => None,
+    };
+    Ok(Report {
+        dry_run: true,
+        unique_bytes: unique,
+        ..Report::from(planned)
+    })
+}
+
+/// One version is named by its number; all of them go by a name that is easily typed.
+fn confirm_ref(args: &Args, context: &Context, store: &Store, spec: &RefSpec) -> Result<()> {
+    let is_asked = !args.yes && spec.version.is_none() && std::io::stdin().is_terminal();
+    let dropped = match is_asked {
+        true => refs::plan_drop_versions(&store.state()?, &spec.name, None)?.versions,
+        false => return Ok(()),
+    };
+    if dropped.len() < 2 {
+        return Ok(());
+    }
+    context.out.ask(format_args!(
+        "This drops all {} of {}. Go on? [y/N] ",
+        human::counted(dropped.len() as u64, "version"),
+        spec.name
+    ));
+    match typed_line(context)?.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Error::invalid(format!("rm {}: not confirmed", spec.name))
+            .hint("nothing was dropped; one version is dropped as REF@N")),
+    }
 }
 
 fn drop_namespace(
@@ -81,13 +146,14 @@ fn drop_namespace(
     if !args.yes {
         confirm(context, &store.state()?, namespace)?;
     }
-    let pools = open_pools(args, context);
+    let (pools, warnings) = open_pools(args, context);
     // Trees can be read for certain only as long as they are not dropped.
     let unused = match unused(store, namespace, &pools) {
         Err(error) if error.kind() == Kind::Interrupted => return Err(error),
         unused => unused,
     };
     let mut report = Report::from(refs::drop_namespace(store, namespace)?);
+    report.warnings = warnings;
     for pool in pools {
         let removed = unused
             .as_ref()
@@ -96,10 +162,11 @@ fn drop_namespace(
         match removed {
             Ok(removed) => report.pools.push(Cleaned {
                 pool: pool.path().into(),
+                pool_hex: names::hex(pool.path()),
                 report: removed,
             }),
-            Err(why) => context.out.note(format_args!(
-                "warning: pool {}: its files stay until they are evicted: {why}",
+            Err(why) => report.warnings.push(format!(
+                "pool {}: its files stay until they are evicted: {why}",
                 pool.path().display()
             )),
         }
@@ -108,13 +175,15 @@ fn drop_namespace(
 }
 
 /// The pools that may have files of the namespace; no pool is a reason to keep a namespace.
-fn open_pools(args: &Args, context: &Context) -> Vec<Pool> {
+fn open_pools(args: &Args, context: &Context) -> (Vec<Pool>, Vec<String>) {
     let known = pools::known(args.pool.as_deref(), &context.config().pool);
-    let told = |error| context.out.note(format_args!("warning: {error}"));
-    known
+    let mut warnings = Vec::new();
+    let mut told = |error: Error| warnings.push(failure::one_line(&error));
+    let pools = known
         .into_iter()
-        .filter_map(|pool| pool.map_err(told).ok())
-        .collect()
+        .filter_map(|pool| pool.map_err(&mut told).ok())
+        .collect();
+    (pools, warnings)
 }
 
 /// The contents in `pools` that nobody has any more when the namespace is gone.
@@ -177,21 +246,36 @@ impl From<Dropped> for Report {
     fn from(dropped: Dropped) -> Self {
         let shown = |(name, version)| format!("{name}@{version}");
         Self {
+            dry_run: false,
             dropped: dropped.versions.into_iter().map(shown).collect(),
             kept_pinned: dropped.kept.into_iter().map(shown).collect(),
+            unique_bytes: None,
             pools: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.dropped.len() as u64;
-        write!(
-            out,
-            "dropped {}; `store gc` gives the space back",
-            human::counted(count, "version")
-        )?;
+        let count = human::counted(self.dropped.len() as u64, "version");
+        match (self.dry_run, self.unique_bytes) {
+            (false, _) => write!(
+                out,
+                "dropped {count}; the bytes stay until `store gc` gives the space back"
+            )?,
+            (true, Some(bytes)) => write!(
+                out,
+                "nothing is done; this would drop {count}, and `store gc` would give back {}",
+                human::bytes(bytes)
+            )?,
+            (true, None) => write!(out, "nothing is done; this would drop {count}")?,
+        }
+        if self.dry_run {
+            self.dropped
+                .iter()
+                .try_for_each(|dropped| write!(out, "\nwould be dropped: {dropped}"))?;
+        }
         self.kept_pinned
             .iter()
             .try_for_each(|kept| write!(out, "\nkept, since it is pinned: {kept}"))?;

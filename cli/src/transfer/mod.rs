@@ -139,6 +139,24 @@ impl Transfer {
         request
     }
 
+    /// A ref that the source lacks is looked for there, and not in the store that every verb works with.
+    fn at_source(&self, error: Error) -> Error {
+        let Side::There(named) = &self.from else {
+            return error;
+        };
+        let hint = error.remedy().filter(|_| error.missing().is_some());
+        let hint = hint.map(|hint| {
+            hint.replace(
+                "`store ls",
+                &format!("`store ls --store {}", clusters::masked(named)),
+            )
+        });
+        match hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
+
     /// What tells a job without a name from others: the same stores and the same refs.
     fn id(&self, stores: &Stores) -> String {
         let mut refs = self.refs.clone();
@@ -211,7 +229,7 @@ fn dry_run(transfer: &Transfer, context: &Context) -> Result<()> {
     let mut report = Report::new(transfer, id, &done, elapsed, context);
     report.estimate(rate);
     show(&report, context)?;
-    ended(done)
+    ended(done).map_err(|error| transfer.at_source(error))
 }
 
 /// Opens both ends, which must be two.
@@ -309,7 +327,9 @@ fn finish(
                 .for_each(|note| context.out.note(format_args!("note: {note}")));
             Err(error)
         }
-        Ok(done) => show(&told, context).and_then(|()| ended(done)),
+        Ok(done) => show(&told, context)
+            .and_then(|()| ended(done))
+            .map_err(|error| transfer.at_source(error)),
     };
     transfer.write_metrics(&told.job, numbers, success, ended)
 }
@@ -339,7 +359,7 @@ fn show(report: &Report, context: &Context) -> Result<()> {
     report.errors().iter().for_each(|failed| {
         context
             .out
-            .note(format_args!("failed: {}: {}", failed.name, failed.error))
+            .warning(format_args!("failed: {}: {}", failed.name, failed.error))
     });
     context.out.report(report)
 }

@@ -79,7 +79,7 @@ impl RefName {
             .unwrap_or_default()
     }
 
-    fn namespace_str(&self) -> &str {
+    pub(crate) fn namespace_str(&self) -> &str {
         let end = self.0.match_indices('/').nth(1).map(|(at, _)| at);
         end.and_then(|end| self.0.get(..end)).unwrap_or(&self.0)
     }

@@ -2,7 +2,7 @@
 //!
 //! Anything that cannot be read is an error: a number that leaves something out would be a wrong one.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{RefName, Root, State, Target, Version};
 use crate::index::Location;
 use crate::reach::Reach;
@@ -91,14 +91,11 @@ fn split<'s>(state: &'s State, target: &Target) -> Result<(Vec<Owned<'s>>, Vec<&
         }
     }
     if own.is_empty() {
-        let name = match target {
-            Target::Namespace(namespace) => namespace.as_str(),
-            Target::Ref(spec) => spec.name.as_str(),
+        let namespace = match target {
+            Target::Namespace(namespace) => namespace.clone(),
+            Target::Ref(spec) => spec.name.namespace(),
         };
-        return Err(
-            Error::not_found(format!("{name}: there is no ref in this namespace"))
-                .hint("`store ls` lists what is there"),
-        );
+        return Err(state.no_namespace(&namespace));
     }
     Ok((own, others))
 }

@@ -229,12 +229,11 @@ impl<'p> Ingest<'p> {
         });
         let outcome = opened.map_err(Fault::Unreadable).and_then(|stat| {
             job.check_whole(&bytes).map_err(Fault::Broken)?;
-            let chunks = match job.stores_nothing() {
+            let cuts = match job.stores_nothing() {
                 true => Vec::new(),
-                false => self
-                    .store_chunks(&bytes, &self.cuts(&bytes, true))
-                    .map_err(Fault::Broken)?,
+                false => self.cuts(&bytes, true),
             };
+            let chunks = self.store_chunks(&bytes, &cuts).map_err(Fault::Broken)?;
             self.tell(Ingested::Part {
                 number: job.number,
                 part: 0,

@@ -248,7 +248,7 @@ fn pipeline(
         built.report.notes.extend(note);
         if let Some(secrets) = secrets {
             secrets.finish()?;
-            built.report.notes.extend(secrets.note());
+            built.report.notes.extend(secrets.notes());
         }
         Ok(built)
     })

@@ -8,9 +8,10 @@
 //! that died (`name#1`); here they are found.
 
 use std::collections::HashSet;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -22,10 +23,15 @@ use super::ObjectInfo;
 use crate::files::{open_regular, regular};
 use crate::format::bytes_max;
 
+/// A root with these bits belongs to a group: made by the group's members, in directories that all may write.
+const SHARED: u32 = 0o2020;
+
 /// A directory that holds objects under their keys.
 #[derive(Debug)]
 pub(super) struct Directory {
     root: PathBuf,
+    /// The root's mode, when a group owns it together: what is made below follows it, whatever the umask.
+    shared: Option<u32>,
     /// Directories below the root that exist and whose entry in their parent is durable.
     settled: Mutex<HashSet<PathBuf>>,
 }
@@ -52,8 +58,10 @@ impl Directory {
         if !root.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
+        let mode = fs::metadata(&root)?.permissions().mode();
         Ok(Self {
             root,
+            shared: (mode & SHARED == SHARED).then_some(mode & 0o7777),
             settled: Mutex::default(),
         })
     }
@@ -109,11 +117,33 @@ impl Directory {
                 let mut above = self.root.clone();
                 for name in Path::new(key).parent().unwrap_or(Path::new("")) {
                     above.push(name);
-                    make_one(&above)?;
+                    self.make_below(&above)?;
                 }
                 make()
             }
             made => made,
+        }
+    }
+
+    /// Lets the group read an object that this process has just written: no umask takes that away from a store
+    /// that a group owns together. Objects never change, so that nobody need write them.
+    pub(super) fn share(&self, key: &str) -> io::Result<()> {
+        if self.shared.is_none() {
+            return Ok(());
+        }
+        let path = self.path(key);
+        let mode = fs::metadata(&path)?.permissions().mode();
+        match mode & 0o040 {
+            0 => fs::set_permissions(&path, Permissions::from_mode((mode | 0o040) & 0o7777)),
+            _ => Ok(()),
+        }
+    }
+
+    fn make_below(&self, path: &Path) -> io::Result<()> {
+        let made = fs::create_dir(path);
+        match (&made, self.shared) {
+            (Ok(()), Some(mode)) => fs::set_permissions(path, Permissions::from_mode(mode)),
+            _ => is_made(path, made),
         }
     }
 
@@ -133,7 +163,7 @@ impl Directory {
             let above = self.root.join(&below);
             below.push(name);
             if !self.settled().contains(&below) {
-                make_one(&self.root.join(&below))?;
+                self.make_below(&self.root.join(&below))?;
                 sync(&above)?;
                 self.settled().insert(below.clone());
             }
@@ -270,7 +300,12 @@ fn make_durably(path: &Path) -> io::Result<()> {
 }
 
 fn make_one(path: &Path) -> io::Result<()> {
-    match fs::create_dir(path) {
+    is_made(path, fs::create_dir(path))
+}
+
+/// Somebody else may have made it at the same time.
+fn is_made(path: &Path, made: io::Result<()>) -> io::Result<()> {
+    match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         made => made,
     }

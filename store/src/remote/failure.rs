@@ -190,7 +190,10 @@ fn hint(kind: Kind, cause: Option<&io::Error>) -> Option<&'static str> {
         (Kind::Denied, Some(io::ErrorKind::ReadOnlyFilesystem)) => Some(
             "the file system is mounted read-only; name another place, or mount it for writing",
         ),
-        (Kind::Denied, Some(_)) => Some("check owner and modes of the store's directories"),
+        (Kind::Denied, Some(_)) => Some(
+            "check owner and modes of the store's directories; a store that a group writes to is made with \
+             `store init --shared`",
+        ),
         (Kind::Denied, None) => Some("check the credentials and what they permit"),
         _ => None,
     }

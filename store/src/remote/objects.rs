@@ -196,7 +196,11 @@ impl Objects {
             self.store
                 .put_opts(&path, bytes.clone().into(), options.clone())
         };
-        Ok(self.ask(put).map(drop))
+        let done = self.ask(put).map(drop);
+        if let (Some(directory), Ok(())) = (&self.directory, &done) {
+            directory.share(key).map_err(self.io_failed(key, WRITE))?;
+        }
+        Ok(done)
     }
 
     fn bucket_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
@@ -413,7 +417,10 @@ impl Write for Objects {
     fn touch(&self, key: &str) -> Result<()> {
         let path = object_path(key)?;
         if let Some(directory) = &self.directory {
-            return directory.touch(key).map_err(self.io_failed(key, WRITE));
+            return directory
+                .touch(key)
+                .and_then(|()| directory.share(key))
+                .map_err(self.io_failed(key, WRITE));
         }
         let put = self
             .store
@@ -522,9 +529,18 @@ impl Upload for NamedUpload {
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        self.parts
-            .finish()
-            .map_err(self.objects.failed(&self.key, WRITE))
+        let Self {
+            parts,
+            objects,
+            key,
+        } = *self;
+        parts.finish().map_err(objects.failed(&key, WRITE))?;
+        match &objects.directory {
+            Some(directory) => directory
+                .share(&key)
+                .map_err(objects.io_failed(&key, WRITE)),
+            None => Ok(()),
+        }
     }
 }
 

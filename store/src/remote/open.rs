@@ -49,8 +49,8 @@ impl Default for Options {
 /// or `memory:`, which is new and empty every time. Nothing is asked of a bucket yet.
 ///
 /// # Errors
-/// Not found, when a directory is missing and shall not be made; unsupported, when the scheme is unknown;
-/// invalid input, when the URL holds credentials, or a setting makes no sense.
+/// Not found, when a directory is missing and shall not be made; invalid input, when the scheme is unknown,
+/// the URL holds credentials, or a setting makes no sense.
 pub fn open(url: &str, options: &Options) -> Result<Arc<dyn Prune>> {
     match scheme(url) {
         None => open_directory(Path::new(url), options),
@@ -58,10 +58,7 @@ pub fn open(url: &str, options: &Options) -> Result<Arc<dyn Prune>> {
         Some(("memory", "")) => Ok(Arc::new(Objects::memory())),
         Some((scheme, rest)) => match Service::of(scheme) {
             Some(service) => Ok(Arc::new(bucket::open(service, scheme, rest, options)?)),
-            None => Err(Error::unsupported(format!(
-                "store {scheme}:...: unknown kind of store"
-            ))
-            .hint("name a directory, as a path or as file:///path, or a bucket: s3://, gs:// or az://")),
+            None => Err(unknown(scheme, rest)),
         },
     }
 }
@@ -71,6 +68,20 @@ pub fn takes(url: &str, name: &str) -> bool {
     scheme(url)
         .and_then(|(scheme, _)| Service::of(scheme))
         .is_some_and(|service| service.takes(name))
+}
+
+/// What may be credentials is not repeated.
+fn unknown(scheme: &str, rest: &str) -> Error {
+    let rest = match rest.contains(['@', '?']) {
+        true => "...",
+        false => rest,
+    };
+    let small = scheme.to_ascii_lowercase();
+    let error = Error::invalid(format!("store {scheme}:{rest}: unknown kind of store"));
+    if small != scheme && (small == "file" || Service::of(&small).is_some()) {
+        return error.hint(format!("write it in small letters, as {small}:{rest}"));
+    }
+    error.hint("name a directory, as a path or as file:///path, or a bucket: s3://, gs:// or az://")
 }
 
 fn open_directory(path: &Path, options: &Options) -> Result<Arc<dyn Prune>> {

@@ -5,8 +5,8 @@ mod status;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use store::Result;
 use store::replicate::Delete;
-use store::{Error, Result};
 
 use crate::clusters::Label;
 use crate::context::Context;
@@ -82,8 +82,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let unit = Unit {
         name: format!("store-duplicate{}", name.unwrap_or_default()),
         what: "Bring refs from one store to another",
+        job: args.job.clone(),
+        store: None,
     };
-    if let Some(text) = args.schedule.text(&unit)? {
+    if let Some(text) = args.schedule.text(&unit, context)? {
         return context.out.line(text);
     }
     transfer.run(context)
@@ -107,10 +109,8 @@ fn given(args: &Args) -> Result<Transfer> {
 }
 
 fn configured(name: &Label, args: &Args, context: &Context) -> Result<Transfer> {
-    let job = context.config().job.get(name).ok_or_else(|| {
-        Error::not_found(format!("{name}: no such job"))
-            .hint(format!("jobs stand in the configuration, as [job.{name}]"))
-    })?;
+    let config = context.config();
+    let job = config.job.get(name).ok_or_else(|| config.no_job(name))?;
     let how = How {
         versions: Some(args.how.versions.unwrap_or(job.versions)),
         bwlimit: args.how.bwlimit.or(job.bwlimit.map(|size| size.0)),

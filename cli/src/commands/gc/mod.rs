@@ -137,8 +137,10 @@ fn collected(args: &Args, context: &Context) -> Result<()> {
     let unit = Unit {
         name: "store-gc".to_owned(),
         what: "Collect the garbage of a store",
+        job: None,
+        store: Some(context.lasting_store()?),
     };
-    if let Some(text) = args.schedule.text(&unit)? {
+    if let Some(text) = args.schedule.text(&unit, context)? {
         return context.out.line(text);
     }
     if store.format().is_single_writer() && !args.exclusive && !args.dry_run {

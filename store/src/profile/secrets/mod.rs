@@ -43,6 +43,9 @@ struct Found {
     /// In packages as they were published.
     published: Vec<Vec<u8>>,
     more_published: u64,
+    /// What nobody but its owner may read, whatever it holds.
+    private: Vec<Vec<u8>>,
+    more_private: u64,
 }
 
 /// The search of one file's text.
@@ -97,6 +100,9 @@ impl Secrets {
     /// Judges what can be judged by name and mode; the text is for [`Search`].
     pub(super) fn look(&self, path: &[u8], stat: &Stat, is_dir: bool) {
         let is_private = stat.mode & 0o077 == 0 && (is_dir || stat.size > 0);
+        if is_private && !is_dir {
+            self.add_private(path);
+        }
         let place = self.place(path).filter(Place::is_private_proof);
         if let Some(place) = place.filter(|place| is_private && place.is_dir == is_dir) {
             self.add(path, place.kind);
@@ -147,20 +153,23 @@ impl Secrets {
     }
 
     /// What is let in and worth a note.
-    pub(crate) fn note(&self) -> Option<String> {
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let published = listed(&found.published, found.more_published).map(|paths| {
+            format!("taken, since they are parts of installed packages, though they look like credentials: {paths}")
+        });
+        let private = listed(&found.private, found.more_private).map(|paths| {
+            format!("nobody but their owner may read these, and a tree keeps no modes, so that they come out readable by others: {paths}")
+        });
+        published.into_iter().chain(private).collect()
+    }
+
+    fn add_private(&self, path: &[u8]) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.published.sort();
-        let names: Vec<String> = found.published.iter().map(|path| shown(path)).collect();
-        let more = match found.more_published {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        (!names.is_empty()).then(|| {
-            format!(
-                "taken, since they are parts of installed packages, though they look like credentials: {}{more}",
-                names.join(", ")
-            )
-        })
+        match found.private.len() {
+            NOTED_MAX => found.more_private += 1,
+            _ => found.private.push(path.to_vec()),
+        }
     }
 
     fn is_allowed(&self, path: &[u8]) -> bool {
@@ -189,6 +198,17 @@ impl Search {
             self.secrets.add(&self.path, kind);
         }
     }
+}
+
+/// The paths in one line; none, if there are none.
+fn listed(paths: &[Vec<u8>], more: u64) -> Option<String> {
+    let mut names: Vec<String> = paths.iter().map(|path| shown(path)).collect();
+    names.sort();
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!names.is_empty()).then(|| names.join(", ") + &more)
 }
 
 /// One line, whatever the path holds.

@@ -1,0 +1,87 @@
+//! The directory that a new store is made in: it must be free, and a group may own it together.
+
+use std::fs::{DirBuilder, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+
+use store::{Error, Result};
+
+/// What a store may have left there, or a file system.
+const OURS: [&str; 9] = [
+    "format",
+    "log",
+    "checkpoints",
+    "segments",
+    "packs",
+    "reserve",
+    "claims",
+    "uses",
+    "lost+found",
+];
+/// The group may do what the owner may, and what is made below belongs to it as well.
+const SHARED: u32 = 0o2070;
+
+/// Fails for a directory that holds something else: a store in the middle of it would be taken for part of it.
+pub(crate) fn check(dir: &Path) -> Result<()> {
+    let entries = match std::fs::read_dir(dir) {
+        // What is no directory is told by whoever opens it.
+        Err(_) => return Ok(()),
+        Ok(entries) => entries,
+    };
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
+    let mut others = names.filter(|name| !OURS.iter().any(|ours| name == ours));
+    let Some(other) = others.next() else {
+        return Ok(());
+    };
+    let more = others.count();
+    let rest = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let dir = dir.display();
+    Err(Error::conflict(format!(
+        "{dir}: other things are there, {}{rest}; nothing was made",
+        Path::new(&other).display()
+    ))
+    .hint(format!(
+        "a store wants a directory of its own, like {dir}/store"
+    )))
+}
+
+/// Makes `dir` for its owner alone; one that exists keeps its modes.
+pub(crate) fn make_private(dir: &Path) -> Result<()> {
+    let failed = |source| Error::io("make the directory", dir, source);
+    if let Some(above) = dir.parent() {
+        std::fs::create_dir_all(above).map_err(failed)?;
+    }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(failed(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes `dir`, and gives it the modes by which every writer knows that a group owns the store together.
+pub(crate) fn share(dir: &Path) -> Result<()> {
+    let failed = |source| Error::io("share the directory", dir, source);
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    let mode = || Ok(std::fs::metadata(dir)?.permissions().mode() & 0o7777);
+    let wanted = mode().map_err(failed)? | SHARED;
+    std::fs::set_permissions(dir, Permissions::from_mode(wanted)).map_err(|source| {
+        let error = Error::io("share the directory", dir, source);
+        match error.kind() {
+            store::Kind::Io => error.hint("only its owner may change its modes"),
+            _ => error,
+        }
+    })?;
+    // The system leaves the bit out without a word where its group is none of the caller's.
+    if mode().map_err(failed)? & SHARED == SHARED {
+        return Ok(());
+    }
+    Err(Error::denied(format!(
+        "{}: it cannot be shared, since you are no member of its group",
+        dir.display()
+    ))
+    .because(std::io::Error::from(ErrorKind::PermissionDenied))
+    .hint("give it to the group first: `chgrp GROUP DIR`"))
+}
