@@ -202,74 +202,7 @@ fn all_credentials_of_a_plain_tree_are_named_at_once_and_none_is_stored() {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
     let store = store_in(dir.path());
-    let plant = |path: &str, text: &str, mode| {
-        let path = tree.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-    };
-    let key = "qVzKxTfRbYvNmLpHsJdGcXrQkVtBnZwMfPwDyCgSjLxRaUeIoT6k4Q2w8E1z5R7t";
-    let pem = format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{key}\n");
-    plant("a/hf_home/token", TOKEN, 0o600);
-    plant(
-        "a/hf_home/stored_tokens",
-        &format!("[x]\nhf_token = {TOKEN}\n"),
-        0o600,
-    );
-    plant(
-        "b/.aws/credentials",
-        "[default]\naws_secret_access_key = short\n",
-        0o600,
-    );
-    plant("b/.env", &format!("HF_TOKEN={TOKEN}\n"), 0o644);
-    plant(
-        "c/.docker/config.json",
-        "{\"auths\":{\"r\":{\"auth\":\"bWU6aHVudGVyMg==\"}}}",
-        0o644,
-    );
-    plant(
-        "c/.netrc.bak",
-        "machine a login b password hunter2\n",
-        0o644,
-    );
-    plant(
-        "c/kaggle.json",
-        "{\"key\":\"4f9d02c1b8e67a35d0412fce98b3a761\"}",
-        0o600,
-    );
-    plant("d/server.pem", &pem, 0o644);
-    let found = [
-        "a/hf_home/stored_tokens",
-        "a/hf_home/token",
-        "b/.aws/credentials",
-        "b/.env",
-        "c/.docker/config.json",
-        "c/.netrc.bak",
-        "c/kaggle.json",
-        "d/server.pem",
-    ];
-    // None of these is one.
-    plant(
-        "docs/README.md",
-        "login with hf_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
-        0o644,
-    );
-    plant(
-        "docs/.env.example",
-        &format!("HF_TOKEN=hf_{}\n", "x".repeat(34)),
-        0o600,
-    );
-    plant(
-        "tokenizer.json",
-        "{\"vocab\": {\"token\": 1, \"password\": 2}}",
-        0o600,
-    );
-    plant(
-        "cacert.pem",
-        &pem.replace("PRIVATE KEY", "CERTIFICATE"),
-        0o644,
-    );
-    plant("venv/lib/python3.11/site-packages/x/test.key", &pem, 0o644);
+    let found = plant_all(&tree);
     let mut request = request(&tree, "project/demo/tree");
     let error = put(&store, &request, &Unwatched).unwrap_err();
     assert_eq!(error.kind(), Kind::Denied, "{error:?}");
@@ -427,6 +360,78 @@ fn what_is_odd_but_right_is_taken_and_told() {
     let inside = snapshot.strip_prefix(&home).unwrap().join("config.json");
     let target = fs::read_link(out.join(inside)).unwrap();
     assert_eq!(target, Path::new("../../blobs").join(&cache.names[0]));
+}
+
+/// Plants credentials of all kinds, and what only looks like some; the paths of the former.
+fn plant_all(tree: &Path) -> [&'static str; 8] {
+    let plant = |path: &str, text: &str, mode| {
+        let path = tree.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let key = "qVzKxTfRbYvNmLpHsJdGcXrQkVtBnZwMfPwDyCgSjLxRaUeIoT6k4Q2w8E1z5R7t";
+    let pem = format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{key}\n");
+    plant("a/hf_home/token", TOKEN, 0o600);
+    plant(
+        "a/hf_home/stored_tokens",
+        &format!("[x]\nhf_token = {TOKEN}\n"),
+        0o600,
+    );
+    plant(
+        "b/.aws/credentials",
+        "[default]\naws_secret_access_key = short\n",
+        0o600,
+    );
+    plant("b/.env", &format!("HF_TOKEN={TOKEN}\n"), 0o644);
+    plant(
+        "c/.docker/config.json",
+        "{\"auths\":{\"r\":{\"auth\":\"bWU6aHVudGVyMg==\"}}}",
+        0o644,
+    );
+    plant(
+        "c/.netrc.bak",
+        "machine a login b password hunter2\n",
+        0o644,
+    );
+    plant(
+        "c/kaggle.json",
+        "{\"key\":\"4f9d02c1b8e67a35d0412fce98b3a761\"}",
+        0o600,
+    );
+    plant("d/server.pem", &pem, 0o644);
+    // None of these is one.
+    plant(
+        "docs/README.md",
+        "login with hf_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        0o644,
+    );
+    plant(
+        "docs/.env.example",
+        &format!("HF_TOKEN=hf_{}\n", "x".repeat(34)),
+        0o600,
+    );
+    plant(
+        "tokenizer.json",
+        "{\"vocab\": {\"token\": 1, \"password\": 2}}",
+        0o600,
+    );
+    plant(
+        "cacert.pem",
+        &pem.replace("PRIVATE KEY", "CERTIFICATE"),
+        0o644,
+    );
+    plant("venv/lib/python3.11/site-packages/x/test.key", &pem, 0o644);
+    [
+        "a/hf_home/stored_tokens",
+        "a/hf_home/token",
+        "b/.aws/credentials",
+        "b/.env",
+        "c/.docker/config.json",
+        "c/.netrc.bak",
+        "c/kaggle.json",
+        "d/server.pem",
+    ]
 }
 
 fn homes(dir: &Path, generation: Generation) -> (std::path::PathBuf, std::path::PathBuf) {

@@ -99,5 +99,5 @@ impl FileJob {
 #[derive(Debug)]
 pub(super) enum Task {
     Small(Vec<FileJob>),
-    Large(FileJob),
+    Large(Box<FileJob>),
 }

@@ -315,7 +315,7 @@ impl<'p> Scan<'p> {
         self.number += 1;
         if job.stat.size > SMALL_BYTES_MAX {
             self.send_batch(tasks)?;
-            tasks.send(Task::Large(job)).map_err(|_| lost())?;
+            tasks.send(Task::Large(Box::new(job))).map_err(|_| lost())?;
             return Ok(number);
         }
         let is_new_dir = self
