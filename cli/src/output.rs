@@ -111,6 +111,7 @@ impl Output {
     /// Something that is wrong and did not end the work: whoever wants to be told little is told this.
     pub(crate) fn warn(&self, text: impl Display) {
         // Where standard error is closed, nobody wants to know.
+        let text = names::printable(&text.to_string());
         let _unread = writeln!(io::stderr(), "warning: {text}");
     }
 
