@@ -392,9 +392,14 @@ fn check_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
 }
 
 fn make_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
-    let is_ours = |name: &Vec<u8>| name.starts_with(b".mark-") || name == MARK.as_bytes();
-    if !disk::names(fd, path)?.iter().all(is_ours) && disk::open_file(fd, MARK.as_bytes()).is_err()
-    {
+    let names = disk::names(fd, path)?;
+    // A trial of the place may have taken the mark away while somebody else began to use the pool.
+    let is_part = |name: &Vec<u8>| DIRECTORIES.iter().any(|known| name == known.as_bytes());
+    let has_lost_its_mark = names.iter().any(|name| name == b"claims");
+    let is_ours = |name: &Vec<u8>| {
+        name.starts_with(b".mark-") || name == MARK.as_bytes() || has_lost_its_mark && is_part(name)
+    };
+    if !names.iter().all(is_ours) && disk::open_file(fd, MARK.as_bytes()).is_err() {
         return Err(
             Error::conflict(format!("{}: is not empty and is no pool", path.display()))
                 .hint("name an empty or a new directory with --pool or $STORE_POOL"),
@@ -411,4 +416,39 @@ fn make_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
             },
         );
     made.map_err(|errno| disk::failed("make a pool at", path, errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_lost_its_mark_is_one_again_and_nothing_else_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pool");
+        let open = || Pool::open(&path, PoolLimits::default());
+        open().unwrap();
+        std::fs::remove_file(path.join(MARK)).unwrap();
+        open().unwrap();
+        assert!(path.join(MARK).is_file());
+        std::fs::remove_file(path.join(MARK)).unwrap();
+        std::fs::write(path.join("thesis"), "years").unwrap();
+        assert_eq!(open().unwrap_err().kind(), crate::error::Kind::Conflict);
+        std::fs::remove_file(path.join("thesis")).unwrap();
+        open().unwrap().remove_unused();
+        assert!(!path.exists());
+        std::fs::create_dir_all(path.join("files")).unwrap();
+        assert_eq!(open().unwrap_err().kind(), crate::error::Kind::Conflict);
+    }
+
+    #[test]
+    fn a_pool_that_is_used_is_not_removed_after_a_trial() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pool");
+        let pool = Pool::open(&path, PoolLimits::default()).unwrap();
+        std::fs::write(path.join("trees/mark"), "{}").unwrap();
+        pool.remove_unused();
+        assert!(path.join("trees/mark").is_file() && path.join(MARK).is_file());
+        Pool::open(&path, PoolLimits::default()).unwrap();
+    }
 }
