@@ -215,6 +215,36 @@ fn links_in_a_circle_are_kept_and_never_followed() {
 }
 
 #[test]
+fn paths_that_nobody_can_name_are_noted() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let note = |dir: &Path| put_tree(&store_in(dir), &source, "project/a/long").notes;
+    // 15 levels of 251 bytes are short enough; the 17th goes over the limit, with a file in it.
+    let below = |levels: usize| {
+        format!(
+            "python3 -c 'import os, sys\nos.chdir(sys.argv[1])\nfor _ in range({levels}):\n    \
+             os.makedirs(\"d\" * 250, exist_ok=True)\n    os.chdir(\"d\" * 250)\n\
+             open(\"file\", \"w\")' '{}'",
+            source.display()
+        )
+    };
+    shell(&below(15));
+    assert_eq!(note(dir.path()), [""; 0]);
+    shell(&below(17));
+    let notes = note(dir.path());
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(
+        notes[0].starts_with(
+            "2 paths are longer than the 4,096 bytes that the system takes at once: ddd"
+        ),
+        "{notes:?}"
+    );
+    // Neither can the test remove it by its path.
+    shell(&format!("rm -rf '{}'", source.display()));
+}
+
+#[test]
 fn directories_a_thousand_levels_deep() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");

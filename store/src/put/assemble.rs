@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, Sender, select};
 
 use super::dedup::Dedup;
 use super::framer::{Framer, KindFrame};
@@ -128,8 +128,23 @@ impl<'p> Assembler<'p> {
         events: &Receiver<Event>,
         results: &Receiver<Ingested>,
     ) -> Result<Built> {
-        for event in events {
-            self.event(event, results)?;
+        let never = crossbeam_channel::never();
+        let mut more = results;
+        loop {
+            // Results are taken also while no event comes: who has one waits until it is taken.
+            select! {
+                recv(events) -> event => match event {
+                    Ok(event) => self.event(event, results)?,
+                    Err(_) => break,
+                },
+                recv(more) -> result => match result {
+                    Ok(result) => self.take(result)?,
+                    Err(_) => more = &never,
+                },
+            }
+        }
+        if self.root.is_none() {
+            return Err(Error::interrupted("the walk stopped before its end"));
         }
         // What is still to come are errors of workers that were asked to finish.
         results.iter().try_for_each(|result| self.take(result))?;

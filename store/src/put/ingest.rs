@@ -5,8 +5,8 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, select};
 
@@ -14,6 +14,7 @@ use super::PutRequest;
 use super::dedup::Dedup;
 use super::framer::{Framer, KindFrame};
 use super::job::{FileJob, Task};
+use super::reading::{Cursor, read_small, unchanged};
 use crate::chunk::Chunker;
 use crate::error::{Error, Result};
 use crate::format::PackKind;
@@ -22,12 +23,10 @@ use crate::profile::Inspection;
 use crate::progress::Progress;
 use crate::stat_cache::WriteBack;
 use crate::store::Store;
-use crate::walk::{Stat, next_data};
+use crate::walk::Stat;
 
 /// Files up to this size are read whole by one worker.
 pub(super) const SMALL_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a block of a large file.
-const BLOCK_BYTES: usize = 2 << 20;
 /// Zero chunks that one message carries at most.
 const ZERO_CHUNKS_MAX: u64 = 1 << 14;
 
@@ -91,6 +90,7 @@ pub(super) struct Ingest<'p> {
     results: Sender<Ingested>,
     blocks: Sender<Block>,
     spare: Spare,
+    failed: &'p AtomicBool,
     /// What is known of the pages of files; none when nothing is remembered of them.
     write_back: Option<&'p WriteBack>,
     /// The bytes of a small file.
@@ -103,11 +103,13 @@ pub(super) struct Spare(Sender<Vec<u8>>, Receiver<Vec<u8>>);
 
 /// Where the results of a worker go, and where its help is asked for.
 #[derive(Clone)]
-pub(super) struct Outlets {
+pub(super) struct Outlets<'o> {
     pub(super) frames: Sender<KindFrame>,
     pub(super) results: Sender<Ingested>,
     pub(super) blocks: Sender<Block>,
     pub(super) spare: Spare,
+    /// Whether a stage has failed, and the put with it.
+    pub(super) failed: &'o AtomicBool,
 }
 
 impl Spare {
@@ -133,13 +135,14 @@ impl<'p> Ingest<'p> {
         dedup: &'p Dedup,
         progress: &'p dyn Progress,
         write_back: Option<&'p WriteBack>,
-        outlets: Outlets,
+        outlets: Outlets<'p>,
     ) -> Result<Self> {
         let Outlets {
             frames,
             results,
             blocks,
             spare,
+            failed,
         } = outlets;
         let framer = Framer::new(PackKind::Data, request.level, request.verify_writes, frames)?;
         let chunker = store.chunker().clone();
@@ -152,6 +155,7 @@ impl<'p> Ingest<'p> {
             results,
             blocks,
             spare,
+            failed,
             write_back,
             small: Vec::new(),
         })
@@ -183,7 +187,19 @@ impl<'p> Ingest<'p> {
         }
     }
 
+    /// Fails when the put has been stopped, or has failed elsewhere.
+    fn check_going(&self) -> Result<()> {
+        self.store.host().check_stop()?;
+        match self.failed.load(Ordering::Relaxed) {
+            true => Err(Error::interrupted("another stage of the put failed")),
+            false => Ok(()),
+        }
+    }
+
     fn task(&mut self, task: Task) {
+        if let Err(error) = self.check_going() {
+            return self.tell(Ingested::Broken(error));
+        }
         match task {
             Task::Small(jobs) => jobs.into_iter().for_each(|job| {
                 let outcome = self.small(&job);
@@ -225,7 +241,7 @@ impl<'p> Ingest<'p> {
         let opened = job.read_as_seen(&mut bytes, |bytes| {
             let file = job.dir.open_file(&job.name)?;
             shows_changes = self.ensure_shown(job, &file, true);
-            read_small(job, &file, bytes)
+            read_small(job, &file, bytes, &mut || ())
         });
         let outcome = opened.map_err(Fault::Unreadable).and_then(|stat| {
             job.check_whole(&bytes).map_err(Fault::Broken)?;
@@ -264,7 +280,7 @@ impl<'p> Ingest<'p> {
         let mut parts = 0;
         let mut rest = Vec::new();
         loop {
-            self.store.host().check_stop().map_err(Fault::Broken)?;
+            self.check_going().map_err(Fault::Broken)?;
             if job.stores_nothing() {
                 return Ok(FileRead {
                     parts,
@@ -330,7 +346,7 @@ impl<'p> Ingest<'p> {
             self.framer.push(id, &vec![0; len as usize])?;
         }
         while left > 0 {
-            self.store.host().check_stop()?;
+            self.check_going()?;
             let count = left.min(ZERO_CHUNKS_MAX);
             let chunks = (0..count).map(|_| (id, len)).collect();
             self.tell(Ingested::Part {
@@ -390,112 +406,4 @@ impl<'p> Ingest<'p> {
     fn tell(&self, ingested: Ingested) {
         drop(self.results.send(ingested));
     }
-}
-
-/// Where the reading of a large file is: `offset` is behind the bytes read so far.
-struct Cursor<'j> {
-    file: &'j File,
-    job: &'j FileJob,
-    is_sparse: bool,
-    size: u64,
-    offset: u64,
-}
-
-impl Cursor<'_> {
-    /// Fills `bytes` up to a block; true at the end of the file.
-    fn fill(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
-        let mut filled = bytes.len();
-        bytes.resize(BLOCK_BYTES.max(filled + 1), 0);
-        while let Some(free) = bytes.get_mut(filled..).filter(|free| !free.is_empty()) {
-            let read = self
-                .file
-                .read_at(free, self.offset)
-                .map_err(|source| self.job.unreadable(source))?;
-            if read == 0 {
-                break;
-            }
-            filled += read;
-            self.offset += read as u64;
-        }
-        let is_end = filled < bytes.len();
-        bytes.truncate(filled);
-        Ok(is_end)
-    }
-
-    /// Bytes of the hole that begins here.
-    fn hole(&self) -> Result<u64> {
-        if !self.is_sparse || self.offset >= self.size {
-            return Ok(0);
-        }
-        let (data, _) = next_data(self.file, self.offset, self.size)
-            .map_err(|source| self.job.unreadable(source))?;
-        Ok(data - self.offset)
-    }
-
-    /// Unreads a rest that lies in a hole, so that the hole can be skipped from there.
-    fn rewind(&mut self, rest: &mut Vec<u8>) {
-        let len = rest.len() as u64;
-        if self.is_sparse
-            && len > 0
-            && rest.iter().all(|byte| *byte == 0)
-            && self.offset < self.size
-        {
-            self.offset -= len;
-            rest.clear();
-        }
-    }
-}
-
-fn read_small(job: &FileJob, file: &File, bytes: &mut Vec<u8>) -> Result<Stat> {
-    let path = job.path();
-    read_whole(job, file, bytes)?;
-    let after = Stat::of_file(file, &path)?;
-    if is_same(&after, &job.stat) && bytes.len() as u64 == after.size {
-        return Ok(after);
-    }
-    // It was touched between the walk and now; that alone is no reason to refuse it.
-    let before = after;
-    read_whole(job, file, bytes)?;
-    unchanged(job, &before, Stat::of_file(file, &path)?)
-}
-
-fn read_whole(job: &FileJob, file: &File, bytes: &mut Vec<u8>) -> Result<()> {
-    let mut filled = 0;
-    // One byte more than expected, so that the end is seen by the first read.
-    bytes.resize(usize::try_from(job.stat.size).unwrap_or(0) + 1, 0);
-    loop {
-        if filled == bytes.len() {
-            if filled as u64 > 4 * SMALL_BYTES_MAX {
-                return Err(job.changed());
-            }
-            bytes.resize(2 * filled, 0);
-        }
-        let free = bytes.get_mut(filled..).unwrap_or_default();
-        match file
-            .read_at(free, filled as u64)
-            .map_err(|source| job.unreadable(source))?
-        {
-            0 => break,
-            read => filled += read,
-        }
-        if filled as u64 == job.stat.size {
-            break;
-        }
-    }
-    bytes.truncate(filled);
-    Ok(())
-}
-
-fn unchanged(job: &FileJob, before: &Stat, after: Stat) -> Result<Stat> {
-    if is_same(&after, before) {
-        Ok(after)
-    } else {
-        Err(job.changed())
-    }
-}
-
-/// Whether nobody has touched a file between two looks at it.
-fn is_same(after: &Stat, before: &Stat) -> bool {
-    let key = |stat: &Stat| (stat.dev, stat.ino, stat.size, stat.mtime, stat.ctime);
-    key(after) == key(before)
 }

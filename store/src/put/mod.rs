@@ -18,6 +18,7 @@ mod job;
 mod origin;
 mod packer;
 mod publish;
+mod reading;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossbeam_channel::{bounded, unbounded};
+use crossbeam_channel::bounded;
 use jiff::Timestamp;
 
 use crate::error::{Error, Kind, Result};
@@ -51,6 +52,8 @@ use scan::Scan;
 const VAIN_PASSES_MAX: u32 = 8;
 /// Entries of the walk that may wait for files before them to be read.
 const EVENTS_WAITING_MAX: usize = 1 << 16;
+/// Results of one worker that may wait for the assembler: a sparse file makes them faster than it takes them.
+const RESULTS_WAITING_MAX: usize = 4;
 /// Bytes of buffers that one worker needs: two blocks, a frame and what it encodes to, a frame on its way.
 const WORKER_BYTES: u64 = 12 << 20;
 
@@ -196,13 +199,18 @@ fn pipeline(
     publication: &PutPublication<'_>,
 ) -> Result<Built> {
     let workers = workers(store);
-    let over = AtomicBool::new(false);
+    let (over, failed) = (AtomicBool::new(false), AtomicBool::new(false));
     let secrets = scan.secrets();
     let census = scan.census().filter(|_| progress.is_watched());
     let is_remembered = cache.is_some() && !request.dry_run;
     let write_back = is_remembered.then(WriteBack::of_system);
     std::thread::scope(|scope| {
-        let (over, write_back) = (&over, write_back.as_ref());
+        let (over, failed, write_back) = (&over, &failed, write_back.as_ref());
+        // A stage that fails stops the workers: what they would read and store is for nothing.
+        let watched = |outcome: Result<_>| {
+            failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+            outcome
+        };
         if let Some(census) = census {
             scope.spawn(move || census.run(progress, over));
         }
@@ -210,7 +218,7 @@ fn pipeline(
         let (tasks, to_ingest) = bounded(2 * workers);
         let (blocks, to_hash) = bounded(2 * workers);
         let (events, to_assemble) = bounded(EVENTS_WAITING_MAX);
-        let (results, finished) = unbounded();
+        let (results, finished) = bounded(RESULTS_WAITING_MAX * workers);
 
         let spare = Spare::new(4 * workers);
         let outlets = Outlets {
@@ -218,6 +226,7 @@ fn pipeline(
             results,
             blocks,
             spare,
+            failed,
         };
 
         let packer = Packer::new(store, request.dry_run, publication);
@@ -228,10 +237,11 @@ fn pipeline(
             scope.spawn(move || ingest.run(&tasks, &blocks));
         }
         drop((to_ingest, to_hash, outlets));
-        let scanning = scope.spawn(move || scan.run(dedup, progress, &events, &tasks));
+        let scanning = scope.spawn(move || watched(scan.run(dedup, progress, &events, &tasks)));
 
         let assembler = Assembler::new(store, request, dedup, cache, frames)?;
         let built = assembler.run(&to_assemble, &finished);
+        failed.fetch_or(built.is_err(), Ordering::Relaxed);
         drop((to_assemble, finished));
         // The stage that failed first explains the others, which only lost their neighbours.
         let packed = join(packing);

@@ -34,6 +34,11 @@ const BATCH_FILES: usize = 128;
 /// Directories that the files of one batch may keep open.
 const BATCH_DIRS: usize = 16;
 
+/// From this length on the system takes no path, with the zero byte behind it.
+const PATH_BYTES_MAX: usize = 4096;
+/// Bytes of such a path that a note shows.
+const NAMED_BYTES: usize = 60;
+
 /// Log entries that are read to find out whether a version is whole without a look at its chunks.
 const ENTRIES_READ_MAX: u64 = 32;
 
@@ -93,6 +98,14 @@ pub(super) struct Scan<'p> {
     batch_dirs: usize,
     number: u64,
     totals: (u64, u64),
+    long: LongPaths,
+}
+
+/// Paths that the system does not take as a whole.
+#[derive(Default)]
+struct LongPaths {
+    count: u64,
+    first: String,
 }
 
 impl<'p> Scan<'p> {
@@ -150,6 +163,7 @@ impl<'p> Scan<'p> {
             batch_dirs: 0,
             number: 0,
             totals: (0, 0),
+            long: LongPaths::default(),
         };
         Ok((scan, writer))
     }
@@ -166,6 +180,7 @@ impl<'p> Scan<'p> {
             .chain(self.follow.notes())
             .chain(self.damage())
             .chain(self.ties.notes())
+            .chain(self.long.note())
             .collect()
     }
 
@@ -195,7 +210,11 @@ impl<'p> Scan<'p> {
     ) -> Result<Vec<String>> {
         while let Some(item) = self.walk.next() {
             self.store.host().check_stop()?;
-            let (item, name) = match item? {
+            let item = item?;
+            if !matches!(item, Item::Leave) {
+                self.long.look_at(self.walk.path());
+            }
+            let (item, name) = match item {
                 item if self.profile.resolves(self.walk.path()) => (item, None),
                 item => self.follow.look(&mut self.walk, item)?,
             };
@@ -353,6 +372,32 @@ impl<'p> Scan<'p> {
             }
             Err(TrySendError::Disconnected(_)) => Err(lost()),
         }
+    }
+}
+
+impl LongPaths {
+    fn look_at(&mut self, path: &[u8]) {
+        if path.len() < PATH_BYTES_MAX {
+            return;
+        }
+        if self.count == 0 {
+            // The whole path would fill a screen.
+            let begin = path.get(..NAMED_BYTES).unwrap_or(path);
+            self.first = String::from_utf8_lossy(begin).into_owned();
+        }
+        self.count += 1;
+    }
+
+    fn note(&self) -> Option<String> {
+        let (count, first) = (self.count, &self.first);
+        let what = match count {
+            0 => return None,
+            1 => "1 path is".to_owned(),
+            count => format!("{count} paths are"),
+        };
+        Some(format!(
+            "{what} longer than the 4,096 bytes that the system takes at once: {first}..."
+        ))
     }
 }
 

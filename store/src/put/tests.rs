@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
@@ -12,9 +13,9 @@ use crate::error::Result;
 use crate::format::{Format, Who};
 use crate::get::get;
 use crate::id::StoreId;
-use crate::progress::Unwatched;
+use crate::progress::{Progress, Unwatched};
 use crate::remote::faulty::{Faults, roll};
-use crate::remote::{Faulty, Objects, Write};
+use crate::remote::{Faulty, Objects, Read as _, Write};
 use crate::store::{Host, Store};
 
 const FILES: u64 = 16;
@@ -62,6 +63,49 @@ fn assert_comes_back(remote: Arc<dyn Write>, source: &Path) {
         let found = fs::read(out.path().join(entry.file_name())).unwrap();
         assert!(found == fs::read(entry.path()).unwrap(), "{entry:?}");
     }
+}
+
+/// Waits when the first bytes were read, so that the walk comes to its end before.
+#[derive(Default)]
+struct Slow(AtomicBool);
+
+impl Progress for Slow {
+    fn total(&self, _: u64, _: u64) {}
+
+    fn advance(&self, _: u64, bytes: u64) {
+        if bytes > 0 && !self.0.swap(true, Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(500));
+        }
+    }
+
+    fn is_watched(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_put_that_has_failed_does_not_read_on() {
+    let source = tempfile::tempdir().unwrap();
+    let mut dice = 7;
+    let noise: Vec<u8> = (0..64 << 17)
+        .flat_map(|_| roll(&mut dice).to_le_bytes())
+        .collect();
+    fs::write(source.path().join("a-large"), &noise).unwrap();
+    // What the walk refuses, behind what is read.
+    let socket = std::os::unix::net::UnixListener::bind(source.path().join("z")).unwrap();
+    let remote = Arc::new(Objects::memory());
+    let store = Store::init(remote.clone(), host()).unwrap();
+    let request = PutRequest::new(source.path(), "team/t/failed".parse().unwrap());
+    let error = put(&store, &request, &Slow::default()).unwrap_err();
+    assert_eq!(error.kind(), crate::error::Kind::InvalidInput, "{error}");
+    drop(socket);
+    let stored: u64 = remote
+        .list("packs")
+        .unwrap()
+        .iter()
+        .map(|object| object.size)
+        .sum();
+    assert!(stored < 32 << 20, "{stored} of {} bytes", noise.len());
 }
 
 #[test]

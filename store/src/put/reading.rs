@@ -1,0 +1,201 @@
+//! The bytes of a source's files: small ones whole, large ones block by block, holes passed over. A file that
+//! changes while it is read is an error.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::ingest::SMALL_BYTES_MAX;
+use super::job::FileJob;
+use crate::error::Result;
+use crate::walk::{Stat, next_data};
+
+/// Bytes of a block of a large file.
+const BLOCK_BYTES: usize = 2 << 20;
+
+/// Where the reading of a large file is: `offset` is behind the bytes read so far.
+pub(super) struct Cursor<'j> {
+    pub(super) file: &'j File,
+    pub(super) job: &'j FileJob,
+    pub(super) is_sparse: bool,
+    pub(super) size: u64,
+    pub(super) offset: u64,
+}
+
+impl Cursor<'_> {
+    /// Fills `bytes` up to a block; true at the end of the file.
+    pub(super) fn fill(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
+        let mut filled = bytes.len();
+        bytes.resize(BLOCK_BYTES.max(filled + 1), 0);
+        while let Some(free) = bytes.get_mut(filled..).filter(|free| !free.is_empty()) {
+            let read = self
+                .file
+                .read_at(free, self.offset)
+                .map_err(|source| self.job.unreadable(source))?;
+            if read == 0 {
+                break;
+            }
+            filled += read;
+            self.offset += read as u64;
+        }
+        let is_end = filled < bytes.len();
+        bytes.truncate(filled);
+        Ok(is_end)
+    }
+
+    /// Bytes of the hole that begins here.
+    pub(super) fn hole(&self) -> Result<u64> {
+        if !self.is_sparse || self.offset >= self.size {
+            return Ok(0);
+        }
+        let (data, _) = next_data(self.file, self.offset, self.size)
+            .map_err(|source| self.job.unreadable(source))?;
+        Ok(data - self.offset)
+    }
+
+    /// Unreads a rest that lies in a hole, so that the hole can be skipped from there.
+    pub(super) fn rewind(&mut self, rest: &mut Vec<u8>) {
+        let len = rest.len() as u64;
+        if self.is_sparse
+            && len > 0
+            && rest.iter().all(|byte| *byte == 0)
+            && self.offset < self.size
+        {
+            self.offset -= len;
+            rest.clear();
+        }
+    }
+}
+
+/// Reads a file that is the same before and after; `meanwhile` is what happens between (for tests).
+pub(super) fn read_small(
+    job: &FileJob,
+    file: &File,
+    bytes: &mut Vec<u8>,
+    meanwhile: &mut dyn FnMut(),
+) -> Result<Stat> {
+    let path = job.path();
+    read_whole(job, file, bytes)?;
+    meanwhile();
+    let after = Stat::of_file(file, &path)?;
+    if is_same(&after, &job.stat) && bytes.len() as u64 == after.size {
+        return Ok(after);
+    }
+    // It was touched between the walk and now; that alone is no reason to refuse it.
+    let before = after;
+    read_whole(job, file, bytes)?;
+    meanwhile();
+    unchanged(job, &before, Stat::of_file(file, &path)?)
+}
+
+fn read_whole(job: &FileJob, file: &File, bytes: &mut Vec<u8>) -> Result<()> {
+    let mut filled = 0;
+    // One byte more than expected, so that the end is seen by the first read.
+    bytes.resize(usize::try_from(job.stat.size).unwrap_or(0) + 1, 0);
+    loop {
+        if filled == bytes.len() {
+            if filled as u64 > 4 * SMALL_BYTES_MAX {
+                return Err(job.changed());
+            }
+            bytes.resize(2 * filled, 0);
+        }
+        let free = bytes.get_mut(filled..).unwrap_or_default();
+        match file
+            .read_at(free, filled as u64)
+            .map_err(|source| job.unreadable(source))?
+        {
+            0 => break,
+            read => filled += read,
+        }
+        if filled as u64 == job.stat.size {
+            break;
+        }
+    }
+    bytes.truncate(filled);
+    Ok(())
+}
+
+pub(super) fn unchanged(job: &FileJob, before: &Stat, after: Stat) -> Result<Stat> {
+    if is_same(&after, before) {
+        Ok(after)
+    } else {
+        Err(job.changed())
+    }
+}
+
+/// Whether nobody has touched a file between two looks at it.
+fn is_same(after: &Stat, before: &Stat) -> bool {
+    let key = |stat: &Stat| (stat.dev, stat.ino, stat.size, stat.mtime, stat.ctime);
+    key(after) == key(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::error::Kind;
+    use crate::walk::{Item, find_file};
+
+    fn job(path: &std::path::Path) -> FileJob {
+        let Ok(Item::File { dir, name, stat }) = find_file(path) else {
+            panic!("a file");
+        };
+        FileJob {
+            number: 0,
+            dir: Arc::clone(&dir),
+            name,
+            stat,
+            read_began: SystemTime::now(),
+            check: None,
+            may_execute: true,
+            is_suspect: false,
+        }
+    }
+
+    /// What reading gives while `change` happens behind each read, with its number.
+    fn read_while(change: &dyn Fn(&std::path::Path, u32)) -> Result<Vec<u8>> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, b"before").unwrap();
+        let (job, mut reads) = (job(&path), 0);
+        let (file, mut bytes) = (File::open(&path).unwrap(), Vec::new());
+        let meanwhile = &mut || {
+            reads += 1;
+            change(&path, reads);
+        };
+        read_small(&job, &file, &mut bytes, meanwhile).map(|_| bytes)
+    }
+
+    /// Another second, so that the tick of the clock does not matter.
+    fn touch(path: &std::path::Path, secs: u64) {
+        let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(secs);
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(time).unwrap();
+    }
+
+    #[test]
+    fn a_small_file_is_read_again_when_it_changed_and_refused_when_it_goes_on() {
+        assert_eq!(read_while(&|_, _| ()).unwrap(), b"before");
+        let once = read_while(&|path, reads| {
+            if reads == 1 {
+                std::fs::write(path, b"after it").unwrap();
+            }
+        });
+        assert_eq!(once.unwrap(), b"after it");
+        let sizes = read_while(&|path, reads| {
+            std::fs::write(path, vec![b'x'; 10 + reads as usize]).unwrap();
+        });
+        assert_eq!(sizes.unwrap_err().kind(), Kind::Conflict);
+        // The same size: by its times alone.
+        let times = read_while(&|path, reads| touch(path, 1000 + u64::from(reads)));
+        assert_eq!(times.unwrap_err().kind(), Kind::Conflict);
+        // By its ctime alone, since somebody set the mtime back.
+        let ctime = read_while(&|path, _| {
+            touch(path, 1000);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            touch(path, 1000);
+        });
+        assert_eq!(ctime.unwrap_err().kind(), Kind::Conflict);
+    }
+}
