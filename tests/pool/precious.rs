@@ -169,7 +169,7 @@ fn a_mount_point_is_filled_or_refused_before_anything_is_fetched() {
     assert!(world.pool_files().is_empty());
     world.env.ok(["get", REF, "volume"]);
     assert_same(&world.path("source"), &world.path("volume"));
-    assert_eq!(fs::read_dir(&mount.path("")).unwrap().count(), 6);
+    assert_eq!(fs::read_dir(mount.path("")).unwrap().count(), 6);
     // Full by now.
     let finished = world.env.store(["get", REF, "volume"]);
     assert_eq!(finished.code, Some(5), "{finished}");

@@ -123,7 +123,7 @@ pub(super) fn go_on(remote: &dyn Read, mut state: State) -> Result<Known> {
         };
         damage.get_or_insert(found);
         let copy = copy_of(remote, state.number + 1)?;
-        if !copy.is_some_and(|entry| state.apply(&entry).is_ok()) {
+        if copy.is_none_or(|entry| state.apply(&entry).is_err()) {
             return Ok(Known { state, damage });
         }
     }
