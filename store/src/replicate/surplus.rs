@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn more_than_half_of_a_namespace_is_refused_and_half_of_it_is_not() {
         let there = state(&[None, None, None, None]);
-        let none = [name(); 0];
+        let none: Vec<RefName> = Vec::new();
         let tried = |numbers, brought: &[RefName]| {
             check(SURPLUS, ENDS, &plan(numbers), &there, brought.iter())
         };
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn what_came_from_another_store_is_not_dropped() {
         let there = state(&[Some(FROM), Some(OTHER), None, Some(TO)]);
-        let none = [name(); 0];
+        let none: Vec<RefName> = Vec::new();
         let tried = |delete, numbers| check(delete, ENDS, &plan(numbers), &there, none.iter());
         tried(SURPLUS, &[1]).unwrap();
         tried(SURPLUS, &[3, 4]).unwrap();
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn another_source_than_last_time_drops_nothing() {
         let there = state(&[None, None]);
-        let none = [name(); 0];
+        let none: Vec<RefName> = Vec::new();
         let last = |store| Delete::Surplus {
             last_source: Some(store),
         };
