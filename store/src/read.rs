@@ -256,7 +256,7 @@ impl<'s> Reader<'s> {
     /// Not found, when there is no such ref, version or path.
     pub fn resolve(&self, spec: &RefSpec) -> Result<Found> {
         let view = self.view();
-        let (number, version) = view.state.version(&spec.name, spec.version)?;
+        let (number, version) = view.state.at(&spec.name, spec.version.as_ref())?;
         self.asked
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

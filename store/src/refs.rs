@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::format::{Change, Namespace, RefName, State, Version};
+use crate::format::{At, Change, Namespace, RefName, RefSpec, State, Version};
 use crate::log;
 use crate::store::Store;
 
@@ -140,6 +140,56 @@ fn nearest<'k>(wanted: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k
     let near = alike.map(|known| (strsim::damerau_levenshtein(wanted, known), known));
     let nearest = near.filter(|(far, _)| *far <= max).min();
     nearest.map(|(_, known)| known)
+}
+
+impl State {
+    /// A version of a ref and its number; the newest, when none is named. Of several with one id, which differ in
+    /// times or messages only, the newest.
+    ///
+    /// # Errors
+    /// Not found, saying what there is instead; invalid input, when the beginning of an id is that of several.
+    pub fn at(&self, name: &RefName, at: Option<&At>) -> Result<(u64, &Version)> {
+        let id = match at {
+            None => return self.version(name, None),
+            Some(At::Number(number)) => return self.version(name, Some(*number)),
+            Some(At::Id(id)) => id,
+        };
+        let versions = self.versions(name)?.iter().rev();
+        let mut found = versions.filter(|(_, version)| id.is_of(&version.root));
+        let Some((number, version)) = found.next() else {
+            return Err(Error::not_found(format!("{name}@{id}: no such version"))
+                .hint(format!("see which there are with `store history {name}`")));
+        };
+        match found.find(|(_, other)| other.id() != version.id()) {
+            None => Ok((*number, version)),
+            Some((other, _)) => Err(Error::invalid(format!(
+                "{name}@{id}: is the beginning of several ids, of versions {number} and {other} for two"
+            ))
+            .hint("name more digits of it, or the number of the version")),
+        }
+    }
+
+    /// The number of the version that is named, if one is; there is one in any case.
+    ///
+    /// # Errors
+    /// As [`Self::at`].
+    pub fn number(&self, name: &RefName, at: Option<&At>) -> Result<Option<u64>> {
+        let (number, _) = self.at(name, at)?;
+        Ok(at.map(|_| number))
+    }
+}
+
+/// The number of the version that `spec` names, if it names one. Numbers are never used again, so that it means the
+/// same later.
+///
+/// # Errors
+/// As [`State::at`], for an id.
+pub fn number(store: &Store, spec: &RefSpec) -> Result<Option<u64>> {
+    match &spec.version {
+        None => Ok(None),
+        Some(At::Number(number)) => Ok(Some(*number)),
+        Some(at) => store.state()?.number(&spec.name, Some(at)),
+    }
 }
 
 /// Drops one version of a ref, or all of them.

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use support::proxy::{Fault, Proxy, Schedule, Slowness, Tls};
 use support::servers::{BUCKET, Server, fresh_prefix};
 use support::{Finished, assert_same_tree, environment, trees};
@@ -177,4 +178,78 @@ fn a_long_wait_is_told_with_what_is_waited_for() {
         format!("error: {url}: there is no store")
     );
     assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+/// A listener that takes connections and never answers, and a bucket there.
+fn silent(name: &str) -> (TcpListener, Bucket) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = Server {
+        endpoint: format!("http://{}", listener.local_addr().unwrap()),
+        ..Server::moto()
+    };
+    (listener, Bucket::without_store(name, server))
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up_at_the_deadline() {
+    let (listener, bucket) = silent("silent");
+    let mut command = bucket.command(["get", "project/a/b", "out", "--deadline", "6s"]);
+    command
+        .env_remove("AWS_READ_TIMEOUT")
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let told: Finished = child.wait_with_output().unwrap().into();
+    drop(listener);
+    assert_eq!(told.code, Some(1), "{told}");
+    let why = "no answer in time: nothing came for 6 s";
+    assert!(told.stderr.contains(why), "{told}");
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_server_that_never_answers() {
+    let (listener, bucket) = silent("signal");
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut command = bucket.command(["ls", "--deadline", "1h"]);
+        command
+            .env_remove("AWS_READ_TIMEOUT")
+            .stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let _asked = stream.read(&mut [0; 4096]).unwrap();
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let told: Finished = child.wait_with_output().unwrap().into();
+        assert_eq!(told.code, Some(130), "{told}");
+        let why = format!("stopped on request, while {} did not answer", bucket.url);
+        assert!(told.stderr.contains(&why), "{told}");
+    }
+}
+
+#[test]
+fn the_url_of_a_cluster_has_its_profile_wherever_it_is_named() {
+    let env = environment!();
+    let server = Server::moto();
+    let url = format!("s3://{BUCKET}/{}", fresh_prefix("by-url"));
+    let text = format!(
+        "[cluster.far]\nurl = {url:?}\nprofile = \"p\"\n[profile.p]\nendpoint = {:?}\nregion = {:?}\n\
+         access-key-id = {:?}\nsecret-access-key = {:?}\n\
+         [job.nightly]\nfrom = \"home/.local/share/store\"\nto = {url:?}\nrefs = [\"project/a\"]\n\
+         [job.other]\nfrom = \"home/.local/share/store\"\nto = \"{url}-2\"\nprofile = \"p\"\nrefs = [\"project/a\"]\n",
+        server.endpoint, server.region, server.key, server.secret
+    );
+    env.write("home/.config/store/config.toml", text);
+    trees::version(&env.path("tree"), 3, 1, 200_000);
+    let second = format!("{url}-2");
+    for words in [
+        &["init", &url][..],
+        &["init", &second, "--store-profile", "p"],
+        &["put", "tree", "project/a/b"],
+        &["duplicate", "--job", "nightly"],
+        &["duplicate", "--job", "other"],
+        &["ls", "--store", &url],
+    ] {
+        let mut command = env.command(words);
+        command.env("AWS_ACCESS_KEY_ID", "wrong");
+        command.env("AWS_ENDPOINT_URL", "http://wrong.invalid");
+        good(command);
+    }
 }

@@ -10,6 +10,7 @@ mod failures;
 mod gc;
 mod help;
 mod herd;
+mod jobs;
 mod links;
 mod listing;
 mod places;

@@ -67,7 +67,7 @@ fn put_and_get_for_machines() {
     check!(env, env.store(["--json", "put", "in", REF]), @r#"
     exit code: 0
     --- stdout
-    {"ref":"project/demo/data","version":1,"unchanged":false,"files":1,"unchanged_files":[COUNT],"directories":1,"symlinks":0,"bytes":5,"new_bytes":5,"stored_bytes":[SIZE],"secs":[SECS],"skipped":[],"notes":[]}
+    {"ref":"project/demo/data","version":1,"id":"[VERSION-ID]","unchanged":false,"files":1,"unchanged_files":[COUNT],"directories":1,"symlinks":0,"bytes":5,"new_bytes":5,"stored_bytes":[SIZE],"secs":[SECS],"skipped":[],"notes":[]}
     --- stderr
     "#);
     check!(env, env.store(["--json", "get", REF, "out"]), @r#"

@@ -50,18 +50,18 @@ fn history_lists_versions_newest_first() {
     check!(env, env.store(["history", "project/demo/data"]), @"
     exit code: 0
     --- stdout
-    version  put (UTC)            by         size  last use  pinned  message
-          3  [TIME]  tester@[HOST]   5 B                    three
-          2  [TIME]  tester@[HOST]   3 B            pinned  two
-          1  [TIME]  tester@[HOST]   3 B                    one
+    version  id             put (UTC)            by         size  last use  pinned  origin  message
+          3  [VERSION-ID]  [TIME]  tester@[HOST]   5 B                            three
+          2  [VERSION-ID]  [TIME]  tester@[HOST]   3 B            pinned          two
+          1  [VERSION-ID]  [TIME]  tester@[HOST]   3 B                            one
     --- stderr
     ");
     check!(env, env.store(["history", "project/demo/data", "--json"]), @r#"
     exit code: 0
     --- stdout
-    {"version":3,"time":"[TIME]","host":"[HOST]","user":"tester","program":"store [VERSION]","message":"three","kind":"tree","bytes":5,"entries":1,"pinned":false}
-    {"version":2,"time":"[TIME]","host":"[HOST]","user":"tester","program":"store [VERSION]","message":"two","kind":"tree","bytes":3,"entries":1,"pinned":true}
-    {"version":1,"time":"[TIME]","host":"[HOST]","user":"tester","program":"store [VERSION]","message":"one","kind":"tree","bytes":3,"entries":1,"pinned":false}
+    {"version":3,"id":"[VERSION-ID]","time":"[TIME]","host":"[HOST]","user":"tester","program":"store [VERSION]","message":"three","kind":"tree","bytes":5,"entries":1,"pinned":false}
+    {"version":2,"id":"[VERSION-ID]","time":"[TIME]","host":"[HOST]","user":"tester","program":"store [VERSION]","message":"two","kind":"tree","bytes":3,"entries":1,"pinned":true}
+    {"version":1,"id":"[VERSION-ID]","time":"[TIME]","host":"[HOST]","user":"tester","program":"store [VERSION]","message":"one","kind":"tree","bytes":3,"entries":1,"pinned":false}
     --- stderr
     "#);
     check!(env, env.store(["history", "project/demo/data@2"]), @"
@@ -209,4 +209,86 @@ fn a_namespace_is_dropped_when_its_name_is_typed_again() {
     --- stderr
     ");
     assert_eq!(left(&env, "team/other/data"), [0; 0]);
+}
+
+/// The newest version of a ref in a store, as a machine reads it.
+fn newest(env: &TestEnvironment, store: &[&str]) -> serde_json::Value {
+    let words = ["--json", "history", "project/demo/data"];
+    let lines = env.ok(words.iter().chain(store));
+    serde_json::from_str(lines.lines().next().unwrap()).unwrap()
+}
+
+#[test]
+fn a_version_has_one_id_in_every_store_and_every_verb_takes_it() {
+    let env = versions();
+    env.ok(["init", "far"]);
+    env.ok(["cluster", "add", "h200", "far"]);
+    env.write("in/file", "four");
+    let put = env.ok([
+        "--json",
+        "put",
+        "in",
+        "project/demo/data",
+        "--message",
+        "of four",
+    ]);
+    let put: serde_json::Value = serde_json::from_str(&put).unwrap();
+    let pushed = env.ok(["--json", "push", "project/demo/data", "h200"]);
+    let pushed: serde_json::Value = serde_json::from_str(&pushed).unwrap();
+    let (here, there) = (newest(&env, &[]), newest(&env, &["--store", "h200"]));
+    assert_eq!(
+        (&here["version"], &there["version"]),
+        (&4.into(), &1.into())
+    );
+    let id = here["id"].as_str().unwrap();
+    for told in [&there["id"], &put["id"], &pushed["refs"][0]["id"]] {
+        assert_eq!(told, id);
+    }
+    // What was said of it and where it comes from goes along.
+    assert_eq!(there["message"], "of four");
+    let origin = &there["origin"];
+    assert_eq!(origin["version"], 4, "{there}");
+    assert_eq!(origin["time"], here["time"], "{there}");
+    let shown = env.ok(["history", "project/demo/data", "--store", "h200"]);
+    assert!(shown.contains("  @4 of "), "{shown}");
+    let short = &id[..9];
+    let named = |path: &str| format!("project/demo/data@{short}{path}");
+    for store in [&[][..], &["--store", "h200"]] {
+        let run = |words: &[&str]| env.ok(words.iter().chain(store));
+        assert_eq!(run(&["cat", &named(":file")]), "four");
+        let out = format!("out-{}", store.len());
+        run(&["get", &named(""), &out]);
+        run(&["materialize", &named(""), &format!("{out}-tree")]);
+        for words in [
+            &["ls", &named("")][..],
+            &["summarize", &named("")],
+            &["diff", &named(""), "in"],
+            &["verify", &named("")],
+            &["pin", &named("")],
+            &["unpin", &named("")],
+        ] {
+            run(words);
+        }
+    }
+    let unchanged = env.ok(["--json", "push", &named(""), "h200"]);
+    assert!(unchanged.contains("\"unchanged\""), "{unchanged}");
+    for (name, code) in [
+        ("project/demo/data@t00000000", 3),
+        ("project/demo/data@t0000000", 2),
+        ("project/demo/data@00000000", 2),
+    ] {
+        assert_eq!(env.store(["ls", name]).code, Some(code), "{name}");
+    }
+    env.ok(["rm", &named("")]);
+    assert_eq!(left(&env, "project/demo/data"), [3, 2, 1]);
+}
+
+#[test]
+fn a_namespace_that_does_not_exist_is_3_to_every_verb() {
+    let env = versions();
+    for verb in ["verify", "ls", "summarize", "rm"] {
+        let refused = env.store([verb, "project/nope"]);
+        assert_eq!(refused.code, Some(3), "{verb}: {refused}");
+        assert!(refused.stderr.contains("hint: "), "{verb}: {refused}");
+    }
 }

@@ -171,8 +171,9 @@ fn a_missing_pack() {
     assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
     for version in VERSIONS {
         let spec = spec(version);
-        refs::pin(&broken.store, &spec.name, spec.version, false).unwrap();
-        refs::drop_versions(&broken.store, &spec.name, spec.version).unwrap();
+        let number = refs::number(&broken.store, &spec).unwrap();
+        refs::pin(&broken.store, &spec.name, number, false).unwrap();
+        refs::drop_versions(&broken.store, &spec.name, number).unwrap();
     }
     broken.collect().unwrap();
     assert!(broken.verify().is_clean());

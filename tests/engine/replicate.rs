@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use store::check::{ReadData, VerifyRequest, verify};
-use store::format::pack_key;
+use store::format::{At, pack_key};
 use store::refs::{drop_versions, pin};
 use store::remote::faulty::Faults;
 use store::remote::{Faulty, Objects, Prune};
@@ -165,7 +165,7 @@ fn the_newest_there_is_the_newest_here_and_others_stay() {
     let world = world();
     let (from, to) = (world.memory(), empty(&world));
     world.put(to.clone(), "far", REF).unwrap();
-    let only = ReplicateRequest::new(vec![Selection::Version(name(REF), 1)]);
+    let only = ReplicateRequest::new(vec![Selection::Version(name(REF), At::Number(1))]);
     let report = bring(&world, &from, &to, &only);
     assert_eq!(outcomes(&report), [format!("{REF} 1 > 2 published")]);
     let report = bring(&world, &from, &to, &all(&[REF]));
@@ -175,9 +175,10 @@ fn the_newest_there_is_the_newest_here_and_others_stay() {
     let report = run(&world, &from, &to, &latest(&[REF])).unwrap();
     assert_eq!(outcomes(&report), [format!("{REF} 2 > 3 Conflict")]);
     // What is put anew becomes the newest there, and costs nothing.
+    world.put(from.clone(), "one", REF).unwrap();
     world.put(from.clone(), "two", REF).unwrap();
     let report = bring(&world, &from, &to, &latest(&[REF]));
-    assert_eq!(outcomes(&report), [format!("{REF} 3 > 5 published")]);
+    assert_eq!(outcomes(&report), [format!("{REF} 4 > 5 published")]);
     assert_eq!(report.sent_bytes, 0);
     assert_eq!(world.check(to, "five versions").len(), 5);
 }
@@ -333,7 +334,9 @@ fn what_does_not_exist_fails_by_itself() {
     let world = world();
     let (from, to) = (world.memory(), empty(&world));
     let mut request = latest(&["project/a/none", FAR, "project/nobody"]);
-    request.what.push(Selection::Version(name(REF), 9));
+    request
+        .what
+        .push(Selection::Version(name(REF), At::Number(9)));
     let report = run(&world, &from, &to, &request).unwrap();
     assert_eq!(
         outcomes(&report),

@@ -126,6 +126,7 @@ pub fn settings(environment: &TestEnvironment) -> insta::Settings {
     settings.add_filter(&format!("tester@{host}"), "tester@[HOST]");
     settings.add_filter(&format!("\"host\":\"{host}\""), "\"host\":\"[HOST]\"");
     for (what, stand_in) in [
+        (r"\bt[0-9a-f]{12}([0-9a-f]{52})?\b", "[VERSION-ID]"),
         (r"\b[0-9a-f]{64}\b", "[CHUNK-ID]"),
         (r"\b[0-9a-f]{32}\b", "[ID]"),
         (r"\bpacks/[0-9a-f]{2}/", "packs/[..]/"),

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::Serialize;
-use store::format::{Root, Version};
+use store::format::{Id, Origin, Root, Version};
 use store::uses::Uses;
 use store::{Result, VersionId};
 
@@ -14,6 +14,9 @@ use crate::table::Side;
 use crate::{human, names};
 
 /// List the versions of a ref, newest first
+///
+/// The number of a version is that of this store. Its id is the same in every store, and REF@ID does wherever
+/// REF@N does. `put` is when it came to this store; the origin of a copy tells when it was first put, and by whom.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, like project/llama-ft/imagenet
@@ -25,6 +28,8 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Line<'v> {
     version: u64,
+    /// What names its content in every store; any version takes it in place of its number.
+    id: Id,
     time: Timestamp,
     host: &'v str,
     user: &'v str,
@@ -39,6 +44,9 @@ struct Line<'v> {
     /// The last day on which somebody got or materialized it.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_use: Option<Date>,
+    /// Where it was first put, when it was brought from another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<&'v Origin>,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -54,11 +62,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     });
     let columns = [
         ("version", Side::Right),
+        ("id", Side::Left),
         ("put (UTC)", Side::Left),
         ("by", Side::Left),
         ("size", Side::Right),
         ("last use", Side::Left),
         ("pinned", Side::Left),
+        ("origin", Side::Left),
         ("message", Side::Left),
     ];
     context.out.list(&columns, lines, cells)
@@ -71,6 +81,7 @@ fn line(number: u64, version: &Version, last_use: Option<Date>) -> Line<'_> {
     };
     Line {
         version: number,
+        id: version.id(),
         time: version.time,
         host: &version.who.host,
         user: &version.who.user,
@@ -82,18 +93,32 @@ fn line(number: u64, version: &Version, last_use: Option<Date>) -> Line<'_> {
         pinned: version.pinned,
         expires: version.expires,
         last_use,
+        origin: version.origin.as_deref(),
     }
 }
 
-fn cells(line: &Line<'_>) -> [String; 7] {
+/// `@3 of 2025-01-02 03:04 by ana@node-1`.
+fn shown_origin(origin: &Origin) -> String {
+    let who = format!("{}@{}", origin.who.user, origin.who.host);
+    format!(
+        "@{} of {} by {}",
+        origin.version,
+        human::time(origin.time),
+        names::shown(who.as_bytes())
+    )
+}
+
+fn cells(line: &Line<'_>) -> [String; 9] {
     [
         line.version.to_string(),
+        line.id.clone().short().to_string(),
         human::time(line.time),
         names::shown(format!("{}@{}", line.user, line.host).as_bytes()),
         human::bytes(line.bytes),
         line.last_use
             .map_or_else(String::new, |day| day.to_string()),
         (if line.pinned { "pinned" } else { "" }).to_owned(),
+        line.origin.map_or_else(String::new, shown_origin),
         names::shown(line.message.as_bytes()),
     ]
 }

@@ -34,7 +34,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 /// Pins or unpins.
 pub(crate) fn set(version: &OsString, pinned: bool, context: &Context) -> Result<()> {
     let spec = names::version(version)?;
-    let version = refs::pin(&context.open()?, &spec.name, spec.version, pinned)?;
+    let store = context.open()?;
+    let number = refs::number(&store, &spec)?;
+    let version = refs::pin(&store, &spec.name, number, pinned)?;
     context.out.report(&Pinned {
         name: spec.name,
         version,

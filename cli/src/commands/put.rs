@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use store::format::RefName;
+use store::format::{Id, RefName};
 use store::{
     Class, Error, LinkOptions, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result,
 };
@@ -132,6 +132,9 @@ struct Report {
     target: RefName,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<u64>,
+    /// What names its content in every store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Id>,
     /// The version was there already, and nothing has changed since.
     unchanged: bool,
     files: u64,
@@ -242,6 +245,7 @@ fn report(target: RefName, done: PutReport, elapsed: Duration) -> Report {
     Report {
         target,
         version: done.version,
+        id: done.id,
         unchanged: done.unchanged,
         files: done.files,
         unchanged_files: done.unchanged_files,

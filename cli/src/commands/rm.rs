@@ -82,7 +82,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         Target::Ref(_) => {
             let spec = names::version(&args.target)?;
             confirm_ref(args, context, &store, &spec)?;
-            refs::drop_versions(&store, &spec.name, spec.version)?.into()
+            let number = refs::number(&store, &spec)?;
+            refs::drop_versions(&store, &spec.name, number)?.into()
         }
         Target::Namespace(namespace) => drop_namespace(args, context, &store, namespace)?,
     };
@@ -99,7 +100,11 @@ fn dry_run(args: &Args, store: &Store, target: &Target) -> Result<Report> {
     let planned = match target {
         Target::Ref(_) => {
             let spec = names::version(&args.target)?;
-            refs::plan_drop_versions(state, &spec.name, spec.version)?
+            let number = match &spec.version {
+                Some(at) => state.number(&spec.name, Some(at))?,
+                None => None,
+            };
+            refs::plan_drop_versions(state, &spec.name, number)?
         }
         Target::Namespace(namespace) => refs::plan_drop_namespace(state, namespace)?,
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use store::Error;
-use store::format::{Namespace, RefName};
+use store::format::{Id, Namespace, RefName};
 use store::replicate::{RefOutcome, RefStatus, ReplicateReport};
 
 use super::{Transfer, estimate};
@@ -47,6 +47,9 @@ struct Line {
     /// Its number at the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     from_version: Option<u64>,
+    /// What names its content in every store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Id>,
     /// Its number at the destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<u64>,
@@ -136,6 +139,7 @@ impl From<&(Namespace, Error)> for Line {
         Self {
             name: namespace.to_string(),
             from_version: None,
+            id: None,
             version: None,
             status: "failed",
             error: Some(failure::one_line(error)),
@@ -153,6 +157,7 @@ impl From<&RefOutcome> for Line {
         Self {
             name: outcome.name.to_string(),
             from_version: outcome.from,
+            id: outcome.id.clone(),
             version: outcome.to,
             status,
             error,

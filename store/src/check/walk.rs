@@ -80,15 +80,14 @@ impl<'w> RefWalk<'w> {
     /// Walks all live versions, or those of `target`.
     pub(super) fn versions(&mut self, target: Option<&Target>) -> Result<()> {
         let view = self.view;
-        if let Some(Target::Ref(spec)) = target {
-            view.state.version(&spec.name, spec.version)?;
-        }
+        let named = match target {
+            Some(Target::Ref(spec)) => view.state.number(&spec.name, spec.version.as_ref())?,
+            _ => None,
+        };
         let is_wanted = |name: &RefName, number: u64| match target {
             None => true,
             Some(Target::Namespace(namespace)) => namespace.contains(name),
-            Some(Target::Ref(spec)) => {
-                spec.name == *name && spec.version.is_none_or(|one| one == number)
-            }
+            Some(Target::Ref(spec)) => spec.name == *name && named.is_none_or(|one| one == number),
         };
         for (name, RefState { versions, .. }) in &view.state.refs {
             for (number, version) in versions {

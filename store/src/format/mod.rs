@@ -5,6 +5,7 @@
 #![doc = ""]
 #![doc = include_str!("../../FORMATS.md")]
 
+mod at;
 mod config;
 mod content;
 mod cursor;
@@ -22,6 +23,7 @@ mod state;
 mod times;
 mod tree;
 
+pub use at::*;
 pub use config::*;
 pub use content::*;
 pub use entry::*;

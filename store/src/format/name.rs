@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::at::{At, Id};
 use crate::error::{Error, Result};
 
 /// Most bytes of a whole ref name.
@@ -17,7 +18,8 @@ const NAMESPACE_HINT: &str =
     "a namespace is team/NAME or project/NAME, for example project/llama-ft";
 const REF_HINT: &str =
     "a ref is a namespace and a path below it, for example project/llama-ft/imagenet";
-const SPEC_HINT: &str = "write REF[@N][:PATH], for example project/llama-ft/imagenet@3:train/0.tar";
+const SPEC_HINT: &str = "write REF[@N][:PATH], for example project/llama-ft/imagenet@3:train/0.tar; an id is `t` and at least \
+     8 hex digits, as `store history` shows it";
 const TARGET_HINT: &str =
     "write a namespace like project/llama-ft, or a ref like project/llama-ft/imagenet[@N][:PATH]";
 
@@ -35,7 +37,7 @@ pub struct RefSpec {
     /// The ref.
     pub name: RefName,
     /// The version, or the newest.
-    pub version: Option<u64>,
+    pub version: Option<At>,
     /// The path inside of it, as bytes without leading slash; empty for the whole.
     pub path: Vec<u8>,
 }
@@ -186,7 +188,7 @@ impl FromStr for Target {
 impl fmt::Display for RefSpec {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}", self.name)?;
-        if let Some(version) = self.version {
+        if let Some(version) = &self.version {
             write!(out, "@{version}")?;
         }
         if !self.path.is_empty() {
@@ -283,14 +285,16 @@ fn check_component(component: &str) -> Result<(), String> {
     }
 }
 
-/// A version is written as it is printed: no sign, no leading zero, from 1 on.
-fn parse_version(spec: &str, text: &str) -> Result<u64> {
-    let version: Option<u64> = text.parse().ok();
-    version
-        .filter(|version| *version > 0 && version.to_string() == text)
+/// A number is written as it is printed: no sign, no leading zero, from 1 on.
+fn parse_version(spec: &str, text: &str) -> Result<At> {
+    let number: Option<u64> = text.parse().ok();
+    number
+        .filter(|number| *number > 0 && number.to_string() == text)
+        .map(At::Number)
+        .or_else(|| Id::parse(text).map(At::Id))
         .ok_or_else(|| {
             Error::invalid(format!(
-                "ref {spec:?}: expected a version number behind `@`, found {text:?}"
+                "ref {spec:?}: expected a version number or an id behind `@`, found {text:?}"
             ))
             .hint(SPEC_HINT)
         })
@@ -398,9 +402,12 @@ mod tests {
     fn a_spec_is_ref_version_and_path() {
         let spec: RefSpec = "team/a/b@12:/x//./y/".parse().unwrap();
         assert_eq!(spec.name, name("team/a/b"));
-        assert_eq!(spec.version, Some(12));
+        assert_eq!(spec.version, Some(At::Number(12)));
         assert_eq!(spec.path, b"x/y");
         assert_eq!(spec.to_string(), "team/a/b@12:x/y");
+        let by_id: RefSpec = "team/a/b@t0123456789ab:x".parse().unwrap();
+        assert_eq!(by_id.version, Id::parse("t0123456789ab").map(At::Id));
+        assert_eq!(by_id.to_string(), "team/a/b@t0123456789ab:x");
         let whole: RefSpec = "team/a/b:.".parse().unwrap();
         assert_eq!(whole, RefSpec::newest(name("team/a/b")));
         let odd = RefSpec::parse(b"team/a/b:\xff@1:z").unwrap();
@@ -413,19 +420,19 @@ mod tests {
         for (text, message) in [
             (
                 "team/a/b@",
-                "ref \"team/a/b@\": expected a version number behind `@`, found \"\"",
+                "ref \"team/a/b@\": expected a version number or an id behind `@`, found \"\"",
             ),
             (
                 "team/a/b@0",
-                "ref \"team/a/b@0\": expected a version number behind `@`, found \"0\"",
+                "ref \"team/a/b@0\": expected a version number or an id behind `@`, found \"0\"",
             ),
             (
                 "team/a/b@+1",
-                "ref \"team/a/b@+1\": expected a version number behind `@`, found \"+1\"",
+                "ref \"team/a/b@+1\": expected a version number or an id behind `@`, found \"+1\"",
             ),
             (
                 "team/a/b@01",
-                "ref \"team/a/b@01\": expected a version number behind `@`, found \"01\"",
+                "ref \"team/a/b@01\": expected a version number or an id behind `@`, found \"01\"",
             ),
             (
                 "team/a/b:x/../y",

@@ -74,13 +74,14 @@ type Owned<'s> = (&'s RefName, u64, &'s Version);
 
 /// The versions that `target` names, and all others.
 fn split<'s>(state: &'s State, target: &Target) -> Result<(Vec<Owned<'s>>, Vec<&'s Version>)> {
+    let named = match target {
+        Target::Ref(spec) => state.number(&spec.name, spec.version.as_ref())?,
+        Target::Namespace(_) => None,
+    };
     let is_own = |name: &RefName, number: u64| match target {
         Target::Namespace(namespace) => namespace.contains(name),
-        Target::Ref(spec) => spec.name == *name && spec.version.is_none_or(|one| one == number),
+        Target::Ref(spec) => spec.name == *name && named.is_none_or(|one| one == number),
     };
-    if let Target::Ref(spec) = target {
-        state.version(&spec.name, spec.version)?;
-    }
     let (mut own, mut others) = (Vec::new(), Vec::new());
     for (name, known) in &state.refs {
         for (number, version) in &known.versions {

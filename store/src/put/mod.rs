@@ -32,7 +32,7 @@ use crossbeam_channel::bounded;
 use jiff::Timestamp;
 
 use crate::error::{Error, Kind, Result};
-use crate::format::{FORMAT_KEY, RefName};
+use crate::format::{FORMAT_KEY, Id, RefName};
 use crate::log::{Outside, System};
 use crate::pool::Pool;
 use crate::profile::{LinkOptions, ProfileOptions};
@@ -97,6 +97,8 @@ pub struct PutRequest {
 pub struct PutReport {
     /// The version's number; none after a dry run, unless there would be no new one.
     pub version: Option<u64>,
+    /// What names its content in every store.
+    pub id: Option<Id>,
     /// That version was there already and is the newest: nothing has changed.
     pub unchanged: bool,
     /// Regular files.

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::error::Result;
-use crate::format::{Content, Node, RefSpec, Time, TreeEntry};
+use crate::format::{At, Content, Node, RefSpec, Time, TreeEntry};
 use crate::pool::Mark;
 use crate::read::{Reader, TimesReader};
 use crate::walk::compare_paths;
@@ -83,7 +83,7 @@ impl<'p> Files<'p> {
     /// Of the version that `mark` names, if it is still what the tree was made from.
     fn of(mark: &Mark, reader: &'p Reader<'p>) -> Result<Option<Self>> {
         let mut spec: RefSpec = mark.source.parse()?;
-        spec.version = Some(mark.version);
+        spec.version = Some(At::Number(mark.version));
         let is_other_store = mark.store != reader.store().format().id;
         if is_other_store || !mark.is_settled {
             return Ok(None);

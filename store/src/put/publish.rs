@@ -7,7 +7,7 @@ use super::dedup::Dedup;
 use super::origin::Files;
 use super::{PutReport, PutRequest};
 use crate::error::{Error, Result};
-use crate::format::{Change, PackKind, Root, State, Version};
+use crate::format::{Change, Id, PackKind, Root, State, Version};
 use crate::id::PassId;
 use crate::pack::WrittenPack;
 use crate::policy::{self, Room};
@@ -166,6 +166,7 @@ impl<'p> PutPublication<'p> {
             return Ok(None);
         };
         report.version = Some(version);
+        report.id = Some(Id::of(&built.root));
         if let Some(Err(error)) = cached {
             report
                 .notes

@@ -23,7 +23,7 @@ use super::failure::{
     DELETE, LIST, READ, WRITE, bucket_failure, failure, io_failure, is_without_credentials,
 };
 use super::key::{check_key, check_prefix, is_staged, object_path, staged_for};
-use super::upload::{Parts, PartsMax};
+use super::upload::{NamedUpload, Parts, PartsMax};
 use super::wait::Wait;
 use super::wire::{Alive, Unconditional};
 use super::{
@@ -40,7 +40,7 @@ const TOUCH_MAX: Duration = Duration::from_secs(1);
 pub struct Objects {
     url: Arc<str>,
     store: Arc<dyn ObjectStore>,
-    directory: Option<Arc<Directory>>,
+    pub(super) directory: Option<Arc<Directory>>,
     wait: Wait,
     settings: Settings,
     parts_max: PartsMax,
@@ -142,7 +142,7 @@ impl Objects {
         }
     }
 
-    fn failed(&self, key: &str, doing: &str) -> impl Fn(object_store::Error) -> Error {
+    pub(super) fn failed(&self, key: &str, doing: &str) -> impl Fn(object_store::Error) -> Error {
         let local = self.directory.is_some();
         move |source| match &self.wait {
             Wait::Here => failure(key, doing, &self.url, local, source),
@@ -171,7 +171,7 @@ impl Objects {
         Ok(Created::Exists)
     }
 
-    fn io_failed(&self, key: &str, doing: &str) -> impl Fn(std::io::Error) -> Error {
+    pub(super) fn io_failed(&self, key: &str, doing: &str) -> impl Fn(std::io::Error) -> Error {
         move |source| io_failure(key, doing, &self.url, source)
     }
 
@@ -506,41 +506,6 @@ impl Prune for Objects {
         directory
             .list(prefix, is_staged)
             .map_err(self.io_failed(prefix, LIST))
-    }
-}
-
-struct NamedUpload {
-    parts: Parts,
-    objects: Objects,
-    key: String,
-}
-
-impl Upload for NamedUpload {
-    fn write(&mut self, bytes: Bytes) -> Result<()> {
-        self.parts
-            .write(bytes)
-            .map_err(self.objects.failed(&self.key, WRITE))
-    }
-
-    fn seal(&mut self) -> Result<()> {
-        self.parts
-            .seal()
-            .map_err(self.objects.failed(&self.key, WRITE))
-    }
-
-    fn finish(self: Box<Self>) -> Result<()> {
-        let Self {
-            parts,
-            objects,
-            key,
-        } = *self;
-        parts.finish().map_err(objects.failed(&key, WRITE))?;
-        match &objects.directory {
-            Some(directory) => directory
-                .share(&key)
-                .map_err(objects.io_failed(&key, WRITE)),
-            None => Ok(()),
-        }
     }
 }
 

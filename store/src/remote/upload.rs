@@ -13,8 +13,10 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload, Res
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use super::failure::WRITE;
 use super::wait::Wait;
 use super::wire::Alive;
+use super::{Objects, Upload};
 
 /// Bytes of every part but the last: some buckets want them equal.
 pub(super) const PART_BYTES: usize = 8 << 20;
@@ -179,5 +181,41 @@ impl Drop for Parts {
         };
         begun.in_flight.iter().for_each(JoinHandle::abort);
         drop(on(&self.wait, &self.alive, begun.upload.abort()));
+    }
+}
+
+/// An upload to one key of a backend.
+pub(super) struct NamedUpload {
+    pub(super) parts: Parts,
+    pub(super) objects: Objects,
+    pub(super) key: String,
+}
+
+impl Upload for NamedUpload {
+    fn write(&mut self, bytes: Bytes) -> crate::error::Result<()> {
+        self.parts
+            .write(bytes)
+            .map_err(self.objects.failed(&self.key, WRITE))
+    }
+
+    fn seal(&mut self) -> crate::error::Result<()> {
+        self.parts
+            .seal()
+            .map_err(self.objects.failed(&self.key, WRITE))
+    }
+
+    fn finish(self: Box<Self>) -> crate::error::Result<()> {
+        let Self {
+            parts,
+            objects,
+            key,
+        } = *self;
+        parts.finish().map_err(objects.failed(&key, WRITE))?;
+        match &objects.directory {
+            Some(directory) => directory
+                .share(&key)
+                .map_err(objects.io_failed(&key, WRITE)),
+            None => Ok(()),
+        }
     }
 }

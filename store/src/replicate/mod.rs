@@ -30,7 +30,7 @@ mod walk;
 pub use resume::{Forgetful, Memory, Resume};
 
 use crate::error::{Error, Kind, Result};
-use crate::format::{Namespace, RefName};
+use crate::format::{At, Id, Namespace, RefName};
 use crate::id::StoreId;
 use crate::progress::Progress;
 use crate::store::Store;
@@ -67,7 +67,7 @@ pub enum Selection {
     /// One.
     Ref(RefName),
     /// One version of one, whatever [`ReplicateRequest::versions`] says.
-    Version(RefName, u64),
+    Version(RefName, At),
 }
 
 /// What is dropped at the destination.
@@ -128,6 +128,8 @@ pub struct RefOutcome {
     pub name: RefName,
     /// The version's number at the source; none, when the source has no such ref.
     pub from: Option<u64>,
+    /// What names its content in every store; none, when the source has no such version.
+    pub id: Option<Id>,
     /// Its number at the destination; none when it is not there, and for what a dry run would publish.
     pub to: Option<u64>,
     /// What became of it.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
 use crate::error::{Error, Result};
-use crate::format::{Change, Namespace, Origin, RefName, RefState, State, Version};
+use crate::format::{At, Change, Namespace, Origin, RefName, RefState, State, Version};
 use crate::id::StoreId;
 
 /// The two stores of a run.
@@ -72,6 +72,8 @@ pub(super) enum Found {
 struct Asked {
     whole: bool,
     numbers: BTreeSet<u64>,
+    /// Why there is none of those that were named.
+    failed: Vec<(Option<u64>, Error)>,
 }
 
 /// What `request` asks for, less what `to` has.
@@ -103,9 +105,18 @@ pub(super) fn select(
                     .for_each(|name| asked.entry(name.clone()).or_default().whole = true);
             }
             Selection::Ref(name) => asked.entry(name.clone()).or_default().whole = true,
-            Selection::Version(name, number) => {
+            Selection::Version(name, at) => {
                 let asked = asked.entry(name.clone()).or_default();
-                asked.numbers.insert(*number);
+                match from.at(name, Some(at)) {
+                    Ok((number, _)) => drop(asked.numbers.insert(number)),
+                    Err(error) => {
+                        let number = match at {
+                            At::Number(number) => Some(*number),
+                            At::Id(_) => None,
+                        };
+                        asked.failed.push((number, error));
+                    }
+                }
             }
         }
     }
@@ -119,20 +130,34 @@ pub(super) fn select(
         })
         .hint("see what there is with `store ls`"));
     }
-    for (name, asked) in &asked {
+    for (name, mut asked) in asked {
+        let failed = std::mem::take(&mut asked.failed);
+        let is_any = asked.whole || !asked.numbers.is_empty();
+        let failures = failed
+            .into_iter()
+            .map(|(number, error)| failed_outcome(&name, number, error));
+        selected.settled.extend(failures);
+        if !is_any {
+            continue;
+        }
         if asked.whole {
             selected.refs.insert(name.clone());
         }
-        if let Err(error) = select_ref(request, ends, name, asked, from, to, &mut selected) {
-            selected.settled.push(RefOutcome {
-                name: name.clone(),
-                from: None,
-                to: None,
-                status: RefStatus::Failed(error),
-            });
+        if let Err(error) = select_ref(request, ends, &name, &asked, from, to, &mut selected) {
+            selected.settled.push(failed_outcome(&name, None, error));
         }
     }
     Ok(selected)
+}
+
+fn failed_outcome(name: &RefName, from: Option<u64>, error: Error) -> RefOutcome {
+    RefOutcome {
+        name: name.clone(),
+        from,
+        id: None,
+        to: None,
+        status: RefStatus::Failed(error),
+    }
 }
 
 /// The versions to bring of one ref; where there are none, that it is unchanged.
@@ -183,20 +208,11 @@ fn select_ref(
             }
         }
     }
-    for number in &asked.numbers {
-        if let Err(error) = from.version(name, Some(*number)) {
-            selected.settled.push(RefOutcome {
-                name: name.clone(),
-                from: Some(*number),
-                to: None,
-                status: RefStatus::Failed(error),
-            });
-        }
-    }
     if let Some((number, found)) = unchanged.filter(|_| selected.bring.len() == before) {
         selected.settled.push(RefOutcome {
             name: name.clone(),
             from: Some(number),
+            id: source.get(&number).map(Version::id),
             to: Some(found),
             status: RefStatus::Unchanged,
         });
@@ -210,6 +226,7 @@ impl Bring {
         RefOutcome {
             name: self.name.clone(),
             from: Some(self.from),
+            id: Some(self.version.id()),
             to,
             status,
         }
@@ -280,7 +297,7 @@ impl Bring {
         ))
         .hint(
             "two writers share this ref: bring it from one of them only, drop the version there that is not \
-             wanted, or put anew at the source",
+             wanted, or put it once more at the source with `store put --always`",
         )
     }
 

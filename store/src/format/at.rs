@@ -1,0 +1,117 @@
+//! Which version of a ref is meant: by its number, which is that of one store, or by its id, which is the same in
+//! every store.
+//!
+//! An id is `t` and the hex digits of the root of the content. A number has no letter, so that `@12345678` is a
+//! number and `@t12345678` an id.
+
+use std::fmt;
+
+use super::{Root, Version};
+
+/// Fewest hex digits that an id is known by.
+pub const VERSION_ID_DIGITS_MIN: usize = 8;
+/// What an id begins with.
+const MARK: char = 't';
+const DIGITS: usize = 64;
+const SHORT_DIGITS: usize = 12;
+
+/// Which version of a ref is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum At {
+    /// By its number.
+    Number(u64),
+    /// By its id, or the beginning of it.
+    Id(Id),
+}
+
+/// The id of a version's content, or the beginning of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Id(String);
+
+impl Id {
+    /// All of it.
+    pub fn of(root: &Root) -> Self {
+        Self(root.content().root.to_string())
+    }
+
+    /// Parses `t` and at least [`VERSION_ID_DIGITS_MIN`] hex digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(MARK)?;
+        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let fits = (VERSION_ID_DIGITS_MIN..=DIGITS).contains(&digits.len());
+        (fits && digits.bytes().all(is_hex)).then(|| Self(digits.to_owned()))
+    }
+
+    /// As much of it as people are shown.
+    #[must_use]
+    pub fn short(mut self) -> Self {
+        self.0.truncate(SHORT_DIGITS);
+        self
+    }
+
+    /// Whether it is that of this content, as far as it goes.
+    pub fn is_of(&self, root: &Root) -> bool {
+        Self::of(root).0.starts_with(&self.0)
+    }
+}
+
+impl Version {
+    /// What names its content in every store.
+    pub fn id(&self) -> Id {
+        Id::of(&self.root)
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{MARK}{}", self.0)
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(out),
+            Self::Id(id) => id.fmt(out),
+        }
+    }
+}
+
+impl serde::Serialize for Id {
+    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Content;
+
+    #[test]
+    fn an_id_is_known_by_its_beginning_and_is_no_number() {
+        let root = Root::File {
+            content: Content::empty(),
+            executable: false,
+        };
+        let id = Id::of(&root);
+        assert_eq!(id.to_string().len(), 65);
+        assert_eq!(id.clone().short().to_string(), "taf1349b9f5f9");
+        for good in [id.to_string(), "taf1349b9".to_owned()] {
+            assert!(Id::parse(&good).unwrap().is_of(&root), "{good}");
+        }
+        assert!(!Id::parse("taf1349b8").unwrap().is_of(&root));
+        let long = format!("{id}0");
+        for bad in [
+            "",
+            "t",
+            "af1349b9",
+            "taf1349b",
+            "tAF1349B9",
+            "taf1349bx",
+            &long,
+        ] {
+            assert_eq!(Id::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Servers that are silent, that do not know conditions, that speak another protocol, and what is said of each.
+
+use super::*;
+
+/// A server that takes what is asked and never answers, and how often it was asked.
+fn silent() -> Server {
+    Server::start(|_| {
+        std::thread::sleep(Duration::from_secs(3600));
+        Reply::Cut(Vec::new())
+    })
+}
+
+#[test]
+fn a_server_that_never_answers_is_not_waited_for_longer_than_the_deadline() {
+    let server = silent();
+    let remote = unsigned(&server.url, 1);
+    let error = remote.get("log/1").unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(
+        format!("{error:?}").contains("nothing came for 5 s"),
+        "{error:?}"
+    );
+    assert!(server.asked().len() < 3, "{:?}", server.asked());
+}
+
+#[test]
+fn who_is_asked_to_stop_does_not_wait_for_a_server_that_is_silent() {
+    let server = silent();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let options = Options {
+        deadline: Duration::from_secs(3600),
+        stop: Arc::clone(&stop),
+        ..options(&[("endpoint", &server.url), ("skip_signature", "true")])
+    };
+    let remote = open_url("s3://bkt", &options).unwrap();
+    let asking = std::thread::spawn(move || {
+        let mut upload = remote.upload("packs/ab/c").unwrap();
+        let large = Bytes::from(vec![0; 17 << 20]);
+        [
+            remote.get("log/1").unwrap_err(),
+            remote.get_run(&["log/1".to_owned()]).unwrap_err(),
+            remote.list("log").unwrap_err(),
+            remote.create("log/2", Bytes::new()).unwrap_err(),
+            upload
+                .write(large)
+                .and_then(|()| upload.finish())
+                .unwrap_err(),
+        ]
+    });
+    while server.asked().is_empty() {
+        std::thread::yield_now();
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for error in asking.join().unwrap() {
+        assert_eq!(error.kind(), Kind::Interrupted, "{error:?}");
+        assert!(
+            error
+                .to_string()
+                .contains("stopped on request, while s3://bkt"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_answers_is_waited_for_also_by_who_is_asked_to_stop() {
+    let server = Server::start(|_| Reply::Whole(http("200 OK", &["etag: \"a\""], b"")));
+    let options = Options {
+        stop: Arc::new(std::sync::atomic::AtomicBool::new(true)),
+        ..options(&[("endpoint", &server.url), ("skip_signature", "true")])
+    };
+    let remote = open_url("s3://bkt", &options).unwrap();
+    for _ in 0..3 {
+        remote.put("key", Bytes::from_static(b"x")).unwrap();
+    }
+}
+
+#[test]
+fn an_endpoint_that_does_not_know_conditions_is_told_so_once() {
+    let server = Server::start(|asked| {
+        let is_conditional = asked
+            .headers
+            .iter()
+            .any(|line| line.starts_with("if-none-match"));
+        Reply::Whole(match (asked.method.as_str(), is_conditional) {
+            ("PUT", true) => error("501 Not Implemented", "NotImplemented", "A header"),
+            ("HEAD", _) => http("404 Not Found", &[], b""),
+            ("GET", _) => http(
+                "200 OK",
+                &[
+                    "etag: \"a\"",
+                    "last-modified: Thu, 01 Jan 1970 00:00:00 GMT",
+                ],
+                b"abc",
+            ),
+            _ => http("200 OK", &["etag: \"a\""], b""),
+        })
+    });
+    let remote = unsigned(&server.url, 3600);
+    let refused = remote
+        .create("log/1", Bytes::from_static(b"abc"))
+        .unwrap_err();
+    assert_eq!(refused.kind(), Kind::Unsupported);
+    assert!(
+        refused.remedy().unwrap().contains("--single-writer"),
+        "{refused:?}"
+    );
+    assert_eq!(server.asked().len(), 1);
+    assert!(!crate::remote::keeps_first(remote.as_ref()).unwrap());
+    remote.touch("uses/x").unwrap();
+    let single = crate::remote::SingleWriter(remote);
+    let created = crate::remote::Write::create(&single, "log/1", Bytes::from_static(b"abc"));
+    assert_eq!(created.unwrap(), Created::Created);
+}
+
+#[test]
+fn tls_spoken_to_who_does_not_speak_it_is_found_out_and_the_other_way_round() {
+    let plain = Server::start(|_| Reply::Whole(http("400 Bad Request", &[], b"")));
+    let remote = unsigned(&plain.url.replace("http:", "https:"), 3600);
+    let error = remote.get("log/1").unwrap_err();
+    assert!(
+        error
+            .remedy()
+            .unwrap()
+            .starts_with("does it speak http:// there?"),
+        "{error:?}"
+    );
+    assert!(
+        format!("{error:?}").contains("nobody ever spoke TLS there"),
+        "{error:?}"
+    );
+    for answer in [
+        // An alert of TLS.
+        b"\x15\x03\x01\x00\x02\x02\x16".to_vec(),
+        http(
+            "400 Bad Request",
+            &[],
+            b"Client sent an HTTP request to an HTTPS server.\n",
+        ),
+    ] {
+        let tls = Server::start(move |_| Reply::Cut(answer.clone()));
+        let error = unsigned(&tls.url, 3600).get("log/1").unwrap_err();
+        assert!(
+            error
+                .remedy()
+                .unwrap()
+                .starts_with("does it speak https:// there?"),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn without_its_bucket_there_is_no_store() {
+    let server = Server::start(|_| Reply::Whole(error("404 Not Found", "NoSuchBucket", "no")));
+    let remote = unsigned(&server.url, 0);
+    let missing = remote.get("format").unwrap_err();
+    assert_eq!(missing.kind(), Kind::NotFound);
+    assert!(
+        missing.remedy().unwrap().starts_with("make the bucket"),
+        "{missing:?}"
+    );
+    // An entry that is not found would be the end of the log.
+    assert_eq!(remote.get("log/1").unwrap_err().kind(), Kind::Unavailable);
+}
+
+#[test]
+fn plain_http_is_spoken_only_where_the_endpoint_says_so() {
+    let server = Server::start(|asked| match asked.path.as_str() {
+        "/elsewhere" => Reply::Whole(http("200 OK", &["etag: \"a\""], b"of somebody else")),
+        _ => Reply::Whole(http("200 OK", &[], b"")),
+    });
+    // The address of another service is no leave to speak plainly to the bucket.
+    for (name, value) in [
+        ("aws_metadata_endpoint", server.url.as_str()),
+        ("aws_endpoint_url", "https://127.0.0.1:1"),
+    ] {
+        assert!(!is_plain(name, value), "{name}");
+    }
+    assert!(is_plain("endpoint", &server.url));
+    let pairs = [
+        ("aws_metadata_endpoint", server.url.as_str()),
+        ("aws_access_key_id", PLANTED),
+        ("aws_secret_access_key", PLANTED),
+        ("aws_virtual_hosted_style_request", "false"),
+        ("aws_endpoint_url", "https://127.0.0.1:1"),
+    ];
+    let remote = open_url("s3://bkt", &options(&pairs)).unwrap();
+    assert_eq!(remote.get("key").unwrap_err().kind(), Kind::Unavailable);
+    assert!(server.asked().is_empty(), "{:?}", server.asked());
+}

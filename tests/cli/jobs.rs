@@ -1,0 +1,132 @@
+//! Jobs that go wrong: another source than before, mistakes in what is named, and metrics that tell of it.
+
+use support::TestEnvironment;
+
+use crate::duplicate::{REF, json, two_stores};
+
+/// A job `nightly` from the embedded store to `h200`, with these lines more.
+fn nightly(env: &TestEnvironment, refs: &str, more: &str) {
+    let path = env.path("home/.config/store/config.toml");
+    let mut text = std::fs::read_to_string(&path).unwrap_or_default();
+    text += &format!(
+        "[job.nightly]\nfrom = \"home/.local/share/store\"\nto = \"h200\"\nrefs = {refs}\n{more}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+}
+
+#[test]
+fn a_job_whose_source_is_another_store_by_now_drops_nothing_with_or_without_its_journal() {
+    let env = two_stores();
+    env.write("other", "text");
+    env.ok(["put", "other", "project/demo/other"]);
+    nightly(
+        &env,
+        "[\"project/demo\"]",
+        "delete = true\nversions = \"all\"",
+    );
+    let job = ["duplicate", "--job", "nightly"];
+    env.ok(job);
+    // The disk of the source is away, and somebody's put makes a new embedded store in its place.
+    std::fs::rename(env.path("home/.local/share/store"), env.path("away")).unwrap();
+    env.ok(["put", "other", "project/demo/new"]);
+    let before = env.ok(["ls", "--store", "h200", "project/demo"]);
+    let refused = env.store(job);
+    assert_eq!(refused.code, Some(5), "{refused}");
+    for words in [
+        "the last run took from store ",
+        "project/demo/data@1, ",
+        "--delete-all",
+    ] {
+        assert!(refused.stderr.contains(words), "{refused}");
+    }
+    // The refused run is not what the next one goes by.
+    assert_eq!(env.store(job).code, Some(5));
+    let dry = env.store(job.into_iter().chain(["--dry-run"]));
+    assert_eq!(dry.code, Some(5), "{dry}");
+    std::fs::remove_dir_all(env.path("home/.local/state")).unwrap();
+    let refused = env.store(job);
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert!(
+        refused
+            .stderr
+            .contains("came from another store: project/demo/data@1"),
+        "{refused}"
+    );
+    assert_eq!(env.ok(["ls", "--store", "h200", "project/demo"]), before);
+    let all = json(&env.ok(["--json"].into_iter().chain(job).chain(["--delete-all"])));
+    assert_eq!(all["dropped"].as_array().unwrap().len(), 3, "{all}");
+    env.ok(job);
+}
+
+#[test]
+fn a_typing_mistake_in_a_job_is_a_failure_also_beside_refs_that_make_it() {
+    let env = two_stores();
+    nightly(&env, "[\"project/demo\", \"project/typo\"]", "");
+    let metrics = env.path("job.prom");
+    let metrics = metrics.to_str().unwrap();
+    let job = ["duplicate", "--job", "nightly", "--metrics-file", metrics];
+    let partly = env.store(job);
+    assert_eq!(partly.code, Some(6), "{partly}");
+    let why = "failed: project/typo: project/typo: the source has no ref in this namespace\n";
+    assert!(partly.stderr.contains(why), "{partly}");
+    let told = json(&env.ok(["--json", "duplicate", "--status", "nightly"]));
+    assert_eq!(told["runs"][0]["outcome"], "partly", "{told}");
+    assert_eq!(told["errors"][0]["ref"], "project/typo", "{told}");
+    let measured = std::fs::read_to_string(metrics).unwrap();
+    for line in [
+        "failed_refs{job=\"nightly\"} 1\n",
+        "last_exit_code{job=\"nightly\"} 6\n",
+    ] {
+        assert!(measured.contains(line), "{measured}");
+    }
+    assert!(!measured.contains("last_success"), "{measured}");
+    let alone = env.store(["push", "project/typo", "h200"]);
+    assert_eq!(alone.code, Some(3), "{alone}");
+}
+
+#[test]
+fn a_run_that_fails_altogether_turns_its_metrics_red() {
+    let env = two_stores();
+    nightly(&env, "[\"project/demo\", \"team/x/y\"]", "");
+    let metrics = env.path("job.prom");
+    let metrics = metrics.to_str().unwrap();
+    let read = || std::fs::read_to_string(metrics).unwrap();
+    env.ok(["push", "project/demo", "h200"]);
+    let from_to = ["--from", "home/.local/share/store", "--to", "far"];
+    let unnamed = |refs: &'static str| {
+        ["duplicate", refs, "--metrics-file", metrics]
+            .into_iter()
+            .chain(from_to)
+    };
+    env.ok(unnamed("project/demo"));
+    let success = read().lines().last().unwrap().to_owned();
+    std::fs::rename(env.path("far"), env.path("away")).unwrap();
+    // Also without its journal, and where nobody can know which job it is.
+    std::fs::remove_dir_all(env.path("home/.local/state")).unwrap();
+    for run in [
+        unnamed("project/demo").collect(),
+        vec!["duplicate", "--job", "nightly", "--metrics-file", metrics],
+    ] {
+        let failed = env.store(run);
+        assert_eq!(failed.code, Some(3), "{failed}");
+        let measured = read();
+        assert!(
+            measured.contains("store_duplicate_last_exit_code{job=\""),
+            "{measured}"
+        );
+        assert!(measured.contains("\"} 3\n"), "{measured}");
+        let failed = if measured.contains("nightly") { 2 } else { 1 };
+        let failed = format!("\"}} {failed}\n# HELP store_duplicate_sent_bytes");
+        assert!(measured.contains(&failed), "{measured}");
+        let time = |line: &str| line.rsplit(' ').next().unwrap().to_owned();
+        assert_eq!(time(measured.lines().last().unwrap()), time(&success));
+    }
+}
+
+#[test]
+fn a_limit_of_0_is_no_limit() {
+    let env = two_stores();
+    let report = json(&env.ok(["--json", "push", REF, "h200", "--bwlimit", "0"]));
+    assert_eq!(report["refs"][0]["status"], "published", "{report}");
+    env.ok(["push", REF, "h200", "--bwlimit", "0", "--dry-run"]);
+}
