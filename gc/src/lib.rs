@@ -23,6 +23,7 @@ pub mod plan;
 pub mod policy;
 mod repack;
 pub mod report;
+mod spared;
 
 pub use collect::{Request, collect, steady};
 pub use plan::Plan;

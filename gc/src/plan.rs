@@ -10,10 +10,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 use store::format::{Condemned, State, use_key};
 use store::uses::Uses;
-use store::{PackId, PassId, SegmentId, VersionId};
+use store::{PackId, SegmentId, VersionId};
 
 use crate::census::{Census, PackUse, SegmentUse};
 use crate::policy::Drop;
+use crate::spared::spared;
 
 /// More live segments than this are merged, since each is one more lookup for every chunk.
 pub const SEGMENTS_MAX: usize = 64;
@@ -215,48 +216,6 @@ pub fn plan(
     plan.held.kept_bytes += staying().map(|pack| pack.bytes).sum::<u64>();
     segments(&mut plan, state, census, &spared.segments, options);
     plan
-}
-
-/// What passes that have not ended committed, and that is left alone: they may go on, or be gone on with.
-#[derive(Default)]
-struct Spared {
-    segments: HashSet<SegmentId>,
-    /// Each with the time until which.
-    packs: HashMap<PackId, Timestamp>,
-}
-
-/// A pass is as old as the newest of its segments, by the clock of whoever keeps the objects. Where a listing
-/// does not show one yet, it has only just come.
-fn spared(state: &State, census: &Census, options: &Options, now: Timestamp) -> Spared {
-    let mut spared = Spared::default();
-    if options.min_age_secs == 0 {
-        return spared;
-    }
-    let now = census.by_store_clock(now);
-    let written: HashMap<SegmentId, Timestamp> = (census.segment_objects.iter())
-        .map(|object| (object.id, object.modified))
-        .collect();
-    let mut newest: HashMap<PassId, Timestamp> = HashMap::new();
-    let passes = || (state.segments.iter()).filter_map(|(id, info)| Some((*id, info.pass?)));
-    for (segment, pass) in passes() {
-        let time = written.get(&segment).copied().unwrap_or(now);
-        let newest = newest.entry(pass).or_insert(time);
-        *newest = time.max(*newest);
-    }
-    for usage in &census.segments {
-        let pass = state
-            .segments
-            .get(&usage.segment)
-            .and_then(|info| info.pass);
-        let time = pass.and_then(|pass| newest.get(&pass));
-        let until = time.map(|time| after(*time, options.min_age_secs));
-        if let Some(until) = until.filter(|until| *until > now) {
-            spared.segments.insert(usage.segment);
-            let packs = usage.packs.iter().map(|(pack, _)| (*pack, until));
-            spared.packs.extend(packs);
-        }
-    }
-    spared
 }
 
 /// Whether the grace of what an entry condemned is over.
@@ -484,7 +443,7 @@ impl SegmentUse {
     }
 }
 
-fn after(time: Timestamp, secs: u64) -> Timestamp {
+pub(crate) fn after(time: Timestamp, secs: u64) -> Timestamp {
     let secs = i64::try_from(secs).unwrap_or(i64::MAX);
     time.checked_add(jiff::SignedDuration::from_secs(secs))
         .unwrap_or(Timestamp::MAX)
@@ -507,6 +466,7 @@ pub(crate) fn sizes(census: &Census) -> HashMap<String, u64> {
 mod tests {
     use super::*;
     use crate::census::Listed;
+    use store::PassId;
     use store::format::{PackKind, pack_key};
     use store::remote::ObjectInfo;
 

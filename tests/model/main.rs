@@ -13,9 +13,6 @@
 //! | a plan that moves on serves new refs, or ends (`CollectorServes`, `CollectorYields`) | `is_valid` of `gc::apply` |
 //! | first the entry, then the delete (`DeleteAfter`) | `gc`, which deletes what the log condemned |
 //! | orphans are condemned through the log (`Orphans`) | `gc`, which never unlinks an orphan directly |
-//! | what is committed at last was not condemned since the pass began, whatever was committed between (`SinceThePassBegan`) | `Written::condemned` of `store::publish` |
-//! | what is taken up was not condemned when the pass began (`KnownAtTheStart`) | `for_each_left` of `store::replicate` |
-//! | what was committed on the way may be gone at the end (`KeptMayGo`) | `Relied`, which counts on it |
 
 mod protocol;
 
@@ -36,6 +33,13 @@ const TWO_COLLECTORS: Protocol = Protocol {
     long: false,
     dropped: None,
 };
+/// Rules of long writers:
+///
+/// | rule (its mutant) | kept by |
+/// |---|---|
+/// | what is committed at last was not condemned since the pass began, whatever was committed between (`SinceThePassBegan`) | `Written::condemned` of `store::publish` |
+/// | what is taken up was not condemned when the pass began (`KnownAtTheStart`) | `for_each_left` of `store::replicate` |
+/// | what was committed on the way may be gone at the end (`KeptMayGo`) | `Relied`, which counts on it |
 const LONG_WRITER: Protocol = Protocol {
     writers: 1,
     collectors: 1,

@@ -8,7 +8,10 @@ const HEAD_LINES_MAX: usize = 15;
 const FILE_LINES_MAX: usize = 500;
 
 /// Files that may be longer, each with the reason why it holds one idea all the same.
-const LONG_FILES: [(&str, &str); 0] = [];
+const LONG_FILES: [(&str, &str); 1] = [(
+    "tests/model/protocol.rs",
+    "states and steps of one model, which are read side by side",
+)];
 
 /// All that may stand at the top of the workspace, but for dot-files and build output.
 const TOP: [&str; 10] = [

@@ -140,6 +140,7 @@ fn put_beside(
     at: usize,
     acts: fn(When, Step, &str) -> bool,
     takes: Takes,
+    portions: Portions,
 ) -> bool {
     let remote = memory();
     let steps = Arc::new(AtomicUsize::new(0));
@@ -151,7 +152,10 @@ fn put_beside(
             }
         }
     };
-    let report = put_through(Arc::new(Scripted::new(remote.clone(), script)), source).unwrap();
+    let report = {
+        let store = open(Arc::new(Scripted::new(remote.clone(), script))).in_portions(portions);
+        put(&store, &PutRequest::new(source, name()), &Unwatched).unwrap()
+    };
     assert_eq!(report.version, Some(1));
     assert_comes_back(&remote, source, &format!("collected at step {at}"));
     steps.load(Ordering::SeqCst) > at
@@ -179,14 +183,21 @@ fn whatever_a_collector_takes_between_two_commits_is_stored_again() {
         },
         |remote| packs(remote).1.into_iter().take(1).collect(),
     ];
+    // Also one that commits at its end only, where everything is its own and in no segment yet.
+    let at_once = Portions {
+        commit_chunks: usize::MAX,
+        ..Portions::default()
+    };
     let mut steps = 0;
-    for takes in takes {
-        for acts in [is_entry, is_segment] {
-            for at in 0.. {
-                if !put_beside(source.path(), at, acts, takes) {
-                    break;
+    for portions in [Portions::default(), at_once] {
+        for takes in takes {
+            for acts in [is_entry, is_segment] {
+                for at in 0.. {
+                    if !put_beside(source.path(), at, acts, takes, portions) {
+                        break;
+                    }
+                    steps += 1;
                 }
-                steps += 1;
             }
         }
     }

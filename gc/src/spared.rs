@@ -1,0 +1,54 @@
+//! Spared: what passes committed on their way that have not ended; they may go on, or be gone on with.
+//!
+//! A matter of pleasantness: a writer finds out what was condemned all the same, and stores it again.
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::Timestamp;
+use store::format::State;
+use store::{PackId, PassId, SegmentId};
+
+use crate::census::Census;
+use crate::plan::{Options, after};
+
+/// What passes that have not ended committed, and that is left alone: they may go on, or be gone on with.
+#[derive(Default)]
+pub(crate) struct Spared {
+    pub(crate) segments: HashSet<SegmentId>,
+    /// Each with the time until which.
+    pub(crate) packs: HashMap<PackId, Timestamp>,
+}
+
+/// A pass is as old as the newest of its segments, by the clock of whoever keeps the objects. Where a listing
+/// does not show one yet, it has only just come.
+pub(crate) fn spared(state: &State, census: &Census, options: &Options, now: Timestamp) -> Spared {
+    let mut spared = Spared::default();
+    if options.min_age_secs == 0 {
+        return spared;
+    }
+    let now = census.by_store_clock(now);
+    let written: HashMap<SegmentId, Timestamp> = (census.segment_objects.iter())
+        .map(|object| (object.id, object.modified))
+        .collect();
+    let mut newest: HashMap<PassId, Timestamp> = HashMap::new();
+    let passes = || (state.segments.iter()).filter_map(|(id, info)| Some((*id, info.pass?)));
+    for (segment, pass) in passes() {
+        let time = written.get(&segment).copied().unwrap_or(now);
+        let newest = newest.entry(pass).or_insert(time);
+        *newest = time.max(*newest);
+    }
+    for usage in &census.segments {
+        let pass = state
+            .segments
+            .get(&usage.segment)
+            .and_then(|info| info.pass);
+        let time = pass.and_then(|pass| newest.get(&pass));
+        let until = time.map(|time| after(*time, options.min_age_secs));
+        if let Some(until) = until.filter(|until| *until > now) {
+            spared.segments.insert(usage.segment);
+            let packs = usage.packs.iter().map(|(pack, _)| (*pack, until));
+            spared.packs.extend(packs);
+        }
+    }
+    spared
+}
