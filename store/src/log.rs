@@ -20,6 +20,8 @@ use crate::remote::{Created, Read, Write};
 
 pub mod heal;
 mod known;
+#[cfg(test)]
+mod loss_tests;
 mod remembered;
 pub mod reserve;
 #[cfg(test)]

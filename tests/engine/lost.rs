@@ -329,7 +329,8 @@ fn a_damaged_copy_of_a_segment_on_this_host_is_fetched_anew() {
 
 #[test]
 fn what_is_no_file_or_far_too_large_is_damage_and_nobody_waits_for_it() {
-    let kinds: [(&str, fn(&Path)); 2] = [
+    type Make = fn(&Path);
+    let kinds: [(&str, Make); 2] = [
         ("a pipe", |path| {
             let made = Command::new("mkfifo").arg(path).status().unwrap();
             assert!(made.success());

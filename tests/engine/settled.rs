@@ -254,19 +254,25 @@ fn after_a_whole_pass_the_tree_is_the_version_and_what_a_job_did() {
     }
 }
 
-fn run(site: &Site, seed: u64) {
-    let mut random = Random::new(seed);
-    let out = site.world.tree(&format!("out-{seed}"));
-    let (mut job, mut settled, mut story) = (Job::default(), true, Vec::new());
-    for _ in 0..8 {
-        let options = Options {
+impl Options {
+    fn any(random: &mut Random) -> Self {
+        Self {
             which: usize::try_from(random.below(2)).unwrap(),
             number: random.below(VERSIONS),
             flatten: random.below(3) == 0,
             excludes: random.below(4) == 0,
             force: random.below(10) == 0,
             exact: random.below(10) == 0,
-        };
+        }
+    }
+}
+
+fn run(site: &Site, seed: u64) {
+    let mut random = Random::new(seed);
+    let out = site.world.tree(&format!("out-{seed}"));
+    let (mut job, mut settled, mut story) = (Job::default(), true, Vec::new());
+    for _ in 0..8 {
+        let options = Options::any(&mut random);
         let steps = if random.below(2) == 0 {
             1 + random.below(16)
         } else {

@@ -328,11 +328,10 @@ impl Protocol {
             }
             (Step::Upload(_), Writer::Loaded { pass, base }) => {
                 let known = Fold::of(world.log.get(..base)?);
-                let staged = if known.offered() == 0 {
-                    Staged::Own(world.upload()?)
-                } else {
+                if known.offered() != 0 {
                     return None;
-                };
+                }
+                let staged = Staged::Own(world.upload()?);
                 Some(Writer::Staged { pass, base, staged })
             }
             (Step::TakeUp(_), Writer::Loaded { pass, base }) => {
@@ -372,16 +371,12 @@ impl Protocol {
                 })
             }
             (Step::Validate(_), Writer::Staged { pass, staged, .. }) => {
-                Some(if self.stands(world, pass, staged)? {
-                    let base = now;
-                    Writer::Validated { pass, base, staged }
-                } else {
-                    Writer::Staged {
-                        pass,
-                        base: now,
-                        staged: Staged::Own(world.upload()?),
-                    }
-                })
+                let base = now;
+                if self.stands(world, pass, staged)? {
+                    return Some(Writer::Validated { pass, base, staged });
+                }
+                let staged = Staged::Own(world.upload()?);
+                Some(Writer::Staged { pass, base, staged })
             }
             (Step::Commit(_), Writer::Validated { pass, base, staged }) => {
                 if base != now && self.has(Rule::WriterCreates) {

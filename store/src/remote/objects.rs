@@ -2,6 +2,8 @@
 //!
 //! A local directory takes a shorter way where object_store has none or a slower one, see `directory`.
 
+mod bucket_reads;
+
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -9,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use jiff::Timestamp;
 use object_store::Result as AskResult;
 use object_store::local::LocalFileSystem;
@@ -201,88 +203,6 @@ impl Objects {
             directory.share(key).map_err(self.io_failed(key, WRITE))?;
         }
         Ok(done)
-    }
-
-    fn bucket_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
-        let paths: Vec<_> = keys
-            .iter()
-            .map(|key| object_path(key))
-            .collect::<Result<_>>()?;
-        let gets = paths.iter().map(|path| {
-            again(self.deadline, || async {
-                self.store.get(path).await?.bytes().await
-            })
-        });
-        let all = async { Ok(futures_util::future::join_all(gets).await) };
-        let named = keys.first().map_or("", String::as_str);
-        let answers = self.on(all).map_err(self.failed(named, READ))?;
-        let mut found = Vec::new();
-        for (answer, key) in answers.into_iter().zip(keys) {
-            match answer {
-                Ok(bytes) => found.push(bytes),
-                Err(object_store::Error::NotFound { .. }) => break,
-                Err(error) => return Err(self.failed(key, READ)(error)),
-            }
-        }
-        Ok(found)
-    }
-
-    fn bucket_ranges(&self, key: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let path = object_path(key)?;
-        let asked: Vec<_> = ranges
-            .iter()
-            .filter(|range| !range.is_empty())
-            .cloned()
-            .collect();
-        if asked.is_empty() {
-            self.size(key)?;
-        }
-        let error = match self.ask(|| self.store.get_ranges(&path, &asked)) {
-            Ok(got) => {
-                let mut got = got.into_iter();
-                let whole: Option<_> = ranges.iter().map(|range| exact(range, &mut got)).collect();
-                match whole {
-                    Some(whole) => return Ok(whole),
-                    None => Error::unavailable(format!(
-                        "{key}: bytes from {} came incomplete",
-                        self.url
-                    )),
-                }
-            }
-            Err(error) => self.failed(key, READ)(error),
-        };
-        // One that says what to do about it is not about the length.
-        if error.remedy().is_some() || error.kind() == Kind::NotFound {
-            return Err(error);
-        }
-        let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
-        match self.size(key) {
-            Ok(size) if end > size => Err(self.short(key, end, size)),
-            _ => Err(error),
-        }
-    }
-
-    fn bucket_list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
-        let path = (!prefix.is_empty())
-            .then(|| object_path(prefix))
-            .transpose()?;
-        let ask = || self.store.list(path.as_ref()).try_collect::<Vec<_>>();
-        let listed = self.ask(ask).map_err(self.failed(prefix, LIST))?;
-        listed.into_iter().map(object_info).collect()
-    }
-
-    fn bucket_keys_after(&self, prefix: &str, after: &str) -> Result<Vec<String>> {
-        let below = object_path(prefix)?;
-        let after = object_path(after)?;
-        let ask = || {
-            let listed = self.store.list_with_offset(Some(&below), &after);
-            listed.try_collect::<Vec<_>>()
-        };
-        let listed = self.ask(ask).map_err(self.failed(prefix, LIST))?;
-        Ok(listed
-            .into_iter()
-            .map(|meta| meta.location.to_string())
-            .collect())
     }
 }
 

@@ -13,6 +13,8 @@
 //! And only when its pages were clean by then, as [`WriteBack`] sees to: stores through a mapping to a page that
 //! is dirty already move no time.
 
+#[cfg(test)]
+mod damage_tests;
 mod layout;
 mod reader;
 #[cfg(test)]
