@@ -352,7 +352,11 @@ impl Marker<'_> {
     }
 }
 
-/// Whether an error may be the work of another collector rather than damage.
+/// Whether an error may be the work of another collector rather than damage. What is missing below a live version
+/// counts as corrupt, and so does what a quicker collector has moved: only a state that stood still tells them apart.
 pub(crate) fn may_be_moved(error: &Error) -> bool {
-    matches!(error.kind(), Kind::NotFound | Kind::Conflict)
+    matches!(
+        error.kind(),
+        Kind::NotFound | Kind::Conflict | Kind::Corrupt
+    )
 }

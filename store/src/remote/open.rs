@@ -174,11 +174,11 @@ mod tests {
     #[test]
     fn urls_that_name_nothing_are_refused() {
         for (url, kind) in [
-            ("ftp://host/x", Kind::Unsupported),
+            ("ftp://host/x", Kind::InvalidInput),
             ("file://relative/x", Kind::InvalidInput),
             ("file:///bad%zz", Kind::InvalidInput),
             ("file:///bad%+1", Kind::InvalidInput),
-            ("memory:x", Kind::Unsupported),
+            ("memory:x", Kind::InvalidInput),
         ] {
             assert_eq!(
                 open(url, &Options::default()).unwrap_err().kind(),
