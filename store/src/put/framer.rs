@@ -114,3 +114,28 @@ impl Framer {
 fn length(bytes: &[u8]) -> Result<u32> {
     u32::try_from(bytes.len()).map_err(|_| Error::invalid("a frame would outgrow 32-bit lengths"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn a_frame_that_decodes_to_other_bytes_fails_the_put_that_verifies() {
+        let (frames, _packer) = crossbeam_channel::unbounded();
+        let mut framer = Framer::new(PackKind::Data, 3, true, frames).unwrap();
+        let encode = |framer: &mut Framer, bytes: &[u8]| {
+            framer.stored.clear();
+            framer.encoder.encode(bytes, &mut framer.stored).unwrap();
+        };
+        framer.raw = b"what was read".to_vec();
+        encode(&mut framer, b"what was read");
+        framer.compare().unwrap();
+        // Of the same length, and a valid frame of its own.
+        encode(&mut framer, b"what was Read");
+        let error = framer.compare().unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        framer.check = None;
+        framer.compare().unwrap();
+    }
+}

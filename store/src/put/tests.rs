@@ -5,18 +5,25 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
-use super::{PutReport, PutRequest, put};
-use crate::error::Result;
-use crate::format::{Format, Who};
+use super::assemble::Assembler;
+use super::dedup::Dedup;
+use super::ingest::{FileRead, Ingested};
+use super::scan::Event;
+use super::{PutReport, PutRequest, put, reason};
+use crate::error::{Error, Kind, Result};
+use crate::format::{Format, Time, Who};
 use crate::get::get;
-use crate::id::StoreId;
+use crate::id::{ChunkId, StoreId};
 use crate::progress::{Progress, Unwatched};
 use crate::remote::faulty::{Faults, roll};
 use crate::remote::{Faulty, Objects, Read as _, Write};
+use crate::stat_cache::{CacheBase, StatCache};
 use crate::store::{Host, Store};
+use crate::walk::Stat;
 
 const FILES: u64 = 16;
 const FILE_BYTES: usize = 300_000;
@@ -190,4 +197,79 @@ fn the_list_of_a_large_file_ends_its_nodes_where_it_always_did() {
             "6ae04f1dd99564ff0be7c2fb73bf5bc29030d87d4f075002205870b97391a767"
         )
     );
+}
+
+#[test]
+fn the_stage_that_failed_is_told_and_not_those_that_lost_their_neighbour() {
+    let store = Store::init(Arc::new(Objects::memory()), host()).unwrap();
+    let lost = || Error::interrupted("the packer stopped");
+    let found = || Error::corrupt("a file");
+    for errors in [
+        vec![lost(), found()],
+        vec![found(), lost()],
+        vec![lost(), found(), lost()],
+    ] {
+        assert_eq!(reason(&store, errors.into_iter()).kind(), Kind::Corrupt);
+    }
+}
+
+/// Whether an assembler remembers a file that changed for the last time at second 1,000 and whose reading began
+/// at `read_began`.
+fn is_remembered(read_began: SystemTime) -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    fs::write(&path, b"bytes").unwrap();
+    let changed = Time {
+        secs: 1000,
+        nanos: 0,
+    };
+    let stat = Stat {
+        mtime: changed,
+        ctime: changed,
+        ..Stat::of_file(&fs::File::open(&path).unwrap(), &path).unwrap()
+    };
+    let store = Store::init(Arc::new(Objects::memory()), host()).unwrap();
+    let request = PutRequest::new(&path, "team/t/one".parse().unwrap());
+    let dedup = Dedup::new(store.view().unwrap().index);
+    let open = || StatCache::open(dir.path(), store.format().id, &path);
+    let (frames, _packer) = crossbeam_channel::unbounded();
+    let assembler = Assembler::new(&store, &request, &dedup, Some(open().writer), frames).unwrap();
+    let (events, to_assemble) = crossbeam_channel::unbounded();
+    let (results, finished) = crossbeam_channel::unbounded();
+    let event = Event::Read {
+        name: b"file".to_vec(),
+        number: 0,
+        read_began,
+        tie: super::ties::Tie::default(),
+    };
+    events.send(event).unwrap();
+    let part = Ingested::Part {
+        number: 0,
+        part: 0,
+        chunks: vec![(ChunkId::of(b"bytes"), 5)],
+    };
+    results.send(part).unwrap();
+    let file = FileRead {
+        parts: 1,
+        stat,
+        shows_changes: true,
+    };
+    results.send(Ingested::End { number: 0, file }).unwrap();
+    drop((events, results));
+    let built = assembler.run(&to_assemble, &finished).unwrap();
+    let base = CacheBase {
+        name: request.target.clone(),
+        version: 1,
+        root: built.root,
+    };
+    built.cache.unwrap().commit(base).unwrap();
+    open().reader.lookup(b"file", &stat).is_some()
+}
+
+/// A file that changed right before it was read may change again without a trace, however late its entry is made.
+#[test]
+fn a_file_has_settled_by_the_time_of_its_reading() {
+    let at = |secs| UNIX_EPOCH + Duration::from_secs(secs);
+    assert!(!is_remembered(at(1001)));
+    assert!(is_remembered(at(1010)));
 }
