@@ -88,6 +88,29 @@ fn a_plain_put_heals_although_its_files_are_known_as_unchanged() {
 }
 
 #[test]
+fn a_plain_put_heals_also_when_the_repair_is_long_ago() {
+    let damaged = Damaged::new();
+    // The cache of unchanged files is filled once the files have settled.
+    std::thread::sleep(std::time::Duration::from_millis(2_100));
+    put_tree(&damaged.store, &damaged.source(), REF);
+    let location = damaged.first_chunk("large");
+    flip(
+        &damaged.object(&pack_key(location.pack)),
+        u64::from(location.frame_offset) + 20,
+    );
+    damaged.repair(true);
+    // More entries than a put reads to find out whether anything was taken since.
+    let other = damaged.dir.path().join("other");
+    for number in 0..40 {
+        fs::write(&other, noise(100 + number, 100)).unwrap();
+        put_tree(&damaged.store, &other, "project/demo/other");
+    }
+    let report = put_tree(&damaged.store, &damaged.source(), REF);
+    assert_eq!((report.unchanged_files, report.new_bytes > 0), (3, true));
+    damaged.heal();
+}
+
+#[test]
 fn a_missing_pack_is_named_and_healed() {
     for kind in [PackKind::Data, PackKind::Meta] {
         let damaged = Damaged::new();
