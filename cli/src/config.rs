@@ -3,7 +3,8 @@
 //! A name that it does not know is an error, so that a typing mistake is not a silent default.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -228,12 +229,22 @@ pub(crate) fn state_dir() -> Option<PathBuf> {
 pub(crate) fn precious() -> store::Precious {
     let config = config_file().and_then(|file| Some(file.parent()?.to_path_buf()));
     let own = [data_dir(), state_dir(), cache_dir(), config];
-    // Of the environment, else of the list of users: a job that cron starts has one, too.
+    // The home of the environment may be another one than that of the user, as under `sudo` and in jobs.
     let home = std::env::home_dir().filter(|home| home.is_absolute());
+    let users = std::fs::read("/etc/passwd").unwrap_or_default();
     store::Precious {
-        homes: home.into_iter().collect(),
+        homes: home.into_iter().chain(homes(&users)).collect(),
         own: own.into_iter().flatten().collect(),
     }
+}
+
+/// The homes in a list of users, but for the root, which is refused as such.
+fn homes(users: &[u8]) -> impl Iterator<Item = PathBuf> {
+    users.split(|byte| *byte == b'\n').filter_map(|line| {
+        let home = line.split(|byte| *byte == b':').nth(5)?;
+        let home = Path::new(OsStr::from_bytes(home));
+        (home.is_absolute() && home.parent().is_some()).then(|| home.to_path_buf())
+    })
 }
 
 /// Relative paths there are to be ignored, says the XDG base directory specification.
@@ -253,6 +264,15 @@ fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_user_has_a_home() {
+        let users =
+            b"root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/:/bin/false\n\nbad\n\
+                      ana:x:1000:1000:Ana,,,:/home/ana:/bin/sh";
+        let found: Vec<_> = homes(users).collect();
+        assert_eq!(found, [Path::new("/root"), Path::new("/home/ana")]);
+    }
 
     #[test]
     fn a_configuration_says_what_holds() {

@@ -50,7 +50,7 @@ impl Witness {
         let store = self.store.to_str().unwrap();
         let mut command = self
             .env
-            .command(["--store", store, "--json", "put", name, target]);
+            .command(["--store", store, "--json", "put", "--always", name, target]);
         command.args(["--message", name]);
         command
     }

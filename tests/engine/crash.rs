@@ -37,8 +37,9 @@ fn world_before_a_checkpoint() -> World {
     let mut world = world();
     world.change(|store| {
         let name: RefName = OTHER.parse().unwrap();
-        for entry in 2..63 {
-            store::refs::pin(store, &name, None, entry % 2 == 0).unwrap();
+        let first = store.state().unwrap().number;
+        for entry in first..63 {
+            store::refs::pin(store, &name, None, (entry - first) % 2 == 0).unwrap();
         }
         assert_eq!(store.state().unwrap().number, 63);
     });

@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
+use store::Portions;
 use store::format::PackKind;
 use store::remote::Faulty;
 use store::remote::faulty::{Counts, Faults};
@@ -39,6 +40,7 @@ fn an_unchanged_ref_costs_only_opening_both_stores() {
 #[test]
 fn a_second_version_moves_only_what_is_new() {
     let mut world = World::new();
+    world.portions = Portions::default();
     for (tree, number) in [("one", 1), ("two", 2)] {
         trees::version(&world.tree(tree), 7, number, 20_000_000);
     }
@@ -97,6 +99,7 @@ fn what_is_there_under_another_name_moves_metadata_only() {
 #[test]
 fn small_refs_share_packs_and_an_entry() {
     let mut world = World::new();
+    world.portions = Portions::default();
     for number in 0..30 {
         let tree = format!("tree-{number}");
         fs::create_dir_all(world.tree(&tree)).unwrap();

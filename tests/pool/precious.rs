@@ -109,6 +109,39 @@ fn a_directory_that_holds_a_store_is_not_forced() {
     assert!(world.path("out/sub/mine/format").exists());
 }
 
+/// A home is one by what is in it, whatever `$HOME` says.
+#[test]
+fn a_home_by_another_name_and_a_device_are_not_forced() {
+    let world = settled(86);
+    world.env.write("other/.ssh/key", "mine");
+    untouched(
+        &world,
+        REF,
+        "other",
+        "holds .ssh, so that it is somebody's home",
+    );
+    let pipe = world.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let file = format!("{REF}:text");
+    for options in [&["--force"][..], &["--force", "--exact"]] {
+        let arguments = ["materialize", &file, "pipe"];
+        let finished = world.env.store(arguments.iter().chain(options));
+        assert_eq!(finished.code, Some(5), "{finished}");
+        assert!(finished.stderr.contains("a device, a pipe"), "{finished}");
+    }
+    // The home of the user who runs this, by the list of users: refused before anything else is looked at.
+    let finished = world.env.store([
+        "materialize",
+        REF,
+        "/root",
+        "--force",
+        "--exact",
+        "--dry-run",
+    ]);
+    assert_eq!(finished.code, Some(5), "{finished}");
+}
+
 #[test]
 fn a_file_never_takes_the_place_of_a_full_directory() {
     let world = settled(82);

@@ -29,12 +29,16 @@ impl Replaced {
         match site.there {
             There::Nothing | There::EmptyDirectory => return Ok(found),
             There::Other => {
-                let size = std::fs::symlink_metadata(&site.path).map(|found| found.len());
+                let there = std::fs::symlink_metadata(&site.path)
+                    .map_err(|source| Error::io("look at", &site.path, source))?;
+                if !there.is_file() && !there.is_symlink() {
+                    return Err(taken(site, "is a device, a pipe or a socket"));
+                }
                 found.files = 1;
-                found.bytes = size.unwrap_or(0);
+                found.bytes = there.len();
                 return Ok(found);
             }
-            There::Directory => {}
+            There::Directory => check_whole(site)?,
         }
         let options = WalkOptions {
             skip_unreadable: true,
@@ -62,6 +66,46 @@ impl Replaced {
     }
 }
 
+/// What lies in a home and in no tree of data. The list of users may be elsewhere, and `$HOME` say anything.
+const OF_A_HOME: [&str; 7] = [
+    ".ssh",
+    ".gnupg",
+    ".bashrc",
+    ".bash_history",
+    ".profile",
+    ".zshrc",
+    ".netrc",
+];
+
+/// Refuses a directory that is somebody's or the system's, whatever it is called.
+fn check_whole(site: &Site) -> Result<()> {
+    if is_at_the_top(&site.path) {
+        return Err(taken(
+            site,
+            "is not empty and lies at the top of the file system",
+        ));
+    }
+    let is_there = |name: &&&str| site.path.join(name).symlink_metadata().is_ok();
+    match OF_A_HOME.iter().find(is_there) {
+        Some(name) => Err(taken(
+            site,
+            &format!("holds {name}, so that it is somebody's home"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether nothing but the root is above: systems and homes lie there, and mounts.
+fn is_at_the_top(path: &Path) -> bool {
+    path.parent().is_some_and(|above| above.parent().is_none())
+}
+
+fn taken(site: &Site, why: &str) -> Error {
+    Error::conflict(format!("{}: {why}", site.given.display())).hint(
+        "name another destination, like a new directory; --force and --exact do not change this",
+    )
+}
+
 fn check_below(site: &Site, dir: &crate::walk::Dir, path: &Path) -> Result<()> {
     let is_mount = fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)
         .is_ok_and(|found| is_mount_root(&found));
@@ -79,4 +123,16 @@ fn check_below(site: &Site, dir: &crate::walk::Dir, path: &Path) -> Result<()> {
     .hint(
         "name another destination, or move it away first; --force and --exact do not change this",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_top_is_what_has_nothing_but_the_root_above_it() {
+        for (path, expected) in [("/root", true), ("/", false), ("/data/cache", false)] {
+            assert_eq!(is_at_the_top(Path::new(path)), expected, "{path}");
+        }
+    }
 }

@@ -199,7 +199,9 @@ impl Look {
             commit: outside.commit_id()?,
             time: outside.now(),
             who: who.clone(),
-            changes: Vec::new(),
+            // Segments of the lost entries are live no more. Like after any condemnation, whoever counts on what was
+            // there (writers under way, caches of unchanged files) looks again.
+            changes: vec![Change::CondemnPacks { packs: Vec::new() }],
         };
         let bytes = decision.encode_after(newest.as_ref(), self.lost.first().copied())?;
         if remote.create(&log_key(decision.number), bytes.into())? == Created::Exists {

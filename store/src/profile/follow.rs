@@ -14,8 +14,6 @@ use crate::walk::{Item, Walk, find_file};
 const NAMED_MAX: usize = 5;
 /// Directories that are gone into one through the other.
 const NESTED_MAX: usize = 40;
-/// Longest path that the system takes at once.
-const PATH_BYTES_MAX: usize = 4095;
 /// Times that one directory is gone into by way of links: links to directories of links double.
 const TIMES_MAX: u32 = 1000;
 
@@ -47,8 +45,6 @@ pub(crate) struct Follow {
     followed: u64,
     /// Links out of the source behind which there is something.
     left_behind: u64,
-    /// Paths that the system does not take.
-    long: u64,
 }
 
 /// Paths, counted; the first ones with their names.
@@ -73,7 +69,6 @@ impl Follow {
             outside: Named::default(),
             followed: 0,
             left_behind: 0,
-            long: 0,
         }
     }
 
@@ -83,7 +78,6 @@ impl Follow {
     /// When a link is to be followed and leads nowhere, or round in a circle.
     pub(crate) fn look(&mut self, walk: &mut Walk, item: Item) -> Result<(Item, Option<Vec<u8>>)> {
         let path = walk.path().to_vec();
-        self.long += u64::from(path.len() > PATH_BYTES_MAX && !matches!(item, Item::Leave));
         while self.roots.len() > 1
             && self
                 .roots
@@ -209,12 +203,6 @@ impl Follow {
                 "{}: followed, since what they lead to is outside of {}",
                 counted(self.followed),
                 self.given.display()
-            ));
-        }
-        if self.long > 0 {
-            notes.push(format!(
-                "{} paths are longer than {PATH_BYTES_MAX} bytes: `store get` makes them, few programs open them",
-                self.long
             ));
         }
         notes

@@ -130,8 +130,9 @@ const FORMS: [Form; 17] = [
     Form {
         words: &["-----BEGIN "],
         kind: "a private key",
-        // The first line of the key follows the head, perhaps after lines of its own like `Proc-Type`.
-        pattern: r"^-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-[^-]){0,400}?([A-Za-z0-9+/]{40,76})",
+        // The first line of the key follows the head, perhaps after lines of its own like `Proc-Type`. That of
+        // OpenSSH says little that differs from key to key, but the next one does.
+        pattern: r"^-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-[^-]){0,400}?(?:b3BlbnNzaC1rZXktdj[A-Za-z0-9+/]{20,80}\s{1,4})?([A-Za-z0-9+/]{40,76})",
         beside: Beside::Nothing,
     },
     Form {
@@ -319,6 +320,14 @@ mod tests {
                 "Weights",
             ),
             (pem, "a private key"),
+            (
+                format!(
+                    "-----BEGIN OPENSSH PRIVATE KEY-----\n\
+                     b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n{}\n",
+                    lot(70)
+                ),
+                "a private key",
+            ),
             (google, "service account of Google"),
             (
                 format!("{{\"refresh_token\": \"1//{}\"}}", lot(60)),
