@@ -41,23 +41,23 @@ impl Task<'_> {
         made: &Made,
         record: &str,
     ) -> Result<MaterializeReport> {
-        let inside = disk::open_path(room.path())?;
+        let inside = room.dir();
         // The mark is for the inode, which a rename keeps: there is no moment at which the tree is there
         // and the mark is not. A new tree is marked first, while there is nothing else to be synced.
         let is_tree = tree_of(&self.found.node).is_some();
         let root = match is_tree {
             true => {
-                fs::mkdirat(&inside, TREE, fs::Mode::from_raw_mode(0o777))
+                fs::mkdirat(inside, TREE, fs::Mode::from_raw_mode(0o777))
                     .map_err(|errno| disk::failed("create directory in", room.path(), errno))?;
-                self.write_mark(destination, inside.as_fd(), record)?;
-                disk::open_dir(&inside, TREE.as_bytes())
+                self.write_mark(destination, inside, record)?;
+                disk::open_dir(inside, TREE.as_bytes())
             }
-            false => disk::open_dir(&inside, b"."),
+            false => disk::open_dir(inside, b"."),
         };
         let root = root.map_err(|errno| disk::failed("open", room.path(), errno))?;
         let (report, _) = self.apply(made, (room, root), &|| Ok(()))?;
         if !is_tree {
-            self.write_mark(destination, inside.as_fd(), record)?;
+            self.write_mark(destination, inside, record)?;
         }
         Ok(report)
     }
@@ -83,9 +83,8 @@ impl Task<'_> {
     /// Writes down that all that is in the tree now was looked at.
     pub(super) fn settle_now(&self, destination: &Path, room: &Room<'_>) {
         let probe = || -> Result<Time> {
-            let room = disk::open_path(room.path())?;
             let failed = |errno| disk::failed("create in", Path::new("room"), errno);
-            let file = disk::create(&room, b"probe", 0o600).map_err(failed)?;
+            let file = disk::create(room.dir(), b"probe", 0o600).map_err(failed)?;
             Ok(Stat::of_file(&file, Path::new("probe"))?.ctime)
         };
         // Without it, private copies are read once more.
@@ -108,20 +107,31 @@ impl Task<'_> {
     }
 }
 
+/// Renames what was built into the directory in which its room was made, wherever the path leads by now.
 fn move_in(room: &Room<'_>, destination: &Path, replaces: bool) -> Result<()> {
-    let built = room.path().join(TREE);
+    let name = destination.file_name().unwrap_or_default();
     let failed = |errno| disk::failed("rename into place", destination, errno);
+    let (from, to) = (room.dir(), room.above());
+    let rename = |flags| fs::renameat_with(from, TREE, to, name, flags);
     if replaces {
         // What was there goes with the room.
-        return fs::renameat_with(CWD, &built, CWD, destination, RenameFlags::EXCHANGE)
-            .map_err(failed);
+        return rename(RenameFlags::EXCHANGE).map_err(failed);
     }
-    match fs::renameat_with(CWD, &built, CWD, destination, RenameFlags::NOREPLACE) {
+    match rename(RenameFlags::NOREPLACE) {
         // An empty directory is replaced; one that has got an entry meanwhile makes the rename fail.
-        Err(Errno::EXIST) if built.is_dir() => fs::rename(&built, destination).map_err(failed),
-        Err(Errno::EXIST) if destination.is_dir() => fs::rmdir(destination)
-            .and_then(|()| fs::renameat_with(CWD, &built, CWD, destination, RenameFlags::NOREPLACE))
-            .map_err(failed),
+        Err(Errno::EXIST) if is_dir(from, TREE.as_bytes()) => {
+            fs::renameat(from, TREE, to, name).map_err(failed)
+        }
+        Err(Errno::EXIST) if is_dir(to, name.as_bytes()) => {
+            fs::unlinkat(to, name, fs::AtFlags::REMOVEDIR)
+                .and_then(|()| rename(RenameFlags::NOREPLACE))
+                .map_err(failed)
+        }
         renamed => renamed.map_err(failed),
     }
+}
+
+fn is_dir(dir: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> bool {
+    fs::statat(dir, name, fs::AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Directory)
 }

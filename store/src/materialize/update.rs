@@ -14,6 +14,8 @@ struct Compared {
     known: Known,
     made: Made,
     has_read: bool,
+    /// What was walked over is what is changed, wherever the path leads by now.
+    root: OwnedFd,
 }
 
 impl Task<'_> {
@@ -84,8 +86,9 @@ impl Task<'_> {
         let time = wanted.begin(content)?;
         let root = disk::open_dir(CWD, destination.as_os_str().as_bytes())
             .map_err(|errno| disk::failed("open directory", destination, errno))?;
+        let walked = again(&root, destination)?;
         let settled = known.settled_at(self.pool, destination, mark);
-        let mut found = Found::new(self.pool, root, settled)?;
+        let mut found = Found::new(self.pool, walked, settled)?;
         let options = Options {
             is_unknown: known.is_unknown,
             ..self.options()
@@ -102,6 +105,7 @@ impl Task<'_> {
             known,
             made,
             has_read,
+            root,
         })
     }
 
@@ -119,7 +123,9 @@ impl Task<'_> {
         compared: &Compared,
         fence: Fence<'_>,
     ) -> Result<(String, MaterializeReport, bool)> {
-        let Compared { known, made, .. } = compared;
+        let Compared {
+            known, made, root, ..
+        } = compared;
         let record = match known.find(&made.record_sum) {
             Some(record) => record.name.clone(),
             None => self.pool.write_record(destination, &made.record)?,
@@ -128,8 +134,7 @@ impl Task<'_> {
             return Ok((record, self.unchanged(made)?, true));
         }
         let room = self.pool.room(parent(destination))?;
-        let root = disk::open_dir(CWD, destination.as_os_str().as_bytes())
-            .map_err(|errno| disk::failed("open directory", destination, errno))?;
+        let root = again(root, destination)?;
         let (report, is_whole) = self.fenced(destination, made, fence, || {
             self.apply(made, (&room, root), fence)
         })?;
@@ -230,4 +235,9 @@ impl Task<'_> {
         };
         self.as_plan(made)
     }
+}
+
+fn again(root: &OwnedFd, destination: &Path) -> Result<OwnedFd> {
+    root.try_clone()
+        .map_err(|source| Error::io("open directory", destination, source))
 }

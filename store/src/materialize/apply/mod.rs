@@ -74,7 +74,10 @@ impl<'m> Apply<'m> {
             progress,
             fence,
             placer,
-            room: disk::open_path(room.path())?,
+            room: room
+                .dir()
+                .try_clone_to_owned()
+                .map_err(|source| crate::error::Error::io("open", room.path(), source))?,
             trail: Trail::new(root),
             waiting: Vec::new(),
             waiting_bytes: 0,
