@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::diff::Wants;
 use super::filter::Filter;
-use super::links::{Leads, Links};
+use super::links::{FlattenLimit, Leads, Links};
 use super::list::Thing;
 use super::{MaterializeRequest, Task, shown};
 use crate::error::{Error, Kind, Result};
@@ -25,6 +25,7 @@ pub(super) struct Wanted<'m> {
     inside: Links<'m>,
     /// Symlinks as seen from the root of the version, for `--flatten`.
     whole: Links<'m>,
+    limit: FlattenLimit,
     levels: Vec<Level>,
     /// Names from the destination on.
     path: Vec<Vec<u8>>,
@@ -58,13 +59,15 @@ impl<'m> Wanted<'m> {
         times.skip(task.found.entries_before)?;
         let names = task.request.spec.path.split(|byte| *byte == b'/');
         let names = names.filter(|name| !name.is_empty()).map(<[u8]>::to_vec);
+        let root = Node::from(task.found.version.root);
         Ok(Self {
             reader: task.reader,
             request: task.request,
             filter: Filter::new(task.request)?,
             times,
             inside: Links::new(task.reader, task.found.node.clone()),
-            whole: Links::new(task.reader, Node::from(task.found.version.root)),
+            limit: FlattenLimit::of(&root),
+            whole: Links::new(task.reader, root),
             levels: Vec::new(),
             path: Vec::new(),
             canonical: names.collect(),
@@ -247,6 +250,10 @@ impl Wants for Wanted<'_> {
                 None => self.times.next()?,
             };
             if self.is_wanted(&entry)? {
+                let is_link = matches!(entry.node, Node::Symlink { .. });
+                if self.request.flatten && (is_link || inherited.is_some()) {
+                    self.limit.spend(&self.path_of(&entry.name))?;
+                }
                 let thing = self.thing(&entry.name, &entry.node, time, inherited)?;
                 return Ok(Some((entry.name, thing)));
             }
