@@ -418,6 +418,33 @@ fn descend(root: &Path, depth: usize) -> OwnedFd {
 }
 
 #[test]
+fn a_deep_directory_of_which_nothing_is_wanted_needs_no_stack() {
+    let world = World::new(94);
+    world.env.write("source/keep/end", "kept");
+    drop(descend(&world.path("source"), 3900));
+    let put = world.env.store(["put", "source", REF]);
+    assert_eq!(put.code, Some(0), "{put}");
+    let made = world
+        .env
+        .command(["materialize", "--include", "end", REF, "out"]);
+    let mut limited = Command::new("prlimit");
+    limited
+        .arg("--stack=2097152")
+        .arg(made.get_program())
+        .args(made.get_args())
+        .current_dir(world.env.root())
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", world.path("home"));
+    let finished = Finished::from(limited.output().unwrap());
+    assert_eq!(finished.code, Some(0), "{finished}");
+    assert_eq!(
+        shell(&format!("ls '{}'", world.path("out").display())),
+        "keep\n"
+    );
+}
+
+#[test]
 fn a_path_longer_than_the_system_takes_comes_and_goes() {
     let world = World::new(92);
     world.write("source/file", 1000);

@@ -2,7 +2,7 @@
 
 use super::MaterializeRequest;
 use crate::error::Result;
-use crate::format::Node;
+use crate::format::{Content, Node};
 use crate::read::Reader;
 use crate::walk::Globs;
 
@@ -43,10 +43,31 @@ impl Filter {
         let Node::Tree { content, .. } = node else {
             return Ok(false);
         };
-        for entry in reader.tree(content)? {
-            let below = [path, b"/", &entry.name].concat();
-            if self.is_wanted(reader, &below, &entry.node)? {
+        self.is_any_wanted(reader, path, content)
+    }
+
+    /// Whether anything below a directory is wanted, which is not so itself. How deep it goes is no matter of the
+    /// stack.
+    fn is_any_wanted(&self, reader: &Reader<'_>, path: &[u8], content: &Content) -> Result<bool> {
+        let mut path = path.to_vec();
+        let mut levels = vec![(path.len(), reader.tree(content)?.into_iter())];
+        while let Some((len, entries)) = levels.last_mut() {
+            path.truncate(*len);
+            let Some(entry) = entries.next() else {
+                levels.pop();
+                continue;
+            };
+            path.push(b'/');
+            path.extend_from_slice(&entry.name);
+            let is_dir = matches!(entry.node, Node::Tree { .. });
+            if self.excludes(&path, is_dir) {
+                continue;
+            }
+            if self.includes(&path, is_dir) {
                 return Ok(true);
+            }
+            if let Node::Tree { content, .. } = &entry.node {
+                levels.push((path.len(), reader.tree(content)?.into_iter()));
             }
         }
         Ok(false)

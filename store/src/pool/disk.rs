@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -96,54 +96,82 @@ fn write_aside(dir: impl AsFd, name: &str, bytes: &[u8]) -> rustix::io::Result<F
 
 /// The names in a directory.
 pub(crate) fn names(dir: impl AsFd, path: &Path) -> Result<Vec<Vec<u8>>> {
-    let list = || -> rustix::io::Result<Vec<Vec<u8>>> {
-        let mut names = Vec::new();
-        for entry in Dir::read_from(dir)? {
-            let name = entry?.file_name().to_bytes().to_vec();
-            if name != b"." && name != b".." {
-                names.push(name);
-            }
-        }
-        Ok(names)
-    };
-    list().map_err(|errno| failed("list", path, errno))
+    list(dir).map_err(|errno| failed("list", path, errno))
 }
 
-/// Removes `name` in `dir` and everything below it; nothing there is fine.
+fn list(dir: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Directories that are open at once while something is removed.
+const OPEN_MAX: usize = 32;
+
+/// Removes `name` in `dir` and everything below it; nothing there is fine. What is nested deeper than `OPEN_MAX` comes
+/// up to `name` first, so that neither the stack nor the open directories follow the depth.
 pub(crate) fn remove_tree(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<()> {
-    remove_below(dir.as_fd(), name, 0)
-}
-
-fn remove_below(
-    dir: std::os::fd::BorrowedFd<'_>,
-    name: &[u8],
-    depth: usize,
-) -> rustix::io::Result<()> {
-    match fs::unlinkat(dir, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::ISDIR | Errno::PERM) => {}
-        Err(errno) => return Err(errno),
+    let dir = dir.as_fd();
+    if !is_nonempty(dir, name)? {
+        return Ok(());
     }
-    if depth > DEPTH_MAX + 8 {
-        return Err(Errno::LOOP);
-    }
-    let below = open_dir(dir, name)?;
-    for entry in Dir::read_from(&below)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
-            continue;
+    let top = open_dir(dir, name)?;
+    loop {
+        let mut is_moved = false;
+        for name in list(&top)? {
+            is_moved |= remove_below((&top, top.as_fd()), &name, 1)?;
         }
-        let known_file = !matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
-        if known_file {
-            fs::unlinkat(&below, name, AtFlags::empty())?;
-        } else {
-            remove_below(below.as_fd(), name, depth + 1)?;
+        if !is_moved {
+            break;
         }
     }
     match fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
         Err(Errno::NOENT) => Ok(()),
         done => done,
+    }
+}
+
+/// Removes `name` in `dir`, which lies in `top`; whether something below came up to `top` instead.
+fn remove_below(
+    (top, dir): (&OwnedFd, BorrowedFd<'_>),
+    name: &[u8],
+    depth: usize,
+) -> rustix::io::Result<bool> {
+    if !is_nonempty(dir, name)? {
+        return Ok(false);
+    }
+    if depth >= OPEN_MAX {
+        let aside = random_name().map_err(|_| Errno::IO)?;
+        fs::renameat(dir, name, top, format!(".{aside}"))?;
+        return Ok(true);
+    }
+    let below = open_dir(dir, name)?;
+    let mut is_moved = false;
+    for name in list(&below)? {
+        is_moved |= remove_below((top, below.as_fd()), &name, depth + 1)?;
+    }
+    match fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(is_moved),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Removes `name`, unless it is a directory with something in it; whether it is that.
+fn is_nonempty(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<bool> {
+    match fs::unlinkat(dir, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(false),
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        Err(errno) => return Err(errno),
+    }
+    match fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(false),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(true),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -154,3 +182,28 @@ pub(crate) fn random_name() -> Result<String> {
 
 /// For steps whose failure changes nothing that matters: what stays is found by the next sweep.
 pub(crate) fn forgive<T, E>(_outcome: Result<T, E>) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_nested_deeper_than_any_stack_is_removed() {
+        let above = tempfile::tempdir().unwrap();
+        let top = open_path(above.path()).unwrap();
+        let mut dir = top.try_clone().unwrap();
+        for level in 0..6000 {
+            fs::mkdirat(&dir, "d", Mode::from_raw_mode(0o755)).unwrap();
+            dir = open_dir(&dir, b"d").unwrap();
+            if level % 7 == 0 {
+                write_new(&dir, b"file", b"x").unwrap();
+            }
+        }
+        write_new(&top, b"beside", b"x").unwrap();
+        let small = std::thread::Builder::new().stack_size(256 << 10);
+        let remove = move || remove_tree(&top, b"d");
+        small.spawn(remove).unwrap().join().unwrap().unwrap();
+        let left = list(open_path(above.path()).unwrap()).unwrap();
+        assert_eq!(left, [b"beside".to_vec()]);
+    }
+}
