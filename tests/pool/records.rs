@@ -185,6 +185,13 @@ fn killed(world: &World, arguments: &[&str], renames: u32) -> bool {
         .success()
 }
 
+/// What `pool status` says of the only tree.
+fn is_told_settled(world: &World) -> bool {
+    let said = world.env.ok(["pool", "status", "--json"]);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    said["trees"][0]["settled"].as_bool().unwrap()
+}
+
 #[test]
 fn any_number_of_interrupted_updates_is_set_right_by_a_whole_one() {
     let world = versions(
@@ -196,17 +203,23 @@ fn any_number_of_interrupted_updates_is_set_right_by_a_whole_one() {
         ],
     );
     let [first, second] = [1, 2].map(|number| format!("{REF}@{number}"));
-    let mut killed_twice = 0;
+    let (mut killed_twice, mut unsettled) = (0, 0);
     for (at, again) in [(11, 12), (14, 13), (17, 22), (20, 15), (23, 18), (26, 26)] {
         world.env.ok(["materialize", "--exact", &first, "out"]);
         let one = killed(&world, &["materialize", &second, "out"], at);
         let two = killed(&world, &["materialize", REF, "out"], again);
         killed_twice += u32::from(one && two);
+        let said = world.env.ok(["pool", "status"]);
+        unsettled += u32::from(records(&world) > 1);
+        assert_eq!(records(&world) > 1, said.contains("not settled"), "{said}");
+        assert_eq!(records(&world) > 1, !is_told_settled(&world), "{said}");
         let report = world.make("out", &[]);
         assert_eq!(report["conflicts"], 0, "{at}, {again}: {report}");
         assert_same(&world.path("source-3"), &world.path("out"));
         assert_eq!(records(&world), 1, "{at}, {again}");
+        assert!(is_told_settled(&world), "{at}, {again}");
     }
+    assert!(unsettled > 2, "{unsettled}");
     assert!(killed_twice > 2, "{killed_twice}");
     world.assert_sound();
 }

@@ -77,6 +77,7 @@ struct Tree {
     path: names::Path,
     source: String,
     version: u64,
+    settled: bool,
 }
 
 impl From<MadeTree> for Tree {
@@ -85,6 +86,7 @@ impl From<MadeTree> for Tree {
             path: names::Path::new(tree.path.as_os_str().as_bytes()),
             source: tree.source,
             version: tree.version,
+            settled: tree.is_settled,
         }
     }
 }
@@ -189,6 +191,9 @@ impl fmt::Display for Status {
                 "\n  {} is {} (version {})",
                 tree.path, tree.source, tree.version
             )?;
+            if !tree.settled {
+                write!(out, ", not settled: materialize it again")?;
+            }
         }
         Ok(())
     }

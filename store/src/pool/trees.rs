@@ -79,6 +79,8 @@ pub struct MadeTree {
     pub source: String,
     /// Its version.
     pub version: u64,
+    /// No update of it was interrupted: all of it is that version's, and its jobs'.
+    pub is_settled: bool,
 }
 
 /// An inode by its number and its birth, since numbers are used again.
@@ -207,8 +209,13 @@ impl Pool {
     /// The mark of what is at `path` now, if this pool's user made it.
     pub(crate) fn mark_of(&self, path: &Path) -> Option<Mark> {
         let mut mark = self.read_mark(&mark_name(path))?;
-        mark.is_settled = self.records(path).is_ok_and(|records| records.len() < 2);
+        mark.is_settled = self.is_settled(path);
         (mark.path() == path && mark.holds()).then_some(mark)
+    }
+
+    /// Whether there is no record of an update that is under way or was interrupted.
+    fn is_settled(&self, path: &Path) -> bool {
+        self.records(path).is_ok_and(|records| records.len() < 2)
     }
 
     /// Makes the tree that was built as `name` in `dir` end with this process.
@@ -280,6 +287,7 @@ impl Pool {
             .into_iter()
             .map(|mark| MadeTree {
                 path: mark.path(),
+                is_settled: self.is_settled(&mark.path()),
                 source: mark.source,
                 version: mark.version,
             })
