@@ -25,9 +25,10 @@ use crate::walk::{Filter, Globs, Item, find_file};
 
 /// Most bytes of a ref that are of interest: more is no commit.
 const REF_BYTES_MAX: u64 = 100;
-/// How often a ref is read again that holds no commit, and how long is waited before that.
+/// How often a ref is read again that holds no commit. Each wait before that is longer than the one before it,
+/// so that it falls out of step with a client that writes at a steady pace.
 const REF_LOOKS_MAX: u32 = 20;
-const REF_PAUSE: Duration = Duration::from_millis(10);
+const REF_PAUSE: Duration = Duration::from_millis(3);
 /// Most bytes of a listing that is compared with its snapshot.
 const LISTING_BYTES_MAX: u64 = 64 << 20;
 /// Snapshots that are named as partial; the others are counted.
@@ -356,11 +357,11 @@ impl Findings {
 /// What a ref holds. Some clients empty it before they write it: what is no commit is read again for a while.
 fn read_ref(file: &mut AdmittedFile) -> Result<Vec<u8>> {
     let mut text = read(file, REF_BYTES_MAX)?;
-    for _ in 0..REF_LOOKS_MAX {
+    for look in 1..=REF_LOOKS_MAX {
         if is_commit(&text) && file.stat.size == text.len() as u64 {
             break;
         }
-        std::thread::sleep(REF_PAUSE);
+        std::thread::sleep(REF_PAUSE * look);
         file.stat = file.dir.stat(&file.file)?;
         text = read(file, REF_BYTES_MAX)?;
     }

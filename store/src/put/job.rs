@@ -9,9 +9,10 @@ use crate::error::{Error, Result};
 use crate::profile::{Check, Inspection};
 use crate::walk::{Dir, Stat};
 
-/// How often a file is read again that is not what was seen before, and how long is waited before that.
+/// How often a file is read again that is not what was seen before. Each wait before that is longer than the one
+/// before it, so that it falls out of step with a client that writes at a steady pace.
 const LOOKS_MAX: u32 = 20;
-const LOOK_PAUSE: Duration = Duration::from_millis(10);
+const LOOK_PAUSE: Duration = Duration::from_millis(3);
 
 /// A file to be read.
 #[derive(Debug)]
@@ -66,11 +67,11 @@ impl FileJob {
     ) -> Result<Stat> {
         let seen = self.check.as_ref().and_then(|check| check.exact.as_ref());
         let mut outcome = read(bytes);
-        for _ in 0..LOOKS_MAX {
+        for look in 1..=LOOKS_MAX {
             if seen.is_none_or(|seen| outcome.is_ok() && seen == bytes) {
                 break;
             }
-            std::thread::sleep(LOOK_PAUSE);
+            std::thread::sleep(LOOK_PAUSE * look);
             outcome = read(bytes);
         }
         outcome
