@@ -98,8 +98,9 @@ fn is_made(
         } if kind(found) == FileType::RegularFile => Ok(is_intact(key, found)
             || (!is_private && lies.is_written_through(key, found)?)
             || is_copy(lies, (name, found), key, candidates)?
-            // As it was made, but for its bytes: a power cut took them.
-            || (found.mtime == *time && found.size == key.content.size && lies.may_be_torn())),
+            // As it was made, but for its bytes, or some of them: a power cut took them. Whoever shortens a file
+            // changes its time.
+            || (found.mtime == *time && found.size <= key.content.size && lies.may_be_torn())),
         _ => Ok(false),
     }
 }
