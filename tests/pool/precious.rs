@@ -114,12 +114,13 @@ fn a_directory_that_holds_a_store_is_not_forced() {
 fn a_home_by_another_name_and_a_device_are_not_forced() {
     let world = settled(86);
     world.env.write("other/.ssh/key", "mine");
-    untouched(
-        &world,
-        REF,
-        "other",
-        "holds .ssh, so that it is somebody's home",
-    );
+    for options in [&["--force"][..], &["--force", "--exact"]] {
+        let arguments = ["materialize", REF, "other"];
+        let finished = world.env.store(arguments.iter().chain(options));
+        assert_eq!(finished.code, Some(5), "{finished}");
+        assert!(finished.stderr.contains("holds .ssh"), "{finished}");
+        assert!(world.path("other/.ssh/key").is_file());
+    }
     let pipe = world.path("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
@@ -462,7 +463,7 @@ fn a_path_longer_than_the_system_takes_comes_and_goes() {
     assert_eq!(put.code, Some(0), "{put}");
     assert!(
         put.stderr
-            .contains("note: 153 paths are longer than 4095 bytes"),
+            .contains("note: 153 paths are longer than the 4,096 bytes"),
         "{put}"
     );
     world.env.ok(["get", REF, "out"]);

@@ -374,15 +374,26 @@ fn a_stopped_update_that_was_overtaken_notices_and_says_so() {
             .map(|(_, rest)| rest.chars().next().unwrap())
     };
     let children = format!("/proc/{0}/task/{0}/children", stopped.id());
+    // Each call that is looked at stops it for a moment as well: it has gone half of the way when it stays so.
+    let is_half_done = || {
+        let other = format!(
+            "diff -rq '{}' '{}' | wc -l",
+            world.path("out").display(),
+            world.path("source-1").display()
+        );
+        shell(&other).trim().parse::<u32>().unwrap() > 100
+    };
+    let began = std::time::Instant::now();
     let pid = loop {
+        assert!(began.elapsed().as_secs() < 120, "it was never stopped");
+        std::thread::sleep(std::time::Duration::from_millis(100));
         let children = fs::read_to_string(&children).unwrap();
         if let Some(pid) = children.split_whitespace().next()
+            && is_half_done()
             && matches!(state(pid), Some('T' | 't'))
-            && world.path("out").exists()
         {
             break pid.to_owned();
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
     };
     // It waits until the stopped one was silent for long.
     world.make("out", &[]);
