@@ -124,7 +124,7 @@ fn a_home_by_another_name_and_a_device_are_not_forced() {
     let pipe = world.path("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
-    let file = format!("{REF}:text");
+    let file = format!("{REF}:big");
     for options in [&["--force"][..], &["--force", "--exact"]] {
         let arguments = ["materialize", &file, "pipe"];
         let finished = world.env.store(arguments.iter().chain(options));
