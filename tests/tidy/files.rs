@@ -14,15 +14,18 @@ const LONG_FILES: [(&str, &str); 1] = [(
 )];
 
 /// All that may stand at the top of the workspace, but for dot-files and build output.
-const TOP: [&str; 10] = [
+const TOP: [&str; 13] = [
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "Cargo.lock",
     "Cargo.toml",
     "LICENSE",
     "README.md",
+    "SECURITY.md",
     "cli",
     "fixtures",
     "gc",
+    "rust-toolchain.toml",
     "store",
     "tests",
 ];
