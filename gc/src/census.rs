@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use rayon::prelude::*;
+use store::access::Uses;
 use store::format::{
     CHECKPOINTS_PREFIX, CLOCK_KEY, PACKS_PREFIX, PackKind, RESERVE_PREFIX, SEGMENTS_PREFIX,
     SegmentPack, State, parse_checkpoint_key, parse_pack_key, parse_segment_key,
 };
 use store::index::{OpenSegment, Position};
 use store::remote::{ObjectInfo, Prune};
-use store::uses::Uses;
 use store::{PackId, Result, SegmentId};
 
 use crate::mark::Marker;
@@ -321,7 +321,8 @@ mod tests {
     use std::sync::Arc;
 
     use store::format::pack_key;
-    use store::remote::{Faulty, Objects, Write, faulty::Faults};
+    use store::remote::testing::faulty::Faults;
+    use store::remote::{Faulty, Objects, Write};
 
     use super::*;
 

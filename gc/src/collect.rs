@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rayon::prelude::*;
+use store::access::Uses;
 use store::format::{RefName, State, Version, pack_key};
 use store::log::{Outside, System};
 use store::read::Reader;
 use store::remote::Prune;
-use store::uses::Uses;
 use store::{Error, Kind, Result, Store, View};
 
 use crate::apply::{Applied, Session};

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use jiff::civil::Date;
+use store::access::{self, Uses};
 use store::format::RefName;
 use store::read::Reader;
-use store::uses::{self, Uses};
 use store::{Result, Store, VersionId, View};
 
 use crate::collect::{Named, names, versions};
@@ -165,7 +165,7 @@ impl Size<'_> {
     /// The put is a use, too.
     fn last_use(&self, (name, number, version): &Named<'_>) -> LastUse {
         let put = LastUse {
-            day: uses::day(version.time),
+            day: access::day(version.time),
             is_read: false,
         };
         let read = self

@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
+use store::access::Uses;
 use store::format::{Condemned, State, use_key};
-use store::uses::Uses;
 use store::{PackId, SegmentId, VersionId};
 
 use crate::census::{Census, PackUse, SegmentUse};

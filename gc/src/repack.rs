@@ -5,23 +5,16 @@
 
 use std::collections::HashSet;
 
-use store::codec::{Decoder, Encoder, LEVEL};
-use store::format::{CODEC_RAW, PackChunk, PackKind, pack_key};
+use store::codec::{Decoder, LEVEL};
+use store::format::{PackChunk, PackKind, pack_key};
 use store::index::Location;
-use store::pack::{EncodedFrame, PackWriter, SegmentBuilder};
+use store::pack::{
+    Coalesce, EncodedFrame, Extent, FrameSink, Framer, PackWriter, SegmentBuilder, WrittenPack,
+};
 use store::{ChunkId, Error, PackId, Result, Store};
 
 use crate::collect::Deadline;
 use crate::mark::Marker;
-
-/// Bytes after which a frame of gathered chunks is encoded.
-const FRAME_BYTES_TARGET: usize = 1 << 20;
-/// Stored bytes that one read covers, unless one frame alone is larger.
-const READ_BYTES_MAX: u32 = 8 << 20;
-/// Bytes between two frames that are read and thrown away rather than read around.
-const READ_GAP_BYTES_MAX: u32 = 64 << 10;
-/// Smaller chunks share a frame even where they were raw.
-const ALONE_BYTES_MIN: u32 = 16 << 10;
 
 /// What was copied.
 pub(crate) struct Copied {
@@ -49,18 +42,19 @@ pub(crate) fn repack(
     into: &mut SegmentBuilder,
 ) -> Result<Copied> {
     let rows = gather(marker, packs)?;
-    let mut copy = Copy::new(store, into)?;
+    let mut copy = Copy::new(store)?;
     let mut from = Vec::new();
     for rows in rows.chunk_by(|a, b| a.location.pack == b.location.pack) {
         if is_over(store, deadline) {
             break;
         }
-        for run in runs(rows) {
-            copy.run(run)?;
+        for (read, rows) in runs(rows) {
+            copy.run(read, rows)?;
         }
         from.extend(rows.first().map(|row| row.location.pack));
     }
-    copy.finish(from)
+    let bytes = copy.finish(into)?;
+    Ok(Copied { from, bytes })
 }
 
 /// Whether it is time to stop in good order.
@@ -116,78 +110,65 @@ fn gather(marker: &Marker<'_>, packs: &HashSet<PackId>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Rows that one read covers.
-fn runs(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
+/// Rows that one read covers, and what it reads.
+fn runs(rows: &[Row]) -> Vec<(Extent, &[Row])> {
+    let mut runs: Vec<(Extent, usize)> = Vec::new();
+    for row in rows {
+        let next = Extent::of(&row.location);
+        let last = runs.last_mut();
+        match last.and_then(|run| run.0.join(&next, Coalesce::COPY).then_some(run)) {
+            Some(run) => run.1 += 1,
+            None => runs.push((next, 1)),
+        }
+    }
     let mut rest = rows;
-    std::iter::from_fn(move || {
-        let first = rest.first()?.location;
-        let mut end = first.frame_offset + first.stored_len;
-        let count = rest
-            .iter()
-            .take_while(|row| {
-                let next = row.location;
-                let next_end = next.frame_offset + next.stored_len;
-                let joins = next_end <= end
-                    || (next.frame_offset.saturating_sub(end) <= READ_GAP_BYTES_MAX
-                        && next_end - first.frame_offset <= READ_BYTES_MAX);
-                if joins {
-                    end = end.max(next_end);
-                }
-                joins
-            })
-            .count();
+    let split = |(extent, count)| {
         let (run, after) = rest.split_at_checked(count)?;
         rest = after;
-        Some(run)
-    })
+        Some((extent, run))
+    };
+    runs.into_iter().map_while(split).collect()
 }
 
 /// Old frames in, new packs out.
 struct Copy<'c> {
     store: &'c Store,
     decoder: Decoder,
-    encoder: Encoder,
     raw: Vec<u8>,
-    data: Target,
-    meta: Target,
-    packs: &'c mut SegmentBuilder,
-    bytes: u64,
+    data: Framer<Packs<'c>>,
+    meta: Framer<Packs<'c>>,
 }
 
-/// The open pack of one kind, and the chunks that wait for a frame.
-struct Target {
-    kind: PackKind,
-    pack: Option<PackWriter>,
-    raw: Vec<u8>,
-    chunks: Vec<PackChunk>,
+/// The new packs of one kind: one that is open, and those that are finished.
+struct Packs<'c> {
+    store: &'c Store,
+    open: Option<PackWriter>,
+    finished: Vec<WrittenPack>,
 }
 
 impl<'c> Copy<'c> {
-    fn new(store: &'c Store, packs: &'c mut SegmentBuilder) -> Result<Self> {
+    fn new(store: &'c Store) -> Result<Self> {
+        let framer = |kind| {
+            let packs = Packs {
+                store,
+                open: None,
+                finished: Vec::new(),
+            };
+            Framer::new(kind, LEVEL, false, packs)
+        };
         Ok(Self {
             store,
             decoder: Decoder::new()?,
-            encoder: Encoder::new(LEVEL)?,
             raw: Vec::new(),
-            data: Target::new(PackKind::Data),
-            meta: Target::new(PackKind::Meta),
-            packs,
-            bytes: 0,
+            data: framer(PackKind::Data)?,
+            meta: framer(PackKind::Meta)?,
         })
     }
 
     /// Reads adjacent frames at once and copies what lives in them.
-    fn run(&mut self, rows: &[Row]) -> Result<()> {
-        let (Some(first), Some(end)) = (
-            rows.first().map(|row| row.location),
-            rows.iter()
-                .map(|row| row.location.frame_offset + row.location.stored_len)
-                .max(),
-        ) else {
-            return Ok(());
-        };
-        let key = pack_key(first.pack);
-        let range = first.frame_offset.into()..end.into();
+    fn run(&mut self, read: Extent, rows: &[Row]) -> Result<()> {
+        let key = pack_key(read.pack);
+        let range = u64::from(read.offset)..u64::from(read.offset) + u64::from(read.len);
         let bytes = self
             .store
             .remote()
@@ -198,7 +179,7 @@ impl<'c> Copy<'c> {
             let Some(location) = rows.first().map(|row| row.location) else {
                 continue;
             };
-            let start = (location.frame_offset - first.frame_offset) as usize;
+            let start = (location.frame_offset - read.offset) as usize;
             let stored = bytes
                 .get(start..start + location.stored_len as usize)
                 .unwrap_or_default();
@@ -218,132 +199,60 @@ impl<'c> Copy<'c> {
             })?;
             chunks.push((row.id, bytes));
         }
-        let target = match location.kind {
+        let framer = match location.kind {
             PackKind::Data => &mut self.data,
             PackKind::Meta => &mut self.meta,
         };
-        let is_whole = chunks.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() == raw.len();
-        let packs = (self.store, &mut *self.packs, &mut self.bytes);
-        if is_whole {
-            let frame = EncodedFrame {
-                stored: stored.to_vec(),
-                raw_len: location.raw_len,
-                chunks: chunks
-                    .iter()
-                    .map(|(id, bytes)| pack_chunk(*id, bytes))
-                    .collect::<Result<_>>()?,
-            };
-            target.flush(&mut self.encoder, packs)?;
-            return target.push(frame, (self.store, &mut *self.packs, &mut self.bytes));
+        let live_bytes: usize = chunks.iter().map(|(_, bytes)| bytes.len()).sum();
+        if live_bytes < raw.len() {
+            return chunks
+                .into_iter()
+                .try_for_each(|(id, bytes)| framer.push(id, bytes));
         }
-        let was_raw = stored.first() == Some(&CODEC_RAW);
-        for (id, bytes) in chunks {
-            let packs = (self.store, &mut *self.packs, &mut self.bytes);
-            target.chunk(id, bytes, was_raw, &mut self.encoder, packs)?;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self, from: Vec<PackId>) -> Result<Copied> {
-        for target in [&mut self.data, &mut self.meta] {
-            target.flush(
-                &mut self.encoder,
-                (self.store, &mut *self.packs, &mut self.bytes),
-            )?;
-            target.close((self.store, &mut *self.packs, &mut self.bytes))?;
-        }
-        Ok(Copied {
-            from,
-            bytes: self.bytes,
+        let chunks = rows.iter().map(|row| PackChunk {
+            id: row.id,
+            len: row.location.len,
+        });
+        framer.push_frame(EncodedFrame {
+            stored: stored.to_vec(),
+            raw_len: location.raw_len,
+            chunks: chunks.collect(),
         })
     }
+
+    /// Finishes the last packs and tells `into` of all; their bytes.
+    fn finish(self, into: &mut SegmentBuilder) -> Result<u64> {
+        let mut bytes = 0;
+        for framer in [self.data, self.meta] {
+            let mut packs = framer.finish()?;
+            packs.close()?;
+            for pack in &packs.finished {
+                bytes += u64::from(pack.len);
+                into.add(pack)?;
+            }
+        }
+        Ok(bytes)
+    }
 }
 
-/// Where finished packs go: the store, the segment in the making, and a count of bytes.
-type Packs<'p> = (&'p Store, &'p mut SegmentBuilder, &'p mut u64);
-
-impl Target {
-    fn new(kind: PackKind) -> Self {
-        Self {
-            kind,
-            pack: None,
-            raw: Vec::new(),
-            chunks: Vec::new(),
-        }
-    }
-
-    fn chunk(
-        &mut self,
-        id: ChunkId,
-        bytes: &[u8],
-        was_raw: bool,
-        encoder: &mut Encoder,
-        (store, builder, count): Packs<'_>,
-    ) -> Result<()> {
-        let chunk = pack_chunk(id, bytes)?;
-        if was_raw && chunk.len >= ALONE_BYTES_MIN {
-            self.flush(encoder, (store, builder, count))?;
-            let mut stored = Vec::new();
-            Encoder::encode_raw(bytes, &mut stored);
-            let frame = EncodedFrame {
-                stored,
-                raw_len: chunk.len,
-                chunks: vec![chunk],
-            };
-            return self.push(frame, (store, builder, count));
-        }
-        if self.raw.len() + bytes.len() > FRAME_BYTES_TARGET {
-            self.flush(encoder, (store, builder, count))?;
-        }
-        self.raw.extend_from_slice(bytes);
-        self.chunks.push(chunk);
+impl Packs<'_> {
+    fn close(&mut self) -> Result<()> {
+        let open = self.open.take();
+        self.finished
+            .extend(open.map(PackWriter::finish).transpose()?);
         Ok(())
     }
+}
 
-    /// Encodes what waits.
-    fn flush(&mut self, encoder: &mut Encoder, packs: Packs<'_>) -> Result<()> {
-        if self.raw.is_empty() {
-            return Ok(());
-        }
-        let mut stored = Vec::new();
-        encoder.encode(&self.raw, &mut stored)?;
-        let frame = EncodedFrame {
-            stored,
-            raw_len: length(&self.raw)?,
-            chunks: std::mem::take(&mut self.chunks),
-        };
-        self.raw.clear();
-        self.push(frame, packs)
-    }
-
-    fn push(&mut self, frame: EncodedFrame, packs: Packs<'_>) -> Result<()> {
-        let mut pack = match self.pack.take() {
+impl FrameSink for Packs<'_> {
+    fn frame(&mut self, kind: PackKind, frame: EncodedFrame) -> Result<()> {
+        let mut pack = match self.open.take() {
             Some(pack) => pack,
-            None => PackWriter::begin(packs.0.remote(), self.kind)?,
+            None => PackWriter::begin(self.store.remote(), kind)?,
         };
         pack.push(frame)?;
-        let is_full = pack.is_full(packs.0.portions());
-        self.pack = Some(pack);
-        if is_full { self.close(packs) } else { Ok(()) }
+        let is_full = pack.is_full(self.store.portions());
+        self.open = Some(pack);
+        if is_full { self.close() } else { Ok(()) }
     }
-
-    fn close(&mut self, (_, builder, count): Packs<'_>) -> Result<()> {
-        if let Some(pack) = self.pack.take() {
-            let written = pack.finish()?;
-            *count += u64::from(written.len);
-            builder.add(&written)?;
-        }
-        Ok(())
-    }
-}
-
-fn pack_chunk(id: ChunkId, bytes: &[u8]) -> Result<PackChunk> {
-    Ok(PackChunk {
-        id,
-        len: length(bytes)?,
-    })
-}
-
-fn length(bytes: &[u8]) -> Result<u32> {
-    u32::try_from(bytes.len()).map_err(|_| Error::invalid("a frame would outgrow 32-bit lengths"))
 }

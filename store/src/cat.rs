@@ -4,11 +4,11 @@
 
 use std::ops::Range;
 
+use crate::access;
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, RefSpec};
 use crate::read::Reader;
 use crate::store::Store;
-use crate::uses;
 
 /// Hands the bytes in `range` of the file that `spec` names to `write`, verified, first to last. A range
 /// that reaches beyond the end ends there. Returns how many bytes that were.
@@ -26,7 +26,7 @@ pub fn cat(
     match &found.node {
         Node::File { content, .. } => {
             let written = file(&reader, content, range, write)?;
-            uses::leave(store, &spec.name, found.number);
+            access::leave(store, &spec.name, found.number);
             Ok(written)
         }
         Node::Tree { .. } => Err(Error::invalid(format!(

@@ -166,6 +166,14 @@ impl Error {
         false
     }
 
+    /// Whether it says that an object is damaged or missing, and not that nobody answers.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self.kind(),
+            Kind::Corrupt | Kind::NotFound | Kind::Unsupported | Kind::InvalidInput | Kind::Io
+        )
+    }
+
     /// What it is about, one line each, where the message alone cannot say it.
     pub fn details(&self) -> &[String] {
         &self.0.details

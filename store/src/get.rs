@@ -14,14 +14,14 @@ mod room;
 
 use std::path::{Path, PathBuf};
 
-use crate::destination::{Guard, Precious, Site, There};
+use crate::access;
 use crate::error::{Error, Result};
-use crate::fetch::fetch;
 use crate::format::{FORMAT_KEY, Node, RefName, RefSpec};
+use crate::host::destination::{Guard, Precious, Site, There};
 use crate::progress::Progress;
+use crate::read::fetch::fetch;
 use crate::read::{Reader, TimesReader};
 use crate::store::Store;
-use crate::uses;
 use crate::wanted::Wanted;
 
 use copy::Copy;
@@ -127,7 +127,7 @@ pub fn get_as(store: &Store, request: &GetRequest, progress: &dyn Progress) -> R
     if let Ok(ground) = room::ground_of(&site) {
         copy.note_dangling(&ground);
     }
-    uses::leave(store, &request.spec.name, found.number);
+    access::leave(store, &request.spec.name, found.number);
 
     Ok(copy.report)
 }

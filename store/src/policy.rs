@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{Change, LogEntry, Namespace, Policy, RefName, State, Version};
+use crate::graph::reach::Reach;
 use crate::id::CommitId;
 use crate::index::Index;
-use crate::reach::Reach;
 use crate::read::Reader;
 use crate::refs;
 use crate::size::Size;

@@ -17,11 +17,10 @@ use crate::id::{ChunkId, PackId};
 use crate::index::Location;
 use crate::store::{Store, View};
 
-mod chunk;
+pub mod fetch;
 mod frames;
 mod times;
 
-pub use chunk::ChunkAt;
 use frames::FrameCache;
 pub use times::TimesReader;
 

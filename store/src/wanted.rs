@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::format::{Content, Node};
+use crate::host::walk::Globs;
 use crate::read::Reader;
-use crate::walk::Globs;
 
 /// Includes and excludes over the paths of a stored tree.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,6 @@
 //! `conformance URL NAME=VALUE...`: the suite for every backend, on the empty place that a URL and settings lead to.
 
-use store::remote::conformance::conformance;
+use store::remote::testing::conformance::conformance;
 use store::remote::{Options, open};
 
 fn main() -> store::Result<()> {

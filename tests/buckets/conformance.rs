@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use store::remote::conformance::conformance;
+use store::remote::testing::conformance::conformance;
 use store::remote::{Created, Options, Prune, open};
 use support::servers::{BUCKET, Server, fresh_prefix};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use store::stat_cache::SETTLED_SECS;
+use store::host::stat_cache::SETTLED_SECS;
 use support::{TestEnvironment, environment};
 
 use crate::mounts::Mount;

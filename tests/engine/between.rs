@@ -9,7 +9,7 @@ use store::codec::Encoder;
 use store::format::{Change, LOG_PREFIX, PackChunk, PackKind, State, Who, log_key, pack_key};
 use store::log;
 use store::pack::{EncodedFrame, PackWriter, SegmentBuilder, WrittenPack};
-use store::remote::scripted::{Scripted, Step, When};
+use store::remote::testing::scripted::{Scripted, Step, When};
 use store::remote::{Prune, Read, Write};
 use store::{ChunkId, Kind, PackId, Result};
 use support::trees;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use store::format::{Change, parse_pack_key};
+use store::host::stat_cache::SETTLED_SECS;
 use store::remote::{Objects, Prune};
-use store::stat_cache::SETTLED_SECS;
 use store::{Store, Unwatched, get, log, put, refs};
 use support::{assert_same_tree, trees};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gc::collect;
 use store::Host;
-use store::remote::faulty::{Faults, Faulty};
+use store::remote::testing::faulty::{Faults, Faulty};
 use store::remote::{Prune, Write};
 use support::{Random, effort, trees};
 

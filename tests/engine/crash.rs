@@ -9,7 +9,7 @@ use store::PutReport;
 use store::format::RefName;
 use store::remote::Faulty;
 use store::remote::Prune;
-use store::remote::faulty::Faults;
+use store::remote::testing::faulty::Faults;
 use support::trees;
 
 use crate::world::World;

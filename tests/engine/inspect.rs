@@ -5,11 +5,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use store::format::{Node, RefSpec, Target};
+use store::host::walk::WalkOptions;
 use store::inspect::{
     Aspect, Difference, Event, ListOptions, diff, diff_with_directory, ls, summarize,
 };
 use store::read::Reader;
-use store::walk::WalkOptions;
 use store::{Kind, Store};
 
 use crate::stores::{noise, odd_tree, put_tree, shell, spec, store_in};
@@ -55,7 +55,7 @@ fn found(dir: &Path, depth: &str) -> Vec<(Vec<u8>, Option<i64>)> {
             (path.collect::<Vec<u8>>(), Some(secs))
         })
         .collect();
-    paths.sort_by(|a, b| store::walk::compare_paths(&a.0, &b.0));
+    paths.sort_by(|a, b| store::host::walk::compare_paths(&a.0, &b.0));
     paths
 }
 

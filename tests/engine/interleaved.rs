@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use store::format::Who;
-use store::remote::faulty::Faults;
+use store::remote::testing::faulty::Faults;
 use store::remote::{Faulty, Prune};
 use store::{Host, Kind, Store};
 use support::{Random, assert_same_tree, effort, trees};

@@ -5,7 +5,7 @@ use gc::policy::{Pattern, Rules, Scope};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use store::format::use_key;
-use store::{VersionId, uses};
+use store::{VersionId, access};
 use support::trees;
 
 use crate::collect::{eager, keys, run, world};
@@ -33,7 +33,7 @@ fn a_limit_of_size_never_takes_the_newest_version() {
     let mut request = eager();
     request.policy.store_bytes_max = Some(1);
     let read = use_key(
-        uses::day(Timestamp::now()),
+        access::day(Timestamp::now()),
         VersionId::of(&"project/a/data".parse().unwrap(), 1),
     );
     remote.touch(&read).unwrap();
@@ -121,7 +121,7 @@ fn a_limit_of_size_spares_what_was_used_last() {
         remote.touch(&key).unwrap();
         key
     };
-    let today = uses::day(Timestamp::now());
+    let today = access::day(Timestamp::now());
     used(1, today.yesterday().unwrap());
     request.dry_run = true;
     request.policy.given.may_drop_newest = true;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use gc::{Request, collect};
 use store::format::{Change, LOG_PREFIX, Who};
+use store::host::stat_cache::SETTLED_SECS;
 use store::log;
-use store::remote::scripted::{Scripted, Step, When};
-use store::remote::{Faulty, Prune, Write, faulty::Faults};
+use store::remote::testing::faulty::Faults;
+use store::remote::testing::scripted::{Scripted, Step, When};
+use store::remote::{Faulty, Prune, Write};
 use store::replicate::{Forgetful, Selection};
-use store::stat_cache::SETTLED_SECS;
 use store::{PutReport, ReplicateRequest, Store, Unwatched, put, replicate};
 use support::trees;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gc::collect;
 use store::materialize::LinkMode;
 use store::remote::Prune;
-use store::remote::faulty::{Faults, Faulty};
+use store::remote::testing::faulty::{Faults, Faulty};
 use store::{Error, MaterializeRequest, Pool, PoolLimits, Result, Store, Unwatched, materialize};
 use support::{Random, assert_same_but_file_times, effort, trees};
 

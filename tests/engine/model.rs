@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use store::format::RefName;
+use store::host::walk::WalkOptions;
 use store::inspect::{diff, diff_with_directory};
 use store::read::Reader;
 use store::remote::{Objects, Write};
-use store::walk::WalkOptions;
 use store::{Kind, Store, Unwatched, get, put, refs};
 use support::{Random, Seen, effort, seen};
 use tempfile::TempDir;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use store::stat_cache::SETTLED_SECS;
+use store::host::stat_cache::SETTLED_SECS;
 use store::{Progress, get, put};
 use support::trees;
 

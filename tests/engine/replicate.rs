@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use store::check::{ReadData, VerifyRequest, verify};
 use store::format::{At, pack_key};
 use store::refs::{drop_versions, pin};
-use store::remote::faulty::Faults;
+use store::remote::testing::faulty::Faults;
 use store::remote::{Faulty, Objects, Prune};
 use store::replicate::{Delete, Forgetful, RefStatus, Selection, Versions};
 use store::{Kind, ReplicateReport, ReplicateRequest, Result, Store, Unwatched, replicate};

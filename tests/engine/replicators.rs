@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use gc::collect;
-use store::remote::faulty::{Faults, Faulty};
-use store::remote::schedule::schedule;
+use store::remote::testing::faulty::{Faults, Faulty};
+use store::remote::testing::schedule::schedule;
 use store::remote::{Objects, Prune, Write};
 use store::replicate::{Delete, Forgetful, Memory, RefStatus, Resume};
 use store::{Error, Kind, ReplicateReport, Store, Unwatched, replicate};

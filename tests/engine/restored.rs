@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use store::stat_cache::SETTLED_SECS;
+use store::host::stat_cache::SETTLED_SECS;
 use store::{Unwatched, get};
 use support::assert_same_tree;
 

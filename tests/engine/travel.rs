@@ -6,7 +6,7 @@ use std::sync::Arc;
 use store::Portions;
 use store::format::PackKind;
 use store::remote::Faulty;
-use store::remote::faulty::{Counts, Faults};
+use store::remote::testing::faulty::{Counts, Faults};
 use support::trees;
 
 use crate::replicate::{FAR, REF, assert_sound, bring, empty, latest, outcomes, packs, world};

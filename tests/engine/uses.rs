@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use store::remote::Read;
-use store::remote::faulty::{Faults, Faulty};
+use store::remote::testing::faulty::{Faults, Faulty};
 use store::{LinkMode, MaterializeRequest, Pool, PoolLimits, Store, Unwatched, materialize};
 
 use crate::stores::{noise, spec};

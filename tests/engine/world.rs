@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use store::format::{ChunkerParams, FORMAT_KEY, Format, RefSpec};
-use store::remote::faulty::Faults;
+use store::remote::testing::faulty::Faults;
 use store::remote::{Objects, Prune, Read, Write};
 use store::{Error, Host, Kind, Portions, PutReport, Result, Store, Unwatched, get, put};
 use support::{Random, assert_same_tree};

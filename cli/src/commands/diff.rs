@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde::Serialize;
 use store::format::RefSpec;
+use store::host::walk::{Globs, WalkOptions};
 use store::inspect::{self, Aspect, Difference, Entry, Event};
 use store::read::Reader;
-use store::walk::{Globs, WalkOptions};
 use store::{Error, Result, Store};
 
 use crate::context::Context;

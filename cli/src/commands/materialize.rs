@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
+use store::host::pool::Damage;
 use store::materialize::{Kept, Plan, Why};
-use store::pool::Damage;
 use store::{Error, LinkMode, MaterializeReport, MaterializeRequest, Pool, Result};
 
 use crate::context::Context;

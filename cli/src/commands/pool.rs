@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use store::pool::{EvictReport, MadeTree, PoolUsage, PoolVerifyReport};
+use store::host::pool::{EvictReport, MadeTree, PoolUsage, PoolVerifyReport};
 use store::{Error, Pool, Result};
 
 use super::materialize::told;

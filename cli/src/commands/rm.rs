@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use store::format::{Content, Namespace, RefSpec, State, Target};
+use store::host::pool::RemoveReport;
 use store::inspect::{contents_only_of, summarize};
-use store::pool::RemoveReport;
 use store::read::Reader;
 use store::refs::{self, Dropped};
 use store::{Error, Kind, Pool, Result, Store};

@@ -5,10 +5,9 @@
 //! What was damaged is not offered any more, so that a put of the original files stores it again.
 
 mod objects;
-pub(crate) mod packs;
+mod packs;
 mod record;
 mod repair;
-pub(crate) mod rows;
 mod subset;
 mod walk;
 
@@ -21,7 +20,7 @@ use self::record::Record;
 pub use self::repair::{RepairReport, RepairRequest, repair};
 pub use self::subset::Subset;
 use self::walk::RefWalk;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::format::{RefName, State, Target};
 use crate::id::{PackId, SegmentId};
 use crate::index::Index;
@@ -285,12 +284,4 @@ fn forget_what_moved(store: &Store, before: &State, report: &mut VerifyReport) -
         .hits
         .retain(|hit| stands(hit.cause) && now.version(&hit.name, Some(hit.version)).is_ok());
     Ok(())
-}
-
-/// Whether an error says that an object is damaged, and not that nobody answers.
-fn is_damage(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        Kind::Corrupt | Kind::NotFound | Kind::Unsupported | Kind::InvalidInput | Kind::Io
-    )
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 
-use super::{Finding, Part, VerifyReport, is_damage};
+use super::{Finding, Part, VerifyReport};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
     CHECKPOINTS_PREFIX, LOG_PREFIX, LogEntry, SegmentInfo, SegmentLayout, State, checkpoint_key,
@@ -42,7 +42,7 @@ pub(super) fn check_log(remote: &dyn Read, report: &mut VerifyReport) -> Result<
             if let Err(error) = fold(&mut folded, entry) {
                 match log::copy_of(remote, number)? {
                     // What a newer program wrote is not damaged: this one must not judge it.
-                    _ if !is_damage(&error) || error.kind() == Kind::Unsupported => {
+                    _ if !error.is_damage() || error.kind() == Kind::Unsupported => {
                         return Err(error);
                     }
                     None if number <= base => {
@@ -175,7 +175,7 @@ fn check_checkpoint(
             }
         },
         Err(error) if error.kind() == Kind::NotFound => return Ok(()),
-        Err(error) if is_damage(&error) => error,
+        Err(error) if error.is_damage() => error,
         Err(error) => return Err(error),
     };
     report.find(Part::Checkpoint(number), key, &defect);
@@ -220,7 +220,7 @@ pub(super) fn check_segments(
         report.segments += 1;
         match check_segment(remote, id, &info) {
             Ok(()) => {}
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.is_damage() => {
                 report.find(Part::Segment(id), segment_key(id), &error);
                 state.segments.remove(&id);
             }

@@ -8,19 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 
-use super::rows::{FrameRows, OpenPack, compare, rows_in};
-use super::{Finding, Part, VerifyReport, is_damage};
-use crate::codec::Decoder;
+use super::{Finding, Part, VerifyReport};
 use crate::error::{Error, Kind, Result};
 use crate::format::{SegmentPack, pack_key, segment_key};
 use crate::id::{ChunkId, PackId, SegmentId};
 use crate::index::{Location, OpenSegment};
+use crate::pack::frames::for_each_frame;
+use crate::pack::reader::{FrameRows, OpenPack, compare, rows_in};
 use crate::progress::Progress;
 use crate::remote::Read;
 use crate::store::Store;
-
-/// Stored bytes that are read at once, unless one frame alone is larger.
-const READ_BYTES: u32 = 4 << 20;
 
 /// A pack that is looked at.
 pub(super) struct PackTask {
@@ -32,9 +29,6 @@ pub(super) struct PackTask {
     /// Whether every byte is read.
     pub(super) is_read: bool,
 }
-
-/// Takes a frame and its decoded bytes, or why there are none.
-pub(crate) type EachFrame<'e> = dyn FnMut(&FrameRows, Result<&[u8]>) -> Result<()> + 'e;
 
 /// What cannot be read any more.
 #[derive(Debug, Default)]
@@ -191,7 +185,7 @@ fn look_at(
             }
             rows
         }
-        Err(error) if is_damage(&error) => {
+        Err(error) if error.is_damage() => {
             // A length that is wrong explains a table that is not where it should be.
             if outcome.defects.is_empty() {
                 outcome.defects.push(error);
@@ -260,59 +254,6 @@ fn read_all(
         outcome.defects.push(Error::corrupt(format!(
             "{key}: {count} of {all} chunks are damaged, first: {message}"
         )));
-    }
-    Ok(())
-}
-
-/// Hands every frame of a pack of `size` bytes to `each`, decoded, or with why that cannot be.
-pub(crate) fn for_each_frame(
-    remote: &dyn Read,
-    pack: PackId,
-    rows: &[FrameRows],
-    size: u64,
-    told: &(dyn Fn(u64) -> Result<()> + Sync),
-    each: &mut EachFrame<'_>,
-) -> Result<()> {
-    let key = pack_key(pack);
-    let mut decoder = Decoder::new()?;
-    let mut out = Vec::new();
-    let mut rest = rows;
-    while let Some(first) = rest.first() {
-        let start = first.offset;
-        let fits = |frame: &&FrameRows| frame.offset + frame.stored_len - start <= READ_BYTES;
-        let count = rest.iter().take_while(fits).count().max(1);
-        let (run, behind) = rest.split_at_checked(count).unwrap_or((rest, &[]));
-        let end = run
-            .last()
-            .map_or(start, |last| last.offset + last.stored_len);
-        let range = u64::from(start)..u64::from(end).min(size);
-        rest = behind;
-        let read = match range.is_empty() {
-            true => Ok(Vec::new()),
-            false => remote.get_ranges(&key, std::slice::from_ref(&range)),
-        };
-        let bytes = match read {
-            Ok(bytes) => bytes,
-            Err(error) if is_damage(&error) => {
-                let failed = || Err(Error::corrupt(error.to_string()));
-                run.iter().try_for_each(|frame| each(frame, failed()))?;
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let bytes = bytes.first().map(AsRef::as_ref).unwrap_or_default();
-        for frame in run {
-            let at = (frame.offset - start) as usize;
-            let decoded = match bytes.get(at..at + frame.stored_len as usize) {
-                Some(stored) => decoder.decode(&key, stored, frame.raw_len, &mut out),
-                None => Err(Error::corrupt(format!(
-                    "{key}: ends at {size}, inside of the frame at offset {}",
-                    frame.offset
-                ))),
-            };
-            each(frame, decoded)?;
-        }
-        told(u64::from(end - start))?;
     }
     Ok(())
 }

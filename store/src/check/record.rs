@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::files::write_atomically;
+use crate::fs::write_atomically;
 use crate::id::PackId;
 use crate::store::Store;
 

@@ -13,11 +13,10 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::packs::{Damage, PackTask, check_packs, for_each_frame};
+use super::packs::{Damage, PackTask, check_packs};
 use super::record::Record;
-use super::rows::{OpenPack, rows_in};
 use super::walk::RefWalk;
-use super::{Finding, Hit, Part, VerifyReport, is_damage, objects};
+use super::{Finding, Hit, Part, VerifyReport, objects};
 use crate::codec::{Encoder, LEVEL};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
@@ -26,6 +25,8 @@ use crate::format::{
 use crate::id::{ChunkId, PackId, SegmentId};
 use crate::index::Index;
 use crate::log::{self, heal};
+use crate::pack::frames::for_each_frame;
+use crate::pack::reader::{OpenPack, rows_in};
 use crate::pack::{EncodedFrame, PackWriter, SegmentBuilder};
 use crate::progress::Progress;
 use crate::store::{Store, View};
@@ -266,7 +267,7 @@ fn orphaned(store: &Store, state: &State, index: &Index) -> Result<Vec<OpenPack>
         match OpenPack::read(store.remote().as_ref(), id, info.size) {
             Ok(pack) => found.push(pack),
             // What cannot say what it holds helps nobody.
-            Err(error) if is_damage(&error) => {}
+            Err(error) if error.is_damage() => {}
             Err(error) => return Err(error),
         }
     }

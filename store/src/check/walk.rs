@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::{Damage, Finding, Hit, Part, VerifyReport, is_damage};
+use super::{Damage, Finding, Hit, Part, VerifyReport};
 use crate::error::{Error, Result};
 use crate::format::{
     Content, Node, RefName, RefState, Root, Target, Totals, TreeEntry, Version, pack_key,
@@ -272,7 +272,7 @@ impl<'w> RefWalk<'w> {
 
     /// Metadata that cannot be read or decoded; the error itself where it says nothing about that.
     fn unreadable(&mut self, id: &ChunkId, error: Error) -> Result<bool> {
-        if !is_damage(&error) {
+        if !error.is_damage() {
             return Err(error);
         }
         let cause = match self.find(id)? {

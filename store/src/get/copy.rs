@@ -9,10 +9,10 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
 use super::place::{Ground, Place};
 use super::{GetReport, GetRequest, NAMED_MAX};
 use crate::error::{Error, Result};
-use crate::fetch::{Requests, Sink};
 use crate::format::{Node, Time, TreeEntry};
 use crate::materialize::links::{FlattenLimit, Leads, Links};
 use crate::progress::Progress;
+use crate::read::fetch::{Requests, Sink};
 use crate::read::{Found, Reader, TimesReader};
 use crate::wanted::Wanted;
 

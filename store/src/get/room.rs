@@ -19,11 +19,11 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::place::Ground;
-use crate::destination::{Site, There};
 use crate::error::{Error, Result};
 use crate::format::Time;
-use crate::pool::{Identity, disk};
-use crate::walk::Stat;
+use crate::host::destination::{Site, There};
+use crate::host::pool::{Identity, disk};
+use crate::host::walk::Stat;
 
 /// What a room is called, before its random name.
 const PREFIX: &str = ".store-get-";

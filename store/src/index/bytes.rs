@@ -9,10 +9,10 @@ use ::bytes::Bytes;
 use memmap2::Mmap;
 
 use crate::error::{Error, Result};
-use crate::files::{build_atomically, open_regular};
 use crate::format::{SegmentLayout, State, segment_key};
+use crate::fs::map;
+use crate::fs::{build_atomically, open_regular};
 use crate::id::SegmentId;
-use crate::map::map;
 use crate::remote::Read;
 
 /// Bytes that one request brings: a segment of fifty million chunks does not pass through memory whole.

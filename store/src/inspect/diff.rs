@@ -10,8 +10,8 @@ use super::Entry;
 use super::disk::{DiskFile, DiskSide};
 use crate::error::Result;
 use crate::format::{Content, Node, RefSpec, TreeEntry};
+use crate::host::walk::{WalkOptions, compare_paths};
 use crate::read::Reader;
-use crate::walk::{WalkOptions, compare_paths};
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]

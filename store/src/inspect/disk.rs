@@ -12,10 +12,10 @@ use rayon::prelude::*;
 use super::diff::{Side, Step, Thing};
 use crate::error::{Error, Kind, Result};
 use crate::format::Content;
+use crate::host::walk::{Dir, Item, Stat, Walk, WalkOptions, next_data, walk};
 use crate::id::ChunkId;
 use crate::profile::links::{Kept, LinkRoot};
 use crate::read::Reader;
-use crate::walk::{Dir, Item, Stat, Walk, WalkOptions, next_data, walk};
 
 /// Pieces of a file that are read and hashed at once: at most this many bytes.
 const WINDOW_BYTES: u64 = 16 << 20;

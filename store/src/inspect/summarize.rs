@@ -4,8 +4,8 @@
 
 use crate::error::Result;
 use crate::format::{RefName, Root, State, Target, Version};
+use crate::graph::reach::Reach;
 use crate::index::Location;
-use crate::reach::Reach;
 use crate::read::Reader;
 
 /// What a namespace or a ref has, and what it takes.

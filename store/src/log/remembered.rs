@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
-use crate::files::write_atomically;
 use crate::format::{Newest, State, checkpoint_key};
+use crate::fs::write_atomically;
 use crate::id::CommitId;
 use crate::remote::Read;
 

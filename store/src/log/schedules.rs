@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::tests::{Counting, name, set};
 use super::*;
-use crate::remote::faulty::{Faults, Faulty, roll};
-use crate::remote::schedule::schedule;
+use crate::remote::testing::faulty::{Faults, Faulty, roll};
+use crate::remote::testing::schedule::schedule;
 use crate::remote::{Objects, Prune};
 
 const WRITERS: u64 = 4;

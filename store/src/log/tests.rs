@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::format::{Content, RefName, Root};
-use crate::remote::faulty::{Faults, Faulty};
+use crate::remote::testing::faulty::{Faults, Faulty};
 use crate::remote::{Objects, Prune};
 
 /// Ids and times that count up from a seed; no pauses.

@@ -14,12 +14,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::fetch::{Requests, Sink, fetch};
+use crate::host::pool::{Claim, Claimed, Damage, Draft, Pool, PoolKey, Watch};
+use crate::host::walk::Stat;
 use crate::id::ChunkId;
-use crate::pool::{Claim, Claimed, Damage, Draft, Pool, PoolKey, Watch};
 use crate::progress::Progress;
 use crate::read::Reader;
-use crate::walk::Stat;
+use crate::read::fetch::{Requests, Sink, fetch};
 
 /// The longest pause between two looks at what others are building.
 const PAUSE_MAX: Duration = Duration::from_millis(100);

@@ -3,8 +3,8 @@
 use super::MaterializeRequest;
 use crate::error::Result;
 use crate::format::{Content, Node};
+use crate::host::walk::Globs;
 use crate::read::Reader;
-use crate::walk::Globs;
 
 /// Includes and excludes.
 #[derive(Clone, Debug)]

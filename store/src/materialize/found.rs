@@ -13,8 +13,8 @@ use super::trail::Trail;
 use crate::chunk::Chunker;
 use crate::error::Result;
 use crate::format::{Content, Time};
-use crate::pool::{Look, Pool, PoolKey, content_of, disk};
-use crate::walk::Stat;
+use crate::host::pool::{Look, Pool, PoolKey, content_of, disk};
+use crate::host::walk::Stat;
 
 /// A destination.
 pub(super) struct Found<'m> {

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::MaterializeRequest;
-use crate::destination::{Guard, Precious, Replaced, Site, There};
 use crate::error::{Error, Result};
 use crate::format::{FORMAT_KEY, Node};
-use crate::pool::Pool;
+use crate::host::destination::{Guard, Precious, Replaced, Site, There};
+use crate::host::pool::Pool;
 use crate::progress::Progress;
 use crate::read::{Found, Reader};
 use crate::store::Store;

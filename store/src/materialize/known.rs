@@ -8,7 +8,7 @@ use super::list::{ListWriter, Thing, checksum};
 use super::records::Records;
 use crate::error::{Error, Result};
 use crate::format::Time;
-use crate::pool::{Mark, Pool};
+use crate::host::pool::{Mark, Pool};
 
 /// Records of interrupted updates that are kept side by side; more are joined.
 const OTHERS_MAX: usize = 16;

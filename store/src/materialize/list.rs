@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 
 use crate::error::{Error, Result};
 use crate::format::{CONTENT_DEPTH_MAX, Content, Time};
+use crate::host::pool::PoolKey;
 use crate::id::ChunkId;
-use crate::pool::PoolKey;
 
 /// How a list begins.
 const LIST_MAGIC: [u8; 8] = *b"STORMADE";

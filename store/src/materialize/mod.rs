@@ -36,15 +36,15 @@ use std::time::Duration;
 use rustix::fs::{self, CWD, RenameFlags};
 use rustix::io::Errno;
 
-use crate::destination::{Precious, Replaced};
+use crate::access;
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, RefSpec, Time};
-use crate::pool::{Claim, Claimed, Mark, Pool, Room, Watch, disk, parent};
+use crate::host::destination::{Precious, Replaced};
+use crate::host::pool::{Claim, Claimed, Mark, Pool, Room, Watch, disk, parent};
+use crate::host::walk::Stat;
 use crate::progress::Progress;
 use crate::read::{Found, Reader};
 use crate::store::Store;
-use crate::uses;
-use crate::walk::Stat;
 
 use apply::{Apply, Fence};
 use diff::{Diff, Made, Options};
@@ -121,7 +121,7 @@ pub fn materialize(
             Some(destination) => task.make(&absolute(destination)?)?,
         };
         done.replaced = replaced;
-        uses::leave(store, &done.name, done.version);
+        access::leave(store, &done.name, done.version);
         Ok(done)
     })
 }

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use super::{LinkMode, MaterializeReport, shown};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Time};
-use crate::pool::place::{copy_verified, reflink};
-use crate::pool::{Placed, Pool, PoolKey, disk};
+use crate::host::pool::place::{copy_verified, reflink};
+use crate::host::pool::{Placed, Pool, PoolKey, disk};
 
 /// A file to be placed.
 #[derive(Clone, Debug)]

@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use super::diff::{Counts, Why};
-use crate::destination::Replaced;
 use crate::format::RefName;
-use crate::pool::Damage;
+use crate::host::destination::Replaced;
+use crate::host::pool::Damage;
 
 /// So many paths are named; the others are counted.
 const NAMED_MAX: usize = 100;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::shown;
 use crate::error::{Error, Result};
-use crate::pool::disk;
+use crate::host::pool::disk;
 
 /// So many of the last directories stay open, and of the others every such one.
 const OPEN: usize = 64;

@@ -9,7 +9,7 @@ use super::list::Thing;
 use super::{MaterializeRequest, Task, shown};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Node, Time, TreeEntry};
-use crate::pool::{PoolKey, disk};
+use crate::host::pool::{PoolKey, disk};
 use crate::read::{Reader, TimesReader};
 
 /// Largest file that is taken for a ref of a hub cache, which some clients rewrite in place.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::links::{Kept, LinkRoot};
 use crate::error::{Error, Result};
-use crate::walk::{Item, Walk, find_file};
+use crate::host::walk::{Item, Walk, find_file};
 
 /// Links that are named where they are counted.
 const NAMED_MAX: usize = 5;

@@ -21,7 +21,7 @@ use super::{
     Admitted, AdmittedFile, ProfileChoice, ProfileOptions, SECRET_RULES, SecretPaths, Secrets,
 };
 use crate::error::{Error, Result};
-use crate::walk::{Filter, Globs, Item, find_file};
+use crate::host::walk::{Filter, Globs, Item, find_file};
 
 /// Most bytes of a ref that are of interest: more is no commit.
 const REF_BYTES_MAX: u64 = 100;

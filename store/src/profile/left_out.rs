@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::rules::{Out, RootKind, Verdict, judge};
 use super::{Class, SecretPaths};
-use crate::walk::Filter;
+use crate::host::walk::Filter;
 
 /// Names of one class that a note spells out.
 const NAMES_MAX: usize = 8;

@@ -30,7 +30,7 @@ pub use self::follow::LinkOptions;
 use self::hf::Hf;
 pub(crate) use self::secrets::Secrets;
 use crate::error::{Error, Result};
-use crate::walk::{Dir, Filter, Globs, Item, Stat};
+use crate::host::walk::{Dir, Filter, Globs, Item, Stat};
 
 /// Of the rules by which credentials are known: files that passed older ones are looked at again.
 const SECRET_RULES: u32 = 1;

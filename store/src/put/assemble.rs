@@ -8,7 +8,6 @@ use std::time::SystemTime;
 use crossbeam_channel::{Receiver, Sender, select};
 
 use super::dedup::Dedup;
-use super::framer::{Framer, KindFrame};
 use super::ingest::{FileChunk, FileRead, Ingested};
 use super::scan::Event;
 use super::ties::{Tie, WrittenThrough, refused};
@@ -17,11 +16,12 @@ use crate::error::{Error, Result};
 use crate::format::{
     Content, Node, PackKind, Root, Time, TimesEncoder, Totals, TreeEncoder, TreeEntry,
 };
+use crate::host::stat_cache::StatCacheWriter;
+use crate::host::walk::Stat;
 use crate::id::ChunkId;
-use crate::stat_cache::StatCacheWriter;
+use crate::pack::{Framer, KindFrame};
 use crate::store::Store;
 use crate::tree::{ListBuilder, MetaBuilder};
-use crate::walk::Stat;
 
 /// What a put has built: everything but the log entry.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) struct Assembler<'p> {
 struct Meta<'p> {
     store: &'p Store,
     dedup: &'p Dedup,
-    framer: Framer,
+    framer: Framer<Sender<KindFrame>>,
     /// Chunks that the store did not have.
     claimed: u64,
 }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::host::walk::{Item, WalkOptions, walk};
 use crate::progress::Progress;
-use crate::walk::{Item, WalkOptions, walk};
 
 /// A count under way; it only ever informs, so it ends in silence where the walk will fail.
 pub(super) struct Census {

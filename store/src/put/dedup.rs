@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::error::Result;
 use crate::id::ChunkId;
 use crate::index::Index;
-use crate::publish::Relied;
+use crate::session::Relied;
 
 const SHARDS: usize = 64;
 

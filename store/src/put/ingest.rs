@@ -12,18 +12,18 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, select};
 
 use super::PutRequest;
 use super::dedup::Dedup;
-use super::framer::{Framer, KindFrame};
 use super::job::{FileJob, Task};
 use super::reading::{Cursor, read_small, unchanged};
 use crate::chunk::Chunker;
 use crate::error::{Error, Result};
 use crate::format::PackKind;
+use crate::host::stat_cache::WriteBack;
+use crate::host::walk::Stat;
 use crate::id::ChunkId;
+use crate::pack::{Framer, KindFrame};
 use crate::profile::Inspection;
 use crate::progress::Progress;
-use crate::stat_cache::WriteBack;
 use crate::store::Store;
-use crate::walk::Stat;
 
 /// Files up to this size are read whole by one worker.
 pub(super) const SMALL_BYTES_MAX: u64 = 1 << 20;
@@ -86,7 +86,7 @@ pub(super) struct Ingest<'p> {
     chunker: Chunker,
     dedup: &'p Dedup,
     progress: &'p dyn Progress,
-    framer: Framer,
+    framer: Framer<Sender<KindFrame>>,
     results: Sender<Ingested>,
     blocks: Sender<Block>,
     spare: Spare,

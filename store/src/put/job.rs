@@ -6,8 +6,8 @@ use std::time::Duration;
 use std::time::SystemTime;
 
 use crate::error::{Error, Result};
+use crate::host::walk::{Dir, Stat};
 use crate::profile::{Check, Inspection};
-use crate::walk::{Dir, Stat};
 
 /// How often a file is read again that is not what was seen before. Each wait before that is longer than the one
 /// before it, so that it falls out of step with a client that writes at a steady pace.

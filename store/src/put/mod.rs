@@ -12,7 +12,6 @@
 mod assemble;
 mod census;
 mod dedup;
-pub(crate) mod framer;
 mod ingest;
 mod job;
 mod origin;
@@ -33,12 +32,12 @@ use jiff::Timestamp;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{FORMAT_KEY, Id, RefName};
+use crate::host::pool::Pool;
+use crate::host::stat_cache::{StatCacheWriter, WriteBack};
 use crate::log::{Outside, System};
-use crate::pool::Pool;
 use crate::profile::{LinkOptions, ProfileOptions};
 use crate::progress::Progress;
 use crate::read::Reader;
-use crate::stat_cache::{StatCacheWriter, WriteBack};
 use crate::store::Store;
 
 use assemble::{Assembler, Built};

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::format::{At, Content, Node, RefSpec, Time, TreeEntry};
-use crate::pool::Mark;
+use crate::host::pool::Mark;
+use crate::host::walk::compare_paths;
 use crate::read::{Reader, TimesReader};
-use crate::walk::compare_paths;
 
 /// A tree that was made here, and what it was made from.
 pub(super) struct Origin<'p> {

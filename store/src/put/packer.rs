@@ -2,11 +2,11 @@
 
 use crossbeam_channel::Receiver;
 
-use super::framer::KindFrame;
 use super::publish::PutPublication;
 use crate::error::Result;
 use crate::format::PackKind;
-use crate::pack::{Behind, EncodedFrame, PackWriter, behind};
+use crate::pack::KindFrame;
+use crate::pack::{EncodedFrame, Finisher, PackWriter, finish_behind};
 use crate::store::Store;
 
 /// Writes packs until the frames end.
@@ -33,7 +33,7 @@ impl<'p> Packer<'p> {
     pub(super) fn run(mut self, frames: &Receiver<KindFrame>) -> Result<()> {
         let publication = self.publication;
         let finish = |pack: PackWriter| publication.add(&pack.finish()?);
-        behind(finish, |full| {
+        finish_behind(finish, |full| {
             for (kind, frame) in frames {
                 self.push(kind, frame, full)?;
             }
@@ -46,7 +46,7 @@ impl<'p> Packer<'p> {
         &mut self,
         kind: PackKind,
         frame: EncodedFrame,
-        full: &Behind<PackWriter>,
+        full: &Finisher<PackWriter>,
     ) -> Result<()> {
         self.publication
             .count(kind, frame.raw_len, frame.stored.len())?;

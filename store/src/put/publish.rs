@@ -8,12 +8,12 @@ use super::origin::Files;
 use super::{PutReport, PutRequest};
 use crate::error::{Error, Result};
 use crate::format::{Change, Id, PackKind, Root, State, Version};
+use crate::host::stat_cache::CacheBase;
 use crate::id::PassId;
 use crate::pack::WrittenPack;
 use crate::policy::{self, Room};
-use crate::publish::{Publication, Published};
 use crate::read::{Reader, TimesReader};
-use crate::stat_cache::CacheBase;
+use crate::session::{Publication, Published};
 use crate::store::{Store, View};
 
 /// The version that cached contents belong to.

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use super::ingest::SMALL_BYTES_MAX;
 use super::job::FileJob;
 use crate::error::Result;
-use crate::walk::{Stat, next_data};
+use crate::host::walk::{Stat, next_data};
 
 /// Bytes of a block of a large file.
 const BLOCK_BYTES: usize = 2 << 20;
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
     use crate::error::Kind;
-    use crate::walk::{Item, find_file};
+    use crate::host::walk::{Item, find_file};
 
     fn job(path: &std::path::Path) -> FileJob {
         let Ok(Item::File { dir, name, stat }) = find_file(path) else {

@@ -18,14 +18,14 @@ use super::publish::Base;
 use super::ties::{Tie, Ties};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Change, Content, FORMAT_KEY};
+use crate::host::stat_cache::{CacheBase, StatCache, StatCacheReader, StatCacheWriter};
+use crate::host::walk::{Globs, Item, Stat, Walk, WalkOptions, walk};
 use crate::log;
 use crate::profile::{Admitted, AdmittedFile, Follow, Profile, Secrets};
 use crate::progress::Progress;
-use crate::publish::moves_chunks;
 use crate::read::Reader;
-use crate::stat_cache::{CacheBase, StatCache, StatCacheReader, StatCacheWriter};
+use crate::session::moves_chunks;
 use crate::store::{Store, View};
-use crate::walk::{Globs, Item, Stat, Walk, WalkOptions, walk};
 
 /// Bytes of small files that one worker takes at once.
 const BATCH_BYTES: u64 = 2 << 20;

@@ -17,13 +17,13 @@ use super::{PutReport, PutRequest, put, reason};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Format, Time, Who};
 use crate::get::get;
+use crate::host::stat_cache::{CacheBase, StatCache};
+use crate::host::walk::Stat;
 use crate::id::{ChunkId, StoreId};
 use crate::progress::{Progress, Unwatched};
-use crate::remote::faulty::{Faults, roll};
+use crate::remote::testing::faulty::{Faults, roll};
 use crate::remote::{Faulty, Objects, Read as _, Write};
-use crate::stat_cache::{CacheBase, StatCache};
 use crate::store::{Host, Store};
-use crate::walk::Stat;
 
 const FILES: u64 = 16;
 const FILE_BYTES: usize = 300_000;

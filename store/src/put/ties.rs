@@ -13,9 +13,9 @@ use std::sync::Arc;
 use super::origin::Origin;
 use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Time};
-use crate::pool::{Inodes, Made, POOL_TIME, Pool};
+use crate::host::pool::{Inodes, Made, POOL_TIME, Pool};
+use crate::host::walk::Stat;
 use crate::read::Reader;
-use crate::walk::Stat;
 
 /// Files written through a link that are named.
 const NAMED_MAX: usize = 20;

@@ -20,8 +20,8 @@ use jiff::Timestamp;
 use rustix::buffer::spare_capacity;
 
 use super::ObjectInfo;
-use crate::files::{open_regular, regular};
 use crate::format::bytes_max;
+use crate::fs::{open_regular, regular};
 
 /// A root with these bits belongs to a group: made by the group's members, in directories that all may write.
 const SHARED: u32 = 0o2020;

@@ -16,34 +16,27 @@ use jiff::Timestamp;
 
 use crate::error::{Kind, Result};
 
-mod again;
 mod answer;
 mod bucket;
-pub mod conformance;
 mod directory;
 mod failure;
-pub mod faulty;
 mod key;
 mod objects;
 mod open;
-#[cfg(test)]
-mod overwriting;
-pub mod schedule;
-pub mod scripted;
-#[cfg(test)]
-mod server;
+mod retry;
 mod settings;
 mod single_writer;
+pub mod testing;
 mod upload;
 mod wait;
 mod wire;
 
-pub use faulty::Faulty;
 pub use objects::Objects;
 pub use open::{Options, open, takes};
 pub use settings::{Settings, is_secret};
 pub(crate) use single_writer::SingleWriter;
 pub use single_writer::{keeps_first, overwrites};
+pub use testing::faulty::Faulty;
 pub use wire::Waits;
 
 /// One object of a listing.

@@ -18,13 +18,13 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
-use super::again::again;
 use super::answer::{in_chain, is_conflict as bucket_conflict};
 use super::directory::{Directory, Ranges};
 use super::failure::{
     DELETE, LIST, READ, WRITE, bucket_failure, failure, io_failure, is_without_credentials,
 };
 use super::key::{check_key, check_prefix, is_staged, object_path, staged_for};
+use super::retry::retry;
 use super::upload::{NamedUpload, Parts, PartsMax};
 use super::wait::Wait;
 use super::wire::{Alive, Unconditional};
@@ -133,7 +133,7 @@ impl Objects {
 
     /// Asks, and again where the answer breaks off.
     fn ask<T, F: Future<Output = AskResult<T>>>(&self, ask: impl Fn() -> F) -> AskResult<T> {
-        self.on(again(self.deadline, ask))
+        self.on(retry(self.deadline, ask))
     }
 
     /// Waits for `future`; for a bucket that is silent not after somebody asked to stop.
@@ -453,8 +453,8 @@ fn object_info(meta: ObjectMeta) -> Result<ObjectInfo> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote::conformance::conformance;
-    use crate::remote::faulty::{Faults, Faulty};
+    use crate::remote::testing::conformance::conformance;
+    use crate::remote::testing::faulty::{Faults, Faulty};
 
     fn directory() -> (tempfile::TempDir, Objects) {
         let temp = tempfile::tempdir().unwrap();

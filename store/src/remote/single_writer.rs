@@ -140,7 +140,7 @@ impl Write for SingleWriter {
 mod tests {
     use super::*;
     use crate::remote::Objects;
-    use crate::remote::overwriting::Overwriting;
+    use crate::remote::testing::overwriting::Overwriting;
 
     #[test]
     fn the_trial_tells_endpoints_apart_and_leaves_nothing() {

@@ -7,7 +7,7 @@
 
 mod alive;
 mod body;
-mod contact;
+mod connect;
 
 use std::fmt;
 use std::future::Future;
@@ -26,8 +26,8 @@ use object_store::{ClientOptions, HeaderMap};
 use alive::sending_time;
 pub(super) use alive::{Alive, Stopped};
 use body::Body;
-use contact::Contacts;
-pub(super) use contact::NoContact;
+use connect::Contacts;
+pub(super) use connect::NoContact;
 
 /// How often a wait is told.
 const TOLD_EVERY: Duration = Duration::from_secs(30);

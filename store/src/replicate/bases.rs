@@ -6,9 +6,9 @@ use crate::id::ChunkId;
 use crate::log;
 use crate::pack::{EncodedFrame, PackWriter, SegmentBuilder};
 use crate::progress::Unwatched;
-use crate::publish::all_offered;
 use crate::put::{PutRequest, put};
 use crate::read::Reader;
+use crate::session::all_offered;
 use crate::store::Store;
 use crate::tree::ListBuilder;
 

@@ -13,8 +13,8 @@ use crate::log;
 use crate::pack::Portions;
 use crate::progress::Unwatched;
 use crate::put::{PutReport, PutRequest, put};
-use crate::remote::faulty::roll;
-use crate::remote::scripted::{Scripted, Step, When};
+use crate::remote::testing::faulty::roll;
+use crate::remote::testing::scripted::{Scripted, Step, When};
 use crate::remote::{Objects, Prune, Read, Write};
 use crate::store::{Host, Store};
 
@@ -328,15 +328,15 @@ fn leave_packs(from: &Store, to: &Arc<Objects>, request: &ReplicateRequest, left
         commit_chunks: usize::MAX,
         ..Portions::default()
     };
-    let faults = crate::remote::faulty::Faults::default();
+    let faults = crate::remote::testing::faulty::Faults::default();
     let faulty = Arc::new(crate::remote::Faulty::new(to.clone(), faults));
     let cut = {
         let faulty = faulty.clone();
         move |when, step, key: &str| {
             if is_segment_before(when, step, key) {
-                faulty.set(crate::remote::faulty::Faults {
+                faulty.set(crate::remote::testing::faulty::Faults {
                     before: 1000,
-                    ..crate::remote::faulty::Faults::default()
+                    ..crate::remote::testing::faulty::Faults::default()
                 });
             }
         }
@@ -406,9 +406,9 @@ fn segments_of_a_pass_are_marked_until_its_version_is_there() {
 fn a_put_that_finds_what_a_killed_one_left_ends_its_pass_and_no_other() {
     let remote = memory();
     let (one, other) = (source(6), source(7));
-    let faults = crate::remote::faulty::Faults {
+    let faults = crate::remote::testing::faulty::Faults {
         stop_after: Some(11),
-        ..crate::remote::faulty::Faults::default()
+        ..crate::remote::testing::faulty::Faults::default()
     };
     for source in [&one, &other] {
         let cut = Arc::new(crate::remote::Faulty::new(remote.clone(), faults));

@@ -4,11 +4,11 @@
 
 use std::collections::HashSet;
 
+use super::missing::{Unreadable, Walk};
 use super::select::Bring;
-use super::walk::{Unreadable, Walk};
 use crate::error::Result;
-use crate::publish::Relied;
 use crate::read::Reader;
+use crate::session::Relied;
 use crate::store::{Store, View};
 
 /// Those of `versions` all of whose chunks `there` offers; of a ref none after one that is not, since versions

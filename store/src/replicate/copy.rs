@@ -9,22 +9,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use super::missing::{Unreadable, Wants};
 use super::outbox::Outbox;
-use super::runs::{EachRun, FrameChunk, RUN_BYTES_MAX, Run, WantedFrame, join};
-use super::walk::{Unreadable, Wants};
+use super::runs::{EachRun, FrameChunk, Run, WantedFrame, join};
 use crate::codec::{Decoder, LEVEL};
 use crate::error::{Error, Kind, Result};
 use crate::format::{PackChunk, PackKind, pack_key};
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
-use crate::pack::EncodedFrame;
+use crate::pack::{Coalesce, EncodedFrame, Extent, Framer, KindFrame};
 use crate::progress::Progress;
-use crate::put::framer::{Framer, KindFrame};
 use crate::read::read_frames;
 use crate::store::{Store, View};
 
 /// Bytes of buffers that one worker needs: a run, a decoded frame, what it encodes, frames on their way.
-const WORKER_BYTES: u64 = 3 * RUN_BYTES_MAX as u64;
+const WORKER_BYTES: u64 = 3 * Coalesce::COPY.read_bytes_max as u64;
 /// Runs that are read at once where there are fewer threads: most of the time they wait for a network.
 const WORKERS_MIN: usize = 8;
 
@@ -53,8 +52,7 @@ struct Shared<'c> {
 struct Worker<'w, 'c> {
     shared: &'w Shared<'c>,
     decoder: Decoder,
-    framer: Framer,
-    frames: Sender<KindFrame>,
+    framer: Framer<Sender<KindFrame>>,
     raw: Vec<u8>,
 }
 
@@ -177,8 +175,7 @@ fn work(shared: &Shared<'_>, runs: &Receiver<Run>, frames: Sender<KindFrame>) ->
     let mut worker = Worker {
         shared,
         decoder: Decoder::new()?,
-        framer: Framer::new(shared.kind, LEVEL, true, frames.clone())?,
-        frames,
+        framer: Framer::new(shared.kind, LEVEL, true, frames)?,
         raw: Vec::new(),
     };
     for run in runs {
@@ -192,16 +189,17 @@ fn work(shared: &Shared<'_>, runs: &Receiver<Run>, frames: Sender<KindFrame>) ->
 
 impl Worker<'_, '_> {
     fn run(&mut self, run: &Run) -> Result<()> {
-        match read_frames(self.shared.from, run.pack, run.offset, run.len) {
+        let Extent { pack, offset, len } = run.extent;
+        match read_frames(self.shared.from, pack, offset, len) {
             Ok(stored) => run.frames.iter().try_for_each(|frame| {
-                let start = (frame.offset - run.offset) as usize;
+                let start = (frame.offset - offset) as usize;
                 let end = start + frame.stored_len as usize;
-                self.frame(run.pack, frame, stored.get(start..end).unwrap_or_default())
+                self.frame(pack, frame, stored.get(start..end).unwrap_or_default())
             }),
             Err(error) if error.kind() == Kind::NotFound => {
                 let mut gone = lock(&self.shared.gone);
                 for frame in &run.frames {
-                    let place = (run.pack, frame.offset);
+                    let place = (pack, frame.offset);
                     gone.extend(frame.wanted().map(|chunk| (chunk.id, place)));
                 }
                 Ok(())
@@ -209,8 +207,8 @@ impl Worker<'_, '_> {
             // It ends too early: what lies before its end is good.
             Err(error) if error.kind() == Kind::Corrupt => {
                 run.frames.iter().try_for_each(|frame| {
-                    match read_frames(self.shared.from, run.pack, frame.offset, frame.stored_len) {
-                        Ok(stored) => self.frame(run.pack, frame, &stored),
+                    match read_frames(self.shared.from, pack, frame.offset, frame.stored_len) {
+                        Ok(stored) => self.frame(pack, frame, &stored),
                         Err(error) if error.kind() == Kind::Corrupt => {
                             self.shared.damaged(frame.wanted(), &error);
                             Ok(())
@@ -262,9 +260,7 @@ impl Worker<'_, '_> {
             raw_len: frame.raw_len,
             chunks: chunks.collect(),
         };
-        self.frames
-            .send((self.shared.kind, whole))
-            .map_err(|_| Error::interrupted("the outbox stopped"))
+        self.framer.push_frame(whole)
     }
 }
 

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::complete::complete;
 use super::copy::{Failure, copy};
+use super::missing::{Unreadable, Walk, Wants, is_its_own};
 use super::outbox::{Outbox, Sent, Unsettled};
 use super::resume::{adopt, adoptable};
 use super::select::{Bring, Ends, Found, Selected};
 use super::surplus::{check, still, surplus};
 use super::throttle::Throttle;
-use super::walk::{Unreadable, Walk, Wants, is_its_own};
 use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
 use crate::error::{Error, Result};
 use crate::format::{RefName, RefState, Root, State};
@@ -21,8 +21,8 @@ use crate::id::{ChunkId, PassId};
 use crate::index::Index;
 use crate::log::{self, Outside, System};
 use crate::progress::Progress;
-use crate::publish::{Publication, Published, Relied};
 use crate::read::Reader;
+use crate::session::{Publication, Published, Relied};
 use crate::store::{Store, View};
 
 /// How many tries in a row may bring a batch no further, because collectors take what it counts on.

@@ -17,6 +17,7 @@ mod beside;
 mod complete;
 mod copy;
 mod job;
+mod missing;
 mod outbox;
 mod resume;
 mod runs;
@@ -25,7 +26,6 @@ mod surplus;
 #[cfg(test)]
 mod tests;
 mod throttle;
-mod walk;
 
 pub use resume::{Forgetful, Memory, Resume};
 

@@ -11,14 +11,13 @@ use crossbeam_channel::Receiver;
 
 use super::Resume;
 use super::throttle::Throttle;
-use crate::check::packs::for_each_frame;
-use crate::check::rows::OpenPack;
 use crate::error::{Error, Result};
 use crate::format::pack_key;
 use crate::id::PackId;
-use crate::pack::{Behind, PackWriter, SealedPack, WrittenPack, behind};
-use crate::publish::Publication;
-use crate::put::framer::KindFrame;
+use crate::pack::frames::for_each_frame;
+use crate::pack::reader::OpenPack;
+use crate::pack::{Finisher, KindFrame, PackWriter, SealedPack, WrittenPack, finish_behind};
+use crate::session::Publication;
 use crate::store::Store;
 
 /// What has been sent.
@@ -91,10 +90,10 @@ impl Outbox<'_> {
             unsettled.settle(&publication.add(&pack)?);
             Ok(())
         };
-        behind(finish, |sealed| self.fill(frames, sealed))
+        finish_behind(finish, |sealed| self.fill(frames, sealed))
     }
 
-    fn fill(&mut self, frames: &Receiver<KindFrame>, sealed: &Behind<SealedPack>) -> Result<()> {
+    fn fill(&mut self, frames: &Receiver<KindFrame>, sealed: &Finisher<SealedPack>) -> Result<()> {
         let mut open = None;
         let mut stopped = Ok(());
         for (kind, frame) in frames {
@@ -121,7 +120,7 @@ impl Outbox<'_> {
         stopped
     }
 
-    fn seal(&self, pack: PackWriter, sealed: &Behind<SealedPack>) -> Result<()> {
+    fn seal(&self, pack: PackWriter, sealed: &Finisher<SealedPack>) -> Result<()> {
         let pack = pack.seal()?;
         self.unsettled.sealed(pack.id());
         sealed.hand_over(pack)

@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::outbox::{Unsettled, read_frames};
-use crate::check::rows::OpenPack;
 use crate::error::{Kind, Result};
 use crate::format::pack_key;
 use crate::id::{ChunkId, PackId};
-use crate::publish::Publication;
+use crate::pack::reader::OpenPack;
+use crate::session::Publication;
 use crate::store::{Store, View};
 
 /// Remembers, for one pair of stores, which packs have arrived and are not committed yet.

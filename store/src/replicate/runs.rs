@@ -6,26 +6,20 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::walk::Wants;
+use super::missing::Wants;
 use crate::error::Result;
 use crate::format::PackKind;
 use crate::id::{ChunkId, PackId};
 use crate::index::{Location, OpenSegment};
-use crate::read::ChunkAt;
+use crate::pack::{ChunkAt, Coalesce, Extent};
 
 /// Wanted chunks of one window.
 const WINDOW_CHUNKS_MAX: u64 = 1 << 16;
-/// Stored bytes that one read covers at most, unless one frame alone is larger.
-pub(super) const RUN_BYTES_MAX: u32 = 8 << 20;
-/// Bytes between two frames that are read and thrown away rather than read around.
-const GAP_BYTES_MAX: u32 = 64 << 10;
 
 /// Adjacent frames of one pack, read at once.
 #[derive(Debug)]
 pub(super) struct Run {
-    pub(super) pack: PackId,
-    pub(super) offset: u32,
-    pub(super) len: u32,
+    pub(super) extent: Extent,
     pub(super) frames: Vec<WantedFrame>,
 }
 
@@ -129,12 +123,10 @@ pub(super) fn join(wanted: impl Iterator<Item = (ChunkId, Location)>) -> Vec<Run
             id,
             is_wanted: true,
         };
-        let last = runs.last_mut().filter(|run| run.pack == at.pack);
+        let last = runs.last_mut().filter(|run| run.extent.pack == at.pack);
         if !last.is_some_and(|run| run.take(&at, chunk)) {
             runs.push(Run {
-                pack: at.pack,
-                offset: at.frame_offset,
-                len: at.stored_len,
+                extent: Extent::of(&at),
                 frames: vec![WantedFrame::new(&at, chunk)],
             });
         }
@@ -191,12 +183,9 @@ impl Run {
             frame.chunks.push(chunk);
             return true;
         }
-        let gap = at.frame_offset.checked_sub(self.offset + self.len);
-        let len = u64::from(at.frame_offset) + u64::from(at.stored_len) - u64::from(self.offset);
-        if gap.is_none_or(|gap| gap > GAP_BYTES_MAX) || len > u64::from(RUN_BYTES_MAX) {
+        if !self.extent.join(&Extent::of(at), Coalesce::COPY) {
             return false;
         }
-        self.len = at.frame_offset + at.stored_len - self.offset;
         self.frames.push(WantedFrame::new(at, chunk));
         true
     }

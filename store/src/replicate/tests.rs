@@ -12,7 +12,7 @@ use crate::pack::PACK_BYTES_TARGET;
 use crate::progress::Unwatched;
 use crate::put::{PutRequest, put};
 use crate::read::Reader;
-use crate::remote::faulty::{Faults, roll};
+use crate::remote::testing::faulty::{Faults, roll};
 use crate::remote::{Faulty, Objects, Read, Write};
 use crate::store::Host;
 

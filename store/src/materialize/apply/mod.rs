@@ -17,7 +17,7 @@ use super::list::{ListReader, Thing};
 use super::place::{Placer, Placing};
 use super::trail::Trail;
 use crate::error::Result;
-use crate::pool::{Pool, Room, disk};
+use crate::host::pool::{Pool, Room, disk};
 use crate::progress::Progress;
 use crate::read::Reader;
 

@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use super::*;
 use crate::error::{Error, Result};
 use crate::format::Time;
+use crate::host::walk::Stat;
 use crate::materialize::diff::{Seen, Why};
 use crate::materialize::place::stamps;
 use crate::materialize::shown;
-use crate::walk::Stat;
 
 /// What a thing is called in the room.
 const NEXT: &str = "next";

@@ -5,8 +5,8 @@ use std::fs::File;
 use super::{Counts, Lies, ListWriter, Made, Op, Phase, Thing, Why};
 use crate::error::Result;
 use crate::format::{Content, Time};
-use crate::pool::PoolKey;
-use crate::walk::Stat;
+use crate::host::pool::PoolKey;
+use crate::host::walk::Stat;
 
 /// Steps to one file or symlink under `name`, where nothing is.
 pub(in crate::materialize) fn alone(

@@ -116,7 +116,7 @@ impl Diff<'_> {
         let (time, size, has_own_time) = match wanted {
             Thing::Symlink { time, .. } => (time, 0, true),
             Thing::File { key, time, .. } => {
-                let is_pooled = crate::pool::is_intact(key, found);
+                let is_pooled = crate::host::pool::is_intact(key, found);
                 (time, key.content.size, !is_pooled)
             }
             Thing::Dir { .. } | Thing::Left => return Ok(()),

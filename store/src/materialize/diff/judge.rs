@@ -8,10 +8,10 @@ use rustix::fs::FileType;
 
 use super::{Lies, Options};
 use crate::error::Result;
+use crate::host::pool::{POOL_TIME, PoolKey, is_intact};
+use crate::host::walk::Stat;
 use crate::materialize::list::Thing;
 use crate::materialize::records::Candidates;
-use crate::pool::{POOL_TIME, PoolKey, is_intact};
-use crate::walk::Stat;
 
 /// Whose something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

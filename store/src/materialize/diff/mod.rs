@@ -22,9 +22,9 @@ use super::list::{ListWriter, NEVER, Thing};
 use super::records::{Candidates, Records};
 use crate::error::Result;
 use crate::format::{Content, Time};
-use crate::pool::PoolKey;
+use crate::host::pool::PoolKey;
+use crate::host::walk::Stat;
 use crate::progress::Progress;
-use crate::walk::Stat;
 
 pub(super) use alone::{Nothing, alone, kept, nothing};
 pub(super) use judge::{Whose, judge};

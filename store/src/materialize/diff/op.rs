@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::error::Result;
 use crate::format::Time;
+use crate::host::walk::Stat;
 use crate::materialize::list::{Input, Item, Thing, push_number, push_time, wrong};
-use crate::walk::Stat;
 
 /// When a step is taken: what is new first, then what is another, last what is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

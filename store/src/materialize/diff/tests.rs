@@ -139,7 +139,7 @@ impl Lies for World<'_> {
         let (kind, mtime) = match what.split_at(1).0 {
             "d" => (0o040_755, THEN),
             "l" => (0o120_777, THEN),
-            "+" => (0o100_444, crate::pool::POOL_TIME),
+            "+" => (0o100_444, crate::host::pool::POOL_TIME),
             _ if bytes == what && bytes != "job" => (0o100_644, THEN),
             _ => (0o100_644, NEVER),
         };

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use self::places::Place;
 use crate::error::{Error, Result};
-use crate::walk::{Globs, Stat};
+use crate::host::walk::{Globs, Stat};
 
 /// Larger files are not searched: nobody keeps a token in them, and data sets hold all there is.
 const TEXT_BYTES_MAX: u64 = 1 << 20;

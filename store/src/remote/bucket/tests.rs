@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::error::Kind;
-use crate::remote::server::{Asked, Reply, Server, error, http, http_of_length};
+use crate::remote::testing::server::{Asked, Reply, Server, error, http, http_of_length};
 use crate::remote::{Created, Prune, open as open_url};
 
 mod mistaken;

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use super::super::again::again;
 use super::super::failure::{LIST, READ};
 use super::super::key::object_path;
+use super::super::retry::retry;
 use super::super::{ObjectInfo, Read};
 use super::{Objects, exact, object_info};
 use crate::error::{Error, Kind, Result};
@@ -20,7 +20,7 @@ impl Objects {
             .map(|key| object_path(key))
             .collect::<Result<_>>()?;
         let gets = paths.iter().map(|path| {
-            again(self.deadline, || async {
+            retry(self.deadline, || async {
                 self.store.get(path).await?.bytes().await
             })
         });

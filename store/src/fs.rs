@@ -1,0 +1,7 @@
+//! Files of this host: written whole or not at all, opened only where they are regular, mapped.
+
+mod atomic;
+mod mmap;
+
+pub(crate) use atomic::{build_atomically, open_regular, regular, write_atomically};
+pub(crate) use mmap::map;

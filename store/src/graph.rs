@@ -1,0 +1,3 @@
+//! The graph of versions: version -> tree -> list -> chunk, and who reaches what.
+
+pub(crate) mod reach;

@@ -1,0 +1,7 @@
+//! This host: its directories ([`walk`]), what was unchanged in them (`stat_cache`), its whole files by content
+//! ([`pool`]), and where no tree may be made (`destination`). Knows nothing of a store's objects.
+
+pub(crate) mod destination;
+pub mod pool;
+pub mod stat_cache;
+pub mod walk;

@@ -1,0 +1,289 @@
+//! One destination: its true path, what is there, and the directories above it, each looked at open.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::host::pool::disk;
+
+/// Bytes of a `format` or of a pool's mark that are of interest.
+const MARK_BYTES: u64 = 4096;
+/// Directories between a place and the root, at most: more than any path has.
+const ABOVE_MAX: usize = 1 << 16;
+
+/// A directory by its device and number.
+pub(super) type Id = (u64, u64);
+
+/// A destination.
+pub(crate) struct Site {
+    /// As the person spelled it.
+    pub(crate) given: PathBuf,
+    /// The directory that it is in, symlinks resolved; it may not exist yet.
+    pub(crate) parent: PathBuf,
+    /// Its name there.
+    pub(crate) name: OsString,
+    /// Both.
+    pub(crate) path: PathBuf,
+    /// What is there.
+    pub(crate) there: There,
+    /// Whether something is mounted there, so that nothing can take its place.
+    pub(crate) is_mount: bool,
+    /// Whether it was spelled as a directory.
+    pub(crate) must_be_directory: bool,
+    /// The nearest directory above it that exists.
+    above: PathBuf,
+}
+
+/// What is at a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum There {
+    Nothing,
+    EmptyDirectory,
+    Directory,
+    /// A file, a symlink or something else that is no directory.
+    Other,
+}
+
+/// A directory above a place.
+pub(super) struct Above {
+    pub(super) id: Id,
+    /// A store or a pool, if it looks like one.
+    pub(super) kind: Option<&'static str>,
+}
+
+impl Site {
+    /// The destination that was named.
+    ///
+    /// # Errors
+    /// When the path makes no sense, or leads through what is no directory.
+    pub(crate) fn of(given: &Path) -> Result<Self> {
+        let spelled = given.as_os_str().as_bytes();
+        let must_be_directory = spelled.ends_with(b"/") || spelled.ends_with(b"/.");
+        let (parent, name, above) = match given.file_name() {
+            Some(name) => {
+                let parent = given.parent().unwrap_or(Path::new(""));
+                let (above, missing) = existing(parent)?;
+                (above.join(missing), name.to_owned(), above)
+            }
+            None => {
+                let path = given
+                    .canonicalize()
+                    .map_err(|source| Error::io("look at", given, source))?;
+                let parent = path.parent().unwrap_or(Path::new("/")).to_path_buf();
+                let name = path.file_name().unwrap_or_default().to_owned();
+                (parent.clone(), name, parent)
+            }
+        };
+        let path = if name.is_empty() {
+            parent.clone()
+        } else {
+            parent.join(&name)
+        };
+        let (there, is_mount) = look(&path)?;
+        Ok(Self {
+            given: given.to_path_buf(),
+            path: if path == parent {
+                PathBuf::from("/")
+            } else {
+                path
+            },
+            parent,
+            name,
+            there,
+            is_mount,
+            must_be_directory,
+            above,
+        })
+    }
+
+    /// The nearest directory above it that exists, open.
+    pub(super) fn open_above(&self) -> Result<OwnedFd> {
+        open_dir(&self.above)
+    }
+
+    /// Whether nothing can be renamed over what is there: something is mounted there, or the caller
+    /// stands in it.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub(crate) fn is_fixed(&self) -> Result<bool> {
+        let own = id_of(&open_dir(&self.path)?)?;
+        let working = open_dir(Path::new(".")).and_then(|dir| id_of(&dir));
+        Ok(self.is_mount || working.is_ok_and(|working| working == own))
+    }
+
+    /// Refuses what no tree or file can take the place of, whatever the options.
+    ///
+    /// # Errors
+    /// Conflict, for a file where a directory is, or is asked for.
+    pub(crate) fn check_kind(&self, is_tree: bool) -> Result<()> {
+        if is_tree {
+            return Ok(());
+        }
+        let shown = self.given.display();
+        match self.there {
+            There::Directory => Err(Error::conflict(format!(
+                "{shown}: is a directory that is not empty, and what is wanted is a file"
+            ))
+            .hint("name a path in it; a file never takes the place of a directory")),
+            There::Nothing if self.must_be_directory => Err(Error::conflict(format!(
+                "{shown}: is spelled as a directory, and what is wanted is a file"
+            ))
+            .hint("leave the slash out, or name a path in that directory")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The nearest directory at or above `path` that exists, resolved, and the names that are missing below.
+fn existing(path: &Path) -> Result<(PathBuf, PathBuf)> {
+    for above in path.ancestors() {
+        let named = if above.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            above
+        };
+        let resolved = match named.canonicalize() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            resolved => resolved.map_err(|source| Error::io("look at", named, source))?,
+        };
+        let missing = path.strip_prefix(above).unwrap_or(Path::new(""));
+        // Behind a name that is not there, `..` leads somewhere else once that name is made.
+        if missing
+            .components()
+            .any(|name| name == Component::ParentDir)
+        {
+            return Err(Error::not_found(format!(
+                "{}: there is no such directory",
+                path.display()
+            ))
+            .hint("name a destination without `..` behind what is not there"));
+        }
+        if !resolved.is_dir() {
+            return Err(Error::conflict(format!(
+                "{}: is no directory, so that nothing can be made in it",
+                named.display()
+            ))
+            .hint("name another destination"));
+        }
+        return Ok((resolved, missing.to_path_buf()));
+    }
+    Err(Error::not_found(format!(
+        "{}: there is no such directory",
+        path.display()
+    )))
+}
+
+/// A directory that may not exist: its true path, the directories from its nearest existing one up to the
+/// root, and whether it exists itself.
+pub(super) fn resolved(path: &Path) -> Result<(PathBuf, Vec<Id>, bool)> {
+    let absolute =
+        std::path::absolute(path).map_err(|source| Error::io("look at", path, source))?;
+    let (above, missing) = existing(&absolute)?;
+    let chain = ids(open_dir(&above)?)?;
+    let exists = missing.as_os_str().is_empty();
+    Ok((above.join(missing), chain, exists))
+}
+
+/// What is at `path`, itself and not what it leads to, and whether it is a mount.
+fn look(path: &Path) -> Result<(There, bool)> {
+    let wanted = StatxFlags::TYPE;
+    let found = match fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, wanted) {
+        Err(Errno::NOENT) => return Ok((There::Nothing, false)),
+        Err(errno) => return Err(disk::failed("look at", path, errno)),
+        Ok(found) => found,
+    };
+    let is_mount = is_mount_root(&found);
+    if FileType::from_raw_mode(found.stx_mode.into()) != FileType::Directory {
+        return Ok((There::Other, is_mount));
+    }
+    // Kernels before 5.8 do not tell of mounts, and a subvolume is as good as one.
+    let device = |found: &fs::Statx| (found.stx_dev_major, found.stx_dev_minor);
+    let above = path.parent().unwrap_or(path);
+    let above = fs::statx(CWD, above, AtFlags::empty(), wanted);
+    let is_mount = is_mount || above.is_ok_and(|above| device(&above) != device(&found));
+    let mut entries = std::fs::read_dir(path).map_err(|source| Error::io("list", path, source))?;
+    let there = match entries.next() {
+        None => There::EmptyDirectory,
+        Some(_) => There::Directory,
+    };
+    Ok((there, is_mount))
+}
+
+/// Whether something is mounted here, as far as the kernel says.
+pub(super) fn is_mount_root(found: &fs::Statx) -> bool {
+    found
+        .stx_attributes_mask
+        .contains(StatxAttributes::MOUNT_ROOT)
+        && found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+}
+
+/// Opens a directory only to look at it, symlinks followed.
+pub(super) fn open_dir(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fs::open(path, flags, Mode::empty())
+        .map_err(|errno| disk::failed("open directory", path, errno))
+}
+
+pub(super) fn id_of(dir: &OwnedFd) -> Result<Id> {
+    let stat = fs::fstat(dir)
+        .map(crate::host::walk::Stat::from)
+        .map_err(|errno| disk::failed("look at", Path::new("directory"), errno))?;
+    Ok((stat.dev, stat.ino))
+}
+
+fn ids(dir: OwnedFd) -> Result<Vec<Id>> {
+    Ok(ascend(dir)?.into_iter().map(|above| above.id).collect())
+}
+
+/// The directory and all above it up to the root, as far as they may be searched.
+pub(super) fn ascend(dir: OwnedFd) -> Result<Vec<Above>> {
+    let mut above = Vec::new();
+    let mut dir = dir;
+    while above.len() < ABOVE_MAX {
+        let id = id_of(&dir)?;
+        if above.last().is_some_and(|last: &Above| last.id == id) {
+            break;
+        }
+        above.push(Above {
+            id,
+            kind: kind_of(&dir),
+        });
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match fs::openat(&dir, "..", flags, Mode::empty()) {
+            Ok(next) => dir = next,
+            Err(_) => break,
+        }
+    }
+    Ok(above)
+}
+
+/// What a directory looks like, if it looks like one of ours.
+pub(super) fn kind_of(dir: &impl AsFd) -> Option<&'static str> {
+    let has_dir = |name: &str| disk::open_dir(dir, name.as_bytes()).is_ok();
+    // A store without its `format`, or with one that may not be read, is a store all the same.
+    if begins_with(dir, b"format", b"store-format")
+        || ["log", "segments", "packs"].into_iter().all(has_dir)
+    {
+        return Some("store");
+    }
+    (begins_with(dir, b"pool", b"\"version\"") && has_dir("files")).then_some("pool")
+}
+
+/// Whether the file `name` has `text` near its beginning.
+fn begins_with(dir: &impl AsFd, name: &[u8], text: &[u8]) -> bool {
+    let Ok(file) = disk::open_file(dir, name) else {
+        return false;
+    };
+    let is_file = file.metadata().is_ok_and(|found| found.is_file());
+    let mut bytes = Vec::new();
+    is_file
+        && file.take(MARK_BYTES).read_to_end(&mut bytes).is_ok()
+        && bytes.windows(text.len()).any(|window| window == text)
+}

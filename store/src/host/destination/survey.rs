@@ -1,0 +1,138 @@
+//! What lies in a directory that is to be replaced: counted, and searched for what is precious.
+
+use std::path::Path;
+
+use rustix::fs::{self, AtFlags, StatxFlags};
+
+use super::site::{Site, There, is_mount_root, kind_of};
+use crate::error::{Error, Result};
+use crate::host::walk::{Item, WalkOptions, walk};
+
+/// What was at a destination before it was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replaced {
+    /// Files and symlinks.
+    pub files: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// What could not be looked at.
+    pub unreadable: u64,
+}
+
+impl Replaced {
+    /// Counts what is at a destination.
+    ///
+    /// # Errors
+    /// Conflict, where it holds a store, a pool or something mounted.
+    pub(crate) fn count(site: &Site, stop: &dyn Fn() -> Result<()>) -> Result<Self> {
+        let mut found = Self::default();
+        match site.there {
+            There::Nothing | There::EmptyDirectory => return Ok(found),
+            There::Other => {
+                let there = std::fs::symlink_metadata(&site.path)
+                    .map_err(|source| Error::io("look at", &site.path, source))?;
+                if !there.is_file() && !there.is_symlink() {
+                    return Err(taken(site, "is a device, a pipe or a socket"));
+                }
+                found.files = 1;
+                found.bytes = there.len();
+                return Ok(found);
+            }
+            There::Directory => check_whole(site)?,
+        }
+        let options = WalkOptions {
+            skip_unreadable: true,
+            ..WalkOptions::default()
+        };
+        let mut is_root = true;
+        for item in walk(&site.path, options)? {
+            match item? {
+                Item::Enter { dir, .. } => {
+                    if !std::mem::replace(&mut is_root, false) {
+                        check_below(site, dir.as_ref(), &dir.path())?;
+                    }
+                    stop()?;
+                }
+                Item::File { stat, .. } => {
+                    found.files += 1;
+                    found.bytes = found.bytes.saturating_add(stat.size);
+                }
+                Item::Symlink { .. } => found.files += 1,
+                Item::Skipped { .. } => found.unreadable += 1,
+                Item::Leave => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What lies in a home and in no tree of data. The list of users may be elsewhere, and `$HOME` say anything.
+const OF_A_HOME: [&str; 7] = [
+    ".ssh",
+    ".gnupg",
+    ".bashrc",
+    ".bash_history",
+    ".profile",
+    ".zshrc",
+    ".netrc",
+];
+
+/// Refuses a directory that is somebody's or the system's, whatever it is called.
+fn check_whole(site: &Site) -> Result<()> {
+    if is_at_the_top(&site.path) {
+        return Err(taken(
+            site,
+            "is not empty and lies at the top of the file system",
+        ));
+    }
+    let is_there = |name: &&&str| site.path.join(name).symlink_metadata().is_ok();
+    match OF_A_HOME.iter().find(is_there) {
+        Some(name) => Err(taken(
+            site,
+            &format!("holds {name}, so that it is somebody's home"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether nothing but the root is above: systems and homes lie there, and mounts.
+fn is_at_the_top(path: &Path) -> bool {
+    path.parent().is_some_and(|above| above.parent().is_none())
+}
+
+fn taken(site: &Site, why: &str) -> Error {
+    Error::conflict(format!("{}: {why}", site.given.display())).hint(
+        "name another destination, like a new directory; --force and --exact do not change this",
+    )
+}
+
+fn check_below(site: &Site, dir: &crate::host::walk::Dir, path: &Path) -> Result<()> {
+    let is_mount = fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)
+        .is_ok_and(|found| is_mount_root(&found));
+    let what = match kind_of(&dir) {
+        None if is_mount => "something that is mounted",
+        None => return Ok(()),
+        Some("pool") => "a pool",
+        Some(_) => "a store",
+    };
+    Err(Error::conflict(format!(
+        "{}: holds {what}, at {}",
+        site.given.display(),
+        path.display()
+    ))
+    .hint(
+        "name another destination, or move it away first; --force and --exact do not change this",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_top_is_what_has_nothing_but_the_root_above_it() {
+        for (path, expected) in [("/root", true), ("/", false), ("/data/cache", false)] {
+            assert_eq!(is_at_the_top(Path::new(path)), expected, "{path}");
+        }
+    }
+}

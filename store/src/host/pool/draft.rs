@@ -1,0 +1,153 @@
+//! Drafts: pool files on their way. Built under a private name, sealed, and renamed to their key.
+//!
+//! A file that trees may link gets its name when its bytes are on disk, so that a power cut leaves no name
+//! with other bytes behind it. One that is only copied does not wait: each copy of it is verified.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags, Mode, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use super::owner::Owner;
+use super::{COPIED_TIME, POOL_TIME, Pool, PoolKey, disk};
+use crate::error::{Error, Result};
+use crate::host::walk::Stat;
+
+/// Up to so many files are synced one by one; a journal is written once for all of more.
+const SYNC_EACH_MAX: usize = 4;
+
+/// A file that is being built; removed unless it is published.
+#[derive(Debug)]
+pub(crate) struct Draft<'p> {
+    pool: &'p Pool,
+    owner: Arc<Owner>,
+    name: Option<String>,
+    key: PoolKey,
+    is_copied: bool,
+}
+
+impl Pool {
+    /// A new empty file for `key`, to be written; `is_copied` when no tree is to link it.
+    pub(crate) fn draft(&self, key: PoolKey, is_copied: bool) -> Result<(Draft<'_>, File)> {
+        let mut owner = self.owner()?;
+        let name = disk::random_name()?;
+        let mut created = disk::create(&owner.temporaries, name.as_bytes(), key.mode());
+        if created.as_ref().is_err_and(|errno| *errno == Errno::NOENT) {
+            // Taken for dead while it was stopped: it goes on as a new one.
+            owner = self.owner_after(&owner)?;
+            created = disk::create(&owner.temporaries, name.as_bytes(), key.mode());
+        }
+        let file = created.map_err(|errno| {
+            disk::failed("create a file in pool", &self.path, errno).hint(self.room_hint())
+        })?;
+        let draft = Draft {
+            pool: self,
+            owner,
+            name: Some(name),
+            key,
+            is_copied: is_copied && key.is_verified_when_copied(),
+        };
+        Ok((draft, file))
+    }
+
+    /// Gives sealed files their names, once the bytes of those that may be linked are on disk.
+    pub(crate) fn publish(&self, drafts: Vec<Draft<'_>>) -> Result<()> {
+        let (copied, linked): (Vec<_>, Vec<_>) =
+            drafts.into_iter().partition(|draft| draft.is_copied);
+        if linked.len() > SYNC_EACH_MAX {
+            fs::syncfs(&self.fd).map_err(|errno| disk::failed("sync pool", &self.path, errno))?;
+        } else {
+            linked.iter().try_for_each(Draft::sync)?;
+        }
+        linked.into_iter().chain(copied).try_for_each(Draft::rename)
+    }
+
+    pub(super) fn room_hint(&self) -> String {
+        format!(
+            "free some space with `store pool evict`, or name a pool elsewhere than {} with --pool or $STORE_POOL",
+            self.path.display()
+        )
+    }
+}
+
+impl Draft<'_> {
+    /// Makes the file, all of whose bytes are written and verified, look as a pool file does.
+    pub(crate) fn seal(&self, file: &File) -> Result<()> {
+        let path = self.pool.path_of(&self.key);
+        let failed = |errno| disk::failed("seal pool file", &path, errno);
+        let stat = Stat::of_file(file, &path)?;
+        if stat.size != self.key.content.size {
+            return Err(Error::corrupt(format!(
+                "pool file {}: has {} bytes, expected {}",
+                path.display(),
+                stat.size,
+                self.key.content.size
+            )));
+        }
+        if stat.mode & 0o7777 != self.key.mode() {
+            // The person's umask took something.
+            fs::fchmod(file, Mode::from_raw_mode(self.key.mode())).map_err(failed)?;
+        }
+        let time = if self.is_copied {
+            COPIED_TIME
+        } else {
+            POOL_TIME
+        };
+        let times = Timestamps {
+            last_access: Timespec {
+                tv_sec: 0,
+                tv_nsec: fs::UTIME_NOW,
+            },
+            last_modification: Timespec {
+                tv_sec: time.secs,
+                tv_nsec: time.nanos.into(),
+            },
+        };
+        fs::futimens(file, &times).map_err(failed)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let Some(name) = &self.name else {
+            return Ok(());
+        };
+        disk::open_file(&self.owner.temporaries, name.as_bytes())
+            .and_then(fs::fdatasync)
+            .map_err(|errno| self.failed("sync pool file", errno))
+    }
+
+    fn failed(&self, doing: &str, errno: Errno) -> Error {
+        let path = self.pool.path_of(&self.key);
+        match errno {
+            Errno::NOENT => Error::conflict(format!(
+                "{doing} {}: what was built is gone: another process took this one for dead",
+                path.display()
+            ))
+            .hint("run the command again"),
+            errno => disk::failed(doing, &path, errno),
+        }
+    }
+
+    fn rename(mut self) -> Result<()> {
+        let shard = self.pool.shard_made(self.key.shard())?;
+        if let Some(name) = self.name.take() {
+            let renamed = fs::renameat(&self.owner.temporaries, name, &shard, self.key.name());
+            renamed.map_err(|errno| self.failed("publish pool file", errno))?;
+        }
+        self.pool.count_file(&shard, &self.key);
+        Ok(())
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if let Some(name) = self.name.take() {
+            // What stays goes with the owner's directory.
+            disk::forgive(fs::unlinkat(
+                &self.owner.temporaries,
+                name,
+                AtFlags::empty(),
+            ));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Which content the pool made of an inode: what a put asks of files that have further names.
+//!
+//! Numbers come from the listing of directories alone. Files that were set aside count, too: trees
+//! may still share them.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{Dir, fstat};
+
+use super::{Pool, PoolKey, disk};
+use crate::error::Result;
+use crate::format::Content;
+use crate::host::walk::Stat;
+
+/// What the pool made of one inode. Of the root only the first bytes are kept: there may be millions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Made {
+    ino: u64,
+    root: [u8; 8],
+}
+
+/// The inodes of one pool, sorted: 16 bytes for each.
+#[derive(Debug)]
+pub(crate) struct Inodes {
+    device: u64,
+    made: Vec<Made>,
+}
+
+impl Made {
+    /// Whether the file still has the bytes that the pool gave it.
+    pub(crate) fn is(&self, content: &Content) -> bool {
+        content.root.0.starts_with(&self.root)
+    }
+}
+
+impl Inodes {
+    /// What the pool made of this inode, if it is one of its own.
+    pub(crate) fn find(&self, stat: &Stat) -> Option<Made> {
+        let by_ino = |made: &Made| made.ino.cmp(&stat.ino);
+        let at = self.made.binary_search_by(by_ino).ok()?;
+        self.made
+            .get(at)
+            .copied()
+            .filter(|_| stat.dev == self.device)
+    }
+}
+
+impl Pool {
+    /// The inodes of all its files.
+    pub(crate) fn inodes(&self) -> Result<Inodes> {
+        let failed = |errno| disk::failed("list pool", &self.path, errno);
+        let device = Stat::from(fstat(&self.fd).map_err(failed)?).dev;
+        let mut made = Vec::new();
+        for number in 0..=u8::MAX {
+            if let Some(shard) = self.shard(number)? {
+                list(shard, &mut made).map_err(failed)?;
+            }
+        }
+        let aside = disk::open_dir(&self.fd, b"damaged").map_err(failed)?;
+        list(aside, &mut made).map_err(failed)?;
+        made.sort_unstable();
+        Ok(Inodes { device, made })
+    }
+}
+
+/// Adds what is in a directory. A file that was set aside has a random name behind its own.
+fn list(dir: impl AsFd, made: &mut Vec<Made>) -> rustix::io::Result<()> {
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_str().unwrap_or_default();
+        let name = name.split_once('.').map_or(name, |(name, _)| name);
+        let Ok(key) = name.parse::<PoolKey>() else {
+            continue;
+        };
+        let ino = entry.ino();
+        let root = key.content.root.0.first_chunk().copied();
+        made.extend(root.map(|root| Made { ino, root }));
+    }
+    Ok(())
+}

@@ -1,0 +1,454 @@
+//! The pool: whole files of this host by their content, the source of hard links.
+//!
+//! ```text
+//! files/<2 hex>/<key>   whole files, 0444 or 0555, one mtime of 1980; never written again
+//! tmp/<owner>/          files that a process is building; verified, then renamed to `files`
+//! owners/<owner>        who a process is; claims/<key>: a hard link to it, "I am building this"
+//! damaged/              files that somebody wrote through a hard link, set aside
+//! trees/                what was materialized where; made/: the records of it; rooms/: where a tree is being built
+//! chunkers/             how the stores cut whose files are here
+//! ```
+//!
+//! No lock is needed for correctness: a name in `files` appears by rename when its bytes are verified,
+//! a link keeps its inode whatever happens to the name, and a claim only saves doing work twice.
+
+mod chunkers;
+mod claim;
+pub(crate) mod disk;
+mod draft;
+mod evict;
+mod inodes;
+mod key;
+mod made;
+mod owner;
+pub(crate) mod place;
+mod proof;
+mod remove;
+mod room;
+mod sweep;
+mod trees;
+pub(crate) mod trust;
+mod verify;
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use rustix::fs::{self, AtFlags, FileType, Mode, RenameFlags};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+pub(crate) use self::claim::{Claim, Claimed};
+pub(crate) use self::draft::Draft;
+pub use self::evict::{EvictReport, PoolUsage};
+pub(crate) use self::inodes::{Inodes, Made};
+pub use self::key::PoolKey;
+pub(crate) use self::owner::{Identity, Watch};
+pub(crate) use self::place::Placed;
+pub use self::remove::RemoveReport;
+pub(crate) use self::room::Room;
+pub use self::trees::MadeTree;
+pub(crate) use self::trees::{Mark, parent};
+pub(crate) use self::verify::content_of;
+pub use self::verify::{Damage, PoolVerifyReport};
+
+use self::owner::Owner;
+use self::verify::Verifying;
+use crate::error::{Error, Result};
+use crate::format::Time;
+use crate::host::walk::Stat;
+
+/// The modification time of every pool file: 1980-01-01, so that nothing takes it for news.
+pub const POOL_TIME: Time = Time {
+    secs: 315_532_800,
+    nanos: 0,
+};
+/// The modification time of a pool file that was not waited for until it was on disk. Trees never link it,
+/// and whoever copies it verifies the bytes.
+pub const COPIED_TIME: Time = Time {
+    secs: POOL_TIME.secs + 1,
+    nanos: 0,
+};
+/// The file that says that a directory is a pool, and of which version.
+const MARK: &str = "pool";
+/// What stands in it.
+const MARK_TEXT: &[u8] = b"{\"version\":1}\n";
+/// Directories of a pool, made at once.
+const DIRECTORIES: [&str; 8] = [
+    "files", "tmp", "owners", "claims", "damaged", "trees", "rooms", "chunkers",
+];
+
+/// From so many open files on the directories of files stay open.
+const KEPT_FROM_OPEN_FILES: u64 = 1024;
+
+/// How much a pool may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// Most bytes of its files; none: what the disk has.
+    pub bytes_max: Option<u64>,
+    /// Bytes of the file system that are left free for others.
+    pub free_bytes_min: u64,
+}
+
+/// What a look at a pool file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It is there and looks as it was left.
+    Intact(Stat),
+    /// It is there to be copied, not to be linked.
+    Copied,
+    /// It is not there, or what is there may go: it belongs to somebody else, or a power cut took its bytes.
+    Missing,
+    /// Somebody wrote to it, or changed what it looks like.
+    Changed(Stat),
+}
+
+/// An open pool.
+#[derive(Debug)]
+pub struct Pool {
+    path: PathBuf,
+    fd: OwnedFd,
+    claims: OwnedFd,
+    limits: PoolLimits,
+    shards: Vec<OnceLock<Arc<OwnedFd>>>,
+    /// Whether the system lets a process hold enough open files to keep all shards open.
+    keeps_shards: bool,
+    owner: Mutex<Option<Arc<Owner>>>,
+    /// Set, when the bytes of a file are to be looked at before it is used.
+    verifying: OnceLock<Verifying>,
+    /// Bytes of all files, as counted once and kept up from then on by what this process adds.
+    counted_bytes: Mutex<Option<u64>>,
+}
+
+impl Pool {
+    /// Opens the pool in the directory `path`, which is made when it is missing.
+    ///
+    /// # Errors
+    /// Conflict, when the directory is not empty and no pool; unsupported, when its version is another; denied,
+    /// when it belongs to another user, or others may write to it.
+    pub fn open(path: &Path, limits: PoolLimits) -> Result<Self> {
+        let (fd, path) = trust::open_own(path)?;
+        check_mark(&fd, &path)?;
+        for name in DIRECTORIES {
+            match fs::mkdirat(&fd, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                // A pool that can only be read is good enough for looking at it.
+                Err(Errno::ROFS | Errno::ACCESS)
+                    if disk::open_dir(&fd, name.as_bytes()).is_ok() => {}
+                Err(errno) => return Err(disk::failed("make a pool at", &path, errno)),
+            }
+            own_directory(&fd, name, &path)?;
+        }
+        let claims = own_directory(&fd, "claims", &path)?;
+        Ok(Self {
+            path,
+            fd,
+            claims,
+            limits,
+            shards: (0..256).map(|_| OnceLock::new()).collect(),
+            keeps_shards: getrlimit(Resource::Nofile)
+                .current
+                .is_none_or(|most| most >= KEPT_FROM_OPEN_FILES),
+            verifying: OnceLock::new(),
+            owner: Mutex::default(),
+            counted_bytes: Mutex::default(),
+        })
+    }
+
+    /// Removes the pool if nothing is in it yet, as after a trial of its place.
+    pub fn remove_unused(self) {
+        let Self {
+            path, fd, owner, ..
+        } = self;
+        drop(owner);
+        // What is not empty is in use: the next one who opens the pool makes anew what is missing.
+        let is_empty = DIRECTORIES
+            .iter()
+            .all(|name| fs::unlinkat(&fd, *name, AtFlags::REMOVEDIR).is_ok());
+        if is_empty {
+            disk::forgive(fs::unlinkat(&fd, MARK, AtFlags::empty()));
+            disk::forgive(fs::rmdir(&path));
+        }
+    }
+
+    /// Its directory, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// What it may take.
+    pub fn limits(&self) -> PoolLimits {
+        self.limits
+    }
+
+    /// This process as an owner, from its first call on.
+    pub(crate) fn owner(&self) -> Result<Arc<Owner>> {
+        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        match owner.as_ref() {
+            Some(owner) => Ok(Arc::clone(owner)),
+            None => Ok(Arc::clone(
+                owner.insert(Arc::new(Owner::new(&self.fd, &self.path)?)),
+            )),
+        }
+    }
+
+    /// This process as a new owner, when others took the one that it was for dead.
+    fn owner_after(&self, lost: &Arc<Owner>) -> Result<Arc<Owner>> {
+        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        if owner.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, lost)) {
+            *owner = None;
+        }
+        drop(owner);
+        self.owner()
+    }
+
+    /// Whether the pool can serve the file: to be linked, or to be copied only.
+    pub(crate) fn has(&self, key: &PoolKey, is_copied: bool) -> Result<bool> {
+        Ok(match self.look(key)? {
+            Look::Intact(_) => true,
+            Look::Copied => is_copied,
+            Look::Missing | Look::Changed(_) => false,
+        })
+    }
+
+    /// How a pool file looks.
+    pub(crate) fn look(&self, key: &PoolKey) -> Result<Look> {
+        let Some(shard) = self.shard(key.shard())? else {
+            return Ok(Look::Missing);
+        };
+        match fs::statat(&shard, key.name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => self.verified(key, look_of(key, stat.into())),
+            Err(Errno::NOENT) => Ok(Look::Missing),
+            Err(errno) => Err(disk::failed("look at pool file", &self.path_of(key), errno)),
+        }
+    }
+
+    /// Opens a pool file for reading: one that looks as it was left, or one that is only copied.
+    pub(crate) fn open_file(&self, key: &PoolKey) -> Result<Option<File>> {
+        let Some(shard) = self.shard(key.shard())? else {
+            return Ok(None);
+        };
+        if self.is_verifying() && !matches!(self.look(key)?, Look::Intact(_) | Look::Copied) {
+            return Ok(None);
+        }
+        let file = match disk::open_file(&shard, key.name().as_bytes()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(disk::failed("open pool file", &self.path_of(key), errno)),
+        };
+        let path = self.path_of(key);
+        let stat = Stat::of_file(&file, &path)?;
+        let is_usable = matches!(look_of(key, stat), Look::Intact(_) | Look::Copied);
+        Ok(is_usable.then_some(file))
+    }
+
+    /// Moves a changed pool file out of the way; nothing, when it is gone or intact by now. Returns where
+    /// it is from then on, and as what it was found.
+    pub(crate) fn set_aside(&self, key: &PoolKey) -> Result<Option<(PathBuf, Stat)>> {
+        let Look::Changed(stat) = self.look(key)? else {
+            return Ok(None);
+        };
+        let Some(shard) = self.shard(key.shard())? else {
+            return Ok(None);
+        };
+        let aside = format!("damaged/{}.{}", key.name(), disk::random_name()?);
+        match fs::renameat(&shard, key.name(), &self.fd, &aside) {
+            Ok(()) => Ok(Some((self.path.join(aside), stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(disk::failed(
+                "set aside pool file",
+                &self.path_of(key),
+                errno,
+            )),
+        }
+    }
+
+    /// The path of a pool file, for messages.
+    pub(crate) fn path_of(&self, key: &PoolKey) -> PathBuf {
+        self.path
+            .join("files")
+            .join(format!("{:02x}", key.shard()))
+            .join(key.name())
+    }
+
+    /// One of the directories of files; none, when it is not there yet.
+    fn shard(&self, number: u8) -> Result<Option<Arc<OwnedFd>>> {
+        let Some(slot) = self.shards.get(usize::from(number)) else {
+            return Ok(None);
+        };
+        if let Some(open) = slot.get() {
+            return Ok(Some(Arc::clone(open)));
+        }
+        let opened = trust::open_own_in(&self.fd, &format!("files/{number:02x}"), &self.path)?;
+        let opened = opened.map(Arc::new);
+        if !self.keeps_shards {
+            return Ok(opened);
+        }
+        Ok(opened.map(|opened| Arc::clone(slot.get_or_init(|| opened))))
+    }
+
+    /// One of the directories of files, made if it is missing.
+    fn shard_made(&self, number: u8) -> Result<Arc<OwnedFd>> {
+        if self.shard(number)?.is_none() {
+            let name = format!("files/{number:02x}");
+            match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => {
+                    return Err(disk::failed(
+                        "make a directory in the pool",
+                        &self.path,
+                        errno,
+                    ));
+                }
+            }
+        }
+        self.shard(number)?.ok_or_else(|| {
+            Error::conflict(format!("pool {}: is being removed", self.path.display()))
+                .hint("run the command again")
+        })
+    }
+
+    /// Names and looks of all pool files, directory by directory; what has no proper name is passed over.
+    fn each_file(
+        &self,
+        each: &mut dyn FnMut(PoolKey, fs::Stat, &OwnedFd) -> Result<()>,
+    ) -> Result<()> {
+        for number in 0..=u8::MAX {
+            let Some(shard) = self.shard(number)? else {
+                continue;
+            };
+            for name in disk::names(&shard, &self.path)? {
+                let key = std::str::from_utf8(&name)
+                    .ok()
+                    .and_then(|name| name.parse().ok());
+                let (Some(key), Ok(stat)) =
+                    (key, fs::statat(&shard, &*name, AtFlags::SYMLINK_NOFOLLOW))
+                else {
+                    continue;
+                };
+                // What somebody else made is none of the pool's files.
+                if stat.st_uid == trust::user() {
+                    each(key, stat, &shard)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a file looks as a pool file of this key was left, to be linked.
+pub(crate) fn is_intact(key: &PoolKey, stat: &Stat) -> bool {
+    matches!(look_of(key, *stat), Look::Intact(_))
+}
+
+fn look_of(key: &PoolKey, stat: Stat) -> Look {
+    if stat.uid != trust::user() {
+        return Look::Missing;
+    }
+    let is_like = stat.size == key.content.size
+        && stat.mode & 0o7777 == key.mode()
+        && FileType::from_raw_mode(stat.mode) == FileType::RegularFile;
+    match stat.mtime {
+        POOL_TIME if is_like => Look::Intact(stat),
+        COPIED_TIME if is_like && key.is_verified_when_copied() => Look::Copied,
+        // No tree shares it, so that nobody wrote to it: a power cut took its bytes.
+        COPIED_TIME if stat.nlink == 1 => Look::Missing,
+        _ => Look::Changed(stat),
+    }
+}
+
+/// One of the directories of a pool, which count only as the pool itself does.
+fn own_directory(pool: &OwnedFd, name: &str, path: &Path) -> Result<OwnedFd> {
+    trust::open_own_in(pool, name, path)?.ok_or_else(|| {
+        Error::conflict(format!("pool {}: is being removed", path.display()))
+            .hint("run the command again")
+    })
+}
+
+fn check_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
+    match disk::open_file(fd, MARK.as_bytes()) {
+        Ok(file) => {
+            trust::check_own_file(&file, &path.join(MARK))?;
+            let text = std::io::read_to_string(std::io::Read::take(file, 100))
+                .map_err(|source| Error::io("read the mark of pool", path, source))?;
+            if text.as_bytes() == MARK_TEXT {
+                return Ok(());
+            }
+            Err(Error::unsupported(format!(
+                "pool {}: expected version 1, found {:?}",
+                path.display(),
+                text.trim_end()
+            ))
+            .hint("update this program, or name another pool"))
+        }
+        Err(Errno::NOENT) => make_mark(fd, path),
+        Err(errno) => Err(disk::failed("look at pool", path, errno)),
+    }
+}
+
+fn make_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
+    let names = disk::names(fd, path)?;
+    // A trial of the place may have taken the mark away while somebody else began to use the pool.
+    let is_part = |name: &Vec<u8>| DIRECTORIES.iter().any(|known| name == known.as_bytes());
+    let has_lost_its_mark = names.iter().any(|name| name == b"claims");
+    let is_ours = |name: &Vec<u8>| {
+        name.starts_with(b".mark-") || name == MARK.as_bytes() || has_lost_its_mark && is_part(name)
+    };
+    if !names.iter().all(is_ours) && disk::open_file(fd, MARK.as_bytes()).is_err() {
+        return Err(
+            Error::conflict(format!("{}: is not empty and is no pool", path.display()))
+                .hint("name an empty or a new directory with --pool or $STORE_POOL"),
+        );
+    }
+    let temporary = format!(".mark-{}", disk::random_name()?);
+    // Synced: a pool whose mark a power cut empties would be none any more.
+    let made = disk::write_new(fd, temporary.as_bytes(), MARK_TEXT)
+        .and_then(|()| fs::fdatasync(disk::open_file(fd, temporary.as_bytes())?))
+        .and_then(
+            |()| match fs::renameat_with(fd, &temporary, fd, MARK, RenameFlags::NOREPLACE) {
+                Err(Errno::EXIST) => fs::unlinkat(fd, &temporary, AtFlags::empty()),
+                done => done,
+            },
+        );
+    made.map_err(|errno| disk::failed("make a pool at", path, errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_lost_its_mark_is_one_again_and_nothing_else_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pool");
+        let open = || Pool::open(&path, PoolLimits::default());
+        open().unwrap();
+        std::fs::remove_file(path.join(MARK)).unwrap();
+        open().unwrap();
+        assert!(path.join(MARK).is_file());
+        std::fs::remove_file(path.join(MARK)).unwrap();
+        std::fs::write(path.join("thesis"), "years").unwrap();
+        assert_eq!(open().unwrap_err().kind(), crate::error::Kind::Conflict);
+        std::fs::remove_file(path.join("thesis")).unwrap();
+        open().unwrap().remove_unused();
+        assert!(!path.exists());
+        std::fs::create_dir_all(path.join("files")).unwrap();
+        assert_eq!(open().unwrap_err().kind(), crate::error::Kind::Conflict);
+    }
+
+    #[test]
+    fn a_pool_that_is_used_is_not_removed_after_a_trial() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pool");
+        let pool = Pool::open(&path, PoolLimits::default()).unwrap();
+        std::fs::write(path.join("trees/mark"), "{}").unwrap();
+        pool.remove_unused();
+        assert!(path.join("trees/mark").is_file() && path.join(MARK).is_file());
+        Pool::open(&path, PoolLimits::default()).unwrap();
+    }
+}

@@ -1,0 +1,383 @@
+//! Owners: processes that work in a pool, how others see that one has died, and what it leaves.
+//!
+//! A process writes who it is into a file of its own and touches it every two seconds. Claims are
+//! hard links to that file, so they say who holds them from their first moment on, and one touch
+//! keeps all of them fresh. No lock is held; a wrong judgement costs work done twice, nothing else.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{self, AtFlags, Mode, Timespec, Timestamps, UTIME_NOW};
+use serde::{Deserialize, Serialize};
+
+use super::{disk, trust};
+use crate::error::{Error, Result};
+use crate::host::walk::Stat;
+
+/// How often an owner shows that it lives.
+const BEAT: Duration = Duration::from_secs(2);
+/// How long a sweep looks on before it believes a long silence: after a leap of the clock, or when the host wakes,
+/// owners that live have shown it by then.
+pub(super) const CONFIRMATION: Duration = Duration::from_secs(5);
+/// How long an owner may show nothing before it is taken for dead, on the watcher's own clock.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Who a process is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pid: i32,
+    /// When it began, in ticks since boot: tells it from a later process of the same number.
+    started: u64,
+    boot: String,
+    /// Numbers of processes mean nothing outside of their namespace.
+    namespace: String,
+    host: String,
+}
+
+/// What is known of another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Alive,
+    Dead,
+    /// It lives in another namespace or on another host; only its touches tell.
+    Unknown,
+}
+
+impl Identity {
+    /// This process.
+    pub(crate) fn own() -> Self {
+        Self::of(rustix::process::getpid().as_raw_nonzero().get())
+    }
+
+    /// The process `pid` of this host, as it is now.
+    pub(crate) fn of(pid: i32) -> Self {
+        Self {
+            pid,
+            started: started(pid).unwrap_or_default(),
+            boot: boot(),
+            namespace: std::fs::read_link("/proc/self/ns/pid")
+                .map(|link| link.display().to_string())
+                .unwrap_or_default(),
+            host: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+        }
+    }
+
+    /// Whether it certainly is no more.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.life(&Self::own()) == Life::Dead
+    }
+
+    /// Whether it lives, as far as process `own` can see. A name of a host or of a boot proves no death: hosts
+    /// share names, and containers have boots of their own. Nor does what the system did not tell.
+    pub(super) fn life(&self, own: &Self) -> Life {
+        let place = |of: &Self| (of.host.clone(), of.boot.clone(), of.namespace.clone());
+        let is_told =
+            |of: &Self| !of.boot.is_empty() && !of.namespace.is_empty() && of.started != 0;
+        if place(self) != place(own) || !is_told(self) || !is_told(own) {
+            return Life::Unknown;
+        }
+        if started(self.pid) == Some(self.started) {
+            Life::Alive
+        } else {
+            Life::Dead
+        }
+    }
+}
+
+/// The name of the time since the kernel started; a new one after a power cut.
+pub(super) fn boot() -> String {
+    read("/proc/sys/kernel/random/boot_id")
+}
+
+fn read(path: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// When a process began; none, when there is no such process or it only waits to be buried.
+fn started(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X" | "x") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+/// This process as an owner: its file, its directory of temporaries, and its touches.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    /// Random, unique in the pool.
+    pub(crate) id: String,
+    /// Where it builds files.
+    pub(crate) temporaries: OwnedFd,
+    /// The inode of its file, and of its claims.
+    pub(super) inode: u64,
+    pool: OwnedFd,
+    beat: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Owner {
+    /// Becomes an owner in the pool at `path`, open as `pool`.
+    pub(crate) fn new(pool: &OwnedFd, path: &Path) -> Result<Self> {
+        let id = disk::random_name()?;
+        let failed = |doing| move |errno| disk::failed(doing, path, errno);
+        let pool = pool
+            .try_clone()
+            .map_err(|source| Error::io("open", path, source))?;
+        let text = serde_json::to_vec(&Identity::own())
+            .map_err(|source| Error::invalid("identity of this process").because(source))?;
+        // Its name first, so that a sweep finds all that is made in that name.
+        let file = disk::open_dir(&pool, b"owners")
+            .and_then(|owners| disk::write_whole(owners, &id, &text))
+            .map_err(failed("write who works in the pool"))?;
+        let inode = Stat::of_file(&file, path)?.ino;
+        let temporary = format!("tmp/{id}");
+        fs::mkdirat(&pool, &temporary, Mode::from_raw_mode(0o700))
+            .map_err(failed("create a directory for temporaries in the pool"))?;
+        let temporaries = disk::open_dir(&pool, temporary.as_bytes())
+            .map_err(failed("open a directory for temporaries in the pool"))?;
+        Ok(Self {
+            id,
+            temporaries,
+            inode,
+            pool,
+            beat: Some(touch_regularly(file)),
+        })
+    }
+
+    /// The path of its file, from the pool on.
+    pub(crate) fn file(&self) -> String {
+        format!("owners/{}", self.id)
+    }
+}
+
+impl Drop for Owner {
+    /// Leaves nothing behind; what a killed process left, a sweep takes.
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.beat.take() {
+            drop(stop);
+            drop(thread.join());
+        }
+        bury(&self.pool, &self.id);
+    }
+}
+
+fn touch_regularly(file: std::fs::File) -> (Sender<()>, JoinHandle<()>) {
+    let (stop, stopped) = channel();
+    let thread = std::thread::spawn(move || {
+        while stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+            let now = Timespec {
+                tv_sec: 0,
+                tv_nsec: UTIME_NOW,
+            };
+            let times = Timestamps {
+                last_access: now,
+                last_modification: now,
+            };
+            // An owner that cannot show that it lives is taken for dead in time, which is harmless.
+            disk::forgive(fs::futimens(&file, &times));
+        }
+    });
+    (stop, thread)
+}
+
+/// Removes what an owner has in the pool: its temporaries first, its name last.
+fn bury(pool: &OwnedFd, id: &str) {
+    let temporaries = format!("tmp/{id}");
+    // What cannot be removed now is found by the next sweep.
+    disk::forgive(disk::remove_tree(pool, temporaries.as_bytes()));
+    disk::forgive(fs::unlinkat(pool, format!("owners/{id}"), AtFlags::empty()));
+}
+
+/// Watches owners and says which of them have died.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    own: Identity,
+    /// By inode: the last touch, and when it was first seen here.
+    silent_since: HashMap<u64, (crate::format::Time, Instant)>,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Self {
+        Self {
+            own: Identity::own(),
+            silent_since: HashMap::new(),
+        }
+    }
+
+    /// Whether the owner whose file (or a link to it) is `name` in `dir` has died. No file: nobody has died.
+    pub(crate) fn is_dead(&mut self, dir: impl AsFd, name: &str) -> bool {
+        match self.look(dir, name) {
+            None => false,
+            Some((Life::Dead, _)) => true,
+            Some((Life::Alive | Life::Unknown, stat)) => self.is_silent(&stat, Instant::now()),
+        }
+    }
+
+    /// What is known of the owner whose file is `name` in `dir`, and when it last showed something.
+    pub(super) fn look(&self, dir: impl AsFd, name: &str) -> Option<(Life, Stat)> {
+        let file = disk::open_file(&dir, name.as_bytes()).ok()?;
+        let stat = fs::fstat(&file).map(Stat::from).ok()?;
+        // Nothing that this user does rests on what another one wrote.
+        if stat.uid != trust::user() {
+            return Some((Life::Dead, stat));
+        }
+        let mut text = [0; 4096];
+        let read = rustix::io::pread(&file, &mut text[..], 0);
+        // A power cut took the bytes: only whole files get such names.
+        let is_whole = !name.rsplit('/').next().unwrap_or(name).starts_with('.');
+        if is_whole && read.is_ok() && text.iter().all(|byte| *byte == 0) {
+            return Some((Life::Dead, stat));
+        }
+        let identity = read
+            .ok()
+            .and_then(|len| serde_json::from_slice::<Identity>(text.get(..len)?).ok());
+        let life = identity.map_or(Life::Unknown, |identity| self.life(&identity));
+        Some((life, stat))
+    }
+
+    /// What is known of a process.
+    pub(super) fn life(&self, identity: &Identity) -> Life {
+        identity.life(&self.own)
+    }
+
+    /// Stopped processes show no touches either; whoever waits for them goes on without them.
+    fn is_silent(&mut self, stat: &Stat, now: Instant) -> bool {
+        let seen = self
+            .silent_since
+            .entry(stat.ino)
+            .or_insert((stat.mtime, now));
+        if seen.0 != stat.mtime {
+            *seen = (stat.mtime, now);
+        }
+        now.duration_since(seen.1) > SILENCE_MAX
+    }
+}
+
+/// Removes what the dead owner `id` left in the pool, its claims included.
+pub(crate) fn bury_dead(pool: &OwnedFd, claims: &OwnedFd, id: &str, path: &Path) -> Result<()> {
+    let inode = |dir: &OwnedFd, name: &str| {
+        let stat = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.map(|stat| stat.st_ino).ok()
+    };
+    let owner = inode(pool, &format!("owners/{id}"));
+    for name in disk::names(claims, path)? {
+        let Ok(name) = String::from_utf8(name) else {
+            continue;
+        };
+        if owner.is_some() && inode(claims, &name) == owner {
+            disk::forgive(fs::unlinkat(claims, &name, AtFlags::empty()));
+        }
+    }
+    bury(pool, id);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_alive_until_it_is_not() {
+        let own = Identity::own();
+        assert_eq!(own.life(&own), Life::Alive);
+        let mut child = std::process::Command::new("sleep")
+            .arg("100")
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let other = Identity::of(pid);
+        assert_eq!(other.life(&own), Life::Alive);
+        child.kill().unwrap();
+        while std::fs::read_to_string(format!("/proc/{pid}/stat"))
+            .is_ok_and(|stat| !stat.contains(") Z"))
+        {
+            std::thread::yield_now();
+        }
+        assert_eq!(other.life(&own), Life::Dead, "killed and not buried yet");
+        child.wait().unwrap();
+        assert_eq!(other.life(&own), Life::Dead, "buried");
+    }
+
+    /// An identity like this process, but for what `change` does.
+    fn other(change: impl FnOnce(&mut Identity)) -> Identity {
+        let mut other = Identity::own();
+        change(&mut other);
+        other
+    }
+
+    #[test]
+    fn nothing_but_the_table_of_processes_says_dead() {
+        let own = Identity::own();
+        let later = other(|other| other.started += 1);
+        assert_eq!(later.life(&own), Life::Dead, "the number was used again");
+        let elsewhere = [
+            other(|other| other.namespace = "pid:[1]".into()),
+            other(|other| other.boot = "another".into()),
+            other(|other| other.host = "another".into()),
+            other(|other| {
+                other.host = "another".into();
+                other.boot = "another".into();
+            }),
+            other(|other| {
+                other.boot = "another".into();
+                other.namespace = "pid:[1]".into();
+            }),
+        ];
+        for mut elsewhere in elsewhere {
+            assert_eq!(elsewhere.life(&own), Life::Unknown, "{elsewhere:?}");
+            // Nor does a process that has the number here by chance make it one that lives or that does not.
+            elsewhere.started += 1;
+            assert_eq!(elsewhere.life(&own), Life::Unknown, "{elsewhere:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_system_does_not_tell_proves_nothing() {
+        let own = Identity::own();
+        for untold in [
+            other(|other| other.boot.clear()),
+            other(|other| other.namespace.clear()),
+            other(|other| other.started = 0),
+        ] {
+            assert_eq!(untold.life(&untold), Life::Unknown, "{untold:?}");
+            assert_eq!(untold.life(&own), Life::Unknown, "{untold:?}");
+            assert_eq!(own.life(&untold), Life::Unknown, "{untold:?}");
+        }
+    }
+
+    #[test]
+    fn silence_is_measured_by_who_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(dir.path().join("beat")).unwrap();
+        let stat = |secs| {
+            let time = std::time::UNIX_EPOCH + Duration::from_secs(secs);
+            file.set_modified(time).unwrap();
+            Stat::of_file(&file, dir.path()).unwrap()
+        };
+        let mut watch = Watch::new();
+        let start = Instant::now();
+        let after = |secs| start + Duration::from_secs(secs);
+        // Whatever time the beat says: of long ago, or to come.
+        assert!(!watch.is_silent(&stat(1_000), start));
+        assert!(!watch.is_silent(&stat(1_000), after(30)));
+        assert!(watch.is_silent(&stat(1_000), after(31)));
+        assert!(
+            !watch.is_silent(&stat(9_000_000_000), after(40)),
+            "it moved"
+        );
+        assert!(!watch.is_silent(&stat(9_000_000_000), after(70)));
+        assert!(watch.is_silent(&stat(9_000_000_000), after(71)));
+        assert!(!watch.is_silent(&stat(1_000), after(72)), "also backwards");
+    }
+}

@@ -1,0 +1,85 @@
+//! Proofs: what a directory says of itself, so that others than its maker may remove it.
+//!
+//! A mark or a note in a pool only says where to look. What is removed says the same nonce itself, which
+//! nobody knows who cannot read the pool. A room says it by a symlink, which has its text when it has its name. A
+//! tree says it by an extended attribute, which no job sees, or by such a symlink where the file system has none.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
+
+use super::{POOL_TIME, trust};
+use crate::host::walk::Stat;
+
+/// The attribute of a tree that says its nonce.
+const ATTRIBUTE: &str = "user.store.nonce";
+/// The symlink that says it in a room, and in a tree without attributes.
+pub(super) const LINK: &str = ".store-nonce";
+
+/// Makes the open directory say `nonce` by a symlink.
+pub(super) fn plant_link(dir: impl AsFd, nonce: &str) -> rustix::io::Result<()> {
+    fs::symlinkat(nonce, dir, LINK)
+}
+
+/// Makes what was built as `name` in `dir` say `nonce`. A file that shares its inode with the pool says it by that.
+pub(super) fn plant(dir: BorrowedFd<'_>, name: &[u8], nonce: &str) -> rustix::io::Result<()> {
+    let built = open(dir, name)?;
+    let stat = Stat::from(fs::fstat(&built)?);
+    if is_link_of_pool(&stat) {
+        return Ok(());
+    }
+    let set = fs::fsetxattr(&built, ATTRIBUTE, nonce.as_bytes(), XattrFlags::empty());
+    if set.is_ok() || !is_directory(&stat) {
+        return set;
+    }
+    match plant_link(&built, nonce) {
+        Err(Errno::EXIST) => {
+            fs::unlinkat(&built, LINK, AtFlags::empty())?;
+            plant_link(&built, nonce)
+        }
+        planted => planted,
+    }
+}
+
+/// Whether what is `name` in `dir` is the caller's own and says `nonce`, or is but one more name of a pool file.
+pub(super) fn holds(dir: BorrowedFd<'_>, name: &[u8], nonce: &str) -> bool {
+    let Ok(found) = open(dir, name) else {
+        return false;
+    };
+    let Ok(stat) = fs::fstat(&found).map(Stat::from) else {
+        return false;
+    };
+    stat.uid == trust::user() && (is_link_of_pool(&stat) || says(&found, nonce))
+}
+
+/// Whether the open file or directory says `nonce`.
+fn says(found: impl AsFd, nonce: &str) -> bool {
+    let mut text = [0; 64];
+    let said = fs::fgetxattr(&found, ATTRIBUTE, &mut text[..]);
+    let is_said = said.is_ok_and(|len| text.get(..len) == Some(nonce.as_bytes()));
+    !nonce.is_empty() && (is_said || says_by_link(found, nonce))
+}
+
+/// Whether the open directory says `nonce` by a symlink.
+pub(super) fn says_by_link(dir: impl AsFd, nonce: &str) -> bool {
+    let said = fs::readlinkat(dir, LINK, Vec::new());
+    !nonce.is_empty() && said.is_ok_and(|said| said.as_bytes() == nonce.as_bytes())
+}
+
+/// Whether taking the name away takes no bytes away, since a pool made them and has them still.
+fn is_link_of_pool(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.mode) == FileType::RegularFile
+        && stat.nlink > 1
+        && stat.mtime == POOL_TIME
+        && matches!(stat.mode & 0o7777, 0o444 | 0o555)
+}
+
+fn is_directory(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.mode) == FileType::Directory
+}
+
+fn open(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<std::os::fd::OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    fs::openat(dir, name, flags, Mode::empty())
+}

@@ -1,0 +1,136 @@
+//! The sweep: removes what processes left that are no more.
+//!
+//! The table of processes says who of this host, boot and namespace has died. Of all others only silence does:
+//! an owner that showed nothing for an hour, by the clock of the pool's file system, and shows nothing while the sweep
+//! looks on for longer than two beats. A sweep that finds nobody silent does not wait.
+
+use rustix::fs::{self, AtFlags};
+
+use super::owner::{self, CONFIRMATION, Life, Watch};
+use super::trees::Mark;
+use super::{Pool, disk, trust};
+use crate::error::Result;
+use crate::format::Time;
+use crate::host::walk::Stat;
+
+/// How long who cannot be seen has to be silent before a sweep takes what it left.
+const LONG_SILENCE_SECS: i64 = 3600;
+
+/// Somebody who may be no more.
+struct Suspect {
+    what: Left,
+    life: Life,
+    /// The file that it touches while it lives, from the pool on, and when it last did.
+    beat: String,
+    beaten: Time,
+}
+
+/// What a process may have left.
+enum Left {
+    /// All that an owner of this name has in the pool, and its rooms.
+    Owner(String),
+    /// A tree that ends with a process.
+    Tree(Box<Mark>),
+}
+
+impl Pool {
+    /// Removes what processes left that died: temporaries, claims, half-built trees, and trees that
+    /// they held for themselves alone. Waits some seconds for a sign of life of those whom it cannot see, if they
+    /// have been silent for long.
+    ///
+    /// # Errors
+    /// When the pool cannot be listed; what cannot be removed stays for the next time.
+    pub fn sweep(&self) -> Result<()> {
+        let suspects = self.suspects()?;
+        let (dead, unseen): (Vec<_>, Vec<_>) = suspects
+            .into_iter()
+            .filter(|suspect| suspect.life != Life::Alive)
+            .partition(|suspect| suspect.life == Life::Dead);
+        let (trees, owners): (Vec<_>, Vec<_>) = dead
+            .into_iter()
+            .chain(self.silent(unseen))
+            .partition(|suspect| matches!(suspect.what, Left::Tree(_)));
+        // Trees first: their holders are known by what owners leave.
+        for suspect in trees.into_iter().chain(owners) {
+            match suspect.what {
+                Left::Tree(mark) => disk::forgive(self.remove_abandoned(&mark)),
+                Left::Owner(id) => {
+                    self.remove_rooms_of(&id);
+                    owner::bury_dead(&self.fd, &self.claims, &id, &self.path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All owners, and all trees that end with a process.
+    fn suspects(&self) -> Result<Vec<Suspect>> {
+        let watch = Watch::new();
+        let mut suspects = Vec::new();
+        for name in disk::names(self.directory("owners")?, &self.path)? {
+            let Ok(id) = String::from_utf8(name) else {
+                continue;
+            };
+            let beat = format!("owners/{id}");
+            let looked = watch.look(&self.fd, &beat);
+            suspects.extend(looked.map(|(life, stat)| Suspect {
+                what: Left::Owner(id),
+                life,
+                beat,
+                beaten: stat.mtime,
+            }));
+        }
+        for (name, mark) in self.held()? {
+            let Some(holder) = &mark.held_by else {
+                continue;
+            };
+            let life = watch.life(&holder.identity);
+            // A holder without a file shows nothing any more; its mark says since when at the latest.
+            let beats = [format!("owners/{}", holder.owner), format!("trees/{name}")];
+            let mut beats = beats
+                .into_iter()
+                .filter_map(|beat| Some((self.beaten(&beat)?, beat)));
+            suspects.extend(beats.next().map(|(beaten, beat)| Suspect {
+                what: Left::Tree(Box::new(mark.clone())),
+                life,
+                beat,
+                beaten,
+            }));
+        }
+        Ok(suspects)
+    }
+
+    /// Those who have been silent for long and stay so.
+    fn silent(&self, mut suspects: Vec<Suspect>) -> Vec<Suspect> {
+        if suspects.is_empty() {
+            return suspects;
+        }
+        // A pool that takes no files is not to be swept.
+        let Ok(now) = self.time() else {
+            return Vec::new();
+        };
+        suspects.retain(|suspect| now.secs.saturating_sub(suspect.beaten.secs) > LONG_SILENCE_SECS);
+        if !suspects.is_empty() {
+            std::thread::sleep(CONFIRMATION);
+        }
+        suspects.retain(|suspect| self.beaten(&suspect.beat) == Some(suspect.beaten));
+        suspects
+    }
+
+    /// When a file of the pool that is the caller's own was last touched.
+    fn beaten(&self, name: &str) -> Option<Time> {
+        let stat = fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        (stat.st_uid == trust::user()).then(|| Stat::from(stat).mtime)
+    }
+
+    /// What time it is for the file system, which touches are measured by: that of a file just made.
+    fn time(&self) -> Result<Time> {
+        let owner = self.owner()?;
+        let name = disk::random_name()?;
+        let failed = |errno| disk::failed("create a file in pool", &self.path, errno);
+        let file = disk::create(&owner.temporaries, name.as_bytes(), 0o600).map_err(failed)?;
+        let stat = Stat::of_file(&file, &self.path);
+        disk::forgive(fs::unlinkat(&owner.temporaries, name, AtFlags::empty()));
+        Ok(stat?.mtime)
+    }
+}

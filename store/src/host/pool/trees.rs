@@ -1,0 +1,493 @@
+//! What was materialized where: marks of finished trees.
+//!
+//! A mark lies in the pool, never in the tree, and holds for one directory inode only: a directory that
+//! somebody made under the same path later is not taken for ours. Losing a mark costs a `--force`. A mark alone
+//! never allows a removal: a tree that ends with a process says the nonce of its mark itself.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{self, AtFlags, Dir, FileType, RenameFlags, StatxFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::owner::{self, Identity};
+use super::room::is_gone;
+use super::{Pool, disk, proof, trust};
+use crate::error::{Error, Result};
+use crate::format::Content;
+use crate::host::walk::Stat;
+use crate::id::StoreId;
+
+/// So long the mark of a tree stays that is not there, or not yet.
+const GONE_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// Most bytes of a mark that is read.
+const MARK_BYTES_MAX: u64 = 64 << 20;
+
+/// What is known of a tree that was materialized.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    path: Spelled,
+    /// Which inode the mark holds for.
+    inode: Inode,
+    pub(crate) store: StoreId,
+    /// The ref, for people.
+    pub(crate) source: String,
+    pub(crate) version: u64,
+    /// The tree that is there; none for a file.
+    pub(crate) tree: Option<Content>,
+    /// The settled record of what was made, among those of the tree. Earlier pools have none.
+    #[serde(default)]
+    pub(crate) record: Option<String>,
+    /// There is no other record, of an update that is under way or was interrupted.
+    #[serde(skip)]
+    pub(crate) is_settled: bool,
+    pub(crate) include: Vec<String>,
+    pub(crate) exclude: Vec<String>,
+    pub(crate) flatten: bool,
+    /// The process that it ends with.
+    pub(crate) held_by: Option<Holder>,
+    /// When it was written: what was copied before a power cut may have lost its bytes.
+    #[serde(default)]
+    boot: String,
+}
+
+/// The process that a tree ends with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    #[serde(flatten)]
+    pub(super) identity: Identity,
+    /// Its name in `owners`, where it shows that it lives.
+    #[serde(default)]
+    pub(super) owner: String,
+    /// What the tree says, too. A tree without one is removed by nobody but people.
+    #[serde(default)]
+    nonce: String,
+}
+
+/// A materialized tree, as the pool knows it.
+#[derive(Clone, Debug)]
+pub struct MadeTree {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The ref.
+    pub source: String,
+    /// Its version.
+    pub version: u64,
+    /// No update of it was interrupted: all of it is that version's, and its jobs'.
+    pub is_settled: bool,
+}
+
+/// An inode by its number and its birth, since numbers are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Inode {
+    number: u64,
+    born_secs: i64,
+    born_nanos: u32,
+}
+
+/// A path in JSON, also where it is not UTF-8.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Spelled {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl Mark {
+    /// A mark for the tree at `path`, which is now at `built`.
+    pub(crate) fn new(path: &Path, store: StoreId, built: (BorrowedFd<'_>, &[u8])) -> Result<Self> {
+        let inode =
+            Inode::of(built.0, built.1).map_err(|errno| disk::failed("look at", path, errno))?;
+        Ok(Self {
+            path: path.into(),
+            inode,
+            store,
+            source: String::new(),
+            version: 0,
+            tree: None,
+            record: None,
+            is_settled: false,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            flatten: false,
+            held_by: None,
+            boot: owner::boot(),
+        })
+    }
+
+    /// Whether the system has been running since it was written.
+    pub(crate) fn is_of_this_boot(&self) -> bool {
+        self.boot == owner::boot()
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        match &self.path {
+            Spelled::Text(text) => text.into(),
+            Spelled::Bytes(bytes) => OsStr::from_bytes(bytes).into(),
+        }
+    }
+
+    /// Whether both say the same of the same directory.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let parts = |mark: &Self| {
+            (
+                (mark.inode, mark.store, mark.tree, mark.record.clone()),
+                (
+                    mark.source.clone(),
+                    mark.version,
+                    mark.flatten,
+                    mark.held_by.clone(),
+                ),
+                (
+                    mark.include.clone(),
+                    mark.exclude.clone(),
+                    mark.boot.clone(),
+                ),
+            )
+        };
+        parts(self) == parts(other)
+    }
+
+    /// Whether what is at its path is what it was made for.
+    fn holds(&self) -> bool {
+        let path = self.path();
+        Inode::of(fs::CWD, path.as_os_str().as_bytes()).is_ok_and(|inode| inode == self.inode)
+    }
+
+    /// Whether that is for sure not there any more.
+    fn is_gone(&self) -> bool {
+        match Inode::of(fs::CWD, self.path().as_os_str().as_bytes()) {
+            Ok(inode) => inode != self.inode,
+            Err(errno) => is_gone(errno),
+        }
+    }
+
+    /// Whether `name` in `dir` is the tree that it was made for, and says so itself.
+    fn is_proven(&self, dir: BorrowedFd<'_>, name: &[u8]) -> bool {
+        let nonce = self.held_by.as_ref().map(|held| held.nonce.as_str());
+        Inode::of(dir, name).is_ok_and(|inode| inode == self.inode)
+            && nonce.is_some_and(|nonce| proof::holds(dir, name, nonce))
+    }
+}
+
+/// Whether a mark is older than what anybody builds.
+fn is_old(stat: &fs::Stat) -> bool {
+    let written = UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+    let age = SystemTime::now().duration_since(written);
+    age.is_ok_and(|age| age > GONE_KEPT)
+}
+
+impl From<&Path> for Spelled {
+    fn from(path: &Path) -> Self {
+        match path.to_str() {
+            Some(text) => Self::Text(text.to_owned()),
+            None => Self::Bytes(path.as_os_str().as_bytes().to_vec()),
+        }
+    }
+}
+
+impl Inode {
+    fn of(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
+        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        let found = fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
+        let is_known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+        Ok(Self {
+            number: found.stx_ino,
+            born_secs: if is_known { found.stx_btime.tv_sec } else { 0 },
+            born_nanos: if is_known { found.stx_btime.tv_nsec } else { 0 },
+        })
+    }
+}
+
+impl Pool {
+    /// The mark of what is at `path` now, if this pool's user made it.
+    pub(crate) fn mark_of(&self, path: &Path) -> Option<Mark> {
+        let mut mark = self.read_mark(&mark_name(path))?;
+        mark.is_settled = self.is_settled(path);
+        (mark.path() == path && mark.holds()).then_some(mark)
+    }
+
+    /// Whether there is no record of an update that is under way or was interrupted.
+    fn is_settled(&self, path: &Path) -> bool {
+        self.records(path).is_ok_and(|records| records.len() < 2)
+    }
+
+    /// Makes the tree that was built as `name` in `dir` end with this process.
+    pub(crate) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Holder> {
+        let owner = self.owner()?;
+        let nonce = disk::random_name()?;
+        // A file that cannot say anything stays until somebody removes it.
+        disk::forgive(proof::plant(dir, name, &nonce));
+        Ok(Holder {
+            identity: Identity::own(),
+            owner: owner.id.clone(),
+            nonce,
+        })
+    }
+
+    /// Writes a mark, in place of one of the same path.
+    pub(crate) fn write_mark(&self, mark: &Mark) -> Result<()> {
+        let name = mark_name(&mark.path());
+        let owner = self.owner()?;
+        let text = serde_json::to_vec(mark)
+            .map_err(|source| Error::invalid("mark of a tree").because(source))?;
+        let temporary = disk::random_name()?;
+        let held = format!("trees/{name}.held");
+        let written = || -> rustix::io::Result<()> {
+            if mark.held_by.is_some() {
+                disk::forgive(disk::create(&self.fd, held.as_bytes(), 0o600));
+            }
+            disk::write_new(&owner.temporaries, temporary.as_bytes(), &text)?;
+            // A mark that a power cut empties would leave its tree to `--force`.
+            fs::fdatasync(disk::open_file(&owner.temporaries, temporary.as_bytes())?)?;
+            fs::renameat(
+                &owner.temporaries,
+                &temporary,
+                &self.fd,
+                format!("trees/{name}"),
+            )?;
+            if mark.held_by.is_none() {
+                disk::forgive(fs::unlinkat(&self.fd, &held, AtFlags::empty()));
+            }
+            Ok(())
+        };
+        written().map_err(|errno| disk::failed("write down in pool", &self.path, errno))
+    }
+
+    /// Forgets the tree at `path`.
+    pub(crate) fn forget(&self, path: &Path) {
+        let name = mark_name(path);
+        // A mark without its tree means nothing.
+        disk::forgive(fs::unlinkat(
+            &self.fd,
+            format!("trees/{name}"),
+            AtFlags::empty(),
+        ));
+        disk::forgive(fs::unlinkat(
+            &self.fd,
+            format!("trees/{name}.held"),
+            AtFlags::empty(),
+        ));
+        self.forget_all_records(&name);
+    }
+
+    /// The trees that are still where they were made.
+    ///
+    /// # Errors
+    /// When the pool cannot be listed.
+    pub fn trees(&self) -> Result<Vec<MadeTree>> {
+        let mut trees: Vec<MadeTree> = self
+            .marks()?
+            .into_iter()
+            .map(|mark| MadeTree {
+                path: mark.path(),
+                is_settled: self.is_settled(&mark.path()),
+                source: mark.source,
+                version: mark.version,
+            })
+            .collect();
+        trees.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(trees)
+    }
+
+    /// Removes a tree that ends with a process, whole: it disappears at once. Whether it was there, and proved to
+    /// be what was made.
+    ///
+    /// # Errors
+    /// When it cannot be moved out of the way.
+    pub fn remove_made(&self, path: &Path) -> Result<bool> {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        let proven = |mark: &Mark| {
+            disk::open_path(parent(path)).is_ok_and(|above| mark.is_proven(above.as_fd(), name))
+        };
+        let Some(mark) = self.mark_of(path).filter(proven) else {
+            return Ok(false);
+        };
+        let room = self.room(parent(path))?;
+        let failed = |errno| disk::failed("remove", path, errno);
+        let flags = RenameFlags::NOREPLACE;
+        fs::renameat_with(room.above(), name, room.dir(), "tree", flags).map_err(failed)?;
+        if !mark.is_proven(room.dir(), b"tree") {
+            // Something else took its place in that moment: back with it.
+            fs::renameat_with(room.dir(), "tree", room.above(), name, flags).map_err(failed)?;
+            return Ok(false);
+        }
+        self.forget(path);
+        Ok(true)
+    }
+
+    /// Which marked trees have which of these inodes, by device and number: paths of files.
+    pub(crate) fn sharers(
+        &self,
+        inodes: &HashSet<(u64, u64)>,
+    ) -> Result<HashMap<(u64, u64), Vec<PathBuf>>> {
+        let mut found = HashMap::new();
+        if inodes.is_empty() {
+            return Ok(found);
+        }
+        for mark in self.marks()? {
+            let path = mark.path();
+            // What others change or hide meanwhile cannot be named.
+            disk::forgive(find(
+                fs::CWD,
+                path.as_os_str().as_bytes(),
+                &path,
+                inodes,
+                &mut found,
+                0,
+            ));
+        }
+        Ok(found)
+    }
+
+    /// The trees that end with a process, each with the name of its mark.
+    pub(super) fn held(&self) -> Result<Vec<(String, Mark)>> {
+        let names = self.mark_names()?;
+        let names = names.iter().filter_map(|name| name.strip_suffix(".held"));
+        Ok(names
+            .filter_map(|name| Some((name.to_owned(), self.read_mark(name)?)))
+            .filter(|(_, mark)| mark.held_by.is_some())
+            .collect())
+    }
+
+    /// Removes the tree of a holder that is no more, if it proves to be that.
+    pub(super) fn remove_abandoned(&self, mark: &Mark) -> Result<()> {
+        if !self.remove_made(&mark.path())? && mark.is_gone() {
+            self.forget(&mark.path());
+        }
+        Ok(())
+    }
+
+    /// Forgets trees that are gone; how many. A mark that is not old may be of a tree that is being built, and one that
+    /// ends with a process is for [`Self::sweep`].
+    pub(super) fn forget_gone(&self) -> Result<u64> {
+        let mut forgotten = 0;
+        for name in self.mark_names()? {
+            let mark = self.read_mark(&name);
+            if mark.is_some_and(|mark| mark.held_by.is_none() && mark.is_gone())
+                && self.forget_old(&name)?
+            {
+                self.forget_all_records(&name);
+                forgotten += 1;
+            }
+        }
+        Ok(forgotten)
+    }
+
+    /// Removes a mark unless it is young, as one is that was written since somebody looked at it.
+    fn forget_old(&self, name: &str) -> Result<bool> {
+        let owner = self.owner()?;
+        let (name, away) = (format!("trees/{name}"), disk::random_name()?);
+        let moved = || -> rustix::io::Result<bool> {
+            if !is_old(&fs::statat(&self.fd, &name, AtFlags::SYMLINK_NOFOLLOW)?) {
+                return Ok(false);
+            }
+            fs::renameat(&self.fd, &name, &owner.temporaries, &away)?;
+            let stat = fs::statat(&owner.temporaries, &away, AtFlags::SYMLINK_NOFOLLOW)?;
+            if !is_old(&stat) {
+                let flags = AtFlags::empty();
+                disk::forgive(fs::linkat(
+                    &owner.temporaries,
+                    &away,
+                    &self.fd,
+                    &name,
+                    flags,
+                ));
+            }
+            fs::unlinkat(&owner.temporaries, &away, AtFlags::empty())?;
+            Ok(is_old(&stat))
+        };
+        match moved() {
+            Err(Errno::NOENT) => Ok(false),
+            moved => moved.map_err(|errno| disk::failed("tidy up in pool", &self.path, errno)),
+        }
+    }
+
+    fn marks(&self) -> Result<Vec<Mark>> {
+        let names = self.mark_names()?;
+        let marks = names.iter().filter_map(|name| self.read_mark(name));
+        Ok(marks.filter(Mark::holds).collect())
+    }
+
+    fn mark_names(&self) -> Result<Vec<String>> {
+        let trees: OwnedFd = disk::open_dir(&self.fd, b"trees")
+            .map_err(|errno| disk::failed("open trees of pool", &self.path, errno))?;
+        let names = disk::names(&trees, &self.path)?;
+        Ok(names
+            .into_iter()
+            .filter_map(|name| String::from_utf8(name).ok())
+            .collect())
+    }
+
+    fn read_mark(&self, name: &str) -> Option<Mark> {
+        let file = disk::open_file(&self.fd, format!("trees/{name}").as_bytes()).ok()?;
+        let stat = Stat::of_file(&file, &self.path).ok()?;
+        let is_file = FileType::from_raw_mode(stat.mode) == FileType::RegularFile;
+        if stat.uid != trust::user() || !is_file || stat.size > MARK_BYTES_MAX {
+            return None;
+        }
+        serde_json::from_reader(std::io::BufReader::new(file)).ok()
+    }
+}
+
+/// The directory that `path` is in.
+pub(crate) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+pub(super) fn mark_name(path: &Path) -> String {
+    let mut name = blake3::hash(path.as_os_str().as_bytes())
+        .to_hex()
+        .to_string();
+    name.truncate(32);
+    name
+}
+
+fn find(
+    dir: impl AsFd,
+    name: &[u8],
+    path: &Path,
+    inodes: &HashSet<(u64, u64)>,
+    found: &mut HashMap<(u64, u64), Vec<PathBuf>>,
+    depth: usize,
+) -> rustix::io::Result<()> {
+    let stat = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    let stat = Stat::from(stat);
+    let inode = (stat.dev, stat.ino);
+    if inodes.contains(&inode) {
+        found.entry(inode).or_default().push(path.into());
+    }
+    if !is_dir || depth > disk::DEPTH_MAX {
+        return Ok(());
+    }
+    let below = disk::open_dir(&dir, name)?;
+    for entry in Dir::read_from(&below)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            match find(
+                below.as_fd(),
+                name,
+                &path.join(OsStr::from_bytes(name)),
+                inodes,
+                found,
+                depth + 1,
+            ) {
+                Err(Errno::MFILE | Errno::NFILE) => return Err(Errno::MFILE),
+                // Gone meanwhile, or not ours to look at.
+                _ => continue,
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! Whether from now on every change of a file shows in its times, also one through a mapping.
+//!
+//! A store through a mapping moves the times of a file only when it makes a clean page dirty. A page that is
+//! dirty already takes further stores in silence until the system has written it back. So what a put reads
+//! may change afterwards without a trace, unless its pages were clean when the reading began.
+//!
+//! Large files are written back before they are read. Of a small file that has been as it is for longer than
+//! the system takes to write back that is taken for granted; the first [`SMALL_MAX`] of the others are written back,
+//! too, and the rest are not remembered. File systems that never write back (tmpfs), that hide what
+//! lies below (overlayfs, FUSE) or that other hosts write to, too, are not relied on at all.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FsWord, fdatasync, fstatfs};
+
+use super::is_settled_for;
+use crate::host::walk::Stat;
+
+/// Young small files that one put writes back: a flush of a disk costs more than to read such a file again.
+const SMALL_MAX: u64 = 1000;
+/// The least time after which a page counts as written back: disks lag behind.
+const AGE_MIN: Duration = Duration::from_secs(5 * 60);
+/// By how much disks may lag behind what the system is set to.
+const LAG: u32 = 4;
+/// File systems that were seen to move the times of a file with each first store to a clean page: ext2 to
+/// ext4, XFS and btrfs.
+const RELIABLE: [FsWord; 3] = [0xEF53, 0x5846_5342, 0x9123_683E];
+/// Where the system says how long pages stay dirty.
+const SETTINGS: &str = "/proc/sys/vm";
+
+/// What one put knows of the pages of the files that it reads.
+#[derive(Debug)]
+pub struct WriteBack {
+    /// After this time a small file counts as written back; none where the system never does it by itself.
+    age: Option<Duration>,
+    small_left: AtomicU64,
+    /// Devices, and whether the file system there is one of [`RELIABLE`].
+    devices: Mutex<Vec<(u64, bool)>>,
+}
+
+impl WriteBack {
+    /// As this system is set.
+    pub fn of_system() -> Self {
+        Self::with_age(age(Path::new(SETTINGS)))
+    }
+
+    fn with_age(age: Option<Duration>) -> Self {
+        Self {
+            age,
+            small_left: AtomicU64::new(SMALL_MAX),
+            devices: Mutex::default(),
+        }
+    }
+
+    /// Sees to it that each later change of `file` moves its times, before it is read. Whether that is
+    /// so; a file that changed shortly before `read_began` is not looked at, since it is not remembered anyway.
+    pub fn ensure(&self, file: &File, stat: &Stat, is_small: bool, read_began: SystemTime) -> bool {
+        if !is_settled_for(stat, read_began, Duration::from_secs(super::SETTLED_SECS))
+            || !self.is_reliable(file, stat.dev)
+        {
+            return false;
+        }
+        let is_old = |age| is_settled_for(stat, read_began, age);
+        if is_small && self.age.is_some_and(is_old) {
+            return true;
+        }
+        (!is_small || self.take_small()) && fdatasync(file).is_ok()
+    }
+
+    fn take_small(&self) -> bool {
+        let take = |left: u64| left.checked_sub(1);
+        let taken = self
+            .small_left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        taken.is_ok()
+    }
+
+    fn is_reliable(&self, file: &File, device: u64) -> bool {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, is_reliable)) = devices.iter().find(|(known, _)| *known == device) {
+            return *is_reliable;
+        }
+        let is_reliable = fstatfs(file).is_ok_and(|found| RELIABLE.contains(&found.f_type));
+        devices.push((device, is_reliable));
+        is_reliable
+    }
+}
+
+/// How long after its last change a file is written back for sure, by the `settings` of the system; none when it
+/// does not write back by itself.
+fn age(settings: &Path) -> Option<Duration> {
+    let read = |name: &str| -> Option<u64> {
+        let text = std::fs::read_to_string(settings.join(name)).ok()?;
+        text.trim().parse().ok()
+    };
+    let (expire, interval) = (
+        read("dirty_expire_centisecs")?,
+        read("dirty_writeback_centisecs")?,
+    );
+    // A laptop's disk that sleeps is written to when something else wakes it.
+    if interval == 0 || read("laptop_mode").unwrap_or(0) != 0 {
+        return None;
+    }
+    let age = Duration::from_millis(expire.checked_add(interval)?.checked_mul(10)?);
+    Some(age.checked_mul(LAG)?.max(AGE_MIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(dir: &Path, values: &[(&str, &str)]) {
+        for (name, value) in values {
+            std::fs::write(dir.join(name), format!("{value}\n")).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_age_follows_the_settings_of_the_system() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(age(dir.path()), None);
+        set(
+            dir.path(),
+            &[
+                ("dirty_expire_centisecs", "3000"),
+                ("dirty_writeback_centisecs", "500"),
+                ("laptop_mode", "0"),
+            ],
+        );
+        assert_eq!(age(dir.path()), Some(AGE_MIN));
+        set(dir.path(), &[("dirty_expire_centisecs", "360000")]);
+        assert_eq!(age(dir.path()), Some(Duration::from_secs(4 * 3605)));
+        set(dir.path(), &[("laptop_mode", "5")]);
+        assert_eq!(age(dir.path()), None);
+        set(
+            dir.path(),
+            &[("laptop_mode", "0"), ("dirty_writeback_centisecs", "0")],
+        );
+        assert_eq!(age(dir.path()), None);
+    }
+
+    #[test]
+    fn of_small_young_files_only_so_many_are_written_back() {
+        let file = tempfile::tempfile().unwrap();
+        let stat = Stat::of_file(&file, Path::new("x")).unwrap();
+        let later = |secs| SystemTime::now() + Duration::from_secs(secs);
+        let pages = WriteBack::with_age(Some(Duration::from_secs(300)));
+        // Not what this file is on, but what a put would have found.
+        pages.devices.lock().unwrap().push((stat.dev, true));
+        assert!(!pages.ensure(&file, &stat, true, later(1)), "too young");
+        for number in 0..SMALL_MAX {
+            assert!(pages.ensure(&file, &stat, true, later(60)), "{number}");
+        }
+        assert!(!pages.ensure(&file, &stat, true, later(60)));
+        assert!(pages.ensure(&file, &stat, false, later(60)), "a large one");
+        assert!(pages.ensure(&file, &stat, true, later(301)), "an old one");
+        let never = WriteBack::with_age(None);
+        never.devices.lock().unwrap().push((stat.dev, true));
+        never.small_left.store(0, Ordering::Relaxed);
+        assert!(!never.ensure(&file, &stat, true, later(100_000)));
+    }
+}

@@ -1,0 +1,120 @@
+//! Which frames one read covers. Reading a few bytes that nobody wants is cheaper than asking twice; how many
+//! that are depends on where the pack lies.
+
+use crate::id::PackId;
+use crate::index::Location;
+
+/// How reads of one pack are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coalesce {
+    /// Stored bytes that one read covers at most, unless one frame alone is larger.
+    pub read_bytes_max: u32,
+    /// Bytes between two frames that are read and thrown away rather than read around.
+    pub gap_bytes_max: u32,
+}
+
+impl Coalesce {
+    /// Reads from a disk of this host, or from a file system that looks like one.
+    pub const NEAR: Self = Self {
+        read_bytes_max: 4 << 20,
+        gap_bytes_max: 64 << 10,
+    };
+    /// Reads from a bucket: an answer takes as long as a megabyte.
+    pub const FAR: Self = Self {
+        read_bytes_max: 8 << 20,
+        gap_bytes_max: 1 << 20,
+    };
+    /// Copies from pack to pack: long reads, and little that is thrown away.
+    pub const COPY: Self = Self {
+        read_bytes_max: 8 << 20,
+        gap_bytes_max: 64 << 10,
+    };
+}
+
+/// Stored bytes of one pack, from the first byte of a frame to the end of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The pack.
+    pub pack: PackId,
+    /// Its first byte.
+    pub offset: u32,
+    /// Its bytes.
+    pub len: u32,
+}
+
+impl Extent {
+    /// The extent of the frame that holds a chunk.
+    pub fn of(location: &Location) -> Self {
+        Self {
+            pack: location.pack,
+            offset: location.frame_offset,
+            len: location.stored_len,
+        }
+    }
+
+    /// Grows to `next`, which begins no earlier, if one read may cover both; whether it did.
+    pub fn join(&mut self, next: &Self, by: Coalesce) -> bool {
+        let end = u64::from(self.offset) + u64::from(self.len);
+        let next_end = u64::from(next.offset) + u64::from(next.len);
+        let is_inside = next.offset >= self.offset && next_end <= end;
+        let is_near = u64::from(next.offset) <= end + u64::from(by.gap_bytes_max)
+            && next_end.saturating_sub(u64::from(self.offset)) <= u64::from(by.read_bytes_max);
+        if self.pack != next.pack || next.offset < self.offset || !(is_inside || is_near) {
+            return false;
+        }
+        let len = end.max(next_end) - u64::from(self.offset);
+        self.len = u32::try_from(len).unwrap_or(u32::MAX);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BY: Coalesce = Coalesce {
+        read_bytes_max: 100,
+        gap_bytes_max: 10,
+    };
+
+    fn extent(offset: u32, len: u32) -> Extent {
+        Extent {
+            pack: PackId([1; 16]),
+            offset,
+            len,
+        }
+    }
+
+    /// What `first` becomes with `next`, if one read covers both.
+    fn joined(first: Extent, next: Extent) -> Option<(u32, u32)> {
+        let mut extent = first;
+        extent
+            .join(&next, BY)
+            .then_some((extent.offset, extent.len))
+    }
+
+    #[test]
+    fn neighbours_join_up_to_a_gap_and_a_length() {
+        assert_eq!(joined(extent(50, 20), extent(70, 20)), Some((50, 40)));
+        assert_eq!(joined(extent(50, 20), extent(80, 20)), Some((50, 50)));
+        assert_eq!(joined(extent(50, 20), extent(81, 20)), None, "the gap");
+        assert_eq!(joined(extent(50, 60), extent(110, 40)), Some((50, 100)));
+        assert_eq!(joined(extent(50, 60), extent(110, 41)), None, "the length");
+    }
+
+    #[test]
+    fn what_is_inside_joins_a_read_of_any_length() {
+        assert_eq!(joined(extent(50, 500), extent(50, 500)), Some((50, 500)));
+        assert_eq!(joined(extent(50, 500), extent(550, 1)), None);
+    }
+
+    #[test]
+    fn another_pack_and_what_lies_before_never_join() {
+        let other = Extent {
+            pack: PackId([2; 16]),
+            ..extent(70, 20)
+        };
+        assert_eq!(joined(extent(50, 20), other), None);
+        assert_eq!(joined(extent(50, 20), extent(40, 10)), None);
+    }
+}

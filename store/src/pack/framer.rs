@@ -1,0 +1,180 @@
+//! Chunks become frames: neighbours share one of about 1 MiB, incompressible chunks stand alone.
+//!
+//! The one place that decides how chunks are framed and encoded: put, replicate, repair and the collector all
+//! come through here, so that none undoes what another chose.
+
+use crossbeam_channel::Sender;
+
+use super::EncodedFrame;
+use crate::codec::{Decoder, Encoder};
+use crate::error::{Error, Result};
+use crate::format::{PackChunk, PackKind};
+use crate::id::ChunkId;
+
+/// Bytes after which a frame is encoded.
+const FRAME_BYTES_TARGET: usize = 1 << 20;
+/// From here on a chunk may stand alone; smaller ones gain more from their neighbours.
+const ALONE_BYTES_MIN: usize = 16 << 10;
+
+/// A frame on its way to a pack of its kind.
+pub type KindFrame = (PackKind, EncodedFrame);
+
+/// Takes finished frames.
+pub trait FrameSink {
+    /// Takes a frame for a pack of `kind`.
+    ///
+    /// # Errors
+    /// When the frame cannot be written, or nobody takes frames any more.
+    fn frame(&mut self, kind: PackKind, frame: EncodedFrame) -> Result<()>;
+}
+
+impl FrameSink for Sender<KindFrame> {
+    fn frame(&mut self, kind: PackKind, frame: EncodedFrame) -> Result<()> {
+        self.send((kind, frame))
+            .map_err(|_| Error::interrupted("the packer stopped"))
+    }
+}
+
+/// One per thread that stores chunks.
+pub struct Framer<S> {
+    kind: PackKind,
+    encoder: Encoder,
+    check: Option<Decoder>,
+    raw: Vec<u8>,
+    /// Where frames are encoded; its room is that of the worst case, which frames on their way must not take.
+    stored: Vec<u8>,
+    chunks: Vec<PackChunk>,
+    sink: S,
+}
+
+impl<S: FrameSink> Framer<S> {
+    /// Encodes at zstd's `level` for packs of `kind`; with `verify`, decodes and compares.
+    ///
+    /// # Errors
+    /// When the codec cannot be set up.
+    pub fn new(kind: PackKind, level: i32, verify: bool, sink: S) -> Result<Self> {
+        Ok(Self {
+            kind,
+            encoder: Encoder::new(level)?,
+            check: verify.then(Decoder::new).transpose()?,
+            raw: Vec::new(),
+            stored: Vec::new(),
+            chunks: Vec::new(),
+            sink,
+        })
+    }
+
+    /// Stores a chunk, sooner or later.
+    ///
+    /// # Errors
+    /// When a frame cannot be encoded, or the sink does not take it; corrupt, when it decodes to other bytes.
+    pub fn push(&mut self, id: ChunkId, bytes: &[u8]) -> Result<()> {
+        let chunk = PackChunk {
+            id,
+            len: length(bytes)?,
+        };
+        if self.kind == PackKind::Data
+            && bytes.len() >= ALONE_BYTES_MIN
+            && !Encoder::is_compressible(bytes)
+        {
+            let mut stored = Vec::with_capacity(bytes.len() + 1);
+            Encoder::encode_raw(bytes, &mut stored);
+            return self.send(EncodedFrame {
+                stored,
+                raw_len: chunk.len,
+                chunks: vec![chunk],
+            });
+        }
+        if self.raw.len() + bytes.len() > FRAME_BYTES_TARGET {
+            self.flush()?;
+        }
+        self.raw.extend_from_slice(bytes);
+        self.chunks.push(chunk);
+        Ok(())
+    }
+
+    /// Stores a frame as it is encoded already, behind what has been gathered. Its chunks must have been verified.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub fn push_frame(&mut self, frame: EncodedFrame) -> Result<()> {
+        self.flush()?;
+        self.send(frame)
+    }
+
+    /// Encodes what has been gathered.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub fn flush(&mut self) -> Result<()> {
+        if self.raw.is_empty() {
+            return Ok(());
+        }
+        self.stored.clear();
+        self.encoder.encode(&self.raw, &mut self.stored)?;
+        self.compare()?;
+        let frame = EncodedFrame {
+            stored: self.stored.clone(),
+            raw_len: length(&self.raw)?,
+            chunks: std::mem::take(&mut self.chunks),
+        };
+        self.raw.clear();
+        self.send(frame)
+    }
+
+    /// The sink, once all that was gathered is in it.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub fn finish(mut self) -> Result<S> {
+        self.flush()?;
+        Ok(self.sink)
+    }
+
+    fn compare(&mut self) -> Result<()> {
+        let Some(decoder) = &mut self.check else {
+            return Ok(());
+        };
+        let (mut out, raw_len) = (Vec::new(), length(&self.raw)?);
+        if decoder.decode("frame just encoded", &self.stored, raw_len, &mut out)? == self.raw {
+            return Ok(());
+        }
+        Err(
+            Error::corrupt("frame just encoded: it decodes to other bytes")
+                .hint("the memory of this host is likely to be damaged; nothing was published"),
+        )
+    }
+
+    fn send(&mut self, frame: EncodedFrame) -> Result<()> {
+        self.sink.frame(self.kind, frame)
+    }
+}
+
+fn length(bytes: &[u8]) -> Result<u32> {
+    u32::try_from(bytes.len()).map_err(|_| Error::invalid("a frame would outgrow 32-bit lengths"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn a_frame_that_decodes_to_other_bytes_fails_the_put_that_verifies() {
+        let (frames, _packer) = crossbeam_channel::unbounded();
+        let mut framer = Framer::new(PackKind::Data, 3, true, frames).unwrap();
+        let encode = |framer: &mut Framer<Sender<KindFrame>>, bytes: &[u8]| {
+            framer.stored.clear();
+            framer.encoder.encode(bytes, &mut framer.stored).unwrap();
+        };
+        framer.raw = b"what was read".to_vec();
+        encode(&mut framer, b"what was read");
+        framer.compare().unwrap();
+        // Of the same length, and a valid frame of its own.
+        encode(&mut framer, b"what was Read");
+        let error = framer.compare().unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        framer.check = None;
+        framer.compare().unwrap();
+    }
+}

@@ -1,0 +1,67 @@
+//! All frames of one pack, read in order and decoded.
+
+use super::reader::FrameRows;
+use crate::codec::Decoder;
+use crate::error::{Error, Result};
+use crate::format::pack_key;
+use crate::id::PackId;
+use crate::remote::Read;
+
+/// Stored bytes that are read at once, unless one frame alone is larger.
+const READ_BYTES: u32 = 4 << 20;
+
+/// Takes a frame and its decoded bytes, or why there are none.
+pub(crate) type EachFrame<'e> = dyn FnMut(&FrameRows, Result<&[u8]>) -> Result<()> + 'e;
+
+/// Hands every frame of a pack of `size` bytes to `each`, decoded, or with why that cannot be.
+pub(crate) fn for_each_frame(
+    remote: &dyn Read,
+    pack: PackId,
+    rows: &[FrameRows],
+    size: u64,
+    told: &(dyn Fn(u64) -> Result<()> + Sync),
+    each: &mut EachFrame<'_>,
+) -> Result<()> {
+    let key = pack_key(pack);
+    let mut decoder = Decoder::new()?;
+    let mut out = Vec::new();
+    let mut rest = rows;
+    while let Some(first) = rest.first() {
+        let start = first.offset;
+        let fits = |frame: &&FrameRows| frame.offset + frame.stored_len - start <= READ_BYTES;
+        let count = rest.iter().take_while(fits).count().max(1);
+        let (run, behind) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+        let end = run
+            .last()
+            .map_or(start, |last| last.offset + last.stored_len);
+        let range = u64::from(start)..u64::from(end).min(size);
+        rest = behind;
+        let read = match range.is_empty() {
+            true => Ok(Vec::new()),
+            false => remote.get_ranges(&key, std::slice::from_ref(&range)),
+        };
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_damage() => {
+                let failed = || Err(Error::corrupt(error.to_string()));
+                run.iter().try_for_each(|frame| each(frame, failed()))?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let bytes = bytes.first().map(AsRef::as_ref).unwrap_or_default();
+        for frame in run {
+            let at = (frame.offset - start) as usize;
+            let decoded = match bytes.get(at..at + frame.stored_len as usize) {
+                Some(stored) => decoder.decode(&key, stored, frame.raw_len, &mut out),
+                None => Err(Error::corrupt(format!(
+                    "{key}: ends at {size}, inside of the frame at offset {}",
+                    frame.offset
+                ))),
+            };
+            each(frame, decoded)?;
+        }
+        told(u64::from(end - start))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Rows of a pack: its frames and their chunks, as its own table has them or as a segment does.
+//!
+//! The table of a pack says what is in it without a segment; a segment says so where the table is damaged.
+
+use std::collections::BTreeMap;
+
+use super::ChunkAt;
+use crate::error::Result;
+use crate::format::{
+    PackHeader, PackKind, PackTable, PackTrailer, SegmentPack, pack_key, segment_key,
+};
+use crate::id::{ChunkId, PackId};
+use crate::index::OpenSegment;
+use crate::remote::Read;
+
+/// One frame of a pack and the chunks in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FrameRows {
+    pub(crate) offset: u32,
+    pub(crate) stored_len: u32,
+    pub(crate) raw_len: u32,
+    pub(crate) chunks: Vec<ChunkRow>,
+}
+
+impl FrameRows {
+    /// Its chunks, where it is a frame of `pack`.
+    pub(crate) fn chunks_of(&self, pack: PackId) -> impl Iterator<Item = ChunkAt> {
+        self.chunks.iter().map(move |&(id, offset, len)| ChunkAt {
+            id,
+            pack,
+            frame_offset: self.offset,
+            offset,
+            len,
+        })
+    }
+}
+
+/// One chunk of a frame: its id, its first byte in the decoded frame, its length.
+pub(crate) type ChunkRow = (ChunkId, u32, u32);
+
+/// What a pack says about itself.
+pub(crate) struct OpenPack {
+    pub(crate) header: PackHeader,
+    pub(crate) len: u32,
+    pub(crate) table: PackTable,
+}
+
+impl OpenPack {
+    /// Reads header, trailer and table of a pack of `len` bytes.
+    pub(crate) fn read(remote: &dyn Read, id: PackId, len: u64) -> Result<Self> {
+        let key = pack_key(id);
+        let trailer_at = len.saturating_sub(PackTrailer::LEN.into());
+        let ends = [0..len.min(PackHeader::LEN.into()), trailer_at..len];
+        let ends = remote.get_ranges(&key, &ends)?;
+        let [header, trailer] = ends.as_slice() else {
+            return Err(defect(&key, "no answer for its ends"));
+        };
+        let header = PackHeader::decode(&key, header)?;
+        if header.id != id {
+            return Err(defect(&key, &format!("names itself pack {}", header.id)));
+        }
+        let trailer = PackTrailer::decode(&key, len, trailer)?;
+        let range = u64::from(trailer.table_offset)..len;
+        let table = remote.get_ranges(&key, std::slice::from_ref(&range))?;
+        let table = table
+            .first()
+            .map(|bytes| bytes.as_ref())
+            .unwrap_or_default();
+        let table = PackTable::decode(&key, &header, &trailer, table)?;
+        let len = u32::try_from(len).map_err(|_| defect(&key, "is longer than a pack can be"))?;
+        Ok(Self { header, len, table })
+    }
+
+    /// Its frames and chunks.
+    pub(crate) fn rows(&self) -> Vec<FrameRows> {
+        let mut chunks = self.table.chunks.iter();
+        let mut offset = PackHeader::LEN;
+        let frames = self.table.frames.iter().map(|frame| {
+            let mut start = 0;
+            let inside = chunks.by_ref().take(frame.chunks as usize).map(|chunk| {
+                let row = (chunk.id, start, chunk.len);
+                start += chunk.len;
+                row
+            });
+            let rows = FrameRows {
+                offset,
+                stored_len: frame.stored_len,
+                raw_len: frame.raw_len,
+                chunks: inside.collect(),
+            };
+            offset += frame.stored_len;
+            rows
+        });
+        frames.collect()
+    }
+
+    /// Data or metadata.
+    pub(crate) fn kind(&self) -> PackKind {
+        self.header.kind
+    }
+}
+
+/// The frames and chunks of the pack at `position`, as `segment` has them; looks at all its entries.
+pub(crate) fn rows_in(segment: &OpenSegment, position: u32) -> Result<Vec<FrameRows>> {
+    let (layout, bytes) = (segment.layout(), segment.bytes());
+    let mut frames: BTreeMap<u32, FrameRows> = BTreeMap::new();
+    for at in 0..layout.chunks() {
+        let entry = layout.entry(bytes, at)?;
+        let frame = layout.frame(bytes, entry.frame)?;
+        if frame.pack != position {
+            continue;
+        }
+        let rows = frames.entry(frame.offset).or_insert_with(|| FrameRows {
+            offset: frame.offset,
+            stored_len: frame.stored_len,
+            raw_len: frame.raw_len,
+            chunks: Vec::new(),
+        });
+        rows.chunks.push((entry.id, entry.offset, entry.len));
+    }
+    for rows in frames.values_mut() {
+        rows.chunks.sort_unstable_by_key(|(_, offset, _)| *offset);
+    }
+    Ok(frames.into_values().collect())
+}
+
+/// Whether `segment` offers what the rows of a pack say; how many of its entries lie in these rows.
+pub(crate) fn compare(
+    segment: &OpenSegment,
+    pack: &SegmentPack,
+    rows: &[FrameRows],
+) -> Result<u64> {
+    let key = pack_key(pack.id);
+    let mut matched = 0;
+    for frame in rows {
+        for (id, offset, len) in &frame.chunks {
+            let at = segment.layout().find(segment.bytes(), id);
+            let found = at.map(|at| segment.located(at)).transpose()?;
+            let Some((_, location)) = found.filter(|(_, location)| location.len == *len) else {
+                let what = format!("has no chunk {id} of {len} bytes, which {key} has");
+                return Err(defect(&segment_key(segment.id), &what));
+            };
+            let place = (location.pack, location.frame_offset, location.offset);
+            let lens = (location.stored_len, location.raw_len);
+            if place == (pack.id, frame.offset, *offset)
+                && lens == (frame.stored_len, frame.raw_len)
+            {
+                matched += 1;
+            }
+        }
+    }
+    Ok(matched)
+}
+
+fn defect(key: &str, what: &str) -> crate::error::Error {
+    crate::error::Error::corrupt(format!("{key}: {what}"))
+}

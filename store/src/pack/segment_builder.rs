@@ -1,0 +1,149 @@
+//! The segment over the packs that one commit adds.
+
+use std::collections::HashSet;
+
+use super::{WrittenPack, length};
+use crate::error::Result;
+use crate::format::{
+    Change, PackHeader, PackTable, SegmentEntry, SegmentFrame, SegmentInfo, SegmentPack,
+    segment_key, write_segment,
+};
+use crate::id::{PackId, SegmentId};
+use crate::remote::Write;
+
+/// Gathers the frames of packs into the tables of one segment.
+#[derive(Debug, Default)]
+pub struct SegmentBuilder {
+    packs: Vec<SegmentPack>,
+    frames: Vec<SegmentFrame>,
+    entries: Vec<SegmentEntry>,
+    pack_bytes: u64,
+}
+
+impl SegmentBuilder {
+    /// Adds everything in `pack`.
+    ///
+    /// # Errors
+    /// When the segment would outgrow its format.
+    pub fn add(&mut self, pack: &WrittenPack) -> Result<()> {
+        self.add_table(pack.header, pack.len, &pack.table)
+    }
+
+    /// Adds what the table of a pack of `len` bytes says.
+    ///
+    /// # Errors
+    /// When the segment would outgrow its format.
+    pub fn add_table(&mut self, header: PackHeader, len: u32, table: &PackTable) -> Result<()> {
+        let pack = length(self.packs.len())?;
+        self.packs.push(SegmentPack {
+            id: header.id,
+            kind: header.kind,
+            len,
+        });
+        self.pack_bytes += u64::from(len);
+        let mut frame_offset = PackHeader::LEN;
+        let mut chunks = table.chunks.iter();
+        for frame in &table.frames {
+            let position = length(self.frames.len())?;
+            self.frames.push(SegmentFrame {
+                pack,
+                offset: frame_offset,
+                stored_len: frame.stored_len,
+                raw_len: frame.raw_len,
+            });
+            let mut offset = 0;
+            for chunk in chunks.by_ref().take(frame.chunks as usize) {
+                self.entries.push(SegmentEntry {
+                    id: chunk.id,
+                    frame: position,
+                    offset,
+                    len: chunk.len,
+                });
+                offset += chunk.len;
+            }
+            frame_offset += frame.stored_len;
+        }
+        Ok(())
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.packs.is_empty()
+    }
+
+    /// Chunks so far.
+    pub fn chunks(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes of the packs so far.
+    pub fn pack_bytes(&self) -> u64 {
+        self.pack_bytes
+    }
+
+    /// The packs so far.
+    pub fn packs(&self) -> impl Iterator<Item = PackId> {
+        self.packs.iter().map(|pack| pack.id)
+    }
+
+    /// Takes out these packs and everything in them; whether one was there.
+    pub(crate) fn take_out(&mut self, packs: &HashSet<PackId>) -> bool {
+        if !self.packs().any(|pack| packs.contains(&pack)) {
+            return false;
+        }
+        let mut kept = Self::default();
+        let numbers: Vec<Option<u32>> = (self.packs.iter())
+            .map(|pack| {
+                let number = u32::try_from(kept.packs.len()).ok()?;
+                let stays = !packs.contains(&pack.id);
+                stays.then(|| {
+                    kept.pack_bytes += u64::from(pack.len);
+                    kept.packs.push(*pack);
+                    number
+                })
+            })
+            .collect();
+        let new = |numbers: &[Option<u32>], old: u32| numbers.get(old as usize).copied().flatten();
+        let frames: Vec<Option<u32>> = (self.frames.iter())
+            .map(|frame| {
+                let pack = new(&numbers, frame.pack)?;
+                let number = u32::try_from(kept.frames.len()).ok()?;
+                kept.frames.push(SegmentFrame { pack, ..*frame });
+                Some(number)
+            })
+            .collect();
+        let entries = (self.entries.iter()).filter_map(|entry| {
+            let frame = new(&frames, entry.frame)?;
+            Some(SegmentEntry { frame, ..*entry })
+        });
+        kept.entries = entries.collect();
+        *self = kept;
+        true
+    }
+
+    /// Uploads the segment under a new name and returns the change that makes it live.
+    ///
+    /// A chunk that was written twice keeps one place.
+    ///
+    /// # Errors
+    /// When the store cannot be written to.
+    pub fn write(&mut self, remote: &dyn Write) -> Result<(SegmentId, Change)> {
+        let (segment, info, bytes) = self.build()?;
+        remote.put(&segment_key(segment), bytes.into())?;
+        Ok((segment, Change::AddSegment { segment, info }))
+    }
+
+    /// The segment's new name, totals and bytes.
+    pub(crate) fn build(&mut self) -> Result<(SegmentId, SegmentInfo, Vec<u8>)> {
+        use rayon::slice::ParallelSliceMut;
+        self.entries
+            .par_sort_unstable_by(|a, b| a.id.cmp(&b.id).then(a.frame.cmp(&b.frame)));
+        self.entries.dedup_by_key(|entry| entry.id);
+        let segment = SegmentId::random()?;
+        let mut bytes = Vec::new();
+        let info = write_segment(&mut bytes, segment, &self.packs, &self.frames, || {
+            self.entries.iter().copied()
+        })?;
+        Ok((segment, info, bytes))
+    }
+}

@@ -1,0 +1,356 @@
+//! From chunks to files: many contents at once, each chunk verified and written at its offset.
+//!
+//! One planner gathers the wanted chunks in windows and groups them by frame, so that a frame is
+//! read and decoded once for all that want it; workers read runs of adjacent frames, decode,
+//! verify and write. Memory: a window of requests, and one read and one frame a worker.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::codec::Decoder;
+use crate::error::{Error, Kind, Result};
+use crate::format::{Content, pack_key};
+use crate::id::{ChunkId, PackId};
+use crate::index::Location;
+use crate::pack::{Coalesce, Extent};
+use crate::read::{Reader, read_frames};
+use crate::store::Store;
+
+mod slot;
+
+pub use slot::Sink;
+use slot::{OpenFiles, Slot};
+
+/// Bytes of content that one window of requests covers.
+const WINDOW_BYTES: u64 = 64 << 20;
+/// Chunks that one window of requests holds at most.
+const WINDOW_CHUNKS_MAX: usize = 16 << 10;
+/// Reads of a bucket that are on their way at once, if memory allows.
+const FAR_READS_MAX: usize = 16;
+/// Bytes that a worker needs beside what it reads: a frame, decoded.
+const FRAME_BYTES: u64 = 1 << 20;
+
+/// Takes the contents that a fetch shall write.
+pub struct Requests<'f, S> {
+    reader: &'f Reader<'f>,
+    coalesce: Coalesce,
+    jobs: Sender<ReadJob<S>>,
+    failed: &'f Failed,
+    open: Arc<OpenFiles>,
+    zero: (ChunkId, u32),
+    window: Window<S>,
+}
+
+struct Window<S> {
+    frames: Vec<FrameJob<S>>,
+    by_frame: HashMap<(PackId, u32), usize>,
+    by_chunk: HashMap<ChunkId, (usize, usize)>,
+    bytes: u64,
+    chunks: usize,
+}
+
+/// Adjacent frames of one pack, read at once.
+struct ReadJob<S> {
+    extent: Extent,
+    frames: Vec<FrameJob<S>>,
+}
+
+struct FrameJob<S> {
+    location: Location,
+    wants: Vec<Want<S>>,
+}
+
+struct Want<S> {
+    id: ChunkId,
+    location: Location,
+    places: Vec<(Arc<Slot<S>>, u64)>,
+}
+
+/// The first error of a fetch.
+#[derive(Default)]
+struct Failed {
+    is_set: AtomicBool,
+    error: Mutex<Option<Error>>,
+}
+
+/// Runs `plan`, which requests contents, and writes them on as many threads as the host and the way to the
+/// store want; returns when all are finished.
+///
+/// # Errors
+/// The first error of the plan, a read, a verification or a write; files may then be unfinished.
+pub fn fetch<'r, S: Sink, T>(
+    reader: &'r Reader<'r>,
+    plan: impl FnOnce(&mut Requests<'_, S>) -> Result<T>,
+) -> Result<T> {
+    let failed = Failed::default();
+    let (coalesce, workers) = how(reader.store());
+    let outcome = std::thread::scope(|scope| {
+        let (jobs, queue) = bounded(2 * workers);
+        for _ in 0..workers {
+            let queue = queue.clone();
+            scope.spawn(|| work(reader, queue, &failed));
+        }
+        drop(queue);
+        let zero = reader.store().chunker().zero_chunk();
+        let mut requests = Requests {
+            reader,
+            coalesce,
+            jobs,
+            failed: &failed,
+            open: Arc::new(OpenFiles::new()),
+            zero,
+            window: Window::default(),
+        };
+        let planned = plan(&mut requests)?;
+        requests.flush()?;
+        Ok(planned)
+    });
+    match failed
+        .error
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+    {
+        Some(error) => Err(error),
+        None => outcome,
+    }
+    .map_err(|error| reader.blame(error))
+}
+
+/// How `store` is read, and by how many workers.
+fn how(store: &Store) -> (Coalesce, usize) {
+    let host = store.host();
+    if !store.is_far() {
+        return (Coalesce::NEAR, host.threads.max(1));
+    }
+    let affordable = host.memory_bytes / (u64::from(Coalesce::FAR.read_bytes_max) + FRAME_BYTES);
+    let affordable = usize::try_from(affordable).unwrap_or(usize::MAX);
+    (Coalesce::FAR, affordable.clamp(1, FAR_READS_MAX))
+}
+
+impl<S: Sink> Requests<'_, S> {
+    /// Requests that `content` be written to `sink`.
+    ///
+    /// # Errors
+    /// When the chunk list cannot be read, or the fetch has failed already.
+    pub fn push(&mut self, sink: S, content: &Content) -> Result<()> {
+        let slot = Arc::new(Slot::new(sink, content.size, Arc::clone(&self.open)));
+        if content.size == 0 {
+            return slot.finish();
+        }
+        let mut offset = 0;
+        let reader = self.reader;
+        reader.chunks(content, &mut |id, len| {
+            if (id, len) == (self.zero.0, u64::from(self.zero.1)) {
+                slot.skip(len)?;
+            } else if !slot.supply(&id, offset, len)? {
+                self.want(id, len, &slot, offset)?;
+            }
+            offset += len;
+            Ok(())
+        })
+    }
+
+    fn want(&mut self, id: ChunkId, len: u64, slot: &Arc<Slot<S>>, offset: u64) -> Result<()> {
+        let place = (Arc::clone(slot), offset);
+        self.window.bytes += len;
+        self.window.chunks += 1;
+        if let Some(want) = self.window.wanted(&id) {
+            want.places.push(place);
+        } else {
+            let location = self.reader.locate(&id)?;
+            if u64::from(location.len) != len {
+                return Err(Error::corrupt(format!(
+                    "{}: chunk {id} has {} bytes, its list says {len}",
+                    slot.sink.name(),
+                    location.len
+                )));
+            }
+            self.window.add(Want {
+                id,
+                location,
+                places: vec![place],
+            });
+        }
+        if self.window.bytes >= WINDOW_BYTES || self.window.chunks >= WINDOW_CHUNKS_MAX {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Sends the window to the workers, as runs of adjacent frames.
+    fn flush(&mut self) -> Result<()> {
+        let window = std::mem::take(&mut self.window);
+        for job in window.into_reads(self.coalesce) {
+            self.reader.store().host().check_stop()?;
+            if self.failed.is_set.load(Ordering::Relaxed) || self.jobs.send(job).is_err() {
+                return Err(Error::interrupted("another file failed first"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S> Default for Window<S> {
+    fn default() -> Self {
+        Self {
+            frames: Vec::new(),
+            by_frame: HashMap::new(),
+            by_chunk: HashMap::new(),
+            bytes: 0,
+            chunks: 0,
+        }
+    }
+}
+
+impl<S> Window<S> {
+    fn wanted(&mut self, id: &ChunkId) -> Option<&mut Want<S>> {
+        let (frame, want) = self.by_chunk.get(id)?;
+        self.frames.get_mut(*frame)?.wants.get_mut(*want)
+    }
+
+    fn add(&mut self, want: Want<S>) {
+        let key = (want.location.pack, want.location.frame_offset);
+        let at = *self.by_frame.entry(key).or_insert_with(|| {
+            self.frames.push(FrameJob {
+                location: want.location,
+                wants: Vec::new(),
+            });
+            self.frames.len() - 1
+        });
+        if let Some(frame) = self.frames.get_mut(at) {
+            self.by_chunk.insert(want.id, (at, frame.wants.len()));
+            frame.wants.push(want);
+        }
+    }
+
+    fn into_reads(mut self, coalesce: Coalesce) -> Vec<ReadJob<S>> {
+        self.frames
+            .sort_by_key(|frame| (frame.location.pack, frame.location.frame_offset));
+        let mut reads: Vec<ReadJob<S>> = Vec::new();
+        for frame in self.frames {
+            let extent = Extent::of(&frame.location);
+            let last = reads.last_mut();
+            match last.and_then(|read| read.extent.join(&extent, coalesce).then_some(read)) {
+                Some(read) => read.frames.push(frame),
+                None => reads.push(ReadJob {
+                    extent,
+                    frames: vec![frame],
+                }),
+            }
+        }
+        reads
+    }
+}
+
+fn work<S: Sink>(reader: &Reader<'_>, queue: Receiver<ReadJob<S>>, failed: &Failed) {
+    let outcome = Worker::new(reader).and_then(|mut worker| {
+        for job in &queue {
+            if failed.is_set.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            worker.run(&job)?;
+        }
+        Ok(())
+    });
+    if let Err(error) = outcome {
+        failed.set(error);
+    }
+}
+
+struct Worker<'r> {
+    reader: &'r Reader<'r>,
+    decoder: Decoder,
+    raw: Vec<u8>,
+}
+
+impl<'r> Worker<'r> {
+    fn new(reader: &'r Reader<'r>) -> Result<Self> {
+        Ok(Self {
+            reader,
+            decoder: Decoder::new()?,
+            raw: Vec::new(),
+        })
+    }
+
+    fn run<S: Sink>(&mut self, job: &ReadJob<S>) -> Result<()> {
+        let Extent { pack, offset, len } = job.extent;
+        match read_frames(self.reader.store(), pack, offset, len) {
+            Ok(stored) => job.frames.iter().try_for_each(|frame| {
+                let start = (frame.location.frame_offset - offset) as usize;
+                let bytes = stored
+                    .get(start..start + frame.location.stored_len as usize)
+                    .unwrap_or_default();
+                self.write_frame(frame, bytes)
+            }),
+            Err(error) if error.kind() == Kind::NotFound => job
+                .frames
+                .iter()
+                .flat_map(|frame| &frame.wants)
+                .try_for_each(|want| self.fetch_alone(want)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write_frame<S: Sink>(&mut self, frame: &FrameJob<S>, stored: &[u8]) -> Result<()> {
+        let object = pack_key(frame.location.pack);
+        let raw = self
+            .decoder
+            .decode(&object, stored, frame.location.raw_len, &mut self.raw)?;
+        frame.wants.iter().try_for_each(|want| want.write(raw))
+    }
+
+    /// The pack is gone: the chunk alone, from where the newest state has it.
+    fn fetch_alone<S: Sink>(&self, want: &Want<S>) -> Result<()> {
+        let (raw, location) = self.reader.read_at(&want.id, |location| {
+            let stored = read_frames(
+                self.reader.store(),
+                location.pack,
+                location.frame_offset,
+                location.stored_len,
+            )?;
+            let mut raw = Vec::new();
+            let object = pack_key(location.pack);
+            let raw = Decoder::new()?
+                .decode(&object, &stored, location.raw_len, &mut raw)?
+                .to_vec();
+            Ok((raw, *location))
+        })?;
+        Want {
+            id: want.id,
+            location,
+            places: want.places.clone(),
+        }
+        .write(&raw)
+    }
+}
+
+impl<S: Sink> Want<S> {
+    fn write(&self, raw: &[u8]) -> Result<()> {
+        let bytes =
+            self.location
+                .of(self.id)
+                .verified(raw)
+                .map_err(|error| match self.places.first() {
+                    Some((slot, offset)) => {
+                        error.within(format!("{} at offset {offset}", slot.sink.name()))
+                    }
+                    None => error,
+                })?;
+        self.places
+            .iter()
+            .try_for_each(|(slot, offset)| slot.write(bytes, *offset))
+    }
+}
+
+impl Failed {
+    fn set(&self, error: Error) {
+        self.is_set.store(true, Ordering::Relaxed);
+        self.error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(error);
+    }
+}
