@@ -22,7 +22,7 @@ pub mod error;
 pub mod format;
 mod fs;
 pub mod get;
-mod graph;
+pub mod graph;
 pub mod host;
 mod id;
 pub mod index;

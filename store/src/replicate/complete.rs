@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::missing::{Unreadable, Walk};
+use super::missing::{Missing, Unreadable};
 use super::select::Bring;
 use crate::error::Result;
 use crate::read::Reader;
@@ -34,7 +34,7 @@ pub(super) fn complete<'q>(
         }
         let walked = walk
             .take()
-            .unwrap_or_else(|| Walk::new(&reader, there, &none));
+            .unwrap_or_else(|| Missing::new(&reader, there, &none));
         walk = walked.complete(&bring.version)?;
         if walk.is_some() {
             whole.push(bring);

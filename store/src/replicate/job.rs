@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::complete::complete;
 use super::copy::{Failure, copy};
-use super::missing::{Unreadable, Walk, Wants, is_its_own};
+use super::missing::{Missing, Unreadable, Wants, is_its_own};
 use super::outbox::{Outbox, Sent, Unsettled};
 use super::resume::{adopt, adoptable};
 use super::select::{Bring, Ends, Found, Selected};
@@ -238,7 +238,7 @@ impl<'r> Job<'r> {
     ) -> Result<Batch<'q>> {
         let (mut failed, none) = (BTreeMap::new(), Unreadable::new());
         loop {
-            let mut walk = Walk::new(reader, relied, &none).beside(&self.left);
+            let walk = Missing::new(reader, relied, &none).beside(&self.left);
             let mut count = 0;
             let mut broken = None;
             for (at, bring) in versions.iter().enumerate() {
@@ -257,7 +257,7 @@ impl<'r> Job<'r> {
                     }
                     walked => walked?,
                 }
-                let is_enough = walk.wants().stored_bytes >= BATCH_BYTES || count >= BATCH_VERSIONS;
+                let is_enough = walk.stored_bytes() >= BATCH_BYTES || count >= BATCH_VERSIONS;
                 if is_enough && !self.request.dry_run {
                     break;
                 }
@@ -462,7 +462,7 @@ impl Batch<'_> {
             if self.failed.contains_key(&at) {
                 continue;
             }
-            match Walk::new(reader, relied, unreadable).version(&bring.version) {
+            match Missing::new(reader, relied, unreadable).version(&bring.version) {
                 Err(error) if is_its_own(&error) => {
                     self.failed.insert(at, bring.failure(error));
                 }

@@ -2,10 +2,12 @@
 //! itself, and whole versions.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use crate::error::{Kind, Result};
-use crate::format::{Content, Node, Root, State};
+use crate::error::{Error, Kind, Result};
+use crate::format::{Root, State};
+use crate::graph::{Part, Seen, Visit, Walk};
 use crate::id::{ChunkId, PassId, SegmentId};
 use crate::index::Index;
 use crate::read::Reader;
@@ -101,37 +103,40 @@ impl Relied {
     }
 }
 
-/// Whether `index` offers every chunk below `root`. Each tree is read once; depth costs no stack.
+/// Whether `index` offers every chunk below `root`.
 pub(crate) fn all_offered(reader: &Reader<'_>, index: &Index, root: &Root) -> Result<bool> {
-    let offers = |content: &Content| {
-        let mut is_offered = true;
-        reader.list(content, &mut |id, _, _| {
-            is_offered = is_offered && index.find(&id)?.is_some();
-            Ok(())
-        })?;
-        Ok(is_offered)
+    let offered = Offered {
+        index,
+        seen: Seen::new(index),
+        lacks: AtomicBool::new(false),
     };
-    let mut trees = match root {
-        Root::File { content, .. } => return offers(content),
-        Root::Tree { content, .. } => vec![*content],
-    };
-    let seen = index.marks();
-    while let Some(tree) = trees.pop() {
-        if !offers(&tree)? {
-            return Ok(false);
-        }
-        let position = index.position(&tree.root)?;
-        if position.is_some_and(|position| !seen.set(position)) {
-            continue;
-        }
-        for entry in reader.tree(&tree)? {
-            match &entry.node {
-                Node::Symlink { .. } => {}
-                Node::Tree { content, .. } => trees.push(*content),
-                Node::File { content, .. } if offers(content)? => {}
-                Node::File { .. } => return Ok(false),
-            }
-        }
+    match Walk::in_order(reader, &offered).root(root) {
+        Err(_) if offered.lacks.into_inner() => Ok(false),
+        walked => walked.map(|()| true),
     }
-    Ok(true)
+}
+
+/// What an index offers, up to the first chunk that it lacks.
+struct Offered<'o> {
+    index: &'o Index,
+    seen: Seen,
+    lacks: AtomicBool,
+}
+
+impl Visit for Offered<'_> {
+    fn chunk(&self, id: &ChunkId) -> Result<Option<u32>> {
+        let Some(at) = self.index.position(id)? else {
+            self.lacks.store(true, Ordering::Relaxed);
+            return Err(Error::not_found(format!("chunk {id}: is not offered")));
+        };
+        let is_new = self.seen.reach(at);
+        is_new.then(|| Ok(self.index.at(at)?.1.len)).transpose()
+    }
+
+    fn enter(&self, id: &ChunkId, part: Part) -> Result<bool> {
+        Ok(match self.index.position(id)? {
+            Some(at) => self.seen.enter(at, part),
+            None => true,
+        })
+    }
 }
