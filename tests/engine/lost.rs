@@ -15,12 +15,12 @@ use crate::collect::eager;
 use crate::damaged::{Damaged, REF, flip, objects, pin_and_unpin};
 use crate::stores::{assert_same_tree, host, name, noise, put_tree, request, spec, store_in};
 
-fn get_to(store: &Store, what: &str, to: &Path) -> store::Result<()> {
+pub(crate) fn get_to(store: &Store, what: &str, to: &Path) -> store::Result<()> {
     drop(fs::remove_dir_all(to));
     get(store, &spec(what), to, &Unwatched).map(drop)
 }
 
-fn collect(damaged: &Damaged) -> store::Result<gc::Report> {
+pub(crate) fn collect(damaged: &Damaged) -> store::Result<gc::Report> {
     let prune: Arc<dyn Prune> = Arc::new(Objects::directory(&damaged.object("")).unwrap());
     gc::collect(&damaged.store, prune.as_ref(), &eager())
 }

@@ -21,6 +21,7 @@ mod materializers;
 mod meddler;
 mod model;
 mod origins;
+mod orphaned;
 mod profile;
 mod progress;
 mod repacked;

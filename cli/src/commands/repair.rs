@@ -106,7 +106,7 @@ fn report(done: &RepairReport, dry_run: bool) -> Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.findings.is_empty() {
+        if self.findings.is_empty() && self.packs_kept == 0 && self.hits.is_empty() {
             return out.write_str("nothing to repair");
         }
         let mut parts = Vec::new();
@@ -124,6 +124,12 @@ impl fmt::Display for Report {
             let segments = human::counted(self.segments_dropped.len() as u64, "segment");
             let packs = human::counted(self.packs_kept, "pack");
             parts.push(format!("{segments} made anew from {packs}"));
+        }
+        if self.segments_dropped.is_empty() && self.packs_kept > 0 {
+            let packs = human::counted(self.packs_kept, "pack");
+            parts.push(format!(
+                "{packs} that no segment named taken into a new one"
+            ));
         }
         if !self.packs_condemned.is_empty() {
             let packs = human::counted(self.packs_condemned.len() as u64, "pack");

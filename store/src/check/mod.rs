@@ -8,6 +8,7 @@ mod objects;
 mod packs;
 mod record;
 mod repair;
+mod saver;
 mod subset;
 mod walk;
 

@@ -1,7 +1,7 @@
 //! repair: what is derived is made anew, what is damaged is condemned, and nothing is deleted.
 //!
 //! ```text
-//! survey -> packs of broken segments that live versions need -> new segment
+//! survey -> packs in no readable segment that live versions need -> new segment
 //!        -> good chunks of damaged packs -> new packs, new segment -> one log entry
 //! ```
 //!
@@ -15,19 +15,16 @@ use std::sync::Arc;
 
 use super::packs::{Damage, PackTask, check_packs};
 use super::record::Record;
+use super::saver::{Saver, condemning};
 use super::walk::RefWalk;
 use super::{Finding, Hit, Part, VerifyReport, objects};
-use crate::codec::{Encoder, LEVEL};
-use crate::error::{Error, Kind, Result};
-use crate::format::{
-    Change, Condemned, LogEntry, PACKS_PREFIX, PackChunk, PackKind, State, pack_key, parse_pack_key,
-};
-use crate::id::{ChunkId, PackId, SegmentId};
+use crate::error::{Error, Result};
+use crate::format::{Change, LogEntry, PACKS_PREFIX, State, parse_pack_key};
+use crate::id::{PackId, SegmentId};
 use crate::index::Index;
 use crate::log::{self, heal};
-use crate::pack::frames::for_each_frame;
-use crate::pack::reader::{OpenPack, rows_in};
-use crate::pack::{EncodedFrame, PackWriter, SegmentBuilder};
+use crate::pack::SegmentBuilder;
+use crate::pack::reader::OpenPack;
 use crate::progress::Progress;
 use crate::store::{Store, View};
 
@@ -78,12 +75,11 @@ pub struct RepairReport {
 
 /// What one pass found.
 struct Survey {
-    state: State,
-    /// With what the broken segments named and live versions need.
-    index: Index,
+    /// With what no readable segment names and live versions need.
+    view: View,
     report: VerifyReport,
     broken: Vec<SegmentId>,
-    /// Packs of broken segments that live versions need.
+    /// Packs in no readable segment that live versions need.
     orphaned: Vec<OpenPack>,
     /// Damaged and missing packs.
     bad: BTreeSet<PackId>,
@@ -144,9 +140,9 @@ fn attempt(
         ..RepairReport::default()
     };
     let changes = changes(store, &survey, request.dry_run, &mut report)?;
-    let mut state = survey.state;
+    let mut state = survey.view.state;
     if !changes.is_empty() && !request.dry_run {
-        let rebuilds = !survey.broken.is_empty();
+        let rebuilds = !survey.broken.is_empty() || !survey.orphaned.is_empty();
         let mut is_stale = false;
         let who = &store.host().who;
         let remote = store.remote().as_ref();
@@ -169,7 +165,7 @@ fn attempt(
         Record::load(store).save(|pack| !survey.bad.contains(pack))?;
     }
     match report.entry {
-        Some(_) => tell_hits(store, &survey.index, state, &mut report)?,
+        Some(_) => tell_hits(store, &survey.view.index, state, &mut report)?,
         // What would be hit: all that could not be copied.
         None => {
             report.hits = survey.report.hits;
@@ -195,6 +191,8 @@ fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Res
     let state = objects::check_log(remote, &mut report)?;
     let mut readable = state.clone();
     objects::check_segments(remote, &mut readable, &mut report)?;
+    // What versions lack may lie in packs that no segment names: the entries that named them are lost.
+    let (mut lacks, mut bad) = (false, BTreeSet::new());
     loop {
         let broken: Vec<SegmentId> = state
             .segments
@@ -203,9 +201,9 @@ fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Res
             .copied()
             .collect();
         let index = store.open_index(&readable, &Index::default())?;
-        let orphaned = match broken.is_empty() {
+        let orphaned = match broken.is_empty() && !lacks {
             true => Vec::new(),
-            false => orphaned(store, &state, &index)?,
+            false => orphaned(store, &state, &bad, &index)?,
         };
         let index = with_packs(index, &orphaned, &state)?;
         let view = View {
@@ -218,18 +216,22 @@ fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Res
         RefWalk::new(store, &view, &damage, &mut seen).versions(None)?;
         // A segment that disagrees with its packs is made anew from them, like one that cannot be read.
         let lying: Vec<SegmentId> = seen.findings.iter().filter_map(segment_of).collect();
-        report.findings.append(&mut seen.findings);
         let before = readable.segments.len();
         readable.segments.retain(|id, _| !lying.contains(id));
-        if readable.segments.len() < before {
+        bad.extend(seen.findings.iter().filter_map(pack_of));
+        let looks_again = !lacks && !seen.hits.is_empty();
+        lacks |= looks_again;
+        seen.findings
+            .retain(|finding| !report.findings.contains(finding));
+        report.findings.append(&mut seen.findings);
+        if readable.segments.len() < before || looks_again {
             continue;
         }
         report.hits = seen.hits;
         report.hits_left_out = seen.hits_left_out;
-        let bad = report.findings.iter().filter_map(pack_of).collect();
+        bad.extend(report.findings.iter().filter_map(pack_of));
         return Ok(Survey {
-            state,
-            index: view.index,
+            view,
             report,
             broken,
             orphaned,
@@ -253,8 +255,14 @@ fn pack_of(finding: &Finding) -> Option<PackId> {
     }
 }
 
-/// The packs that no readable segment names, that are not condemned, and that live versions need.
-fn orphaned(store: &Store, state: &State, index: &Index) -> Result<Vec<OpenPack>> {
+/// The packs that no readable segment names, that are not condemned, and that live versions need when they cannot
+/// count on those that are `bad`.
+fn orphaned(
+    store: &Store,
+    state: &State,
+    bad: &BTreeSet<PackId>,
+    index: &Index,
+) -> Result<Vec<OpenPack>> {
     let named: HashSet<PackId> = index.packs().map(|pack| pack.id).collect();
     let mut found = Vec::new();
     for info in store.remote().list(PACKS_PREFIX)? {
@@ -271,9 +279,10 @@ fn orphaned(store: &Store, state: &State, index: &Index) -> Result<Vec<OpenPack>
             Err(error) => return Err(error),
         }
     }
+    let index = index.clone().at_state(&condemning(state, bad))?;
     let view = View {
         state: state.clone(),
-        index: with_packs(index.clone(), &found, state)?,
+        index: with_packs(index, &found, state)?,
     };
     let (damage, mut report) = (Damage::default(), VerifyReport::default());
     let mut walk = RefWalk::new(store, &view, &damage, &mut report);
@@ -336,7 +345,7 @@ fn changes(
     add(segment_over(
         good.filter(|pack| !survey.bad.contains(&pack.header.id)),
     )?)?;
-    let mut saver = Saver::new(store, survey, is_dry)?;
+    let mut saver = Saver::new(store, &survey.view, &survey.bad, is_dry)?;
     for task in &survey.tasks {
         if survey.bad.contains(&task.pack.id) {
             saver.save(task)?;
@@ -352,126 +361,6 @@ fn changes(
         changes.push(Change::CondemnPacks { packs });
     }
     Ok(changes)
-}
-
-/// Copies what is good in damaged packs to new ones.
-struct Saver<'s> {
-    store: &'s Store,
-    /// Without the damaged packs.
-    index: Index,
-    is_dry: bool,
-    encoder: Encoder,
-    data: Option<PackWriter>,
-    meta: Option<PackWriter>,
-    written: SegmentBuilder,
-    done: HashSet<ChunkId>,
-    saved: u64,
-    lost: u64,
-}
-
-impl<'s> Saver<'s> {
-    fn new(store: &'s Store, survey: &Survey, is_dry: bool) -> Result<Self> {
-        let state = condemning(&survey.state, &survey.bad);
-        Ok(Self {
-            store,
-            index: survey.index.clone().at_state(&state)?,
-            is_dry,
-            encoder: Encoder::new(LEVEL)?,
-            data: None,
-            meta: None,
-            written: SegmentBuilder::default(),
-            done: HashSet::new(),
-            saved: 0,
-            lost: 0,
-        })
-    }
-
-    fn save(&mut self, task: &PackTask) -> Result<()> {
-        let remote = Arc::clone(self.store.remote());
-        let size = match remote.size(&pack_key(task.pack.id)) {
-            Ok(size) => size,
-            Err(error) if error.kind() == Kind::NotFound => 0,
-            Err(error) => return Err(error),
-        };
-        let rows = rows_in(&task.segment, task.position)?;
-        let store = self.store;
-        let told = move |_| store.host().check_stop();
-        for_each_frame(
-            remote.as_ref(),
-            task.pack.id,
-            &rows,
-            size,
-            &told,
-            &mut |frame, decoded| {
-                let mut raw = Vec::new();
-                let mut chunks = Vec::new();
-                for chunk in frame.chunks_of(task.pack.id) {
-                    let (id, len) = (chunk.id, chunk.len);
-                    if self.index.find(&id)?.is_some() || self.done.contains(&id) {
-                        continue;
-                    }
-                    let decoded = decoded.as_ref().ok();
-                    let Some(bytes) = decoded.and_then(|raw| chunk.verified(raw).ok()) else {
-                        self.lost += 1;
-                        continue;
-                    };
-                    self.done.insert(id);
-                    raw.extend_from_slice(bytes);
-                    chunks.push(PackChunk { id, len });
-                }
-                self.saved += chunks.len() as u64;
-                self.store_frame(task.pack.kind, &raw, chunks)
-            },
-        )
-    }
-
-    fn store_frame(&mut self, kind: PackKind, raw: &[u8], chunks: Vec<PackChunk>) -> Result<()> {
-        if raw.is_empty() || self.is_dry {
-            return Ok(());
-        }
-        let mut stored = Vec::new();
-        self.encoder.encode(raw, &mut stored)?;
-        let raw_len = u32::try_from(raw.len())
-            .map_err(|_| Error::invalid("a frame would outgrow 32-bit lengths"))?;
-        let slot = match kind {
-            PackKind::Data => &mut self.data,
-            PackKind::Meta => &mut self.meta,
-        };
-        let mut pack = match slot.take() {
-            Some(pack) => pack,
-            None => PackWriter::begin(self.store.remote(), kind)?,
-        };
-        pack.push(EncodedFrame {
-            stored,
-            raw_len,
-            chunks,
-        })?;
-        if pack.is_full(self.store.portions()) {
-            return self.written.add(&pack.finish()?);
-        }
-        *slot = Some(pack);
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<SegmentBuilder> {
-        for pack in self.data.into_iter().chain(self.meta) {
-            self.written.add(&pack.finish()?)?;
-        }
-        Ok(self.written)
-    }
-}
-
-/// `state` with these packs condemned.
-fn condemning(state: &State, packs: &BTreeSet<PackId>) -> State {
-    let mut state = state.clone();
-    let now = Condemned {
-        entry: state.number,
-        time: jiff::Timestamp::UNIX_EPOCH,
-    };
-    for pack in packs {
-        state.condemned.entry(*pack).or_insert(now);
-    }
-    state
 }
 
 /// Walks all versions once more, as the store is now.
