@@ -114,7 +114,14 @@ fn read_on(remote: &dyn Read, state: &mut State, began: u64) -> Result<Vec<LogEn
     loop {
         let numbers = state.number + 1..=state.number + asked;
         let keys: Vec<_> = numbers.map(log_key).collect();
-        let found = remote.get_run(&keys)?;
+        let found = match remote.get_run(&keys) {
+            // Those before the one that is damaged can be read.
+            Err(error) if error.kind() == Kind::Corrupt && asked > 1 => {
+                asked = 1;
+                continue;
+            }
+            found => found.map_err(damaged)?,
+        };
         let is_last = found.len() < keys.len();
         for bytes in found {
             let number = state.number + 1;
@@ -365,8 +372,12 @@ fn read_entry_once(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
 fn exists(remote: &dyn Read, key: &str) -> Result<bool> {
     match remote.size(key) {
         Ok(_) => Ok(true),
-        Err(error) if error.kind() == Kind::NotFound => Ok(false),
-        Err(error) => Err(error),
+        Err(error) => match error.kind() {
+            Kind::NotFound => Ok(false),
+            // Something lies in its place.
+            Kind::Corrupt => Ok(true),
+            _ => Err(error),
+        },
     }
 }
 

@@ -1,9 +1,7 @@
-//! What is lost costs itself and nothing else: entries of the log, segments, times; and whatever lies where an
-//! object should, nobody hangs, and damage is called damage.
+//! What is lost costs itself and nothing else: entries of the log, segments, times.
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use store::check::{ReadData, RepairRequest, repair};
@@ -334,49 +332,6 @@ fn a_damaged_copy_of_a_segment_on_this_host_is_fetched_anew() {
     fs::write(&copy, b"").unwrap();
     fs::remove_file(&out).unwrap();
     get(&store, &spec(REF), &out, &Unwatched).unwrap();
-}
-
-#[test]
-fn what_is_no_file_or_far_too_large_is_damage_and_nobody_waits_for_it() {
-    type Make = fn(&Path);
-    let kinds: [(&str, Make); 2] = [
-        ("a pipe", |path| {
-            let made = Command::new("mkfifo").arg(path).status().unwrap();
-            assert!(made.success());
-        }),
-        ("a sparse file", |path| {
-            fs::File::create(path).unwrap().set_len(20 << 30).unwrap();
-        }),
-    ];
-    for (what, make) in kinds {
-        for place in ["entry", "segment", "data", "format"] {
-            let damaged = Damaged::new();
-            pin_and_unpin(&damaged);
-            let key = match place {
-                "entry" => log_key(2),
-                "segment" => damaged.segment(),
-                "data" => damaged.pack(PackKind::Data),
-                _ => "format".to_owned(),
-            };
-            let path = damaged.object(&key);
-            fs::remove_file(&path).unwrap();
-            make(&path);
-            let out = damaged.dir.path().join("out");
-            let remote = Arc::clone(damaged.store.remote());
-            let opened = Store::open(remote, host(damaged.dir.path()));
-            let got = opened.and_then(|store| get_to(&store, REF, &out));
-            // The entry after it says what an entry was; frames lie where they lay, in a larger pack as well.
-            let error = match (got, place) {
-                (Ok(()), "entry") => continue,
-                (got, _) => got.unwrap_err(),
-            };
-            assert_eq!(error.kind(), Kind::Corrupt, "{what} for {place}: {error:?}");
-            assert!(
-                format!("{error:?}").contains(&key),
-                "{what} for {place}: {error:?}"
-            );
-        }
-    }
 }
 
 /// A writer of another program leaves no copy: an entry costs what it changed, and the rest comes back.

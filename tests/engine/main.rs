@@ -19,6 +19,7 @@ mod long;
 mod lost;
 mod materializers;
 mod meddler;
+mod misplaced;
 mod model;
 mod origins;
 mod orphaned;

@@ -145,11 +145,10 @@ fn newest_readable(remote: &dyn Read, listed: &BTreeSet<u64>) -> Result<Option<u
 }
 
 fn listed_checkpoints(remote: &dyn Read) -> Result<BTreeSet<u64>> {
-    let listed = remote.list(CHECKPOINTS_PREFIX)?;
-    Ok(listed
-        .iter()
-        .filter_map(|info| parse_checkpoint_key(&info.key))
-        .collect())
+    // By name: what is no file is in no listing of objects.
+    let listed = remote.keys_after(CHECKPOINTS_PREFIX, CHECKPOINTS_PREFIX)?;
+    let numbers = listed.iter().filter_map(|key| parse_checkpoint_key(key));
+    Ok(numbers.collect())
 }
 
 fn check_checkpoint(
@@ -232,10 +231,19 @@ pub(super) fn check_segments(
 
 fn check_segment(remote: &dyn Read, id: SegmentId, info: &SegmentInfo) -> Result<()> {
     let key = segment_key(id);
-    let bytes = remote.get(&key).map_err(|error| match error.kind() {
+    let missing = |error: Error| match error.kind() {
         Kind::NotFound => Error::corrupt(format!("{key}: is missing")),
         _ => error,
-    })?;
+    };
+    // One that is far too large is not read.
+    let size = remote.size(&key).map_err(missing)?;
+    if size != info.bytes {
+        let expected = info.bytes;
+        return Err(Error::corrupt(format!(
+            "{key}: has {size} bytes, the log says {expected}"
+        )));
+    }
+    let bytes = remote.get(&key).map_err(missing)?;
     let layout = SegmentLayout::parse(&key, &bytes)?;
     if layout.id() != id {
         let found = layout.id();

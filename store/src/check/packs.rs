@@ -167,6 +167,11 @@ fn look_at(
                 .push(Error::corrupt(format!("{key}: is missing")));
             return Ok(outcome);
         }
+        Err(error) if error.kind() == Kind::Corrupt => {
+            outcome.end = Some(0);
+            outcome.defects.push(error);
+            return Ok(outcome);
+        }
         Err(error) => return Err(error),
     };
     let expected = u64::from(task.pack.len);

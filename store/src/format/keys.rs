@@ -54,6 +54,15 @@ pub fn bytes_max(key: &str) -> u64 {
     }
 }
 
+/// Whether `key` is that of an object of a store, so that nothing else has a place there.
+pub fn is_object_key(key: &str) -> bool {
+    key == FORMAT_KEY
+        || parse_log_key(key).is_some()
+        || parse_checkpoint_key(key).is_some()
+        || parse_segment_key(key).is_some()
+        || parse_pack_key(key).is_some()
+}
+
 /// Key of log entry `number`: `log/000000/00000042`.
 pub fn log_key(number: u64) -> String {
     format!("{}/{number:08}", log_group_prefix(number))

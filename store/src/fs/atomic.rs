@@ -38,6 +38,27 @@ pub(crate) fn regular(metadata: &Metadata) -> io::Result<()> {
     }
 }
 
+/// Whether a file has no network behind it. A page of a network file system may fail to load, and a failed load of a
+/// mapped page kills the process; and processes of other hosts may write there.
+pub(crate) fn is_host_local(path: &Path) -> bool {
+    const NETWORKED: [u64; 10] = [
+        0x6969,      // NFS
+        0xFF53_4D42, // CIFS
+        0xFE53_4D42, // SMB2
+        0x517B,      // SMB
+        0x6573_5546, // FUSE
+        0x0BD0_0BD0, // Lustre
+        0x00C3_6400, // Ceph
+        0x4750_4653, // GPFS
+        0x1983_0326, // BeeGFS
+        0x0102_1997, // 9P
+    ];
+    rustix::fs::statfs(path).is_ok_and(|stat| {
+        let kind = stat.f_type.cast_unsigned();
+        !NETWORKED.contains(&kind)
+    })
+}
+
 /// Lets `build` write what becomes `path`, in a temporary of the same directory: sync, rename, sync the directory.
 pub(crate) fn build_atomically(
     path: &Path,

@@ -11,7 +11,7 @@ use memmap2::Mmap;
 use crate::error::{Error, Result};
 use crate::format::{SegmentLayout, State, segment_key};
 use crate::fs::map;
-use crate::fs::{build_atomically, open_regular};
+use crate::fs::{build_atomically, is_host_local, open_regular};
 use crate::id::SegmentId;
 use crate::remote::Read;
 
@@ -82,7 +82,7 @@ impl SegmentBytes {
 
     fn map(path: &Path, key: &str) -> Result<Self> {
         let failed = |source: std::io::Error| match source.kind() {
-            std::io::ErrorKind::InvalidData => {
+            std::io::ErrorKind::InvalidData | std::io::ErrorKind::IsADirectory => {
                 Error::corrupt(format!("{key}: {source} at {}", path.display()))
                     .hint("run `store repair`: it makes segments anew from their packs")
             }
@@ -143,27 +143,6 @@ fn copy_segment(remote: &dyn Read, key: &str, len: u64, copy: &Path) -> Result<(
         file.flush().map_err(failed)?;
         let bytes = map(file, key)?;
         SegmentLayout::parse(key, &bytes)?.verify(&bytes)
-    })
-}
-
-/// Whether a file can be mapped without a network behind it: a page of a network file system may
-/// fail to load, and a failed load of a mapped page kills the process.
-fn is_host_local(path: &Path) -> bool {
-    const NETWORKED: [u64; 10] = [
-        0x6969,      // NFS
-        0xFF53_4D42, // CIFS
-        0xFE53_4D42, // SMB2
-        0x517B,      // SMB
-        0x6573_5546, // FUSE
-        0x0BD0_0BD0, // Lustre
-        0x00C3_6400, // Ceph
-        0x4750_4653, // GPFS
-        0x1983_0326, // BeeGFS
-        0x0102_1997, // 9P
-    ];
-    rustix::fs::statfs(path).is_ok_and(|stat| {
-        let kind = stat.f_type.cast_unsigned();
-        !NETWORKED.contains(&kind)
     })
 }
 

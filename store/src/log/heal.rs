@@ -124,7 +124,16 @@ impl Look {
         while next <= self.newest {
             let last = self.newest.min(next + ENTRIES_AT_ONCE - 1);
             let keys: Vec<_> = (next..=last).map(log_key).collect();
-            let found = remote.get_run(&keys)?;
+            let found = match remote.get_run(&keys) {
+                Err(error) if error.kind() == Kind::Corrupt => {
+                    for number in next..=last {
+                        self.look_again(remote, number)?;
+                    }
+                    next = last + 1;
+                    continue;
+                }
+                found => found?,
+            };
             let is_one_missing = found.len() < keys.len();
             for bytes in found {
                 match LogEntry::decode(next, &bytes) {

@@ -188,7 +188,8 @@ pub(crate) fn copy_of(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>
             Err(error) if error.kind() == Kind::Corrupt => Ok(None),
             found => found,
         },
-        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        // What is no object, or far too large for one, says nothing either.
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use rustix::buffer::spare_capacity;
 
 use super::ObjectInfo;
-use crate::format::bytes_max;
+use crate::format::{bytes_max, is_object_key};
 use crate::fs::{open_regular, regular};
 
 /// A root with these bits belongs to a group: made by the group's members, in directories that all may write.
@@ -75,7 +75,7 @@ impl Directory {
     }
 
     pub(super) fn read(&self, key: &str) -> io::Result<Bytes> {
-        let file = open_regular(&self.path(key))?;
+        let file = self.open(key)?;
         let (size, most) = (file.metadata()?.len(), bytes_max(key));
         if size > most {
             let what = format!("expected at most {most} bytes, found {size}");
@@ -88,7 +88,7 @@ impl Directory {
 
     /// Checks lengths against the file before anything is allocated.
     pub(super) fn read_ranges(&self, key: &str, ranges: &[Range<u64>]) -> io::Result<Ranges> {
-        let file = open_regular(&self.path(key))?;
+        let file = self.open(key)?;
         let size = file.metadata()?.len();
         if ranges.iter().any(|range| range.end > size) {
             return Ok(Ranges::Short(size));
@@ -149,7 +149,13 @@ impl Directory {
 
     pub(super) fn size(&self, key: &str) -> io::Result<u64> {
         let metadata = fs::metadata(self.path(key))?;
-        regular(&metadata).map(|()| metadata.len())
+        regular(&metadata)
+            .map(|()| metadata.len())
+            .map_err(|error| misplaced(key, error))
+    }
+
+    fn open(&self, key: &str) -> io::Result<File> {
+        open_regular(&self.path(key)).map_err(|error| misplaced(key, error))
     }
 
     /// Makes the directories above `key` and their entries durable, once each.
@@ -181,7 +187,7 @@ impl Directory {
         let mut parents = HashSet::new();
         let deleted = keys.iter().try_for_each(|key| {
             let path = self.path(key);
-            missing_is_fine(fs::remove_file(&path))?;
+            missing_is_fine(remove(&path))?;
             parents.extend(path.parent().map(Path::to_owned));
             Ok(())
         });
@@ -244,7 +250,8 @@ impl Directory {
                 };
                 let key = format!("{directory}/{name}");
                 let is_before = key.as_str() < after;
-                if entry.file_type()?.is_dir() {
+                // What lies in the place of an object is told like one: something was there.
+                if entry.file_type()?.is_dir() && !is_object_key(&key) {
                     if !is_before || after.starts_with(&key) {
                         pending.push(key);
                     }
@@ -258,6 +265,29 @@ impl Directory {
 
     fn settled(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A directory in the place of an object is damage, and not a place without one.
+fn misplaced(key: &str, error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::IsADirectory if is_object_key(key) => io::Error::new(
+            io::ErrorKind::InvalidData,
+            "expected a regular file, found a directory",
+        ),
+        _ => error,
+    }
+}
+
+/// Unlinks. A directory in the place of an object goes when it is empty; else it is nobody's object, and stays.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = fs::remove_file(path);
+    if removed.is_ok() || !fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+        return removed;
+    }
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        removed => removed,
     }
 }
 

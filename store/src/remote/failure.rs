@@ -23,7 +23,11 @@ pub(super) fn failure(
 ) -> Error {
     let cause = in_chain::<io::Error>(&source);
     let kind = kind(&source, cause, doing, local);
-    let error = Error::new(kind, format!("{key}: cannot {doing} {url}"));
+    let message = match kind {
+        Kind::Corrupt => format!("{key}: a directory lies in its place in {url}"),
+        _ => format!("{key}: cannot {doing} {url}"),
+    };
+    let error = Error::new(kind, message);
     let error = match hint(kind, cause) {
         Some(hint) => error.hint(hint),
         None => error,
@@ -141,7 +145,11 @@ pub(super) fn is_without_credentials(error: &Error) -> bool {
 /// The same for what the operating system said.
 pub(super) fn io_failure(key: &str, doing: &str, url: &str, source: io::Error) -> Error {
     let kind = io_kind(&source, doing, true);
-    let error = Error::new(kind, format!("{key}: cannot {doing} {url}"));
+    let message = match kind {
+        Kind::Corrupt => format!("{key}: {source} in {url}"),
+        _ => format!("{key}: cannot {doing} {url}"),
+    };
+    let error = Error::new(kind, message);
     let error = match hint(kind, Some(&source)) {
         Some(hint) => error.hint(hint),
         None => error,
@@ -171,6 +179,7 @@ fn io_kind(cause: &io::Error, doing: &str, local: bool) -> Kind {
         _ if !local => Kind::Unavailable,
         E::NotFound => Kind::NotFound,
         E::NotADirectory | E::IsADirectory if doing == READ => Kind::NotFound,
+        E::IsADirectory if doing == WRITE => Kind::Corrupt,
         // Something else lies where the object should.
         E::InvalidData if doing == READ => Kind::Corrupt,
         E::PermissionDenied | E::ReadOnlyFilesystem => Kind::Denied,

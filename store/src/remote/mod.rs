@@ -7,6 +7,7 @@
 //! Invariants: what `create`, `put` and `finish` acknowledged survives a power cut; nothing is
 //! visible before it is whole; no key ends in `#` and digits (those are uploads in progress).
 
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use jiff::Timestamp;
 
 use crate::error::{Kind, Result};
 
+mod abandoned;
 mod answer;
 mod bucket;
 mod directory;
@@ -169,4 +171,10 @@ pub trait Prune: Write {
     /// may still be in progress: take the old ones, and only below prefixes whose names are never used twice
     /// (packs, segments). Elsewhere two writers share such a name, and deleting it is not safe.
     fn stale_uploads(&self, prefix: &str) -> Result<Vec<ObjectInfo>>;
+
+    /// Those of these uploads that nobody writes any more, as far as this host can know; where it cannot, none.
+    fn abandoned(&self, uploads: &[ObjectInfo]) -> HashSet<String> {
+        let _unknown = uploads;
+        HashSet::new()
+    }
 }

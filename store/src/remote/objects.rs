@@ -4,6 +4,7 @@
 
 mod bucket_reads;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
+use super::abandoned::abandoned;
 use super::answer::{in_chain, is_conflict as bucket_conflict};
 use super::directory::{Directory, Ranges};
 use super::failure::{
@@ -221,9 +223,7 @@ impl Read for Objects {
         let path = object_path(key)?;
         match &self.directory {
             Some(directory) => directory.read(key).map_err(self.io_failed(key, READ)),
-            None => self
-                .ask(|| async { self.store.get(&path).await?.bytes().await })
-                .map_err(self.failed(key, READ)),
+            None => self.bucket_get(key, &path),
         }
     }
 
@@ -426,6 +426,17 @@ impl Prune for Objects {
         directory
             .list(prefix, is_staged)
             .map_err(self.io_failed(prefix, LIST))
+    }
+
+    fn abandoned(&self, uploads: &[ObjectInfo]) -> HashSet<String> {
+        let Some(directory) = &self.directory else {
+            return HashSet::new();
+        };
+        let paths = uploads.iter().map(|upload| directory.path(&upload.key));
+        let dead: HashSet<PathBuf> = abandoned(paths.collect()).into_iter().collect();
+        let is_dead = |upload: &&ObjectInfo| dead.contains(&directory.path(&upload.key));
+        let uploads = uploads.iter().filter(is_dead);
+        uploads.map(|upload| upload.key.clone()).collect()
     }
 }
 

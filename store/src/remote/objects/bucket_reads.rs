@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
+use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::super::failure::{LIST, READ};
@@ -12,25 +13,52 @@ use super::super::retry::retry;
 use super::super::{ObjectInfo, Read};
 use super::{Objects, exact, object_info};
 use crate::error::{Error, Kind, Result};
+use crate::format::bytes_max;
+
+/// All bytes of an object, or how many there are where that is more than it can have: those are not asked for.
+async fn bounded(
+    store: &dyn ObjectStore,
+    path: &Path,
+) -> object_store::Result<std::result::Result<Bytes, u64>> {
+    let found = store.get(path).await?;
+    match found.meta.size {
+        size if size > bytes_max(path.as_ref()) => Ok(Err(size)),
+        _ => found.bytes().await.map(Ok),
+    }
+}
 
 impl Objects {
+    pub(super) fn bucket_get(&self, key: &str, path: &Path) -> Result<Bytes> {
+        self.ask(|| bounded(self.store.as_ref(), path))
+            .map_err(self.failed(key, READ))?
+            .map_err(|size| self.too_large(key, size))
+    }
+
+    fn too_large(&self, key: &str, size: u64) -> Error {
+        let most = bytes_max(key);
+        let what = format!(
+            "{key}: expected at most {most} bytes in {}, found {size}",
+            self.url
+        );
+        Error::corrupt(what).hint("run `store verify` to see what is hit, then `store repair`")
+    }
+
     pub(super) fn bucket_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
         let paths: Vec<_> = keys
             .iter()
             .map(|key| object_path(key))
             .collect::<Result<_>>()?;
-        let gets = paths.iter().map(|path| {
-            retry(self.deadline, || async {
-                self.store.get(path).await?.bytes().await
-            })
-        });
+        let gets = paths
+            .iter()
+            .map(|path| retry(self.deadline, || bounded(self.store.as_ref(), path)));
         let all = async { Ok(futures_util::future::join_all(gets).await) };
         let named = keys.first().map_or("", String::as_str);
         let answers = self.on(all).map_err(self.failed(named, READ))?;
         let mut found = Vec::new();
         for (answer, key) in answers.into_iter().zip(keys) {
             match answer {
-                Ok(bytes) => found.push(bytes),
+                Ok(Ok(bytes)) => found.push(bytes),
+                Ok(Err(size)) => return Err(self.too_large(key, size)),
                 Err(object_store::Error::NotFound { .. }) => break,
                 Err(error) => return Err(self.failed(key, READ)(error)),
             }
