@@ -70,6 +70,8 @@ pub struct Census {
     pub segment_objects: Vec<Listed<SegmentId>>,
     /// What uploads left behind, or are still writing.
     pub uploads: Vec<ObjectInfo>,
+    /// Keys of those of them that nobody writes any more.
+    pub dead_uploads: HashSet<String>,
     /// Checkpoints by their number.
     pub checkpoints: Vec<(u64, Doomed)>,
     /// On which days versions were read.
@@ -195,6 +197,7 @@ impl Census {
             checkpoints: checkpoints.into_iter().filter_map(checkpoint).collect(),
             pack_objects: pack_objects(prune, packs.sum())?,
             segment_objects: listed(prune.list(SEGMENTS_PREFIX)?, parse_segment_key),
+            dead_uploads: prune.abandoned(&uploads),
             uploads,
             ..Self::default()
         })

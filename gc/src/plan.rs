@@ -24,7 +24,8 @@ const SEGMENTS_LEFT: usize = 32;
 const CHECKPOINTS_LEFT: usize = 2;
 /// A segment is written anew when at least one in so many of its chunks lies in condemned packs.
 const DEAD_SHARE: u64 = 4;
-/// Uploads in progress touch their file all the time; younger ones than this are left alone in any case.
+/// Uploads in progress touch their file all the time; younger ones than this are left alone unless it is known that
+/// nobody writes them.
 const UPLOAD_AGE_SECS_MIN: u64 = 3600;
 /// Memory that a frame costs while segments are merged.
 const MERGE_FRAME_BYTES: u64 = 24;
@@ -261,10 +262,13 @@ fn delete(plan: &mut Plan, state: &State, census: &Census, options: &Options, no
         .skip(CHECKPOINTS_LEFT)
         .map(|(_, doomed)| doomed)
         .collect();
-    let age = options.min_age_secs.max(UPLOAD_AGE_SECS_MIN);
     let now = census.by_store_clock(now);
     for upload in &census.uploads {
-        if after(upload.modified, age) <= now {
+        let age = match census.dead_uploads.contains(&upload.key) {
+            true => options.min_age_secs,
+            false => options.min_age_secs.max(UPLOAD_AGE_SECS_MIN),
+        };
+        if age == 0 || after(upload.modified, age) <= now {
             plan.stale_uploads.push(Doomed {
                 key: upload.key.clone(),
                 bytes: upload.size,
@@ -773,7 +777,7 @@ mod tests {
             size: 7,
             modified: at(0),
         };
-        let census = Census {
+        let mut census = Census {
             uploads: vec![upload],
             ..Census::default()
         };
@@ -782,6 +786,21 @@ mod tests {
         assert_eq!(young.stale_uploads, []);
         assert_eq!(young.held.by_age.until, Some(at(HOUR)));
         assert_eq!(made(&state, &census, &OPTIONS, HOUR).stale_uploads.len(), 1);
+        // Of a dead one the age alone counts.
+        census.dead_uploads.insert("packs/ab/x#1".to_owned());
+        let aged = Options {
+            min_age_secs: 100,
+            ..OPTIONS
+        };
+        let young = made(&state, &census, &aged, 99);
+        assert_eq!(young.stale_uploads, []);
+        assert_eq!(young.held.by_age.until, Some(at(100)));
+        assert_eq!(made(&state, &census, &aged, 100).stale_uploads.len(), 1);
+        // Whatever the clocks say.
+        assert_eq!(
+            made(&state, &census, &OPTIONS, -HOUR).stale_uploads.len(),
+            1
+        );
     }
 
     #[test]

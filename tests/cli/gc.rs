@@ -382,5 +382,70 @@ fn a_quota_holds_for_a_push() {
         "{finished}"
     );
     assert_eq!(env.ok(["--store", "there", "ls", "--json"]), "");
-    env.ok(["push", "project/large/data", "far"]);
+    // The others come.
+    let both = env.store(["push", "project/small", "project/large", "far"]);
+    assert_eq!(both.code, Some(6), "{both}");
+    assert!(
+        both.stderr.contains(
+            "failed: project/small/data@1: project/small/data@1: project/small: its quota is"
+        ),
+        "{both}"
+    );
+    let there = env.ok(["--store", "there", "ls", "project/large", "--json"]);
+    assert!(there.contains("project/large/data"), "{there}");
+}
+
+/// What a killed put was writing goes with what it had stored, and what somebody is writing stays.
+#[test]
+fn what_a_dead_process_was_writing_goes_at_once() {
+    let env = environment!();
+    env.write("in/file", "some words");
+    env.ok(["put", "in", "project/a/data"]);
+    let shown = env.ok(["info", "--json"]);
+    let url = parsed(&shown)["url"].as_str().unwrap().to_owned();
+    let store = std::path::PathBuf::from(url.strip_prefix("file://").unwrap());
+    let packs = store.join("packs/ab");
+    std::fs::create_dir_all(&packs).unwrap();
+    let (dead, open) = (packs.join("x#1"), packs.join("y#1"));
+    std::fs::write(&dead, "half").unwrap();
+    let written = std::fs::File::create(&open).unwrap();
+    env.ok(["gc", "--grace", "0"]);
+    assert!(dead.exists(), "it has no age yet");
+    env.ok(["gc", "--grace", "0", "--min-age", "0"]);
+    assert!(!dead.exists() && open.exists());
+    drop(written);
+    env.ok(["gc", "--grace", "0", "--min-age", "0"]);
+    assert!(!open.exists());
+}
+
+#[test]
+fn a_policy_that_nobody_means_is_refused() {
+    let env = environment!();
+    env.ok(["init"]);
+    for (words, why) in [
+        (["--quota", "500"], "a quota of 500 B is less"),
+        (["--quota", "0"], "a quota of 0 B is less"),
+        (["--last", "0"], "last 0 keeps nothing"),
+        (["--within", "0d"], "within 0 keeps nothing"),
+        (["--weekly", "0"], "weekly 0 keeps nothing"),
+    ] {
+        let refused = env.store(["policy", "keep", "project/*"].iter().chain(&words));
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert!(refused.stderr.contains(why), "{refused}");
+    }
+    env.write("policy.toml", "[[keep]]\nrefs = \"*\"\nlast = 0\n");
+    assert_eq!(env.store(["policy", "set", "policy.toml"]).code, Some(2));
+    assert!(env.ok(["policy"]).starts_with("# no policy"));
+    let early = env.store(["policy", "keep", "project/*", "--last", "3"]);
+    assert_eq!(early.code, Some(0), "{early}");
+    assert!(
+        early
+            .stderr
+            .contains("note: \"project/*\" matches no ref yet"),
+        "{early}"
+    );
+    env.write("in/file", "some words");
+    env.ok(["put", "in", "project/a/data"]);
+    let again = env.store(["policy", "keep", "project/*", "--last", "3"]);
+    assert!(!again.stderr.contains("matches no ref"), "{again}");
 }
