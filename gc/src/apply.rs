@@ -16,12 +16,13 @@ use store::read::Reader;
 use store::remote::Prune;
 use store::{CommitId, PackId, Result, SegmentId, Store, View};
 
-use crate::collect::{Deadline, Planned, Request};
+use crate::look::Planned;
 use crate::mark::{Marker, may_be_moved};
 use crate::merge::merge;
 use crate::plan::Plan;
-use crate::repack::{is_over, repack};
+use crate::repack::repack;
 use crate::report::Report;
+use crate::request::{Deadline, Request};
 
 /// Bytes of sparse packs after which what was copied of them is committed.
 const BATCH_BYTES: u64 = 4 << 30;
@@ -99,7 +100,7 @@ impl<'s, 'p> Session<'s, 'p> {
         self.delete_due(report)?;
         self.delete_nameless(report)?;
         for step in [Self::condemn, Self::repack, Self::merge, Self::forget] {
-            if is_over(self.store, self.deadline) {
+            if self.deadline.stops(self.store) {
                 return Ok(Applied::Stopped);
             }
             match step(self, report)? {

@@ -2,29 +2,32 @@
 //!
 //! The way of a collection, and of a newcomer through the files:
 //!
-//! - [`policy`] (pure): which versions retention gives up; `evict`: which ones limits of size do.
-//! - [`mark`]: which chunks the others reach. Fails closed: what cannot be read aborts everything.
-//! - [`census`]: how much of each pack that is. [`plan`] (pure): what to do about it.
-//! - [`apply`]: one log entry after the other, each valid for exactly the state it is committed at;
-//!   `repack` and `merge` write what is kept to a new place first, `delete` takes what is left.
+//! - `request`: what to collect and how far. [`policy`] (pure): which versions retention gives up; `limits`: which
+//!   ones limits of size do; `versions`: those that stay, class after class.
+//! - `look`: one state that stood still. [`mark`]: which chunks its versions reach; fails closed. [`usage`]: how much
+//!   of each pack that is; `spared`: what young passes hold; `recent_drops`: what people still ask about.
+//! - [`plan`] (pure): what to do about it. [`apply`]: one log entry after the other, each valid for exactly the state it
+//!   is committed at; `repack` and `merge` write what is kept to a new place first, `delete` takes what is left.
 //! - [`collect()`] runs them; [`report`] says what came of it.
-//!
-//! The rules are those of `store/FORMATS.md`: log entry, grace, objects, and never another order.
 
 pub mod apply;
-pub mod census;
 mod collect;
 mod delete;
-mod evict;
-mod lately;
+mod limits;
+mod look;
 pub mod mark;
 mod merge;
 pub mod plan;
 pub mod policy;
+mod recent_drops;
 mod repack;
 pub mod report;
+mod request;
 mod spared;
+pub mod usage;
+mod versions;
 
-pub use collect::{Request, collect, steady};
+pub use collect::collect;
 pub use plan::Plan;
 pub use report::Report;
+pub use request::{Options, Request, steady};

@@ -1,4 +1,4 @@
-//! Plan (pure): from a state and its census to what a collection does, in the order it does it.
+//! Plan (pure): from a state and its usage to what a collection does, in the order it does it.
 //!
 //! What is printed by a dry run is the very value that is carried out. Wholly dead packs go
 //! first, since that needs no space; sparse packs are copied only as far as the share of unused
@@ -12,9 +12,10 @@ use store::access::Uses;
 use store::format::{Condemned, State, use_key};
 use store::{PackId, SegmentId, VersionId};
 
-use crate::census::{Census, PackUse, SegmentUse};
 use crate::policy::Drop;
+use crate::request::{Options, after};
 use crate::spared::spared;
+use crate::usage::{Doomed, PackUse, SegmentUse, Usage};
 
 /// More live segments than this are merged, since each is one more lookup for every chunk.
 pub const SEGMENTS_MAX: usize = 64;
@@ -29,24 +30,6 @@ const DEAD_SHARE: u64 = 4;
 const UPLOAD_AGE_SECS_MIN: u64 = 3600;
 /// Memory that a frame costs while segments are merged.
 const MERGE_FRAME_BYTES: u64 = 24;
-
-/// How far a plan goes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// Orphans younger than this are left alone: their writers may still commit them. So is what a pass that has
-    /// not ended committed on its way, until the newest of it is as old.
-    pub min_age_secs: u64,
-    /// Objects are deleted this long after their log entry, for the sake of readers.
-    pub grace_secs: u64,
-    /// Unused bytes that may stay in packs, in parts per million of all packs.
-    pub max_unused_ppm: u64,
-    /// Packs of at most so many bytes together are copied.
-    pub max_repack_bytes: Option<u64>,
-    /// Whether sparse packs are copied at all.
-    pub repack: bool,
-    /// Bytes that a merge of segments may take.
-    pub memory_bytes: u64,
-}
 
 /// What a collection does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -75,15 +58,6 @@ pub struct Plan {
     pub merge: Vec<SegmentId>,
     /// What stays, and why.
     pub held: Held,
-}
-
-/// An object to delete.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Doomed {
-    /// Its key.
-    pub key: String,
-    /// Its bytes.
-    pub bytes: u64,
 }
 
 /// A pack that goes.
@@ -171,7 +145,7 @@ pub struct Uploads {
 /// Makes a plan for `state`.
 pub fn plan(
     state: &State,
-    census: &Census,
+    usage: &Usage,
     drop: &BTreeSet<Drop>,
     uploads: &Uploads,
     options: &Options,
@@ -182,11 +156,11 @@ pub fn plan(
         drop: drop.iter().cloned().collect(),
         ..Plan::default()
     };
-    delete(&mut plan, state, census, options, now);
-    plan.uses = idle_uses(state, &census.uses, now);
-    let spared = spared(state, census, options, now);
+    delete(&mut plan, state, usage, options, now);
+    plan.uses = idle_uses(state, &usage.uses, now);
+    let spared = spared(state, usage, options, now);
     let (spared_packs, rest): (Vec<_>, Vec<_>) =
-        (census.packs.iter()).partition(|pack| spared.packs.contains_key(&pack.pack));
+        (usage.packs.iter()).partition(|pack| spared.packs.contains_key(&pack.pack));
     for pack in spared_packs {
         if let Some(until) = spared.packs.get(&pack.pack) {
             plan.held.by_age.add(pack.unused_bytes(), *until);
@@ -205,7 +179,7 @@ pub fn plan(
         .iter()
         .map(|pack| planned(pack, PackFate::Dead))
         .collect();
-    orphans(&mut plan, state, census, uploads, options, now);
+    orphans(&mut plan, state, usage, uploads, options, now);
     let sparse = sparse(&live, options);
     plan.repack = live
         .iter()
@@ -215,7 +189,7 @@ pub fn plan(
     let staying = || live.iter().filter(|pack| !sparse.contains(&pack.pack));
     plan.held.unused_bytes = staying().map(|pack| pack.unused_bytes()).sum();
     plan.held.kept_bytes += staying().map(|pack| pack.bytes).sum::<u64>();
-    segments(&mut plan, state, census, &spared.segments, options);
+    segments(&mut plan, state, usage, &spared.segments, options);
     plan
 }
 
@@ -234,7 +208,7 @@ pub(crate) fn waiting<'c>(
     wait
 }
 
-fn delete(plan: &mut Plan, state: &State, census: &Census, options: &Options, now: Timestamp) {
+fn delete(plan: &mut Plan, state: &State, usage: &Usage, options: &Options, now: Timestamp) {
     let mut doom = |key: String, bytes, condemned: &Condemned| {
         if is_due(condemned, options.grace_secs, now) {
             plan.delete.push(Doomed { key, bytes });
@@ -243,17 +217,17 @@ fn delete(plan: &mut Plan, state: &State, census: &Census, options: &Options, no
             plan.held.by_grace.add(bytes, until);
         }
     };
-    for object in &census.pack_objects {
+    for object in &usage.pack_objects {
         if let Some(condemned) = state.condemned.get(&object.id) {
             doom(store::format::pack_key(object.id), object.bytes, condemned);
         }
     }
-    for object in &census.segment_objects {
+    for object in &usage.segment_objects {
         if let Some(dropped) = state.dropped.get(&object.id) {
             doom(store::format::segment_key(object.id), object.bytes, dropped);
         }
     }
-    let mut checkpoints = census.checkpoints.clone();
+    let mut checkpoints = usage.checkpoints.clone();
     checkpoints.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
     // Newer than the state are only those of who commits right now, and they stand for no other yet.
     checkpoints.retain(|(number, _)| *number <= state.number);
@@ -262,9 +236,9 @@ fn delete(plan: &mut Plan, state: &State, census: &Census, options: &Options, no
         .skip(CHECKPOINTS_LEFT)
         .map(|(_, doomed)| doomed)
         .collect();
-    let now = census.by_store_clock(now);
-    for upload in &census.uploads {
-        let age = match census.dead_uploads.contains(&upload.key) {
+    let now = usage.by_store_clock(now);
+    for upload in &usage.uploads {
+        let age = match usage.dead_uploads.contains(&upload.key) {
             true => options.min_age_secs,
             false => options.min_age_secs.max(UPLOAD_AGE_SECS_MIN),
         };
@@ -305,13 +279,13 @@ fn idle_uses(state: &State, uses: &Uses, now: Timestamp) -> Vec<String> {
 fn orphans(
     plan: &mut Plan,
     state: &State,
-    census: &Census,
+    usage: &Usage,
     uploads: &Uploads,
     options: &Options,
     now: Timestamp,
 ) {
-    let now = census.by_store_clock(now);
-    let named: HashSet<PackId> = census
+    let now = usage.by_store_clock(now);
+    let named: HashSet<PackId> = usage
         .segments
         .iter()
         .flat_map(|segment| segment.packs.iter().map(|(pack, _)| *pack))
@@ -324,7 +298,7 @@ fn orphans(
         let is_old = options.min_age_secs == 0 || after(modified, options.min_age_secs) <= now;
         (is_old && was_there) || uploads.abandoned.contains(key)
     };
-    for object in &census.pack_objects {
+    for object in &usage.pack_objects {
         let key = store::format::pack_key(object.id);
         if named.contains(&object.id) || state.condemned.contains_key(&object.id) {
             continue;
@@ -341,7 +315,7 @@ fn orphans(
             plan.held.by_age.add(object.bytes, until);
         }
     }
-    for object in &census.segment_objects {
+    for object in &usage.segment_objects {
         let key = store::format::segment_key(object.id);
         if state.segments.contains_key(&object.id) || state.dropped.contains_key(&object.id) {
             continue;
@@ -387,7 +361,7 @@ fn sparse(live: &[&PackUse], options: &Options) -> HashSet<PackId> {
 fn segments(
     plan: &mut Plan,
     state: &State,
-    census: &Census,
+    usage: &Usage,
     spared: &HashSet<SegmentId>,
     options: &Options,
 ) {
@@ -395,7 +369,7 @@ fn segments(
         .condemned()
         .chain(state.condemned.keys().copied())
         .collect();
-    let (empty, mut left): (Vec<_>, Vec<_>) = census
+    let (empty, mut left): (Vec<_>, Vec<_>) = usage
         .segments
         .iter()
         .partition(|segment| segment.names_only(&condemned));
@@ -447,19 +421,13 @@ impl SegmentUse {
     }
 }
 
-pub(crate) fn after(time: Timestamp, secs: u64) -> Timestamp {
-    let secs = i64::try_from(secs).unwrap_or(i64::MAX);
-    time.checked_add(jiff::SignedDuration::from_secs(secs))
-        .unwrap_or(Timestamp::MAX)
-}
-
 /// Bytes of objects by key, for who reports what a deletion freed.
-pub(crate) fn sizes(census: &Census) -> HashMap<String, u64> {
-    let packs = census
+pub(crate) fn sizes(usage: &Usage) -> HashMap<String, u64> {
+    let packs = usage
         .pack_objects
         .iter()
         .map(|object| (store::format::pack_key(object.id), object.bytes));
-    let segments = census
+    let segments = usage
         .segment_objects
         .iter()
         .map(|object| (store::format::segment_key(object.id), object.bytes));
@@ -469,7 +437,7 @@ pub(crate) fn sizes(census: &Census) -> HashMap<String, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::census::Listed;
+    use crate::usage::Listed;
     use store::PassId;
     use store::format::{PackKind, pack_key};
     use store::remote::ObjectInfo;
@@ -525,10 +493,10 @@ mod tests {
         }
     }
 
-    fn made(state: &State, census: &Census, options: &Options, now: i64) -> Plan {
+    fn made(state: &State, usage: &Usage, options: &Options, now: i64) -> Plan {
         plan(
             state,
-            census,
+            usage,
             &BTreeSet::new(),
             &Uploads::default(),
             options,
@@ -550,12 +518,12 @@ mod tests {
     #[test]
     fn dead_packs_go_as_they_are_and_the_most_wasteful_are_copied_until_it_is_enough() {
         let lives = [1000, 0, 500, 990, 100];
-        let census = Census {
+        let usage = Usage {
             packs: (1..)
                 .zip(lives)
                 .map(|(number, live)| pack(number, live))
                 .collect(),
-            ..Census::default()
+            ..Usage::default()
         };
         let state = State::default();
         let cases = [
@@ -594,7 +562,7 @@ mod tests {
             ),
         ];
         for (options, copied, unused_bytes) in cases {
-            let plan = made(&state, &census, &options, 0);
+            let plan = made(&state, &usage, &options, 0);
             assert_eq!(packs(&plan.condemn), [2], "{options:?}");
             assert_eq!(packs(&plan.repack), copied, "{options:?}");
             assert_eq!(plan.held.unused_bytes, unused_bytes, "{options:?}");
@@ -609,16 +577,16 @@ mod tests {
         state
             .dropped
             .insert(SegmentId([3; 16]), condemned(6, 2 * HOUR));
-        let census = Census {
+        let usage = Usage {
             pack_objects: vec![object(id(1), 0), object(id(2), 0)],
             segment_objects: vec![object(SegmentId([3; 16]), 0)],
-            ..Census::default()
+            ..Usage::default()
         };
         let grace = Options {
             grace_secs: 3600,
             ..OPTIONS
         };
-        let plan = made(&state, &census, &grace, 2 * HOUR - 1);
+        let plan = made(&state, &usage, &grace, 2 * HOUR - 1);
         assert_eq!(
             plan.delete,
             [Doomed {
@@ -631,29 +599,29 @@ mod tests {
             until: Some(at(3 * HOUR)),
         };
         assert_eq!(plan.held.by_grace, wait);
-        assert_eq!(made(&state, &census, &grace, 3 * HOUR).delete.len(), 3);
-        assert_eq!(made(&state, &census, &OPTIONS, 0).delete.len(), 3);
+        assert_eq!(made(&state, &usage, &grace, 3 * HOUR).delete.len(), 3);
+        assert_eq!(made(&state, &usage, &OPTIONS, 0).delete.len(), 3);
     }
 
     #[test]
     fn an_orphan_is_old_in_no_segment_and_not_condemned() {
         let mut state = State::default();
         state.condemned.insert(id(1), condemned(5, 0));
-        let census = Census {
+        let usage = Usage {
             packs: vec![pack(2, 1000)],
             segments: vec![segment(1, 10, &[(2, 10)])],
             pack_objects: (1..=4)
                 .map(|number| object(id(number), i64::from(number)))
                 .collect(),
             segment_objects: vec![object(SegmentId([9; 16]), 3)],
-            ..Census::default()
+            ..Usage::default()
         };
         let aged = Options {
             min_age_secs: 100,
             grace_secs: 1000,
             ..OPTIONS
         };
-        let plan = made(&state, &census, &aged, 103);
+        let plan = made(&state, &usage, &aged, 103);
         assert_eq!(packs(&plan.condemn), [3]);
         assert!(
             plan.condemn
@@ -671,21 +639,21 @@ mod tests {
             abandoned: HashSet::from([pack_key(id(4))]),
             first: None,
         };
-        let plan = super::plan(&state, &census, &BTreeSet::new(), &uploads, &aged, at(0));
+        let plan = super::plan(&state, &usage, &BTreeSet::new(), &uploads, &aged, at(0));
         assert_eq!(packs(&plan.condemn), [4]);
         // What has appeared since the run began is never old, but for what it gave up itself.
         uploads.first = Some(HashSet::from([pack_key(id(3))]));
-        let census = Census {
+        let usage = Usage {
             pack_objects: (3..=5).map(|number| object(id(number), 0)).collect(),
-            ..Census::default()
+            ..Usage::default()
         };
         let none = BTreeSet::new();
-        let plan = super::plan(&state, &census, &none, &uploads, &OPTIONS, at(0));
+        let plan = super::plan(&state, &usage, &none, &uploads, &OPTIONS, at(0));
         assert_eq!(packs(&plan.condemn), [3, 4]);
     }
 
     /// Three segments: of a pass that goes on, of no pass, and of a pass that ended long ago.
-    fn passes() -> (State, Census) {
+    fn passes() -> (State, Usage) {
         let mut state = State::default();
         for (number, pass) in [(1, Some(1)), (2, None), (3, Some(3)), (4, Some(1))] {
             let info = store::format::SegmentInfo {
@@ -694,7 +662,7 @@ mod tests {
             };
             state.segments.insert(SegmentId([number; 16]), info);
         }
-        let census = Census {
+        let usage = Usage {
             packs: vec![pack(1, 0), pack(2, 0), pack(3, 0), pack(4, 100)],
             segments: (1..=4)
                 .map(|number| segment(number, 10, &[(number, 10)]))
@@ -703,20 +671,20 @@ mod tests {
                 .zip([0, 0, 0, 500])
                 .map(|(number, time)| object(SegmentId([number; 16]), time))
                 .collect(),
-            ..Census::default()
+            ..Usage::default()
         };
-        (state, census)
+        (state, usage)
     }
 
     #[test]
     fn what_a_pass_committed_is_spared_while_the_newest_of_it_is_young() {
-        let (state, census) = passes();
+        let (state, usage) = passes();
         let aged = Options {
             min_age_secs: 1000,
             ..OPTIONS
         };
         // The pass began long ago and committed something since: all of it stays, sparse packs too.
-        let plan = made(&state, &census, &aged, 1499);
+        let plan = made(&state, &usage, &aged, 1499);
         assert_eq!(packs(&plan.condemn), [2, 3]);
         assert!(plan.repack.is_empty() && plan.merge.is_empty());
         assert_eq!(
@@ -728,15 +696,15 @@ mod tests {
             until: Some(at(1500)),
         };
         assert_eq!(plan.held.by_age, wait);
-        let plan = made(&state, &census, &aged, 1500);
+        let plan = made(&state, &usage, &aged, 1500);
         assert_eq!(
             (packs(&plan.condemn), packs(&plan.repack)),
             (vec![1, 2, 3], vec![4])
         );
-        let plan = made(&state, &census, &OPTIONS, 0);
+        let plan = made(&state, &usage, &OPTIONS, 0);
         assert_eq!(packs(&plan.condemn), [1, 2, 3]);
         // One that the listing does not show has only just come.
-        let mut late = census;
+        let mut late = usage;
         late.segment_objects.retain(|object| object.id.0[0] == 1);
         let plan = made(&state, &late, &aged, 99_000);
         assert_eq!(packs(&plan.condemn), [2]);
@@ -744,10 +712,10 @@ mod tests {
 
     #[test]
     fn ages_are_by_the_clock_of_whoever_keeps_the_objects() {
-        let (state, mut census) = passes();
-        census.pack_objects = vec![object(id(9), 0)];
-        census.segment_objects.push(object(SegmentId([9; 16]), 0));
-        census.uploads = vec![ObjectInfo {
+        let (state, mut usage) = passes();
+        usage.pack_objects = vec![object(id(9), 0)];
+        usage.segment_objects.push(object(SegmentId([9; 16]), 0));
+        usage.uploads = vec![ObjectInfo {
             key: "packs/ab/x#1".to_owned(),
             size: 7,
             modified: at(0),
@@ -757,12 +725,12 @@ mod tests {
             ..OPTIONS
         };
         // This host is two days ahead, and but an hour has passed.
-        census.ahead = jiff::SignedDuration::from_hours(48);
-        let plan = made(&state, &census, &aged, 49 * HOUR);
+        usage.ahead = jiff::SignedDuration::from_hours(48);
+        let plan = made(&state, &usage, &aged, 49 * HOUR);
         assert_eq!(packs(&plan.condemn), [2]);
         assert!(plan.orphan_segments.is_empty() && plan.stale_uploads.is_empty());
-        census.ahead = jiff::SignedDuration::ZERO;
-        let plan = made(&state, &census, &aged, 49 * HOUR);
+        usage.ahead = jiff::SignedDuration::ZERO;
+        let plan = made(&state, &usage, &aged, 49 * HOUR);
         assert_eq!(packs(&plan.condemn), [1, 2, 3, 9]);
         assert_eq!(
             (plan.orphan_segments.len(), plan.stale_uploads.len()),
@@ -777,30 +745,27 @@ mod tests {
             size: 7,
             modified: at(0),
         };
-        let mut census = Census {
+        let mut usage = Usage {
             uploads: vec![upload],
-            ..Census::default()
+            ..Usage::default()
         };
         let state = State::default();
-        let young = made(&state, &census, &OPTIONS, HOUR - 1);
+        let young = made(&state, &usage, &OPTIONS, HOUR - 1);
         assert_eq!(young.stale_uploads, []);
         assert_eq!(young.held.by_age.until, Some(at(HOUR)));
-        assert_eq!(made(&state, &census, &OPTIONS, HOUR).stale_uploads.len(), 1);
+        assert_eq!(made(&state, &usage, &OPTIONS, HOUR).stale_uploads.len(), 1);
         // Of a dead one the age alone counts.
-        census.dead_uploads.insert("packs/ab/x#1".to_owned());
+        usage.dead_uploads.insert("packs/ab/x#1".to_owned());
         let aged = Options {
             min_age_secs: 100,
             ..OPTIONS
         };
-        let young = made(&state, &census, &aged, 99);
+        let young = made(&state, &usage, &aged, 99);
         assert_eq!(young.stale_uploads, []);
         assert_eq!(young.held.by_age.until, Some(at(100)));
-        assert_eq!(made(&state, &census, &aged, 100).stale_uploads.len(), 1);
+        assert_eq!(made(&state, &usage, &aged, 100).stale_uploads.len(), 1);
         // Whatever the clocks say.
-        assert_eq!(
-            made(&state, &census, &OPTIONS, -HOUR).stale_uploads.len(),
-            1
-        );
+        assert_eq!(made(&state, &usage, &OPTIONS, -HOUR).stale_uploads.len(), 1);
     }
 
     #[test]
@@ -809,16 +774,16 @@ mod tests {
             let (key, bytes) = (number.to_string(), 10);
             (number, Doomed { key, bytes })
         };
-        let census = Census {
+        let usage = Usage {
             checkpoints: [64, 320, 192, 128, 256].map(doomed).into(),
-            ..Census::default()
+            ..Usage::default()
         };
         let state = State {
             number: 300,
             ..State::default()
         };
         // That of entry 320 is somebody's who is ahead of this state.
-        let plan = made(&state, &census, &OPTIONS, 0);
+        let plan = made(&state, &usage, &OPTIONS, 0);
         assert_eq!(plan.checkpoints, [doomed(128).1, doomed(64).1]);
     }
 
@@ -856,12 +821,12 @@ mod tests {
             (day(1), version(2)),
             (day(9), version(3)),
         ];
-        let census = Census {
+        let usage = Usage {
             uses: uses.into_iter().collect(),
-            ..Census::default()
+            ..Usage::default()
         };
         // A day far ahead is not the last one, and may come.
-        let plan = made(&state, &census, &OPTIONS, 5 * 24 * HOUR);
+        let plan = made(&state, &usage, &OPTIONS, 5 * 24 * HOUR);
         assert_eq!(
             plan.uses,
             [use_key(day(1), version(1)), use_key(day(9), version(3))]
@@ -870,16 +835,16 @@ mod tests {
 
     #[test]
     fn segments_of_nothing_are_dropped_and_those_of_much_that_is_dead_are_merged() {
-        let census = Census {
+        let usage = Usage {
             packs: vec![pack(1, 1000), pack(2, 0)],
             segments: vec![
                 segment(1, 100, &[(1, 80), (2, 20)]),
                 segment(2, 100, &[(1, 75), (2, 25)]),
                 segment(3, 100, &[(2, 100)]),
             ],
-            ..Census::default()
+            ..Usage::default()
         };
-        let plan = made(&State::default(), &census, &OPTIONS, 0);
+        let plan = made(&State::default(), &usage, &OPTIONS, 0);
         assert_eq!(plan.drop_segments, [SegmentId([3; 16])]);
         assert_eq!(plan.merge, [SegmentId([2; 16])]);
     }
@@ -891,13 +856,13 @@ mod tests {
             let of = |number: u8| segment(number, u64::from(number) + 1, &[(1, 1)]);
             (0..count).map(of).collect()
         };
-        let census = |count| Census {
+        let usage = |count| Usage {
             packs: vec![pack(1, 1000)],
             segments: segments(count),
-            ..Census::default()
+            ..Usage::default()
         };
         let merged = |count, options: &Options| {
-            let plan = made(&State::default(), &census(count), options, 0);
+            let plan = made(&State::default(), &usage(count), options, 0);
             plan.merge.len()
         };
         assert_eq!(merged(count - 1, &OPTIONS), 0);

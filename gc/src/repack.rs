@@ -13,8 +13,8 @@ use store::pack::{
 };
 use store::{ChunkId, Error, PackId, Result, Store};
 
-use crate::collect::Deadline;
 use crate::mark::Marker;
+use crate::request::Deadline;
 
 /// What was copied.
 pub(crate) struct Copied {
@@ -45,7 +45,7 @@ pub(crate) fn repack(
     let mut copy = Copy::new(store)?;
     let mut from = Vec::new();
     for rows in rows.chunk_by(|a, b| a.location.pack == b.location.pack) {
-        if is_over(store, deadline) {
+        if deadline.stops(store) {
             break;
         }
         for (read, rows) in runs(rows) {
@@ -55,11 +55,6 @@ pub(crate) fn repack(
     }
     let bytes = copy.finish(into)?;
     Ok(Copied { from, bytes })
-}
-
-/// Whether it is time to stop in good order.
-pub(crate) fn is_over(store: &Store, deadline: Deadline) -> bool {
-    deadline.is_over() || store.host().check_stop().is_err()
 }
 
 /// The marked chunks in `packs`, in the order of segments, packs and frames.

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use store::format::State;
 use store::{PackId, PassId, SegmentId};
 
-use crate::census::Census;
-use crate::plan::{Options, after};
+use crate::request::{Options, after};
+use crate::usage::Usage;
 
 /// What passes that have not ended committed, and that is left alone: they may go on, or be gone on with.
 #[derive(Default)]
@@ -21,13 +21,13 @@ pub(crate) struct Spared {
 
 /// A pass is as old as the newest of its segments, by the clock of whoever keeps the objects. Where a listing
 /// does not show one yet, it has only just come.
-pub(crate) fn spared(state: &State, census: &Census, options: &Options, now: Timestamp) -> Spared {
+pub(crate) fn spared(state: &State, usage: &Usage, options: &Options, now: Timestamp) -> Spared {
     let mut spared = Spared::default();
     if options.min_age_secs == 0 {
         return spared;
     }
-    let now = census.by_store_clock(now);
-    let written: HashMap<SegmentId, Timestamp> = (census.segment_objects.iter())
+    let now = usage.by_store_clock(now);
+    let written: HashMap<SegmentId, Timestamp> = (usage.segment_objects.iter())
         .map(|object| (object.id, object.modified))
         .collect();
     let mut newest: HashMap<PassId, Timestamp> = HashMap::new();
@@ -37,16 +37,16 @@ pub(crate) fn spared(state: &State, census: &Census, options: &Options, now: Tim
         let newest = newest.entry(pass).or_insert(time);
         *newest = time.max(*newest);
     }
-    for usage in &census.segments {
+    for segment in &usage.segments {
         let pass = state
             .segments
-            .get(&usage.segment)
+            .get(&segment.segment)
             .and_then(|info| info.pass);
         let time = pass.and_then(|pass| newest.get(&pass));
         let until = time.map(|time| after(*time, options.min_age_secs));
         if let Some(until) = until.filter(|until| *until > now) {
-            spared.segments.insert(usage.segment);
-            let packs = usage.packs.iter().map(|(pack, _)| (*pack, until));
+            spared.segments.insert(segment.segment);
+            let packs = segment.packs.iter().map(|(pack, _)| (*pack, until));
             spared.packs.extend(packs);
         }
     }

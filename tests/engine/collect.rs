@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use gc::plan::Options;
+use gc::Options;
 use gc::policy::{Pattern, Policy, Rules, Scope};
 use gc::{Report, Request, collect};
 use jiff::{SignedDuration, Timestamp};
@@ -28,6 +28,7 @@ pub(crate) fn eager() -> Request {
             memory_bytes: 128 << 20,
         },
         dry_run: false,
+        exclusive: false,
         time_limit: None,
         clock: Timestamp::now,
         elapsed: gc::steady,

@@ -10,8 +10,8 @@
 //! one that was killed finds its chunks again.
 
 mod assemble;
-mod census;
 mod dedup;
+mod expected;
 mod ingest;
 mod job;
 mod origin;
@@ -202,7 +202,7 @@ fn pipeline(
     let workers = workers(store);
     let (over, failed) = (AtomicBool::new(false), AtomicBool::new(false));
     let secrets = scan.secrets();
-    let census = scan.census().filter(|_| progress.is_watched());
+    let expected = scan.expected().filter(|_| progress.is_watched());
     let is_remembered = cache.is_some() && !request.dry_run;
     let write_back = is_remembered.then(WriteBack::of_system);
     std::thread::scope(|scope| {
@@ -212,8 +212,8 @@ fn pipeline(
             failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
             outcome
         };
-        if let Some(census) = census {
-            scope.spawn(move || census.run(progress, over));
+        if let Some(expected) = expected {
+            scope.spawn(move || expected.run(progress, over));
         }
         let (frames, to_pack) = bounded(2 * workers);
         let (tasks, to_ingest) = bounded(2 * workers);

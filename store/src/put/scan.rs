@@ -10,8 +10,8 @@ use std::time::SystemTime;
 use crossbeam_channel::{Sender, TrySendError};
 
 use super::PutRequest;
-use super::census::Census;
 use super::dedup::Dedup;
+use super::expected::Expected;
 use super::ingest::SMALL_BYTES_MAX;
 use super::job::{FileJob, Task};
 use super::publish::Base;
@@ -81,7 +81,7 @@ pub(super) struct Scan<'p> {
     /// Directories of ours inside of the source, relative to it.
     own: Vec<String>,
     walk: Walk,
-    census: Option<Census>,
+    expected: Option<Expected>,
     profile: Profile,
     follow: Follow,
     /// The source as the caller named it.
@@ -150,7 +150,7 @@ impl<'p> Scan<'p> {
             ties: Ties::new(&request.pools, reader, &root),
             own,
             walk: walk(&root, options.clone())?,
-            census: Some(Census { root, options }),
+            expected: Some(Expected { root, options }),
             profile,
             follow: Follow::new(request.links, source, &root_path, own_paths(store)),
             given: source.clone(),
@@ -196,8 +196,8 @@ impl<'p> Scan<'p> {
     }
 
     /// The count of what there is, to be made beside the walk; none after the first call.
-    pub(super) fn census(&mut self) -> Option<Census> {
-        self.census.take()
+    pub(super) fn expected(&mut self) -> Option<Expected> {
+        self.expected.take()
     }
 
     /// Walks to the end; returns what is worth notes.

@@ -6,11 +6,11 @@ mod report;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gc::plan::Options;
+use gc::Options;
 use gc::policy::{Given, Pattern, Policy, Rules, Scope};
 use gc::{Request, collect};
 use jiff::Timestamp;
-use store::{Error, Result};
+use store::Result;
 
 use self::report::Told;
 use crate::config::{self, Config};
@@ -143,13 +143,6 @@ fn collected(args: &Args, context: &Context) -> Result<()> {
     if let Some(text) = args.schedule.text(&unit, context)? {
         return context.out.line(text);
     }
-    if store.format().is_single_writer() && !args.exclusive && !args.dry_run {
-        return Err(Error::invalid(format!(
-            "{}: is a store of a single writer; a collector beside a writer could lose what it writes",
-            store.remote().url()
-        ))
-        .hint("run it with --exclusive when nothing else writes"));
-    }
     let dir = config::cache_dir().unwrap_or_else(std::env::temp_dir);
     let path = dir.join(store.format().id.to_string()).join("gc.lock");
     let _lock = match Lock::take(&path, "collects this store")? {
@@ -166,6 +159,7 @@ fn collected(args: &Args, context: &Context) -> Result<()> {
 
 fn request(args: &Args, config: &Config, memory_bytes: u64) -> Request {
     let (limits, configured) = (&args.limits, &config.gc);
+    let usual = Options::default();
     let secs = |given: Option<Duration>, configured: Option<human::Span>, usual: u64| {
         given
             .or(configured.map(|span| span.0))
@@ -174,12 +168,12 @@ fn request(args: &Args, config: &Config, memory_bytes: u64) -> Request {
     Request {
         policy: policy(args, config),
         options: Options {
-            min_age_secs: secs(limits.min_age, configured.min_age, 24 * 3600),
-            grace_secs: secs(limits.grace, configured.grace, 3600),
+            min_age_secs: secs(limits.min_age, configured.min_age, usual.min_age_secs),
+            grace_secs: secs(limits.grace, configured.grace, usual.grace_secs),
             max_unused_ppm: limits
                 .max_unused
                 .or(configured.max_unused.map(|percent| percent.0))
-                .unwrap_or(50_000),
+                .unwrap_or(usual.max_unused_ppm),
             max_repack_bytes: limits
                 .max_repack
                 .or(configured.max_repack.map(|size| size.0)),
@@ -187,6 +181,7 @@ fn request(args: &Args, config: &Config, memory_bytes: u64) -> Request {
             memory_bytes,
         },
         dry_run: args.dry_run,
+        exclusive: args.exclusive,
         time_limit: limits.time_limit,
         clock: Timestamp::now,
         elapsed: gc::steady,

@@ -14,10 +14,10 @@ use store::format::RefName;
 use store::read::Reader;
 use store::{Result, Store, VersionId, View};
 
-use crate::collect::{Named, names, versions};
 use crate::mark::Marker;
 use crate::policy::{Drop, Policy, Why};
 use crate::report::Over;
+use crate::versions::{Named, names, versions};
 
 /// A version goes for its size only when at least one part in so many of what it takes comes back. With the
 /// data in use elsewhere, that of its times alone is no gain.

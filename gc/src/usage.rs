@@ -1,4 +1,4 @@
-//! Census: how much of each pack, and of each segment, the marked chunks are.
+//! Usage: how much of each pack, and of each segment, the marked chunks are.
 //!
 //! Reads segments only, never a pack. A pack that several segments name is counted once.
 
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use rayon::prelude::*;
+use serde::Serialize;
 use store::access::Uses;
 use store::format::{
     CHECKPOINTS_PREFIX, CLOCK_KEY, PACKS_PREFIX, PackKind, RESERVE_PREFIX, SEGMENTS_PREFIX,
@@ -18,12 +19,20 @@ use store::remote::{ObjectInfo, Prune};
 use store::{PackId, Result, SegmentId};
 
 use crate::mark::Marker;
-use crate::plan::Doomed;
 
 /// More packs than this are not listed in one listing.
 const PACKS_OF_ONE_LISTING: u64 = 16_000;
 /// Listings that are under way at once.
 const LISTINGS_AT_ONCE: usize = 16;
+
+/// An object to delete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Doomed {
+    /// Its key.
+    pub key: String,
+    /// Its bytes.
+    pub bytes: u64,
+}
 
 /// How much of a pack lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +68,7 @@ pub struct SegmentUse {
 
 /// Everything about one state that a plan is made of.
 #[derive(Clone, Debug, Default)]
-pub struct Census {
+pub struct Usage {
     /// Packs that live segments name and that are not condemned, in the order of segments and of writing.
     pub packs: Vec<PackUse>,
     /// Live segments.
@@ -100,7 +109,7 @@ impl PackUse {
     }
 }
 
-impl Census {
+impl Usage {
     /// The moment that is `now` by this host's clock, by the clock of whoever keeps the objects.
     pub fn by_store_clock(&self, now: Timestamp) -> Timestamp {
         now.checked_sub(self.ahead).unwrap_or(now)

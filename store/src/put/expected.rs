@@ -1,4 +1,4 @@
-//! The census: how much there is to put, counted ahead of the walk while somebody watches.
+//! How much there is to put, counted ahead of the walk while somebody watches.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,14 +7,14 @@ use crate::host::walk::{Item, WalkOptions, walk};
 use crate::progress::Progress;
 
 /// A count under way; it only ever informs, so it ends in silence where the walk will fail.
-pub(super) struct Census {
+pub(super) struct Expected {
     /// Where to count.
     pub(super) root: PathBuf,
     /// What to leave out.
     pub(super) options: WalkOptions,
 }
 
-impl Census {
+impl Expected {
     /// Counts, unless the put is `over` first, and tells the total.
     pub(super) fn run(self, progress: &dyn Progress, over: &AtomicBool) {
         let Ok(items) = walk(&self.root, self.options) else {

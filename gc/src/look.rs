@@ -1,0 +1,189 @@
+//! Look: one state that stood still, what lives in it, and what to do about the rest.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use rayon::prelude::*;
+use store::access::Uses;
+use store::format::{RefName, pack_key};
+use store::read::Reader;
+use store::remote::Prune;
+use store::{Error, Kind, Result, Store, View};
+
+use crate::limits::Size;
+use crate::mark::{Marker, may_be_moved, reached_by};
+use crate::plan::{Plan, Uploads, plan, sizes};
+use crate::policy::Drop;
+use crate::recent_drops;
+use crate::report::{Live, Over};
+use crate::request::Request;
+use crate::usage::Usage;
+use crate::versions::classes;
+
+/// How many states in a row may be gone before they were looked at.
+const LOOKS_MAX: u32 = 32;
+
+/// What was seen of one state, and what to do about it.
+pub(crate) struct Planned<'s> {
+    pub(crate) view: View,
+    pub(crate) marker: Marker<'s>,
+    pub(crate) plan: Plan,
+    /// Bytes of listed objects, by key.
+    pub(crate) sizes: HashMap<String, u64>,
+    pub(crate) over: Vec<Over>,
+    pub(crate) live: Live,
+    pub(crate) shared: BTreeMap<RefName, u64>,
+}
+
+/// Looks at the newest state until a look succeeds that nobody disturbed.
+pub(crate) fn look<'s>(
+    store: &'s Store,
+    prune: &dyn Prune,
+    request: &Request,
+    uploads: &mut Uploads,
+) -> Result<Planned<'s>> {
+    for tries in 1.. {
+        let view = store.view()?;
+        let base = view.state.number;
+        match look_at(store, prune, request, uploads, view) {
+            // Another collector may have moved what was looked at; in a state that stands still it is damage.
+            Err(error)
+                if may_be_moved(&error) && tries < LOOKS_MAX && store.state()?.number != base => {}
+            looked => return looked,
+        }
+    }
+    Err(Error::conflict("gc: the state never stood still"))
+}
+
+fn look_at<'s>(
+    store: &'s Store,
+    prune: &dyn Prune,
+    request: &Request,
+    uploads: &mut Uploads,
+    view: View,
+) -> Result<Planned<'s>> {
+    let now = (request.clock)();
+    verify_segments(&view)?;
+    let reader = Reader::at(store, view.clone());
+    let policy = request.policy.in_force(&view.state);
+    let mut drops = policy.drops(&view.state, now);
+    let uses = Uses::read(prune)?;
+    let size = Size {
+        store,
+        reader: &reader,
+        view: &view,
+        uses: &uses,
+        now,
+    };
+    let over = size.evict(&policy, &mut drops)?;
+    let (marker, live, shared) = mark(store, &reader, &view, &drops)?;
+    let mut usage = Usage::list(prune, &view.state)?;
+    usage.uses = uses;
+    usage.count(&marker, &view.state)?;
+    check_packs(prune, &usage)?;
+    if !request.dry_run {
+        usage.compare_clocks(prune, &view.state)?;
+    }
+    if uploads.first.is_none() {
+        uploads.first = Some(sizes(&usage).into_keys().collect());
+    }
+    let plan = plan(&view.state, &usage, &drops, uploads, &request.options, now);
+    Ok(Planned {
+        view,
+        marker,
+        plan,
+        sizes: sizes(&usage),
+        over,
+        live,
+        shared,
+    })
+}
+
+/// A flipped bit in a segment could lead to the wrong pack, so that is found out before anything is planned.
+fn verify_segments(view: &View) -> Result<()> {
+    let segments: Vec<_> = view.index.segments().collect();
+    segments
+        .par_iter()
+        .try_for_each(|segment| segment.damage().map_or(Ok(()), Err))
+}
+
+/// A pack that lives and is not there: deleting anything now might take the last copy of what was in it.
+fn check_packs(prune: &dyn Prune, usage: &Usage) -> Result<()> {
+    let listed: HashSet<_> = usage.pack_objects.iter().map(|object| object.id).collect();
+    let missing = usage
+        .packs
+        .iter()
+        .filter(|usage| usage.live_chunks > 0 && !listed.contains(&usage.pack));
+    for usage in missing {
+        let key = pack_key(usage.pack);
+        prune.size(&key).map_err(|error| match error.kind() {
+            Kind::NotFound => Error::corrupt(format!("{key}: is missing, and live versions need it"))
+                .hint("run `store verify` to see which, then put the originals again or drop the versions")
+                .because(error),
+            _ => error,
+        })?;
+    }
+    Ok(())
+}
+
+/// Marks what stays, class after class, so that each byte is explained by the first that needs it.
+fn mark<'s>(
+    store: &'s Store,
+    reader: &Reader<'s>,
+    view: &View,
+    drops: &BTreeSet<Drop>,
+) -> Result<(Marker<'s>, Live, BTreeMap<RefName, u64>)> {
+    let mut marker = Marker::new(store, view);
+    if let Some(watched) = reached_by_drops(store, reader, view, drops) {
+        marker = marker.watching(watched);
+    }
+    let mut live = Live::default();
+    let mut shared = BTreeMap::new();
+    let classes = classes(&view.state, drops);
+    let mut held = Vec::new();
+    for class in &classes {
+        let before = marker.stored_bytes();
+        for (name, number, version) in class {
+            let watched = marker.watched_bytes();
+            marker.version(reader, &format!("{name}@{number}"), version)?;
+            live.versions += 1;
+            match marker.watched_bytes() - watched {
+                0 => {}
+                bytes => *shared.entry((*name).clone()).or_default() += bytes,
+            }
+        }
+        held.push(marker.stored_bytes() - before);
+    }
+    if let [newest, older, pinned] = held.as_slice() {
+        (
+            live.newest_bytes,
+            live.by_retention_bytes,
+            live.by_pins_bytes,
+        ) = (*newest, *older, *pinned);
+    }
+    live.chunks = marker.reached().count();
+    live.refs = view
+        .state
+        .refs
+        .values()
+        .filter(|known| !known.versions.is_empty())
+        .count() as u64;
+    Ok((marker, live, shared))
+}
+
+/// What the versions that go now, and those that went lately, reach; none when there are none.
+fn reached_by_drops(
+    store: &Store,
+    reader: &Reader<'_>,
+    view: &View,
+    drops: &BTreeSet<Drop>,
+) -> Option<store::index::Marks> {
+    // Damage far back in the log is for a verification to name; here it makes a report shorter.
+    let gone = recent_drops::dropped(store, &view.state).unwrap_or_default();
+    let going = drops
+        .iter()
+        .filter_map(|drop| view.state.version(&drop.name, Some(drop.version)).ok())
+        .map(|(_, version)| version);
+    let versions = || going.clone().chain(&gone);
+    versions().next()?;
+    Some(reached_by(store, reader, view, versions()))
+}

@@ -1,0 +1,100 @@
+//! What to collect and how far, and when to stop.
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use store::Store;
+
+use crate::policy::Policy;
+
+/// How far a plan goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Orphans younger than this are left alone: their writers may still commit them. So is what a pass that has
+    /// not ended committed on its way, until the newest of it is as old.
+    pub min_age_secs: u64,
+    /// Objects are deleted this long after their log entry, for the sake of readers.
+    pub grace_secs: u64,
+    /// Unused bytes that may stay in packs, in parts per million of all packs.
+    pub max_unused_ppm: u64,
+    /// Packs of at most so many bytes together are copied.
+    pub max_repack_bytes: Option<u64>,
+    /// Whether sparse packs are copied at all.
+    pub repack: bool,
+    /// Bytes that a merge of segments may take.
+    pub memory_bytes: u64,
+}
+
+impl Default for Options {
+    /// A day for writers, an hour for readers, one byte in twenty unused, a quarter of a gigabyte of memory.
+    fn default() -> Self {
+        Self {
+            min_age_secs: 24 * 3600,
+            grace_secs: 3600,
+            max_unused_ppm: 50_000,
+            max_repack_bytes: None,
+            repack: true,
+            memory_bytes: 256 << 20,
+        }
+    }
+}
+
+/// What to collect, and how far.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What goes.
+    pub policy: Policy,
+    /// How far.
+    pub options: Options,
+    /// Plan only.
+    pub dry_run: bool,
+    /// Nothing else writes to the store: wanted where a collector beside a writer could lose what that one writes.
+    pub exclusive: bool,
+    /// Stop in good order after this long.
+    pub time_limit: Option<Duration>,
+    /// The clock that ages and graces are measured by.
+    pub clock: fn() -> Timestamp,
+    /// The clock that the time limit is measured by, from any beginning; [`steady`] but in tests.
+    pub elapsed: fn() -> Duration,
+}
+
+/// When to stop, by a request's clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    elapsed: fn() -> Duration,
+    end: Option<Duration>,
+}
+
+impl Deadline {
+    pub(crate) fn of(request: &Request) -> Self {
+        let end = |limit| (request.elapsed)().checked_add(limit);
+        Self {
+            elapsed: request.elapsed,
+            end: request.time_limit.and_then(end),
+        }
+    }
+
+    /// Whether it is time to stop in good order: time is up, or `store`'s host was asked to stop.
+    pub(crate) fn stops(&self, store: &Store) -> bool {
+        self.is_over() || store.host().check_stop().is_err()
+    }
+
+    /// Whether time is up.
+    pub(crate) fn is_over(&self) -> bool {
+        self.end.is_some_and(|end| (self.elapsed)() >= end)
+    }
+}
+
+/// Time since this was asked first, by a clock that is never set.
+pub fn steady() -> Duration {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    BEGAN.elapsed()
+}
+
+/// `secs` after `time`, or the end of all time.
+pub(crate) fn after(time: Timestamp, secs: u64) -> Timestamp {
+    let secs = i64::try_from(secs).unwrap_or(i64::MAX);
+    time.checked_add(jiff::SignedDuration::from_secs(secs))
+        .unwrap_or(Timestamp::MAX)
+}
