@@ -3,7 +3,7 @@
 //! Segments are immutable, so an open one is never read again; refreshing to a newer state opens
 //! what is new and forgets what was dropped. A chunk in a condemned pack is not offered.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -180,6 +180,23 @@ impl Index {
                 .take_while(move |position| *position < chunks)
                 .map(|position| segment.entry(position).map(|entry| entry.id))
         })
+    }
+
+    /// Adds the packs of chunks that somebody relied upon.
+    pub(crate) fn relied_packs(&self, packs: &mut BTreeSet<PackId>) -> Result<()> {
+        for segment in self.segments() {
+            let chunks = segment.layout.chunks();
+            let positions = segment.relied.positions();
+            let mut frames: HashSet<u32> = HashSet::new();
+            for position in positions.take_while(|position| *position < chunks) {
+                frames.insert(segment.entry(position)?.frame);
+            }
+            for frame in frames {
+                let pack = segment.layout.frame(segment.bytes(), frame)?.pack;
+                packs.insert(segment.layout.pack(segment.bytes(), pack)?.id);
+            }
+        }
+        Ok(())
     }
 
     /// Whether chunks relied upon in segments of this index are still offered by `now`.

@@ -39,14 +39,53 @@ fn in_force<'s>(store: &'s Store, state: &'s State) -> &'s Policy {
     }
 }
 
-/// Fails unless each namespace that gets a version by `changes` has room for it after them.
+/// Namespaces without room for what a commit would add to them.
+pub(crate) type Refused = BTreeMap<Namespace, Over>;
+
+/// A quota, and what there would be instead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Over {
+    quota: u64,
+    used: u64,
+    after: u64,
+    /// More was to come.
+    is_least: bool,
+}
+
+impl Over {
+    /// Why `namespace` gets nothing.
+    pub(crate) fn error(&self, namespace: &Namespace) -> Error {
+        let Self {
+            quota, used, after, ..
+        } = *self;
+        let least = if self.is_least { "at least " } else { "" };
+        Error::new(
+            Kind::Denied,
+            format!(
+                "{namespace}: its quota is {}, it uses {}, and this adds {least}{}",
+                Size(quota),
+                Size(used),
+                Size(after - used)
+            ),
+        )
+        .hint("nothing was published; drop versions with `store rm`, or raise the quota with `store policy`")
+    }
+}
+
+/// Those namespaces that get a version by `changes` and have no room for it after them.
 ///
 /// # Errors
-/// Denied, naming the namespace; when a version cannot be read.
-pub(crate) fn check(store: &Store, state: &State, index: &Index, changes: &[Change]) -> Result<()> {
+/// When a version cannot be read.
+pub(crate) fn refused(
+    store: &Store,
+    state: &State,
+    index: &Index,
+    changes: &[Change],
+) -> Result<Refused> {
+    let mut refused = Refused::new();
     let quotas = quotas(in_force(store, state), changes);
     if quotas.is_empty() {
-        return Ok(());
+        return Ok(refused);
     }
     let after = after(store, state, index, changes)?;
     let reader = Reader::at(store, after.clone());
@@ -55,9 +94,11 @@ pub(crate) fn check(store: &Store, state: &State, index: &Index, changes: &[Chan
         each_version(state, &namespace, |version| reach.version(version))?;
         let used = reach.stored_bytes()?;
         each_version(&after.state, &namespace, |version| reach.version(version))?;
-        check_room(&namespace, quota, used, reach.stored_bytes()?)?;
+        if let Some(over) = over(quota, used, reach.stored_bytes()?) {
+            refused.insert(namespace, over);
+        }
     }
-    Ok(())
+    Ok(refused)
 }
 
 /// Stored bytes that `target`'s namespace still has, if it has a quota. What a writer stores beyond that it
@@ -84,7 +125,7 @@ pub(crate) fn room(store: &Store, view: &View, target: &RefName) -> Result<Optio
 /// would not fit. Versions of the same namespace that are counted on as a whole are no addition.
 ///
 /// # Errors
-/// As [`check`].
+/// Denied, naming the namespace; when a version cannot be read.
 pub(crate) fn check_dry_run(
     store: &Store,
     view: &View,
@@ -102,7 +143,7 @@ pub(crate) fn check_dry_run(
     let used = reach.stored_bytes()?;
     relied.relied().try_for_each(|chunk| reach.also(&chunk?))?;
     let after = reach.stored_bytes()?.saturating_add(stored);
-    check_room(&namespace, quota, used, after)
+    over(quota, used, after).map_or(Ok(()), |over| Err(over.error(&namespace)))
 }
 
 /// What a namespace may take and takes.
@@ -114,13 +155,20 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Fails when `stored` new bytes do not fit.
+    /// Fails when `stored` new bytes do not fit, and more may come.
     ///
     /// # Errors
     /// Denied.
     pub(crate) fn check(&self, stored: u64) -> Result<()> {
         let after = self.used.saturating_add(stored);
-        check_room(&self.namespace, self.quota, self.used, after)
+        match over(self.quota, self.used, after) {
+            Some(over) => Err(Over {
+                is_least: true,
+                ..over
+            }
+            .error(&self.namespace)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -170,19 +218,12 @@ fn each_version(
         .try_for_each(&mut each)
 }
 
-fn check_room(namespace: &Namespace, quota: u64, used: u64, after: u64) -> Result<()> {
+fn over(quota: u64, used: u64, after: u64) -> Option<Over> {
     // What shrinks it, or adds nothing to it, is no put too much.
-    if after <= quota || after <= used {
-        return Ok(());
-    }
-    Err(Error::new(
-        Kind::Denied,
-        format!(
-            "{namespace}: its quota is {}, it uses {}, and this adds {}",
-            Size(quota),
-            Size(used),
-            Size(after - used)
-        ),
-    )
-    .hint("nothing was published; drop versions with `store rm`, or raise the quota with `store policy`"))
+    (after > quota && after > used).then_some(Over {
+        quota,
+        used,
+        after,
+        is_least: false,
+    })
 }

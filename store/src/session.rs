@@ -15,7 +15,7 @@ use crate::id::{PackId, PassId, SegmentId};
 use crate::index::Index;
 use crate::log::{self, Committed};
 use crate::pack::{Portions, SegmentBuilder, WrittenPack};
-use crate::policy;
+use crate::policy::{self, Refused};
 use crate::store::{Store, View};
 
 mod relied;
@@ -32,6 +32,9 @@ pub(crate) struct Publication<'p> {
     pass: PassId,
     written: Mutex<Written>,
 }
+
+/// What asks for the changes of a commit, of which none may give a version to a namespace that is refused.
+pub(crate) type Changes<'c> = dyn FnMut(&State, &Refused) -> Result<Vec<Change>> + 'c;
 
 /// What became of a commit.
 pub(crate) enum Published {
@@ -122,11 +125,8 @@ impl<'p> Publication<'p> {
     }
 
     /// Adds one entry: a segment over the packs that are in none yet, and what `changes` makes of the state
-    /// that it is added to.
-    pub(crate) fn commit(
-        &self,
-        changes: &mut dyn FnMut(&State) -> Result<Vec<Change>>,
-    ) -> Result<Published> {
+    /// that it is added to; where that leaves namespaces without room, it is asked again for less.
+    pub(crate) fn commit(&self, changes: &mut Changes<'_>) -> Result<Published> {
         let mut guard = self.written();
         let written = &mut *guard;
         written.leave_out_condemned();
@@ -158,10 +158,16 @@ impl<'p> Publication<'p> {
                 // What is left is there for the next pass.
                 (_, true) => add.map(|change| self.of_pass(change)).collect(),
                 _ => {
-                    let changes = self.ending(changes(state)?, state);
-                    let changes: Vec<Change> = add.chain(changes).collect();
-                    policy::check(self.store, state, index, &changes)?;
-                    changes
+                    let mut refused = Refused::new();
+                    loop {
+                        let changes = self.ending(changes(state, &refused)?, state);
+                        let changes: Vec<Change> = add.clone().chain(changes).collect();
+                        let more = policy::refused(self.store, state, index, &changes)?;
+                        if more.is_empty() {
+                            break changes;
+                        }
+                        refused.extend(more);
+                    }
                 }
             })
         })?;

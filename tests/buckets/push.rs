@@ -68,6 +68,29 @@ fn a_second_version_moves_what_is_new() {
     assert_same_tree(&bucket.env.path("tree"), &bucket.env.path("out"));
 }
 
+/// Whether what a version needs is still there takes a request, or two where the store is large.
+#[test]
+fn a_push_with_nothing_to_do_asks_once_for_the_packs() {
+    let (bucket, proxy) = begun("nothing");
+    put(&bucket, 100, 0, 0);
+    good(push(&bucket));
+    for _ in 0..2 {
+        proxy.take();
+        let told = good(push(&bucket));
+        assert!(told.contains("1 unchanged"), "{told}");
+    }
+    let traffic = proxy.take();
+    let of_packs = traffic.with(&["packs"]).requests();
+    assert_eq!(of_packs, 1, "{traffic:?}");
+    assert!(traffic.requests() <= 7, "{traffic:?}");
+    // A put that counts on a few packs asks for each of them, or for all.
+    bucket.ok(["put", "tree", "project/a/b"]);
+    proxy.take();
+    bucket.ok(["put", "tree", "project/a/b"]);
+    let traffic = proxy.take();
+    assert!(traffic.with(&["packs"]).requests() <= 1, "{traffic:?}");
+}
+
 #[test]
 fn a_push_that_was_killed_sends_no_whole_pack_twice() {
     let (bucket, proxy) = begun("killed");

@@ -80,6 +80,7 @@ pub(crate) fn outcomes(report: &ReplicateReport) -> Vec<String> {
         let status = match &one.status {
             RefStatus::Published => "published".to_owned(),
             RefStatus::Unchanged => "unchanged".to_owned(),
+            RefStatus::Healed => "healed".to_owned(),
             RefStatus::Failed(error) => format!("{:?}", error.kind()),
         };
         let (from, to) = (number(one.from), number(one.to));
@@ -267,21 +268,19 @@ fn delete_takes_what_the_source_has_not_but_for_pins() {
     request.dry_run = false;
     let report = bring(&world, &from, &to, &request);
     assert_eq!(
-        (&planned.dropped, &planned.kept),
-        (&report.dropped, &report.kept)
+        (&planned.dropped, &planned.kept, &planned.own),
+        (&report.dropped, &report.kept, &report.own)
     );
     let listed = |list: &[(store::format::RefName, u64)]| -> Vec<String> {
         list.iter()
             .map(|(name, at)| format!("{name}@{at}"))
             .collect()
     };
+    assert_eq!(listed(&report.dropped), ["project/a/sub/other@1"]);
+    // What was first put there is nobody's copy.
     assert_eq!(
-        listed(&report.dropped),
-        [
-            "project/a/data@3",
-            "project/a/gone@2",
-            "project/a/sub/other@1"
-        ]
+        listed(&report.own),
+        ["project/a/data@3", "project/a/gone@2"]
     );
     assert_eq!(listed(&report.kept), ["project/a/gone@1"]);
     let left = world.check(to.clone(), "after delete");
@@ -290,12 +289,24 @@ fn delete_takes_what_the_source_has_not_but_for_pins() {
         [
             "project/a/data@1",
             "project/a/data@2",
+            "project/a/data@3",
             "project/a/data@4",
             "project/a/gone@1",
+            "project/a/gone@2",
             "team/b/data@1",
             "team/b/data@2"
         ]
     );
+    // On request it goes like all else.
+    request.delete = Delete::All;
+    let report = bring(&world, &from, &to, &request);
+    assert_eq!(
+        listed(&report.dropped),
+        ["project/a/data@3", "project/a/gone@2"]
+    );
+    assert_eq!(report.own, []);
+    let left = world.check(to.clone(), "after all is deleted");
+    assert_eq!(left.len(), 6);
     // A namespace that the source has nothing of is a mistake, and takes nothing.
     drop_versions(&here, &name(FAR), None).unwrap();
     let mut request = latest(&["team/b"]);

@@ -387,7 +387,10 @@ fn all_failed(report: &mut ReplicateReport) -> Option<Error> {
     let of_missing = report.missing.iter().map(|(_, error)| Some(error.kind()));
     let mut kinds: Vec<Option<Kind>> = of_refs.chain(of_missing).collect();
     kinds.dedup();
-    if !matches!(kinds.as_slice(), [Some(Kind::NotFound | Kind::Conflict)]) {
+    if !matches!(
+        kinds.as_slice(),
+        [Some(Kind::NotFound | Kind::Conflict | Kind::Corrupt)]
+    ) {
         return None;
     }
     let missing = report.missing.pop().map(|(_, error)| error);

@@ -24,6 +24,7 @@ pub(super) struct Report {
     /// As `REF@N` at the destination.
     dropped: Vec<String>,
     kept_pinned: Vec<String>,
+    kept_own: Vec<String>,
     chunks: u64,
     raw_bytes: u64,
     pub(super) sent_bytes: u64,
@@ -84,6 +85,7 @@ impl Report {
             refs: lines(done),
             dropped: versions(&done.dropped),
             kept_pinned: versions(&done.kept),
+            kept_own: versions(&done.own),
             chunks: done.chunks,
             raw_bytes: done.raw_bytes,
             sent_bytes: done.sent_bytes,
@@ -152,6 +154,7 @@ impl From<&RefOutcome> for Line {
         let (status, error) = match &outcome.status {
             RefStatus::Published => ("published", None),
             RefStatus::Unchanged => ("unchanged", None),
+            RefStatus::Healed => ("healed", None),
             RefStatus::Failed(error) => ("failed", Some(failure::one_line(error))),
         };
         Self {
@@ -185,6 +188,15 @@ impl fmt::Display for Report {
                 None => writeln!(out, "{line} would be published at {}", self.to)?,
             }
         }
+        for line in self.refs.iter().filter(|line| line.status == "healed") {
+            let version = line.version.unwrap_or_default();
+            let verb = if self.dry_run { "would be" } else { "was" };
+            writeln!(
+                out,
+                "{line}, version {version} at {}, lacked some of what it needs: that {verb} sent again",
+                self.to
+            )?;
+        }
         let verb = if self.dry_run {
             "would be dropped"
         } else {
@@ -193,14 +205,25 @@ impl fmt::Display for Report {
         for version in &self.dropped {
             writeln!(out, "{version} {verb} at {}", self.to)?;
         }
+        for version in &self.kept_own {
+            let to = &self.to;
+            writeln!(
+                out,
+                "{version} stays at {to}, since it was put there; --delete-all drops it"
+            )?;
+        }
         for version in &self.kept_pinned {
             writeln!(out, "{version} stays at {}, since it is pinned", self.to)?;
         }
         write!(
             out,
-            "{} published, {} unchanged, {} failed; {}, {} as {} of frames",
+            "{} published, {} unchanged, {}{} failed; {}, {} as {} of frames",
             human::counted(self.counted("published"), "version"),
             human::count(self.counted("unchanged")),
+            match self.counted("healed") {
+                0 => String::new(),
+                healed => format!("{} healed, ", human::count(healed)),
+            },
             human::count(self.counted("failed")),
             human::counted(self.chunks, "chunk"),
             human::bytes(self.raw_bytes),

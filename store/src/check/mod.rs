@@ -4,6 +4,7 @@
 //! are hit. `repair` makes segments anew from packs and condemns what is damaged; it never deletes.
 //! What was damaged is not offered any more, so that a put of the original files stores it again.
 
+pub(crate) mod mend;
 mod objects;
 mod packs;
 mod record;

@@ -6,8 +6,9 @@ use super::assemble::{Built, FileTimes};
 use super::dedup::Dedup;
 use super::origin::Files;
 use super::{PutReport, PutRequest};
+use crate::check::mend::mend;
 use crate::error::{Error, Result};
-use crate::format::{Change, Id, PackKind, Root, State, Version};
+use crate::format::{Change, Id, PackKind, Root, State, Version, pack_key};
 use crate::host::stat_cache::CacheBase;
 use crate::id::PassId;
 use crate::pack::WrittenPack;
@@ -140,7 +141,11 @@ impl<'p> PutPublication<'p> {
             built: &built,
             reader,
         };
-        let known = self.known(&same)?;
+        let is_mended = !self.request.dry_run && self.mend(&reader.view().state)?;
+        let known = match is_mended {
+            true => None,
+            false => self.known(&same)?,
+        };
         (report.version, report.unchanged) = (known, known.is_some());
         if self.request.dry_run {
             let relied = self.dedup.relied().index();
@@ -152,6 +157,8 @@ impl<'p> PutPublication<'p> {
         }
         let published = match known {
             Some(version) => Some(version),
+            // What is left is there for the next pass.
+            None if is_mended => self.publication.commit_packs().map(|_| None)?,
             None => self.publish(&same, &mut report)?,
         };
         let base = CacheBase {
@@ -175,6 +182,28 @@ impl<'p> PutPublication<'p> {
         Ok(Some(report))
     }
 
+    /// Whether packs that this pass counts on were gone or damaged, so that another pass has to store what they held.
+    fn mend(&self, state: &State) -> Result<bool> {
+        let Some(bad) = mend(self.store, state, self.dedup.relied())? else {
+            return Ok(false);
+        };
+        let Some(first) = bad.first() else {
+            return Ok(true);
+        };
+        let others = match bad.len() - 1 {
+            0 => String::new(),
+            more => format!(", and {more} more,"),
+        };
+        self.store.warn(
+            Error::corrupt(format!(
+                "{}{others} was gone or damaged: what this put has of it is stored again",
+                pack_key(*first)
+            ))
+            .hint("run `store verify` to see which versions need the rest"),
+        );
+        Ok(true)
+    }
+
     /// The newest version, where nothing needs to be written for it: what was built is the same, and what was
     /// stored for it is nothing, or the times of directories alone. Where these are its own, it lacks them.
     fn known(&self, same: &Same<'_>) -> Result<Option<u64>> {
@@ -195,7 +224,10 @@ impl<'p> PutPublication<'p> {
         let (request, built) = (self.request, same.built);
         let mut version = 0;
         let mut is_known = false;
-        let published = self.publication.commit(&mut |state| {
+        let published = self.publication.commit(&mut |state, refused| {
+            if let Some((namespace, over)) = refused.first_key_value() {
+                return Err(over.error(namespace));
+            }
             if let Some((number, _)) = same.version(state) {
                 (version, is_known) = (number, true);
                 return Ok(Vec::new());

@@ -4,19 +4,21 @@
 //! as they are complete. A batch that a collector made stale is done again from the walk on; packs that were
 //! finished by then are taken up, not sent again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use super::changes::changes;
 use super::complete::complete;
 use super::copy::{Failure, copy};
 use super::missing::{Missing, Unreadable, Wants, is_its_own};
 use super::outbox::{Outbox, Sent, Unsettled};
 use super::resume::{adopt, adoptable};
-use super::select::{Bring, Ends, Found, Selected};
-use super::surplus::{check, still, surplus};
+use super::select::{Bring, Ends, Selected};
+use super::surplus::{Surplus, check, still, surplus};
 use super::throttle::Throttle;
 use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
+use crate::check::mend::mend;
 use crate::error::{Error, Result};
-use crate::format::{RefName, RefState, Root, State};
+use crate::format::{RefName, Root, State};
 use crate::id::{ChunkId, PassId};
 use crate::index::Index;
 use crate::log::{self, Outside, System};
@@ -220,6 +222,14 @@ impl<'r> Job<'r> {
             .fail_all_that_reach(&unreadable, relied, &Reader::at(self.from, source.clone()))
             .map_err(Failure::of_source)?;
         let good: Vec<&Bring> = batch.good().collect();
+        let mended = mend(self.to, &there.state, relied).map_err(Failure::of_destination)?;
+        if mended.is_some() {
+            let packs = publication
+                .commit_packs()
+                .map_err(Failure::of_destination)?;
+            self.unsettled.settle(&packs);
+            return Ok(Ended::Stale);
+        }
         let published = self
             .publish(&good, publication)
             .map_err(Failure::of_destination)?;
@@ -283,32 +293,9 @@ impl<'r> Job<'r> {
         publication: &Publication<'_>,
     ) -> Result<Option<Vec<RefOutcome>>> {
         let mut settled = Vec::new();
-        let published = publication.commit(&mut |state| {
-            settled.clear();
-            let mut refs: HashMap<&RefName, RefState> = HashMap::new();
-            let mut changes = Vec::new();
-            for bring in good {
-                let there = refs.entry(&bring.name).or_insert_with(|| {
-                    let known = state.refs.get(&bring.name);
-                    known.cloned().unwrap_or_default()
-                });
-                // Somebody else may have brought it meanwhile.
-                let (number, status) = match bring.found(there) {
-                    Found::There(number) | Found::GoneBack { there: number, .. } => {
-                        (number, RefStatus::Unchanged)
-                    }
-                    Found::Overtaken { there, newest } => {
-                        let error = bring.overtaken(there, newest);
-                        (there, RefStatus::Failed(error))
-                    }
-                    Found::Nowhere => {
-                        let number = bring.add_to(there);
-                        changes.push(bring.set_ref(number));
-                        (number, RefStatus::Published)
-                    }
-                };
-                settled.push(bring.outcome(Some(number), status));
-            }
+        let published = publication.commit(&mut |state, refused| {
+            let (changes, outcomes) = changes(good, state, refused);
+            settled = outcomes;
             Ok(changes)
         })?;
         match published {
@@ -399,12 +386,17 @@ impl<'r> Job<'r> {
             .filter(|outcome| matches!(outcome.status, RefStatus::Failed(_)))
             .map(|outcome| outcome.name.clone())
             .collect();
-        let planned = surplus(selected, &failed, source, &there);
+        let delete = self.request.delete;
+        let Surplus {
+            dropped: planned,
+            own,
+        } = surplus(delete, selected, &failed, source, &there);
+        self.report.own = own;
         let outcomes = self.report.refs.iter();
         let brought = outcomes
             .filter(|outcome| matches!(outcome.status, RefStatus::Published))
             .map(|outcome| &outcome.name);
-        check(self.request.delete, ends, &planned, &there, brought)?;
+        check(delete, ends, &planned, &there, brought)?;
         let mut dropped = planned.clone();
         if !planned.versions.is_empty() && !self.request.dry_run {
             let remote = self.to.remote().as_ref();

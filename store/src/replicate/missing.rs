@@ -80,6 +80,11 @@ impl<'w> Missing<'w> {
         Self { left, ..self }
     }
 
+    /// Chunks that are missing by now.
+    pub(super) fn chunks(&self) -> u64 {
+        self.chunks.load(Ordering::Relaxed)
+    }
+
     /// Stored bytes that are missing by now.
     pub(super) fn stored_bytes(&self) -> u64 {
         self.stored_bytes.load(Ordering::Relaxed)

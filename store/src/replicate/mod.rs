@@ -14,9 +14,11 @@
 mod bases;
 #[cfg(test)]
 mod beside;
+mod changes;
 mod complete;
 mod copy;
 mod job;
+mod kept;
 mod missing;
 mod outbox;
 mod resume;
@@ -36,6 +38,7 @@ use crate::progress::Progress;
 use crate::store::Store;
 
 use job::Job;
+use kept::incomplete;
 use select::{Ends, select};
 use surplus::{check, surplus};
 
@@ -47,11 +50,11 @@ pub struct ReplicateRequest {
     /// Which of their versions.
     pub versions: Versions,
     /// Which versions that the destination alone has are dropped: of the refs that are selected, and in namespaces
-    /// that are selected also those of refs that the source no longer has. Pinned versions stay and are
-    /// reported; nothing is dropped from a ref that failed, or that was selected by a version.
+    /// that are selected also those of refs that the source no longer has. Pinned versions, and those that were first
+    /// put at the destination, stay and are reported; nothing is dropped from a ref that failed, or that was selected by a version.
     pub delete: Delete,
     /// Read every pack back from the destination, down to the last byte, before anything that needs it is
-    /// published.
+    /// published; also those of versions that are there already.
     pub verify: bool,
     /// Bytes of frames to send in a second, at most; 0 is no limit.
     pub bytes_per_second: Option<u64>,
@@ -76,7 +79,7 @@ pub enum Delete {
     /// Nothing.
     #[default]
     Nothing,
-    /// What the destination alone has, unless something is amiss: the source is not the one that these versions
+    /// What the destination alone has and was brought to it, unless something is amiss: the source is not the one that these versions
     /// came from, or more than half of what a namespace has there would go.
     Surplus {
         /// The source of the last run, where that is known: another one now is refused.
@@ -105,6 +108,8 @@ pub struct ReplicateReport {
     pub dropped: Vec<(RefName, u64)>,
     /// Versions that the destination alone has and that stay, since they are pinned.
     pub kept: Vec<(RefName, u64)>,
+    /// Versions that the destination alone has and that stay, since they were first put there.
+    pub own: Vec<(RefName, u64)>,
     /// Chunks that the destination did not have.
     pub chunks: u64,
     /// Bytes of these, as in files.
@@ -143,6 +148,8 @@ pub enum RefStatus {
     Published,
     /// The destination has it.
     Unchanged,
+    /// The destination had it, without some of what it needs: that was sent again; after a dry run, it would be.
+    Healed,
     /// It did not make it: why.
     Failed(Error),
 }
@@ -190,12 +197,25 @@ pub fn replicate(
     let mut selected = select(request, ends, &source, &there)?;
     if request.delete.drops() {
         // Refused before anything is sent: what such a source has is not wanted there either.
-        let planned = surplus(&selected, &selected.failed(), &source, &there);
+        let delete = request.delete;
+        let planned = surplus(delete, &selected, &selected.failed(), &source, &there).dropped;
         let brought = selected.bring.iter().map(|bring| &bring.name);
         check(request.delete, ends, &planned, &there, brought)?;
     }
     let mut job = Job::new(from, to, request, resume, progress);
-    let bring = std::mem::take(&mut selected.bring);
+    let incomplete = incomplete(
+        from,
+        to,
+        request,
+        &selected.kept,
+        (&source, &there),
+        progress,
+    )?;
+    let bring = selected.healing(&incomplete, request.dry_run);
+    let there = match incomplete.is_empty() {
+        true => there,
+        false => to.state()?,
+    };
     job.report.refs.append(&mut selected.settled);
     job.report.notes.append(&mut selected.notes);
     job.report.missing.append(&mut selected.missing);

@@ -27,6 +27,16 @@ pub(super) struct Bring {
     to: StoreId,
     /// Whether it must be the newest at the destination, not just any.
     pub(super) is_newest: bool,
+    /// Its number at the destination, where that lacks some of what it needs.
+    pub(super) kept: Option<u64>,
+}
+
+/// A version that the destination has.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) bring: Bring,
+    /// Its number there.
+    pub(super) to: u64,
 }
 
 /// What is to be done.
@@ -34,6 +44,8 @@ pub(super) struct Bring {
 pub(super) struct Selected {
     /// Versions to bring, those of one ref in order.
     pub(super) bring: Vec<Bring>,
+    /// Versions that are there, to be looked at.
+    pub(super) kept: Vec<Kept>,
     /// What needs nothing, or cannot be had.
     pub(super) settled: Vec<RefOutcome>,
     /// Refs and namespaces of which versions may be dropped.
@@ -179,27 +191,46 @@ fn select_ref(
     let mut there = to.refs.get(name).cloned().unwrap_or_default();
     let mut unchanged = None;
     let before = selected.bring.len();
+    let bring_of = |number: u64, version: &Version| Bring {
+        name: name.clone(),
+        from: number,
+        version: version.clone(),
+        origin: origin(ends.from, name, number, version),
+        to: ends.to,
+        is_newest: asked.whole && Some(number) == newest,
+        kept: None,
+    };
+    let above = above(source, &there);
+    let is_topped = match source.last_key_value().filter(|_| asked.whole) {
+        Some((number, last)) => bring_of(*number, last).found(&there) == Found::Nowhere,
+        None => false,
+    };
     for (number, version) in source.iter().filter(|(number, _)| is_asked(**number)) {
-        let bring = Bring {
-            name: name.clone(),
-            from: *number,
-            version: version.clone(),
-            origin: origin(ends.from, name, *number, version),
-            to: ends.to,
-            is_newest: asked.whole && Some(*number) == newest,
-        };
+        let bring = bring_of(*number, version);
         match bring.found(&there) {
+            Found::Nowhere if !is_topped && above.is_some_and(|(above, _)| above > *number) => {
+                let (_, newest) = above.unwrap_or_default();
+                selected.notes.push(bring.older(newest, asked.whole));
+                if !asked.whole {
+                    bring.add_to(&mut there);
+                    selected.bring.push(bring);
+                }
+            }
             Found::Nowhere => {
                 bring.add_to(&mut there);
                 selected.bring.push(bring);
             }
-            Found::There(found) => unchanged = Some((*number, found)),
+            Found::There(found) => {
+                unchanged = Some((*number, found));
+                selected.kept.push(Kept { bring, to: found });
+            }
             Found::GoneBack { there, newest } => {
                 // Else the later one is dropped.
                 if !request.delete.drops() {
                     selected.notes.push(bring.gone_back(there, newest));
                 }
                 unchanged = Some((*number, there));
+                selected.kept.push(Kept { bring, to: there });
             }
             Found::Overtaken { there, newest } => {
                 let error = bring.overtaken(there, newest);
@@ -220,6 +251,42 @@ fn select_ref(
     Ok(())
 }
 
+/// The newest version of a source that the destination has, by its numbers here and there.
+fn above(source: &BTreeMap<u64, Version>, there: &RefState) -> Option<(u64, u64)> {
+    source.iter().rev().find_map(|(number, version)| {
+        let mut known = there.versions.iter().rev();
+        let found = known.find(|(_, known)| is_same(known, version));
+        found.map(|(found, _)| (*number, *found))
+    })
+}
+
+impl Selected {
+    /// What is to be brought: first what versions lack that are not called unchanged any more, then what is new.
+    pub(super) fn healing(&mut self, incomplete: &[Kept], is_dry: bool) -> Vec<Bring> {
+        let is_healed = |outcome: &RefOutcome| {
+            let mut healed = incomplete.iter().map(|kept| &kept.bring);
+            healed.any(|bring| (&bring.name, Some(bring.from)) == (&outcome.name, outcome.from))
+        };
+        self.settled.retain(|outcome| {
+            !matches!(outcome.status, RefStatus::Unchanged) || !is_healed(outcome)
+        });
+        let mut bring = Vec::new();
+        for kept in incomplete {
+            match is_dry {
+                true => self
+                    .settled
+                    .push(kept.bring.outcome(Some(kept.to), RefStatus::Healed)),
+                false => bring.push(Bring {
+                    kept: Some(kept.to),
+                    ..kept.bring.clone()
+                }),
+            }
+        }
+        bring.append(&mut self.bring);
+        bring
+    }
+}
+
 impl Bring {
     /// What became of it.
     pub(super) fn outcome(&self, to: Option<u64>, status: RefStatus) -> RefOutcome {
@@ -234,7 +301,14 @@ impl Bring {
 
     /// What went wrong with it.
     pub(super) fn failure(&self, error: Error) -> Error {
-        error.within(format!("{}@{}", self.name, self.from))
+        let place = format!("{}@{}", self.name, self.from);
+        match self.kept {
+            Some(there) => Error::corrupt(format!(
+                "{place}: is damaged at the destination, as version {there}, and the source cannot heal it: {error}"
+            ))
+            .hint("run `store verify` at both; a put of the original files heals either"),
+            None => error.within(place),
+        }
     }
 
     /// What a ref of the destination has of it.
@@ -287,6 +361,20 @@ impl Bring {
             "{name}@{from}, which is the source's newest, came before as version {there}; version {newest} there is \
              later and stays the newest; `store rm` or --delete drops it there"
         )
+    }
+
+    /// What is told of a version that is older than what the destination has of the same source.
+    fn older(&self, newest: u64, stays: bool) -> String {
+        let Self { name, from, .. } = self;
+        match stays {
+            true => format!(
+                "{name}@{from} is not brought: a later version is there already, as version {newest}, and this one \
+                 would take its place as the newest; naming {name}@{from} brings it all the same"
+            ),
+            false => format!(
+                "{name}@{from} becomes the newest there, on top of a later version, which is version {newest} there"
+            ),
+        }
     }
 
     pub(super) fn overtaken(&self, there: u64, newest: u64) -> Error {

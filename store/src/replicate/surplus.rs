@@ -16,15 +16,25 @@ const NAMED_MAX: usize = 10;
 const HINT: &str = "if the source is the right one, see what would go with --dry-run --delete-all, and then run \
      it once with --delete-all; pinned versions stay in any case";
 
-/// Versions to drop at the destination, and pinned ones that stay: what none of the selected refs has at the
+/// What the destination alone has of what is selected.
+#[derive(Debug, Default)]
+pub(super) struct Surplus {
+    /// What goes, and pinned versions that stay.
+    pub(super) dropped: Dropped,
+    /// Versions that stay, since they were first put at the destination.
+    pub(super) own: Vec<(RefName, u64)>,
+}
+
+/// Versions to drop at the destination, and those that stay: what none of the selected refs has at the
 /// source. Of refs that `failed` nothing is dropped.
 pub(super) fn surplus(
+    delete: Delete,
     selected: &Selected,
     failed: &BTreeSet<RefName>,
     from: &State,
     to: &State,
-) -> Dropped {
-    let mut surplus = Dropped::default();
+) -> Surplus {
+    let mut surplus = Surplus::default();
     let in_namespace =
         |name: &RefName| selected.namespaces.iter().any(|space| space.contains(name));
     for (name, there) in &to.refs {
@@ -37,9 +47,11 @@ pub(super) fn surplus(
             if known.any(|known| is_same(known, version)) {
                 continue;
             }
-            let list = match version.pinned {
-                true => &mut surplus.kept,
-                false => &mut surplus.versions,
+            let is_own = version.origin.is_none() && delete != Delete::All;
+            let list = match (version.pinned, is_own) {
+                (true, _) => &mut surplus.dropped.kept,
+                (false, true) => &mut surplus.own,
+                (false, false) => &mut surplus.dropped.versions,
             };
             list.push((name.clone(), *number));
         }

@@ -1,14 +1,14 @@
 //! What one pass counts on to stay: chunks that it deduplicated against, those that it committed
 //! itself, and whole versions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{Root, State};
 use crate::graph::{Part, Seen, Visit, Walk};
-use crate::id::{ChunkId, PassId, SegmentId};
+use crate::id::{ChunkId, PackId, PassId, SegmentId};
 use crate::index::Index;
 use crate::read::Reader;
 use crate::store::{Store, View};
@@ -48,6 +48,22 @@ impl Relied {
         indexes.last().map(Arc::clone).unwrap_or_default()
     }
 
+    /// The packs of all chunks that are marked.
+    pub(crate) fn packs(&self) -> Result<BTreeSet<PackId>> {
+        let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
+        let mut packs = BTreeSet::new();
+        for index in indexes.iter() {
+            index.relied_packs(&mut packs)?;
+        }
+        Ok(packs)
+    }
+
+    /// Whether versions are counted on without a mark at each of their chunks.
+    pub(crate) fn has_bases(&self) -> bool {
+        let bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
+        !bases.is_empty()
+    }
+
     /// Takes over the index after a commit of our own; counts on all of `segment`, which this pass wrote.
     pub(super) fn committed(&self, index: Index, segment: Option<SegmentId>) {
         if let Some(segment) = segment {
@@ -77,7 +93,7 @@ impl Relied {
     }
 
     /// Whether all that is counted on is still offered by `now`.
-    pub(super) fn is_offered_by(&self, store: &Store, now: &View) -> Result<bool> {
+    pub(crate) fn is_offered_by(&self, store: &Store, now: &View) -> Result<bool> {
         let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
         for index in indexes.iter() {
             if !index.still_offered(&now.index)? {

@@ -41,12 +41,12 @@ pub(crate) struct Args {
     to: Option<String>,
 
     /// Drop at the destination what it alone has: versions of these refs, and refs of these namespaces;
-    /// pinned versions stay. Refused with exit 5 when the source is not the store that they came from, or
+    /// pinned versions stay, and so do those that were first put there. Refused with exit 5 when the source is not the store that they came from, or
     /// when more than half of what a namespace has there would go
     #[arg(long)]
     delete: bool,
 
-    /// As --delete, and never refused
+    /// As --delete, also what was first put there, and never refused
     #[arg(long)]
     delete_all: bool,
 

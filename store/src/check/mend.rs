@@ -1,0 +1,208 @@
+//! mend: packs that somebody counts on and that are gone or damaged are condemned, as a repair does, so that what was in
+//! them is stored again.
+//!
+//! Looks at no more than at what is counted on, and reads no more than what a verification of this host found
+//! damaged. What is good in a damaged pack is copied before; nothing is deleted.
+
+use std::collections::{BTreeSet, HashSet};
+
+use rayon::prelude::*;
+
+use super::packs::{PackTask, check_packs};
+use super::record::Record;
+use super::saver::{Saver, condemning};
+use super::{Part, VerifyReport};
+use crate::error::{Error, Kind, Result};
+use crate::format::{Change, PACKS_PREFIX, State, pack_key, parse_pack_key};
+use crate::id::PackId;
+use crate::log;
+use crate::progress::{Progress, Unwatched};
+use crate::remote::Read;
+use crate::session::{Relied, moves_chunks};
+use crate::store::{Store, View};
+
+/// Objects that a bucket tells in one answer to a listing.
+const LISTED_AT_ONCE: usize = 1000;
+/// Where a bucket has more packs, those of versions that are counted on as a whole are not looked at.
+const LISTED_MAX: usize = 4 * LISTED_AT_ONCE;
+/// How often it begins anew when others change the store meanwhile.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// Condemns those packs that `relied` counts on and that are gone, or that a verification of this host found damaged and
+/// that still are; none where all is well, else those that this call condemned and not a collector before it. `state`
+/// is one that the work began with.
+///
+/// # Errors
+/// When the store does not answer; conflict, when others change it all the time.
+pub(crate) fn mend(
+    store: &Store,
+    state: &State,
+    relied: &Relied,
+) -> Result<Option<BTreeSet<PackId>>> {
+    let bad = unsound(store, state, relied)?;
+    match bad.is_empty() {
+        true => Ok(None),
+        false => condemn(store, &bad).map(Some),
+    }
+}
+
+/// The packs that `relied` counts on and that are gone, or known to be damaged.
+pub(crate) fn unsound(store: &Store, state: &State, relied: &Relied) -> Result<BTreeSet<PackId>> {
+    let index = relied.index();
+    let marked = relied.packs()?;
+    let named: HashSet<PackId> = index.packs().map(|pack| pack.id).collect();
+    let is_live = |pack: &PackId| !state.condemned.contains_key(pack);
+    // Which packs a version needs that is counted on as a whole is not known, so all are looked at.
+    let looks_at_all = relied.has_bases() && (!store.is_far() || named.len() <= LISTED_MAX);
+    let needed: Vec<PackId> = match looks_at_all {
+        true => named.iter().copied().filter(is_live).collect(),
+        false => marked.iter().copied().filter(is_live).collect(),
+    };
+    let mut bad = gone(store.remote().as_ref(), &needed, named.len())?;
+    let view = View {
+        index: index.as_ref().clone(),
+        state: state.clone(),
+    };
+    let record = Record::load(store);
+    let needed: BTreeSet<PackId> = needed.into_iter().collect();
+    let known: BTreeSet<PackId> = record.damaged().intersection(&needed).copied().collect();
+    let found = damaged(store, &view, &known, &Unwatched)?;
+    // What is well again need not be read by the next one.
+    forget(store, &(&known - &found));
+    bad.extend(found);
+    if bad.is_empty() || !bad.is_disjoint(&marked.into_iter().collect()) {
+        return Ok(bad);
+    }
+    // Of a version that is counted on as a whole it is not known which packs it needs.
+    match relied.is_offered_by(store, &without(&view, &bad)?)? {
+        true => Ok(BTreeSet::new()),
+        false => Ok(bad),
+    }
+}
+
+/// The view as it would be once these packs are condemned.
+pub(crate) fn without(view: &View, bad: &BTreeSet<PackId>) -> Result<View> {
+    let state = condemning(&view.state, bad);
+    Ok(View {
+        index: view.index.clone().at_state(&state)?,
+        state,
+    })
+}
+
+/// Which of these packs are not there, in as few requests as may be; `all` is how many the store has.
+pub(crate) fn gone(remote: &dyn Read, packs: &[PackId], all: usize) -> Result<BTreeSet<PackId>> {
+    let is_near = remote.local_path(PACKS_PREFIX).is_some();
+    let listed: HashSet<PackId> = match is_near || packs.len() <= all.div_ceil(LISTED_AT_ONCE) {
+        true => HashSet::new(),
+        false => {
+            let listed = remote.list(PACKS_PREFIX)?;
+            listed
+                .iter()
+                .filter_map(|info| parse_pack_key(&info.key))
+                .collect()
+        }
+    };
+    // A listing may be late: what it does not show is asked for.
+    let asked = packs.par_iter().filter(|pack| !listed.contains(pack));
+    let found = asked.map(|pack| match remote.size(&pack_key(*pack)) {
+        Ok(_) => Ok(None),
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(Some(*pack)),
+        Err(error) => Err(error),
+    });
+    let found = found.collect::<Result<Vec<_>>>()?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// Which of these packs are not what they were, down to the last byte. This host remembers it.
+pub(crate) fn damaged(
+    store: &Store,
+    view: &View,
+    packs: &BTreeSet<PackId>,
+    progress: &dyn Progress,
+) -> Result<BTreeSet<PackId>> {
+    if packs.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let mut seen = VerifyReport::default();
+    check_packs(store, &tasks(view, packs), false, progress, &mut seen)?;
+    let parts = seen.findings.iter().map(|finding| finding.part);
+    let found = parts.filter_map(|part| match part {
+        Part::Pack(pack) => Some(pack),
+        _ => None,
+    });
+    Ok(found.collect())
+}
+
+/// All of these packs that are live, each to be read.
+fn tasks(view: &View, packs: &BTreeSet<PackId>) -> Vec<PackTask> {
+    let mut tasks = Vec::new();
+    for segment in view.index.segments() {
+        for (position, pack) in (0..).zip(segment.packs()) {
+            if packs.contains(&pack.id) && !view.state.condemned.contains_key(&pack.id) {
+                tasks.push(PackTask {
+                    segment: segment.clone(),
+                    position,
+                    pack,
+                    is_read: true,
+                });
+            }
+        }
+    }
+    tasks
+}
+
+/// Copies what is good in `bad` packs and condemns them, in one entry; those that were not condemned before.
+///
+/// # Errors
+/// Conflict, when others change the store all the time; when it does not answer.
+pub(crate) fn condemn(store: &Store, bad: &BTreeSet<PackId>) -> Result<BTreeSet<PackId>> {
+    for _ in 0..ATTEMPTS_MAX {
+        let View { mut state, index } = store.view()?;
+        let view = View {
+            state: state.clone(),
+            index,
+        };
+        let tasks = tasks(&view, bad);
+        let packs: BTreeSet<PackId> = tasks.iter().map(|task| task.pack.id).collect();
+        if packs.is_empty() {
+            forget(store, bad);
+            return Ok(packs);
+        }
+        let mut saver = Saver::new(store, &view, bad, false)?;
+        tasks.iter().try_for_each(|task| saver.save(task))?;
+        let mut changes = Vec::new();
+        let mut saved = saver.finish()?;
+        if !saved.is_empty() {
+            changes.push(saved.write(store.remote().as_ref())?.1);
+        }
+        changes.push(Change::CondemnPacks {
+            packs: packs.iter().copied().collect(),
+        });
+        let mut is_stale = false;
+        let (remote, who) = (store.remote().as_ref(), &store.host().who);
+        log::commit(remote, &mut state, who, &mut |_, entries| {
+            is_stale = entries.iter().any(moves_chunks);
+            Ok(if is_stale {
+                Vec::new()
+            } else {
+                changes.clone()
+            })
+        })?;
+        if !is_stale {
+            forget(store, bad);
+            return Ok(packs);
+        }
+    }
+    Err(Error::conflict(format!(
+        "{}: the store changed {ATTEMPTS_MAX} times in a row while damaged packs were taken out",
+        store.remote().url()
+    ))
+    .hint("run it again when less goes on in the store"))
+}
+
+/// What is condemned, or well, needs no record. That it cannot be written costs a look.
+fn forget(store: &Store, packs: &BTreeSet<PackId>) {
+    if !packs.is_empty() {
+        drop(Record::load(store).save(|pack| !packs.contains(pack)));
+    }
+}

@@ -1,0 +1,56 @@
+//! What the entry of a batch says, and what becomes of each version by it. Pure.
+
+use std::collections::HashMap;
+
+use super::select::{Bring, Found};
+use super::{RefOutcome, RefStatus};
+use crate::format::{Change, RefName, RefState, State};
+use crate::policy::Refused;
+
+/// The changes that publish `good` versions at `state`, but for those of namespaces that are refused; what becomes of
+/// each.
+pub(super) fn changes(
+    good: &[&Bring],
+    state: &State,
+    refused: &Refused,
+) -> (Vec<Change>, Vec<RefOutcome>) {
+    let (mut changes, mut settled) = (Vec::new(), Vec::new());
+    let mut refs: HashMap<&RefName, RefState> = HashMap::new();
+    for bring in good {
+        let there = refs.entry(&bring.name).or_insert_with(|| {
+            let known = state.refs.get(&bring.name);
+            known.cloned().unwrap_or_default()
+        });
+        let namespace = bring.name.namespace();
+        // Somebody else may have brought it meanwhile.
+        let (number, status) = match (bring.found(there), refused.get(&namespace)) {
+            (Found::There(number) | Found::GoneBack { there: number, .. }, _) => {
+                let is_healed = bring.kept == Some(number);
+                let unchanged = RefStatus::Unchanged;
+                (
+                    Some(number),
+                    if is_healed {
+                        RefStatus::Healed
+                    } else {
+                        unchanged
+                    },
+                )
+            }
+            (Found::Overtaken { there, newest }, _) => {
+                let error = bring.overtaken(there, newest);
+                (Some(there), RefStatus::Failed(error))
+            }
+            (Found::Nowhere, Some(over)) => {
+                let error = bring.failure(over.error(&namespace));
+                (None, RefStatus::Failed(error))
+            }
+            (Found::Nowhere, None) => {
+                let number = bring.add_to(there);
+                changes.push(bring.set_ref(number));
+                (Some(number), RefStatus::Published)
+            }
+        };
+        settled.push(bring.outcome(number, status));
+    }
+    (changes, settled)
+}

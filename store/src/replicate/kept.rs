@@ -1,0 +1,119 @@
+//! Versions that the destination has already: is what they need still there? What is gone or damaged is condemned, so
+//! that the run sends it again.
+//!
+//! Costs a walk over their metadata on the side that is near, and a look at each pack that they need: of a bucket a
+//! listing, or a question for each, whichever is fewer.
+
+use super::ReplicateRequest;
+use super::missing::{Missing, Unreadable, is_its_own};
+use super::select::Kept;
+use crate::check::mend;
+use crate::error::Result;
+use crate::format::State;
+use crate::id::PackId;
+use crate::index::Index;
+use crate::progress::Progress;
+use crate::read::Reader;
+use crate::session::Relied;
+use crate::store::{Store, View};
+
+/// The two sides of a run.
+struct Sides<'s> {
+    from: Reader<'s>,
+    to: Reader<'s>,
+}
+
+/// Those of `kept` that are not whole at the destination. What they need there and is damaged is condemned by then,
+/// but for a dry run.
+pub(super) fn incomplete(
+    from: &Store,
+    to: &Store,
+    request: &ReplicateRequest,
+    kept: &[Kept],
+    states: (&State, &State),
+    progress: &dyn Progress,
+) -> Result<Vec<Kept>> {
+    if kept.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (source, there) = (opened(from, states.0)?, opened(to, states.1)?);
+    if !request.verify && from.is_far() && to.is_far() && has_all(to, &there)? {
+        return Ok(Vec::new());
+    }
+    let relied = Relied::new(there.index.clone());
+    let sides = Sides {
+        from: Reader::at(from, source.clone()),
+        to: Reader::at(to, there.clone()),
+    };
+    let lacking = sides.lacking(kept, &relied)?;
+    let bad = match request.verify {
+        true => mend::damaged(to, &there, &relied.packs()?, progress)?,
+        false => mend::unsound(to, &there.state, &relied)?,
+    };
+    if bad.is_empty() {
+        return Ok(lacking);
+    }
+    let there = match request.dry_run {
+        true => mend::without(&there, &bad)?,
+        false => {
+            mend::condemn(to, &bad)?;
+            to.view()?
+        }
+    };
+    let relied = Relied::new(there.index.clone());
+    let sides = Sides {
+        from: Reader::at(from, source),
+        to: Reader::at(to, there),
+    };
+    sides.lacking(kept, &relied)
+}
+
+fn opened(store: &Store, state: &State) -> Result<View> {
+    let mut view = View {
+        state: state.clone(),
+        index: Index::default(),
+    };
+    store.follow(&mut view)?;
+    Ok(view)
+}
+
+/// Whether every live pack is there, whichever version needs it.
+fn has_all(store: &Store, view: &View) -> Result<bool> {
+    let packs = view.index.packs().map(|pack| pack.id);
+    let live = packs.filter(|pack| !view.state.condemned.contains_key(pack));
+    let live: Vec<PackId> = live.collect();
+    Ok(mend::gone(store.remote().as_ref(), &live, live.len())?.is_empty())
+}
+
+impl Sides<'_> {
+    /// The versions of which the destination does not offer every chunk; counts on those that it does.
+    fn lacking(&self, kept: &[Kept], relied: &Relied) -> Result<Vec<Kept>> {
+        let none = Unreadable::new();
+        let is_far = self.from.store().is_far() && !self.to.store().is_far();
+        let near = if is_far { &self.to } else { &self.from };
+        let walk = Missing::new(near, relied, &none);
+        let mut lacking = Vec::new();
+        for one in kept {
+            near.store().host().check_stop()?;
+            let before = walk.chunks();
+            let walked = match walk.version(&one.bring.version) {
+                // What the source cannot tell the destination may.
+                Err(error) if is_its_own(&error) => {
+                    let there = Missing::new(&self.to, relied, &none);
+                    there
+                        .version(&one.bring.version)
+                        .map(|()| there.chunks() > 0)
+                }
+                walked => walked.map(|()| walk.chunks() > before),
+            };
+            let is_lacking = match walked {
+                Err(error) if is_its_own(&error) => true,
+                walked => walked?,
+            };
+            if is_lacking {
+                lacking.push(one.clone());
+            }
+        }
+        Ok(lacking)
+    }
+}
