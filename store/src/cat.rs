@@ -14,7 +14,8 @@ use crate::store::Store;
 /// that reaches beyond the end ends there. Returns how many bytes that were.
 ///
 /// # Errors
-/// Not found and corrupt as [`Reader`] has them; invalid input when `spec` names no file; what `write` says.
+/// Not found and corrupt as [`Reader`] has them; invalid input when `spec` names no file, and when `range` begins
+/// behind its end; what `write` says.
 pub fn cat(
     store: &Store,
     spec: &RefSpec,
@@ -24,6 +25,13 @@ pub fn cat(
     let reader = Reader::new(store)?;
     let found = reader.resolve(spec)?;
     match &found.node {
+        Node::File { content, .. } if range.start > content.size => {
+            let (start, size) = (range.start, content.size);
+            Err(Error::invalid(format!(
+                "{spec}: the range begins at byte {start}, and the file ends at {size}"
+            ))
+            .hint("bytes are counted from 0"))
+        }
         Node::File { content, .. } => {
             let written = file(&reader, content, range, write)?;
             access::leave(store, &spec.name, found.number);

@@ -27,12 +27,36 @@ fn a_file_of_many_chunks_and_every_kind_of_range() {
         ("1MB..1.5MB", 1_000_000..1_500_000),
         ("2000000..", 2_000_000..len),
         ("2099999..99GB", len - 1..len),
-        ("5GB..6GB", 0..0),
+        ("2100000..", 0..0),
+        ("2100000..6GB", 0..0),
     ] {
         let finished = env.store(["cat", "project/demo/data:file", "--range", range]);
         assert_eq!(finished.code, Some(0), "{range}: {}", finished.stderr);
         assert!(finished.stdout == bytes[expected], "{range}");
     }
+}
+
+#[test]
+fn a_range_behind_the_end_is_refused() {
+    let env = environment!();
+    env.write("in/file", "0123456789");
+    env.write("in/none", "");
+    env.ok(["put", "in", REF]);
+    assert_eq!(
+        env.ok(["cat", "project/demo/data:none", "--range", ".."]),
+        ""
+    );
+    assert_eq!(
+        env.ok(["cat", "project/demo/data:file", "--range", "10.."]),
+        ""
+    );
+    check!(env, env.store(["cat", "project/demo/data:file", "--range", "11.."]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: project/demo/data:file: the range begins at byte 11, and the file ends at 10
+    hint: bytes are counted from 0
+    ");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use store::format::{Pattern, Policy, Rules, Scope};
-use store::{Error, Result};
+use store::{Error, Result, Store};
 
 use crate::config::{Keep, Size};
 use crate::context::Context;
@@ -83,6 +83,9 @@ struct KeepArgs {
     first: bool,
 }
 
+/// Less than this is a unit that was forgotten.
+const QUOTA_MIN: u64 = 1000;
+
 #[derive(Clone, Copy)]
 struct MaxSize(Option<u64>);
 
@@ -116,6 +119,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let change = change(verb)?;
     let (before, policy) = store::policy::set(&store, |policy| change(policy.clone()))?;
     note_what_never_decides(&policy, context);
+    note_what_matches_nothing(&policy, &store, context)?;
     context.out.report(&Report {
         policy,
         before: Some(before),
@@ -166,11 +170,38 @@ fn scope(args: &KeepArgs) -> Result<Scope> {
             ),
         );
     }
-    Ok(Scope {
+    let scope = Scope {
         pattern: Pattern::new(args.refs.clone()),
         rules,
         quota_bytes: args.quota,
-    })
+    };
+    check(&scope)?;
+    Ok(scope)
+}
+
+/// Refuses what nobody means: rules that keep nothing, and quotas that nothing fits in.
+fn check(scope: &Scope) -> Result<()> {
+    let refs = scope.pattern.as_str();
+    let rules = &scope.rules;
+    let zero = [
+        ("last", rules.keep_last == Some(0)),
+        ("within", rules.keep_within_secs == Some(0)),
+        ("daily", rules.keep_daily == Some(0)),
+        ("weekly", rules.keep_weekly == Some(0)),
+        ("monthly", rules.keep_monthly == Some(0)),
+    ];
+    if let Some((rule, _)) = zero.iter().find(|(_, is_zero)| *is_zero) {
+        return Err(Error::invalid(format!("{refs}: {rule} 0 keeps nothing"))
+            .hint("leave the rule out; `store rm` drops versions"));
+    }
+    match scope.quota_bytes {
+        Some(bytes) if bytes < QUOTA_MIN => Err(Error::invalid(format!(
+            "{refs}: a quota of {} is less than one version takes",
+            human::bytes(bytes)
+        ))
+        .hint("write it with its unit, like 500GB")),
+        _ => Ok(()),
+    }
 }
 
 /// Replaces the scope of the same pattern where it stands, else adds one.
@@ -213,8 +244,10 @@ fn read(file: &Path) -> Result<Policy> {
     let text: Text = toml::from_str(&text).map_err(|error| {
         Error::invalid(format!("policy {}", file.display())).because(error.to_string())
     })?;
+    let keep: Vec<Scope> = text.keep.iter().map(Scope::from).collect();
+    keep.iter().try_for_each(check)?;
     Ok(Policy {
-        keep: text.keep.iter().map(Scope::from).collect(),
+        keep,
         bytes_max: text.max_size.map(|size| size.0),
     })
 }
@@ -241,6 +274,23 @@ fn note_what_never_decides(policy: &Policy, context: &Context) {
             ));
         }
     }
+}
+
+/// A pattern may be there before its refs are, so this is a note only.
+fn note_what_matches_nothing(policy: &Policy, store: &Store, context: &Context) -> Result<()> {
+    if policy.keep.is_empty() {
+        return Ok(());
+    }
+    let refs = store.state()?.refs;
+    for scope in &policy.keep {
+        if !refs.keys().any(|name| scope.pattern.matches(name)) {
+            let pattern = scope.pattern.as_str();
+            context
+                .out
+                .note(format_args!("note: {pattern:?} matches no ref yet"));
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Display for Report {
