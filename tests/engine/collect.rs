@@ -435,12 +435,13 @@ fn stores_on_a_directory_are_collected_too() {
     let stale = world.tree("store/packs/ab");
     fs::create_dir_all(&stale).unwrap();
     let upload = stale.join(format!("{}#1", "ab".repeat(16)));
-    fs::write(&upload, b"half").unwrap();
+    let open = fs::File::create(&upload).unwrap();
     let mut request = eager();
     run(&world, &remote, &request).unwrap();
-    assert!(upload.exists(), "a young upload may be in progress");
+    assert!(upload.exists(), "somebody writes it");
     request.clock = || Timestamp::now() + SignedDuration::from_hours(2);
     run(&world, &remote, &request).unwrap();
-    assert!(!upload.exists());
+    assert!(!upload.exists(), "nobody writes so slowly");
+    drop(open);
     assert_eq!(world.check(remote, "directory").len(), 2);
 }

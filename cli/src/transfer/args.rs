@@ -20,7 +20,8 @@ pub(crate) struct How {
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
     pub(crate) bwlimit: Option<u64>,
 
-    /// Read all that was sent back, down to the last byte, before a version that needs it is published
+    /// Read all that was sent back, down to the last byte, before a version that needs it is published; also what
+    /// versions need that are there already, and send again what is damaged
     #[arg(long)]
     pub(crate) verify: bool,
 
