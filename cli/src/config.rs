@@ -2,6 +2,10 @@
 //!
 //! A name that it does not know is an error, so that a typing mistake is not a silent default.
 
+pub(crate) mod clusters;
+pub(crate) mod edit;
+pub(crate) mod jobs;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,11 +16,11 @@ use serde::Deserialize;
 use store::format::{Pattern, Policy, Rules, Scope};
 use store::{Error, Result};
 
-use crate::clusters::{Cluster, Label};
-use crate::human::{Percent, Span};
-use crate::jobs::Job;
-use crate::reach::Profile;
-use crate::suggest;
+use crate::config::clusters::{Cluster, Label};
+use crate::config::jobs::Job;
+use crate::connect::Profile;
+use crate::ui::human::{Percent, Span};
+use crate::ui::suggest;
 
 /// What stands in `config.toml`.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
@@ -123,7 +127,7 @@ impl TryFrom<String> for Size {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        crate::human::parse_size(&text).map(Self)
+        crate::ui::human::parse_size(&text).map(Self)
     }
 }
 

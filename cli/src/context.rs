@@ -1,5 +1,9 @@
 //! What every verb works with: the store that was meant, the host, and where to say things.
 
+pub(crate) mod elsewhere;
+pub(crate) mod pools;
+pub(crate) mod schedule;
+
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,12 +15,13 @@ use store::format::Who;
 use store::remote::{self, Objects, Prune};
 use store::{Error, Host, Kind, Result, Store};
 
-use crate::args::Global;
-use crate::clusters::{self, Cluster};
+use crate::config::clusters::{self, Cluster};
 use crate::config::{self, Config};
-use crate::memory;
-use crate::output::Output;
-use crate::{reach, room};
+use crate::connect;
+use crate::host::memory;
+use crate::host::room;
+use crate::ui::global::Global;
+use crate::ui::output::Output;
 
 /// The situation a verb runs in.
 pub(crate) struct Context {
@@ -264,7 +269,7 @@ impl Context {
     fn remote_of(&self, url: &str, profile: Option<&str>, create: bool) -> Result<Arc<dyn Prune>> {
         let profile = profile.or_else(|| self.config.profile_of(url));
         let profile = profile.map(|name| (name, self.config.profiles.get(name)));
-        let reach = reach::to(url, profile, &reach::variables())?;
+        let reach = connect::to(url, profile, &connect::variables())?;
         let usual = remote::Options::default();
         let configured = self.config.deadline.map(|span| span.0);
         let deadline = self.global.deadline.or(reach.deadline).or(configured);

@@ -1,5 +1,7 @@
-//! The graph of versions: version -> tree -> list -> chunk, walked in order or in parallel, and who reaches what.
+//! The graph of versions: version -> tree -> list -> chunk, walked in order or in parallel, who reaches what, and where
+//! symlinks of a tree lead.
 
+pub(crate) mod links;
 pub(crate) mod reach;
 mod walk;
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use store::Result;
 
 use crate::context::Context;
-use crate::{human, names};
+use crate::ui::{human, names};
 
 /// Print the bytes of one file, or a range of them
 #[derive(clap::Args)]

@@ -3,7 +3,7 @@
 use clap_complete::Shell;
 use store::Result;
 
-use crate::args;
+use crate::commands::args;
 use crate::context::Context;
 
 /// Print the completions of a shell

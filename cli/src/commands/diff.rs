@@ -11,8 +11,8 @@ use store::read::Reader;
 use store::{Error, Result, Store};
 
 use crate::context::Context;
-use crate::entry::{self, Told};
-use crate::{human, names};
+use crate::ui::entry::{self, Told};
+use crate::ui::{human, names};
 
 /// Tell what is different between two refs, or between a ref and a directory
 ///

@@ -9,9 +9,10 @@ use serde::Serialize;
 use store::format::RefName;
 use store::{GetReport, GetRequest, Result};
 
+use crate::config;
 use crate::context::Context;
-use crate::progress::Watch;
-use crate::{config, human, names};
+use crate::ui::progress::Watch;
+use crate::ui::{human, names};
 
 /// Get a ref, or a path inside one, as a private and writable copy
 ///

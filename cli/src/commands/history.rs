@@ -10,8 +10,8 @@ use store::format::{Id, Origin, Root, Version};
 use store::{Result, VersionId};
 
 use crate::context::Context;
-use crate::table::Side;
-use crate::{human, names};
+use crate::ui::table::Side;
+use crate::ui::{human, names};
 
 /// List the versions of a ref, newest first
 ///

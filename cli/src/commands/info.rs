@@ -8,7 +8,7 @@ use store::format::{ChunkerParams, Features, SINGLE_WRITER, State};
 use store::{Result, Store, StoreId};
 
 use crate::context::Context;
-use crate::human;
+use crate::ui::human;
 
 /// Tell what a store is and how much is in it
 ///

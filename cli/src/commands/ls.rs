@@ -10,9 +10,9 @@ use store::read::Reader;
 use store::{Result, Store};
 
 use crate::context::Context;
-use crate::entry::{self, Told};
-use crate::table::Side;
-use crate::{human, names};
+use crate::ui::entry::{self, Told};
+use crate::ui::table::Side;
+use crate::ui::{human, names};
 
 /// List namespaces, the refs of a namespace, or the entries of a ref
 #[derive(clap::Args)]

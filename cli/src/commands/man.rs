@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap_mangen::Man;
 use store::{Error, Result};
 
-use crate::args;
+use crate::commands::args;
 use crate::context::Context;
 
 /// Print the manual page, or write one for each verb

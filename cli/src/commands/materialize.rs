@@ -16,9 +16,9 @@ use store::materialize::{Kept, Plan, Why};
 use store::{Error, LinkMode, MaterializeReport, MaterializeRequest, Pool, Result};
 
 use crate::context::Context;
-use crate::pools::{self, PoolArgs};
-use crate::progress::Watch;
-use crate::{human, names};
+use crate::context::pools::{self, PoolArgs};
+use crate::ui::progress::Watch;
+use crate::ui::{human, names};
 
 /// How often a held tree is looked after.
 const LOOK: Duration = Duration::from_millis(100);

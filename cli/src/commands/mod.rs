@@ -1,8 +1,10 @@
-//! The verbs, one file each: `Args` with its help, and `run`.
+//! The verbs, one file each: `Args` with its help, and `run`. `args`: the whole command line.
 
+pub(crate) mod args;
 mod cat;
 mod cluster;
 mod completions;
+mod damage;
 mod diff;
 mod duplicate;
 mod gc;

@@ -8,7 +8,7 @@ use store::format::RefName;
 use store::{Result, refs};
 
 use crate::context::Context;
-use crate::names;
+use crate::ui::names;
 
 /// Keep a version whatever happens: retention, `rm`, the end of its namespace
 #[derive(clap::Args)]

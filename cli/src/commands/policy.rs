@@ -11,7 +11,7 @@ use store::{Error, Result, Store};
 
 use crate::config::{Keep, Size};
 use crate::context::Context;
-use crate::human;
+use crate::ui::human;
 
 /// Show or change what the store keeps, and how much its namespaces may take
 ///

@@ -10,10 +10,10 @@ use store::{Error, Pool, Result};
 
 use super::materialize::told;
 use crate::context::Context;
-use crate::human;
-use crate::names;
-use crate::pools::{self, PoolArgs};
-use crate::progress::Watch;
+use crate::context::pools::{self, PoolArgs};
+use crate::ui::human;
+use crate::ui::names;
+use crate::ui::progress::Watch;
 
 /// Look after the pool of this host: the whole files that trees link to
 #[derive(clap::Args)]

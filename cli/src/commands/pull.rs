@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use store::Result;
 
 use crate::context::Context;
-use crate::names;
 use crate::transfer::{How, Side, Transfer};
+use crate::ui::names;
 
 /// Bring refs from a cluster to the store; only the chunks that it lacks travel
 ///

@@ -15,8 +15,9 @@ use store::{
 };
 
 use crate::context::Context;
-use crate::progress::Watch;
-use crate::{failure, human, names, pools};
+use crate::context::pools;
+use crate::ui::progress::Watch;
+use crate::ui::{failure, human, names};
 
 /// Put a directory or a file into the store, as a new version of a ref
 ///

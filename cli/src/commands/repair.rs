@@ -6,10 +6,10 @@ use serde::Serialize;
 use store::check::{self, RepairReport, RepairRequest};
 use store::{Error, PackId, Result, SegmentId};
 
+use crate::commands::damage::{self, FindingTold, HitTold};
 use crate::context::Context;
-use crate::damage::{self, FindingTold, HitTold};
-use crate::human;
-use crate::progress::Watch;
+use crate::ui::human;
+use crate::ui::progress::Watch;
 
 /// Put back log entries, make segments anew from packs, and condemn what is damaged
 ///

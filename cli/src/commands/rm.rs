@@ -19,7 +19,8 @@ use store::refs::{self, Dropped};
 use store::{Error, Kind, Pool, Result, Store};
 
 use crate::context::Context;
-use crate::{failure, human, names, pools};
+use crate::context::pools;
+use crate::ui::{failure, human, names};
 
 /// Drop a version, a ref with all its versions, or a namespace with all its refs
 ///

@@ -13,9 +13,9 @@ use store::inspect::{self, Entry, ListOptions, Share, Summary};
 use store::read::Reader;
 
 use crate::context::Context;
-use crate::entry::{self, Told};
-use crate::table::{Side, Table};
-use crate::{human, names};
+use crate::ui::entry::{self, Told};
+use crate::ui::table::{Side, Table};
+use crate::ui::{human, names};
 
 /// Tell what a namespace or a ref takes, and where in it
 ///

@@ -10,10 +10,10 @@ use store::check::{self, ReadData, Subset, VerifyReport, VerifyRequest};
 use store::format::Target;
 use store::{Error, Result};
 
+use crate::commands::damage::{self, FindingTold, HitTold};
 use crate::context::Context;
-use crate::damage::{self, FindingTold, HitTold};
-use crate::progress::Watch;
-use crate::{human, names};
+use crate::ui::progress::Watch;
+use crate::ui::{human, names};
 
 /// Check that everything is there, and that it is what was written
 ///

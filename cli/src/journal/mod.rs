@@ -24,7 +24,7 @@ use self::database::{Database, Reason, Row};
 pub(crate) use self::place::{Held, JobDir};
 pub(crate) use self::rows::{Numbers, Outcome, RefError, Run};
 pub(crate) use self::status::{Facts, Far, Status};
-use crate::failure;
+use crate::ui::failure;
 
 /// Rooms of the database.
 const FACTS: &str = "facts";

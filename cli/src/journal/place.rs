@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use store::{Error, Result};
 
 use crate::config;
-use crate::lock::{Lock, Running};
+use crate::host::lock::{Lock, Running};
 
 /// So long after its last run a job without a name is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);

@@ -6,7 +6,7 @@ use store::StoreId;
 
 use super::place::JobDir;
 use super::rows::{Outcome, RefError, Run};
-use crate::files::{self, Use};
+use crate::host::files::{self, Use};
 
 /// What a job does.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use store::Result;
 use store::format::Target;
 use store::replicate::{ReplicateRequest, Selection};
 
-use crate::jobs::Choice;
-use crate::{human, names};
+use crate::config::jobs::Choice;
+use crate::ui::{human, names};
 
 /// How to bring versions over.
 #[derive(clap::Args)]

@@ -5,9 +5,9 @@ use std::path::Path;
 use jiff::Timestamp;
 use store::Result;
 
-use crate::files::{self, Use};
+use crate::host::files::{self, Use};
+use crate::host::metrics;
 use crate::journal::Numbers;
-use crate::metrics;
 
 const SUCCESS: &str = "store_duplicate_last_success_timestamp_seconds";
 

@@ -20,12 +20,12 @@ use store::{ChunkId, Error, Kind, Progress, Result, Store, StoreId};
 
 pub(crate) use self::args::How;
 use self::report::Report;
-use crate::clusters::{self, Label};
+use crate::config::clusters::{self, Label};
 use crate::context::Context;
+use crate::host::lock::Running;
 use crate::journal::{Facts, Far, JobDir, Journal, Left, Numbers, Outcome};
-use crate::lock::Running;
-use crate::progress::Watch;
-use crate::{failure, human};
+use crate::ui::progress::Watch;
+use crate::ui::{failure, human};
 
 /// Hex digits of the id of a job without a name.
 const ID_DIGITS: usize = 16;

@@ -11,7 +11,7 @@ use store::replicate::{RefOutcome, RefStatus, ReplicateReport};
 use super::{Transfer, estimate};
 use crate::context::Context;
 use crate::journal::{Numbers, RefError};
-use crate::{failure, human};
+use crate::ui::{failure, human};
 
 /// What a machine reads.
 #[derive(Serialize)]

@@ -10,7 +10,7 @@ use super::place::{Ground, Place};
 use super::{GetReport, GetRequest, NAMED_MAX};
 use crate::error::{Error, Result};
 use crate::format::{Node, Time, TreeEntry};
-use crate::materialize::links::{FlattenLimit, Leads, Links};
+use crate::graph::links::{FlattenLimit, Leads, Links};
 use crate::progress::Progress;
 use crate::read::fetch::{Requests, Sink};
 use crate::read::{Found, Reader, TimesReader};

@@ -16,7 +16,6 @@ mod filter;
 mod found;
 mod guard;
 mod known;
-pub(crate) mod links;
 mod list;
 mod place;
 mod plan;

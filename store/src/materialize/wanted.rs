@@ -4,11 +4,11 @@ use std::path::Path;
 
 use super::diff::Wants;
 use super::filter::Filter;
-use super::links::{FlattenLimit, Leads, Links};
 use super::list::Thing;
 use super::{MaterializeRequest, Task, shown};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Node, Time, TreeEntry};
+use crate::graph::links::{FlattenLimit, Leads, Links};
 use crate::host::pool::{PoolKey, disk};
 use crate::read::{Reader, TimesReader};
 

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use store::{Error, Kind, Result, StoreId};
 
-use crate::clusters::{self, Cluster, Label};
-use crate::config_edit;
+use crate::config::clusters::{self, Cluster, Label};
+use crate::config::edit;
 use crate::context::Context;
 
 /// Give a store a name
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         true => None,
         false => Some(looked_at(&cluster, context)?),
     };
-    config_edit::add_cluster(&args.name, &cluster, args.force)?;
+    edit::add_cluster(&args.name, &cluster, args.force)?;
     context.out.report(&Added {
         name: &args.name,
         url: &cluster.url,

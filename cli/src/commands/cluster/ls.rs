@@ -3,9 +3,9 @@
 use serde::Serialize;
 use store::Result;
 
-use crate::clusters::{self, Label};
+use crate::config::clusters::{self, Label};
 use crate::context::Context;
-use crate::table::Side;
+use crate::ui::table::Side;
 
 /// List the stores that have a name
 #[derive(clap::Args)]

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use store::Result;
 
-use crate::clusters::Label;
-use crate::config_edit;
+use crate::config::clusters::Label;
+use crate::config::edit;
 use crate::context::Context;
 
 /// Take a store's name away; the store itself is not touched
@@ -22,7 +22,7 @@ struct Removed<'a> {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    config_edit::remove_cluster(&args.name)?;
+    edit::remove_cluster(&args.name)?;
     context.out.report(&Removed {
         removed: &args.name,
     })

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use store::Result;
 use store::replicate::Delete;
 
-use crate::clusters::Label;
+use crate::config::clusters::Label;
 use crate::context::Context;
+use crate::context::schedule::{Unattended, Unit};
 use crate::transfer::{How, Side, Transfer};
-use crate::unattended::{Unattended, Unit};
 
 /// Bring refs from one store to another; only the chunks that it lacks travel
 ///

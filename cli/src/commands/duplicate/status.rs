@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 use store::{Error, Result};
 
-use crate::clusters;
+use crate::config::clusters;
 use crate::context::Context;
-use crate::human;
 use crate::journal::{self, Facts, Far, JobDir, Outcome, Run, Status};
-use crate::table::{Side, Table};
+use crate::ui::human;
+use crate::ui::table::{Side, Table};
 
 /// One job; an object of `--json`.
 #[derive(Serialize)]

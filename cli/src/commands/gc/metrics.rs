@@ -6,8 +6,8 @@ use gc::Report;
 use jiff::Timestamp;
 use store::{Result, StoreId};
 
-use crate::files::{self, Use};
-use crate::metrics::{self, Row};
+use crate::host::files::{self, Use};
+use crate::host::metrics::{self, Row};
 
 /// Replaces `file` as a whole: who reads it meanwhile sees the old one or the new one.
 pub(crate) fn write(file: &Path, id: StoreId, report: &Report) -> Result<()> {

@@ -15,9 +15,9 @@ use store::Result;
 use self::report::Told;
 use crate::config::{self, Config};
 use crate::context::Context;
-use crate::lock::Lock;
-use crate::unattended::{Unattended, Unit};
-use crate::{failure, human};
+use crate::context::schedule::{Unattended, Unit};
+use crate::host::lock::Lock;
+use crate::ui::{failure, human};
 
 /// Give back the space of what no version needs any more
 ///

@@ -9,7 +9,7 @@ use gc::policy::Drop;
 use gc::report::Over;
 use serde::Serialize;
 
-use crate::human;
+use crate::ui::human;
 
 /// A report as it is told.
 #[derive(Serialize)]

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use store::{Error, Result};
 
-use crate::human;
+use crate::ui::human;
 
 /// Held as long as it lives, and by nobody after that, however the process ends. Without a file where a
 /// full disk has no room for one: a collector is what helps there.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use store::{Error, Kind, Pool, PoolLimits, Result};
 
+use crate::config;
 use crate::context::Context;
-use crate::{config, human};
+use crate::ui::human;
 
 /// Which pool, and how large it may be.
 #[derive(clap::Args)]

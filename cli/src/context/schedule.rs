@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use store::{Error, Result};
 
-use crate::clusters::{self, Label};
+use crate::config::clusters::{self, Label};
 use crate::context::Context;
 
 /// What to print instead of doing it.

@@ -6,7 +6,7 @@ use store::check::{Finding, Hit, Part};
 use store::format::{RefName, checkpoint_key, log_key, pack_key, segment_key};
 
 use crate::context::Context;
-use crate::{human, names};
+use crate::ui::{human, names};
 
 /// An object that something is wrong with.
 #[derive(Serialize)]

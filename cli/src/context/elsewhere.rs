@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use store::format::RefName;
 use store::{Error, Kind};
 
-use crate::clusters;
+use crate::config::clusters;
 use crate::context::Context;
 
 /// All clusters have this long to answer.

@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use serde::Serialize;
 use store::{Error, Kind, Result};
 
-use crate::names;
+use crate::ui::names;
 
 /// What a machine reads about a failure.
 #[derive(Serialize)]

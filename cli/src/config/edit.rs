@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use store::{Error, Result};
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
-use crate::clusters::{Cluster, Label};
+use crate::config::clusters::{Cluster, Label};
 use crate::config::{self, Config};
-use crate::files::{self, Use};
+use crate::host::files::{self, Use};
 
 /// Writes a cluster into the configuration and returns the path of the file.
 pub(crate) fn add_cluster(name: &Label, cluster: &Cluster, force: bool) -> Result<PathBuf> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use configparser::ini::Ini;
 use store::{Error, Result};
 
-use crate::reach::{CA_BUNDLE, Variables};
+use crate::connect::{CA_BUNDLE, Variables};
 
 /// What is taken, and what the engine calls it.
 const TAKEN: [(&str, &str); 9] = [

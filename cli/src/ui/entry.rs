@@ -5,7 +5,7 @@ use serde::Serialize;
 use store::format::Time;
 use store::inspect::Entry;
 
-use crate::{human, names};
+use crate::ui::{human, names};
 
 /// What a machine reads of an entry.
 #[derive(Serialize)]

@@ -4,6 +4,9 @@
 //! other's credentials: the environment is asked only where the profile says `from-environment`.
 //! Never on a command line, and no value in a message.
 
+mod aws;
+mod azure;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -13,8 +16,7 @@ use serde::Deserialize;
 use store::remote::{self, Settings};
 use store::{Error, Result};
 
-use crate::human::Span;
-use crate::{aws, azure};
+use crate::ui::human::Span;
 
 /// Where the file of certificates is: no setting of the bucket, and a name among them until it is read.
 pub(crate) const CA_BUNDLE: &str = "aws_ca_bundle";

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use store::Progress;
 
-use crate::args::Global;
-use crate::human;
+use crate::ui::global::Global;
+use crate::ui::human;
 
 const BAR: &str = "{files} [{wide_bar}] {sizes}  {rate}  {left}";
 const TICK: Duration = Duration::from_millis(100);

@@ -8,8 +8,8 @@ use serde::Serialize;
 use store::remote::Waits;
 use store::{Error, Result};
 
-use crate::names;
-use crate::table::{Side, Table};
+use crate::ui::names;
+use crate::ui::table::{Side, Table};
 
 /// Where a verb says what it has to say.
 pub(crate) struct Output {

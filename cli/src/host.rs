@@ -1,0 +1,7 @@
+//! What the command needs of its host: locks, files, memory, the directory of a new store, metrics.
+
+pub(crate) mod files;
+pub(crate) mod lock;
+pub(crate) mod memory;
+pub(crate) mod metrics;
+pub(crate) mod room;
