@@ -15,8 +15,8 @@ table() {
     local pool='binary(=pool) | binary(=materialize)' remote='binary(=disk) | binary(=network)'
     cat <<TABLE
 store/src/log.rs|$engine
-store/src/publish.rs|$beside
-store/src/publish/*.rs|$beside
+store/src/session.rs|$beside
+store/src/session/*.rs|$beside
 store/src/put/*.rs|$engine
 store/src/index.rs|$beside
 store/src/index/*.rs|$beside
@@ -29,13 +29,13 @@ store/src/format/state.rs|binary(=formats) | ($beside)
 store/src/format/tree.rs|binary(=formats)
 store/src/format/list.rs|binary(=formats)
 store/src/stat_cache/*.rs|$engine
-store/src/pool/*.rs|$pool
+store/src/host/pool/*.rs|$pool
 store/src/materialize/*.rs|$pool
 store/src/materialize/*/*.rs|$pool
 store/src/replicate/copy.rs|$beside
 store/src/replicate/resume.rs|$beside
 store/src/replicate/select.rs|$beside
-store/src/replicate/walk.rs|$beside
+store/src/replicate/missing.rs|$beside
 store/src/remote/directory.rs|$remote
 store/src/remote/bucket.rs|$remote
 store/src/remote/again.rs|$remote
