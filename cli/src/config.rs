@@ -172,16 +172,43 @@ impl Config {
         let near = suggest::nearest(name.as_str(), self.job.keys().map(Label::as_str));
         let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
         Error::not_found(format!("{name}: no such job")).hint(format!(
-            "{near}jobs stand in the configuration, as [job.{name}]"
+            "{near}jobs are defined in the configuration, as [job.{name}]"
         ))
     }
 
     fn read(path: &Path) -> Result<Self> {
         match std::fs::read_to_string(path) {
-            Ok(text) => Self::parse(path, &text),
+            Ok(text) => {
+                let dir = path.parent().unwrap_or(Path::new("/"));
+                Self::parse(path, &text).map(|config| config.rooted(dir))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(Error::io("read the configuration", path, error)),
         }
+    }
+
+    /// Relative paths mean the same from wherever a command runs: they begin at the directory of the file.
+    fn rooted(mut self, dir: &Path) -> Self {
+        let labels: Vec<Label> = self.cluster.keys().cloned().collect();
+        let is_cluster = |url: &str| labels.iter().any(|label| label.as_str() == url);
+        let clusters = self.cluster.values_mut();
+        clusters.for_each(|cluster| root(dir, &mut cluster.url));
+        let stores = self.store.iter_mut();
+        let ends = self.job.values_mut();
+        // A word is the name of a cluster, and a mistake where there is none.
+        let ends = ends.flat_map(|job| [&mut job.from, &mut job.to]);
+        let ends = ends.filter(|url| url.contains(['/', '.']));
+        stores
+            .chain(ends)
+            .filter(|url| !url.is_empty() && !is_cluster(url))
+            .for_each(|url| root(dir, url));
+        if let Some(path) = &mut self.pool.path {
+            *path = dir.join(&*path);
+        }
+        for profile in self.profiles.values_mut() {
+            profile.root(dir);
+        }
+        self
     }
 
     /// Says the place of a mistake and never repeats the line, which may hold a secret.
@@ -206,6 +233,19 @@ impl Config {
         let path = config_file()?;
         let mode = std::fs::metadata(&path).ok()?.permissions().mode();
         (mode & 0o077 != 0).then_some(path)
+    }
+}
+
+/// Makes a directory that is named by a relative path one from the root.
+fn root(dir: &Path, url: &mut String) {
+    let is_url = url
+        .split_once(':')
+        .is_some_and(|(scheme, _)| !scheme.contains('/'));
+    if is_url || url.is_empty() {
+        return;
+    }
+    if let Some(path) = dir.join(&*url).to_str() {
+        *url = path.to_owned();
     }
 }
 
@@ -325,6 +365,24 @@ mod tests {
         ] {
             assert_eq!(config.profile_of(url), profile, "{url}");
         }
+    }
+
+    #[test]
+    fn relative_paths_begin_at_the_file() {
+        let text = "store = \"own\"\n[pool]\npath = \"pool\"\n[cluster.far]\nurl = \"../far\"\n\
+                    [job.a]\nfrom = \"./near\"\nto = \"far\"\nrefs = []\n\
+                    [job.b]\nfrom = \"s3://x/y\"\nto = \"/abs\"\nrefs = []\n";
+        let config = Config::parse(Path::new("c"), text).unwrap();
+        let config = config.rooted(Path::new("/etc/store"));
+        assert_eq!(config.store.as_deref(), Some("/etc/store/own"));
+        assert_eq!(
+            config.pool.path.as_deref(),
+            Some(Path::new("/etc/store/pool"))
+        );
+        assert_eq!(config.cluster("far").unwrap().url, "/etc/store/../far");
+        let jobs: Vec<_> = config.job.values().collect();
+        assert_eq!((&*jobs[0].from, &*jobs[0].to), ("/etc/store/./near", "far"));
+        assert_eq!((&*jobs[1].from, &*jobs[1].to), ("s3://x/y", "/abs"));
     }
 
     #[test]

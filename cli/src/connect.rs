@@ -55,6 +55,15 @@ enum Value {
 }
 
 impl Profile {
+    /// Makes relative paths begin at the directory of the configuration.
+    pub(crate) fn root(&mut self, dir: &Path) {
+        if let Some(path) = &mut self.ca_bundle
+            && let Some(rooted) = dir.join(&*path).to_str()
+        {
+            *path = rooted.to_owned();
+        }
+    }
+
     pub(crate) fn holds_secrets(&self) -> bool {
         self.connection_string.is_some() || self.settings.keys().any(|name| remote::is_secret(name))
     }
@@ -100,6 +109,24 @@ pub(crate) struct Reach {
     pub(crate) deadline: Option<Duration>,
     /// Why there are no credentials, where that is known.
     pub(crate) no_credentials: Option<String>,
+}
+
+/// What sends requests another way, for each scheme: the variable and where it leads to, without its credentials.
+pub(crate) fn proxies(variables: &Variables) -> Vec<(&'static str, String)> {
+    let named = |names: &[&str]| {
+        names.iter().find_map(|name| {
+            let url = variables.get(*name)?;
+            let url = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+            let host = url.rsplit_once('@').map_or(url, |(_, host)| host);
+            Some(format!("{name} is set to {host}"))
+        })
+    };
+    let https = named(&["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]);
+    let http = named(&["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]);
+    let schemes = [("https://", https), ("http://", http)];
+    let set = schemes.into_iter();
+    set.filter_map(|(scheme, told)| Some((scheme, told?)))
+        .collect()
 }
 
 /// What reaches the bucket at `url`; nothing for a directory.
@@ -211,6 +238,22 @@ mod tests {
 
     fn names(reach: &Reach) -> Vec<&str> {
         reach.settings.names().collect()
+    }
+
+    #[test]
+    fn a_proxy_is_told_without_its_credentials() {
+        let variables = variables(&[
+            ("https_proxy", "http://ana:planted@proxy.example:3128"),
+            ("ALL_PROXY", "socks5://other"),
+        ]);
+        let told = [
+            (
+                "https://",
+                "https_proxy is set to proxy.example:3128".to_owned(),
+            ),
+            ("http://", "ALL_PROXY is set to other".to_owned()),
+        ];
+        assert_eq!(proxies(&variables), told);
     }
 
     #[test]

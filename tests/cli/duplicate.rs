@@ -208,7 +208,8 @@ fn a_job_of_the_configuration_is_run_told_of_and_measured() {
     let env = two_stores();
     let path = env.path("home/.config/store/config.toml");
     let mut text = std::fs::read_to_string(&path).unwrap();
-    text += "[job.nightly]\nfrom = \"home/.local/share/store\"\nto = \"h200\"\nrefs = [\"project/demo\"]\n\
+    // A path begins at the directory of the configuration, wherever a command runs.
+    text += "[job.nightly]\nfrom = \"../../.local/share/store\"\nto = \"h200\"\nrefs = [\"project/demo\"]\n\
              versions = \"all\"\nbwlimit = \"200MB\"\nverify = true\n";
     std::fs::write(&path, &text).unwrap();
     let never = env.ok(["duplicate", "--status"]);
@@ -217,7 +218,9 @@ fn a_job_of_the_configuration_is_run_told_of_and_measured() {
         words.ends_with(&[
             "nightly",
             "never",
-            "home/.local/share/store",
+            env.path("home/.config/store/../../.local/share/store")
+                .to_str()
+                .unwrap(),
             "h200",
             "project/demo"
         ]),
@@ -315,7 +318,7 @@ fn two_runs_of_one_job_do_not_meet() {
     let env = two_stores();
     let path = env.path("home/.config/store/config.toml");
     let mut text = std::fs::read_to_string(&path).unwrap();
-    text += "[job.nightly]\nfrom = \"home/.local/share/store\"\nto = \"h200\"\nrefs = [\"project/demo\"]\n";
+    text += "[job.nightly]\nfrom = \"../../.local/share/store\"\nto = \"h200\"\nrefs = [\"project/demo\"]\n";
     std::fs::write(&path, text).unwrap();
     let first = spawn(&env, &["duplicate", "--job", "nightly", SLOW[0], SLOW[1]]);
     wait_until_it_runs(&env);

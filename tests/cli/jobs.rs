@@ -9,7 +9,7 @@ fn nightly(env: &TestEnvironment, refs: &str, more: &str) {
     let path = env.path("home/.config/store/config.toml");
     let mut text = std::fs::read_to_string(&path).unwrap_or_default();
     text += &format!(
-        "[job.nightly]\nfrom = \"home/.local/share/store\"\nto = \"h200\"\nrefs = {refs}\n{more}\n"
+        "[job.nightly]\nfrom = \"../../.local/share/store\"\nto = \"h200\"\nrefs = {refs}\n{more}\n"
     );
     std::fs::write(&path, text).unwrap();
 }
@@ -115,6 +115,7 @@ fn a_run_that_fails_altogether_turns_its_metrics_red() {
             "{measured}"
         );
         assert!(measured.contains("\"} 3\n"), "{measured}");
+        assert!(!measured.contains("job=\"\""), "{measured}");
         let failed = if measured.contains("nightly") { 2 } else { 1 };
         let failed = format!("\"}} {failed}\n# HELP store_duplicate_sent_bytes");
         assert!(measured.contains(&failed), "{measured}");
@@ -129,4 +130,56 @@ fn a_limit_of_0_is_no_limit() {
     let report = json(&env.ok(["--json", "push", REF, "h200", "--bwlimit", "0"]));
     assert_eq!(report["refs"][0]["status"], "published", "{report}");
     env.ok(["push", REF, "h200", "--bwlimit", "0", "--dry-run"]);
+}
+
+#[test]
+fn a_word_that_is_no_cluster_is_no_directory_of_a_job() {
+    let env = two_stores();
+    nightly(&env, "[\"project/demo\"]", "");
+    let path = env.path("home/.config/store/config.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("\"h200\"", "\"h20\"")).unwrap();
+    std::fs::create_dir(env.path("h20")).unwrap();
+    let finished = env.store(["duplicate", "--job", "nightly"]);
+    assert_eq!(finished.code, Some(3), "{finished}");
+    assert!(
+        finished
+            .stderr
+            .contains("job nightly: h20: no such cluster"),
+        "{finished}"
+    );
+    assert!(finished.stderr.contains("did you mean h200?"), "{finished}");
+}
+
+#[test]
+fn a_run_that_never_began_has_a_name_in_its_metrics() {
+    let env = two_stores();
+    let metrics = env.path("new.prom");
+    let mut run = vec![
+        "duplicate",
+        "project/demo",
+        "--from",
+        "nowhere/x",
+        "--to",
+        "far",
+    ];
+    run.extend(["--metrics-file", metrics.to_str().unwrap()]);
+    assert_eq!(env.store(run).code, Some(3));
+    let measured = std::fs::read_to_string(&metrics).unwrap();
+    assert!(
+        measured.contains("store_duplicate_last_exit_code{job=\""),
+        "{measured}"
+    );
+    assert!(!measured.contains("job=\"\""), "{measured}");
+    let gc = [
+        "gc",
+        "--store",
+        "nowhere/x",
+        "--metrics-file",
+        metrics.to_str().unwrap(),
+    ];
+    std::fs::remove_file(&metrics).unwrap();
+    assert_eq!(env.store(gc).code, Some(3));
+    let measured = std::fs::read_to_string(&metrics).unwrap();
+    assert!(measured.contains("{store=\"nowhere/x\"} 3"), "{measured}");
 }

@@ -15,10 +15,17 @@ pub(crate) fn text(rows: &[Row], prefix: &str, label: &str, of: &str) -> String 
         let name = format_args!("store_{prefix}{name}");
         let _infallible = write!(
             text,
-            "# HELP {name} {help}.\n# TYPE {name} gauge\n{name}{{{label}=\"{of}\"}} {value}\n"
+            "# HELP {name} {help}.\n# TYPE {name} gauge\n{name}{{{label}=\"{}\"}} {value}\n",
+            escaped(of)
         );
     }
     text
+}
+
+/// A label's value may be a path or a URL.
+fn escaped(of: &str) -> String {
+    let plain = of.replace(|c: char| c.is_control() || c == '\"', "_");
+    plain.replace('\\', "\\\\")
 }
 
 /// A time that the file of an earlier run tells: losing the journal must not turn an alert red or green.
@@ -29,8 +36,14 @@ pub(crate) fn told_before(file: &Path, gauge: &str) -> Option<Timestamp> {
     Timestamp::from_second(line.rsplit(' ').next()?.parse().ok()?).ok()
 }
 
-/// The same text with another value of one gauge, which is added where it is missing.
-pub(crate) fn with(text: &str, row: Row, prefix: &str, label: &str) -> String {
+/// What the file of an earlier run says it is of.
+pub(crate) fn label_before(text: &str) -> Option<&str> {
+    text.split('"').nth(1).filter(|of| !of.is_empty())
+}
+
+/// The same text with another value of one gauge, which is added where it is missing; where there is no text, it is
+/// of `of`.
+pub(crate) fn with(text: &str, row: Row, prefix: &str, (label, of): (&str, &str)) -> String {
     let (name, help, value) = row;
     let gauge = format!("store_{prefix}{name}{{");
     let is_known = text.lines().any(|line| line.starts_with(&gauge));
@@ -43,7 +56,7 @@ pub(crate) fn with(text: &str, row: Row, prefix: &str, label: &str) -> String {
         changed += &shown;
     }
     if !is_known {
-        let of = text.split('"').nth(1).unwrap_or_default();
+        let of = label_before(text).unwrap_or(of);
         changed += &self::text(&[(name, help, value)], prefix, label, of);
     }
     changed
@@ -61,12 +74,13 @@ mod tests {
         ];
         let before = text(&rows, "gc_", "store", "x");
         let row = |value: &str| ("b", "Another", value.to_owned());
-        assert_eq!(with(&before, row("2"), "gc_", "store"), before);
-        let after = with(&before, row("3"), "gc_", "store");
+        assert_eq!(with(&before, row("2"), "gc_", ("store", "y")), before);
+        let after = with(&before, row("3"), "gc_", ("store", "y"));
         assert!(after.contains("store_gc_a{store=\"x\"} 1\n"), "{after}");
         assert!(after.ends_with("store_gc_b{store=\"x\"} 3\n"), "{after}");
         let first = text(&rows[..1], "gc_", "store", "x");
-        assert_eq!(with(&first, row("3"), "gc_", "store"), after);
-        assert!(with("", row("3"), "gc_", "store").contains("store_gc_b{store=\"\"} 3\n"));
+        assert_eq!(with(&first, row("3"), "gc_", ("store", "y")), after);
+        let named = with("", row("3"), "gc_", ("store", "y"));
+        assert!(named.contains("store_gc_b{store=\"y\"} 3\n"), "{named}");
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct How {
     #[arg(long)]
     pub(crate) verify: bool,
 
-    /// Tell what would be sent, and how long that would take, and do nothing
+    /// Show what would be sent, and how long that would take, and do nothing
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
 }

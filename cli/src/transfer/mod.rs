@@ -106,7 +106,8 @@ impl Transfer {
             ..Numbers::default()
         };
         let job = self.job.as_ref().map(ToString::to_string);
-        self.write_metrics(&job.unwrap_or_default(), numbers, None, done)
+        let job = job.unwrap_or_else(|| self.id_before());
+        self.write_metrics(&job, numbers, None, done)
     }
 
     /// What the run ended with, once the metrics are written.
@@ -141,28 +142,34 @@ impl Transfer {
 
     /// A ref that the source lacks is looked for there, and not in the store that every verb works with.
     fn at_source(&self, error: Error) -> Error {
-        let Side::There(named) = &self.from else {
-            return error;
-        };
-        let hint = error.remedy().filter(|_| error.missing().is_some());
-        let hint = hint.map(|hint| {
-            hint.replace(
-                "`store ls",
-                &format!("`store ls --store {}", clusters::masked(named)),
-            )
-        });
-        match hint {
-            Some(hint) => error.hint(hint),
-            None => error,
+        match &self.from {
+            Side::There(named) if error.kind() == Kind::NotFound => elsewhere::at(error, named),
+            _ => error,
         }
+    }
+
+    /// What a job without a name is called whose stores are not known: as in the metrics of an earlier run, else by
+    /// what was asked for.
+    fn id_before(&self) -> String {
+        let file = self.metrics_file.as_ref();
+        let text = file.and_then(|file| std::fs::read_to_string(file).ok());
+        let before = text.as_deref().and_then(crate::metrics::label_before);
+        before.map_or_else(
+            || self.digits(format_args!("{:?} {:?}", self.from, self.to)),
+            str::to_owned,
+        )
     }
 
     /// What tells a job without a name from others: the same stores and the same refs.
     fn id(&self, stores: &Stores) -> String {
+        let (from, to) = (stores.from.format().id, stores.to.format().id);
+        self.digits(format_args!("{from} {to}"))
+    }
+
+    fn digits(&self, ends: std::fmt::Arguments<'_>) -> String {
         let mut refs = self.refs.clone();
         refs.sort();
-        let (from, to) = (stores.from.format().id, stores.to.format().id);
-        let text = format!("{from} {to} {:?} {refs:?}", self.request.versions);
+        let text = format!("{ends} {:?} {refs:?}", self.request.versions);
         let mut id = ChunkId::of(text.as_bytes()).to_string();
         id.truncate(ID_DIGITS);
         id
@@ -325,7 +332,7 @@ fn finish(
             told.notes
                 .iter()
                 .for_each(|note| context.out.note(format_args!("note: {note}")));
-            Err(error)
+            Err(transfer.at_source(error))
         }
         Ok(done) => show(&told, context)
             .and_then(|()| ended(done))

@@ -11,7 +11,7 @@ use store::replicate::{RefOutcome, RefStatus, ReplicateReport};
 use super::{Transfer, estimate};
 use crate::context::Context;
 use crate::journal::{Numbers, RefError};
-use crate::ui::{failure, human};
+use crate::ui::{failure, human, names};
 
 /// What a machine reads.
 #[derive(Serialize)]
@@ -184,8 +184,18 @@ impl fmt::Display for Report {
         let published = self.refs.iter().filter(|line| line.status == "published");
         for line in published {
             match line.version {
-                Some(version) => writeln!(out, "{line} is version {version} at {}", self.to)?,
-                None => writeln!(out, "{line} would be published at {}", self.to)?,
+                Some(version) => writeln!(
+                    out,
+                    "{line}{} is version {version} at {}",
+                    names::id(line.id.as_ref()),
+                    self.to
+                )?,
+                None => writeln!(
+                    out,
+                    "{line}{} would be published at {}",
+                    names::id(line.id.as_ref()),
+                    self.to
+                )?,
             }
         }
         for line in self.refs.iter().filter(|line| line.status == "healed") {
@@ -217,7 +227,7 @@ impl fmt::Display for Report {
         }
         write!(
             out,
-            "{} published, {} unchanged, {}{} failed; {}, {} as {} of frames",
+            "{} published, {} unchanged, {}{} failed; {}, {} ({} compressed)",
             human::counted(self.counted("published"), "version"),
             human::count(self.counted("unchanged")),
             match self.counted("healed") {

@@ -88,31 +88,29 @@ impl Output {
 
     /// Something to know, beside the data.
     pub(crate) fn note(&self, text: impl Display) {
-        if !self.quiet {
-            self.warning(text);
+        if !self.quiet && !self.json {
+            self.aside(text);
         }
     }
 
-    /// What is wrong and does not end the verb: who asks for quiet is told all the same. Machines have it
-    /// in the report.
+    /// What is wrong and does not end the verb: who asks for quiet is told all the same. Machines are told in a
+    /// line of its own, as they are told of errors.
     pub(crate) fn warning(&self, text: impl Display) {
-        if self.json {
-            return;
+        if !self.json {
+            return self.aside(text);
         }
+        let text = text.to_string();
+        let text = text.strip_prefix("warning: ").unwrap_or(&text);
+        self.aside(serde_json::json!({ "warning": text }));
+    }
+
+    fn aside(&self, text: impl Display) {
         // What comes before it is printed before it; what cannot be printed is told at the end.
         let _told_later = self.to.borrow_mut().flush();
-        let text = text.to_string();
-        for line in text.lines() {
-            // A note that nobody can read changes nothing.
+        for line in text.to_string().lines() {
+            // Where standard error is closed, nobody wants to know.
             let _unread = writeln!(io::stderr(), "{}", names::printable(line));
         }
-    }
-
-    /// Something that is wrong and did not end the work: whoever wants to be told little is told this.
-    pub(crate) fn warn(&self, text: impl Display) {
-        // Where standard error is closed, nobody wants to know.
-        let text = names::printable(&text.to_string());
-        let _unread = writeln!(io::stderr(), "warning: {text}");
     }
 
     /// Tells of long waits for the bucket at `url`, from whatever thread they are met on.

@@ -204,7 +204,12 @@ fn built(
         max_retries: RETRIES_MAX,
         retry_timeout: options.deadline,
     };
-    let watched = Watched::new(options.waits.clone(), alive.clone(), options.deadline);
+    let watched = Watched::new(
+        options.waits.clone(),
+        alive.clone(),
+        options.deadline,
+        &options.proxies,
+    );
     let pairs = || settings.iter().map(|(name, value)| (spelled(name), value));
     Ok(match service {
         Service::S3 => {

@@ -26,6 +26,8 @@ pub struct Options {
     pub stop: Arc<AtomicBool>,
     /// Why no credentials were found, where that is known.
     pub no_credentials: Option<String>,
+    /// What is said of the way to endpoints that begin like this, where there is no connection: a proxy, most likely.
+    pub proxies: Vec<(&'static str, String)>,
     /// Bytes that parts of uploads may take that are on their way to a bucket.
     pub upload_bytes: u64,
 }
@@ -40,6 +42,7 @@ impl Default for Options {
             waits: Waits::default(),
             stop: Arc::default(),
             no_credentials: None,
+            proxies: Vec::new(),
             upload_bytes: 64 << 20,
         }
     }

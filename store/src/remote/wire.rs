@@ -80,10 +80,15 @@ struct NoAnswer(Duration);
 
 impl Watched {
     /// Requests are not tried again after `deadline`, and no answer is waited for longer.
-    pub(super) fn new(waits: Waits, alive: Alive, deadline: Duration) -> Self {
+    pub(super) fn new(
+        waits: Waits,
+        alive: Alive,
+        deadline: Duration,
+        proxies: &[(&'static str, String)],
+    ) -> Self {
         Self {
             waits,
-            contacts: Arc::default(),
+            contacts: Arc::new(Contacts::new(proxies)),
             alive,
             deadline,
         }

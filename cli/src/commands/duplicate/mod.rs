@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::context::schedule::{Unattended, Unit};
 use crate::transfer::{How, Side, Transfer};
 
-/// Bring refs from one store to another; only the chunks that it lacks travel
+/// Copy refs from one store to another; only missing chunks are sent
 ///
 /// What is missing is computed from the segments of both stores, and frames are sent as they are,
 /// after each was checked. A version gets the next number at its destination, unless the same one is
@@ -24,11 +24,11 @@ use crate::transfer::{How, Side, Transfer};
 /// runs once at a time: the second of --job says so and exits with 0, without a name it exits with 5.
 /// Exits with 6 when some refs did not make it, each with its reason.
 ///
-/// Jobs stand in the configuration, as [job.NAME] with `from`, `to`, `refs`, and if need be `versions`,
+/// Jobs are defined in the configuration, as [job.NAME] with `from`, `to`, `refs`, and if need be `versions`,
 /// `delete`, `bwlimit`, `verify` and `profile`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to bring: namespaces, refs (their newest version), or versions
+    /// What to copy: namespaces, refs (their newest version), or versions
     #[arg(value_name = "NAMESPACE|REF[@N]", required_unless_present_any = ["job", "status"])]
     refs: Vec<OsString>,
 
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["refs", "from", "to"])]
     job: Option<Label>,
 
-    /// Tell what is known of a job, also while it runs; of all jobs of this host and of the configuration, where
+    /// Show what is known of a job, also while it runs; of all jobs of this host and of the configuration, where
     /// none is named
     #[arg(long, value_name = "JOB", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["refs", "from", "to", "delete", "delete_all", "How", "job", "metrics_file", "Unattended"])]
     status: Option<String>,
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let name = args.job.as_ref().map(|name| format!("-{name}"));
     let unit = Unit {
         name: format!("store-duplicate{}", name.unwrap_or_default()),
-        what: "Bring refs from one store to another",
+        what: "Copy refs from one store to another",
         job: args.job.clone(),
         store: None,
     };
@@ -118,6 +118,12 @@ fn configured(name: &Label, args: &Args, context: &Context) -> Result<Transfer> 
         dry_run: args.how.dry_run,
     };
     let refs: Vec<OsString> = job.refs.iter().map(OsString::from).collect();
+    for named in [&job.from, &job.to] {
+        let is_word = !named.contains(['/', ':', '.']);
+        if is_word && !named.is_empty() && config.cluster(named).is_none() {
+            return Err(config.no_cluster(named).within(format!("job {name}")));
+        }
+    }
     let (from, to) = (Side::There(job.from.clone()), Side::There(job.to.clone()));
     let mut transfer = Transfer::new(from, to, &refs, &how)
         .map_err(|error| error.within(format!("job {name}")))?;

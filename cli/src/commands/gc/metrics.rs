@@ -15,10 +15,11 @@ pub(crate) fn write(file: &Path, id: StoreId, report: &Report) -> Result<()> {
     files::replace(file, text.as_bytes(), Use::Report)
 }
 
-/// Tells in a file of an earlier collection that the last one failed; the rest of it stays as it is.
-pub(crate) fn write_failure(file: &Path, code: u8) -> Result<()> {
+/// Tells in a file of an earlier collection that the last one failed; the rest of it stays as it is. The
+/// store's id may not be known then: it is called what the person calls it.
+pub(crate) fn write_failure(file: &Path, code: u8, store: &str) -> Result<()> {
     let before = std::fs::read_to_string(file).unwrap_or_default();
-    let text = metrics::with(&before, exit_code(code), "", "store");
+    let text = metrics::with(&before, exit_code(code), "", ("store", store));
     files::replace(file, text.as_bytes(), Use::Report)
 }
 

@@ -17,8 +17,12 @@ use object_store::client::{HttpError, HttpErrorKind};
 const FIRST_MAX: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// What is known of the endpoints that a bucket is reached at.
-#[derive(Debug, Default)]
-pub(in crate::remote) struct Contacts(Mutex<HashMap<String, Contact>>);
+#[derive(Debug)]
+pub(in crate::remote) struct Contacts {
+    known: Mutex<HashMap<String, Contact>>,
+    /// What is said of the way to endpoints that begin like this.
+    proxies: Vec<(&'static str, String)>,
+}
 
 #[derive(Debug)]
 enum Contact {
@@ -34,6 +38,8 @@ enum Contact {
 #[derive(Debug)]
 pub(in crate::remote) struct NoContact {
     endpoint: String,
+    /// What is known of the way there.
+    proxy: Option<String>,
     /// How often it was tried and for how long, where it is not tried any more.
     given_up: Option<(u32, Duration)>,
     /// Whether it is the certificate of the other side.
@@ -44,6 +50,13 @@ pub(in crate::remote) struct NoContact {
 }
 
 impl Contacts {
+    pub(super) fn new(proxies: &[(&'static str, String)]) -> Self {
+        Self {
+            known: Mutex::default(),
+            proxies: proxies.to_vec(),
+        }
+    }
+
     /// Takes down that somebody at `endpoint` answered.
     pub(super) fn answered(&self, endpoint: &str) {
         let mut contacts = self.lock();
@@ -67,6 +80,7 @@ impl Contacts {
         };
         let no_contact = NoContact {
             endpoint: endpoint.to_owned(),
+            proxy: self.proxy(endpoint),
             given_up,
             is_untrusted,
             is_plain,
@@ -93,14 +107,24 @@ impl Contacts {
         }
     }
 
+    fn proxy(&self, endpoint: &str) -> Option<String> {
+        let mut proxies = self.proxies.iter();
+        let found = proxies.find(|(scheme, _)| endpoint.starts_with(scheme));
+        found.map(|(_, told)| told.clone())
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Contact>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Display for NoContact {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "no connection to {}: {}", self.endpoint, self.why)?;
+        write!(out, "no connection to {}", self.endpoint)?;
+        if let Some(proxy) = &self.proxy {
+            write!(out, " ({proxy})")?;
+        }
+        write!(out, ": {}", self.why)?;
         match self.given_up {
             Some((times, time)) => {
                 let secs = time.as_secs();
@@ -108,8 +132,8 @@ impl fmt::Display for NoContact {
                     out,
                     "; tried {times} times in {secs} s, and {}",
                     match self.is_plain {
-                        true => "nobody ever spoke TLS there",
-                        false => "nobody ever answered there",
+                        true => "nothing there speaks TLS",
+                        false => "no server responded",
                     }
                 )
             }

@@ -126,7 +126,7 @@ fn tls_spoken_to_who_does_not_speak_it_is_found_out_and_the_other_way_round() {
         "{error:?}"
     );
     assert!(
-        format!("{error:?}").contains("nobody ever spoke TLS there"),
+        format!("{error:?}").contains("nothing there speaks TLS"),
         "{error:?}"
     );
     for answer in [
