@@ -6,6 +6,7 @@ use serde::Serialize;
 use store::{Result, StoreId};
 
 use crate::context::Context;
+use crate::room::Readers;
 
 /// Make a new store
 ///
@@ -18,15 +19,15 @@ pub(crate) struct Args {
     /// A directory, which is made if it is missing, or a URL
     url: Option<String>,
 
-    /// Make it also where the endpoint overwrites what it shall create only if it is absent; then never more
-    /// than one process may write at a time, which nothing sees to, and gc wants --exclusive
+    /// Make it also where the endpoint overwrites what it must create only if absent; then never more
+    /// than one process may write at a time, and nothing enforces this; gc then needs --exclusive
     #[arg(long)]
     single_writer: bool,
 
-    /// Let the group of the directory write to it too: everything in it follows the modes of the directory,
-    /// whatever the umask of whoever puts
-    #[arg(long)]
-    shared: bool,
+    /// Let the group of the directory write to it too: everything in it follows the modes of the directory, whatever
+    /// the umask of whoever puts. Others may read nothing of it, but with --shared=world all of it
+    #[arg(long, value_name = "READERS", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "group")]
+    shared: Option<Readers>,
 }
 
 #[derive(Serialize)]

@@ -21,6 +21,17 @@ const OURS: [&str; 9] = [
 ];
 /// The group may do what the owner may, and what is made below belongs to it as well.
 const SHARED: u32 = 0o2070;
+/// What everybody else may do who has an account on the host, where they are let in.
+const OTHERS: u32 = 0o005;
+
+/// Who may read a store that a group writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Readers {
+    /// Nobody but the group
+    Group,
+    /// Everybody on the host
+    World,
+}
 
 /// Fails for a directory that holds something else: a store in the middle of it would be taken for part of it.
 pub(crate) fn check(dir: &Path) -> Result<()> {
@@ -62,11 +73,15 @@ pub(crate) fn make_private(dir: &Path) -> Result<()> {
 }
 
 /// Makes `dir`, and gives it the modes by which every writer knows that a group owns the store together.
-pub(crate) fn share(dir: &Path) -> Result<()> {
+pub(crate) fn share(dir: &Path, readers: Readers) -> Result<()> {
     let failed = |source| Error::io("share the directory", dir, source);
     std::fs::create_dir_all(dir).map_err(failed)?;
     let mode = || Ok(std::fs::metadata(dir)?.permissions().mode() & 0o7777);
-    let wanted = mode().map_err(failed)? | SHARED;
+    let others = match readers {
+        Readers::Group => 0,
+        Readers::World => OTHERS,
+    };
+    let wanted = (mode().map_err(failed)? & !0o007) | SHARED | others;
     std::fs::set_permissions(dir, Permissions::from_mode(wanted)).map_err(|source| {
         let error = Error::io("share the directory", dir, source);
         match error.kind() {

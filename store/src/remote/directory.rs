@@ -125,17 +125,18 @@ impl Directory {
         }
     }
 
-    /// Lets the group read an object that this process has just written: no umask takes that away from a store
-    /// that a group owns together. Objects never change, so that nobody need write them.
+    /// Lets those read an object that this process has just written who may read the store's root, and nobody else,
+    /// whatever the umask. Objects never change, so that nobody need write them.
     pub(super) fn share(&self, key: &str) -> io::Result<()> {
-        if self.shared.is_none() {
+        let Some(root) = self.shared else {
             return Ok(());
-        }
+        };
         let path = self.path(key);
         let mode = fs::metadata(&path)?.permissions().mode();
-        match mode & 0o040 {
-            0 => fs::set_permissions(&path, Permissions::from_mode((mode | 0o040) & 0o7777)),
-            _ => Ok(()),
+        let wanted = (mode & 0o7770) | 0o040 | (root & 0o004);
+        match mode & 0o7777 == wanted {
+            false => fs::set_permissions(&path, Permissions::from_mode(wanted)),
+            true => Ok(()),
         }
     }
 
