@@ -13,6 +13,7 @@ mod herd;
 mod jobs;
 mod links;
 mod listing;
+mod open_files;
 mod places;
 mod round_trip;
 mod secrets;

@@ -6,13 +6,23 @@ use std::time::Duration;
 use std::time::SystemTime;
 
 use crate::error::{Error, Result};
-use crate::host::walk::{Dir, Stat};
+use crate::host::walk::{Dir, Stat, open_max};
 use crate::profile::{Check, Inspection};
 
 /// How often a file is read again that is not what was seen before. Each wait before that is longer than the one
 /// before it, so that it falls out of step with a client that writes at a steady pace.
 const LOOKS_MAX: u32 = 20;
 const LOOK_PAUSE: Duration = Duration::from_millis(3);
+
+/// Directories that the files of one batch may keep open, where the system allows any number.
+const BATCH_DIRS_MAX: usize = 16;
+
+/// Directories that the files of one batch may keep open, so that all batches on their way to so many workers take
+/// a quarter of what this process may open.
+pub(super) fn batch_dirs_max(workers: usize) -> usize {
+    let batches = workers.saturating_mul(3).saturating_add(1);
+    (open_max() / 4 / batches).clamp(1, BATCH_DIRS_MAX)
+}
 
 /// A file to be read.
 #[derive(Debug)]

@@ -171,7 +171,7 @@ pub(super) fn failed(doing: &str, path: &Path, errno: Errno) -> Error {
         let error = Error::unavailable(format!("{doing} {}", path.display()));
         return error
             .because(std::io::Error::from(errno))
-            .hint("raise the limits on open files and memory");
+            .hint("raise the limits on open files (`ulimit -n`) and memory");
     }
     let error = Error::io(doing, path, errno.into());
     match errno {

@@ -42,7 +42,8 @@ impl Globs {
             if text.is_empty() || text.starts_with('!') {
                 return Err(Error::invalid(format!(
                     "glob {glob:?}: expected a pattern of names or paths"
-                )));
+                ))
+                .hint("write it like `*.bin`, `cache/` for directories or `/train/**` for paths from the top"));
             }
             match (is_path, is_dir) {
                 (false, false) => names.push((glob, text)),

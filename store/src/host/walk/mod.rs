@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::FileType;
+use rustix::process::{Resource, getrlimit};
 
 pub use self::dir::Dir;
 pub use self::globs::Globs;
@@ -106,6 +107,8 @@ pub struct Walk {
     passed_over: u64,
     /// Whether it ever went elsewhere: only then can it come back to where it is.
     was_elsewhere: bool,
+    /// Directories on the way down that stay open.
+    open_dirs_max: usize,
 }
 
 /// A directory on the way down.
@@ -121,6 +124,14 @@ struct Frame {
     is_elsewhere: bool,
 }
 
+/// How many files this process may have open.
+pub(crate) fn open_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(usize::MAX, |most| {
+        usize::try_from(most).unwrap_or(usize::MAX)
+    })
+}
+
 /// Starts a walk of the directory or single file `root`, which may be a symlink to either. A single file
 /// is the one item of its walk.
 ///
@@ -134,6 +145,7 @@ pub fn walk(root: &Path, options: WalkOptions) -> Result<Walk> {
         path: Vec::new(),
         passed_over: 0,
         was_elsewhere: false,
+        open_dirs_max: OPEN_DIRS_MAX.min(open_max() / 8),
     };
     let stat = Stat::of_path(root)?;
     walk.first = Some(match stat.file_type() {
@@ -278,7 +290,7 @@ impl Walk {
             path_len,
             is_elsewhere: false,
         });
-        let closed = self.stack.len().checked_sub(OPEN_DIRS_MAX + 1);
+        let closed = self.stack.len().checked_sub(self.open_dirs_max + 1);
         // One that was left for a directory elsewhere cannot be found again from there.
         let is_left = closed.and_then(|index| self.stack.get(index + 1));
         if !is_left.is_some_and(|below| below.is_elsewhere)

@@ -1,0 +1,33 @@
+//! Few open files are allowed: what takes more of them than there are takes turns.
+
+use support::{Finished, TestEnvironment, environment};
+
+/// Runs the command where so many files may be open, and no more on request.
+fn with_limit(env: &TestEnvironment, limit: u32, arguments: &str) -> Finished {
+    let program = env.command(["x"]).get_program().to_owned();
+    let script = format!("ulimit -Sn {limit} && ulimit -Hn {limit} && exec \"$0\" {arguments}");
+    let mut command = std::process::Command::new("sh");
+    command.arg("-c").arg(script).arg(program);
+    command.current_dir(env.root()).env_clear();
+    command.env("HOME", env.path("home"));
+    command.output().unwrap().into()
+}
+
+#[test]
+fn fifteen_hundred_files_are_put_and_got_with_few_descriptors() {
+    let env = environment!();
+    for number in 0..1_500 {
+        env.write(format!("in/flat/{number}"), format!("flat {number}"));
+        env.write(format!("in/apart/{number}/f"), format!("apart {number}"));
+    }
+    let deep: String = (0..100).map(|_| "d/").collect();
+    env.write(format!("in/{deep}f"), "deep");
+    env.write("in/large", vec![3; 3_000_000]);
+    for limit in [1024, 64] {
+        let finished = with_limit(&env, limit, "put in project/demo/a --always");
+        assert_eq!(finished.code, Some(0), "{limit}: {finished}");
+        let finished = with_limit(&env, limit, &format!("get project/demo/a out-{limit}"));
+        assert_eq!(finished.code, Some(0), "{limit}: {finished}");
+        support::assert_same_tree(&env.path("in"), &env.path(format!("out-{limit}")));
+    }
+}
