@@ -66,7 +66,7 @@ impl Wanted {
         Err(nothing_left(shown))
     }
 
-    /// Whether a file or symlink somewhere below a directory is wanted.
+    /// Whether a file or symlink somewhere below a directory is wanted, or a directory by its name.
     fn takes_below(&self, reader: &Reader<'_>, path: &[u8], content: &Content) -> Result<bool> {
         let mut waiting = vec![(path.to_vec(), *content)];
         while let Some((above, content)) = waiting.pop() {
@@ -77,6 +77,8 @@ impl Wanted {
                     continue;
                 }
                 match entry.node {
+                    // A directory that is named is wanted also where it is empty.
+                    Node::Tree { .. } if self.include.is_match(&path, true) => return Ok(true),
                     Node::Tree { content, .. } => waiting.push((path, content)),
                     _ if self.includes(&path, false) => return Ok(true),
                     _ => {}

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use crate::world::{REF, World, assert_same, conflicting, set_mode, shell};
 
@@ -185,4 +185,54 @@ fn bytes_are_compared_before_they_are_linked_where_that_is_asked_for() {
         (&0.into(), &6.into())
     );
     assert_same(&world.path("source"), &world.path("three"));
+}
+
+#[test]
+fn a_link_whose_mode_a_job_changed_is_replaced_at_once() {
+    let world = World::with_tree(30);
+    fs::copy(world.path("source/big"), world.path("source/twin")).unwrap();
+    world.put();
+    for (mode, options) in [(0o600, &[][..]), (0o755, &["--force"])] {
+        for tree in ["one", "two"] {
+            world.make(tree, &["--exact"]);
+        }
+        set_mode(&world.path("one/big"), mode);
+        // Another content, so that what is linked twice has two fates.
+        world.write("source/twin", 50_000);
+        world.put();
+        world.make("one", options);
+        assert_same(&world.path("source"), &world.path("one"));
+        let (own, others) = (stat(&world, "one/big"), stat(&world, "two/big"));
+        assert_ne!(
+            own.ino(),
+            others.ino(),
+            "the other tree has the changed file"
+        );
+        assert_eq!(own.mode() & 0o777, 0o444);
+        assert_eq!(
+            own.mtime(),
+            others.mtime(),
+            "nobody sets times of what others share"
+        );
+    }
+}
+
+fn stat(world: &World, name: &str) -> fs::Metadata {
+    fs::metadata(world.path(name)).unwrap()
+}
+
+#[test]
+fn a_dry_run_exits_as_the_run_does() {
+    let world = World::with_tree(31);
+    world.make("one", &[]);
+    fs::remove_file(world.path("one/exe")).unwrap();
+    for options in [&["--dry-run"][..], &[]] {
+        let arguments = [&["materialize", REF, "one"], options].concat();
+        let finished = world.env.store(arguments);
+        assert_eq!(finished.code, Some(6), "{options:?}: {finished}");
+    }
+    world
+        .env
+        .ok(["materialize", REF, "one", "--dry-run", "--force"]);
+    assert!(!world.path("one/exe").exists());
 }

@@ -179,7 +179,7 @@ fn trees_are_deeper_than_any_path_can_say() {
         assert!(
             refused
                 .stderr
-                .contains("nested deeper than 4096 directories"),
+                .contains("nested deeper than the 4096 directories"),
             "{refused}"
         );
     }

@@ -2,6 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+
+use support::Finished;
 
 use crate::world::{REF, World, assert_same, conflicting, inode};
 
@@ -285,4 +288,66 @@ fn a_tree_can_end_with_its_process() {
         "the next command that uses the pool removes it"
     );
     world.assert_sound();
+}
+
+#[test]
+fn an_empty_working_directory_is_filled_from_inside_and_kept_up_to_date() {
+    let world = World::with_tree(89);
+    let dir = world.path("work");
+    fs::create_dir(&dir).unwrap();
+    let inode = fs::metadata(&dir).unwrap().ino();
+    let run = |destination: &str, options: &[&str]| {
+        let arguments = [&["materialize", REF, destination], options].concat();
+        let mut command = world.env.command(arguments);
+        Finished::from(command.current_dir(&dir).output().unwrap())
+    };
+    for (destination, options) in [
+        (".", &["--dry-run"][..]),
+        (".", &[]),
+        ("../work", &[]),
+        (dir.to_str().unwrap(), &["--exact"]),
+    ] {
+        let finished = run(destination, options);
+        assert_eq!(finished.code, Some(0), "{destination}: {finished}");
+        match options {
+            ["--dry-run"] => assert_eq!(fs::read_dir(&dir).unwrap().count(), 0),
+            _ => assert_same(&world.path("source"), &dir),
+        }
+    }
+    fs::write(dir.join("mine"), "a job's").unwrap();
+    world.write("source/big", 2_000_000);
+    world.put();
+    let finished = run(".", &[]);
+    assert_eq!(finished.code, Some(0), "{finished}");
+    assert_eq!(fs::read(dir.join("mine")).unwrap(), b"a job's");
+    fs::remove_file(dir.join("mine")).unwrap();
+    assert_eq!(run(".", &["--exact"]).code, Some(0));
+    assert_same(&world.path("source"), &dir);
+    assert_eq!(fs::metadata(&dir).unwrap().ino(), inode);
+    world.assert_sound();
+}
+
+#[test]
+fn get_and_materialize_take_the_same_of_a_tree() {
+    let world = World::with_tree(90);
+    fs::create_dir_all(world.path("source/sub/deep/none")).unwrap();
+    world.put();
+    for (number, options) in [
+        &["--include", "none"][..],
+        &["--include", "none", "--include", "exe"],
+        &["--include", "sub/"],
+        &["--exclude", "deep/"],
+        &["--include", "*e", "--exclude", "/sub/deep/none"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (got, made) = (format!("got-{number}"), format!("made-{number}"));
+        world.env.ok([&["get", REF, &got], options].concat());
+        world
+            .env
+            .ok([&["materialize", REF, &made], options].concat());
+        assert_same(&world.path(&got), &world.path(&made));
+    }
+    assert!(world.path("got-0/sub/deep/none").is_dir());
 }

@@ -114,6 +114,19 @@ pub(crate) fn of_source(source: &Path, config: &config::Pool) -> Vec<Arc<Pool>> 
     found.into_iter().map(Arc::new).collect()
 }
 
+/// The pools that there are and that a tree at `destination` may have been made with.
+pub(crate) fn that_exist(
+    args: &PoolArgs,
+    destination: &Path,
+    config: &config::Pool,
+) -> Vec<Arc<Pool>> {
+    let named = args.pool.as_deref().filter(|path| is_pool(path));
+    let named = named.and_then(|path| Pool::open(path, PoolLimits::default()).ok());
+    let mut found = of_source(destination, config);
+    found.extend(named.map(Arc::new));
+    found
+}
+
 /// What is no pool any more, or was never made, is not to be made.
 fn is_pool(path: &Path) -> bool {
     path.join("pool").is_file()

@@ -27,8 +27,19 @@ pub struct Precious {
 #[derive(Default)]
 pub(crate) struct Guard {
     known: Vec<Known>,
-    /// The working directory is there to be filled, as long as it is empty.
-    takes_working_directory: bool,
+    /// The working directory may be filled from inside.
+    working_directory: Working,
+}
+
+/// When the working directory is no precious one.
+#[derive(Default, PartialEq, Eq)]
+enum Working {
+    #[default]
+    Never,
+    /// Nothing is in it.
+    Empty,
+    /// What is in it was made to be changed.
+    Made,
 }
 
 /// A directory that is precious, and the directories that it lies in.
@@ -70,9 +81,12 @@ impl Guard {
         self
     }
 
-    /// Lets the working directory itself be filled where it is empty.
-    pub(crate) fn with_working_directory(mut self) -> Self {
-        self.takes_working_directory = true;
+    /// Lets the working directory itself be filled where it is empty, or also where it `is_made` by this program.
+    pub(crate) fn with_working_directory(mut self, is_made: bool) -> Self {
+        self.working_directory = match is_made {
+            true => Working::Made,
+            false => Working::Empty,
+        };
         self
     }
 
@@ -151,7 +165,11 @@ impl Guard {
         let above = ascend(working)?;
         match above.iter().position(|above| above.id == own) {
             None => Ok(()),
-            Some(0) if self.takes_working_directory && site.there == There::EmptyDirectory => {
+            Some(0) if self.working_directory == Working::Made => Ok(()),
+            Some(0)
+                if self.working_directory == Working::Empty
+                    && site.there == There::EmptyDirectory =>
+            {
                 Ok(())
             }
             Some(0) => Err(refused(site, "is the directory that you are in")),

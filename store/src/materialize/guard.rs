@@ -1,6 +1,7 @@
 //! What a materialization refuses before it fetches anything, and what it would destroy.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::MaterializeRequest;
 use crate::error::{Error, Result};
@@ -12,13 +13,31 @@ use crate::read::{Found, Reader};
 use crate::store::Store;
 use crate::wanted::Wanted;
 
-/// Refuses a destination that is precious, before so much as a pool is looked for.
+/// Refuses a destination that is precious, before so much as a pool is looked for. Those of `pools` are asked only where
+/// it matters whether one of them made it.
 ///
 /// # Errors
 /// Conflict, where it is, holds or lies in something precious.
-pub fn check_destination(store: &Store, precious: &Precious, destination: &Path) -> Result<()> {
+pub fn check_destination(
+    store: &Store,
+    precious: &Precious,
+    destination: &Path,
+    pools: impl FnOnce() -> Vec<Arc<Pool>>,
+) -> Result<()> {
     let site = Site::of(destination)?;
-    known(store, precious).check(&site)
+    let check = |is_made| {
+        known(store, precious)
+            .with_working_directory(is_made)
+            .check(&site)
+    };
+    let Err(refused) = check(false) else {
+        return Ok(());
+    };
+    let mut pools = pools().into_iter();
+    match pools.any(|pool| pool.mark_of(&site.path).is_some()) {
+        true => check(true),
+        false => Err(refused),
+    }
 }
 
 fn known(store: &Store, precious: &Precious) -> Guard {
@@ -42,21 +61,22 @@ pub(super) fn guard(
     };
     let site = Site::of(destination)?;
     let store = reader.store();
+    let is_made = pool.mark_of(&site.path).is_some();
     known(store, &request.precious)
         .pool(pool.path())
+        .with_working_directory(is_made)
         .check(&site)?;
     site.check_kind(matches!(found.node, Node::Tree { .. }))?;
     if site.is_mount {
         return Err(Error::conflict(format!(
-            "{}: something is mounted there, so that no tree can take its place",
+            "{}: something is mounted there; the pool would have to be on that mount, and so in the tree",
             destination.display()
         ))
         .hint(format!(
-            "name a directory in it, like {}",
+            "name a directory in it, like {}, or fill it with `store get`",
             destination.join("NAME").display()
         )));
     }
-    let is_made = pool.mark_of(&site.path).is_some();
     let is_taken = matches!(site.there, There::Directory | There::Other);
     if !is_taken || !(request.force || (is_made && request.exact)) {
         return Ok(None);

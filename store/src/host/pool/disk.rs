@@ -18,10 +18,10 @@ pub(crate) fn too_deep(path: &Path) -> Error {
     // The whole path would fill a screen.
     let names: std::path::PathBuf = path.components().take(8).collect();
     Error::invalid(format!(
-        "{}/...: nested deeper than {DEPTH_MAX} directories",
+        "{}/...: nested deeper than the {DEPTH_MAX} directories that can be materialized",
         names.display()
     ))
-    .hint("materialize a path inside of it, or leave it out with --exclude")
+    .hint("materialize a path inside of it, or leave it out with --exclude; `store get` has no limit of depth")
 }
 
 /// What the system said, with what to do about it.

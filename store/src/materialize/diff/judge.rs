@@ -32,6 +32,15 @@ pub(in crate::materialize) fn judge(
     wanted: Option<&Thing>,
     candidates: &Candidates,
 ) -> Result<Whose> {
+    if let Some(Thing::File {
+        key,
+        is_private: false,
+        ..
+    }) = wanted
+        && is_broken_link(lies, key, found)?
+    {
+        return Ok(Whose::Made);
+    }
     if let Some(wanted) = wanted
         && is_wanted(lies, options, (name, found), wanted, candidates)?
     {
@@ -50,6 +59,13 @@ pub(in crate::materialize) fn judge(
         return Ok(Whose::Made);
     }
     Ok(Whose::Jobs)
+}
+
+/// Whether it is a pool file that somebody changed through one of its links, be it no more than its mode: taken for a
+/// copy, it would be one that other trees share.
+fn is_broken_link(lies: &mut dyn Lies, key: &PoolKey, found: &Stat) -> Result<bool> {
+    let may_be = kind(found) == FileType::RegularFile && found.nlink > 1 && !is_intact(key, found);
+    Ok(may_be && lies.is_written_through(key, found)?)
 }
 
 fn kind(found: &Stat) -> FileType {
