@@ -90,7 +90,7 @@ impl Context {
         for warning in self.opened.borrow().iter().flat_map(Store::warnings) {
             match missing.is_none() && warning.is_part {
                 true => missing = Some(Error::partial(warning.text)),
-                false => self.out.warn(&warning.text),
+                false => self.out.warning(format_args!("warning: {}", warning.text)),
             }
         }
         missing.map_or(Ok(()), Err)
@@ -192,7 +192,7 @@ impl Context {
         &self,
         url: Option<&str>,
         single_writer: bool,
-        shared: bool,
+        shared: Option<room::Readers>,
     ) -> Result<Store> {
         let place = match url {
             Some(url) => self.named(url.to_owned(), None),
@@ -203,12 +203,12 @@ impl Context {
                 let dir = place.url.strip_prefix("file://").unwrap_or(&place.url);
                 room::check(Path::new(dir))?;
                 match (shared, place.embedded) {
-                    (true, _) => room::share(Path::new(dir))?,
-                    (false, true) => room::make_private(Path::new(dir))?,
-                    (false, false) => {}
+                    (Some(readers), _) => room::share(Path::new(dir), readers)?,
+                    (None, true) => room::make_private(Path::new(dir))?,
+                    (None, false) => {}
                 }
             }
-            false if shared => {
+            false if shared.is_some() => {
                 return Err(Error::invalid("--shared is for a directory")
                     .hint("who may write to a bucket is said by the credentials"));
             }
@@ -267,9 +267,16 @@ impl Context {
     }
 
     fn remote_of(&self, url: &str, profile: Option<&str>, create: bool) -> Result<Arc<dyn Prune>> {
+        if let Some(name) = profile.filter(|name| self.is_beside_the_point(url, name)) {
+            return Err(Error::invalid(format!(
+                "profile {name} is not in the configuration, and {url} is a directory, which needs none"
+            ))
+            .hint("leave --store-profile away (unset STORE_PROFILE), or name a bucket"));
+        }
         let profile = profile.or_else(|| self.config.profile_of(url));
         let profile = profile.map(|name| (name, self.config.profiles.get(name)));
-        let reach = connect::to(url, profile, &connect::variables())?;
+        let variables = connect::variables();
+        let reach = connect::to(url, profile, &variables)?;
         let usual = remote::Options::default();
         let configured = self.config.deadline.map(|span| span.0);
         let deadline = self.global.deadline.or(reach.deadline).or(configured);
@@ -282,8 +289,14 @@ impl Context {
             waits: self.out.waits(url),
             stop: Arc::clone(&self.stop),
             no_credentials: reach.no_credentials,
+            proxies: connect::proxies(&variables),
         };
         remote::open(url, &options)
+    }
+
+    /// Whether a profile that nobody wrote down is named for a directory.
+    fn is_beside_the_point(&self, url: &str, profile: &str) -> bool {
+        clusters::is_directory(url) && !self.config.profiles.contains_key(profile)
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -324,7 +337,11 @@ impl Context {
             .ok_or_else(|| not_utf8(dir.as_os_str()))?;
         Ok(Place {
             url,
-            profile: None,
+            profile: self
+                .global
+                .store_profile
+                .clone()
+                .filter(|name| !name.is_empty()),
             embedded: true,
         })
     }

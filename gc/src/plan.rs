@@ -804,6 +804,7 @@ mod tests {
             pinned: false,
             expires: None,
             origin: None,
+            private: false,
         };
         let known = store::format::RefState {
             last: 3,

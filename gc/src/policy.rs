@@ -211,6 +211,7 @@ mod tests {
             pinned: false,
             expires: None,
             origin: None,
+            private: false,
         };
         let known = RefState {
             last: times.len() as u64,

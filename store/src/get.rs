@@ -43,6 +43,8 @@ pub struct GetRequest {
     pub exclude: Vec<String>,
     /// Put what symlinks lead to in their place.
     pub flatten: bool,
+    /// Let others read it as the umask says, also where the version is private.
+    pub readable: bool,
     /// What no copy may be made onto, into or around.
     pub precious: Precious,
 }
@@ -56,6 +58,7 @@ impl GetRequest {
             include: Vec::new(),
             exclude: Vec::new(),
             flatten: false,
+            readable: false,
             precious: Precious::default(),
         }
     }
@@ -110,7 +113,7 @@ pub fn get_as(store: &Store, request: &GetRequest, progress: &dyn Progress) -> R
     let site = Site::of(&request.destination)?;
     Guard::new(&request.precious)
         .store(format.as_deref().and_then(Path::parent))
-        .with_working_directory()
+        .with_working_directory(false)
         .check(&site)?;
     let mut times = TimesReader::new(&reader, &found.version.times)?;
     times.skip(found.entries_before)?;
@@ -151,13 +154,13 @@ fn check_free(site: &Site, is_tree: bool) -> Result<()> {
         ))
         .hint("name a path in it, or remove it first")),
         There::Directory => Err(Error::conflict(format!(
-            "{shown}: exists already, and is not empty"
+            "{shown}: already exists, and is not empty"
         ))
         .hint(format!(
             "name a destination that does not exist, like {}, or remove it first",
             site.given.join("NAME").display()
         ))),
-        There::Other => Err(Error::conflict(format!("{shown}: exists already"))
+        There::Other => Err(Error::conflict(format!("{shown}: already exists"))
             .hint("name a destination that does not exist, or remove it first")),
     }
 }

@@ -33,7 +33,7 @@ fn put_and_get_say_what_they_did() {
     check!(env, env.store(["put", "in", REF]), @"
     exit code: 0
     --- stdout
-    project/demo/data@1: 2 files, 100 kB in [SECS] ([RATE])
+    project/demo/data@1 (@[VERSION-ID]): 2 files, 100 kB in [SECS] ([RATE])
     new 100 kB, stored [SIZE]
     --- stderr
     made a store in [ROOT]/home/.local/share/store
@@ -42,7 +42,7 @@ fn put_and_get_say_what_they_did() {
     check!(env, env.store(["put", "in", REF, "--message", "with d"]), @"
     exit code: 0
     --- stdout
-    project/demo/data@2: 3 files, 100 kB in [SECS] ([RATE])
+    project/demo/data@2 (@[VERSION-ID]): 3 files, 100 kB in [SECS] ([RATE])
     new 1 B, stored [SIZE]
     --- stderr
     ");
@@ -184,7 +184,7 @@ fn a_socket_fails_and_publishes_nothing() {
     check!(env, env.store(["put", "in", REF, "--skip-unreadable"]), @"
     exit code: 6
     --- stdout
-    project/demo/data@1: 1 file, 4 B in [SECS] ([RATE])
+    project/demo/data@1 (@[VERSION-ID]): 1 file, 4 B in [SECS] ([RATE])
     new 4 B, stored [SIZE]
     --- stderr
     skipped: [ROOT]/in/socket: expected a file, directory or symlink, found a socket
@@ -236,7 +236,7 @@ fn a_destination_that_exists_is_5_and_stays() {
     exit code: 5
     --- stdout
     --- stderr
-    error: out: exists already, and is not empty
+    error: out: already exists, and is not empty
     hint: name a destination that does not exist, like out/NAME, or remove it first
     ");
     assert_eq!(std::fs::read_dir(env.path("out")).unwrap().count(), 1);
@@ -274,11 +274,12 @@ fn what_this_program_writes_stays_out_of_a_home_that_is_put() {
     check!(env, env.store(["put", "home", REF]), @"
     exit code: 0
     --- stdout
-    project/demo/data@2: 1 file, 4 B in [SECS] ([RATE])
+    project/demo/data@2 (@[VERSION-ID]): 1 file, 4 B in [SECS] ([RATE])
     new 0 B, stored [SIZE]
     --- stderr
     note: .local/share/store: left out, since this program itself writes there
     note: .cache/store: left out, since this program itself writes there
+    note: nobody but their owner may read these, and this version comes out for its user alone (--readable lets others read it): .cache
     ");
     env.ok(["get", REF, "out"]);
     let names: Vec<_> = support::seen(&env.path("out")).into_keys().collect();

@@ -1,6 +1,8 @@
 //! Credentials in what is put, and who may read a store.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 
 use support::{check, environment};
 
@@ -59,21 +61,29 @@ fn the_embedded_store_is_its_owners_alone() {
 }
 
 #[test]
-fn a_shared_store_follows_the_modes_of_its_directory() {
+fn a_shared_store_is_read_by_its_group_whatever_the_umask() {
+    for (shared, readers, others) in [("--shared", "group", 0), ("--shared=world", "world", 0o4)] {
+        for umask in ["077", "000"] {
+            check_shared(shared, readers, others, umask);
+        }
+    }
     let env = environment!();
-    env.ok(["init", "--shared", "group"]);
+    let finished = env.store(["init", "--shared", "s3://bucket/x"]);
+    assert_eq!(finished.code, Some(2), "{finished}");
+}
+
+fn check_shared(shared: &str, readers: &str, others: u32, umask: &str) {
+    let env = environment!();
+    env.ok(["init", shared, "group"]);
     env.write("in", vec![7; 3000]);
-    // The strictest umask there is.
     let program = env.command(["x"]).get_program().to_owned();
     let mut put = std::process::Command::new("sh");
-    put.args([
-        "-c",
-        "umask 077; exec \"$0\" put in project/demo/a --store group",
-    ])
-    .arg(program)
-    .current_dir(env.root())
-    .env_clear()
-    .env("HOME", env.path("home"));
+    let script = format!("umask {umask}; exec \"$0\" put in project/demo/a --store group");
+    put.args(["-c", &script])
+        .arg(program)
+        .current_dir(env.root())
+        .env_clear()
+        .env("HOME", env.path("home"));
     let finished: support::Finished = put.output().unwrap().into();
     assert_eq!(finished.code, Some(0), "{finished}");
     let mut pending = vec![env.path("group")];
@@ -81,6 +91,12 @@ fn a_shared_store_follows_the_modes_of_its_directory() {
     while let Some(path) = pending.pop() {
         let found = path.metadata().unwrap();
         let mode = found.permissions().mode();
+        assert_eq!(
+            mode & 0o004,
+            others,
+            "{readers} {umask} {}: {mode:o}",
+            path.display()
+        );
         if found.is_dir() {
             assert_eq!(mode & 0o2070, 0o2070, "{}: {mode:o}", path.display());
             directories += 1;
@@ -95,8 +111,6 @@ fn a_shared_store_follows_the_modes_of_its_directory() {
         }
     }
     assert!(directories >= 5 && files >= 4, "{directories} {files}");
-    let finished = env.store(["init", "--shared", "s3://bucket/x"]);
-    assert_eq!(finished.code, Some(2), "{finished}");
 }
 
 #[test]
@@ -111,4 +125,148 @@ fn a_store_wants_a_directory_of_its_own() {
     // What is left of an attempt is no other thing.
     std::fs::create_dir_all(env.path("begun/reserve")).unwrap();
     env.ok(["init", "begun"]);
+}
+
+/// Whether another user can read a file of the test; none where this test is no superuser and cannot ask.
+fn other_reads(path: &Path) -> Option<bool> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let mut other = std::process::Command::new("cat");
+    other.arg(path).uid(1001).gid(1001);
+    Some(other.output().unwrap().status.success())
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    path.symlink_metadata().unwrap().permissions().mode() & 0o777
+}
+
+/// That nobody else gets to `file`, which lies in `root`.
+fn assert_closed(root: &Path, file: &str) {
+    assert_eq!(mode(root) & 0o077, 0, "{}", root.display());
+    let file = root.join(file);
+    assert_ne!(other_reads(&file), Some(true), "{}", file.display());
+}
+
+fn assert_open(root: &Path, file: &str) {
+    assert_eq!(mode(root) & 0o044, 0o044, "{}", root.display());
+    let file = root.join(file);
+    assert_ne!(other_reads(&file), Some(false), "{}", file.display());
+}
+
+#[test]
+fn what_only_its_owner_could_read_comes_out_for_one_person_alone() {
+    let env = environment!();
+    set_mode(&env.root(), 0o755);
+    let secret = env.write("in/data/secret", vec![7; 40_000]);
+    env.write("in/small", "small");
+    set_mode(&secret, 0o600);
+    let finished = env.store(["put", "in", "project/demo/a"]);
+    assert!(
+        finished
+            .stderr
+            .contains("--readable lets others read it): data/secret"),
+        "{finished}"
+    );
+    assert!(env.ok(["history", "project/demo/a"]).contains("private"));
+    assert!(
+        env.ok(["info", "--json"])
+            .contains("\"private_versions\":1")
+    );
+
+    env.ok(["get", "project/demo/a", "got"]);
+    assert_closed(&env.path("got"), "data/secret");
+    assert_eq!(mode(&env.path("got/data/secret")), 0o600);
+    assert_eq!(mode(&env.path("got/data")), 0o700);
+    env.ok(["get", "project/demo/a:data/secret", "file"]);
+    assert_closed(&env.path("file"), "");
+    env.ok(["get", "project/demo/a", "open", "--readable"]);
+    assert_open(&env.path("open"), "data/secret");
+
+    env.ok(["materialize", "project/demo/a", "tree"]);
+    assert_closed(&env.path("tree"), "data/secret");
+    env.ok(["materialize", "project/demo/a:data/secret", "link"]);
+    assert_closed(&env.path("link"), "");
+    env.ok(["materialize", "project/demo/a", "open-tree", "--readable"]);
+    assert_open(&env.path("open-tree"), "data/secret");
+    // What a program of before left open is closed with the next run.
+    for made in ["tree", "link"] {
+        set_mode(&env.path(made), if made == "tree" { 0o755 } else { 0o644 });
+        env.ok([
+            "materialize",
+            if made == "tree" {
+                "project/demo/a"
+            } else {
+                "project/demo/a:data/secret"
+            },
+            made,
+        ]);
+        assert_closed(
+            &env.path(made),
+            if made == "tree" { "data/secret" } else { "" },
+        );
+    }
+
+    // It stays private: a copy has other modes. The same tree again is no new version.
+    set_mode(&secret, 0o644);
+    assert!(
+        env.ok(["put", "in", "project/demo/a"])
+            .contains("unchanged")
+    );
+    env.ok(["put", "in", "project/demo/a", "--readable"]);
+    env.ok(["get", "project/demo/a", "again"]);
+    assert_open(&env.path("again"), "data/secret");
+    // A tree that was made of the open version is closed before the private one comes into it.
+    env.ok(["materialize", "project/demo/a", "later"]);
+    assert_open(&env.path("later"), "data/secret");
+    env.ok(["materialize", "project/demo/a@1", "later"]);
+    assert_closed(&env.path("later"), "data/secret");
+
+    env.ok(["init", "away"]);
+    env.ok(["cluster", "add", "away", env.path("away").to_str().unwrap()]);
+    env.ok(["push", "project/demo/a@1", "away"]);
+    env.ok(["get", "project/demo/a", "from-away", "--store", "away"]);
+    assert_closed(&env.path("from-away"), "data/secret");
+}
+
+#[test]
+fn a_private_root_or_an_empty_file_makes_no_private_version() {
+    let env = environment!();
+    env.write("in/data/file", "text");
+    for (at, is_private) in [("in", false), ("in/empty", false), ("in/data", true)] {
+        let path = match at {
+            "in/empty" => env.write(at, ""),
+            at => env.path(at),
+        };
+        set_mode(&path, if path.is_dir() { 0o700 } else { 0o600 });
+        env.ok(["put", "in", "project/demo/a"]);
+        let history = env.ok(["history", "project/demo/a"]);
+        assert_eq!(history.contains("private"), is_private, "{at}: {history}");
+    }
+}
+
+#[test]
+fn a_token_in_a_wide_text_is_found() {
+    let env = environment!();
+    let text = format!("login with {TOKEN}\r\n");
+    for (name, to) in [
+        ("le", u16::to_le_bytes as fn(u16) -> [u8; 2]),
+        ("be", u16::to_be_bytes),
+    ] {
+        for mark in ["", "\u{feff}"] {
+            let bytes: Vec<u8> = format!("{mark}{text}")
+                .encode_utf16()
+                .flat_map(to)
+                .collect();
+            env.write("in/notes.txt", bytes);
+            let finished = env.store(["put", "in", "project/demo/a"]);
+            assert_eq!(finished.code, Some(1), "{name} {mark:?}: {finished}");
+            let found = "notes.txt: an access token of Hugging Face";
+            assert!(finished.stderr.contains(found), "{finished}");
+        }
+    }
 }

@@ -30,7 +30,7 @@ fn nothing_new_is_no_version() {
     check!(env, env.store(["put", "in", REF]), @"
     exit code: 0
     --- stdout
-    project/demo/data: unchanged, still @1: 2 files, 6 B in [SECS] ([RATE])
+    project/demo/data: unchanged, still @1 (@[VERSION-ID]): 2 files, 6 B in [SECS] ([RATE])
     new 0 B, stored [SIZE]
     --- stderr
     ");
@@ -123,4 +123,25 @@ fn an_earlier_version_is_no_reason_to_make_none() {
         .set_modified(time)
         .unwrap();
     assert_eq!(put(&env, &[])["version"], 3);
+}
+
+#[test]
+fn what_an_unchanged_tree_leaves_without_effect_is_told() {
+    let env = environment!();
+    env.write("in", "text");
+    env.ok(["put", "in", "project/demo/a"]);
+    for (options, told) in [
+        (&["--message", "x"][..], "--message is without effect"),
+        (&["--ttl", "3d"], "--ttl is without effect"),
+        (
+            &["--ttl", "3d", "--message", "x"],
+            "--message and --ttl are without effect",
+        ),
+    ] {
+        let finished = env.store([&["put", "in", "project/demo/a"], options].concat());
+        assert_eq!(finished.code, Some(0), "{finished}");
+        assert!(finished.stderr.contains(told), "{finished}");
+    }
+    let finished = env.store(["put", "in", "project/demo/a"]);
+    assert_eq!(finished.stderr, "", "{finished}");
 }

@@ -50,7 +50,7 @@ fn history_lists_versions_newest_first() {
     check!(env, env.store(["history", "project/demo/data"]), @"
     exit code: 0
     --- stdout
-    version  id             put (UTC)            by         size  last use  pinned  origin  message
+    version  id             put (UTC)            by         size  last use  marks   origin  message
           3  [VERSION-ID]  [TIME]  tester@[HOST]   5 B                            three
           2  [VERSION-ID]  [TIME]  tester@[HOST]   3 B            pinned          two
           1  [VERSION-ID]  [TIME]  tester@[HOST]   3 B                            one
@@ -100,7 +100,7 @@ fn one_version_is_dropped_or_all_of_them() {
     exit code: 3
     --- stdout
     --- stderr
-    error: project/demo/data: no such ref any more, version 3 was the last
+    error: project/demo/data: the ref was removed (last version: 3)
     hint: see what there is with `store ls project/demo`
     ");
     assert_eq!(left(&env, "project/demo/more/data"), [1]);
@@ -149,7 +149,7 @@ fn a_pinned_version_is_not_dropped() {
     exit code: 3
     --- stdout
     --- stderr
-    error: project/demo/data: no such ref any more, version 3 was the last
+    error: project/demo/data: the ref was removed (last version: 3)
     hint: see what there is with `store ls project/demo`
     ");
     check!(env, env.store(["pin", "project/demo/more/data:path"]), @"

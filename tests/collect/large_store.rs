@@ -105,6 +105,7 @@ fn make(dir: &Path, chunks: u64) {
         expires: None,
         origin: None,
         ends: Vec::new(),
+        private: false,
     });
     let mut state = store.state().unwrap();
     log::commit(remote.as_ref(), &mut state, &Who::default(), &mut |_, _| {

@@ -165,6 +165,7 @@ fn set(state: &State, message: &str) -> Result<Change> {
         expires: None,
         origin: None,
         ends: Vec::new(),
+        private: false,
     })
 }
 

@@ -181,6 +181,7 @@ fn a_plan_that_takes_what_a_new_version_relies_on_is_void() {
             expires: None,
             origin: None,
             ends: Vec::new(),
+            private: false,
         };
         drop(commit(&*there, &[set]));
     };

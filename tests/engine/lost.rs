@@ -250,6 +250,7 @@ fn lost_times_cost_times_and_a_warning() {
         expires: None,
         origin: None,
         ends: Vec::new(),
+        private: false,
     };
     let mut state = state.clone();
     store::log::commit(

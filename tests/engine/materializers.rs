@@ -61,6 +61,7 @@ impl Site {
             flatten: false,
             ephemeral: false,
             allow_outside_symlinks: false,
+            readable: false,
             precious: store::Precious::default(),
         };
         materialize(store, &self.pool, &request, &Unwatched).map(drop)

@@ -85,6 +85,8 @@ fn hubs_and_repositories_are_known_and_none_takes_all() {
     ] {
         let report = put_tree(&store, &dirty.join(&path), "project/demo/part");
         assert!(report.notes.join("\n").contains(kind), "{:?}", report.notes);
+        // The hub makes a repository for one user, whoever may read what is in it.
+        assert!(!report.private, "{:?}", report.notes);
         let out = tempfile::tempdir_in(dir.path()).unwrap();
         let out = out.path().join("out");
         get(&store, &spec("project/demo/part"), &out, &Unwatched).unwrap();
@@ -93,7 +95,10 @@ fn hubs_and_repositories_are_known_and_none_takes_all() {
     let mut all = request(&dirty, "project/demo/all");
     all.profile.choice = ProfileChoice::None;
     let report = put(&store, &all, &Unwatched).unwrap();
-    assert!(report.notes.is_empty(), "{:?}", report.notes);
+    let [note] = &report.notes[..] else {
+        panic!("{:?}", report.notes);
+    };
+    assert!(note.contains("--readable"), "{note}");
     let out = dir.path().join("out");
     get(&store, &spec("project/demo/all"), &out, &Unwatched).unwrap();
     support::assert_same_tree(&dirty, &out);
@@ -225,7 +230,7 @@ fn all_credentials_of_a_plain_tree_are_named_at_once_and_none_is_stored() {
     let notes = report.notes.join("\n");
     assert!(notes.contains("site-packages/x/test.key"), "{notes}");
     assert!(
-        notes.contains("readable by others: a/hf_home/stored_tokens"),
+        notes.contains("--readable lets others read it): a/hf_home/stored_tokens"),
         "{notes}"
     );
     // What was let in by name is not known to runs that do not.

@@ -136,6 +136,7 @@ impl Site {
             flatten: options.flatten,
             ephemeral: false,
             allow_outside_symlinks: false,
+            readable: false,
             precious: store::Precious::default(),
         };
         materialize(&self.stores[options.which], &self.pool, &request, progress)

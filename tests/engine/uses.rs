@@ -34,6 +34,7 @@ fn materialized(world: &World, store: &Store) {
         flatten: false,
         ephemeral: false,
         allow_outside_symlinks: false,
+        readable: false,
         precious: store::Precious::default(),
     };
     let pool = Pool::open(&world.tree("pool"), PoolLimits::default()).unwrap();

@@ -102,7 +102,7 @@ fn linked_files_keep_the_times_of_their_version() {
     assert_eq!(said.code, Some(0), "{said}");
     let text = String::from_utf8(said.stdout.clone()).unwrap();
     assert!(
-        text.starts_with("project/demo/data: unchanged, still @2: "),
+        text.starts_with("project/demo/data: unchanged, still @2 (@t"),
         "{said}"
     );
 

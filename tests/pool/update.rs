@@ -351,3 +351,18 @@ fn get_and_materialize_take_the_same_of_a_tree() {
     }
     assert!(world.path("got-0/sub/deep/none").is_dir());
 }
+
+#[test]
+fn a_symlink_alone_is_made_and_found_again() {
+    let world = World::with_tree(91);
+    let link = format!("{REF}:link");
+    for _ in 0..2 {
+        world
+            .env
+            .ok(["materialize", &link, "out", "--allow-outside-symlinks"]);
+        assert_eq!(
+            fs::read_link(world.path("out")).unwrap().to_str(),
+            Some("sub/middle")
+        );
+    }
+}

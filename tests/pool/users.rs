@@ -193,6 +193,8 @@ fn what_others_put_into_a_pool_counts_as_not_there() {
             .parent()
             .unwrap()
             .to_owned();
+        // Also where they would let others in.
+        set_mode(&shard, 0o755);
         host.give(&shard, MALLORY);
         let said = host.refused(&["--pool", pool.to_str().unwrap()]);
         assert!(

@@ -32,13 +32,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GLOB")]
     include: Vec<String>,
 
-    /// Not what matches, any number of times
+    /// Leave out what matches, any number of times
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
 
     /// Put what symlinks lead to in their place, so that a snapshot of a hub cache becomes real files
     #[arg(long)]
     flatten: bool,
+
+    /// Let others read the copy, as the umask says, also where the version was put from files that only their owner
+    /// could read; without this the copy is for you alone then
+    #[arg(long)]
+    readable: bool,
 }
 
 /// What a machine reads.
@@ -65,6 +70,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         include: args.include.clone(),
         exclude: args.exclude.clone(),
         flatten: args.flatten,
+        readable: args.readable,
         precious: config::precious(),
         ..GetRequest::new(spec, &args.dest)
     };

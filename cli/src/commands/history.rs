@@ -39,6 +39,9 @@ struct Line<'v> {
     bytes: u64,
     entries: u64,
     pinned: bool,
+    /// It comes out for one person alone, since only their owner could read the files.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    private: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
     /// The last day on which somebody got or materialized it.
@@ -67,7 +70,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         ("by", Side::Left),
         ("size", Side::Right),
         ("last use", Side::Left),
-        ("pinned", Side::Left),
+        ("marks", Side::Left),
         ("origin", Side::Left),
         ("message", Side::Left),
     ];
@@ -91,6 +94,7 @@ fn line(number: u64, version: &Version, last_use: Option<Date>) -> Line<'_> {
         bytes: version.root.bytes(),
         entries: version.root.entries(),
         pinned: version.pinned,
+        private: version.private,
         expires: version.expires,
         last_use,
         origin: version.origin.as_deref(),
@@ -108,6 +112,12 @@ fn shown_origin(origin: &Origin) -> String {
     )
 }
 
+fn marks(line: &Line<'_>) -> String {
+    let marks = [(line.pinned, "pinned"), (line.private, "private")];
+    let marks = marks.iter().filter(|(is_set, _)| *is_set);
+    marks.map(|(_, mark)| *mark).collect::<Vec<_>>().join(", ")
+}
+
 fn cells(line: &Line<'_>) -> [String; 9] {
     [
         line.version.to_string(),
@@ -117,7 +127,7 @@ fn cells(line: &Line<'_>) -> [String; 9] {
         human::bytes(line.bytes),
         line.last_use
             .map_or_else(String::new, |day| day.to_string()),
-        (if line.pinned { "pinned" } else { "" }).to_owned(),
+        marks(line),
         line.origin.map_or_else(String::new, shown_origin),
         names::shown(line.message.as_bytes()),
     ]

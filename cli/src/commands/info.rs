@@ -10,7 +10,7 @@ use store::{Result, Store, StoreId};
 use crate::context::Context;
 use crate::ui::human;
 
-/// Tell what a store is and how much is in it
+/// Show a store's identity and statistics
 ///
 /// All of it comes from the log; nothing is read but that.
 #[derive(clap::Args)]
@@ -27,6 +27,9 @@ struct Info {
     namespaces: usize,
     refs: usize,
     versions: usize,
+    /// Versions that come out for one person alone.
+    #[serde(skip_serializing_if = "is_zero")]
+    private_versions: usize,
     /// Bytes of all versions as if each were stored whole.
     logical_bytes: u64,
     segments: usize,
@@ -43,6 +46,10 @@ pub(crate) fn run(_args: &Args, context: &Context) -> Result<()> {
     let store = context.open()?;
     let state = store.readable_state()?;
     context.out.answer(&info(&store, &state))
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 fn info(store: &Store, state: &State) -> Info {
@@ -65,6 +72,10 @@ fn info(store: &Store, state: &State) -> Info {
         namespaces: namespaces.len(),
         refs: live().count(),
         versions: live().map(|(_, refs)| refs.versions.len()).sum(),
+        private_versions: live()
+            .flat_map(|(_, refs)| refs.versions.values())
+            .filter(|version| version.private)
+            .count(),
         logical_bytes: live()
             .flat_map(|(_, refs)| refs.versions.values())
             .map(|version| version.root.bytes())
@@ -113,6 +124,10 @@ impl fmt::Display for Info {
             human::counted(self.refs as u64, "ref"),
             human::counted(self.namespaces as u64, "namespace")
         )?;
+        if self.private_versions > 0 {
+            let count = human::counted(self.private_versions as u64, "version");
+            writeln!(out, "private      {count}")?;
+        }
         writeln!(
             out,
             "objects      {} in {} and {}; {} condemned",

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -28,6 +28,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Files that the pool lacks are fetched once, however many processes want them. A new DEST appears
 /// whole; one that was made before is brought to the ref's newest version file by file. What a job added,
 /// changed or deleted there stays: where the version has something else, it is named, and the command ends with 6.
+/// An empty directory that you are in is filled from the inside, step by step. One that something is mounted on is
+/// refused: the pool would have to lie on the same mount, and so in DEST; name a directory in it, or use `store get`.
+/// Trees of more than 4,096 directories one in another are refused; `store get` has no such limit.
 /// Linked files are read-only and shared: do not write to them, not even as root. Files up to --copy-below
 /// are private copies.
 #[derive(clap::Args)]
@@ -44,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GLOB")]
     include: Vec<String>,
 
-    /// Not what matches, any number of times
+    /// Leave out what matches, any number of times
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
 
@@ -66,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long)]
     force: bool,
 
-    /// Print the steps that would be taken, and take none
+    /// Print the steps that would be taken, and take none; exit as the run would
     #[arg(long, short = 'n', conflicts_with_all = ["prefetch", "ephemeral"])]
     dry_run: bool,
 
@@ -77,6 +80,11 @@ pub(crate) struct Args {
     /// Write also symlinks that lead out of DEST
     #[arg(long)]
     allow_outside_symlinks: bool,
+
+    /// Let others read DEST, as the umask says, also where the version was put from files that only their owner
+    /// could read; without this DEST is for you alone (0700) then
+    #[arg(long)]
+    readable: bool,
 
     /// Fill the pool only, so that a later run makes links only
     #[arg(long, conflicts_with_all = ["dest", "ephemeral"])]
@@ -154,19 +162,21 @@ struct Planned(Plan);
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let spec = names::spec(&args.source)?;
+    let dest = args.dest.as_deref().map(spelled_out).transpose()?;
     let store = context.open()?;
     let precious = crate::config::precious();
-    if let Some(dest) = &args.dest {
+    if let Some(dest) = &dest {
         // Looking for a pool tries links beside the destination, which would be too much already.
-        store::check_destination(&store, &precious, dest)?;
+        let pools = || pools::that_exist(&args.pool, dest, &context.config().pool);
+        store::check_destination(&store, &precious, dest, pools)?;
     }
-    let pool = pools::open(&args.pool, context, args.dest.as_deref())?;
+    let pool = pools::open(&args.pool, context, dest.as_deref())?;
     if args.verify {
         pool.verify_before_use();
     }
     let request = MaterializeRequest {
         spec,
-        destination: args.dest.clone(),
+        destination: dest,
         link_mode: args.link_mode,
         copy_below_bytes: args.copy_below,
         include: args.include.clone(),
@@ -176,13 +186,16 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         flatten: args.flatten,
         ephemeral: args.ephemeral,
         allow_outside_symlinks: args.allow_outside_symlinks,
+        readable: args.readable,
         precious,
     };
     let watch = Watch::new(&context.global);
     if args.dry_run {
         let plan = store::materialize::plan(&store, &pool, &request, &watch)?;
         drop(watch);
-        return context.out.answer(&Planned(plan));
+        let outcome = outcome(&plan.report);
+        context.out.answer(&Planned(plan))?;
+        return outcome;
     }
     let done = store::materialize(&store, &pool, &request, &watch)?;
     let elapsed = watch.elapsed();
@@ -240,7 +253,7 @@ fn named(kept: &Kept) -> String {
 /// What happened to a file of the pool, for people.
 pub(crate) fn told(damage: &Damage) -> String {
     let mut text = format!(
-        "warning: pool file {} was written to and is set aside as {}",
+        "warning: pool file {} is not as it was made (its bytes, mode or time) and is set aside as {}",
         damage.file,
         damage.set_aside.display()
     );
@@ -251,6 +264,16 @@ pub(crate) fn told(damage: &Damage) -> String {
         );
     }
     text
+}
+
+/// A directory that is named by no name, like `.`, by its own.
+fn spelled_out(dest: &Path) -> Result<PathBuf> {
+    match dest.file_name() {
+        Some(_) => Ok(dest.to_path_buf()),
+        None => dest
+            .canonicalize()
+            .map_err(|source| Error::io("look at", dest, source)),
+    }
 }
 
 fn parse_mode(text: &str) -> Result<LinkMode, String> {

@@ -23,7 +23,9 @@ use crate::ui::{failure, human, names};
 ///
 /// All or nothing: a file that cannot be read, or that changes while it is read, is an error,
 /// and nothing is published. Kept are names, bytes, executable bits, symbolic links, empty
-/// directories and modification times; owners and other modes are not. Files that are unchanged
+/// directories and modification times; owners and other modes are not. A version with files or directories that
+/// nobody but their owner may read is private, and so are those after it: `get` and `materialize` make of it what only
+/// the user who runs them can read, unless --readable is given here or there. Files that are unchanged
 /// since they were last put from this host are not read again: on ext4, XFS and btrfs, and once
 /// what was written through a mapping is on the disk (large files, and of small ones that changed
 /// in the last minutes the first 1,000, are written there first). A put that is stopped by Ctrl-C
@@ -124,6 +126,10 @@ pub(crate) struct Args {
     /// become relative
     #[arg(long)]
     keep_absolute_links: bool,
+
+    /// Let others read what comes out of this version also where nobody but their owner may read the files
+    #[arg(long)]
+    readable: bool,
 }
 
 /// What a machine reads.
@@ -136,6 +142,9 @@ struct Report {
     /// What names its content in every store.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<Id>,
+    /// It comes out for one person alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    private: bool,
     /// The version was there already, and nothing has changed since.
     unchanged: bool,
     files: u64,
@@ -172,7 +181,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let elapsed = watch.elapsed();
     drop(watch);
     let report = report(target, done, elapsed);
-    for note in &report.notes {
+    let unsaid = report.unchanged.then(|| unsaid(args)).flatten();
+    for note in report.notes.iter().chain(&unsaid) {
         context.out.note(format_args!("note: {note}"));
     }
     for skipped in &report.skipped {
@@ -205,6 +215,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
         read_all: args.read_all,
         always: args.always,
         pools: Vec::new(),
+        readable: args.readable,
         take_written_through: args.take_written_through,
         links: LinkOptions {
             keep_absolute: args.keep_absolute_links,
@@ -223,6 +234,19 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
                 .collect(),
         },
     })
+}
+
+/// What was asked for and is nowhere, where nothing has changed and so no version was made.
+fn unsaid(args: &Args) -> Option<String> {
+    let given = match (args.message.is_empty(), args.ttl) {
+        (true, None) => return None,
+        (false, None) => "--message is",
+        (true, Some(_)) => "--ttl is",
+        (false, Some(_)) => "--message and --ttl are",
+    };
+    Some(format!(
+        "nothing has changed, so that there is no new version and {given} without effect; --always makes one"
+    ))
 }
 
 fn expires(args: &Args) -> Result<Option<Timestamp>> {
@@ -247,6 +271,7 @@ fn report(target: RefName, done: PutReport, elapsed: Duration) -> Report {
         target,
         version: done.version,
         id: done.id,
+        private: done.private,
         unchanged: done.unchanged,
         files: done.files,
         unchanged_files: done.unchanged_files,
@@ -261,14 +286,24 @@ fn report(target: RefName, done: PutReport, elapsed: Duration) -> Report {
     }
 }
 
+impl Report {
+    /// What the version is called in every store.
+    fn known_as(&self) -> String {
+        names::id(self.id.as_ref())
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let elapsed = Duration::from_secs_f64(self.secs);
         match self.version {
-            Some(version) if self.unchanged => {
-                write!(out, "{}: unchanged, still @{version}: ", self.target)?
-            }
-            Some(version) => write!(out, "{}@{version}: ", self.target)?,
+            Some(version) if self.unchanged => write!(
+                out,
+                "{}: unchanged, still @{version}{}: ",
+                self.target,
+                self.known_as()
+            )?,
+            Some(version) => write!(out, "{}@{version}{}: ", self.target, self.known_as())?,
             None => write!(out, "{}, nothing written: ", self.target)?,
         }
         write!(

@@ -163,6 +163,11 @@ fn lossless_or_shown<S: Serializer>(path: &[u8], out: S) -> std::result::Result<
     }
 }
 
+/// ` (@t3f9a1c0b7d2e)`, behind a version: what it is called in every store.
+pub(crate) fn id(id: Option<&store::format::Id>) -> String {
+    id.map_or_else(String::new, |id| format!(" (@{})", id.clone().short()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -134,6 +134,9 @@ pub enum Change {
         /// Passes that are over with it: what they added and no version reaches is garbage from now on.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ends: Vec<PassId>,
+        /// Whether nobody but their owner could read some of its files, so that it comes out for one person alone.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        private: bool,
     },
     /// A version of a ref is dropped.
     DropRef {
@@ -397,6 +400,7 @@ mod tests {
                 expires: Some(Timestamp::UNIX_EPOCH),
                 origin: None,
                 ends: vec![PassId([7; 16])],
+                private: true,
             },
             Change::Pin {
                 name: name.clone(),

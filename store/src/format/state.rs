@@ -3,6 +3,8 @@
 //! Folding the same entries always gives the same state, byte for byte. An entry is folded in
 //! whole or not at all. A checkpoint is derived: losing one costs time, never data.
 
+mod agrees;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io::Read;
@@ -101,6 +103,9 @@ pub struct Version {
     /// Where it was first put, when it was brought from another store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Box<Origin>>,
+    /// Whether nobody but their owner could read some of its files, so that it comes out for one person alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub private: bool,
 }
 
 impl State {
@@ -144,27 +149,6 @@ impl State {
             }
         }
         Ok(fold)
-    }
-
-    /// Whether both say the same of everything that older programs know of: those leave out when a segment
-    /// was added, and which pass added it.
-    pub fn agrees_with(&self, other: &Self) -> bool {
-        let Self {
-            number,
-            segments,
-            dropped,
-            condemned,
-            refs,
-            policy,
-            newest: _,
-        } = self;
-        let totals = |segments: &BTreeMap<SegmentId, SegmentInfo>| -> Vec<_> {
-            let totals = |(id, info): (&SegmentId, &SegmentInfo)| (*id, info.totals());
-            segments.iter().map(totals).collect()
-        };
-        (number, dropped, condemned) == (&other.number, &other.dropped, &other.condemned)
-            && (refs, policy) == (&other.refs, &other.policy)
-            && totals(segments) == totals(&other.segments)
     }
 
     /// The checkpoint object of this state.
@@ -438,6 +422,7 @@ impl Fold<'_> {
             message,
             expires,
             origin,
+            private,
             ..
         } = change
         else {
@@ -452,6 +437,7 @@ impl Fold<'_> {
             pinned: false,
             expires: *expires,
             origin: origin.clone(),
+            private: *private,
         })
     }
 
@@ -547,6 +533,7 @@ mod tests {
             expires: None,
             origin: None,
             ends: Vec::new(),
+            private: false,
         }
     }
 

@@ -30,11 +30,19 @@ pub(super) struct Copy<'g> {
     is_elsewhere: bool,
     /// The path of the entry that the walk is at, from the copy on; kept only where it is asked for.
     path: Vec<u8>,
+    /// The modes that the umask is taken from.
+    access: Access,
     /// Directories and their times, to be set when nothing is written into them any more.
     directories: Vec<(Place, Time)>,
     /// Symlinks by the number of their directory, or none for the copy itself.
     symlinks: Vec<(Option<usize>, Box<[u8]>)>,
     pub(super) report: GetReport,
+}
+
+/// Who may read what is made, as far as the umask lets him.
+#[derive(Clone, Copy)]
+struct Access {
+    bits: u32,
 }
 
 /// A directory on the way down.
@@ -71,6 +79,8 @@ impl<'g> Copy<'g> {
         let limit = FlattenLimit::of(&root);
         let links = request.flatten.then(|| (Links::new(reader, root), limit));
         let names = request.spec.path.split(|byte| *byte == b'/');
+        let is_private = found.version.private && !request.readable;
+        let note = "only their owner could read the files when they were put: the copy is for you alone (--readable lets others read it)";
         Self {
             reader,
             times,
@@ -83,6 +93,9 @@ impl<'g> Copy<'g> {
                 .collect(),
             is_elsewhere: false,
             path: Vec::new(),
+            access: Access {
+                bits: if is_private { 0o700 } else { 0o777 },
+            },
             directories: Vec::new(),
             symlinks: Vec::new(),
             report: GetReport {
@@ -93,7 +106,7 @@ impl<'g> Copy<'g> {
                 symlinks: 0,
                 dangling: 0,
                 bytes: 0,
-                notes: Vec::new(),
+                notes: is_private.then(|| note.to_owned()).into_iter().collect(),
             },
         }
     }
@@ -242,7 +255,7 @@ impl<'g> Copy<'g> {
         self.reader.store().host().check_stop()?;
         self.report.directories += 1;
         self.progress.advance(1, 0);
-        let mode = Mode::from_raw_mode(0o777);
+        let mode = self.access.mode(0o777);
         ground
             .at(&place, |dir, path| fs::mkdirat(dir, path, mode))
             .map_err(|errno| ground.failed("create directory", &place, errno))?;
@@ -279,6 +292,7 @@ impl<'g> Copy<'g> {
                     ground,
                     place,
                     executable,
+                    access: self.access,
                     time,
                     progress: self.progress,
                 };
@@ -377,8 +391,15 @@ pub(super) struct FileSink<'g> {
     ground: &'g Ground,
     place: Place,
     executable: bool,
+    access: Access,
     time: Time,
     progress: &'g dyn Progress,
+}
+
+impl Access {
+    fn mode(self, mode: u32) -> Mode {
+        Mode::from_raw_mode(mode & self.bits)
+    }
 }
 
 impl FileSink<'_> {
@@ -387,7 +408,7 @@ impl FileSink<'_> {
         let flags = flags | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         self.ground
             .at(&self.place, |dir, path| {
-                fs::openat(dir, path, flags, Mode::from_raw_mode(mode))
+                fs::openat(dir, path, flags, self.access.mode(mode))
             })
             .map(File::from)
             .map_err(|errno| self.ground.failed(doing, &self.place, errno))

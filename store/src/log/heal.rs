@@ -324,6 +324,7 @@ fn empty(name: &RefName, version: u64) -> Change {
         expires: None,
         origin: None,
         ends: Vec::new(),
+        private: false,
     }
 }
 

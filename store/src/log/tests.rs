@@ -49,6 +49,7 @@ pub(super) fn set(state: &State, name: &RefName, message: &str) -> Change {
         expires: None,
         origin: None,
         ends: Vec::new(),
+        private: false,
     }
 }
 

@@ -47,7 +47,7 @@ impl Task<'_> {
         let is_tree = tree_of(&self.found.node).is_some();
         let root = match is_tree {
             true => {
-                fs::mkdirat(inside, TREE, fs::Mode::from_raw_mode(0o777))
+                fs::mkdirat(inside, TREE, fs::Mode::from_raw_mode(self.access()))
                     .map_err(|errno| disk::failed("create directory in", room.path(), errno))?;
                 self.write_mark(destination, inside, record)?;
                 disk::open_dir(inside, TREE.as_bytes())

@@ -12,7 +12,6 @@ mod apply;
 mod build;
 mod diff;
 mod fill;
-mod filter;
 mod found;
 mod guard;
 mod known;
@@ -38,7 +37,7 @@ use rustix::io::Errno;
 use crate::access;
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, RefSpec, Time};
-use crate::host::destination::{Precious, Replaced};
+use crate::host::destination::{Precious, Replaced, Site};
 use crate::host::pool::{Claim, Claimed, Mark, Pool, Room, Watch, disk, parent};
 use crate::host::walk::Stat;
 use crate::progress::Progress;
@@ -99,6 +98,8 @@ pub struct MaterializeRequest {
     pub ephemeral: bool,
     /// Write also symlinks that lead out of the destination.
     pub allow_outside_symlinks: bool,
+    /// Let others read it as the umask says, also where the version is private.
+    pub readable: bool,
     /// What no tree may be made onto, into or around.
     pub precious: Precious,
 }
@@ -291,6 +292,10 @@ impl<'m> Task<'m> {
             .hint("name another destination, or replace this one with --force"));
         }
         Ok(match there {
+            // Nothing can be renamed over the directory that somebody stands in.
+            There::EmptyDirectory if is_tree && Site::of(destination)?.is_fixed()? => {
+                Way::Update(None)
+            }
             There::Nothing | There::EmptyDirectory => Way::Build { replaces: false },
             There::Made(mark) if is_tree && mark.tree.is_some() => Way::Update(Some(mark)),
             There::Foreign { is_directory: true } if is_tree => Way::Update(None),
@@ -350,7 +355,7 @@ impl<'m> Task<'m> {
         let mut report = self.report();
         report.count(&made.counts);
         note_kept(&mut report, made)?;
-        let placer = Placer::new(self.pool, self.request.link_mode);
+        let placer = Placer::new(self.pool, self.request.link_mode, self.access());
         let mut apply = Apply::new(
             (self.reader, self.pool),
             placer,
@@ -373,8 +378,23 @@ impl<'m> Task<'m> {
         }
     }
 
+    /// Whether nobody else may read the tree.
+    fn is_private(&self) -> bool {
+        self.found.version.private && !self.request.readable
+    }
+
+    /// The modes that the umask is taken from.
+    fn access(&self) -> u32 {
+        if self.is_private() { 0o700 } else { 0o777 }
+    }
+
     fn report(&self) -> MaterializeReport {
-        MaterializeReport::new(self.request.spec.name.clone(), self.found.number)
+        let mut report = MaterializeReport::new(self.request.spec.name.clone(), self.found.number);
+        let note = "only their owner could read the files when they were put: the tree is for you alone (--readable lets others read it)";
+        let has_tree = self.request.destination.is_some();
+        let note = (has_tree && self.is_private()).then(|| note.to_owned());
+        report.notes.extend(note);
+        report
     }
 
     fn mark(&self, destination: &Path, at: (std::os::fd::BorrowedFd<'_>, &[u8])) -> Result<Mark> {

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{self, AtFlags, Timespec, Timestamps};
+use rustix::fs::{self, AtFlags, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::{LinkMode, MaterializeReport, shown};
@@ -29,10 +29,12 @@ pub(super) struct Placer<'m> {
     mode: LinkMode,
     /// What `auto` has come down to.
     effective: LinkMode,
+    /// The bits that modes may have.
+    access: u32,
 }
 
 impl<'m> Placer<'m> {
-    pub(super) fn new(pool: &'m Pool, mode: LinkMode) -> Self {
+    pub(super) fn new(pool: &'m Pool, mode: LinkMode, access: u32) -> Self {
         let effective = match mode {
             LinkMode::Auto => LinkMode::Hardlink,
             mode => mode,
@@ -41,6 +43,7 @@ impl<'m> Placer<'m> {
             pool,
             mode,
             effective,
+            access,
         }
     }
 
@@ -49,6 +52,11 @@ impl<'m> Placer<'m> {
         if self.effective == LinkMode::Hardlink || other.effective == LinkMode::Copy {
             self.effective = other.effective;
         }
+    }
+
+    /// What a directory is made with.
+    pub(super) fn dir_mode(&self) -> Mode {
+        Mode::from_raw_mode(0o777 & self.access)
     }
 
     /// Whether such a file shares its inode with the pool.
@@ -65,7 +73,7 @@ impl<'m> Placer<'m> {
         report: &mut MaterializeReport,
     ) -> Result<bool> {
         if placing.key.content == Content::empty() {
-            let file = create(dir, name, placing)?;
+            let file = self.create(dir, name, placing)?;
             set_time(&file, placing.time, name)?;
             report.copied += 1;
             return Ok(true);
@@ -85,7 +93,7 @@ impl<'m> Placer<'m> {
         let Some(source) = self.pool.open_file(&placing.key)? else {
             return Ok(false);
         };
-        let file = create(dir, name, placing)?;
+        let file = self.create(dir, name, placing)?;
         let filled = self
             .fill(placing, &source, &file, report)
             .and_then(|is_right| set_time(&file, placing.time, name).map(|()| is_right));
@@ -93,6 +101,17 @@ impl<'m> Placer<'m> {
             disk::forgive(fs::unlinkat(dir, name, AtFlags::empty()));
         }
         filled
+    }
+
+    fn create(&self, dir: BorrowedFd<'_>, name: &[u8], placing: &Placing) -> Result<File> {
+        let mode = if placing.key.executable { 0o777 } else { 0o666 };
+        disk::create(dir, name, mode & self.access).map_err(|errno| {
+            disk::failed(
+                "create",
+                std::path::Path::new(&shown(name).to_string()),
+                errno,
+            )
+        })
     }
 
     /// False, when the pool file turns out not to be what its name says: it is set aside then.
@@ -172,17 +191,6 @@ impl<'m> Placer<'m> {
             }
         }
     }
-}
-
-fn create(dir: BorrowedFd<'_>, name: &[u8], placing: &Placing) -> Result<File> {
-    let mode = if placing.key.executable { 0o777 } else { 0o666 };
-    disk::create(dir, name, mode).map_err(|errno| {
-        disk::failed(
-            "create",
-            std::path::Path::new(&shown(name).to_string()),
-            errno,
-        )
-    })
 }
 
 fn set_time(file: &File, time: Time, name: &[u8]) -> Result<()> {

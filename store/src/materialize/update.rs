@@ -4,6 +4,8 @@
 //! done the mark names the new one, and the others go. So whoever comes after an interruption knows all that may have
 //! been made, and a pass that changes nothing writes nothing.
 
+use std::os::fd::AsFd;
+
 use super::diff::{Whose, judge};
 use super::found::Found;
 use super::known::{Known, empty};
@@ -31,6 +33,7 @@ impl Task<'_> {
             None => self.take_over(destination)?,
         };
         let compared = self.compare(destination, &old)?;
+        self.close_to_others(destination, &compared.root)?;
         let Compared { known, made, .. } = &compared;
         let is_same = known.is_settled()
             && made.counts.is_done()
@@ -72,6 +75,16 @@ impl Task<'_> {
         mark.record = Some(self.pool.write_record(destination, &nothing)?);
         self.pool.write_mark(&mark)?;
         Ok(mark)
+    }
+
+    /// A tree that others could read until now is its user's alone before anything private comes into it.
+    fn close_to_others(&self, destination: &Path, root: impl AsFd) -> Result<()> {
+        let failed = |errno| disk::failed("make private", destination, errno);
+        let mode = fs::fstat(&root).map_err(failed)?.st_mode;
+        match self.is_private() && mode & 0o077 != 0 {
+            true => fs::fchmod(&root, fs::Mode::from_raw_mode(mode & 0o7700)).map_err(failed),
+            false => Ok(()),
+        }
     }
 
     fn compare(&self, destination: &Path, mark: &Mark) -> Result<Compared> {
@@ -177,6 +190,11 @@ impl Task<'_> {
                 Ok(report)
             }
             Whose::Wanted => {
+                if self.is_private() && matches!(thing, Thing::File { .. }) {
+                    let file = disk::open_file(CWD, destination.as_os_str().as_bytes())
+                        .map_err(|errno| disk::failed("open", destination, errno))?;
+                    self.close_to_others(destination, &file)?;
+                }
                 let mut report = self.report();
                 (report.files, report.bytes, report.unchanged) = (1, size, 1);
                 self.progress.advance(1, size);

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::diff::Wants;
-use super::filter::Filter;
 use super::list::Thing;
 use super::{MaterializeRequest, Task, shown};
 use crate::error::{Error, Kind, Result};
@@ -11,6 +10,7 @@ use crate::format::{Content, Node, Time, TreeEntry};
 use crate::graph::links::{FlattenLimit, Leads, Links};
 use crate::host::pool::{PoolKey, disk};
 use crate::read::{Reader, TimesReader};
+use crate::wanted::Wanted as Globbed;
 
 /// Largest file that is taken for a ref of a hub cache, which some clients rewrite in place.
 const HUB_REF_BYTES_MAX: u64 = 256;
@@ -19,7 +19,7 @@ const HUB_REF_BYTES_MAX: u64 = 256;
 pub(super) struct Wanted<'m> {
     reader: &'m Reader<'m>,
     request: &'m MaterializeRequest,
-    filter: Filter,
+    filter: Globbed,
     times: TimesReader<'m>,
     /// Symlinks as seen from the destination.
     inside: Links<'m>,
@@ -32,6 +32,10 @@ pub(super) struct Wanted<'m> {
     /// Names from the root of the version on, symlinks resolved.
     canonical: Vec<Vec<u8>>,
     next: Option<Below>,
+    /// The version is private.
+    is_for_one: bool,
+    /// Every file is a copy.
+    is_copied: bool,
 }
 
 struct Level {
@@ -63,7 +67,7 @@ impl<'m> Wanted<'m> {
         Ok(Self {
             reader: task.reader,
             request: task.request,
-            filter: Filter::new(task.request)?,
+            filter: Globbed::new(&task.request.include, &task.request.exclude)?,
             times,
             inside: Links::new(task.reader, task.found.node.clone()),
             limit: FlattenLimit::of(&root),
@@ -72,6 +76,8 @@ impl<'m> Wanted<'m> {
             path: Vec::new(),
             canonical: names.collect(),
             next: None,
+            is_for_one: task.is_private(),
+            is_copied: false,
         })
     }
 
@@ -91,6 +97,8 @@ impl<'m> Wanted<'m> {
     pub(super) fn alone(&mut self, node: &Node) -> Result<Thing> {
         let time = self.times.next()?;
         let name = self.canonical.pop().unwrap_or_default();
+        // What the pool has is readable by all whom a directory lets in, and here none is made.
+        self.is_copied = self.is_for_one;
         self.thing(&name, node, time, None)
     }
 
@@ -142,7 +150,7 @@ impl<'m> Wanted<'m> {
     fn is_private(&self, size: u64) -> bool {
         let is_hub_ref =
             || size <= HUB_REF_BYTES_MAX && self.path.iter().any(|name| name == b"refs");
-        size <= self.request.copy_below_bytes || is_hub_ref()
+        self.is_copied || size <= self.request.copy_below_bytes || is_hub_ref()
     }
 
     /// What a symlink leads to, in its place.
@@ -213,11 +221,11 @@ impl<'m> Wanted<'m> {
     }
 
     fn is_wanted(&self, entry: &TreeEntry) -> Result<bool> {
-        if self.filter.is_open() {
+        if self.filter.is_everything() {
             return Ok(true);
         }
         let path = self.path_of(&entry.name);
-        self.filter.is_wanted(self.reader, &path, &entry.node)
+        self.filter.takes(self.reader, &path, &entry.node)
     }
 
     /// Times of what is not wanted are read and thrown away.

@@ -132,6 +132,11 @@ impl Hf {
         }
     }
 
+    /// Clients of a hub make repositories for one user (0700), and some the files in them (0600).
+    pub(super) fn is_in_repo(&self) -> bool {
+        self.repo.is_some()
+    }
+
     fn place(&self, path: &[u8], is_dir: bool) -> Place {
         match judge(self.kind, path, is_dir) {
             Verdict::Keep(place) => place,

@@ -190,6 +190,11 @@ impl Profile {
         })
     }
 
+    /// Whether the modes of what was admitted last are those that a tool gives to everything, whoever may read it.
+    pub(crate) fn has_modes_of_its_tool(&self) -> bool {
+        matches!(self, Self::Hf(hf) if hf.is_in_repo())
+    }
+
     /// What was found of credentials, to be asked when every file was read.
     pub(crate) fn secrets(&self) -> Option<Arc<Secrets>> {
         match self {

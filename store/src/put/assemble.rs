@@ -32,6 +32,8 @@ pub(super) struct Built {
     pub(super) file_times: blake3::Hash,
     /// Metadata chunks of `times` that the store did not have.
     pub(super) new_times: u64,
+    /// Whether it comes out for one person alone, whatever came before it.
+    pub(super) is_private: bool,
     pub(super) report: PutReport,
     pub(super) cache: Option<StatCacheWriter>,
 }
@@ -161,6 +163,7 @@ impl<'p> Assembler<'p> {
             times,
             file_times: self.file_times.finish(),
             new_times: self.new_times,
+            is_private: false,
             report: self.report,
             cache: self.cache,
         })

@@ -16,6 +16,7 @@ mod ingest;
 mod job;
 mod origin;
 mod packer;
+mod private;
 mod publish;
 mod reading;
 mod scan;
@@ -45,7 +46,7 @@ use dedup::Dedup;
 use ingest::{Ingest, Outlets, Spare};
 use packer::Packer;
 use publish::{Passes, PutPublication};
-use scan::Scan;
+use scan::{Scan, Walked};
 
 /// How many passes in a row may bring a put no further, because collectors take what it counts on.
 const VAIN_PASSES_MAX: u32 = 8;
@@ -89,6 +90,8 @@ pub struct PutRequest {
     pub profile: ProfileOptions,
     /// What becomes of symlinks.
     pub links: LinkOptions,
+    /// Let others read what comes out, also where only their owner may read the files.
+    pub readable: bool,
 }
 
 /// What a put found and wrote.
@@ -98,6 +101,8 @@ pub struct PutReport {
     pub version: Option<u64>,
     /// What names its content in every store.
     pub id: Option<Id>,
+    /// Whether it comes out for one person alone, since its files are their owner's alone.
+    pub private: bool,
     /// That version was there already and is the newest: nothing has changed.
     pub unchanged: bool,
     /// Regular files.
@@ -139,6 +144,7 @@ impl PutRequest {
             take_written_through: false,
             profile: ProfileOptions::default(),
             links: LinkOptions::default(),
+            readable: false,
         }
     }
 }
@@ -248,15 +254,16 @@ fn pipeline(
         let packed = join(packing);
         let scanned = join(scanning);
         over.store(true, Ordering::Relaxed);
-        let note = match (packed, scanned) {
-            (Ok(()), Ok(note)) => note,
+        let Walked { notes, is_private } = match (packed, scanned) {
+            (Ok(()), Ok(walked)) => walked,
             (packed, scanned) => {
                 let errors = [packed.err(), scanned.err(), built.err()];
                 return Err(reason(store, errors.into_iter().flatten()));
             }
         };
         let mut built = built?;
-        built.report.notes.extend(note);
+        built.report.notes.extend(notes);
+        built.is_private = is_private;
         if let Some(secrets) = secrets {
             secrets.finish()?;
             built.report.notes.extend(secrets.notes());

@@ -224,12 +224,14 @@ impl<'p> PutPublication<'p> {
         let (request, built) = (self.request, same.built);
         let mut version = 0;
         let mut is_known = false;
+        let mut is_private = false;
         let published = self.publication.commit(&mut |state, refused| {
             if let Some((namespace, over)) = refused.first_key_value() {
                 return Err(over.error(namespace));
             }
             if let Some((number, _)) = same.version(state) {
                 (version, is_known) = (number, true);
+                is_private = same.is_private(state);
                 return Ok(Vec::new());
             }
             let last = state
@@ -237,6 +239,7 @@ impl<'p> PutPublication<'p> {
                 .get(&request.target)
                 .map_or(0, |known| known.last);
             (version, is_known) = (last + 1, false);
+            is_private = same.is_private(state);
             Ok(vec![Change::SetRef {
                 name: request.target.clone(),
                 version,
@@ -246,9 +249,11 @@ impl<'p> PutPublication<'p> {
                 expires: request.expires,
                 origin: None,
                 ends: Vec::new(),
+                private: is_private,
             }])
         })?;
         report.unchanged = is_known;
+        report.private = is_private;
         match published {
             Published::Stale => return Ok(None),
             Published::Nothing => {}
@@ -280,8 +285,20 @@ impl Same<'_> {
         let is_same = !self.request.always
             && is_kept
             && newest.root == self.built.root
+            && newest.private == self.is_private(state)
             && (newest.times == self.built.times || self.has_times_of(newest));
         is_same.then_some((number, newest))
+    }
+
+    /// Whether the version comes out for one person alone: what was private once stays it, because a copy that came
+    /// out of the store may have other modes than the files had.
+    fn is_private(&self, state: &State) -> bool {
+        let was = || {
+            state
+                .version(&self.request.target, None)
+                .is_ok_and(|(_, newest)| newest.private)
+        };
+        !self.request.readable && (self.built.is_private || was())
     }
 
     /// Whether the files of `newest`, which is the same tree, have the same times. What cannot be read is

@@ -13,7 +13,8 @@ use super::PutRequest;
 use super::dedup::Dedup;
 use super::expected::Expected;
 use super::ingest::SMALL_BYTES_MAX;
-use super::job::{FileJob, Task};
+use super::job::{FileJob, Task, batch_dirs_max};
+use super::private::Private;
 use super::publish::Base;
 use super::ties::{Tie, Ties};
 use crate::error::{Error, Kind, Result};
@@ -31,8 +32,6 @@ use crate::store::{Store, View};
 const BATCH_BYTES: u64 = 2 << 20;
 /// Small files that one worker takes at once.
 const BATCH_FILES: usize = 128;
-/// Directories that the files of one batch may keep open.
-const BATCH_DIRS: usize = 16;
 
 /// From this length on the system takes no path, with the zero byte behind it.
 const PATH_BYTES_MAX: usize = 4096;
@@ -75,6 +74,14 @@ pub(super) enum Event {
     },
 }
 
+/// What a walk has found out.
+pub(super) struct Walked {
+    /// What is worth notes.
+    pub(super) notes: Vec<String>,
+    /// Whether only their owner may read some of it.
+    pub(super) is_private: bool,
+}
+
 /// The walk of one put.
 pub(super) struct Scan<'p> {
     store: &'p Store,
@@ -87,6 +94,8 @@ pub(super) struct Scan<'p> {
     /// The source as the caller named it.
     given: PathBuf,
     has_globs: bool,
+    private: Private,
+    is_readable: bool,
     /// What was put from here before.
     cache: Option<StatCacheReader>,
     /// The version that the cached contents belong to, when it is still live.
@@ -96,6 +105,7 @@ pub(super) struct Scan<'p> {
     batch: Vec<FileJob>,
     batch_bytes: u64,
     batch_dirs: usize,
+    batch_dirs_max: usize,
     number: u64,
     totals: (u64, u64),
     long: LongPaths,
@@ -155,12 +165,15 @@ impl<'p> Scan<'p> {
             follow: Follow::new(request.links, source, &root_path, own_paths(store)),
             given: source.clone(),
             has_globs: !request.exclude.is_empty(),
+            private: Private::default(),
+            is_readable: request.readable,
             base,
             cache,
             reader,
             batch: Vec::new(),
             batch_bytes: 0,
             batch_dirs: 0,
+            batch_dirs_max: batch_dirs_max(super::workers(store)),
             number: 0,
             totals: (0, 0),
             long: LongPaths::default(),
@@ -181,6 +194,7 @@ impl<'p> Scan<'p> {
             .chain(self.damage())
             .chain(self.ties.notes())
             .chain(self.long.note())
+            .chain(self.private.note(self.is_readable))
             .collect()
     }
 
@@ -200,14 +214,14 @@ impl<'p> Scan<'p> {
         self.expected.take()
     }
 
-    /// Walks to the end; returns what is worth notes.
+    /// Walks to the end.
     pub(super) fn run(
         mut self,
         dedup: &Dedup,
         progress: &dyn Progress,
         events: &Sender<Event>,
         tasks: &Sender<Task>,
-    ) -> Result<Vec<String>> {
+    ) -> Result<Walked> {
         while let Some(item) = self.walk.next() {
             self.store.host().check_stop()?;
             let item = item?;
@@ -222,6 +236,8 @@ impl<'p> Scan<'p> {
             if let (Some(name), Admitted::File(file)) = (name, &mut admitted) {
                 file.name = name;
             }
+            self.private
+                .look(self.walk.path(), &admitted, &self.profile);
             let Some(event) = self.event(admitted, dedup, tasks)? else {
                 continue;
             };
@@ -234,7 +250,10 @@ impl<'p> Scan<'p> {
         self.send_batch(tasks)?;
         self.follow.check_something_is_kept()?;
         self.check_something_is_left()?;
-        Ok(self.notes())
+        Ok(Walked {
+            notes: self.notes(),
+            is_private: self.private.is_any(),
+        })
     }
 
     /// Refuses globs that leave nothing of a source which has something.
@@ -346,7 +365,7 @@ impl<'p> Scan<'p> {
         self.batch.push(job);
         if self.batch.len() >= BATCH_FILES
             || self.batch_bytes >= BATCH_BYTES
-            || self.batch_dirs >= BATCH_DIRS
+            || self.batch_dirs >= self.batch_dirs_max
         {
             self.send_batch(tasks)?;
         }

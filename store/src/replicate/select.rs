@@ -411,6 +411,7 @@ impl Bring {
             expires: self.version.expires,
             origin: Some(Box::new(self.origin.clone())),
             ends: Vec::new(),
+            private: self.version.private,
         }
     }
 }

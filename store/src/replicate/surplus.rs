@@ -219,6 +219,7 @@ mod tests {
             pinned: false,
             expires: None,
             origin: origin.map(Box::new),
+            private: false,
         }
     }
 

@@ -396,6 +396,7 @@ fn a_size_that_is_not_that_of_the_chunk_is_refused_at_the_source() {
         expires: None,
         origin: None,
         ends: Vec::new(),
+        private: false,
     };
     let who = Who::default();
     crate::log::commit(from.remote().as_ref(), &mut state, &who, &mut |_, _| {

@@ -11,7 +11,7 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
         content(),
         any::<String>(),
         option::of(time()),
-        option::of(origin()),
+        (option::of(origin()), any::<bool>()),
     );
     prop_oneof![
         (segment_id(), info()).prop_map(|(segment, info)| Change::AddSegment { segment, info }),
@@ -19,18 +19,21 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
         packs().prop_map(|packs| Change::CondemnPacks { packs }),
         (packs(), vec(segment_id(), 0..4))
             .prop_map(|(packs, segments)| Change::Forget { packs, segments }),
-        set.prop_map(|(name, version, root, times, message, expires, origin)| {
-            Change::SetRef {
-                name,
-                version,
-                root,
-                times,
-                message,
-                expires,
-                origin: origin.map(Box::new),
-                ends: Vec::new(),
+        set.prop_map(
+            |(name, version, root, times, message, expires, (origin, private))| {
+                Change::SetRef {
+                    name,
+                    version,
+                    root,
+                    times,
+                    message,
+                    expires,
+                    origin: origin.map(Box::new),
+                    ends: Vec::new(),
+                    private,
+                }
             }
-        }),
+        ),
         (ref_name(), any::<u64>()).prop_map(|(name, version)| Change::DropRef { name, version }),
         (ref_name(), any::<u64>(), any::<bool>()).prop_map(|(name, version, pinned)| Change::Pin {
             name,
@@ -67,12 +70,12 @@ pub(super) fn version() -> impl Strategy<Value = Version> {
         content(),
         time(),
         who(),
-        any::<(String, bool)>(),
+        any::<(String, bool, bool)>(),
         option::of(time()),
         option::of(origin()),
     );
     fields.prop_map(
-        |(root, times, time, who, (message, pinned), expires, origin)| Version {
+        |(root, times, time, who, (message, pinned, private), expires, origin)| Version {
             root,
             times,
             time,
@@ -81,6 +84,7 @@ pub(super) fn version() -> impl Strategy<Value = Version> {
             pinned,
             expires,
             origin: origin.map(Box::new),
+            private,
         },
     )
 }

@@ -131,14 +131,15 @@ impl Pool {
         let (fd, path) = trust::open_own(path)?;
         check_mark(&fd, &path)?;
         for name in DIRECTORIES {
-            match fs::mkdirat(&fd, name, Mode::from_raw_mode(0o755)) {
+            match fs::mkdirat(&fd, name, Mode::from_raw_mode(0o700)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 // A pool that can only be read is good enough for looking at it.
                 Err(Errno::ROFS | Errno::ACCESS)
                     if disk::open_dir(&fd, name.as_bytes()).is_ok() => {}
                 Err(errno) => return Err(disk::failed("make a pool at", &path, errno)),
             }
-            own_directory(&fd, name, &path)?;
+            // What is private came to it from files that nobody else could read.
+            close(&own_directory(&fd, name, &path)?);
         }
         let claims = own_directory(&fd, "claims", &path)?;
         Ok(Self {
@@ -296,7 +297,7 @@ impl Pool {
     fn shard_made(&self, number: u8) -> Result<Arc<OwnedFd>> {
         if self.shard(number)?.is_none() {
             let name = format!("files/{number:02x}");
-            match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
+            match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o700)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => {
                     return Err(disk::failed(
@@ -368,6 +369,14 @@ fn own_directory(pool: &OwnedFd, name: &str, path: &Path) -> Result<OwnedFd> {
         Error::conflict(format!("pool {}: is being removed", path.display()))
             .hint("run the command again")
     })
+}
+
+/// Keeps others out of a directory that an earlier program made for all to read.
+fn close(dir: &OwnedFd) {
+    let mode = fs::fstat(dir).map_or(0, |stat| stat.st_mode);
+    if mode & 0o077 != 0 {
+        disk::forgive(fs::fchmod(dir, Mode::from_raw_mode(mode & 0o700)));
+    }
 }
 
 fn check_mark(fd: &OwnedFd, path: &Path) -> Result<()> {

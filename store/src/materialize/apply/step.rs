@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use rustix::fs::{self, AtFlags, FileType, Mode, RenameFlags};
+use rustix::fs::{self, AtFlags, FileType, RenameFlags};
 use rustix::io::Errno;
 
 use super::*;
@@ -92,7 +92,7 @@ impl Apply<'_> {
         (self.fence)()?;
         let at = self.trail.go(dir)?;
         match op {
-            Op::MakeDir => match fs::mkdirat(at, name, Mode::from_raw_mode(0o777)) {
+            Op::MakeDir => match fs::mkdirat(at, name, self.placer.dir_mode()) {
                 Ok(()) | Err(Errno::EXIST) => Ok(()),
                 Err(errno) => Err(failed("create directory", dir, name, errno)),
             },

@@ -6,6 +6,7 @@
 mod issuers;
 mod places;
 mod random;
+mod wide;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,9 +44,6 @@ struct Found {
     /// In packages as they were published.
     published: Vec<Vec<u8>>,
     more_published: u64,
-    /// What nobody but its owner may read, whatever it holds.
-    private: Vec<Vec<u8>>,
-    more_private: u64,
 }
 
 /// The search of one file's text.
@@ -100,9 +98,6 @@ impl Secrets {
     /// Judges what can be judged by name and mode; the text is for [`Search`].
     pub(super) fn look(&self, path: &[u8], stat: &Stat, is_dir: bool) {
         let is_private = stat.mode & 0o077 == 0 && (is_dir || stat.size > 0);
-        if is_private && !is_dir {
-            self.add_private(path);
-        }
         let place = self.place(path).filter(Place::is_private_proof);
         if let Some(place) = place.filter(|place| is_private && place.is_dir == is_dir) {
             self.add(path, place.kind);
@@ -158,18 +153,7 @@ impl Secrets {
         let published = listed(&found.published, found.more_published).map(|paths| {
             format!("taken, since they are parts of installed packages, though they look like credentials: {paths}")
         });
-        let private = listed(&found.private, found.more_private).map(|paths| {
-            format!("nobody but their owner may read these, and a tree keeps no modes, so that they come out readable by others: {paths}")
-        });
-        published.into_iter().chain(private).collect()
-    }
-
-    fn add_private(&self, path: &[u8]) {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        match found.private.len() {
-            NOTED_MAX => found.more_private += 1,
-            _ => found.private.push(path.to_vec()),
-        }
+        published.into_iter().collect()
     }
 
     fn is_allowed(&self, path: &[u8]) -> bool {
@@ -187,8 +171,13 @@ impl Search {
 
     /// Looks for credentials in `bytes`, all of the file.
     pub(super) fn whole(&self, bytes: &[u8]) {
+        if bytes.len() as u64 > TEXT_BYTES_MAX {
+            return;
+        }
+        let wide = wide::text(bytes);
+        let bytes = wide.as_deref().unwrap_or(bytes);
         let head = bytes.get(..HEAD_BYTES).unwrap_or(bytes);
-        if bytes.len() as u64 > TEXT_BYTES_MAX || head.contains(&0) {
+        if head.contains(&0) {
             return;
         }
         let place = self.secrets.place(&self.path);

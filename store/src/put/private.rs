@@ -1,0 +1,62 @@
+//! What nobody but its owner may read: a version that holds such a thing comes out for one person alone.
+
+use crate::host::walk::Item;
+use crate::profile::{Admitted, Profile};
+
+/// Paths that a note names.
+const NAMED_MAX: usize = 5;
+/// The bits that let others in.
+const OTHERS: u32 = 0o077;
+
+/// What the walk met of it.
+#[derive(Debug, Default)]
+pub(super) struct Private {
+    named: Vec<String>,
+    count: u64,
+}
+
+impl Private {
+    /// Looks at what was admitted. An empty file has nothing to hide, and the root says nothing: most are closed for
+    /// what is beside them.
+    pub(super) fn look(&mut self, path: &[u8], admitted: &Admitted, profile: &Profile) {
+        let mode = match admitted {
+            Admitted::File(file) if file.stat.size > 0 => file.stat.mode,
+            Admitted::Other(Item::Enter { stat, .. }) if !path.is_empty() => stat.mode,
+            _ => return,
+        };
+        if mode & OTHERS == 0 && !profile.has_modes_of_its_tool() {
+            self.add(path);
+        }
+    }
+
+    /// Whether there is any.
+    pub(super) fn is_any(&self) -> bool {
+        self.count > 0
+    }
+
+    pub(super) fn note(&self, is_readable: bool) -> Option<String> {
+        let more = match self.count.saturating_sub(self.named.len() as u64) {
+            _ if self.count == 0 => return None,
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let outcome = match is_readable {
+            true => "this version comes out as the umask says all the same (--readable)",
+            false => "this version comes out for its user alone (--readable lets others read it)",
+        };
+        Some(format!(
+            "nobody but their owner may read these, and {outcome}: {}{more}",
+            self.named.join(", ")
+        ))
+    }
+
+    fn add(&mut self, path: &[u8]) {
+        self.count += 1;
+        if self.named.len() < NAMED_MAX {
+            self.named.push(match path {
+                [] => "the file itself".to_owned(),
+                path => String::from_utf8_lossy(path).into_owned(),
+            });
+        }
+    }
+}
