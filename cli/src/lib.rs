@@ -26,6 +26,7 @@ pub fn main() -> ExitCode {
     let done = Context::new(cli.global).and_then(|context| {
         let done = commands::run(&cli.command, &context)
             .map_err(|error| context::elsewhere::hint(error, &context))
+            .map_err(|error| context::elsewhere::of_named_store(error, &context))
             .and_then(|()| context.out.finish());
         let told = context.tell_warnings();
         done.and(told)

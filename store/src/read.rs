@@ -262,12 +262,13 @@ impl<'s> Reader<'s> {
             .push((spec.name.clone(), number));
         let mut node = Node::from(version.root);
         let mut entries_before = 0;
+        let mut above: Vec<&[u8]> = Vec::new();
         for name in spec
             .path
             .split(|byte| *byte == b'/')
             .filter(|name| !name.is_empty())
         {
-            let missing = || Error::not_found(format!("{spec}: no such path in version {number}"));
+            let missing = || no_path(spec, number, &above);
             let Node::Tree { content, .. } = &node else {
                 return Err(missing());
             };
@@ -283,6 +284,7 @@ impl<'s> Reader<'s> {
                 }
             }
             node = found.ok_or_else(missing)?;
+            above.push(name);
         }
         Ok(Found {
             number,
@@ -402,4 +404,14 @@ pub(crate) fn read_frames(store: &Store, pack: PackId, offset: u32, len: u32) ->
             range.start, range.end
         ))
     })
+}
+
+/// The error for a path that is not there; `above` is as much of it as is there.
+fn no_path(spec: &RefSpec, number: u64, above: &[&[u8]]) -> Error {
+    let above = RefSpec {
+        path: above.join(&b'/'),
+        ..spec.clone()
+    };
+    Error::not_found(format!("{spec}: no such path in version {number}"))
+        .hint(format!("see what there is with `store ls {above}`"))
 }

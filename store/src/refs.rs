@@ -46,7 +46,7 @@ impl State {
                 .of_missing(name.as_str())
                 .hint(self.instead_of(name))),
             Some(known) if known.versions.is_empty() => Err(Error::not_found(format!(
-                "{name}: no such ref any more, version {} was the last",
+                "{name}: the ref was removed (last version: {})",
                 known.last
             ))
             .of_missing(name.as_str())
@@ -69,11 +69,11 @@ impl State {
 
     /// The error for a namespace without a live version.
     pub fn no_namespace(&self, namespace: &Namespace) -> Error {
-        let error = Error::not_found(format!("{namespace}: there is no ref in this namespace"));
+        let error = Error::not_found(format!("{namespace}: no such namespace"));
         let known = self.live().map(RefName::namespace_str);
         match nearest(namespace.as_str(), known) {
             Some(near) => error.hint(format!("did you mean {near}? `store ls` lists all of them")),
-            None => error.hint("`store ls` lists the namespaces that have one"),
+            None => error.hint("`store ls` lists the namespaces"),
         }
     }
 
@@ -94,11 +94,9 @@ impl State {
         let known = self.live().map(RefName::namespace_str);
         match nearest(namespace.as_str(), known) {
             Some(near) => format!(
-                "there is no ref in {namespace}; did you mean {near}? `store ls {near}` lists what is there"
+                "there is no namespace {namespace}; did you mean {near}? `store ls {near}` lists what is there"
             ),
-            None => format!(
-                "there is no ref in {namespace}; `store ls` lists the namespaces that have one"
-            ),
+            None => format!("there is no namespace {namespace}; `store ls` lists the namespaces"),
         }
     }
 

@@ -75,7 +75,7 @@ fn a_directory_that_is_no_store_is_3() {
     --- stdout
     --- stderr
     error: file://[ROOT]/here: there is no store
-    hint: make one with `store init`, or name another with --store
+    hint: make one with `store init --store here`, or name another with --store
     ");
 }
 
@@ -88,14 +88,14 @@ fn a_missing_ref_is_3() {
     --- stdout
     --- stderr
     error: project/demo/nothing: no such ref
-    hint: there is no ref in project/demo; `store ls` lists the namespaces that have one
+    hint: there is no namespace project/demo; `store ls` lists the namespaces
     ");
     check!(env, env.store(["rm", "--yes", "project/demo"]), @"
     exit code: 3
     --- stdout
     --- stderr
-    error: project/demo: there is no ref in this namespace
-    hint: `store ls` lists the namespaces that have one
+    error: project/demo: no such namespace
+    hint: `store ls` lists the namespaces
     ");
 }
 
@@ -111,7 +111,7 @@ fn a_damaged_store_is_4() {
     --- stdout
     --- stderr
     error: file://[ROOT]/s: format: checksum of its first line is `blake3 [CHUNK-ID]`, its second line is `blake3 [CHUNK-ID]\n`
-    hint: run `store verify` to see what is hit, then `store repair`, or put the original files again
+    hint: run `store verify --store s` to see what is hit, then `store repair --store s`, or put the original files again
     ");
 }
 
@@ -143,7 +143,7 @@ fn machines_read_failures_as_json() {
     exit code: 3
     --- stdout
     --- stderr
-    {"error":"project/demo/nothing: no such ref","kind":"NotFound","causes":[],"hint":"there is no ref in project/demo; `store ls` lists the namespaces that have one","exit_code":3}
+    {"error":"project/demo/nothing: no such ref","kind":"NotFound","causes":[],"hint":"there is no namespace project/demo; `store ls` lists the namespaces","exit_code":3}
     "#);
 }
 

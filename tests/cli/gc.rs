@@ -103,13 +103,13 @@ fn a_ttl_and_rules_drop_versions() {
     }
     let text = env.ok(["gc", "--keep-last", "2"]);
     assert!(
-        text.contains("dropped    project/demo/data@1 (Retention)"),
+        text.contains("dropped    project/demo/data@1 (no rule keeps it)"),
         "{text}"
     );
     env.ok(["put", "in", "project/demo/short", "--ttl", "0"]);
     let text = env.ok(["gc"]);
     assert!(
-        text.contains("dropped    project/demo/short@1 (Expired)"),
+        text.contains("dropped    project/demo/short@1 (its time to live is over)"),
         "{text}"
     );
 }
@@ -129,7 +129,9 @@ fn a_limit_of_size_takes_what_was_not_used() {
     assert_eq!((drops.len(), &drops[0]["version"]), (1, &json!(2)));
     let text = env.ok(limited);
     let today = drops[0]["last_use"].as_str().unwrap();
-    let told = format!("dropped    project/demo/data@2 (MaxSize, last used {today})");
+    let told = format!(
+        "dropped    project/demo/data@2 (the store is over its limit of size, last used {today})"
+    );
     assert!(text.contains(&told), "{text}");
     let history = parsed(&env.ok(["history", "project/demo/data", "--json"]));
     assert_eq!(history["version"], 1);

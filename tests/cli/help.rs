@@ -21,22 +21,22 @@ fn the_top_level_help() {
       materialize  Make a tree of hard links from the host's pool, in the time it takes to make links
       ls           List namespaces, the refs of a namespace, or the entries of a ref
       cat          Print the bytes of one file, or a range of them
-      diff         Tell what is different between two refs, or between a ref and a directory
-      summarize    Tell what a namespace or a ref takes, and where in it
+      diff         Show the differences between two refs, or between a ref and a directory
+      summarize    Show what a namespace or a ref takes, and where in it
       history      List the versions of a ref, newest first
       rm           Drop a version, a ref with all its versions, or a namespace with all its refs
-      pin          Keep a version whatever happens: retention, `rm`, the end of its namespace
-      unpin        Keep a version no longer than others
+      pin          Protect a version from retention and `rm`
+      unpin        Remove a version's pin
       verify       Check that everything is there, and that it is what was written
       repair       Put back log entries, make segments anew from packs, and condemn what is damaged
       cluster      Give names to stores, so that `--store`, `push`, `pull` and `duplicate` know them
-      push         Bring refs from the store to a cluster; only the chunks that it lacks travel
-      pull         Bring refs from a cluster to the store; only the chunks that it lacks travel
-      duplicate    Bring refs from one store to another; only the chunks that it lacks travel
-      gc           Give back the space of what no version needs any more
+      push         Copy refs to a cluster; only missing chunks are sent
+      pull         Copy refs from a cluster; only missing chunks are sent
+      duplicate    Copy refs from one store to another; only missing chunks are sent
+      gc           Reclaim space that no version needs
       policy       Show or change what the store keeps, and how much its namespaces may take
-      info         Tell what a store is and how much is in it
-      pool         Look after the pool of this host: the whole files that trees link to
+      info         Show a store's identity and statistics
+      pool         Manage the pool of this host: the whole files that trees link to
       completions  Print the completions of a shell
       man          Print the manual page, or write one for each verb
 
@@ -82,14 +82,14 @@ fn the_top_level_help() {
     Exit codes:
       0    done
       1    failed
-      2    usage: what was asked for makes no sense
+      2    usage error
       3    not found: a store, a ref, a version or a path
       4    corrupt: bytes are not what was written
       5    conflict: somebody else was first, or the destination is in use
       6    partly done: the rest is named
       130  interrupted
 
-    An unknown code is a failure.
+    Treat any other code as failure.
     --- stderr
     ");
 }

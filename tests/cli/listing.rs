@@ -63,8 +63,8 @@ fn namespaces_and_refs_are_listed() {
     exit code: 3
     --- stdout
     --- stderr
-    error: project/other: there is no ref in this namespace
-    hint: `store ls` lists the namespaces that have one
+    error: project/other: no such namespace
+    hint: `store ls` lists the namespaces
     ");
 }
 
@@ -119,6 +119,7 @@ fn entries_are_listed() {
     --- stdout
     --- stderr
     error: project/demo/data:nothing: no such path in version 2
+    hint: see what there is with `store ls project/demo/data`
     ");
 }
 

@@ -140,3 +140,65 @@ fn without_a_home_a_store_must_be_named() {
     hint: name one with --store or $STORE_URL, or set HOME
     ");
 }
+
+#[test]
+fn an_unknown_profile_is_a_mistake_also_for_a_directory() {
+    let env = environment!();
+    env.ok(["init", "there"]);
+    env.ok(["init"]);
+    for store in [&["--store", "there"][..], &[]] {
+        let finished = env.store([&["ls", "--store-profile", "nope"], store].concat());
+        assert_eq!(finished.code, Some(2), "{finished}");
+        let said = "profile nope is not in the configuration";
+        assert!(finished.stderr.contains(said), "{finished}");
+    }
+}
+
+#[test]
+fn a_hint_says_what_to_run_on_the_store_that_was_named() {
+    let env = environment!();
+    env.write("in", "text");
+    env.ok(["init", "far"]);
+    env.ok(["init"]);
+    env.ok(["put", "in", "project/demo/a", "--store", "far"]);
+    for (arguments, hint) in [
+        (
+            &["get", "project/demo/a@7", "out", "--store", "far"][..],
+            "`store history --store far project/demo/a`",
+        ),
+        (
+            &["ls", "project/none", "--store", "far"],
+            "`store ls --store far`",
+        ),
+        (&["pull", "far", "project/none"], "`store ls --store far`"),
+        (
+            &["pull", "far", "project/demo/a@7"],
+            "`store history --store far project/demo/a`",
+        ),
+        (&["push", "project/none", "far"], "`store ls`"),
+    ] {
+        let finished = env.store(arguments);
+        assert_eq!(finished.code, Some(3), "{finished}");
+        assert!(finished.stderr.contains(hint), "{hint}: {finished}");
+    }
+}
+
+#[test]
+fn a_proxy_that_is_not_there_is_named_in_the_error() {
+    let env = environment!();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let mut command = env.command(["ls", "--store", "s3://bucket/x", "--deadline", "1s"]);
+    command
+        .env("AWS_ACCESS_KEY_ID", "id")
+        .env("AWS_SECRET_ACCESS_KEY", "secret")
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ENDPOINT_URL", "https://storage.invalid")
+        .env("HTTPS_PROXY", format!("http://ana:planted@{dead}"));
+    let finished: support::Finished = command.output().unwrap().into();
+    assert_eq!(finished.code, Some(1), "{finished}");
+    let said = format!("no connection to https://storage.invalid (HTTPS_PROXY is set to {dead})");
+    assert!(finished.stderr.contains(&said), "{finished}");
+    assert!(!finished.stderr.contains("planted"), "{finished}");
+}

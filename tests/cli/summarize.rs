@@ -141,8 +141,8 @@ fn what_is_not_there_is_3() {
     exit code: 3
     --- stdout
     --- stderr
-    error: project/none: there is no ref in this namespace
-    hint: `store ls` lists the namespaces that have one
+    error: project/none: no such namespace
+    hint: `store ls` lists the namespaces
     ");
     check!(env, env.store(["summarize", "project/demo/one@5"]), @"
     exit code: 3

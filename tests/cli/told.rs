@@ -148,7 +148,7 @@ fn a_ref_of_another_cluster_names_that_cluster() {
     --- stdout
     --- stderr
     error: project/demo/far: no such ref
-    hint: cluster h200 has it: `store pull h200 project/demo/far`, or add --store h200
+    hint: cluster h200 has it: `store pull h200 project/demo/far`, or name it with --store h200
     ");
 }
 

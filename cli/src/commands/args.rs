@@ -13,14 +13,14 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    failed
-  2    usage: what was asked for makes no sense
+  2    usage error
   3    not found: a store, a ref, a version or a path
   4    corrupt: bytes are not what was written
   5    conflict: somebody else was first, or the destination is in use
   6    partly done: the rest is named
   130  interrupted
 
-An unknown code is a failure.";
+Treat any other code as failure.";
 
 /// A content-addressed artifact store for ML clusters.
 ///

@@ -11,7 +11,7 @@ use crate::context::Context;
 /// For bash: store completions bash > ~/.local/share/bash-completion/completions/store
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Whose
+    /// The shell
     shell: Shell,
 }
 

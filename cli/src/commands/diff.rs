@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::ui::entry::{self, Told};
 use crate::ui::{human, names};
 
-/// Tell what is different between two refs, or between a ref and a directory
+/// Show the differences between two refs, or between a ref and a directory
 ///
 /// A line for each path: `+` is only in AFTER, `-` only in BEFORE, `M` in both and not the same.
 /// Times are not compared. The exit code is 0 whether there are differences or not.

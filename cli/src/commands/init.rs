@@ -6,7 +6,7 @@ use serde::Serialize;
 use store::{Result, StoreId};
 
 use crate::context::Context;
-use crate::room::Readers;
+use crate::host::room::Readers;
 
 /// Make a new store
 ///

@@ -10,7 +10,7 @@ use store::{Result, refs};
 use crate::context::Context;
 use crate::ui::names;
 
-/// Keep a version whatever happens: retention, `rm`, the end of its namespace
+/// Protect a version from retention and `rm`
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, like project/llama-ft/imagenet@3; without @N its newest version

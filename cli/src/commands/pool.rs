@@ -15,7 +15,7 @@ use crate::ui::human;
 use crate::ui::names;
 use crate::ui::progress::Watch;
 
-/// Look after the pool of this host: the whole files that trees link to
+/// Manage the pool of this host: the whole files that trees link to
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -145,10 +145,12 @@ fn verify(which: &Which, context: &Context) -> Result<()> {
     }
     context.out.finish()?;
     Err(Error::corrupt(format!(
-        "pool {}: {found} files were not what their names say",
-        pool.path().display()
+        "pool {}: {} changed or rotten",
+        pool.path().display(),
+        human::counted(found as u64, "file")
     ))
-    .hint("they are set aside; materialize the trees that share them again"))
+    .hint("somebody wrote to them, or changed their mode or time, through a tree that links them, or the disk lost bytes; \
+         they are set aside: materialize the trees that share them again"))
 }
 
 impl fmt::Display for Status {

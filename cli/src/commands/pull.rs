@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::transfer::{How, Side, Transfer};
 use crate::ui::names;
 
-/// Bring refs from a cluster to the store; only the chunks that it lacks travel
+/// Copy refs from a cluster; only missing chunks are sent
 ///
 /// The other way round, all is as with `store push`. The embedded store is made when it is missing.
 #[derive(clap::Args)]
@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// Where from: a cluster, a directory or a URL
     cluster: String,
 
-    /// What to bring: namespaces, refs (their newest version), or versions
+    /// What to copy: namespaces, refs (their newest version), or versions
     #[arg(value_name = "NAMESPACE|REF[@N]", required = true)]
     refs: Vec<OsString>,
 

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::transfer::{How, Side, Transfer};
 use crate::ui::names;
 
-/// Bring refs from the store to a cluster; only the chunks that it lacks travel
+/// Copy refs to a cluster; only missing chunks are sent
 ///
 /// A version gets the next number there, unless the cluster has the same one already; what the
 /// cluster has beside it stays. Each version is published when all it needs is there. Killed at any
@@ -16,7 +16,7 @@ use crate::ui::names;
 /// complete first. Exits with 6 when some refs did not make it. See `store duplicate` for more.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to bring: namespaces, refs (their newest version), or versions
+    /// What to copy: namespaces, refs (their newest version), or versions
     #[arg(value_name = "NAMESPACE|REF[@N]", required = true)]
     refs: Vec<OsString>,
 

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long)]
     accept_loss: bool,
 
-    /// Tell what would be done, and do not do it
+    /// Show what would be done, and do nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
 }

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, short)]
     yes: bool,
 
-    /// Tell what would be dropped and what that would give back, and do nothing
+    /// Show what would be dropped and what that would give back, and do nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
 

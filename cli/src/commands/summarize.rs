@@ -17,7 +17,7 @@ use crate::ui::entry::{self, Told};
 use crate::ui::table::{Side, Table};
 use crate::ui::{human, names};
 
-/// Tell what a namespace or a ref takes, and where in it
+/// Show what a namespace or a ref takes, and where in it
 ///
 /// Logical bytes are those of the files as they come out. Unique is what nothing else in the
 /// store needs: dropping it gives that back with the next `store gc`. Shared is what other refs

@@ -7,7 +7,7 @@ use store::Result;
 use crate::commands::pin;
 use crate::context::Context;
 
-/// Keep a version no longer than others
+/// Remove a version's pin
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, like project/llama-ft/imagenet@3; without @N its newest version

@@ -1,4 +1,5 @@
-//! A ref that is not here may be on another cluster that the configuration knows.
+//! A ref that is not here may be on another cluster that the configuration knows; and what a hint says to run is to
+//! be run on the store that the error is about.
 //!
 //! Asked are clusters that are directories, all together for a moment only: a bucket may take long to
 //! answer, and whoever mistyped a name should not wait for it.
@@ -24,12 +25,71 @@ pub(crate) fn hint(error: Error, context: &Context) -> Error {
     match having(&name, context).as_slice() {
         [] => error,
         [cluster] => error.hint(format!(
-            "cluster {cluster} has it: `store pull {cluster} {name}`, or add --store {cluster}"
+            "cluster {cluster} has it: `store pull {cluster} {name}`, or name it with --store {cluster}"
         )),
         several => error.hint(format!(
-            "clusters {} have it: `store pull CLUSTER {name}`, or add --store CLUSTER",
+            "clusters {} have it: `store pull CLUSTER {name}`, or name one with --store CLUSTER",
             several.join(", ")
         )),
+    }
+}
+
+/// Verbs of hints that work with a store.
+const VERBS: [&str; 15] = [
+    "diff", "gc", "get", "history", "info", "init", "ls", "pin", "policy", "pull", "put", "repair",
+    "rm", "unpin", "verify",
+];
+
+/// The same error; the commands of its hint name the store that was named on the command line.
+pub(crate) fn of_named_store(error: Error, context: &Context) -> Error {
+    let named = context.global.store.as_ref();
+    let is_of_environment = named.is_some() && std::env::var_os("STORE_URL").as_ref() == named;
+    match named.and_then(|named| named.to_str()) {
+        Some(named) if !is_of_environment => at(error, named),
+        _ => error,
+    }
+}
+
+/// The same error; the commands of its hint name the store `named`, unless they name one already.
+pub(crate) fn at(error: Error, named: &str) -> Error {
+    let Some(hint) = error.remedy() else {
+        return error;
+    };
+    let named = quoted(&clusters::masked(named));
+    let mut parts = hint.split('`');
+    let mut changed = parts.next().unwrap_or_default().to_owned();
+    for (at, part) in parts.enumerate() {
+        changed.push('`');
+        // Every other part stands between the quotes.
+        let command = part.strip_prefix("store ").filter(|_| at % 2 == 0);
+        let verb = command.and_then(|command| command.split(' ').next());
+        match verb.filter(|verb| {
+            VERBS.contains(verb) && !part.contains("--store") && !part.contains("STORE")
+        }) {
+            // It says where by itself.
+            Some("init") if part != "store init" => changed += part,
+            Some(verb) => {
+                let rest = part
+                    .strip_prefix("store ")
+                    .and_then(|part| part.strip_prefix(verb));
+                changed += &format!("store {verb} --store {named}{}", rest.unwrap_or_default());
+            }
+            None => changed += part,
+        }
+    }
+    if changed == hint {
+        error
+    } else {
+        error.hint(changed)
+    }
+}
+
+/// As a shell takes it for one word.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+~".contains(c);
+    match word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }
 
@@ -57,4 +117,33 @@ fn having(name: &RefName, context: &Context) -> Vec<String> {
     }
     having.sort();
     having
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_of_a_hint_name_the_store() {
+        for (hint, expected) in [
+            (
+                "see `store ls project/a`, or `store cluster ls`",
+                "see `store ls --store far project/a`, or `store cluster ls`",
+            ),
+            (
+                "`store verify` first, then `store ls --store x`",
+                "`store verify --store far` first, then `store ls --store x`",
+            ),
+            (
+                "make it with `store init far`",
+                "make it with `store init far`",
+            ),
+            ("name it", "name it"),
+        ] {
+            let error = at(Error::invalid("x").hint(hint), "far");
+            assert_eq!(error.remedy(), Some(expected));
+        }
+        let error = at(Error::invalid("x").hint("`store ls`"), "my store");
+        assert_eq!(error.remedy(), Some("`store ls --store 'my store'`"));
+    }
 }

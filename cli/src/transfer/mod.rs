@@ -21,7 +21,7 @@ use store::{ChunkId, Error, Kind, Progress, Result, Store, StoreId};
 pub(crate) use self::args::How;
 use self::report::Report;
 use crate::config::clusters::{self, Label};
-use crate::context::Context;
+use crate::context::{Context, elsewhere};
 use crate::host::lock::Running;
 use crate::journal::{Facts, Far, JobDir, Journal, Left, Numbers, Outcome};
 use crate::ui::progress::Watch;
@@ -153,7 +153,7 @@ impl Transfer {
     fn id_before(&self) -> String {
         let file = self.metrics_file.as_ref();
         let text = file.and_then(|file| std::fs::read_to_string(file).ok());
-        let before = text.as_deref().and_then(crate::metrics::label_before);
+        let before = text.as_deref().and_then(crate::host::metrics::label_before);
         before.map_or_else(
             || self.digits(format_args!("{:?} {:?}", self.from, self.to)),
             str::to_owned,

@@ -97,10 +97,8 @@ impl<'w> RefWalk<'w> {
             }
         }
         if let (Some(Target::Namespace(namespace)), 0) = (target, self.report.versions) {
-            return Err(Error::not_found(format!(
-                "{namespace}: there is no ref in this namespace"
-            ))
-            .hint("`store ls` lists the namespaces that have one"));
+            return Err(Error::not_found(format!("{namespace}: no such namespace"))
+                .hint("`store ls` lists the namespaces"));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::context::Context;
 
 /// Give names to stores, so that `--store`, `push`, `pull` and `duplicate` know them
 ///
-/// Names stand in the configuration, as [cluster.NAME] with `url` and `profile`. Wherever a store's URL
+/// Names are defined in the configuration, as [cluster.NAME] with `url` and `profile`. Wherever a store's URL
 /// is expected, a name does as well and comes first: a directory of the same name is `./NAME`.
 #[derive(clap::Args)]
 pub(crate) struct Args {

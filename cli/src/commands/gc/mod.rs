@@ -19,13 +19,13 @@ use crate::context::schedule::{Unattended, Unit};
 use crate::host::lock::Lock;
 use crate::ui::{failure, human};
 
-/// Give back the space of what no version needs any more
+/// Reclaim space that no version needs
 ///
 /// Safe at any time, beside puts, gets and other collectors. What was found to be garbage is
 /// condemned by an entry in the log and deleted after --grace, often by the next run; packs that
 /// are little used are copied into new ones. Without rules every version is kept, but for those
 /// whose --ttl is over. Pinned versions survive every rule; the newest of each ref survives all but
-/// the end of its --ttl, unless --may-drop-newest. Rules and quotas stand in the store (`store policy`),
+/// the end of its --ttl, unless --may-drop-newest. Rules and quotas are kept in the store (`store policy`),
 /// else in the configuration; rules given here come first. On one host
 /// one collector runs at a time: the second says so and exits with 0. To be run from cron, see
 /// --systemd and --crontab.
@@ -101,7 +101,7 @@ struct Limits {
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     min_age: Option<Duration>,
 
-    /// Delete objects so long after they were condemned, for the sake of readers [default: 1h]
+    /// Delete objects so long after they were marked for it, so that running readers can finish [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     grace: Option<Duration>,
 
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let file = args.metrics_file.as_ref().filter(|_| !args.dry_run);
     if let (Some(file), Err(_)) = (file, &done) {
         // Why it failed says more than why that could not be told.
-        let _untold = metrics::write_failure(file, failure::code_of(&done));
+        let _untold = metrics::write_failure(file, failure::code_of(&done), &context.here()?);
     }
     done
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gc::Report;
 use gc::plan::{PackFate, Plan, Wait};
-use gc::policy::Drop;
+use gc::policy::{Drop, Why};
 use gc::report::Over;
 use serde::Serialize;
 
@@ -123,9 +123,15 @@ fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
 
 /// A version that goes, and why.
 fn dropped(drop: &Drop) -> String {
-    let why = match (drop.why, drop.last_use) {
-        (why, None) => format!("{why:?}"),
-        (why, Some(day)) => format!("{why:?}, last used {day}"),
+    let why = match drop.why {
+        Why::Expired => "its time to live is over",
+        Why::Retention => "no rule keeps it",
+        Why::Quota => "its namespace is over its quota",
+        Why::MaxSize => "the store is over its limit of size",
+    };
+    let why = match drop.last_use {
+        None => why.to_owned(),
+        Some(day) => format!("{why}, last used {day}"),
     };
     format!("{}@{} ({why})", drop.name, drop.version)
 }
@@ -163,7 +169,7 @@ fn held(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
             .iter()
             .map(|(name, bytes)| (*bytes, format!("of what was dropped is shared with {name}"))),
     );
-    write!(out, "still there:")?;
+    write!(out, "not freed, because:")?;
     for (bytes, why) in rows.into_iter().filter(|(bytes, _)| *bytes > 0) {
         write!(out, "\n  {:>8}  {why}", human::bytes(bytes))?;
     }
