@@ -8,7 +8,7 @@ use super::ReplicateRequest;
 use super::missing::{Missing, Unreadable, is_its_own};
 use super::select::Kept;
 use crate::check::mend;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::format::State;
 use crate::id::PackId;
 use crate::index::Index;
@@ -73,7 +73,11 @@ fn opened(store: &Store, state: &State) -> Result<View> {
         state: state.clone(),
         index: Index::default(),
     };
-    store.follow(&mut view)?;
+    match store.open_index(state, &view.index) {
+        // A collector was quicker: there is a newer state.
+        Err(error) if error.kind() == Kind::NotFound => store.follow(&mut view)?,
+        index => view.index = index?,
+    }
     Ok(view)
 }
 
