@@ -182,9 +182,13 @@ impl Index {
         })
     }
 
-    /// Adds the packs of chunks that somebody relied upon.
-    pub(crate) fn relied_packs(&self, packs: &mut BTreeSet<PackId>) -> Result<()> {
-        for segment in self.segments() {
+    /// Adds the packs of chunks that somebody relied upon, but for those of segments that are `own`.
+    pub(crate) fn relied_packs(
+        &self,
+        own: &[SegmentId],
+        packs: &mut BTreeSet<PackId>,
+    ) -> Result<()> {
+        for segment in self.segments().filter(|segment| !own.contains(&segment.id)) {
             let chunks = segment.layout.chunks();
             let positions = segment.relied.positions();
             let mut frames: HashSet<u32> = HashSet::new();

@@ -103,13 +103,17 @@ pub(crate) fn gone(remote: &dyn Read, packs: &[PackId], all: usize) -> Result<BT
         }
     };
     // A listing may be late: what it does not show is asked for.
-    let asked = packs.par_iter().filter(|pack| !listed.contains(pack));
-    let found = asked.map(|pack| match remote.size(&pack_key(*pack)) {
+    let asked: Vec<&PackId> = packs.iter().filter(|pack| !listed.contains(pack)).collect();
+    let ask = |pack: &PackId| match remote.size(&pack_key(*pack)) {
         Ok(_) => Ok(None),
         Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(Some(*pack)),
         Err(error) => Err(error),
-    });
-    let found = found.collect::<Result<Vec<_>>>()?;
+    };
+    // Threads gain nothing where an answer comes at once.
+    let found = match is_near {
+        true => asked.into_iter().map(ask).collect::<Result<Vec<_>>>()?,
+        false => asked.into_par_iter().map(ask).collect::<Result<Vec<_>>>()?,
+    };
     Ok(found.into_iter().flatten().collect())
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Relied {
     indexes: RwLock<Vec<Arc<Index>>>,
     /// The chunks below these are counted on without a mark at each.
     bases: Mutex<Vec<Root>>,
+    /// Segments that this pass wrote.
+    own: Mutex<Vec<SegmentId>>,
 }
 
 impl Relied {
@@ -28,6 +30,7 @@ impl Relied {
         Self {
             indexes: RwLock::new(vec![Arc::new(index)]),
             bases: Mutex::default(),
+            own: Mutex::default(),
         }
     }
 
@@ -48,12 +51,13 @@ impl Relied {
         indexes.last().map(Arc::clone).unwrap_or_default()
     }
 
-    /// The packs of all chunks that are marked.
+    /// The packs of all chunks that are marked, but for those that this pass wrote itself.
     pub(crate) fn packs(&self) -> Result<BTreeSet<PackId>> {
         let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let mut packs = BTreeSet::new();
         for index in indexes.iter() {
-            index.relied_packs(&mut packs)?;
+            index.relied_packs(&own, &mut packs)?;
         }
         Ok(packs)
     }
@@ -68,6 +72,8 @@ impl Relied {
     pub(super) fn committed(&self, index: Index, segment: Option<SegmentId>) {
         if let Some(segment) = segment {
             index.rely_on_all(segment);
+            let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+            own.push(segment);
         }
         let mut indexes = self.indexes.write().unwrap_or_else(PoisonError::into_inner);
         indexes.push(Arc::new(index));
