@@ -108,16 +108,19 @@ fn assert_named_packs_exist(world: &World, remote: &Arc<dyn Prune>) {
     }
 }
 
-/// A collector found a pack that nobody had committed; its writer commits it before the collector's entry.
+/// A collector found a pack that nobody had committed; its writer uploads a segment over it and commits that before
+/// the collector's entry.
 #[test]
 fn a_plan_that_takes_what_a_new_segment_names_is_void() {
     let world = world();
     let remote = world.memory();
     let pack = pack_of(&remote, &[noise(77, 9_000)]);
     let id = pack.header.id;
-    let add = segment_over(&*remote, &[&pack]);
     let there = remote.clone();
-    let act = move || drop(commit(&*there, std::slice::from_ref(&add)));
+    let act = move || {
+        let add = segment_over(&*there, &[&pack]);
+        drop(commit(&*there, &[add]));
+    };
     let (report, _) = collect_with(&world, &remote, &eager(), 0, act).unwrap();
     assert_eq!(report.plans_void, 1, "{report:?}");
     // The next plan found it live and of no use, so its segment went with it.
@@ -127,26 +130,29 @@ fn a_plan_that_takes_what_a_new_segment_names_is_void() {
     assert!(state.condemned.is_empty(), "{:?}", state.condemned);
 }
 
-/// A segment that names a pack which was condemned before: nobody may forget that pack then.
+/// A segment that names a pack which was condemned before: nobody may forget that pack then. It comes before the
+/// entry that condemned the pack is made durable, or right before the one that forgets it.
 #[test]
 fn a_pack_that_a_new_segment_names_is_not_forgotten() {
     let world = world();
-    let remote = world.memory();
-    let (dead, other) = (
-        pack_of(&remote, &[noise(77, 9_000)]),
-        pack_of(&remote, &[noise(78, 9_000)]),
-    );
-    let id = dead.header.id;
-    commit(&*remote, &[Change::CondemnPacks { packs: vec![id] }]);
-    let add = segment_over(&*remote, &[&dead, &other]);
-    let there = remote.clone();
-    let act = move || drop(commit(&*there, std::slice::from_ref(&add)));
-    let mut request = eager();
-    // Nothing but the pack is there to be taken.
-    request.options.min_age_secs = 24 * 3600;
-    let (report, _) = collect_with(&world, &remote, &request, 0, act).unwrap();
-    assert_eq!(report.plans_void, 1, "{report:?}");
-    assert_named_packs_exist(&world, &remote);
+    for at in 0..2 {
+        let remote = world.memory();
+        let (dead, other) = (
+            pack_of(&remote, &[noise(77, 9_000)]),
+            pack_of(&remote, &[noise(78, 9_000)]),
+        );
+        let id = dead.header.id;
+        commit(&*remote, &[Change::CondemnPacks { packs: vec![id] }]);
+        let add = segment_over(&*remote, &[&dead, &other]);
+        let there = remote.clone();
+        let act = move || drop(commit(&*there, std::slice::from_ref(&add)));
+        let mut request = eager();
+        // Nothing but the pack is there to be taken.
+        request.options.min_age_secs = 24 * 3600;
+        let (report, _) = collect_with(&world, &remote, &request, at, act).unwrap();
+        assert_eq!(report.plans_void, 1, "before entry {at}: {report:?}");
+        assert_named_packs_exist(&world, &remote);
+    }
 }
 
 /// A new version that needs nothing but chunks which were there, in packs that the plan takes.

@@ -72,17 +72,31 @@ fn a_replicator_brings_every_entry() {
     assert_eq!(world.check(to, "brought"), [format!("{WIDE}@1")]);
 }
 
+/// The whole store is one namespace, and all of it is needed: so what is told is what segments name, to the byte.
 #[test]
 fn a_summary_counts_every_entry() {
     let world = world();
     let store = world.open(world.memory()).unwrap();
     let reader = Reader::new(&store).unwrap();
-    let target = Target::parse(WIDE.as_bytes()).unwrap();
-    let summary = summarize(&reader, &target).unwrap();
-    let held = summary.unique.bytes + summary.shared.bytes;
-    assert!(held > summary.bytes, "files and trees: {summary:?}");
-    assert!(
-        summary.unique.chunks + summary.shared.chunks > NAMES,
-        "{summary:?}"
-    );
+    let index = reader.view();
+    let chunks: u64 = (index.index.segments())
+        .map(|segment| segment.layout().chunks())
+        .sum();
+    let sum = |target: &str| {
+        let target = Target::parse(target.as_bytes()).unwrap();
+        let summary = summarize(&reader, &target).unwrap();
+        let held = summary.unique.bytes + summary.shared.bytes;
+        (summary, summary.unique.chunks + summary.shared.chunks, held)
+    };
+    let (all, held_chunks, held) = sum("project/a");
+    assert_eq!((all.refs, all.versions, all.shared.chunks), (2, 3, 0));
+    assert_eq!(held_chunks, chunks, "{all:?}");
+    // Files and directories: two large ones that share most of their chunks, and small ones.
+    assert!(held > all.bytes + NAMES * 50, "{all:?}");
+    let (wide, wide_chunks, wide_held) = sum(WIDE);
+    let (other, other_chunks, other_held) = sum(OTHER);
+    let shared = (wide.shared, wide.shared.chunks);
+    assert_eq!(shared, (other.shared, other.shared.chunks));
+    assert_eq!(wide_chunks + other_chunks - wide.shared.chunks, chunks);
+    assert_eq!(wide_held + other_held - wide.shared.bytes, held);
 }

@@ -198,4 +198,17 @@ mod tests {
         });
         assert_eq!(ctime.unwrap_err().kind(), Kind::Conflict);
     }
+
+    #[test]
+    fn a_file_that_was_small_and_is_large_by_now_is_not_read_as_a_small_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, b"small").unwrap();
+        let job = job(&path);
+        let large = vec![b'x'; usize::try_from(6 * SMALL_BYTES_MAX).unwrap()];
+        std::fs::write(&path, large).unwrap();
+        let (file, mut bytes) = (File::open(&path).unwrap(), Vec::new());
+        let error = read_small(&job, &file, &mut bytes, &mut || ()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
+    }
 }

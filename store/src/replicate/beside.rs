@@ -321,6 +321,30 @@ fn a_pack_that_was_condemned_and_forgotten_is_not_taken_up() {
     }
 }
 
+/// The same, condemned before the next run begins: it is there still, and may go at any moment.
+#[test]
+fn a_pack_that_is_condemned_already_is_not_taken_up() {
+    let source = source(4);
+    let from = memory();
+    put_through(from.clone(), source.path()).unwrap();
+    let from = open(from);
+    let request = ReplicateRequest::new(vec![Selection::Ref(name())]);
+    let (to, left) = (memory(), Arc::new(Memory::default()));
+    leave_packs(&from, &to, &request, &left);
+    let victim = left.packs()[0];
+    condemn(&to, victim);
+    let store = open(to.clone());
+    let report = replicate(&from, &store, &request, &*left, &Unwatched).unwrap();
+    assert!(
+        report.stopped.is_none() && report.resumed_bytes > 0,
+        "{report:?}"
+    );
+    let view = store.view().unwrap();
+    let mut named = view.index.packs().map(|pack| pack.id);
+    assert!(named.all(|pack| pack != victim), "{victim} is named");
+    assert_comes_back(&to, source.path(), "condemned before");
+}
+
 /// Sends everything, and is cut off before the first entry.
 fn leave_packs(from: &Store, to: &Arc<Objects>, request: &ReplicateRequest, left: &Memory) {
     let everything = Portions {
