@@ -32,6 +32,7 @@ mod replicate;
 mod replicators;
 mod restored;
 mod roundtrip;
+mod schedules;
 mod settled;
 mod stores;
 mod travel;

@@ -1,5 +1,6 @@
 //! The log under schedules: writers on one store, their calls interleaved by dice, some answers lost,
 //! some of them stopping half-way. What was acknowledged is there, once; the seed of a failure is named.
+//! Passes that commit as they go, beside collectors: `tests/engine/schedules.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

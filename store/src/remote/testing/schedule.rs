@@ -1,20 +1,26 @@
 //! Schedules: several participants on one backend, one call at a time, in an order that dice decide.
 //! For tests: the same seed replays the same interleaving, whatever the machine does.
 //!
-//! A participant calls from one thread, and waits for nothing but its turn: whoever is not at a call is
-//! running, and the next turn is given when nobody is.
+//! A call is given its turn when no other is on its way and every participant has one that waits. So that is the
+//! same each time for participants that call from one thread and wait for nothing else; those of [`in_bursts`] may
+//! do both, and which of their own calls comes first is theirs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::faulty::roll;
 use crate::error::Result;
 use crate::remote::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
+
+/// Who makes no call for this long is not waited for until the next one: it sleeps before it tries again, or needs
+/// threads that all share.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// One participant's access to the backend. Dropping it leaves the schedule.
 pub struct Scheduled {
@@ -26,27 +32,54 @@ pub struct Scheduled {
 struct Turns {
     board: Mutex<Board>,
     changed: Condvar,
+    /// How many calls in a row the same participant makes, by and large.
+    burst: u64,
+    patience: Option<Duration>,
 }
 
 #[derive(Debug)]
 struct Board {
     dice: u64,
-    running: BTreeSet<usize>,
-    waiting: BTreeSet<usize>,
+    /// How many calls of each participant wait.
+    waiting: BTreeMap<usize, usize>,
+    /// Who is not waited for.
+    away: BTreeSet<usize>,
+    /// Whose turn it is, until one of its calls is over.
     turn: Option<usize>,
+    is_calling: bool,
+    last: Option<usize>,
 }
 
 /// As many participants as there are backends, each with its own.
 pub fn schedule(seed: u64, backends: Vec<Arc<dyn Prune>>) -> Vec<Scheduled> {
+    participants(seed, 1, None, backends)
+}
+
+/// The same, but each makes about `burst` calls in a row, so that one does all of its work while another is
+/// between two steps; and each may call from several threads.
+pub fn in_bursts(seed: u64, burst: u64, backends: Vec<Arc<dyn Prune>>) -> Vec<Scheduled> {
+    participants(seed, burst, Some(PATIENCE), backends)
+}
+
+fn participants(
+    seed: u64,
+    burst: u64,
+    patience: Option<Duration>,
+    backends: Vec<Arc<dyn Prune>>,
+) -> Vec<Scheduled> {
     let board = Board {
         dice: seed,
-        running: (0..backends.len()).collect(),
-        waiting: BTreeSet::new(),
+        waiting: (0..backends.len()).map(|number| (number, 0)).collect(),
+        away: BTreeSet::new(),
         turn: None,
+        is_calling: false,
+        last: None,
     };
     let turns = Arc::new(Turns {
         board: Mutex::new(board),
         changed: Condvar::new(),
+        burst,
+        patience,
     });
     let participant = |(number, inner)| Scheduled {
         inner,
@@ -57,43 +90,107 @@ pub fn schedule(seed: u64, backends: Vec<Arc<dyn Prune>>) -> Vec<Scheduled> {
 }
 
 impl Turns {
-    fn wait(&self, number: usize) {
-        let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
-        board.running.remove(&number);
-        board.waiting.insert(number);
+    fn wait(&self, number: usize) -> Turn<'_> {
+        let mut board = self.board();
+        *board.waiting.entry(number).or_default() += 1;
+        board.away.remove(&number);
         self.next(&mut board);
-        while board.turn != Some(number) {
-            board = self
-                .changed
-                .wait(board)
-                .unwrap_or_else(PoisonError::into_inner);
+        while board.is_calling || board.turn != Some(number) {
+            board = match self.patience {
+                None => self
+                    .changed
+                    .wait(board)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(patience) => {
+                    let waited = self.changed.wait_timeout(board, patience);
+                    let (mut board, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                    if timeout.timed_out() && board.turn.is_none() {
+                        board.let_go();
+                        self.next(&mut board);
+                    }
+                    board
+                }
+            };
         }
-        board.turn = None;
-        board.waiting.remove(&number);
-        board.running.insert(number);
+        board.is_calling = true;
+        if let Some(waiting) = board.waiting.get_mut(&number) {
+            *waiting -= 1;
+        }
+        Turn(self)
     }
 
     fn leave(&self, number: usize) {
-        let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
-        board.running.remove(&number);
+        let mut board = self.board();
+        board.waiting.remove(&number);
         self.next(&mut board);
     }
 
+    /// Gives a turn if nobody has it, and nobody is waited for.
     fn next(&self, board: &mut Board) {
-        if !board.running.is_empty() || board.waiting.is_empty() {
+        let mut missing = board.waiting.iter().filter(|(_, calls)| **calls == 0);
+        if board.turn.is_some() || missing.any(|(number, _)| !board.away.contains(number)) {
             return;
         }
-        let index =
-            usize::try_from(roll(&mut board.dice) % board.waiting.len() as u64).unwrap_or(0);
-        board.turn = board.waiting.iter().nth(index).copied();
+        let there = board.waiting.iter().filter(|(_, calls)| **calls > 0);
+        let there: Vec<usize> = there.map(|(number, _)| *number).collect();
+        if there.is_empty() {
+            return;
+        }
+        let stays = board.last.filter(|last| there.contains(last));
+        let goes_on = self.burst > 1 && !roll(&mut board.dice).is_multiple_of(self.burst);
+        board.turn = stays.filter(|_| goes_on).or_else(|| {
+            let index = usize::try_from(roll(&mut board.dice) % there.len() as u64).unwrap_or(0);
+            there.get(index).copied()
+        });
+        board.last = board.turn;
         self.changed.notify_all();
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Board {
+    /// Waits no more for those that make no call.
+    fn let_go(&mut self) {
+        let missing = self.waiting.iter().filter(|(_, calls)| **calls == 0);
+        self.away.extend(missing.map(|(number, _)| *number));
+    }
+}
+
+/// A turn, until it is dropped.
+struct Turn<'t>(&'t Turns);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut board = self.0.board();
+        (board.turn, board.is_calling) = (None, false);
+        self.0.next(&mut board);
+    }
+}
+
+/// The backend, for one call.
+struct Call<'c> {
+    inner: &'c dyn Prune,
+    _turn: Turn<'c>,
+}
+
+impl<'c> Deref for Call<'c> {
+    type Target = dyn Prune + 'c;
+
+    fn deref(&self) -> &Self::Target {
+        self.inner
     }
 }
 
 impl Scheduled {
-    fn turn(&self) -> &dyn Prune {
-        self.turns.wait(self.number);
-        &*self.inner
+    fn turn(&self) -> Call<'_> {
+        let turn = self.turns.wait(self.number);
+        Call {
+            inner: &*self.inner,
+            _turn: turn,
+        }
     }
 }
 
@@ -202,7 +299,7 @@ impl Upload for ScheduledUpload {
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        self.turns.wait(self.number);
+        let _turn = self.turns.wait(self.number);
         self.inner.finish()
     }
 }
