@@ -9,37 +9,37 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 share_min=90
 
-# Files, and the tests of the package `tests` that are run for them: a filter of nextest.
+# Files; the binaries of the package `tests` that are built for them, and which of their tests are run: a filter of nextest.
 table() {
-    local engine='binary(=engine)' beside='binary(=engine) & test(/collect|between|replic|wide|interleaved|repacked/)'
-    local pool='binary(=pool) | binary(=materialize)' remote='binary(=disk) | binary(=network)'
+    local beside='test(/^(between|collect|collectors|lost|long|repacked|replicate|replicators|schedules|underfoot|wide)::/)'
+    local round='test(/^(broken|collect|damage|golden|input|interleaved|origins|roundtrip|settled|stores|travel|wide)::/)'
     cat <<TABLE
-store/src/log.rs|$engine
-store/src/session.rs|$beside
-store/src/session/*.rs|$beside
-store/src/put/*.rs|$engine
-store/src/index.rs|$beside
-store/src/index/*.rs|$beside
-store/src/pack.rs|$engine
-store/src/codec.rs|$engine | binary(=formats)
-store/src/chunk.rs|$engine | binary(=formats)
-store/src/format/segment.rs|binary(=formats)
-store/src/format/pack.rs|binary(=formats)
-store/src/format/state.rs|binary(=formats) | ($beside)
-store/src/format/tree.rs|binary(=formats)
-store/src/format/list.rs|binary(=formats)
-store/src/stat_cache/*.rs|$engine
-store/src/host/pool/*.rs|$pool
-store/src/materialize/*.rs|$pool
-store/src/materialize/*/*.rs|$pool
-store/src/replicate/copy.rs|$beside
-store/src/replicate/resume.rs|$beside
-store/src/replicate/select.rs|$beside
-store/src/replicate/missing.rs|$beside
-store/src/remote/directory.rs|$remote
-store/src/remote/bucket.rs|$remote
-store/src/remote/again.rs|$remote
-gc/src/*.rs|$beside
+store/src/log.rs|engine|$round
+store/src/log/*.rs|engine|$round
+store/src/session.rs|engine|$beside
+store/src/session/*.rs|engine|$beside
+store/src/put/*.rs|engine|$round
+store/src/index.rs|engine|$beside
+store/src/index/*.rs|engine|$beside
+store/src/graph/*.rs|engine|$beside
+store/src/pack/*.rs|engine|$round
+store/src/codec.rs|engine formats|$round or binary(=formats)
+store/src/chunk.rs|engine formats|$round or binary(=formats)
+store/src/format/segment.rs|formats|all()
+store/src/format/pack.rs|formats|all()
+store/src/format/state.rs|engine formats|$beside or binary(=formats)
+store/src/format/tree.rs|formats|all()
+store/src/format/list.rs|formats|all()
+store/src/host/stat_cache/*.rs|engine|$round
+store/src/host/pool/*.rs|pool|all()
+store/src/materialize/*.rs|pool|all()
+store/src/materialize/*/*.rs|pool|all()
+store/src/replicate/*.rs|engine|$beside
+store/src/remote/directory.rs|disk|all()
+store/src/remote/bucket.rs|buckets|all()
+store/src/remote/bucket/*.rs|buckets|all()
+store/src/remote/retry.rs|buckets|all()
+gc/src/*.rs|engine|$beside
 TABLE
 }
 
@@ -63,32 +63,38 @@ results=${STORE_MUTANTS_DIR:-$(mktemp -d "${TMPDIR:-/var/tmp}/store-mutants.XXXX
 mkdir -p "$results"
 [ -n "${STORE_MUTANTS_DIR:-}" ] || trap 'rm -rf "$results"' EXIT
 
-# mutate FILE FILTER: all mutants of one file, or of its part; cargo-mutants exits with 2 where some are missed.
+# mutate FILE BINARIES FILTER: all mutants of one file, or of its part; cargo-mutants exits with 2 where some are missed.
+# Only the named binaries are built, of the whole workspace: with other packages come other features, and all is built anew.
 mutate() {
-    local file=$1 filter=$2 package out status=0
+    local file=$1 binaries=$2 filter=$3 package out status=0 targets='"--lib"' binary
     package=${file%%/*}
     out=$results/${file//\//-}
+    for binary in $binaries; do targets+=", \"--test=$binary\""; done
     mkdir -p "$out"
     cat >"$out/config.toml" <<CONFIG
-additional_cargo_test_args = ["-E", "package($package) | ($filter)"]
+additional_cargo_args = [$targets]
+additional_cargo_test_args = ["-E", "(package($package) & kind(lib)) | (package(tests) & kind(test) & ($filter))"]
 CONFIG
-    cargo mutants --config "$out/config.toml" --file "$file" --package "$package" \
-        --test-package "$package" --test-package tests --test-tool nextest \
-        --no-shuffle --output "$out" ${shard:+--shard "$shard"} </dev/null || status=$?
+    cargo mutants --config "$out/config.toml" --file "$file" --test-workspace true --test-tool nextest \
+        --copy-target true --no-shuffle --output "$out" ${shard:+--shard "$shard"} </dev/null || status=$?
     case $status in 0 | 2 | 3) ;; *) echo "mutants: $file: cargo-mutants ended with $status" >&2; exit 1 ;; esac
 }
 
+is_wanted() {
+    [ ${#files[@]} -eq 0 ] && return
+    local wanted
+    for wanted in "${files[@]}"; do
+        [ "$wanted" != "$1" ] || return 0
+    done
+    return 1
+}
+
 # Asks the table for each file that was named; without one, takes every file of the table once.
-while IFS='|' read -r pattern filter; do
+while IFS='|' read -r pattern binaries filter; do
     for file in $pattern; do
-        case $file in */tests.rs | *\**) continue ;; esac
-        if [ ${#files[@]} -eq 0 ]; then
-            mutate "$file" "$filter"
-            continue
-        fi
-        for wanted in "${files[@]}"; do
-            [ "$wanted" != "$file" ] || mutate "$file" "$filter"
-        done
+        [ -f "$file" ] || { echo "mutants: $pattern: the table names what is not there" >&2; exit 1; }
+        case $file in *tests.rs) continue ;; esac
+        ! is_wanted "$file" || mutate "$file" "$binaries" "$filter"
     done
 done < <(table)
 
