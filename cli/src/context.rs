@@ -218,10 +218,7 @@ impl Context {
         if single_writer {
             return Store::init_single_writer(remote, self.host());
         }
-        if is_bucket(&place.url) && !remote::keeps_first(remote.as_ref())? {
-            return Err(remote::overwrites(&remote.url()));
-        }
-        Store::init(remote, self.host())
+        Store::create(&remote, self.host())
     }
 
     /// The bytes at `url`, with the credentials of the profile of that name, else of the environment. The

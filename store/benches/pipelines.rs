@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use divan::Bencher;
 use divan::counter::BytesCount;
+use store::GetRequest;
 use store::format::Who;
 use store::remote::Objects;
 use store::{Host, PutRequest, Store, Unwatched, get, put};
@@ -77,12 +78,17 @@ fn get_cold(bencher: Bencher<'_, '_>) {
     let dir = source();
     let store = store_in(&dir.path().join("store"));
     put(&store, &request(dir.path().join("source")), &Unwatched).unwrap();
-    let spec = "project/bench/tree".parse().unwrap();
+    let spec: store::RefSpec = "project/bench/tree".parse().unwrap();
     bencher
         .counter(BytesCount::new(BYTES))
         .with_inputs(|| tempfile::tempdir_in(dir.path()).unwrap())
         .bench_values(|place| {
-            get(&store, &spec, &place.path().join("out"), &Unwatched).unwrap();
+            get(
+                &store,
+                &GetRequest::new(spec.clone(), place.path().join("out")),
+                &Unwatched,
+            )
+            .unwrap();
             place
         });
 }

@@ -85,25 +85,12 @@ pub struct GetReport {
     pub notes: Vec<String>,
 }
 
-/// Writes what `spec` names to `destination`, which must not exist (or be an empty directory).
-///
-/// # Errors
-/// As [`get_as`].
-pub fn get(
-    store: &Store,
-    spec: &RefSpec,
-    destination: &Path,
-    progress: &dyn Progress,
-) -> Result<GetReport> {
-    get_as(store, &GetRequest::new(spec.clone(), destination), progress)
-}
-
 /// Makes the copy that was asked for.
 ///
 /// # Errors
 /// Conflict when the destination exists or is precious; not found and corrupt as [`Reader`] has them.
 /// Nothing is left at the destination then.
-pub fn get_as(store: &Store, request: &GetRequest, progress: &dyn Progress) -> Result<GetReport> {
+pub fn get(store: &Store, request: &GetRequest, progress: &dyn Progress) -> Result<GetReport> {
     let reader = Reader::new(store)?;
     let found = reader.resolve(&request.spec)?;
     let wanted = Wanted::new(&request.include, &request.exclude)?;

@@ -1,54 +1,104 @@
 //! A content-addressed artifact store for ML clusters: the engine.
 //!
 //! Never prints, never reads the environment, never decides: that is the command's part.
+//! [`Store`] is where a program begins; [`put()`], [`get()`], [`materialize()`], [`replicate()`] and [`cat()`] move bytes,
+//! [`inspect`] tells what is there, [`check`] whether it is sound. Crate `gc` gives space back.
 //!
-//! The way of the data, and of a newcomer through the files:
-//!
-//! - [`mod@format`]: bytes to structs and back. [`chunk`], [`codec`], [`tree`]: cuts, frames, contents. All pure.
-//! - [`remote`]: bytes by key. [`host`]: this host's directories and its pool. `profile`: what is known of certain trees.
-//! - [`log`], [`index`], [`refs`], [`access`]: the objects of a store; [`Store`] holds them together.
-//! - [`pack`]: everything that writes or reads frames. [`read`]: chunks and whole files come back, verified.
-//! - `graph`: what versions reach. [`policy`]: what the store keeps, and whether a namespace has room.
-//! - `session`: how packs, segments and changes are committed safely beside collectors.
-//! - [`materialize()`]: trees of links to the pool. `wanted`: what of a tree globs leave.
-//! - [`put()`], [`get()`], [`replicate()`], [`cat()`], [`inspect`], [`check`]: the pipelines.
+//! The way of a newcomer through the files, from the ground up (`store/DESIGN.md` says why):
+//! `format`, `chunk`, `codec`, `tree` are pure; [`remote`] is bytes by key, `host` this host's directories and its pool;
+//! `log`, `index`, [`refs`], `access` are the objects of a store; `pack` is all that writes or reads frames, `read` what
+//! brings chunks and files back, verified; `graph` is what versions reach, [`policy`] what the store keeps; `session`
+//! commits safely beside collectors. Then come the pipelines, which do not know each other.
+#![doc = "\n```\n"]
+#![doc = include_str!("../examples/put_get.rs")]
+#![doc = "```"]
+// Without `internals` nobody but the crate itself sees its rooms, and parts of them are for gc alone.
+#![cfg_attr(
+    not(feature = "internals"),
+    allow(dead_code, unreachable_pub, unused_imports, reason = "for crate gc")
+)]
 
+#[cfg(feature = "internals")]
 pub mod access;
-pub mod cat;
-pub mod check;
+#[cfg(not(feature = "internals"))]
+mod access;
+#[cfg(feature = "internals")]
 pub mod chunk;
+#[cfg(not(feature = "internals"))]
+mod chunk;
+#[cfg(feature = "internals")]
 pub mod codec;
-pub mod error;
+#[cfg(not(feature = "internals"))]
+mod codec;
+#[cfg(feature = "internals")]
 pub mod format;
-mod fs;
-pub mod get;
+#[cfg(not(feature = "internals"))]
+mod format;
+#[cfg(feature = "internals")]
 pub mod graph;
+#[cfg(not(feature = "internals"))]
+mod graph;
+#[cfg(feature = "internals")]
 pub mod host;
-mod id;
+#[cfg(not(feature = "internals"))]
+mod host;
+#[cfg(feature = "internals")]
 pub mod index;
-pub mod inspect;
+#[cfg(not(feature = "internals"))]
+mod index;
+#[cfg(feature = "internals")]
 pub mod log;
-pub mod materialize;
+#[cfg(not(feature = "internals"))]
+mod log;
+#[cfg(feature = "internals")]
 pub mod pack;
+#[cfg(not(feature = "internals"))]
+mod pack;
+#[cfg(feature = "internals")]
+pub mod read;
+#[cfg(not(feature = "internals"))]
+mod read;
+#[cfg(feature = "internals")]
+pub mod store;
+#[cfg(not(feature = "internals"))]
+mod store;
+#[cfg(feature = "internals")]
+pub mod tree;
+#[cfg(not(feature = "internals"))]
+mod tree;
+
+mod cat;
+pub mod check;
+mod error;
+mod fs;
+mod get;
+mod id;
+pub mod inspect;
+pub mod materialize;
 pub mod policy;
 mod profile;
-pub mod progress;
-pub mod put;
-pub mod read;
+mod progress;
+mod put;
 pub mod refs;
 pub mod remote;
 pub mod replicate;
 mod session;
 mod size;
-pub mod store;
-pub mod tree;
 mod wanted;
 
+pub use access::Uses;
 pub use cat::cat;
-pub use error::{Error, Kind, Result};
-pub use get::{GetReport, GetRequest, get, get_as};
+pub use error::{Error, Kind as ErrorKind, Kind, Result};
+pub use format::{
+    ChunkerParams, Content, Features, Format, Id, Namespace, Node, Origin, Pattern, Policy,
+    RefName, RefSpec, RefState, Root, Rules, Scope, State, Target, Time, Version, Who,
+};
+pub use get::{GetReport, GetRequest, get};
 pub use host::destination::{Precious, Replaced};
-pub use host::pool::{Pool, PoolLimits};
+pub use host::pool::{
+    Damage, EvictReport, MadeTree, Pool, PoolLimits, PoolUsage, PoolVerifyReport, RemoveReport,
+};
+pub use host::walk::{Globs, WalkOptions};
 pub use id::{ChunkId, CommitId, PackId, PassId, SegmentId, StoreId, VersionId};
 pub use materialize::{
     LinkMode, MaterializeReport, MaterializeRequest, check_destination, materialize,
@@ -57,6 +107,7 @@ pub use pack::Portions;
 pub use profile::{Class, LinkOptions, ProfileChoice, ProfileOptions};
 pub use progress::{Progress, Unwatched};
 pub use put::{PutReport, PutRequest, put};
+pub use read::Reader;
 pub use replicate::{ReplicateReport, ReplicateRequest, replicate};
 pub use size::Size;
 pub use store::{Host, Store, View, Warning};

@@ -11,7 +11,7 @@ use crate::id::StoreId;
 use crate::index::Index;
 use crate::log;
 use crate::pack::Portions;
-use crate::remote::{Created, SingleWriter, Write};
+use crate::remote::{Created, Prune, SingleWriter, Write, keeps_first, overwrites};
 
 /// How many states in a row may be outdated before their segments are open.
 const STATES_MAX: u32 = 64;
@@ -29,6 +29,19 @@ pub struct Host {
     pub threads: usize,
     /// Set from outside to stop in good order.
     pub stop: Arc<AtomicBool>,
+}
+
+impl Default for Host {
+    /// No cache, nobody's name, 256 MiB of buffers, a thread for each core, and nobody who asks to stop.
+    fn default() -> Self {
+        Self {
+            cache_dir: None,
+            who: Who::default(),
+            memory_bytes: 256 << 20,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            stop: Arc::default(),
+        }
+    }
 }
 
 /// An open store.
@@ -108,7 +121,20 @@ impl Store {
         self.portions
     }
 
-    /// Makes a new store where there is none.
+    /// Makes a new store where there is none. On a backend that may overwrite what it is asked to create, as some
+    /// buckets do, two writers could lose each other's work: that is tried first.
+    ///
+    /// # Errors
+    /// Conflict when there is one already; unsupported, when the backend overwrites.
+    pub fn create(remote: &Arc<dyn Prune>, host: Host) -> Result<Self> {
+        let is_local = remote.local_path(FORMAT_KEY).is_some();
+        if !is_local && !keeps_first(remote.as_ref())? {
+            return Err(overwrites(&remote.url()));
+        }
+        Self::init(Arc::clone(remote) as Arc<dyn Write>, host)
+    }
+
+    /// Makes a new store where there is none, on a backend that is known to keep the first of two objects.
     ///
     /// # Errors
     /// Conflict when there is one already.

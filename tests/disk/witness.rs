@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use store::GetRequest;
 use store::format::{RefSpec, Who};
 use store::remote::{Objects, Write};
 use store::{Host, Store, Unwatched, get};
@@ -107,8 +108,12 @@ impl Witness {
             for (number, version) in &known.versions {
                 let spec = format!("{name}@{number}");
                 let out = tempfile::tempdir().unwrap();
-                get(&store, &spec.parse::<RefSpec>()?, out.path(), &Unwatched)
-                    .map_err(|error| error.within(format!("{what}: {spec}")))?;
+                get(
+                    &store,
+                    &GetRequest::new(spec.parse::<RefSpec>()?, out.path()),
+                    &Unwatched,
+                )
+                .map_err(|error| error.within(format!("{what}: {spec}")))?;
                 assert_same_tree(&self.env.path(&version.message), out.path());
                 found.push(spec);
             }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use gc::{Report, collect};
 use jiff::{SignedDuration, Timestamp};
+use store::GetRequest;
 use store::check::{ReadData, RepairRequest, VerifyReport, repair};
 use store::format::{Change, PackKind, State, checkpoint_key, log_key, pack_key, segment_key};
 use store::remote::{Objects, Prune, Read, Write};
@@ -101,8 +102,7 @@ impl Broken {
         let out = tempfile::tempdir().unwrap();
         get(
             &self.store,
-            &spec(version),
-            &out.path().join("out"),
+            &GetRequest::new(spec(version), &out.path().join("out")),
             &Unwatched,
         )
         .map(drop)
@@ -186,7 +186,12 @@ fn duplicate_chunks() {
         let other = tempfile::tempdir().unwrap();
         let tree = other.path().join("tree");
         let whole = spec("project/golden/tree@1:odd-names");
-        get(&golden.store, &whole, &tree, &Unwatched).unwrap();
+        get(
+            &golden.store,
+            &GetRequest::new(whole.clone(), &tree),
+            &Unwatched,
+        )
+        .unwrap();
         let remote: Arc<dyn Write> =
             Arc::new(Objects::directory(&other.path().join("store")).unwrap());
         let store = Store::init(remote.clone(), host(other.path())).unwrap();

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use store::GetRequest;
 use store::format::{Change, parse_pack_key};
 use store::host::stat_cache::SETTLED_SECS;
 use store::remote::{Objects, Prune};
@@ -58,7 +59,7 @@ fn put_beside_a_collector<'m>(
         "everything had to be stored again: {report:?}"
     );
     let out = tempfile::tempdir().unwrap();
-    get(store, &spec(REF), out.path(), &Unwatched).unwrap();
+    get(store, &GetRequest::new(spec(REF), out.path()), &Unwatched).unwrap();
     assert_same_tree(source, out.path());
 }
 

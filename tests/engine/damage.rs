@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use store::GetRequest;
 use store::check::{Part, ReadData, RepairReport, RepairRequest, Subset, repair};
 use store::format::{Change, PackHeader, PackKind, PackTable, PackTrailer, pack_key, segment_key};
 use store::{ChunkId, Kind, Store, Unwatched, get};
@@ -46,7 +47,12 @@ fn a_flipped_bit_in_data_is_found_by_reading_only_and_healed_by_the_originals() 
             .all(|hit| hit.cause == Part::Pack(location.pack))
     );
     let out = damaged.dir.path().join("out");
-    let error = get(&damaged.store, &spec(REF), &out, &Unwatched).unwrap_err();
+    let error = get(
+        &damaged.store,
+        &GetRequest::new(spec(REF), &out),
+        &Unwatched,
+    )
+    .unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
     assert!(
         format!("{error:?}").contains(&location.pack.to_string()),
@@ -121,7 +127,12 @@ fn a_missing_pack_is_named_and_healed() {
         assert_eq!(report.findings[0].what, "is missing");
         assert!(!report.hits.is_empty());
         let out = damaged.dir.path().join("out");
-        let error = get(&damaged.store, &spec(REF), &out, &Unwatched).unwrap_err();
+        let error = get(
+            &damaged.store,
+            &GetRequest::new(spec(REF), &out),
+            &Unwatched,
+        )
+        .unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
         let repaired = damaged.repair(false);
         assert_eq!(repaired.packs_condemned.len(), 1);

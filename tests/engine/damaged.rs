@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use store::GetRequest;
 use store::check::{
     ReadData, RepairReport, RepairRequest, VerifyReport, VerifyRequest, repair, verify,
 };
@@ -104,8 +105,7 @@ impl Damaged {
             let out = self.dir.path().join(format!("out-{version}"));
             get(
                 &self.store,
-                &spec(&format!("{REF}@{version}")),
-                &out,
+                &GetRequest::new(spec(&format!("{REF}@{version}")), &out),
                 &Unwatched,
             )
             .unwrap();

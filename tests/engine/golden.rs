@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use store::GetRequest;
 use store::format::{Change, Who};
 use store::remote::{Objects, Write};
 use store::{Store, Unwatched, get, log};
@@ -40,7 +41,7 @@ fn the_store_of_version_1_reads_as_it_was_written() {
     assert_eq!(store.format().version, 1);
     for (at, version) in VERSIONS.into_iter().enumerate() {
         let out = dir.path().join(format!("out{at}"));
-        get(&store, &spec(version), &out, &Unwatched).unwrap();
+        get(&store, &GetRequest::new(spec(version), &out), &Unwatched).unwrap();
         let expected = fs::read_to_string(fixture().join(format!("expected-{at}.txt"))).unwrap();
         assert_eq!(listing(&out), expected, "{version}");
         assert!(!expected.is_empty());

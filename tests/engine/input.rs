@@ -9,6 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use store::GetRequest;
 use store::{Error, Kind, Progress, PutReport, Result, Store, Unwatched, get, put};
 use support::{assert_same_tree, effort};
 
@@ -52,7 +53,7 @@ fn put_while(act: impl Fn(&File) + Sync) -> (Result<PutReport>, PathBuf) {
     // What stands still is put.
     put_tree(&store, &source, REF);
     let out = dir.path().join("out");
-    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
     assert!(fs::read(out).unwrap() == fs::read(&source).unwrap());
     (outcome, source)
 }
@@ -121,7 +122,7 @@ fn a_file_that_changes_before_it_is_read() {
     let report = put_watched(&store, &source, &meddler).unwrap();
     assert_eq!(report.bytes, 100_002);
     let out = dir.path().join("out");
-    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
     assert_same_tree(&source, &out);
 }
 
@@ -208,7 +209,7 @@ fn links_in_a_circle_are_kept_and_never_followed() {
     let report = put_tree(&store, &source, REF);
     assert_eq!((report.symlinks, report.directories), (4, 2));
     let out = dir.path().join("out");
-    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
     assert_same_tree(&source, &out);
     let error = put(&store, &request(&source.join("self"), REF), &Unwatched).unwrap_err();
     assert!(error.to_string().contains("source/self"), "{error:?}");
@@ -255,7 +256,7 @@ fn directories_a_thousand_levels_deep() {
     let report = put_tree(&store, &source, REF);
     assert_eq!((report.files, report.directories), (1, 1001));
     let out = dir.path().join("out");
-    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
     assert_same_tree(&source, &out);
 }
 
@@ -272,7 +273,7 @@ fn a_directory_of_very_many_files() {
     let report = put_tree(&store, &source, REF);
     assert_eq!(report.files, count);
     let out = dir.path().join("out");
-    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
     assert_same_tree(&source, &out);
     fs::write(source.join("000000007"), "changed").unwrap();
     let second = put_tree(&store, &source, REF);
@@ -295,6 +296,6 @@ fn names_of_every_byte() {
     let store = store_in(dir.path());
     put_tree(&store, &source, REF);
     let out = dir.path().join("out");
-    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
     assert_same_tree(&source, &out);
 }

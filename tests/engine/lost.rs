@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use store::GetRequest;
 use store::check::{ReadData, RepairRequest, repair};
 use store::format::{Change, Content, LogEntry, PackKind, Root, Who, log_key, segment_key};
 use store::remote::{Objects, Prune, Write};
@@ -15,7 +16,7 @@ use crate::stores::{assert_same_tree, host, name, noise, put_tree, request, spec
 
 pub(crate) fn get_to(store: &Store, what: &str, to: &Path) -> store::Result<()> {
     drop(fs::remove_dir_all(to));
-    get(store, &spec(what), to, &Unwatched).map(drop)
+    get(store, &GetRequest::new(spec(what), to), &Unwatched).map(drop)
 }
 
 pub(crate) fn collect(damaged: &Damaged) -> store::Result<gc::Report> {
@@ -316,7 +317,7 @@ fn a_damaged_copy_of_a_segment_on_this_host_is_fetched_anew() {
     fs::write(&source, noise(4, 500_000)).unwrap();
     put_tree(&store, &source, REF);
     let out = dir.path().join("out");
-    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
     let copies = host(dir.path()).cache_dir_of(store.format().id).unwrap();
     let copy = fs::read_dir(copies.join("segments"))
         .unwrap()
@@ -327,12 +328,12 @@ fn a_damaged_copy_of_a_segment_on_this_host_is_fetched_anew() {
     for at in (0..whole.len()).step_by(whole.len() / 40) {
         flip(&copy, at as u64);
         fs::remove_file(&out).unwrap();
-        get(&store, &spec(REF), &out, &Unwatched).unwrap();
+        get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
         assert_eq!(fs::read(&copy).unwrap(), whole, "byte {at}");
     }
     fs::write(&copy, b"").unwrap();
     fs::remove_file(&out).unwrap();
-    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
 }
 
 /// A writer of another program leaves no copy: an entry costs what it changed, and the rest comes back.
@@ -367,7 +368,12 @@ fn a_lost_entry_without_a_copy_costs_its_own_version() {
     assert_eq!(versions, [1, 3, 4]);
     for number in versions {
         let out = dir.path().join(format!("out-{number}"));
-        get(&store, &spec(&format!("{REF}@{number}")), &out, &Unwatched).unwrap();
+        get(
+            &store,
+            &GetRequest::new(spec(&format!("{REF}@{number}")), &out),
+            &Unwatched,
+        )
+        .unwrap();
         let index = usize::try_from(number - 1).unwrap();
         assert_eq!(fs::read(out).unwrap(), contents[index]);
     }

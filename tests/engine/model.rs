@@ -9,6 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use store::GetRequest;
 use store::format::RefName;
 use store::host::walk::WalkOptions;
 use store::inspect::{diff, diff_with_directory};
@@ -135,7 +136,7 @@ impl Run {
     fn fetched(&self, from: &str) -> Tree {
         let out = tempfile::tempdir_in(self.dir.path()).unwrap();
         let out = out.path().join("out");
-        get(&self.store, &spec(from), &out, &Unwatched).unwrap();
+        get(&self.store, &GetRequest::new(spec(from), &out), &Unwatched).unwrap();
         seen(&out)
     }
 
@@ -229,7 +230,12 @@ impl Run {
         if let Some((name, number)) = chosen.first() {
             let gone = spec(&format!("{name}@{number}"));
             let out = self.dir.path().join("gone");
-            let error = get(&self.store, &gone, &out, &Unwatched).unwrap_err();
+            let error = get(
+                &self.store,
+                &GetRequest::new(gone.clone(), &out),
+                &Unwatched,
+            )
+            .unwrap_err();
             assert_eq!(error.kind(), Kind::NotFound);
         }
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use store::GetRequest;
 use store::read::Reader;
 use store::{Class, Error, Kind, ProfileChoice, PutReport, PutRequest, Store, Unwatched, get, put};
 use support::hub::{self, Generation, TOKEN};
@@ -24,7 +25,12 @@ fn what_a_machine_added_to_a_cache_stays_there() {
         let report = put_tree(&store, &dirty, "project/demo/home");
         assert_eq!(report.skipped.len(), 0);
         let out = dir.path().join("out");
-        get(&store, &spec("project/demo/home"), &out, &Unwatched).unwrap();
+        get(
+            &store,
+            &GetRequest::new(spec("project/demo/home"), &out),
+            &Unwatched,
+        )
+        .unwrap();
         support::assert_same_tree(&clean, &out);
         assert_nowhere(&store, dir.path());
         let notes = report.notes.join("\n");
@@ -49,8 +55,18 @@ fn a_second_put_of_a_home_stores_nothing_and_is_the_same_tree() {
     let second = put_tree(&store, &dirty, "team/b/home");
     assert_eq!((second.new_bytes, second.stored_bytes), (0, 0));
     let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-    get(&store, &spec("project/a/home"), &a, &Unwatched).unwrap();
-    get(&store, &spec("team/b/home"), &b, &Unwatched).unwrap();
+    get(
+        &store,
+        &GetRequest::new(spec("project/a/home"), &a),
+        &Unwatched,
+    )
+    .unwrap();
+    get(
+        &store,
+        &GetRequest::new(spec("team/b/home"), &b),
+        &Unwatched,
+    )
+    .unwrap();
     support::assert_same_tree(&clean, &a);
     support::assert_same_tree(&a, &b);
     assert_eq!(first.files, second.files);
@@ -89,7 +105,12 @@ fn hubs_and_repositories_are_known_and_none_takes_all() {
         assert!(!report.private, "{:?}", report.notes);
         let out = tempfile::tempdir_in(dir.path()).unwrap();
         let out = out.path().join("out");
-        get(&store, &spec("project/demo/part"), &out, &Unwatched).unwrap();
+        get(
+            &store,
+            &GetRequest::new(spec("project/demo/part"), &out),
+            &Unwatched,
+        )
+        .unwrap();
         support::assert_same_tree(&clean.join(&path), &out);
     }
     let mut all = request(&dirty, "project/demo/all");
@@ -100,7 +121,12 @@ fn hubs_and_repositories_are_known_and_none_takes_all() {
     };
     assert!(note.contains("--readable"), "{note}");
     let out = dir.path().join("out");
-    get(&store, &spec("project/demo/all"), &out, &Unwatched).unwrap();
+    get(
+        &store,
+        &GetRequest::new(spec("project/demo/all"), &out),
+        &Unwatched,
+    )
+    .unwrap();
     support::assert_same_tree(&dirty, &out);
 }
 
@@ -113,7 +139,12 @@ fn parts_come_along_when_they_are_asked_for() {
     request.profile.with = vec![Class::Modules, Class::Downloads];
     put(&store, &request, &Unwatched).unwrap();
     let out = dir.path().join("out");
-    get(&store, &spec("project/demo/home"), &out, &Unwatched).unwrap();
+    get(
+        &store,
+        &GetRequest::new(spec("project/demo/home"), &out),
+        &Unwatched,
+    )
+    .unwrap();
     for (path, expected) in [
         ("modules/transformers_modules/code.py", true),
         ("datasets/downloads/0123.json", true),
@@ -255,7 +286,12 @@ fn a_file_of_a_cache_that_is_excluded_takes_its_links_along() {
         "{notes}"
     );
     let out = dir.path().join("out");
-    get(&store, &spec("project/demo/home"), &out, &Unwatched).unwrap();
+    get(
+        &store,
+        &GetRequest::new(spec("project/demo/home"), &out),
+        &Unwatched,
+    )
+    .unwrap();
     let inside = snapshot(&cache).strip_prefix(&home).unwrap().to_path_buf();
     assert!(!out.join(&inside).join("config.json").is_symlink());
     assert!(out.join(&inside).is_dir());
@@ -361,7 +397,12 @@ fn what_is_odd_but_right_is_taken_and_told() {
         assert!(notes.contains(note), "{notes}");
     }
     let out = dir.path().join("out");
-    get(&store, &spec("project/demo/home"), &out, &Unwatched).unwrap();
+    get(
+        &store,
+        &GetRequest::new(spec("project/demo/home"), &out),
+        &Unwatched,
+    )
+    .unwrap();
     let inside = snapshot.strip_prefix(&home).unwrap().join("config.json");
     let target = fs::read_link(out.join(inside)).unwrap();
     assert_eq!(target, Path::new("../../blobs").join(&cache.names[0]));

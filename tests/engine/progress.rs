@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use store::GetRequest;
 use store::host::stat_cache::SETTLED_SECS;
 use store::{Progress, get, put};
 use support::trees;
@@ -68,8 +69,7 @@ fn what_was_done_adds_up_to_what_there_was() {
     let counter = Counter::default();
     get(
         &store_in(dir.path()),
-        &spec(REF),
-        &dir.path().join("out"),
+        &GetRequest::new(spec(REF), &dir.path().join("out")),
         &counter,
     )
     .unwrap();

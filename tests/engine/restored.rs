@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use store::GetRequest;
 use store::host::stat_cache::SETTLED_SECS;
 use store::{Unwatched, get};
 use support::assert_same_tree;
@@ -59,6 +60,6 @@ fn what_a_restored_store_does_not_have_is_read_again() {
     let mistaken = put_tree(&store, &source, REF);
     assert_eq!((mistaken.version, mistaken.unchanged_files), (Some(4), 0));
     let out = dir.path().join("out");
-    get(&store, &spec(REF), &out, &Unwatched).unwrap();
+    get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
     assert_same_tree(&source, &out);
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use store::GetRequest;
 use store::{Kind, Unwatched, get};
 
 use crate::stores::{assert_same_tree, noise, odd_tree, put_tree, request, shell, spec, store_in};
@@ -18,7 +19,12 @@ fn a_tree_of_odd_things_comes_back_as_it_was() {
         (Some(1), 24, 3)
     );
     let out = dir.path().join("out");
-    let got = get(&store, &spec("project/demo/odd"), &out, &Unwatched).unwrap();
+    let got = get(
+        &store,
+        &GetRequest::new(spec("project/demo/odd"), &out),
+        &Unwatched,
+    )
+    .unwrap();
     assert_eq!(
         (got.files, got.directories, got.bytes),
         (report.files, report.directories, report.bytes)
@@ -56,7 +62,12 @@ fn a_path_inside_a_ref_comes_with_its_own_times() {
     let store = store_in(dir.path());
     put_tree(&store, &source, "project/demo/odd");
     let out = dir.path().join("out");
-    get(&store, &spec("project/demo/odd:sub/deep"), &out, &Unwatched).unwrap();
+    get(
+        &store,
+        &GetRequest::new(spec("project/demo/odd:sub/deep"), &out),
+        &Unwatched,
+    )
+    .unwrap();
     assert_same_tree(&source.join("sub/deep"), &out);
 }
 
@@ -68,7 +79,12 @@ fn a_single_file_is_a_ref_too() {
     let store = store_in(dir.path());
     put_tree(&store, &source, "project/demo/one");
     let out = dir.path().join("out");
-    get(&store, &spec("project/demo/one"), &out, &Unwatched).unwrap();
+    get(
+        &store,
+        &GetRequest::new(spec("project/demo/one"), &out),
+        &Unwatched,
+    )
+    .unwrap();
     assert_eq!(fs::read(out).unwrap(), fs::read(source).unwrap());
 }
 
@@ -90,7 +106,12 @@ fn an_edit_in_the_middle_stores_little() {
         second.new_bytes
     );
     let out = dir.path().join("out");
-    get(&store, &spec("project/demo/one@2"), &out, &Unwatched).unwrap();
+    get(
+        &store,
+        &GetRequest::new(spec("project/demo/one@2"), &out),
+        &Unwatched,
+    )
+    .unwrap();
     assert_eq!(fs::read(out).unwrap(), bytes);
 }
 
@@ -103,8 +124,7 @@ fn a_destination_that_exists_is_left_alone() {
     put_tree(&store, &dir.path().join("source"), "project/demo/x");
     let error = get(
         &store,
-        &spec("project/demo/x"),
-        &dir.path().join("out"),
+        &GetRequest::new(spec("project/demo/x"), &dir.path().join("out")),
         &Unwatched,
     )
     .unwrap_err();

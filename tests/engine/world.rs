@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use store::GetRequest;
 use store::format::{ChunkerParams, FORMAT_KEY, Format, RefSpec};
 use store::remote::testing::faulty::Faults;
 use store::remote::{Objects, Prune, Read, Write};
@@ -154,7 +155,11 @@ impl World {
     pub(crate) fn get(&self, store: &Store, spec: &str) -> Result<TempDir> {
         let spec: RefSpec = spec.parse()?;
         let out = tempfile::tempdir_in(self.dir.path()).unwrap();
-        match get(store, &spec, out.path(), &Unwatched) {
+        match get(
+            store,
+            &GetRequest::new(spec.clone(), out.path()),
+            &Unwatched,
+        ) {
             Ok(_) => Ok(out),
             Err(error) => {
                 assert!(

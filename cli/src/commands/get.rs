@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         precious: config::precious(),
         ..GetRequest::new(spec, &args.dest)
     };
-    let done = store::get_as(&store, &request, &watch)?;
+    let done = store::get(&store, &request, &watch)?;
     let elapsed = watch.elapsed();
     drop(watch);
     done.notes

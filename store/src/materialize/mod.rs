@@ -104,6 +104,34 @@ pub struct MaterializeRequest {
     pub precious: Precious,
 }
 
+impl MaterializeRequest {
+    /// A tree of `spec` at `destination`, all else as usual.
+    pub fn new(spec: RefSpec, destination: impl Into<PathBuf>) -> Self {
+        Self {
+            destination: Some(destination.into()),
+            ..Self::prefetch(spec)
+        }
+    }
+
+    /// Fills the pool with what `spec` names, and makes no tree.
+    pub fn prefetch(spec: RefSpec) -> Self {
+        Self {
+            spec,
+            destination: None,
+            link_mode: LinkMode::default(),
+            copy_below_bytes: COPY_BELOW_BYTES,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            exact: false,
+            force: false,
+            flatten: false,
+            ephemeral: false,
+            allow_outside_symlinks: false,
+            precious: Precious::default(),
+        }
+    }
+}
+
 /// Makes a tree, or brings one that was made before to what the ref is now.
 ///
 /// # Errors

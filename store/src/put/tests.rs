@@ -16,6 +16,7 @@ use super::scan::Event;
 use super::{PutReport, PutRequest, put, reason};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Format, Time, Who};
+use crate::get::GetRequest;
 use crate::get::get;
 use crate::host::stat_cache::{CacheBase, StatCache};
 use crate::host::walk::Stat;
@@ -63,8 +64,13 @@ fn put_into(remote: Arc<dyn Write>, source: &Path) -> Result<PutReport> {
 fn assert_comes_back(remote: Arc<dyn Write>, source: &Path) {
     let store = Store::open(remote, host()).unwrap();
     let out = tempfile::tempdir().unwrap();
-    let spec = "team/t/long".parse().unwrap();
-    get(&store, &spec, out.path(), &Unwatched).unwrap();
+    let spec: crate::format::RefSpec = "team/t/long".parse().unwrap();
+    get(
+        &store,
+        &GetRequest::new(spec.clone(), out.path()),
+        &Unwatched,
+    )
+    .unwrap();
     for entry in fs::read_dir(source).unwrap() {
         let entry = entry.unwrap();
         let found = fs::read(out.path().join(entry.file_name())).unwrap();

@@ -28,6 +28,7 @@ mod open;
 mod retry;
 mod settings;
 mod single_writer;
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod upload;
 mod wait;
@@ -38,6 +39,7 @@ pub use open::{Options, open, takes};
 pub use settings::{Settings, is_secret};
 pub(crate) use single_writer::SingleWriter;
 pub use single_writer::{keeps_first, overwrites};
+#[cfg(any(test, feature = "testing"))]
 pub use testing::faulty::Faulty;
 pub use wire::Waits;
 

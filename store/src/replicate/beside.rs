@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::{Memory, ReplicateRequest, Resume, Selection, replicate};
 use crate::error::{Kind, Result};
 use crate::format::{Change, LOG_PREFIX, RefName, Who, pack_key, parse_pack_key, segment_key};
+use crate::get::GetRequest;
 use crate::get::get;
 use crate::id::{PackId, SegmentId};
 use crate::log;
@@ -115,8 +116,7 @@ fn assert_comes_back(remote: &Objects, source: &std::path::Path, what: &str) {
     let out = tempfile::tempdir().unwrap();
     get(
         &store,
-        &name().as_str().parse().unwrap(),
-        out.path(),
+        &GetRequest::new(name().as_str().parse().unwrap(), out.path()),
         &Unwatched,
     )
     .unwrap_or_else(|error| panic!("{what}: {error:?}"));

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::format::{Node, PACKS_PREFIX, RefName, Who, pack_key, parse_pack_key};
+use crate::get::GetRequest;
 use crate::get::get;
 use crate::id::PackId;
 use crate::pack::PACK_BYTES_TARGET;
@@ -111,8 +112,12 @@ fn assert_arrived(from: &Store, remote: Arc<Objects>, what: &str) {
         let (one, other) = (here.version(&name, None), there.version(&name, None));
         assert_eq!(one.unwrap().1.root, other.unwrap().1.root, "{what}");
         let out = tempfile::tempdir().unwrap();
-        get(&to, &name.as_str().parse().unwrap(), out.path(), &Unwatched)
-            .unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        get(
+            &to,
+            &GetRequest::new(name.as_str().parse().unwrap(), out.path()),
+            &Unwatched,
+        )
+        .unwrap_or_else(|error| panic!("{what}: {error:?}"));
     }
 }
 
