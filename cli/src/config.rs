@@ -13,8 +13,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use store::format::{Pattern, Policy, Rules, Scope};
 use store::{Error, Result};
+use store::{Pattern, Policy, Rules, Scope};
 
 use crate::config::clusters::{Cluster, Label};
 use crate::config::jobs::Job;

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use store::format::Who;
+use store::Who;
 use store::remote::{self, Objects, Prune};
 use store::{Error, Host, Kind, Result, Store};
 

@@ -84,6 +84,7 @@ pub mod remote;
 pub mod replicate;
 mod session;
 mod size;
+mod sound;
 mod wanted;
 
 pub use access::Uses;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use store::format::{At, PACKS_PREFIX, Pattern, Policy, Rules, Scope};
-use store::remote::{Prune, Write};
+use store::remote::Prune;
 use store::replicate::{RefStatus, Selection};
 use store::{Kind, ReplicateRequest};
 

@@ -16,6 +16,11 @@ type Break = (&'static str, fn(&hub::Cache), &'static str);
 
 const GENERATIONS: [Generation; 3] = [Generation::Plain, Generation::Listed, Generation::Shared];
 
+/// A copy of `what` at `to`.
+fn bring(store: &Store, what: &str, to: &Path) {
+    get(store, &GetRequest::new(spec(what), to), &Unwatched).unwrap();
+}
+
 #[test]
 fn what_a_machine_added_to_a_cache_stays_there() {
     for generation in GENERATIONS {
@@ -25,12 +30,7 @@ fn what_a_machine_added_to_a_cache_stays_there() {
         let report = put_tree(&store, &dirty, "project/demo/home");
         assert_eq!(report.skipped.len(), 0);
         let out = dir.path().join("out");
-        get(
-            &store,
-            &GetRequest::new(spec("project/demo/home"), &out),
-            &Unwatched,
-        )
-        .unwrap();
+        bring(&store, "project/demo/home", &out);
         support::assert_same_tree(&clean, &out);
         assert_nowhere(&store, dir.path());
         let notes = report.notes.join("\n");
@@ -55,18 +55,8 @@ fn a_second_put_of_a_home_stores_nothing_and_is_the_same_tree() {
     let second = put_tree(&store, &dirty, "team/b/home");
     assert_eq!((second.new_bytes, second.stored_bytes), (0, 0));
     let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-    get(
-        &store,
-        &GetRequest::new(spec("project/a/home"), &a),
-        &Unwatched,
-    )
-    .unwrap();
-    get(
-        &store,
-        &GetRequest::new(spec("team/b/home"), &b),
-        &Unwatched,
-    )
-    .unwrap();
+    bring(&store, "project/a/home", &a);
+    bring(&store, "team/b/home", &b);
     support::assert_same_tree(&clean, &a);
     support::assert_same_tree(&a, &b);
     assert_eq!(first.files, second.files);
@@ -105,12 +95,7 @@ fn hubs_and_repositories_are_known_and_none_takes_all() {
         assert!(!report.private, "{:?}", report.notes);
         let out = tempfile::tempdir_in(dir.path()).unwrap();
         let out = out.path().join("out");
-        get(
-            &store,
-            &GetRequest::new(spec("project/demo/part"), &out),
-            &Unwatched,
-        )
-        .unwrap();
+        bring(&store, "project/demo/part", &out);
         support::assert_same_tree(&clean.join(&path), &out);
     }
     let mut all = request(&dirty, "project/demo/all");
@@ -121,12 +106,7 @@ fn hubs_and_repositories_are_known_and_none_takes_all() {
     };
     assert!(note.contains("--readable"), "{note}");
     let out = dir.path().join("out");
-    get(
-        &store,
-        &GetRequest::new(spec("project/demo/all"), &out),
-        &Unwatched,
-    )
-    .unwrap();
+    bring(&store, "project/demo/all", &out);
     support::assert_same_tree(&dirty, &out);
 }
 
@@ -139,12 +119,7 @@ fn parts_come_along_when_they_are_asked_for() {
     request.profile.with = vec![Class::Modules, Class::Downloads];
     put(&store, &request, &Unwatched).unwrap();
     let out = dir.path().join("out");
-    get(
-        &store,
-        &GetRequest::new(spec("project/demo/home"), &out),
-        &Unwatched,
-    )
-    .unwrap();
+    bring(&store, "project/demo/home", &out);
     for (path, expected) in [
         ("modules/transformers_modules/code.py", true),
         ("datasets/downloads/0123.json", true),
@@ -286,12 +261,7 @@ fn a_file_of_a_cache_that_is_excluded_takes_its_links_along() {
         "{notes}"
     );
     let out = dir.path().join("out");
-    get(
-        &store,
-        &GetRequest::new(spec("project/demo/home"), &out),
-        &Unwatched,
-    )
-    .unwrap();
+    bring(&store, "project/demo/home", &out);
     let inside = snapshot(&cache).strip_prefix(&home).unwrap().to_path_buf();
     assert!(!out.join(&inside).join("config.json").is_symlink());
     assert!(out.join(&inside).is_dir());
@@ -397,12 +367,7 @@ fn what_is_odd_but_right_is_taken_and_told() {
         assert!(notes.contains(note), "{notes}");
     }
     let out = dir.path().join("out");
-    get(
-        &store,
-        &GetRequest::new(spec("project/demo/home"), &out),
-        &Unwatched,
-    )
-    .unwrap();
+    bring(&store, "project/demo/home", &out);
     let inside = snapshot.strip_prefix(&home).unwrap().join("config.json");
     let target = fs::read_link(out.join(inside)).unwrap();
     assert_eq!(target, Path::new("../../blobs").join(&cache.names[0]));

@@ -22,7 +22,7 @@ const ENGINE: House = House {
         &["fs", "host", "profile", "remote"],
         &[
             "log", "pack", "index", "store", "refs", "read", "graph", "wanted", "policy",
-            "session", "access",
+            "session", "access", "sound",
         ],
         &[
             "put",
@@ -222,6 +222,32 @@ fn reaches(
                 .iter()
                 .any(|room| seen.insert(room.clone()) && reaches(uses, room, to, seen))
     })
+}
+
+/// Rooms of the engine that only gc and tests may enter, by its feature `internals`.
+const INTERNALS: [&str; 12] = [
+    "access", "chunk", "codec", "format", "graph", "host", "index", "log", "pack", "read", "store",
+    "tree",
+];
+
+#[test]
+fn the_command_knows_the_face_of_the_engine_only() {
+    let inside = |source: &Source| source.path.starts_with("cli/src/");
+    let mut offences = Vec::new();
+    for source in files(&[".rs"]).into_iter().filter(inside) {
+        let code = source.code();
+        for (at, path) in code.match_indices("store::") {
+            let rest = code.get(at + path.len()..).unwrap();
+            for head in heads(rest) {
+                let is_room = rest.trim_start_matches(head.as_str()).starts_with("::")
+                    || rest.starts_with('{');
+                if is_room && INTERNALS.contains(&head.as_str()) {
+                    offences.push(format!("{}: uses store::{head}", source.path));
+                }
+            }
+        }
+    }
+    report("the command knows the face of the engine only", &offences);
 }
 
 #[test]

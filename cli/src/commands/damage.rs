@@ -1,9 +1,9 @@
 //! What is wrong with a store, as people and machines read it; `verify` and `repair` share it.
 
 use serde::Serialize;
+use store::RefName;
 use store::Result;
-use store::check::{Finding, Hit, Part};
-use store::format::{RefName, checkpoint_key, log_key, pack_key, segment_key};
+use store::check::{Finding, Hit};
 
 use crate::context::Context;
 use crate::ui::{human, names};
@@ -44,13 +44,7 @@ impl From<&Hit> for HitTold {
             name: hit.name.clone(),
             version: hit.version,
             path: names::Path::new(&hit.path),
-            object: match hit.cause {
-                Part::Log(number) => Some(log_key(number)),
-                Part::Checkpoint(number) => Some(checkpoint_key(number)),
-                Part::Segment(id) => Some(segment_key(id)),
-                Part::Pack(id) => Some(pack_key(id)),
-                Part::Version => None,
-            },
+            object: hit.cause.object(),
             what: hit.what.clone(),
         }
     }

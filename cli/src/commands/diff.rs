@@ -4,11 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use serde::Serialize;
-use store::format::RefSpec;
-use store::host::walk::{Globs, WalkOptions};
+use store::Reader;
+use store::RefSpec;
 use store::inspect::{self, Aspect, Difference, Entry, Event};
-use store::read::Reader;
 use store::{Error, Result, Store};
+use store::{Globs, WalkOptions};
 
 use crate::context::Context;
 use crate::ui::entry::{self, Told};

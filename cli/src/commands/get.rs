@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
-use store::format::RefName;
+use store::RefName;
 use store::{GetReport, GetRequest, Result};
 
 use crate::config;

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::Serialize;
-use store::access::Uses;
-use store::format::{Id, Origin, Root, Version};
+use store::Uses;
+use store::{Id, Origin, Root, Version};
 use store::{Result, VersionId};
 
 use crate::context::Context;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
-use store::format::{ChunkerParams, Features, SINGLE_WRITER, State};
+use store::{ChunkerParams, Features, State};
 use store::{Result, Store, StoreId};
 
 use crate::context::Context;
@@ -104,12 +104,7 @@ impl fmt::Display for Info {
             chunker.avg >> 10,
             chunker.max >> 10
         )?;
-        if self
-            .features
-            .incompatible
-            .iter()
-            .any(|name| name == SINGLE_WRITER)
-        {
+        if self.features.is_single_writer() {
             writeln!(out, "writers      one at a time: the endpoint overwrites")?;
         }
         writeln!(

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use store::format::{Namespace, RefSpec, State, Target};
+use store::Reader;
 use store::inspect::{self, Entry, ListOptions, Listed, NamespaceLine, RefLine};
-use store::read::Reader;
+use store::{Namespace, RefSpec, State, Target};
 use store::{Result, Store};
 
 use crate::context::Context;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
-use store::host::pool::Damage;
+use store::Damage;
 use store::materialize::{Kept, Plan, Why};
 use store::{Error, LinkMode, MaterializeReport, MaterializeRequest, Pool, Result};
 
@@ -108,7 +108,7 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Report {
     #[serde(rename = "ref")]
-    name: store::format::RefName,
+    name: store::RefName,
     version: u64,
     #[serde(serialize_with = "names::host_path_if")]
     destination: Option<PathBuf>,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 
 use serde::Serialize;
-use store::format::RefName;
+use store::RefName;
 use store::{Result, refs};
 
 use crate::context::Context;

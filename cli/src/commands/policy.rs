@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use store::format::{Pattern, Policy, Rules, Scope};
 use store::{Error, Result, Store};
+use store::{Pattern, Policy, Rules, Scope};
 
 use crate::config::{Keep, Size};
 use crate::context::Context;

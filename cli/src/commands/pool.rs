@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use store::host::pool::{EvictReport, MadeTree, PoolUsage, PoolVerifyReport};
 use store::{Error, Pool, Result};
+use store::{EvictReport, MadeTree, PoolUsage, PoolVerifyReport};
 
 use super::materialize::told;
 use crate::context::Context;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use store::format::{Id, RefName};
 use store::{
     Class, Error, LinkOptions, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result,
 };
+use store::{Id, RefName};
 
 use crate::context::Context;
 use crate::context::pools;

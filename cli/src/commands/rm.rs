@@ -11,11 +11,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use serde::Serialize;
-use store::format::{Content, Namespace, RefSpec, State, Target};
-use store::host::pool::RemoveReport;
+use store::Reader;
+use store::RemoveReport;
 use store::inspect::{contents_only_of, summarize};
-use store::read::Reader;
 use store::refs::{self, Dropped};
+use store::{Content, Namespace, RefSpec, State, Target};
 use store::{Error, Kind, Pool, Result, Store};
 
 use crate::context::Context;

@@ -7,10 +7,10 @@ use std::fmt;
 use clap::ValueEnum;
 use jiff::Timestamp;
 use serde::Serialize;
+use store::Reader;
 use store::Result;
-use store::format::{Namespace, Node, RefSpec, State, Target};
 use store::inspect::{self, Entry, ListOptions, Share, Summary};
-use store::read::Reader;
+use store::{Namespace, Node, RefSpec, State, Target};
 
 use crate::context::Context;
 use crate::ui::entry::{self, Told};

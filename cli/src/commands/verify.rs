@@ -6,8 +6,8 @@ use std::fmt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
+use store::Target;
 use store::check::{self, ReadData, Subset, VerifyReport, VerifyRequest};
-use store::format::Target;
 use store::{Error, Result};
 
 use crate::commands::damage::{self, FindingTold, HitTold};

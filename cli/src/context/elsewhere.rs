@@ -7,7 +7,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use store::format::RefName;
+use store::RefName;
 use store::{Error, Kind};
 
 use crate::config::clusters;

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use store::Result;
-use store::format::Target;
+use store::Target;
 use store::replicate::{ReplicateRequest, Selection};
 
 use crate::config::jobs::Choice;

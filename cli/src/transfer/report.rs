@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use store::Error;
-use store::format::{Id, Namespace, RefName};
 use store::replicate::{RefOutcome, RefStatus, ReplicateReport};
+use store::{Id, Namespace, RefName};
 
 use super::{Transfer, estimate};
 use crate::context::Context;

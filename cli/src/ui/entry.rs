@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use store::format::Time;
+use store::Time;
 use store::inspect::Entry;
 
 use crate::ui::{human, names};

@@ -7,8 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use serde::{Serialize, Serializer};
-use store::format::{RefName, RefSpec, Target};
 use store::{Error, Result};
+use store::{RefName, RefSpec, Target};
 
 /// `REF[@N][:PATH]`.
 pub(crate) fn spec(text: &OsStr) -> Result<RefSpec> {
@@ -164,7 +164,7 @@ fn lossless_or_shown<S: Serializer>(path: &[u8], out: S) -> std::result::Result<
 }
 
 /// ` (@t3f9a1c0b7d2e)`, behind a version: what it is called in every store.
-pub(crate) fn id(id: Option<&store::format::Id>) -> String {
+pub(crate) fn id(id: Option<&store::Id>) -> String {
     id.map_or_else(String::new, |id| format!(" (@{})", id.clone().short()))
 }
 

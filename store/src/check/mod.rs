@@ -4,33 +4,27 @@
 //! are hit. `repair` makes segments anew from packs and condemns what is damaged; it never deletes.
 //! What was damaged is not offered any more, so that a put of the original files stores it again.
 
-pub(crate) mod mend;
 mod objects;
-mod packs;
-mod record;
 mod repair;
-mod saver;
 mod subset;
 mod walk;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use jiff::Timestamp;
 
-use self::packs::{Damage, PackTask, check_packs};
-use self::record::Record;
 pub use self::repair::{RepairReport, RepairRequest, repair};
 pub use self::subset::Subset;
 use self::walk::RefWalk;
-use crate::error::{Error, Result};
-use crate::format::{RefName, State, Target};
-use crate::id::{PackId, SegmentId};
+use crate::error::Result;
+use crate::format::{State, Target};
+use crate::id::PackId;
 use crate::index::Index;
 use crate::progress::Progress;
+use crate::sound::packs::{Damage, PackTask, check_packs};
+use crate::sound::record::Record;
+pub use crate::sound::{Finding, Hit, Part, VerifyReport};
 use crate::store::{Store, View};
-
-/// Hits that a report lists; the rest are counted.
-const HITS_MAX: usize = 10_000;
 
 /// What to verify.
 #[derive(Clone, Debug)]
@@ -52,115 +46,6 @@ pub enum ReadData {
     Some(Subset),
     /// All.
     Everything,
-}
-
-/// What was looked at, and all that is wrong.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VerifyReport {
-    /// Log entries.
-    pub entries: u64,
-    /// Checkpoints.
-    pub checkpoints: u64,
-    /// Live segments.
-    pub segments: u64,
-    /// Live packs.
-    pub packs: u64,
-    /// Packs of which every byte was read.
-    pub packs_read: u64,
-    /// Bytes of these.
-    pub bytes_read: u64,
-    /// Versions of refs.
-    pub versions: u64,
-    /// What is wrong with which object.
-    pub findings: Vec<Finding>,
-    /// Which versions and paths are hit by it.
-    pub hits: Vec<Hit>,
-    /// Hits that are not listed because there are too many.
-    pub hits_left_out: u64,
-    /// What did not stop the verification and is worth knowing.
-    pub notes: Vec<String>,
-}
-
-/// A part of a store that something is wrong with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// A log entry.
-    Log(u64),
-    /// A checkpoint: derived, so nothing is lost with it.
-    Checkpoint(u64),
-    /// A segment: derived from its packs.
-    Segment(SegmentId),
-    /// A pack.
-    Pack(PackId),
-    /// What a ref version needs, and no object offers.
-    Version,
-}
-
-/// Something that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// With what.
-    pub part: Part,
-    /// The key of the object.
-    pub object: String,
-    /// What is wrong with it.
-    pub what: String,
-}
-
-/// A path that cannot be read as it was put.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hit {
-    /// The ref.
-    pub name: RefName,
-    /// Its version.
-    pub version: u64,
-    /// The path in it; empty for the root.
-    pub path: Vec<u8>,
-    /// With what something is wrong.
-    pub cause: Part,
-    /// What is wrong.
-    pub what: String,
-}
-
-impl Finding {
-    fn new(part: Part, object: String, what: impl Into<String>) -> Self {
-        Self {
-            part,
-            object,
-            what: what.into(),
-        }
-    }
-}
-
-impl VerifyReport {
-    /// Whether nothing is wrong.
-    pub fn is_clean(&self) -> bool {
-        self.findings.is_empty() && self.hits.is_empty()
-    }
-
-    /// Refs and versions that are hit.
-    pub fn versions_hit(&self) -> BTreeSet<(&RefName, u64)> {
-        let hits = self.hits.iter();
-        hits.map(|hit| (&hit.name, hit.version)).collect()
-    }
-
-    /// Notes what `error` says about `object`, which its message may begin with.
-    fn find(&mut self, part: Part, object: String, error: &Error) {
-        let message = error.to_string();
-        let what = message
-            .strip_prefix(&format!("{object}: "))
-            .unwrap_or(&message);
-        let what = what.to_owned();
-        self.findings.push(Finding { part, object, what });
-    }
-
-    fn hit(&mut self, hit: Hit) {
-        if self.hits.len() < HITS_MAX {
-            self.hits.push(hit);
-        } else {
-            self.hits_left_out += 1;
-        }
-    }
 }
 
 /// Verifies a store, or what a part of its refs needs. What is wrong stands in the report; an error means

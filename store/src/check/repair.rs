@@ -13,9 +13,6 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::packs::{Damage, PackTask, check_packs};
-use super::record::Record;
-use super::saver::{Saver, condemning};
 use super::walk::RefWalk;
 use super::{Finding, Hit, Part, VerifyReport, objects};
 use crate::error::{Error, Result};
@@ -26,6 +23,9 @@ use crate::log::{self, heal};
 use crate::pack::SegmentBuilder;
 use crate::pack::reader::OpenPack;
 use crate::progress::Progress;
+use crate::sound::packs::{Damage, PackTask, check_packs};
+use crate::sound::record::Record;
+use crate::sound::saver::{Saver, condemning};
 use crate::store::{Store, View};
 
 /// How often a repair begins anew when others change the store meanwhile.

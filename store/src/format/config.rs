@@ -61,6 +61,13 @@ pub struct Features {
     pub incompatible: Vec<String>,
 }
 
+impl Features {
+    /// Whether only one process may write at a time.
+    pub fn is_single_writer(&self) -> bool {
+        self.incompatible.iter().any(|name| name == SINGLE_WRITER)
+    }
+}
+
 /// The object `format`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Format {
@@ -140,8 +147,7 @@ impl Format {
 
     /// Whether only one process may write at a time.
     pub fn is_single_writer(&self) -> bool {
-        let mut features = self.features.incompatible.iter();
-        features.any(|feature| feature == SINGLE_WRITER)
+        self.features.is_single_writer()
     }
 
     /// The object's bytes.

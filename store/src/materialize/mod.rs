@@ -127,6 +127,7 @@ impl MaterializeRequest {
             flatten: false,
             ephemeral: false,
             allow_outside_symlinks: false,
+            readable: false,
             precious: Precious::default(),
         }
     }

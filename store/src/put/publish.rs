@@ -6,7 +6,6 @@ use super::assemble::{Built, FileTimes};
 use super::dedup::Dedup;
 use super::origin::Files;
 use super::{PutReport, PutRequest};
-use crate::check::mend::mend;
 use crate::error::{Error, Result};
 use crate::format::{Change, Id, PackKind, Root, State, Version, pack_key};
 use crate::host::stat_cache::CacheBase;
@@ -15,6 +14,7 @@ use crate::pack::WrittenPack;
 use crate::policy::{self, Room};
 use crate::read::{Reader, TimesReader};
 use crate::session::{Publication, Published};
+use crate::sound::mend::mend;
 use crate::store::{Store, View};
 
 /// The version that cached contents belong to.

@@ -16,7 +16,6 @@ use super::select::{Bring, Ends, Selected};
 use super::surplus::{Surplus, check, still, surplus};
 use super::throttle::Throttle;
 use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
-use crate::check::mend::mend;
 use crate::error::{Error, Result};
 use crate::format::{RefName, Root, State};
 use crate::id::{ChunkId, PassId};
@@ -25,6 +24,7 @@ use crate::log::{self, Outside, System};
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::session::{Publication, Published, Relied};
+use crate::sound::mend::mend;
 use crate::store::{Store, View};
 
 /// How many tries in a row may bring a batch no further, because collectors take what it counts on.

@@ -7,7 +7,6 @@
 use super::ReplicateRequest;
 use super::missing::{Missing, Unreadable, is_its_own};
 use super::select::Kept;
-use crate::check::mend;
 use crate::error::{Kind, Result};
 use crate::format::State;
 use crate::id::PackId;
@@ -15,6 +14,7 @@ use crate::index::Index;
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::session::Relied;
+use crate::sound::mend;
 use crate::store::{Store, View};
 
 /// The two sides of a run.

@@ -15,7 +15,7 @@ use crate::store::Store;
 
 /// What is remembered.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(crate) struct Record {
     #[serde(skip)]
     path: Option<PathBuf>,
     /// Seconds since 1970 at which all of a pack was read.
@@ -25,7 +25,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn load(store: &Store) -> Self {
+    pub(crate) fn load(store: &Store) -> Self {
         let dir = store.host().cache_dir_of(store.format().id);
         let path = dir.map(|dir| dir.join("verified.json"));
         let bytes = path.as_ref().and_then(|path| std::fs::read(path).ok());
@@ -37,17 +37,17 @@ impl Record {
     }
 
     /// When `pack` was last read.
-    pub(super) fn last_read(&self, pack: PackId) -> Option<i64> {
+    pub(crate) fn last_read(&self, pack: PackId) -> Option<i64> {
         self.read.get(&pack).copied()
     }
 
     /// Packs that were damaged when they were last looked at.
-    pub(super) fn damaged(&self) -> &BTreeSet<PackId> {
+    pub(crate) fn damaged(&self) -> &BTreeSet<PackId> {
         &self.damaged
     }
 
     /// All of `pack` was read at `secs`.
-    pub(super) fn was_read(&mut self, pack: PackId, secs: i64, is_damaged: bool) {
+    pub(crate) fn was_read(&mut self, pack: PackId, secs: i64, is_damaged: bool) {
         self.read.insert(pack, secs);
         match is_damaged {
             true => self.damaged.insert(pack),
@@ -56,12 +56,12 @@ impl Record {
     }
 
     /// Something of `pack` is not what it should be.
-    pub(super) fn is_damaged(&mut self, pack: PackId) {
+    pub(crate) fn is_damaged(&mut self, pack: PackId) {
         self.damaged.insert(pack);
     }
 
     /// Keeps what is about packs that `is_live`, and writes it.
-    pub(super) fn save(&mut self, is_live: impl Fn(&PackId) -> bool) -> Result<()> {
+    pub(crate) fn save(&mut self, is_live: impl Fn(&PackId) -> bool) -> Result<()> {
         self.read.retain(|pack, _| is_live(pack));
         self.damaged.retain(|pack| is_live(pack));
         let (Some(path), Ok(bytes)) = (&self.path, serde_json::to_vec(self)) else {

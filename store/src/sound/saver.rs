@@ -15,7 +15,7 @@ use crate::pack::{EncodedFrame, PackWriter, SegmentBuilder};
 use crate::store::{Store, View};
 
 /// Copies what is good in damaged packs to new ones.
-pub(super) struct Saver<'s> {
+pub(crate) struct Saver<'s> {
     store: &'s Store,
     /// Without the damaged packs.
     index: Index,
@@ -25,13 +25,13 @@ pub(super) struct Saver<'s> {
     meta: Option<PackWriter>,
     written: SegmentBuilder,
     done: HashSet<ChunkId>,
-    pub(super) saved: u64,
-    pub(super) lost: u64,
+    pub(crate) saved: u64,
+    pub(crate) lost: u64,
 }
 
 impl<'s> Saver<'s> {
     /// Copies what no other pack of `view` has than those that are `bad`.
-    pub(super) fn new(
+    pub(crate) fn new(
         store: &'s Store,
         view: &View,
         bad: &BTreeSet<PackId>,
@@ -53,7 +53,7 @@ impl<'s> Saver<'s> {
     }
 
     /// Copies what is good in one pack.
-    pub(super) fn save(&mut self, task: &PackTask) -> Result<()> {
+    pub(crate) fn save(&mut self, task: &PackTask) -> Result<()> {
         let remote = Arc::clone(self.store.remote());
         let size = match remote.size(&pack_key(task.pack.id)) {
             Ok(size) => size,
@@ -121,7 +121,7 @@ impl<'s> Saver<'s> {
     }
 
     /// The new packs, durable.
-    pub(super) fn finish(mut self) -> Result<SegmentBuilder> {
+    pub(crate) fn finish(mut self) -> Result<SegmentBuilder> {
         for pack in self.data.into_iter().chain(self.meta) {
             self.written.add(&pack.finish()?)?;
         }
@@ -130,7 +130,7 @@ impl<'s> Saver<'s> {
 }
 
 /// `state` with these packs condemned.
-pub(super) fn condemning(state: &State, packs: &BTreeSet<PackId>) -> State {
+pub(crate) fn condemning(state: &State, packs: &BTreeSet<PackId>) -> State {
     let mut state = state.clone();
     let now = Condemned {
         entry: state.number,

@@ -20,19 +20,19 @@ use crate::remote::Read;
 use crate::store::Store;
 
 /// A pack that is looked at.
-pub(super) struct PackTask {
+pub(crate) struct PackTask {
     /// The live segment that names it.
-    pub(super) segment: Arc<OpenSegment>,
+    pub(crate) segment: Arc<OpenSegment>,
     /// Its position there.
-    pub(super) position: u32,
-    pub(super) pack: SegmentPack,
+    pub(crate) position: u32,
+    pub(crate) pack: SegmentPack,
     /// Whether every byte is read.
-    pub(super) is_read: bool,
+    pub(crate) is_read: bool,
 }
 
 /// What cannot be read any more.
 #[derive(Debug, Default)]
-pub(super) struct Damage {
+pub(crate) struct Damage {
     /// Packs that end before they should, and where; 0 for those that are missing.
     ends: HashMap<PackId, u64>,
     chunks: HashSet<(PackId, ChunkId)>,
@@ -52,7 +52,7 @@ struct Outcome {
 
 impl Damage {
     /// Whether the chunk at this place cannot be read.
-    pub(super) fn hits(&self, id: &ChunkId, at: &Location) -> bool {
+    pub(crate) fn hits(&self, id: &ChunkId, at: &Location) -> bool {
         let frame_end = u64::from(at.frame_offset) + u64::from(at.stored_len);
         self.ends.get(&at.pack).is_some_and(|end| frame_end > *end)
             || self.chunks.contains(&(at.pack, *id))
@@ -60,7 +60,7 @@ impl Damage {
 }
 
 /// Looks at every pack of `tasks`; `is_all` says that these are all packs of their segments.
-pub(super) fn check_packs(
+pub(crate) fn check_packs(
     store: &Store,
     tasks: &[PackTask],
     is_all: bool,

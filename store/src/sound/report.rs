@@ -1,0 +1,132 @@
+//! What is wrong with a store: which objects, and which versions and paths they hit.
+
+use std::collections::BTreeSet;
+
+use crate::error::Error;
+use crate::format::{RefName, checkpoint_key, log_key, pack_key, segment_key};
+use crate::id::{PackId, SegmentId};
+
+/// Hits that a report lists; the rest are counted.
+const HITS_MAX: usize = 10_000;
+
+/// What was looked at, and all that is wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Log entries.
+    pub entries: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Live segments.
+    pub segments: u64,
+    /// Live packs.
+    pub packs: u64,
+    /// Packs of which every byte was read.
+    pub packs_read: u64,
+    /// Bytes of these.
+    pub bytes_read: u64,
+    /// Versions of refs.
+    pub versions: u64,
+    /// What is wrong with which object.
+    pub findings: Vec<Finding>,
+    /// Which versions and paths are hit by it.
+    pub hits: Vec<Hit>,
+    /// Hits that are not listed because there are too many.
+    pub hits_left_out: u64,
+    /// What did not stop the verification and is worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// A part of a store that something is wrong with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A log entry.
+    Log(u64),
+    /// A checkpoint: derived, so nothing is lost with it.
+    Checkpoint(u64),
+    /// A segment: derived from its packs.
+    Segment(SegmentId),
+    /// A pack.
+    Pack(PackId),
+    /// What a ref version needs, and no object offers.
+    Version,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// With what.
+    pub part: Part,
+    /// The key of the object.
+    pub object: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// A path that cannot be read as it was put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// The ref.
+    pub name: RefName,
+    /// Its version.
+    pub version: u64,
+    /// The path in it; empty for the root.
+    pub path: Vec<u8>,
+    /// With what something is wrong.
+    pub cause: Part,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Part {
+    /// The key of the object; none for what no object offers.
+    pub fn object(&self) -> Option<String> {
+        match self {
+            Self::Log(number) => Some(log_key(*number)),
+            Self::Checkpoint(number) => Some(checkpoint_key(*number)),
+            Self::Segment(id) => Some(segment_key(*id)),
+            Self::Pack(id) => Some(pack_key(*id)),
+            Self::Version => None,
+        }
+    }
+}
+
+impl Finding {
+    pub(crate) fn new(part: Part, object: String, what: impl Into<String>) -> Self {
+        Self {
+            part,
+            object,
+            what: what.into(),
+        }
+    }
+}
+
+impl VerifyReport {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty() && self.hits.is_empty()
+    }
+
+    /// Refs and versions that are hit.
+    pub fn versions_hit(&self) -> BTreeSet<(&RefName, u64)> {
+        let hits = self.hits.iter();
+        hits.map(|hit| (&hit.name, hit.version)).collect()
+    }
+
+    /// Notes what `error` says about `object`, which its message may begin with.
+    pub(crate) fn find(&mut self, part: Part, object: String, error: &Error) {
+        let message = error.to_string();
+        let what = message
+            .strip_prefix(&format!("{object}: "))
+            .unwrap_or(&message);
+        let what = what.to_owned();
+        self.findings.push(Finding { part, object, what });
+    }
+
+    pub(crate) fn hit(&mut self, hit: Hit) {
+        if self.hits.len() < HITS_MAX {
+            self.hits.push(hit);
+        } else {
+            self.hits_left_out += 1;
+        }
+    }
+}
