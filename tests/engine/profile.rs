@@ -4,22 +4,19 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use store::GetRequest;
 use store::read::Reader;
-use store::{Class, Error, Kind, ProfileChoice, PutReport, PutRequest, Store, Unwatched, get, put};
+use store::{Class, Error, Kind, ProfileChoice, PutReport, PutRequest, Store, Unwatched, put};
 use support::hub::{self, Generation, TOKEN};
 
-use crate::stores::{put_tree, request, spec, store_in};
+use crate::stores::{bring, put_tree, request, store_in};
 
 /// What is wrong, how it is made so, and what the error says.
 type Break = (&'static str, fn(&hub::Cache), &'static str);
 
 const GENERATIONS: [Generation; 3] = [Generation::Plain, Generation::Listed, Generation::Shared];
 
-/// A copy of `what` at `to`.
-fn bring(store: &Store, what: &str, to: &Path) {
-    get(store, &GetRequest::new(spec(what), to), &Unwatched).unwrap();
-}
+/// Out of any cache.
+const FAR_UP: &str = "../../../../../../../etc/hostname";
 
 #[test]
 fn what_a_machine_added_to_a_cache_stays_there() {
@@ -34,15 +31,16 @@ fn what_a_machine_added_to_a_cache_stays_there() {
         support::assert_same_tree(&clean, &out);
         assert_nowhere(&store, dir.path());
         let notes = report.notes.join("\n");
+        let added = ".git-credentials, stored_tokens, sub/.netrc, token";
         for note in [
             "looks like an HF_HOME",
-            ".git-credentials, stored_tokens, sub/.netrc, token",
+            added,
             "--with accelerate,assets,downloads,modules,trackio",
         ] {
             assert!(notes.contains(note), "{generation:?}: {notes}");
         }
-        let complete = notes.contains("1 snapshots complete");
-        assert_eq!(complete, generation != Generation::Plain, "{notes}");
+        let is_plain = generation == Generation::Plain;
+        assert_ne!(notes.contains("1 snapshots complete"), is_plain, "{notes}");
     }
 }
 
@@ -297,13 +295,7 @@ fn a_cache_that_does_not_fit_together_is_not_published() {
         ),
         (
             "link out of the tree",
-            |cache| {
-                symlink(
-                    "../../../../../../../etc/hostname",
-                    snapshot(cache).join("x"),
-                )
-                .unwrap()
-            },
+            |cache| symlink(FAR_UP, snapshot(cache).join("x")).unwrap(),
             "x: its link leads out of the tree, to",
         ),
         (
@@ -328,8 +320,8 @@ fn a_cache_that_does_not_fit_together_is_not_published() {
         assert!(error.to_string().contains(expected), "{what}: {error}");
         assert!(error.remedy().is_some(), "{what}");
         assert!(store.state().unwrap().refs.is_empty(), "{what}");
-        let as_it_is = unchecked(&store, &home);
-        assert_eq!(as_it_is.is_ok(), !what.contains("elsewhere"), "{what}");
+        let is_taken = unchecked(&store, &home).is_ok();
+        assert_ne!(is_taken, what.contains("elsewhere"), "{what}");
     }
 }
 

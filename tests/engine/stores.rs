@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use store::format::{RefName, RefSpec, Who};
 use store::remote::{Objects, Write};
-use store::{Host, PutReport, PutRequest, Store, Unwatched, put};
+use store::{GetRequest, Host, PutReport, PutRequest, Store, Unwatched, get, put};
 
 /// A host with a cache of its own under `dir`.
 pub(crate) fn host(dir: &Path) -> Host {
@@ -147,4 +147,9 @@ pub(crate) fn assert_same_tree(a: &Path, b: &Path) {
         a.display(),
         b.display()
     ));
+}
+
+/// A copy of `what` at `to`.
+pub(crate) fn bring(store: &Store, what: &str, to: &Path) {
+    get(store, &GetRequest::new(spec(what), to), &Unwatched).unwrap();
 }
