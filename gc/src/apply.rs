@@ -117,6 +117,7 @@ impl<'s, 'p> Session<'s, 'p> {
     fn condemn(&mut self, report: &mut Report) -> Result<Applied> {
         let plan = &self.plan;
         let mut changes = Vec::new();
+        // DESIGN, collector 2: what nobody committed goes through the log like everything else.
         changes.extend(plan.drop.iter().map(|drop| Change::DropRef {
             name: drop.name.clone(),
             version: drop.version,
@@ -307,6 +308,7 @@ impl<'s, 'p> Session<'s, 'p> {
             &mut state,
             &self.store.host().who,
             &mut |state, news| {
+                // DESIGN, collector 3: valid at exactly this state, or nothing is added.
                 is_void = is_void || !self.is_valid(state, news, changes)?;
                 Ok(if is_void {
                     Vec::new()

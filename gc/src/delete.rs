@@ -43,6 +43,7 @@ impl Session<'_, '_> {
 
     fn delete(&mut self, report: &mut Report, due: Vec<(String, Condemned)>) -> Result<()> {
         for (_, condemned) in &due {
+            // DESIGN, collector 4: an entry that cannot be read back stops the deletion.
             if self.confirmed.insert(condemned.entry) {
                 log::confirm(self.store.remote().as_ref(), condemned.entry)?;
             }
@@ -63,6 +64,7 @@ impl Session<'_, '_> {
 
     /// What no entry names: uploads that dead processes left, checkpoints and uses that newer ones stand for.
     pub(crate) fn delete_nameless(&mut self, report: &mut Report) -> Result<()> {
+        // DESIGN, collector 8: no entry needs to name these.
         let doomed = || self.plan.stale_uploads.iter().chain(&self.plan.checkpoints);
         let keys: Vec<String> = doomed()
             .map(|doomed| &doomed.key)
@@ -98,6 +100,7 @@ impl Session<'_, '_> {
         if packs.is_empty() && segments.is_empty() {
             return Ok(Applied::Done);
         }
+        // DESIGN, collector 6.
         // A listing may have come late: only a delete that was answered says that an object is gone.
         let keys = packs
             .iter()

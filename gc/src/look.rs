@@ -42,6 +42,7 @@ pub(crate) fn look<'s>(
     uploads: &mut Uploads,
 ) -> Result<Planned<'s>> {
     for tries in 1.. {
+        // DESIGN, collector 1: evidence of loss is an error here, and ends the run.
         let view = store.view()?;
         let base = view.state.number;
         match look_at(store, prune, request, uploads, view) {

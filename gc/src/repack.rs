@@ -189,6 +189,7 @@ impl<'c> Copy<'c> {
             .decode(key, stored, location.raw_len, &mut self.raw)?;
         let mut chunks = Vec::with_capacity(rows.len());
         for row in rows {
+            // DESIGN, collector 5: a copy must not seal damage.
             let bytes = row.location.of(row.id).verified(raw).map_err(|error| {
                 error.hint("run `store verify` to see what is hit; `store gc --no-repack` leaves the pack alone")
             })?;

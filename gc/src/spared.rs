@@ -23,6 +23,7 @@ pub(crate) struct Spared {
 /// does not show one yet, it has only just come.
 pub(crate) fn spared(state: &State, usage: &Usage, options: &Options, now: Timestamp) -> Spared {
     let mut spared = Spared::default();
+    // DESIGN, collector 7.
     if options.min_age_secs == 0 {
         return spared;
     }

@@ -91,6 +91,7 @@ impl<'s> Reader<'s> {
     /// When no live segment of the newest state offers it: not found, if what it belonged to may have been dropped
     /// meanwhile; corrupt, if that lives.
     pub fn locate(&self, id: &ChunkId) -> Result<Location> {
+        // DESIGN, reader 2.
         if let Some(location) = self.view().index.find(id)? {
             return Ok(location);
         }
@@ -155,6 +156,7 @@ impl<'s> Reader<'s> {
                 .because(error);
                 return Err(self.blame(error));
             }
+            // DESIGN, reader 3: repacking moves chunks, so the newest state may have another place.
             let place = self.reload()?.index.find(id)?;
             let place = place.ok_or_else(|| self.gone(id))?;
             is_settled = place == location;

@@ -95,6 +95,7 @@ impl<'p> Publication<'p> {
         len: u32,
         table: &PackTable,
     ) -> Result<Vec<PackId>> {
+        // DESIGN, writer 8: nothing counts on these before they are committed and were found in no entry that condemns.
         self.written().adopted.insert(header.id);
         self.add_table(header, len, table)
     }
@@ -148,6 +149,8 @@ impl<'p> Publication<'p> {
             ..
         } = written;
         let (mut is_stale, mut is_taken) = (false, false);
+        // DESIGN, writer 3 and 4: each entry in between is looked at, since the newest state may have forgotten what
+        // was condemned; then the entry goes to exactly the state that was looked at.
         let committed = self.log(state, &mut |state, entries| {
             note(entries, condemned, must_check);
             is_taken = is_taken || drops(entries, segment) || !own.is_disjoint(condemned);
@@ -222,6 +225,7 @@ impl<'p> Publication<'p> {
     fn commit_segment(&self, written: &mut Written) -> Result<Option<SegmentId>> {
         let own: HashSet<PackId> = written.packs.packs().collect();
         let (segment, change) = written.packs.write(self.store.remote().as_ref())?;
+        // DESIGN, writer 7: no version reaches these packs yet; the pass's name on the segment spares them.
         let change = self.of_pass(change);
         let Written {
             view: View { state, .. },
@@ -294,6 +298,7 @@ impl<'p> Publication<'p> {
         if let Some(Change::SetRef { ends, .. }) =
             versions.find(|change| matches!(change, Change::SetRef { .. }))
         {
+            // DESIGN, writer 9.
             *ends = self.relied.ended(state);
         }
         changes

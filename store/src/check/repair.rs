@@ -100,6 +100,7 @@ pub fn repair(
     // What was wrong with the log before it was healed.
     let mut before = VerifyReport::default();
     objects::check_log(store.remote().as_ref(), &mut before)?;
+    // DESIGN, repairer 1: nothing else can be trusted before the log is whole.
     let healed = match request.dry_run {
         true => heal::diagnose(store.remote().as_ref())?,
         false => heal::heal(

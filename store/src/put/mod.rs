@@ -157,6 +157,7 @@ impl PutRequest {
 pub fn put(store: &Store, request: &PutRequest, progress: &dyn Progress) -> Result<PutReport> {
     store.format().check_writable()?;
     let passes = Passes::begin()?;
+    // DESIGN, writer 3: a stale pass is followed by another one, which stores what is missing by then.
     let (mut least, mut vain) = (u64::MAX, 0);
     while vain < VAIN_PASSES_MAX {
         let before = passes.stored_bytes();

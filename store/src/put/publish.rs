@@ -141,6 +141,7 @@ impl<'p> PutPublication<'p> {
             built: &built,
             reader,
         };
+        // DESIGN, writer 13: a version must not count on what is known to be gone.
         let is_mended = !self.request.dry_run && self.mend(&reader.view().state)?;
         let known = match is_mended {
             true => None,
