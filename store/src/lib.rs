@@ -82,6 +82,7 @@ mod put;
 pub mod refs;
 pub mod remote;
 pub mod replicate;
+mod retry;
 mod session;
 mod size;
 mod sound;

@@ -23,13 +23,11 @@ use crate::log::{self, heal};
 use crate::pack::SegmentBuilder;
 use crate::pack::reader::OpenPack;
 use crate::progress::Progress;
+use crate::retry::{VAIN_MAX, retry};
 use crate::sound::packs::{Damage, PackTask, check_packs};
 use crate::sound::record::Record;
 use crate::sound::saver::{Saver, condemning};
 use crate::store::{Store, View};
-
-/// How often a repair begins anew when others change the store meanwhile.
-const ATTEMPTS_MAX: u32 = 8;
 
 /// How to repair.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,21 +107,19 @@ pub fn repair(
             request.accept_loss,
         )?,
     };
-    for _ in 0..ATTEMPTS_MAX {
-        if let Some(mut report) = attempt(store, request, progress)? {
-            let is_said = |finding: &Finding| report.findings.contains(finding);
-            let mut findings = before.findings;
-            findings.retain(|finding| matches!(finding.part, Part::Log(_)) && !is_said(finding));
-            report.findings.splice(..0, findings);
-            report.entries_restored = healed.restored;
-            report.entries_lost = healed.lost;
-            return Ok(report);
-        }
-    }
-    Err(Error::conflict(format!(
-        "repair: the store changed {ATTEMPTS_MAX} times in a row while it was looked at"
-    ))
-    .hint("run it again when less goes on in the store"))
+    let mut report = retry(|| attempt(store, request, progress))?.ok_or_else(|| {
+        Error::conflict(format!(
+            "repair: the store changed {VAIN_MAX} times in a row while it was looked at"
+        ))
+        .hint("run it again when less goes on in the store")
+    })?;
+    let is_said = |finding: &Finding| report.findings.contains(finding);
+    let mut findings = before.findings;
+    findings.retain(|finding| matches!(finding.part, Part::Log(_)) && !is_said(finding));
+    report.findings.splice(..0, findings);
+    report.entries_restored = healed.restored;
+    report.entries_lost = healed.lost;
+    Ok(report)
 }
 
 /// One pass; `None` when somebody else changed what it was based on.

@@ -18,11 +18,10 @@ use crate::format::{
 };
 use crate::id::CommitId;
 use crate::remote::{Created, Read, Write};
+use crate::retry::VAIN_MAX;
 
 /// Entries that are asked for at once.
 const ENTRIES_AT_ONCE: u64 = 64;
-/// How often others may be quicker.
-const ATTEMPTS_MAX: u32 = 8;
 
 /// What a look at the log, or healing it, came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +64,7 @@ pub fn diagnose(remote: &dyn Read) -> Result<Healed> {
 /// understood without it: nothing is changed then but for what was put back. As [`diagnose`].
 pub fn heal(remote: &dyn Write, who: &Who, accept_loss: bool) -> Result<Healed> {
     let mut done = Healed::default();
-    for _ in 0..ATTEMPTS_MAX {
+    for _ in 0..VAIN_MAX {
         let look = Look::at(remote)?;
         done.kept = look.told().kept;
         for (number, entry) in &look.copies {

@@ -39,6 +39,7 @@ use crate::log::{Outside, System};
 use crate::profile::{LinkOptions, ProfileOptions};
 use crate::progress::Progress;
 use crate::read::Reader;
+use crate::retry::{Headway, VAIN_MAX};
 use crate::store::Store;
 
 use assemble::{Assembler, Built};
@@ -48,8 +49,6 @@ use packer::Packer;
 use publish::{Passes, PutPublication};
 use scan::{Scan, Walked};
 
-/// How many passes in a row may bring a put no further, because collectors take what it counts on.
-const VAIN_PASSES_MAX: u32 = 8;
 /// Entries of the walk that may wait for files before them to be read.
 const EVENTS_WAITING_MAX: usize = 1 << 16;
 /// Results of one worker that may wait for the assembler: a sparse file makes them faster than it takes them.
@@ -158,21 +157,19 @@ pub fn put(store: &Store, request: &PutRequest, progress: &dyn Progress) -> Resu
     store.format().check_writable()?;
     let passes = Passes::begin()?;
     // DESIGN, writer 3: a stale pass is followed by another one, which stores what is missing by then.
-    let (mut least, mut vain) = (u64::MAX, 0);
-    while vain < VAIN_PASSES_MAX {
+    let mut headway = Headway::new();
+    loop {
         let before = passes.stored_bytes();
         if let Some(report) = attempt(store, request, progress, &passes)? {
             return Ok(report);
         }
-        // What is left to be stored again becomes less from pass to pass, or this leads nowhere.
-        let stored = passes.stored_bytes() - before;
-        vain = if stored < least { 0 } else { vain + 1 };
-        least = least.min(stored);
-        // Collectors that keep the same pace would be met again and again.
-        System.pause(vain + 1);
+        match headway.stale(passes.stored_bytes() - before) {
+            Some(tries) => System.pause(tries),
+            None => break,
+        }
     }
     Err(Error::conflict(format!(
-        "put {}: collectors took what it had stored, {VAIN_PASSES_MAX} times in a row without an end in sight",
+        "put {}: collectors took what it had stored, {VAIN_MAX} times in a row without an end in sight",
         request.target
     ))
     .hint("give collectors a --min-age that is longer than the put; the default is 24 hours"))

@@ -23,12 +23,11 @@ use crate::index::Index;
 use crate::log::{self, Outside, System};
 use crate::progress::Progress;
 use crate::read::Reader;
+use crate::retry::{Headway, VAIN_MAX};
 use crate::session::{Publication, Published, Relied};
 use crate::sound::mend::mend;
 use crate::store::{Store, View};
 
-/// How many tries in a row may bring a batch no further, because collectors take what it counts on.
-const VAIN_TRIES_MAX: u32 = 8;
 /// Stored bytes after which a batch is published. Few in tests, so that a run has many batches.
 const BATCH_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 /// Versions after which a batch is published.
@@ -113,25 +112,20 @@ impl<'r> Job<'r> {
         self.from.follow(&mut views.source)?;
         self.to.follow(&mut views.there)?;
         let pass = PassId::random()?;
-        let (mut rest, mut vain, mut least) = (versions, 0, u64::MAX);
+        let (mut rest, mut headway) = (versions, Headway::new());
         while !rest.is_empty() {
             let before = self.report.sent_bytes;
             match self.batch(rest, &mut views, pass)? {
                 Ended::Settled(count) => {
                     rest = rest.get(count..).unwrap_or_default();
-                    (vain, least) = (0, u64::MAX);
+                    headway = Headway::new();
                     if !rest.is_empty() {
                         self.to.follow(&mut views.there)?;
                     }
                 }
-                Ended::Stale if vain >= VAIN_TRIES_MAX => return Err(self.beaten()),
                 Ended::Stale => {
-                    // What is left to be sent again becomes less from try to try, or this leads nowhere.
-                    let sent = self.report.sent_bytes - before;
-                    vain = if sent < least { 0 } else { vain + 1 };
-                    least = least.min(sent);
-                    // Collectors that keep the same pace would be met again and again.
-                    System.pause(vain + 1);
+                    let tries = headway.stale(self.report.sent_bytes - before);
+                    System.pause(tries.ok_or_else(|| self.beaten())?);
                     views.there = self.to.view()?;
                 }
             }
@@ -424,7 +418,7 @@ impl<'r> Job<'r> {
 
     fn beaten(&self) -> Error {
         Error::conflict(format!(
-            "{}: collectors took what had been sent, {VAIN_TRIES_MAX} times in a row without an end in sight",
+            "{}: collectors took what had been sent, {VAIN_MAX} times in a row without an end in sight",
             self.to.remote().url()
         ))
         .hint("give collectors there a --min-age that is longer than the run; the default is 24 hours")

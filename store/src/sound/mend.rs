@@ -18,6 +18,7 @@ use crate::id::PackId;
 use crate::log;
 use crate::progress::{Progress, Unwatched};
 use crate::remote::Read;
+use crate::retry::{VAIN_MAX, retry};
 use crate::session::{Relied, moves_chunks};
 use crate::store::{Store, View};
 
@@ -25,8 +26,6 @@ use crate::store::{Store, View};
 const LISTED_AT_ONCE: usize = 1000;
 /// Where a bucket has more packs, those of versions that are counted on as a whole are not looked at.
 const LISTED_MAX: usize = 4 * LISTED_AT_ONCE;
-/// How often it begins anew when others change the store meanwhile.
-const ATTEMPTS_MAX: u32 = 8;
 
 /// Condemns those packs that `relied` counts on and that are gone, or that a verification of this host found damaged and
 /// that still are; none where all is well, else those that this call condemned and not a collector before it. `state`
@@ -160,48 +159,50 @@ fn tasks(view: &View, packs: &BTreeSet<PackId>) -> Vec<PackTask> {
 /// # Errors
 /// Conflict, when others change the store all the time; when it does not answer.
 pub(crate) fn condemn(store: &Store, bad: &BTreeSet<PackId>) -> Result<BTreeSet<PackId>> {
-    for _ in 0..ATTEMPTS_MAX {
-        let View { mut state, index } = store.view()?;
-        let view = View {
-            state: state.clone(),
-            index,
-        };
-        let tasks = tasks(&view, bad);
-        let packs: BTreeSet<PackId> = tasks.iter().map(|task| task.pack.id).collect();
-        if packs.is_empty() {
-            forget(store, bad);
-            return Ok(packs);
-        }
-        let mut saver = Saver::new(store, &view, bad, false)?;
-        tasks.iter().try_for_each(|task| saver.save(task))?;
-        let mut changes = Vec::new();
-        let mut saved = saver.finish()?;
-        if !saved.is_empty() {
-            changes.push(saved.write(store.remote().as_ref())?.1);
-        }
-        changes.push(Change::CondemnPacks {
-            packs: packs.iter().copied().collect(),
-        });
-        let mut is_stale = false;
-        let (remote, who) = (store.remote().as_ref(), &store.host().who);
-        log::commit(remote, &mut state, who, &mut |_, entries| {
-            is_stale = entries.iter().any(moves_chunks);
-            Ok(if is_stale {
-                Vec::new()
-            } else {
-                changes.clone()
-            })
-        })?;
-        if !is_stale {
-            forget(store, bad);
-            return Ok(packs);
-        }
+    let condemned = retry(|| condemn_now(store, bad))?.ok_or_else(|| {
+        Error::conflict(format!(
+            "{}: the store changed {VAIN_MAX} times in a row while damaged packs were taken out",
+            store.remote().url()
+        ))
+        .hint("run it again when less goes on in the store")
+    })?;
+    forget(store, bad);
+    Ok(condemned)
+}
+
+/// One pass of [`condemn`]; `None` when chunks moved meanwhile.
+fn condemn_now(store: &Store, bad: &BTreeSet<PackId>) -> Result<Option<BTreeSet<PackId>>> {
+    let View { mut state, index } = store.view()?;
+    let view = View {
+        state: state.clone(),
+        index,
+    };
+    let tasks = tasks(&view, bad);
+    let packs: BTreeSet<PackId> = tasks.iter().map(|task| task.pack.id).collect();
+    if packs.is_empty() {
+        return Ok(Some(packs));
     }
-    Err(Error::conflict(format!(
-        "{}: the store changed {ATTEMPTS_MAX} times in a row while damaged packs were taken out",
-        store.remote().url()
-    ))
-    .hint("run it again when less goes on in the store"))
+    let mut saver = Saver::new(store, &view, bad, false)?;
+    tasks.iter().try_for_each(|task| saver.save(task))?;
+    let mut changes = Vec::new();
+    let mut saved = saver.finish()?;
+    if !saved.is_empty() {
+        changes.push(saved.write(store.remote().as_ref())?.1);
+    }
+    changes.push(Change::CondemnPacks {
+        packs: packs.iter().copied().collect(),
+    });
+    let mut is_stale = false;
+    let (remote, who) = (store.remote().as_ref(), &store.host().who);
+    log::commit(remote, &mut state, who, &mut |_, entries| {
+        is_stale = entries.iter().any(moves_chunks);
+        Ok(if is_stale {
+            Vec::new()
+        } else {
+            changes.clone()
+        })
+    })?;
+    Ok((!is_stale).then_some(packs))
 }
 
 /// What is condemned, or well, needs no record. That it cannot be written costs a look.
