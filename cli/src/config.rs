@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use store::{Error, Result};
-use store::{Pattern, Policy, Rules, Scope};
+use store::{Extra, Pattern, Policy, Rules, Scope};
 
 use crate::config::clusters::{Cluster, Label};
 use crate::config::jobs::Job;
@@ -98,6 +98,7 @@ impl Config {
         Policy {
             keep: self.keep.iter().map(Scope::from).collect(),
             bytes_max: self.gc.max_size.map(|size| size.0),
+            extra: Extra::new(),
         }
     }
 }
@@ -114,6 +115,7 @@ impl From<&Keep> for Scope {
                 keep_monthly: keep.monthly,
             },
             quota_bytes: keep.quota.map(|size| size.0),
+            extra: Extra::new(),
         }
     }
 }

@@ -204,10 +204,11 @@ impl<'s, 'p> Session<'s, 'p> {
         let is_complete = copied.from.len() == batch.len();
         if !copied.from.is_empty() {
             let from: HashSet<PackId> = copied.from.iter().copied().collect();
-            let (segment, added) = match packs.write(self.store.remote().as_ref()) {
-                Err(error) if error.is_full() => return self.take_back(&own, error),
-                written => written?,
-            };
+            let (segment, added) =
+                match packs.write(self.store.remote().as_ref(), self.store.provenance()) {
+                    Err(error) if error.is_full() => return self.take_back(&own, error),
+                    written => written?,
+                };
             self.pending.extend(own.iter().cloned());
             self.pending.insert(segment_key(segment));
             let mut changes = vec![
@@ -365,6 +366,8 @@ impl<'s, 'p> Session<'s, 'p> {
             Change::DropRef { name, .. } => self.plan.drop.iter().any(|drop| drop.name == *name),
             Change::Pin { name, version, .. } => drops(name, *version),
             Change::SetPolicy { .. } => !self.plan.drop.is_empty(),
+            // It may say that there is more to be marked.
+            Change::SetFeature { .. } => true,
             Change::AddSegment { segment, .. } => {
                 let mut orphans = self.plan.orphan_segments.iter();
                 orphans.any(|(orphan, _)| orphan == segment)
@@ -376,13 +379,9 @@ impl<'s, 'p> Session<'s, 'p> {
     /// Whether new versions have all their chunks, and new segments all their packs, after `changes`.
     fn serves(&self, state: &State, news: &[&Change], changes: &[Change]) -> Result<bool> {
         let mut after = state.clone();
-        after.apply(&LogEntry {
-            number: state.number + 1,
-            commit: CommitId([0; 16]),
-            time: Timestamp::UNIX_EPOCH,
-            who: self.store.host().who.clone(),
-            changes: changes.to_vec(),
-        })?;
+        let who = self.store.host().who.clone();
+        let now = Timestamp::UNIX_EPOCH;
+        after.apply(&state.next(CommitId([0; 16]), now, who, changes.to_vec()))?;
         let index = self.store.open_index(&after, &self.view.index)?;
         let added = news.iter().filter_map(|change| match change {
             Change::AddSegment { segment, .. } => Some(*segment),

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
 use store::access::Uses;
-use store::format::{RefName, pack_key};
+use store::format::{RefName, State, pack_key, segment_key};
+use store::log::witness;
 use store::read::Reader;
 use store::remote::Prune;
 use store::{Error, Kind, Result, Store, View};
@@ -44,6 +45,7 @@ pub(crate) fn look<'s>(
     for tries in 1.. {
         // DESIGN, collector 1: evidence of loss is an error here, and ends the run.
         let view = store.view()?;
+        store.check_writable(&view.state)?;
         let base = view.state.number;
         match look_at(store, prune, request, uploads, view) {
             // Another collector may have moved what was looked at; in a state that stands still it is damage.
@@ -81,6 +83,7 @@ fn look_at<'s>(
     usage.uses = uses;
     usage.count(&marker, &view.state)?;
     check_packs(prune, &usage)?;
+    check_witnesses(prune, &view.state, &usage)?;
     if !request.dry_run {
         usage.compare_clocks(prune, &view.state)?;
     }
@@ -124,6 +127,25 @@ fn check_packs(prune: &dyn Prune, usage: &Usage) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// What no entry names goes in the end, so it is asked before whether the log is all there, and of this store.
+fn check_witnesses(prune: &dyn Prune, state: &State, usage: &Usage) -> Result<()> {
+    let named: HashSet<_> = (usage.segments.iter())
+        .flat_map(|segment| segment.packs.iter().map(|(pack, _)| *pack))
+        .collect();
+    let packs = (usage.pack_objects.iter())
+        .filter(|object| !named.contains(&object.id) && !state.condemned.contains_key(&object.id))
+        .map(|object| pack_key(object.id));
+    let segments = (usage.segment_objects.iter())
+        .map(|object| object.id)
+        .filter(|id| !state.segments.contains_key(id) && !state.dropped.contains_key(id))
+        .map(segment_key);
+    let strange: Vec<String> = packs.chain(segments).collect();
+    match witness::ask(prune, state, &strange)? {
+        Some(witness) => Err(witness.damage),
+        None => Ok(()),
+    }
 }
 
 /// Marks what stays, class after class, so that each byte is explained by the first that needs it.

@@ -36,9 +36,9 @@ pub(crate) fn merge(
     let id = SegmentId::random()?;
     let mut upload = Uploading(Some(store.remote().upload(&segment_key(id))?));
     let failed = RefCell::new(None);
-    let written = write_segment(&mut upload, id, &tables.packs, &tables.frames, || {
-        Entries::new(marker, &tables, &failed)
-    });
+    let (packs, frames) = (&tables.packs, &tables.frames);
+    let entries = || Entries::new(marker, &tables, &failed);
+    let written = write_segment(&mut upload, id, store.provenance(), packs, frames, entries);
     if let Some(error) = failed.take() {
         return Err(error);
     }

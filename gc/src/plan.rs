@@ -797,7 +797,7 @@ mod tests {
                 content: empty,
                 executable: false,
             },
-            times: empty,
+            sides: store::format::Sides::default(),
             time: at(0),
             who: store::format::Who::default(),
             message: String::new(),
@@ -805,10 +805,12 @@ mod tests {
             expires: None,
             origin: None,
             private: false,
+            extra: store::format::Extra::new(),
         };
         let known = store::format::RefState {
             last: 3,
             versions: [(1, put.clone()), (2, put)].into(),
+            extra: store::format::Extra::new(),
         };
         let state = State {
             refs: [(name.clone(), known)].into(),

@@ -191,7 +191,7 @@ fn month(time: Timestamp) -> (i16, i16) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::format::{Content, RefState, Root, Who};
+    use store::format::{Content, Extra, RefState, Root, Sides, Who};
 
     fn at(time: &str) -> Timestamp {
         time.parse().unwrap()
@@ -204,7 +204,7 @@ mod tests {
                 content: Content::empty(),
                 executable: false,
             },
-            times: Content::empty(),
+            sides: Sides::default(),
             time: at(time),
             who: Who::default(),
             message: String::new(),
@@ -212,10 +212,12 @@ mod tests {
             expires: None,
             origin: None,
             private: false,
+            extra: Extra::new(),
         };
         let known = RefState {
             last: times.len() as u64,
             versions: (1..).zip(times.iter().map(version)).collect(),
+            extra: Extra::new(),
         };
         State {
             refs: [("project/a/b".parse().unwrap(), known)].into(),
@@ -229,6 +231,7 @@ mod tests {
                 pattern: Pattern::new("project/*"),
                 rules,
                 quota_bytes: None,
+                extra: Extra::new(),
             }],
             ..Policy::default()
         };

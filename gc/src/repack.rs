@@ -244,7 +244,7 @@ impl FrameSink for Packs<'_> {
     fn frame(&mut self, kind: PackKind, frame: EncodedFrame) -> Result<()> {
         let mut pack = match self.open.take() {
             Some(pack) => pack,
-            None => PackWriter::begin(self.store.remote(), kind)?,
+            None => PackWriter::begin(self.store.remote(), kind, self.store.provenance())?,
         };
         pack.push(frame)?;
         let is_full = pack.is_full(self.store.portions());

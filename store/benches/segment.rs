@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use store::format::{
-    PackKind, SegmentEntry, SegmentFrame, SegmentLayout, SegmentPack, write_segment,
+    PackHeader, PackKind, Provenance, SegmentEntry, SegmentFrame, SegmentLayout, SegmentPack,
+    write_segment,
 };
 use store::{ChunkId, PackId, SegmentId};
 
@@ -45,7 +46,7 @@ fn write(out: &mut impl Write) {
     let frames: Vec<SegmentFrame> = (0..CHUNKS.div_ceil(FRAME_CHUNKS))
         .map(|at| SegmentFrame {
             pack: at / PACK_FRAMES,
-            offset: 32 + at % PACK_FRAMES * (1 << 20),
+            offset: PackHeader::LEN + at % PACK_FRAMES * (1 << 20),
             stored_len: 1 << 20,
             raw_len: 1 << 20,
         })
@@ -58,7 +59,15 @@ fn write(out: &mut impl Write) {
         })
         .collect();
     let entries = || ENTRIES.iter().copied();
-    write_segment(out, SegmentId([1; 16]), &packs, &frames, entries).unwrap();
+    write_segment(
+        out,
+        SegmentId([1; 16]),
+        Provenance::default(),
+        &packs,
+        &frames,
+        entries,
+    )
+    .unwrap();
 }
 
 #[divan::bench(sample_count = 20, args = ["there", "missing"])]

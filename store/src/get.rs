@@ -102,7 +102,7 @@ pub fn get(store: &Store, request: &GetRequest, progress: &dyn Progress) -> Resu
         .store(format.as_deref().and_then(Path::parent))
         .with_working_directory(false)
         .check(&site)?;
-    let mut times = TimesReader::new(&reader, &found.version.times)?;
+    let mut times = TimesReader::new(&reader, &found.version.times())?;
     times.skip(found.entries_before)?;
     let mut copy = Copy::new(&reader, times, progress, request, &found, wanted);
     let node = copy.top(&found.node)?;

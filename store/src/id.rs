@@ -93,12 +93,20 @@ id_type!(
     PackId, 16, "pack"
 );
 id_type!(
+    /// Name of the key that what a pack holds is encrypted with; all zeros for none.
+    KeyId, 16, "key"
+);
+id_type!(
     /// Random name of a segment.
     SegmentId, 16, "segment"
 );
 id_type!(
     /// Random name of one commit, by which a writer recognises its own log entry.
     CommitId, 16, "commit"
+);
+id_type!(
+    /// BLAKE3-256 of a log entry's own line of JSON, by which the entry after it names it.
+    EntryId, 32, "entry"
 );
 id_type!(
     /// Random name of one pass of a writer, by which its segments are told from garbage until it ends.
@@ -112,6 +120,20 @@ id_type!(
     /// A version of a ref in the keys of its uses: the first half of BLAKE3-256 of `<ref>@<number>`.
     VersionId, 16, "version"
 );
+impl Default for StoreId {
+    /// Of no store that is known.
+    fn default() -> Self {
+        Self([0; Self::LEN])
+    }
+}
+
+impl StoreId {
+    /// Whether it says which store is meant.
+    pub fn is_known(self) -> bool {
+        self != Self::default()
+    }
+}
+
 random_id!(PackId, SegmentId, CommitId, PassId, StoreId);
 
 impl ChunkId {

@@ -11,7 +11,9 @@ use ::bytes::Bytes;
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::format::{PackKind, SegmentEntry, SegmentLayout, SegmentPack, State, segment_key};
+use crate::format::{
+    PackKind, SegmentEntry, SegmentInfo, SegmentLayout, SegmentPack, State, segment_key,
+};
 use crate::id::{ChunkId, PackId, SegmentId};
 use crate::remote::Read;
 
@@ -104,7 +106,7 @@ impl Index {
             .map(|(id, info)| {
                 let segment = match known.get(id) {
                     Some(segment) => Arc::clone(segment),
-                    None => Arc::new(OpenSegment::open(remote, cache_dir, *id, info.bytes)?),
+                    None => Arc::new(OpenSegment::open(remote, cache_dir, *id, info, state)?),
                 };
                 let condemned = segment.condemned_in(state)?;
                 Ok(LiveSegment { segment, condemned })
@@ -330,11 +332,17 @@ impl LiveSegment {
 }
 
 impl OpenSegment {
-    /// Opens segment `id`, whose object has `len` bytes, as the log says.
-    fn open(remote: &dyn Read, cache_dir: Option<&Path>, id: SegmentId, len: u64) -> Result<Self> {
+    /// Opens segment `id`, whose object is what `info` says, as the log has it at `state`.
+    fn open(
+        remote: &dyn Read,
+        cache_dir: Option<&Path>,
+        id: SegmentId,
+        info: &SegmentInfo,
+        state: &State,
+    ) -> Result<Self> {
         let key = segment_key(id);
         let copy = SegmentBytes::copy_of(remote, cache_dir, id);
-        let bytes = SegmentBytes::open(remote, copy.as_deref(), id, len)?;
+        let bytes = SegmentBytes::open(remote, copy.as_deref(), id, info.bytes)?;
         let layout = SegmentLayout::parse(&key, bytes.as_slice())?;
         if layout.id() != id {
             return Err(
@@ -342,6 +350,7 @@ impl OpenSegment {
                     .hint("run `store repair` to rebuild segments from their packs"),
             );
         }
+        (layout.made()).check(&key, state.store, info.named_behind(state.number))?;
         let relied = Bits::none(layout.chunks());
         Ok(Self {
             id,

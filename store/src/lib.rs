@@ -92,8 +92,9 @@ pub use access::Uses;
 pub use cat::cat;
 pub use error::{Error, Kind as ErrorKind, Kind, Result};
 pub use format::{
-    ChunkerParams, Content, Features, Format, Id, Namespace, Node, Origin, Pattern, Policy,
-    RefName, RefSpec, RefState, Root, Rules, Scope, State, Target, Time, Version, Who,
+    ChunkerParams, Content, Extra, FeatureKind, Features, Format, Id, Namespace, Node, Origin,
+    Pattern, Policy, RefName, RefSpec, RefState, Root, Rules, Scope, State, Target, Time, Version,
+    Who,
 };
 pub use get::{GetReport, GetRequest, get};
 pub use host::destination::{Precious, Replaced};
@@ -101,7 +102,7 @@ pub use host::pool::{
     Damage, EvictReport, MadeTree, Pool, PoolLimits, PoolUsage, PoolVerifyReport, RemoveReport,
 };
 pub use host::walk::{Globs, WalkOptions};
-pub use id::{ChunkId, CommitId, PackId, PassId, SegmentId, StoreId, VersionId};
+pub use id::{ChunkId, CommitId, EntryId, KeyId, PackId, PassId, SegmentId, StoreId, VersionId};
 pub use materialize::{
     LinkMode, MaterializeReport, MaterializeRequest, check_destination, materialize,
 };

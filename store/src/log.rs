@@ -6,14 +6,13 @@
 //!
 //! The rules are checked as a model in the tests (`model`), and this code in `log/schedules.rs`.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    Change, LOG_ENTRY_BYTES_MAX, LogEntry, State, Who, checkpoint_key, log_group_prefix, log_key,
+    Change, EntryText, LOG_ENTRY_BYTES_MAX, LogEntry, Newest, State, Who, checkpoint_key,
+    log_group_prefix, log_key,
 };
 use crate::id::CommitId;
 use crate::remote::{Created, Read, Write};
@@ -28,6 +27,7 @@ pub mod reserve;
 mod schedules;
 #[cfg(test)]
 mod tests;
+pub mod witness;
 
 pub use known::{Known, load, load_at, load_known};
 pub(crate) use known::{copy_of, read_checkpoint};
@@ -125,17 +125,18 @@ fn read_on(remote: &dyn Read, state: &mut State, began: u64) -> Result<Vec<LogEn
         let is_last = found.len() < keys.len();
         for bytes in found {
             let number = state.number + 1;
-            let (entry, lost) = match decode(number, &bytes) {
+            let (entry, text) = match LogEntry::decode_text(number, &bytes) {
                 Err(error) if error.kind() == Kind::Corrupt => {
                     let bytes = remote.get(&log_key(number)).map_err(|_| error)?;
-                    decode(number, &bytes).map_err(damaged)?
+                    LogEntry::decode_text(number, &bytes).map_err(damaged)?
                 }
                 decoded => decoded?,
             };
-            if lost.is_some_and(|lost| lost <= began) {
-                return Err(given_up(number, lost.unwrap_or(0)));
+            if let Some(lost) = entry.lost.filter(|lost| *lost <= began) {
+                return Err(given_up(number, lost));
             }
-            state.apply(&entry)?;
+            state.apply(&entry).map_err(damaged)?;
+            state.newest = Newest(Some(text));
             entries.push(entry);
         }
         if is_last {
@@ -143,11 +144,6 @@ fn read_on(remote: &dyn Read, state: &mut State, began: u64) -> Result<Vec<LogEn
         }
         asked = (2 * asked).min(ENTRIES_AT_ONCE_MAX);
     }
-}
-
-fn decode(number: u64, bytes: &[u8]) -> Result<(LogEntry, Option<u64>)> {
-    let entry = LogEntry::decode(number, bytes)?;
-    Ok((entry, LogEntry::decode_lost(number, bytes)?))
 }
 
 /// The entry under `number`, if there is one.
@@ -190,18 +186,13 @@ pub fn commit_with(
     let mut is_end_known = false;
     for races in 1..=RACES_MAX {
         let news = read_after(remote, state)?;
+        state.features.check_writable(&log_key(state.number))?;
         let changes = prepare(state, &news)?;
         if changes.is_empty() {
             return Ok(None);
         }
-        let (number, time) = (state.number + 1, outside.now());
-        let entry = LogEntry {
-            number,
-            commit,
-            time,
-            who: who.clone(),
-            changes,
-        };
+        let entry = state.next(commit, outside.now(), who.clone(), changes);
+        let number = entry.number;
         state.accepts(&entry).map_err(contradiction)?;
         if !is_end_known {
             if !ends_with(remote, state)? {
@@ -210,10 +201,13 @@ pub fn commit_with(
             is_end_known = true;
         }
         let before = newest(remote, state)?;
-        let mut written = || place(remote, outside, &entry, before.as_deref());
+        let bytes = encoded(&entry, before.as_deref())?;
+        let mut written = || place(remote, outside, &entry, &bytes);
         match settle_before(remote, number).and_then(|()| written()) {
             Ok(true) => {
+                let (entry, text) = LogEntry::decode_text(number, &bytes)?;
                 state.apply(&entry)?;
+                state.newest = Newest(Some(text));
                 let checkpoint = write_checkpoint(remote, state).err();
                 return Ok(Some(Committed { entry, checkpoint }));
             }
@@ -230,19 +224,15 @@ pub fn commit_with(
     )
 }
 
-/// The entry that `state` ends with, for the next one to carry; none where a checkpoint stands in for it.
-fn newest(remote: &dyn Read, state: &State) -> Result<Option<Arc<LogEntry>>> {
-    let known = state
-        .newest
-        .0
-        .as_ref()
-        .filter(|entry| entry.number == state.number);
-    if known.is_some() || state.number == 0 {
-        return Ok(known.cloned());
+/// The text of the entry that `state` ends with, for the next one to carry; none where a checkpoint stands in for it.
+fn newest(remote: &dyn Read, state: &State) -> Result<Option<EntryText>> {
+    if state.newest.0.is_some() || state.number == 0 {
+        return Ok(state.newest.0.clone());
     }
-    match read_entry(remote, state.number) {
-        Err(error) if error.kind() == Kind::Corrupt => Ok(None),
-        found => Ok(found?.map(Arc::new)),
+    match known::newest_of(remote, state)? {
+        known::Found::Right(text) => Ok(Some(text)),
+        known::Found::Nothing => Ok(None),
+        known::Found::Another(error) => Err(error),
     }
 }
 
@@ -276,10 +266,9 @@ fn place(
     remote: &dyn Write,
     outside: &mut dyn Outside,
     entry: &LogEntry,
-    before: Option<&LogEntry>,
+    bytes: &Bytes,
 ) -> Result<bool> {
     let key = log_key(entry.number);
-    let bytes = encoded(entry, before)?;
     let mut doubt = None;
     for tries in 1..=CREATE_TRIES {
         let failed = match remote.create(&key, bytes.clone()) {
@@ -309,8 +298,8 @@ fn place(
 }
 
 /// The bytes of `entry`, read again before anybody else can: one that cannot be decoded would end the log.
-fn encoded(entry: &LogEntry, before: Option<&LogEntry>) -> Result<Bytes> {
-    let mut bytes = entry.encode_after(before, None)?;
+fn encoded(entry: &LogEntry, before: Option<&[u8]>) -> Result<Bytes> {
+    let mut bytes = entry.encode_after(before)?;
     if bytes.len() as u64 > LOG_ENTRY_BYTES_MAX {
         bytes = entry.encode()?;
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Kind, Result};
-use crate::format::{Change, LogEntry, Namespace, Policy, RefName, State, Version};
+use crate::format::{Change, Namespace, Policy, RefName, State, Version};
 use crate::graph::reach::Reach;
 use crate::id::CommitId;
 use crate::index::Index;
@@ -190,13 +190,9 @@ fn quotas(policy: &Policy, changes: &[Change]) -> BTreeMap<Namespace, u64> {
 /// The state that `changes` will make, and its segments, which are uploaded already.
 fn after(store: &Store, state: &State, index: &Index, changes: &[Change]) -> Result<View> {
     let mut after = state.clone();
-    after.apply(&LogEntry {
-        number: state.number.saturating_add(1),
-        commit: CommitId([0; 16]),
-        time: jiff::Timestamp::UNIX_EPOCH,
-        who: store.host().who.clone(),
-        changes: changes.to_vec(),
-    })?;
+    let who = store.host().who.clone();
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    after.apply(&state.next(CommitId([0; 16]), now, who, changes.to_vec()))?;
     let index = store.open_index(&after, index)?;
     Ok(View {
         state: after,

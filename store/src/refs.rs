@@ -298,8 +298,8 @@ pub(crate) fn commit<P>(
     plan: impl Fn(&State) -> Result<P>,
     changes: impl Fn(&P) -> Vec<Change>,
 ) -> Result<P> {
-    store.format().check_writable()?;
     let mut state = store.state()?;
+    store.check_writable(&state)?;
     let mut planned = plan(&state)?;
     log::commit(
         store.remote().as_ref(),

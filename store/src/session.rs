@@ -138,7 +138,11 @@ impl<'p> Publication<'p> {
         let own: HashSet<PackId> = written.packs.packs().collect();
         let added = match written.packs.is_empty() {
             true => None,
-            false => Some(written.packs.write(self.store.remote().as_ref())?),
+            false => Some(
+                written
+                    .packs
+                    .write(self.store.remote().as_ref(), self.store.provenance())?,
+            ),
         };
         let segment = added.as_ref().map(|(segment, _)| *segment);
         let pack_bytes = written.packs.pack_bytes();
@@ -224,7 +228,9 @@ impl<'p> Publication<'p> {
     /// Commits a segment over all packs that are in none; nothing, when a collector took one of them, or it.
     fn commit_segment(&self, written: &mut Written) -> Result<Option<SegmentId>> {
         let own: HashSet<PackId> = written.packs.packs().collect();
-        let (segment, change) = written.packs.write(self.store.remote().as_ref())?;
+        let (segment, change) = written
+            .packs
+            .write(self.store.remote().as_ref(), self.store.provenance())?;
         // DESIGN, writer 7: no version reaches these packs yet; the pass's name on the segment spares them.
         let change = self.of_pass(change);
         let Written {

@@ -1,12 +1,14 @@
 //! The handle on one store: its remote, its format, and what this host brings along.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::chunk::Chunker;
 use crate::error::{Error, Kind, Result};
-use crate::format::{FORMAT_KEY, Format, LogEntry, Policy, State, Who};
+use crate::format::{
+    ChunkerParams, FORMAT_KEY, Format, LogEntry, Policy, Provenance, State, Who, log_key,
+};
 use crate::id::StoreId;
 use crate::index::Index;
 use crate::log;
@@ -57,6 +59,10 @@ pub struct Store {
     warnings: Arc<Mutex<Vec<Warning>>>,
     /// The log entry after which it is looked at; the newest without.
     at: Option<u64>,
+    /// The newest log entry that was seen.
+    seen: Arc<AtomicU64>,
+    /// Whether objects that the log does not know were asked what they know of it.
+    is_asked: Arc<AtomicBool>,
 }
 
 /// Something that went wrong and did not end the work.
@@ -92,7 +98,9 @@ impl Store {
             _ => error,
         })?;
         let format = Format::decode(&bytes).map_err(|error| error.within(remote.url()))?;
-        let chunker = Chunker::new(&format.chunker)?;
+        // How another one would cut matters to who writes, and that is refused.
+        let chunker =
+            Chunker::new(&format.chunker).or_else(|_| Chunker::new(&ChunkerParams::default()))?;
         let remote = match format.is_single_writer() {
             true => Arc::new(SingleWriter(remote)),
             false => remote,
@@ -106,6 +114,8 @@ impl Store {
             portions: Portions::default(),
             warnings: Arc::default(),
             at: None,
+            seen: Arc::default(),
+            is_asked: Arc::default(),
         })
     }
 
@@ -245,7 +255,11 @@ impl Store {
                 self.remote.url()
             )));
         }
-        self.known()?.whole()
+        let state = self.known()?.whole()?;
+        match self.witness(&state)? {
+            Some(damage) => Err(damage),
+            None => Ok(state),
+        }
     }
 
     /// The newest state that can be known, for who only reads: where the log is damaged, that is a warning.
@@ -254,20 +268,58 @@ impl Store {
     /// When the log cannot be read.
     pub fn readable_state(&self) -> Result<State> {
         if let Some(number) = self.at {
-            return log::load_at(self.remote.as_ref(), number);
+            return log::load_at(self.remote.as_ref(), self.format.id, number);
         }
         let log::Known { state, damage } = self.known()?;
+        let damage = match damage {
+            None if !self.is_far() => self.witness(&state)?,
+            damage => damage,
+        };
         if let Some(damage) = damage {
             self.warn(damage);
         }
         Ok(state)
     }
 
-    fn known(&self) -> Result<log::Known> {
-        match self.host.cache_dir_of(self.format.id) {
-            Some(dir) if self.is_far() => log::load_remembered(self.remote.as_ref(), &dir),
-            _ => log::load_known(self.remote.as_ref()),
+    /// What segments that the log does not know say of it. Asked once: a log is not rolled back under a command.
+    fn witness(&self, state: &State) -> Result<Option<Error>> {
+        if self.is_asked.load(Ordering::Relaxed) {
+            return Ok(None);
         }
+        let witness = log::witness::of_segments(self.remote.as_ref(), state)?;
+        if witness.is_none() {
+            self.is_asked.store(true, Ordering::Relaxed);
+        }
+        // Objects of another store are in nobody's way but a collector's.
+        let told = witness.filter(|witness| witness.until.is_some());
+        Ok(told.map(|witness| witness.damage))
+    }
+
+    /// Whether this program may write to the store, which is at `state`.
+    ///
+    /// # Errors
+    /// Unsupported, naming what it does not know.
+    pub fn check_writable(&self, state: &State) -> Result<()> {
+        self.format.check_writable()?;
+        state.features.check_writable(&log_key(state.number))
+    }
+
+    /// Of what is written now: of this store, by who has seen so much of its log.
+    pub fn provenance(&self) -> Provenance {
+        Provenance {
+            store: self.format.id,
+            began: self.seen.load(Ordering::Relaxed),
+        }
+    }
+
+    fn known(&self) -> Result<log::Known> {
+        let (remote, id) = (self.remote.as_ref(), self.format.id);
+        let known = match self.host.cache_dir_of(id) {
+            Some(dir) if self.is_far() => log::load_remembered(remote, id, &dir),
+            _ => log::load_known(remote, id),
+        }?;
+        self.seen.fetch_max(known.state.number, Ordering::Relaxed);
+        Ok(known)
     }
 
     /// What went wrong and did not end the work, each once, in order; for the caller to tell.

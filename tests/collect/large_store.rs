@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use store::codec::Encoder;
 use store::format::{
-    Change, Content, ListChild, ListNode, PackChunk, PackKind, Root, SegmentEntry, SegmentFrame,
-    SegmentPack, Who, pack_key, segment_key, write_segment,
+    Change, Content, Extra, ListChild, ListNode, PackChunk, PackHeader, PackKind, Provenance, Root,
+    SegmentEntry, SegmentFrame, SegmentPack, Sides, Who, pack_key, segment_key, write_segment,
 };
 use store::pack::{EncodedFrame, PackWriter, SegmentBuilder};
 use store::remote::{Objects, Write};
@@ -79,7 +79,7 @@ fn make(dir: &Path, chunks: u64) {
     let mut changes = Vec::new();
     for begin in (0..chunks).step_by(usize::try_from(SEGMENT_CHUNKS).unwrap()) {
         let end = chunks.min(begin + SEGMENT_CHUNKS);
-        changes.push(segment(dir, begin, end));
+        changes.push(segment(dir, store.provenance(), begin, end));
         for pack in begin / PACK_CHUNKS..end / PACK_CHUNKS {
             let path = dir.join(pack_key(pack_id(pack)));
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -91,7 +91,7 @@ fn make(dir: &Path, chunks: u64) {
     }
     let remote: Arc<dyn Write> = remote;
     let live = (0..chunks).filter(|chunk| is_live(*chunk));
-    let (content, added) = lists(&remote, live);
+    let (content, added) = lists(&remote, store.provenance(), live);
     changes.push(added);
     changes.push(Change::SetRef {
         name: "project/large/file".parse().unwrap(),
@@ -100,12 +100,13 @@ fn make(dir: &Path, chunks: u64) {
             content,
             executable: false,
         },
-        times: Content::empty(),
+        sides: Sides::default(),
         message: String::new(),
         expires: None,
         origin: None,
         ends: Vec::new(),
         private: false,
+        extra: Extra::new(),
     });
     let mut state = store.state().unwrap();
     log::commit(remote.as_ref(), &mut state, &Who::default(), &mut |_, _| {
@@ -115,7 +116,7 @@ fn make(dir: &Path, chunks: u64) {
 }
 
 /// A segment over the chunks `begin..end`.
-fn segment(dir: &Path, begin: u64, end: u64) -> Change {
+fn segment(dir: &Path, made: Provenance, begin: u64, end: u64) -> Change {
     let count = u32::try_from(end - begin).unwrap();
     let mut entries: Vec<SegmentEntry> = (0..count)
         .map(|at| SegmentEntry {
@@ -129,7 +130,7 @@ fn segment(dir: &Path, begin: u64, end: u64) -> Change {
     let frames: Vec<SegmentFrame> = (0..count / FRAME_CHUNKS)
         .map(|at| SegmentFrame {
             pack: at / PACK_FRAMES,
-            offset: 32 + at % PACK_FRAMES * FRAME_BYTES,
+            offset: PackHeader::LEN + at % PACK_FRAMES * FRAME_BYTES,
             stored_len: FRAME_BYTES,
             raw_len: FRAME_BYTES,
         })
@@ -146,17 +147,21 @@ fn segment(dir: &Path, begin: u64, end: u64) -> Change {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let mut file = std::io::BufWriter::new(File::create(path).unwrap());
     let entries = || entries.iter().copied();
-    let info = write_segment(&mut file, id, &packs, &frames, entries).unwrap();
+    let info = write_segment(&mut file, id, made, &packs, &frames, entries).unwrap();
     std::io::Write::flush(&mut file).unwrap();
     Change::AddSegment { segment: id, info }
 }
 
 /// List nodes over `chunks`, level by level, in metadata packs; the content at the top, and the segment that
 /// offers them.
-fn lists(remote: &Arc<dyn Write>, chunks: impl Iterator<Item = u64>) -> (Content, Change) {
+fn lists(
+    remote: &Arc<dyn Write>,
+    made: Provenance,
+    chunks: impl Iterator<Item = u64>,
+) -> (Content, Change) {
     let mut added = SegmentBuilder::default();
     let mut children: Vec<ListChild> = Vec::new();
-    let mut nodes = Nodes::new(remote, 0);
+    let mut nodes = Nodes::new(remote, made, 0);
     for chunk in chunks {
         children.push(ListChild {
             id: chunk_id(chunk),
@@ -171,7 +176,7 @@ fn lists(remote: &Arc<dyn Write>, chunks: impl Iterator<Item = u64>) -> (Content
     let mut above = nodes.finish(&mut added);
     while above.len() > 1 {
         level += 1;
-        let mut nodes = Nodes::new(remote, level);
+        let mut nodes = Nodes::new(remote, made, level);
         let mut children = Vec::new();
         for child in above {
             children.push(child);
@@ -188,21 +193,23 @@ fn lists(remote: &Arc<dyn Write>, chunks: impl Iterator<Item = u64>) -> (Content
         depth: level + 1,
         root: top.id,
     };
-    (content, added.write(remote.as_ref()).unwrap().1)
+    (content, added.write(remote.as_ref(), made).unwrap().1)
 }
 
 /// The nodes of one level, each a frame of its own.
 struct Nodes<'r> {
     remote: &'r Arc<dyn Write>,
+    made: Provenance,
     level: u8,
     pack: Option<PackWriter>,
     made: Vec<ListChild>,
 }
 
 impl<'r> Nodes<'r> {
-    fn new(remote: &'r Arc<dyn Write>, level: u8) -> Self {
+    fn new(remote: &'r Arc<dyn Write>, made: Provenance, level: u8) -> Self {
         Self {
             remote,
+            made,
             level,
             pack: None,
             made: Vec::new(),
@@ -222,7 +229,7 @@ impl<'r> Nodes<'r> {
         let mut pack = self
             .pack
             .take()
-            .unwrap_or_else(|| PackWriter::begin(self.remote, PackKind::Meta).unwrap());
+            .unwrap_or_else(|| PackWriter::begin(self.remote, PackKind::Meta, self.made).unwrap());
         pack.push(EncodedFrame {
             stored,
             raw_len: len,

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use store::Result;
-use store::format::{Change, Content, LogEntry, Root, State, Who, log_key};
+use store::format::{Change, Content, Extra, LogEntry, Root, Sides, State, Who, log_key};
 use store::log::{commit, load, read_after};
 use store::remote::{Objects, Read, Write};
 
@@ -160,12 +160,13 @@ fn set(state: &State, message: &str) -> Result<Change> {
             content: Content::empty(),
             executable: false,
         },
-        times: Content::empty(),
+        sides: Sides::default(),
         message: message.to_owned(),
         expires: None,
         origin: None,
         ends: Vec::new(),
         private: false,
+        extra: Extra::new(),
     })
 }
 

@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use gc::{Report, Request, collect};
 use store::codec::Encoder;
-use store::format::{Change, LOG_PREFIX, PackChunk, PackKind, State, Who, log_key, pack_key};
+use store::format::{
+    Change, Extra, FORMAT_KEY, Format, LOG_PREFIX, PackChunk, PackKind, Provenance, State, Who,
+    log_key, pack_key,
+};
 use store::log;
 use store::pack::{EncodedFrame, PackWriter, SegmentBuilder, WrittenPack};
 use store::remote::testing::scripted::{Scripted, Step, When};
@@ -68,8 +71,9 @@ fn collect_with(
 
 /// A pack of these chunks, durable and in no segment.
 fn pack_of(remote: &Arc<dyn Prune>, chunks: &[Vec<u8>]) -> WrittenPack {
+    let made = made(remote.as_ref());
     let remote: Arc<dyn Write> = remote.clone();
-    let mut pack = PackWriter::begin(&remote, PackKind::Data).unwrap();
+    let mut pack = PackWriter::begin(&remote, PackKind::Data, made).unwrap();
     for bytes in chunks {
         let len = u32::try_from(bytes.len()).unwrap();
         let id = ChunkId::of(bytes);
@@ -88,7 +92,16 @@ fn pack_of(remote: &Arc<dyn Prune>, chunks: &[Vec<u8>]) -> WrittenPack {
 fn segment_over(remote: &dyn Write, packs: &[&WrittenPack]) -> Change {
     let mut builder = SegmentBuilder::default();
     packs.iter().for_each(|pack| builder.add(pack).unwrap());
-    builder.write(remote).unwrap().1
+    builder.write(remote, made(remote)).unwrap().1
+}
+
+/// Of the store there, by who knows nothing of its log.
+fn made(remote: &dyn Read) -> Provenance {
+    let format = Format::decode(&remote.get(FORMAT_KEY).unwrap()).unwrap();
+    Provenance {
+        store: format.id,
+        began: 0,
+    }
 }
 
 fn exists(remote: &dyn Read, pack: PackId) -> bool {
@@ -167,27 +180,28 @@ fn a_plan_that_takes_what_a_new_version_relies_on_is_void() {
         let set = |change: &Change| match change {
             Change::SetRef {
                 root,
-                times,
+                sides,
                 message,
                 ..
-            } => Some((*root, *times, message.clone())),
+            } => Some((*root, sides.clone(), message.clone())),
             _ => None,
         };
         entry.changes.iter().find_map(set).unwrap()
     };
     let there = remote.clone();
     let act = move || {
-        let (root, times, message) = root.clone();
+        let (root, sides, message) = root.clone();
         let set = Change::SetRef {
             name: name(REF),
             version: 2,
             root,
-            times,
+            sides,
             message,
             expires: None,
             origin: None,
             ends: Vec::new(),
             private: false,
+            extra: Extra::new(),
         };
         drop(commit(&*there, &[set]));
     };
@@ -267,7 +281,8 @@ fn a_pack_that_a_live_segment_names_is_never_forgotten() {
         let remote: Arc<dyn Write> = store.remote().clone();
         let mut builder = SegmentBuilder::default();
         let mut write = |chunks: &[Vec<u8>]| {
-            let mut pack = PackWriter::begin(&remote, PackKind::Data).unwrap();
+            let made = store.provenance();
+            let mut pack = PackWriter::begin(&remote, PackKind::Data, made).unwrap();
             for bytes in chunks {
                 let len = u32::try_from(bytes.len()).unwrap();
                 let id = ChunkId::of(bytes);
@@ -285,7 +300,7 @@ fn a_pack_that_a_live_segment_names_is_never_forgotten() {
         };
         write(&files);
         let dead = write(std::slice::from_ref(&lost));
-        let (_, add) = builder.write(remote.as_ref()).unwrap();
+        let (_, add) = builder.write(remote.as_ref(), store.provenance()).unwrap();
         commit(
             remote.as_ref(),
             &[add, Change::CondemnPacks { packs: vec![dead] }],

@@ -250,6 +250,7 @@ fn retention_takes_versions_and_spares_pins() {
             ..Rules::default()
         },
         quota_bytes: None,
+        extra: store::format::Extra::new(),
     }];
     let store = world.open(remote.clone()).unwrap();
     let name = "project/a/data".parse().unwrap();
@@ -293,7 +294,7 @@ fn whatever_cannot_be_read_stops_it_by_name_before_anything_goes() {
     let cases: [Damage; 6] = [
         ("unreadable tree", Kind::Corrupt, |remote| {
             let pack = meta_packs(&**remote).remove(0);
-            damage(remote, &pack, |bytes| bytes[40..80].fill(7));
+            damage(remote, &pack, |bytes| bytes[88..128].fill(7));
             pack.rsplit('/').next().unwrap().to_owned()
         }),
         ("missing metadata", Kind::Corrupt, |remote| {

@@ -192,7 +192,7 @@ fn damaged_metadata_is_found_by_the_walk_and_healed() {
     let key = damaged.pack(PackKind::Meta);
     // All of its frames, so that whichever is read first is damaged.
     let path = damaged.object(&key);
-    flip(&path, 60);
+    flip(&path, 108);
     let report = damaged.verify(ReadData::Nothing);
     assert_eq!(objects(&report), [key.as_str()], "{report:#?}");
     assert!(!report.hits.is_empty());
@@ -412,7 +412,7 @@ fn lie(damaged: &Damaged) -> String {
         }
         builder.add_table(header, pack.len, &table).unwrap();
     }
-    let (segment, add) = builder.write(remote).unwrap();
+    let (segment, add) = builder.write(remote, store.provenance()).unwrap();
     let mut state = store.state().unwrap();
     let dropped = state.segments.keys();
     let drops = dropped.map(|id| Change::DropSegment { segment: *id });

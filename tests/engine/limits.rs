@@ -68,6 +68,7 @@ fn a_limit_of_size_spares_what_would_free_nothing() {
         pattern: Pattern::new("project/*"),
         rules: Rules::default(),
         quota_bytes: Some(1),
+        extra: store::format::Extra::new(),
     }];
     let report = run(&world, &remote, &request).unwrap();
     assert_eq!(report.plan.drop, []);
@@ -92,10 +93,12 @@ fn the_policy_of_the_store_comes_before_that_of_the_host() {
             ..Rules::default()
         },
         quota_bytes: None,
+        extra: store::format::Extra::new(),
     };
     let policy = |keep_last| store::format::Policy {
         keep: vec![keep(keep_last)],
         bytes_max: None,
+        extra: store::format::Extra::new(),
     };
     store::policy::set(&store, |_| Ok(policy(9))).unwrap();
     let mut request = eager();

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use store::GetRequest;
 use store::check::{ReadData, RepairRequest, repair};
-use store::format::{Change, Content, LogEntry, PackKind, Root, Who, log_key, segment_key};
+use store::format::{
+    Change, Content, Extra, LogEntry, PackKind, Root, Sides, Who, log_key, segment_key,
+};
 use store::remote::{Objects, Prune, Write};
 use store::{ChunkId, Kind, Store, Unwatched, get};
 
@@ -236,7 +238,7 @@ fn lost_times_cost_times_and_a_warning() {
     let damaged = Damaged::new();
     let state = damaged.store.state().unwrap();
     let (_, version) = state.version(&name(REF), None).unwrap();
-    let (root, times) = (version.root, version.times);
+    let (root, times) = (version.root, version.times());
     // As it is after the pack of the list was lost and a repair condemned it.
     let lost = Content {
         root: ChunkId::of(b"nobody has it"),
@@ -246,12 +248,13 @@ fn lost_times_cost_times_and_a_warning() {
         name: name("project/demo/timeless"),
         version: 1,
         root,
-        times: lost,
+        sides: Sides::of_times(lost),
         message: String::new(),
         expires: None,
         origin: None,
         ends: Vec::new(),
         private: false,
+        extra: Extra::new(),
     };
     let mut state = state.clone();
     store::log::commit(

@@ -95,12 +95,13 @@ fn a_pack_beside_makes_up_for_a_damaged_one() {
 fn renamed(bytes: &[u8], id: PackId) -> Vec<u8> {
     let trailer_at = bytes.len() - usize::try_from(PackTrailer::LEN).unwrap();
     let len = bytes.len() as u64;
-    let mut header = PackHeader::decode("test", &bytes[..32]).unwrap();
+    let begin = usize::try_from(PackHeader::LEN).unwrap();
+    let mut header = PackHeader::decode("test", &bytes[..begin]).unwrap();
     let trailer = PackTrailer::decode("test", len, &bytes[trailer_at..]).unwrap();
     let table_at = usize::try_from(trailer.table_offset).unwrap();
     let table = PackTable::decode("test", &header, &trailer, &bytes[table_at..]).unwrap();
     header.id = id;
-    let frames = &bytes[32..table_at];
+    let frames = &bytes[begin..table_at];
     [
         &header.encode()[..],
         frames,

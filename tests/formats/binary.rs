@@ -2,8 +2,8 @@
 //!
 //! Packs and segments get right checksums again after the change, since a wrong one hides every other defect.
 
-use store::format::{PackKind, SegmentEntry, SegmentFrame, SegmentPack, write_segment};
-use store::{ChunkId, PackId, SegmentId};
+use store::format::{PackKind, Provenance, SegmentEntry, SegmentFrame, SegmentPack, write_segment};
+use store::{ChunkId, PackId, SegmentId, StoreId};
 
 use crate::malformed::Defect;
 
@@ -53,7 +53,7 @@ struct Pack {
 impl Default for Pack {
     fn default() -> Self {
         Self {
-            header: [b"STOREPAK".as_slice(), &[1, 0, 0], &[0; 5], &[7; 16]].concat(),
+            header: pack_header(7, [0; 16]),
             stored: 6,
             frames: vec![[4, 3, 1], [2, 1, 1]],
             chunks: vec![3, 1],
@@ -78,16 +78,19 @@ impl Pack {
         let counts = self
             .counts
             .unwrap_or([count(self.frames.len()), count(self.chunks.len())]);
-        let table_offset = self.table_offset.unwrap_or(32 + self.stored);
+        let table_offset = self.table_offset.unwrap_or(80 + self.stored);
         let mut table = Vec::new();
-        for number in self.frames.iter().flatten() {
-            table.extend_from_slice(&number.to_le_bytes());
+        for frame in &self.frames {
+            for number in frame {
+                table.extend_from_slice(&number.to_le_bytes());
+            }
+            table.extend_from_slice(&[4; 8]);
         }
         for (seed, len) in (1..).zip(&self.chunks) {
             table.extend_from_slice(&[seed; 32]);
             table.extend_from_slice(&len.to_le_bytes());
         }
-        table.extend_from_slice(b"STOREPKE\x01\0\0\0");
+        table.extend_from_slice(b"STOREPKE\x02\0\0\0");
         for number in [table_offset, counts[0], counts[1], 0, 0] {
             table.extend_from_slice(&number.to_le_bytes());
         }
@@ -95,6 +98,23 @@ impl Pack {
         let frames = vec![0; usize::try_from(self.stored).unwrap()];
         [&self.header, &frames, &table, &checksum.as_bytes()[..]].concat()
     }
+}
+
+/// The header of the pack `id`, with its sum.
+fn pack_header(id: u8, key: [u8; 16]) -> Vec<u8> {
+    let began = [5, 0, 0, 0, 0, 0, 0, 0];
+    let parts = [
+        b"STOREPAK".as_slice(),
+        &[2, 0, 0],
+        &[0; 5],
+        &[id; 16],
+        &[6; 16],
+        &began,
+        &key,
+    ];
+    let fields = parts.concat();
+    let sum = blake3::hash(&fields);
+    [&fields, &sum.as_bytes()[..8]].concat()
 }
 
 fn pack_defects() -> Named {
@@ -106,25 +126,35 @@ fn pack_defects() -> Named {
     };
     let trailer = good.len() - 64;
     let other = Pack {
-        header: [b"STOREPAK".as_slice(), &[1, 0, 0], &[0; 5], &[8; 16]].concat(),
+        header: pack_header(8, [0; 16]),
         ..Pack::default()
     };
-    let swapped = [&other.bytes()[..32], &good[32..]].concat();
+    let swapped = [&other.bytes()[..80], &good[80..]].concat();
+    let of_a_key = Pack {
+        header: pack_header(7, [9; 16]),
+        ..Pack::default()
+    };
     vec![
         ("empty", Vec::new()),
-        ("header-cut-short", good[..31].to_vec()),
-        ("header-only", good[..32].to_vec()),
+        ("header-cut-short", good[..79].to_vec()),
+        ("header-only", good[..80].to_vec()),
         ("header-magic", with(0, b'X')),
-        ("header-later-version", with(8, 2)),
+        ("header-later-version", with(8, 3)),
+        ("header-interim-version", with(8, 1)),
         ("header-unknown-kind", with(10, 2)),
         ("header-padding", with(15, 1)),
         ("header-of-another-pack", swapped),
+        ("header-of-another-store", with(33, 1)),
+        ("header-of-another-entry", with(48, 1)),
+        ("header-sum-flipped", with(79, 0)),
+        ("encrypted", of_a_key.bytes()),
+        ("sum-of-a-frame-flipped", with(86 + 12, 1)),
         ("first-byte-missing", good[1..].to_vec()),
         ("last-byte-missing", good[..good.len() - 1].to_vec()),
         ("byte-behind", [&good[..], b"!"].concat()),
-        ("middle-missing", [&good[..40], &good[60..]].concat()),
+        ("middle-missing", [&good[..90], &good[110..]].concat()),
         ("trailer-magic", with(trailer, b'X')),
-        ("trailer-later-version", with(trailer + 8, 2)),
+        ("trailer-later-version", with(trailer + 8, 3)),
         ("trailer-padding", with(trailer + 31, 1)),
         ("checksum-flipped", with(good.len() - 1, 0)),
         ("table-flipped", with(trailer - 1, 1)),
@@ -148,7 +178,7 @@ fn table_defects() -> Named {
         })
     };
     vec![
-        ("table-begins-in-header", placed(31)),
+        ("table-begins-in-header", placed(79)),
         ("table-begins-behind-end", placed(u32::MAX)),
         ("more-frames-than-bytes", counted([u32::MAX, 2])),
         ("more-chunks-than-bytes", counted([2, u32::MAX])),
@@ -227,15 +257,27 @@ fn segment() -> Vec<u8> {
         offset: 10,
         len: 990,
     };
-    let packs = [pack(1, 196), pack(2, 1000)];
-    let frames = [frame(0, 32), frame(1, 836)];
+    let packs = [pack(1, 244), pack(2, 1000)];
+    let frames = [frame(0, 80), frame(1, 836)];
     let mut bytes = Vec::new();
     let entries = || (0..18).map(entry);
-    write_segment(&mut bytes, SegmentId([9; 16]), &packs, &frames, entries).unwrap();
+    let made = Provenance {
+        store: StoreId([6; 16]),
+        began: 5,
+    };
+    write_segment(
+        &mut bytes,
+        SegmentId([9; 16]),
+        made,
+        &packs,
+        &frames,
+        entries,
+    )
+    .unwrap();
     bytes
 }
 
-const FANOUT: usize = 64;
+const FANOUT: usize = 96;
 const ENTRIES: usize = FANOUT + 5 * 4;
 const FRAMES: usize = ENTRIES + 18 * 44;
 const PACKS: usize = FRAMES + 2 * 16;
@@ -251,8 +293,8 @@ fn segment_defects() -> Named {
     let with = |at: usize, change: &[u8]| {
         let mut bytes = good.clone();
         bytes[at..at + change.len()].copy_from_slice(change);
-        let header = blake3::hash(&bytes[..56]);
-        bytes[56..64].copy_from_slice(&header.as_bytes()[..8]);
+        let header = blake3::hash(&bytes[..88]);
+        bytes[88..96].copy_from_slice(&header.as_bytes()[..8]);
         let trailer = bytes.len() - 40;
         let checksum = blake3::hash(&bytes[..trailer]);
         bytes[trailer + 8..].copy_from_slice(checksum.as_bytes());
@@ -261,20 +303,24 @@ fn segment_defects() -> Named {
     let entry = ENTRIES + 44;
     vec![
         ("empty", Vec::new()),
-        ("header-cut-short", good[..63].to_vec()),
-        ("header-only", good[..64].to_vec()),
+        ("header-cut-short", good[..95].to_vec()),
+        ("header-only", good[..96].to_vec()),
         ("last-byte-missing", good[..good.len() - 1].to_vec()),
         ("byte-behind", [&good[..], b"!"].concat()),
         ("header-magic", with(0, b"X")),
-        ("header-later-version", with(8, &[2])),
+        ("header-later-version", with(8, &[3])),
+        ("header-interim-version", with(8, &[1])),
         ("header-padding", with(15, &[1])),
-        ("header-flipped", flipped(32)),
-        ("header-checksum-flipped", flipped(56)),
+        ("header-padding-at-its-end", with(87, &[1])),
+        ("header-flipped", flipped(56)),
+        ("header-of-another-store", flipped(33)),
+        ("header-of-another-entry", flipped(48)),
+        ("header-checksum-flipped", flipped(88)),
         ("fan-out-of-25-bits", with(10, &[25])),
         ("fan-out-of-255-bits", with(10, &[255])),
-        ("most-chunks", with(32, &[0xff; 8])),
-        ("most-frames", with(40, &[0xff; 4])),
-        ("most-packs", with(44, &[0xff; 4])),
+        ("most-chunks", with(56, &[0xff; 8])),
+        ("most-frames", with(64, &[0xff; 4])),
+        ("most-packs", with(68, &[0xff; 4])),
         ("trailer-magic", flipped(good.len() - 40)),
         ("checksum-flipped", flipped(good.len() - 1)),
         ("entry-flipped", flipped(ENTRIES + 5)),
@@ -291,14 +337,14 @@ fn segment_defects() -> Named {
         ("entry-empty", with(entry + 40, &[0; 4])),
         ("entry-too-large", with(entry + 40, &[1, 0, 64, 0])),
         ("frame-of-no-pack", with(FRAMES, &[2])),
-        ("frame-in-the-header", with(FRAMES + 4, &[31])),
-        ("frame-in-the-trailer", with(FRAMES + 4, &[33])),
+        ("frame-in-the-header", with(FRAMES + 4, &[79])),
+        ("frame-in-the-trailer", with(FRAMES + 4, &[81])),
         ("frame-overflows-its-pack", with(FRAMES + 4, &[0xff; 4])),
         ("frame-expands", with(FRAMES + 8, &[0xea, 3])),
         ("frame-of-codec-only", with(FRAMES + 8, &[1, 0])),
         ("frame-of-no-bytes", with(FRAMES + 12, &[0; 4])),
         ("frame-too-large", with(FRAMES + 12, &[1, 0, 128, 0])),
-        ("pack-too-short", with(PACKS + 16, &[95])),
+        ("pack-too-short", with(PACKS + 16, &[143])),
         ("pack-too-long", with(PACKS + 16, &[1, 0, 0, 64])),
         ("pack-of-unknown-kind", with(PACKS + 20, &[2])),
         ("pack-padding", with(PACKS + 31, &[1])),

@@ -13,7 +13,7 @@ const EMPTY: &str = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41
 pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("format", seal(&format())),
-        ("log", seal(&log())),
+        ("log", [seal(&log()), before()].concat()),
         ("checkpoint", compress(&seal(&checkpoint()))),
     ]
 }
@@ -80,7 +80,7 @@ fn format() -> Value {
 
 fn format_text() -> String {
     json!({
-        "magic": "store-format", "version": 1, "id": "07".repeat(16),
+        "magic": "store-format", "version": 2, "id": "07".repeat(16), "hash": "blake3",
         "chunker": {
             "algorithm": "fastcdc-v2020", "min": 16384, "avg": 65536, "max": 262_144,
             "normalization": 1, "seed": 0,
@@ -98,7 +98,10 @@ fn format_defects() -> Vec<(&'static str, Vec<u8>)> {
             with("/magic", json!("store-log")),
         ),
         ("later-version", with("/version", json!(7))),
+        ("interim-version", with("/version", json!(1))),
         ("version-negative", with("/version", json!(-1))),
+        ("hash-unknown", with("/hash", json!("sha256"))),
+        ("hash-missing", with("/hash", Value::Null)),
         (
             "unknown-incompatible-feature",
             with("/features/incompatible", json!(["warp"])),
@@ -142,7 +145,8 @@ fn format_defects() -> Vec<(&'static str, Vec<u8>)> {
 fn log() -> Value {
     let content = json!({ "size": 70_000, "depth": 1, "root": "05".repeat(32) });
     json!({
-        "magic": "store-log", "version": 1, "number": 42, "commit": "09".repeat(16),
+        "magic": "store-log", "version": 2, "number": 42, "store": "06".repeat(16),
+        "prev": prev(), "commit": "09".repeat(16),
         "time": "2025-01-02T03:04:05Z",
         "who": { "host": "node-1", "user": "ana", "program": "store 0.1.0" },
         "changes": [
@@ -151,7 +155,8 @@ fn log() -> Value {
                 "root": {
                     "kind": "tree", "content": content, "totals": { "entries": 2, "bytes": 5 },
                 },
-                "times": content, "message": "", "expires": null,
+                "sides": [{ "kind": "modes", "content": content }, { "kind": "times", "content": content }],
+                "message": "", "expires": null,
             },
             {
                 "op": "add_segment", "segment": "01".repeat(16), "chunks": 1, "packs": 1,
@@ -159,6 +164,21 @@ fn log() -> Value {
             },
         ],
     })
+}
+
+/// The entry before [`log`].
+fn before() -> Vec<u8> {
+    seal(&json!({
+        "magic": "store-log", "version": 2, "number": 41, "store": "06".repeat(16), "prev": ZEROS,
+        "commit": "08".repeat(16), "time": "2025-01-02T03:04:04Z",
+        "who": { "host": "", "user": "", "program": "" }, "changes": [],
+    }))
+}
+
+fn prev() -> String {
+    let before = before();
+    let line = before.split(|byte| *byte == b'\n').next().unwrap();
+    blake3::hash(line).to_string()
 }
 
 fn log_defects() -> Vec<(&'static str, Vec<u8>)> {
@@ -174,7 +194,25 @@ fn log_defects() -> Vec<(&'static str, Vec<u8>)> {
             "magic-of-another-object",
             with("/magic", json!("store-state")),
         ),
-        ("later-version", with("/version", json!(2))),
+        ("later-version", with("/version", json!(3))),
+        ("interim-version", with("/version", json!(1))),
+        ("store-missing", with("/store", Value::Null)),
+        ("prev-missing", with("/prev", Value::Null)),
+        ("prev-too-short", with("/prev", json!("05"))),
+        ("stands-for-nothing", with("/stands_for", json!(""))),
+        ("until-negative", with("/until", json!(-1))),
+        (
+            "copy-of-another-entry",
+            [seal(&log()), seal(&log())].concat(),
+        ),
+        (
+            "copy-cut-short",
+            [seal(&log()), before()[..99].to_vec()].concat(),
+        ),
+        (
+            "copy-of-two-entries",
+            [seal(&log()), before(), before()].concat(),
+        ),
         ("another-number", with("/number", json!(43))),
         ("number-too-large", with("/number", json!(1e30))),
         ("number-twice", seal_text(&twice)),
@@ -211,17 +249,48 @@ fn log_defects() -> Vec<(&'static str, Vec<u8>)> {
         (
             "content-of-depth-0-too-large",
             with(
-                "/changes/0/times",
+                "/changes/0/sides/1/content",
                 json!({ "size": 8_388_608, "depth": 0, "root": ZEROS }),
             ),
         ),
         (
             "content-empty-with-root",
-            with("/changes/0/times/size", json!(0)),
+            with("/changes/0/sides/1/content/size", json!(0)),
         ),
         (
             "content-root-too-short",
-            with("/changes/0/times/root", json!("05")),
+            with("/changes/0/sides/0/content/root", json!("05")),
+        ),
+        ("sides-missing", with("/changes/0/sides", Value::Null)),
+        (
+            "side-twice",
+            with("/changes/0/sides/0/kind", json!("times")),
+        ),
+        (
+            "sides-unsorted",
+            with("/changes/0/sides/0/kind", json!("x")),
+        ),
+        (
+            "side-of-no-kind",
+            with("/changes/0/sides/0/kind", json!("")),
+        ),
+        (
+            "side-of-odd-kind",
+            with("/changes/0/sides/0/kind", json!("Modes")),
+        ),
+        (
+            "feature-of-odd-name",
+            with(
+                "/changes/1",
+                json!({ "op": "set_feature", "kind": "read_only", "name": "Warp" }),
+            ),
+        ),
+        (
+            "feature-of-unknown-kind",
+            with(
+                "/changes/1",
+                json!({ "op": "set_feature", "kind": "helpful", "name": "warp" }),
+            ),
         ),
         (
             "segment-count-missing",
@@ -237,13 +306,15 @@ fn checkpoint() -> Value {
             "kind": "file", "executable": false,
             "content": { "size": 0, "depth": 0, "root": EMPTY },
         },
-        "times": { "size": 9, "depth": 0, "root": "05".repeat(32) },
+        "sides": [
+            { "kind": "times", "content": { "size": 9, "depth": 0, "root": "05".repeat(32) } },
+        ],
         "time": "2025-01-02T03:04:05Z",
         "who": { "host": "", "user": "", "program": "" },
         "message": "", "pinned": true, "expires": null,
     });
     json!({
-        "magic": "store-state", "version": 1, "number": 2,
+        "magic": "store-state", "version": 2, "store": "06".repeat(16), "number": 2, "entry": "07".repeat(32),
         "segments": {
             "01".repeat(16): {
                 "chunks": 1, "packs": 1, "pack_bytes": 148, "raw_bytes": 3, "bytes": 204,
@@ -276,7 +347,19 @@ fn checkpoint_defects() -> Vec<(&'static str, Vec<u8>)> {
             "magic-of-another-object",
             with("/magic", json!("store-log")),
         ),
-        ("later-version", with("/version", json!(2))),
+        ("later-version", with("/version", json!(3))),
+        ("interim-version", with("/version", json!(1))),
+        ("store-missing", with("/store", Value::Null)),
+        ("entry-missing", with("/entry", Value::Null)),
+        ("entry-too-short", with("/entry", json!("07"))),
+        (
+            "entry-before-the-first",
+            compress(&seal(&json!({
+                "magic": "store-state", "version": 2, "store": "06".repeat(16), "number": 0,
+                "entry": "07".repeat(32), "segments": {}, "dropped": {}, "condemned": {},
+                "refs": {},
+            }))),
+        ),
         (
             "segment-live-and-dropped",
             with(&format!("/dropped/{}", "01".repeat(16)), gone),
@@ -295,7 +378,29 @@ fn checkpoint_defects() -> Vec<(&'static str, Vec<u8>)> {
         ),
         (
             "content-too-deep",
-            with("/refs/team~1a~1b/versions/3/times/depth", json!(9)),
+            with(
+                "/refs/team~1a~1b/versions/3/sides/0/content/depth",
+                json!(9),
+            ),
+        ),
+        (
+            "sides-missing",
+            with("/refs/team~1a~1b/versions/3/sides", Value::Null),
+        ),
+        (
+            "side-of-no-kind",
+            with("/refs/team~1a~1b/versions/3/sides/0/kind", json!("")),
+        ),
+        (
+            "unknown-incompatible-feature",
+            with(
+                "/features",
+                json!({ "compatible": [], "read_only": [], "incompatible": ["warp"] }),
+            ),
+        ),
+        (
+            "features-of-another-shape",
+            with("/features", json!(["warp"])),
         ),
         ("segment-id-too-short", with("/segments/01", json!({}))),
     ]

@@ -29,16 +29,33 @@ def unseal(data, magic):
     line = line[:-1]
     check(seal == b"blake3 " + blake3(line).hexdigest().encode() + b"\n", f"{magic}: checksum")
     value = json.loads(line)
-    check((value["magic"], value["version"]) == (magic, 1), f"{magic}: magic and version")
+    check((value["magic"], value["version"]) == (magic, 2), f"{magic}: magic and version")
     return value
+
+
+def two_lines(data):
+    """The sealed text that an object begins with, and what lies behind it."""
+    end = data.index(b"\n") + 1 + 72
+    return data[:end], data[end:]
+
+
+def entry_id(text):
+    """By what the entry after it names an entry."""
+    return json.loads(text[:-73]).get("stands_for") or blake3(text[:-73]).hexdigest()
+
+
+def total(data):
+    return blake3(data).digest()[:8]
 
 
 class Store:
     def __init__(self, root, use_checkpoint):
         self.root = root
         description = unseal(self.read("format"), "store-format")
+        check(description["hash"] == "blake3", "hash")
         check(not description["features"]["incompatible"], "unknown features")
-        self.segments, self.condemned, self.refs, self.number = set(), {}, {}, 0
+        self.id, self.last = description["id"], None
+        self.segments, self.condemned, self.refs, self.number = {}, {}, {}, 0
         if use_checkpoint:
             self.load_checkpoint()
         self.fold_log()
@@ -55,9 +72,12 @@ class Store:
         newest = max(int(name) for name in names)
         text = zstandard.ZstdDecompressor().decompressobj().decompress(self.read(f"checkpoints/{newest:08}"))
         state = unseal(text, "store-state")
-        check(state["number"] == newest, "number of the checkpoint")
-        self.number = newest
-        self.segments = set(state["segments"])
+        check((state["number"], state["store"]) == (newest, self.id), "number and store of the checkpoint")
+        check(not state.get("features", {}).get("incompatible"), "unknown features")
+        self.number, self.last = newest, state["entry"]
+        log = f"log/{newest // 10000:06}/{newest:08}"
+        check(entry_id(two_lines(self.read(log))[0]) == self.last, f"{log}: is the one of the checkpoint")
+        self.segments = {name: info["added"]["entry"] for name, info in state["segments"].items()}
         self.condemned = dict.fromkeys(state["condemned"], True)
         for name, ref in state["refs"].items():
             self.refs[name] = {int(number): version for number, version in ref["versions"].items()}
@@ -68,19 +88,24 @@ class Store:
             key = f"log/{number // 10000:06}/{number:08}"
             if not os.path.exists(os.path.join(self.root, key)):
                 return
-            entry = unseal(self.read(key), "store-log")
-            check(entry["number"] == number, f"{key}: number")
+            own, behind = two_lines(self.read(key))
+            entry = unseal(own, "store-log")
+            check((entry["number"], entry["store"]) == (number, self.id), f"{key}: number and store")
+            check(entry.get("prev") == self.last, f"{key}: follows another entry")
+            if behind:
+                check(unseal(behind, "store-log")["number"] == number - 1, f"{key}: the copy behind it")
+                check(entry_id(behind) == self.last, f"{key}: the copy behind it is of another entry")
+            self.number, self.last = number, entry_id(own)
             for change in entry["changes"]:
                 self.fold(change)
-            self.number = number
 
     def fold(self, change):
         op = change["op"]
         if op == "add_segment":
             check(change["segment"] not in self.segments, "a new segment")
-            self.segments.add(change["segment"])
+            self.segments[change["segment"]] = self.number
         elif op == "drop_segment":
-            self.segments.remove(change["segment"])
+            del self.segments[change["segment"]]
         elif op == "condemn_packs":
             self.condemned.update(dict.fromkeys(change["packs"], True))
         elif op == "forget":
@@ -90,22 +115,25 @@ class Store:
             self.refs.setdefault(change["name"], {})[change["version"]] = change
         elif op == "drop_ref":
             del self.refs[change["name"]][change["version"]]
+        elif op == "set_feature":
+            check(change["kind"] != "incompatible", f"unknown feature {change['name']}")
         else:
-            check(op == "pin", f"unknown change {op}")
+            check(op in ("pin", "set_policy"), f"unknown change {op}")
 
     def load_segment(self, name):
         data = self.read(f"segments/{name}")
-        fields = struct.unpack("<8sHB5s16sQII8s8s", data[:64])
-        magic, version, bits, pad, own, chunks, frames, packs, pad2, header_sum = fields
-        check((magic, version, own.hex()) == (b"STORESEG", 1, name), f"segment {name}: header")
+        fields = struct.unpack("<8sHB5s16s16sQQII16s8s", data[:96])
+        magic, version, bits, pad, own, store, began, chunks, frames, packs, pad2, header_sum = fields
+        check((magic, version, own.hex()) == (b"STORESEG", 2, name), f"segment {name}: header")
+        check(store.hex() == self.id and began < self.segments[name], f"segment {name}: comes from elsewhere")
         check(not any(pad + pad2), f"segment {name}: padding")
-        check(digest(data[:56])[:8] == header_sum, f"segment {name}: checksum of the header")
-        entries_at = 64 + ((1 << bits) + 1) * 4
+        check(total(data[:88]) == header_sum, f"segment {name}: sum of the header")
+        entries_at = 96 + ((1 << bits) + 1) * 4
         frames_at = entries_at + 44 * chunks
         packs_at = frames_at + 16 * frames
         check(packs_at + 32 * packs + 40 == len(data), f"segment {name}: length")
         check(data[-40:-32] == b"STORESGE" and digest(data[:-40]) == data[-32:], f"segment {name}: checksum")
-        fanout = struct.unpack(f"<{(1 << bits) + 1}I", data[64:entries_at])
+        fanout = struct.unpack(f"<{(1 << bits) + 1}I", data[96:entries_at])
         frame_rows = list(struct.iter_unpack("<4I", data[frames_at:packs_at]))
         pack_rows = list(struct.iter_unpack("<16sIB11s", data[packs_at:-40]))
         found, last = {}, b""
@@ -127,17 +155,22 @@ class Store:
     def check_pack(self, name, length, kind, found):
         """The pack's own table says what the segment says about it."""
         data = self.read(f"packs/{name[:2]}/{name}")
-        magic, version, own_kind, _, own = struct.unpack("<8sHB5s16s", data[:32])
+        fields = struct.unpack("<8sHB5s16s16sQ16s8s", data[:80])
+        magic, version, own_kind, pad, own, store, began, own_key, header_sum = fields
         head = (magic, version, own_kind, own.hex(), len(data))
-        check(head == (b"STOREPAK", 1, kind, name, length), f"pack {name}: header")
+        check(head == (b"STOREPAK", 2, kind, name, length), f"pack {name}: header")
+        check(total(data[:72]) == header_sum and not any(pad), f"pack {name}: sum of the header")
+        check(store.hex() == self.id and began < self.number, f"pack {name}: comes from elsewhere")
+        check(not any(own_key), f"pack {name}: of a key")
         fields = struct.unpack("<8sH2sIII8s32s", data[-64:])
         magic, version, _, table, frames, chunks, _, checksum = fields
-        check((magic, version) == (b"STOREPKE", 1), f"pack {name}: trailer")
-        check(table + 12 * frames + 36 * chunks + 64 == len(data), f"pack {name}: length")
-        check(digest(data[:32] + data[table:-32]) == checksum, f"pack {name}: checksum")
-        chunk_rows = struct.iter_unpack("<32sI", data[table + 12 * frames : -64])
-        begin = 32
-        for stored, raw, count in struct.iter_unpack("<3I", data[table : table + 12 * frames]):
+        check((magic, version) == (b"STOREPKE", 2), f"pack {name}: trailer")
+        check(table + 20 * frames + 36 * chunks + 64 == len(data), f"pack {name}: length")
+        check(digest(data[:80] + data[table:-32]) == checksum, f"pack {name}: checksum")
+        chunk_rows = struct.iter_unpack("<32sI", data[table + 20 * frames : -64])
+        begin = 80
+        for stored, raw, count, own in struct.iter_unpack("<3I8s", data[table : table + 20 * frames]):
+            check(total(data[begin : begin + stored]) == own, f"pack {name}: sum of the frame at {begin}")
             offset = 0
             for _ in range(count):
                 chunk, size = next(chunk_rows)
@@ -274,7 +307,11 @@ def main():
         return value["size"], value["depth"], bytes.fromhex(value["root"])
 
     check(version["root"]["kind"] == "tree", f"{name}: is no directory")
-    stamps = times(store.content(*content(version["times"])))
+    sides = {side["kind"]: side["content"] for side in version["sides"]}
+    check([side["kind"] for side in version["sides"]] == sorted(sides), f"{name}: order of side objects")
+    for side in sides.values():
+        store.content(*content(side))
+    stamps = times(store.content(*content(sides["times"])))
     totals = extract(store, os.fsencode(destination), content(version["root"]["content"]), stamps)
     said = version["root"]["totals"]
     check(totals == (said["entries"], said["bytes"]), f"{name}: totals")

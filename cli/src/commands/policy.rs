@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use store::{Error, Result, Store};
-use store::{Pattern, Policy, Rules, Scope};
+use store::{Extra, Pattern, Policy, Rules, Scope};
 
 use crate::config::{Keep, Size};
 use crate::context::Context;
@@ -174,6 +174,7 @@ fn scope(args: &KeepArgs) -> Result<Scope> {
         pattern: Pattern::new(args.refs.clone()),
         rules,
         quota_bytes: args.quota,
+        extra: Extra::new(),
     };
     check(&scope)?;
     Ok(scope)
@@ -249,6 +250,7 @@ fn read(file: &Path) -> Result<Policy> {
     Ok(Policy {
         keep,
         bytes_max: text.max_size.map(|size| size.0),
+        extra: Extra::new(),
     })
 }
 

@@ -29,14 +29,30 @@ pub(crate) struct Args {
     #[arg(value_name = "NAMESPACE|REF[@N]")]
     target: Option<OsString>,
 
-    /// Read every byte of every pack and compare it with its hash
-    #[arg(long)]
-    read_data: bool,
+    /// Read every byte of every pack: decoded, and compared with the hash of each chunk, or as it is stored, with
+    /// the sums that were taken when it was written
+    #[arg(
+        long,
+        value_name = "HOW",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "decoded"
+    )]
+    read_data: Option<How>,
 
     /// Read a part: 5%, 10G (what was read longest ago first), daily/week, weekly/month or daily/month
     /// (the part of today in UTC: a round reads all)
     #[arg(long, value_name = "SUBSET", conflicts_with = "read_data")]
     read_data_subset: Option<String>,
+}
+
+/// How bytes are compared.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum How {
+    /// Decoded: all that a get would find
+    Decoded,
+    /// As they are stored: what a disk has damaged, at the speed of the disk
+    Stored,
 }
 
 /// What a machine reads.
@@ -63,8 +79,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             let today = now.to_zoned(TimeZone::UTC).date();
             ReadData::Some(Subset::parse(subset, today)?)
         }
-        None if args.read_data => ReadData::Everything,
-        None => ReadData::Nothing,
+        None => match args.read_data {
+            Some(How::Decoded) => ReadData::Everything,
+            Some(How::Stored) => ReadData::Stored,
+            None => ReadData::Nothing,
+        },
     };
     let store = context.open()?;
     let watch = Watch::new(&context.global);

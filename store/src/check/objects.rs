@@ -10,10 +10,10 @@ use rayon::prelude::*;
 use super::{Finding, Part, VerifyReport};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    CHECKPOINTS_PREFIX, LOG_PREFIX, LogEntry, SegmentInfo, SegmentLayout, State, checkpoint_key,
-    log_key, parse_checkpoint_key, parse_log_key, segment_key,
+    CHECKPOINTS_PREFIX, EntryText, LOG_PREFIX, LogEntry, SegmentInfo, SegmentLayout, State,
+    checkpoint_key, log_key, parse_checkpoint_key, parse_log_key, segment_key,
 };
-use crate::id::SegmentId;
+use crate::id::{SegmentId, StoreId};
 use crate::log;
 use crate::remote::{Read, Write};
 
@@ -21,13 +21,20 @@ use crate::remote::{Read, Write};
 const ENTRIES_AT_ONCE: u64 = 64;
 
 /// Reads the whole log and every checkpoint. Returns the newest state that can be known.
-pub(super) fn check_log(remote: &dyn Read, report: &mut VerifyReport) -> Result<State> {
-    let known = log::load_known(remote)?;
+pub(super) fn check_log(
+    remote: &dyn Read,
+    store: StoreId,
+    report: &mut VerifyReport,
+) -> Result<State> {
+    let known = log::load_known(remote, store)?;
     let mut checkpoints = listed_checkpoints(remote)?;
     report.checkpoints = checkpoints.len() as u64;
     let newest = known.state.number.max(newest_entry(remote)?);
-    let base = newest_readable(remote, &checkpoints)?.unwrap_or(0);
-    let mut folded = Some(State::default());
+    let base = newest_readable(remote, store, &checkpoints)?.unwrap_or(0);
+    let mut folded = Some(State {
+        store,
+        ..State::default()
+    });
     let mut kept = Vec::new();
     let mut first = 1;
     while first <= newest {
@@ -88,21 +95,22 @@ fn fold(folded: &mut Option<State>, entry: Result<LogEntry>) -> Result<()> {
 /// The state behind an entry that cannot be folded, where the entry after it has a copy of it.
 fn passed_over(
     number: u64,
-    copy: Option<LogEntry>,
+    copy: Option<(LogEntry, EntryText)>,
     folded: Option<State>,
     error: &Error,
     report: &mut VerifyReport,
 ) -> Option<State> {
     report.find(Part::Log(number), log_key(number), error);
-    let copy = copy?;
+    let (copy, _) = copy?;
+    let mut state = folded?;
+    state.apply(&copy).ok()?;
     if let Some(finding) = report.findings.last_mut() {
         let next = number + 1;
         finding
             .what
             .push_str(&format!("; entry {next} says what it was"));
     }
-    let mut state = folded?;
-    state.apply(&copy).is_ok().then_some(state)
+    Some(state)
 }
 
 /// Entries that a checkpoint stands in for cost nothing: they are worth a note.
@@ -135,9 +143,13 @@ fn newest_entry(remote: &dyn Read) -> Result<u64> {
     Ok(numbers.max().unwrap_or(0))
 }
 
-fn newest_readable(remote: &dyn Read, listed: &BTreeSet<u64>) -> Result<Option<u64>> {
+fn newest_readable(
+    remote: &dyn Read,
+    store: StoreId,
+    listed: &BTreeSet<u64>,
+) -> Result<Option<u64>> {
     for number in listed.iter().rev() {
-        if log::read_checkpoint(remote, *number)?.is_some() {
+        if log::read_checkpoint(remote, *number, store)?.is_some() {
             return Ok(Some(*number));
         }
     }
@@ -163,7 +175,7 @@ fn check_checkpoint(
         .and_then(|bytes| State::decode(&key, &bytes));
     let defect = match decoded {
         Ok(state) => match folded {
-            Some(folded) if !folded.agrees_with(&state) => {
+            Some(folded) if *folded != state => {
                 Error::corrupt(format!("{key}: is not the fold of the log up to its entry"))
             }
             Some(_) => return Ok(()),
@@ -215,9 +227,10 @@ pub(super) fn check_segments(
     state: &mut State,
     report: &mut VerifyReport,
 ) -> Result<()> {
+    let (store, number) = (state.store, state.number);
     for (id, info) in state.segments.clone() {
         report.segments += 1;
-        match check_segment(remote, id, &info) {
+        match check_segment(remote, id, &info, store, number) {
             Ok(()) => {}
             Err(error) if error.is_damage() => {
                 report.find(Part::Segment(id), segment_key(id), &error);
@@ -229,7 +242,13 @@ pub(super) fn check_segments(
     Ok(())
 }
 
-fn check_segment(remote: &dyn Read, id: SegmentId, info: &SegmentInfo) -> Result<()> {
+fn check_segment(
+    remote: &dyn Read,
+    id: SegmentId,
+    info: &SegmentInfo,
+    store: StoreId,
+    number: u64,
+) -> Result<()> {
     let key = segment_key(id);
     let missing = |error: Error| match error.kind() {
         Kind::NotFound => Error::corrupt(format!("{key}: is missing")),
@@ -252,6 +271,7 @@ fn check_segment(remote: &dyn Read, id: SegmentId, info: &SegmentInfo) -> Result
         )));
     }
     layout.verify(&bytes)?;
+    (layout.made()).check(&key, store, info.named_behind(number))?;
     let mut found = SegmentInfo {
         chunks: layout.chunks(),
         packs: layout.packs(),

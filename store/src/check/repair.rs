@@ -13,6 +13,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use super::rolled_back;
 use super::walk::RefWalk;
 use super::{Finding, Hit, Part, VerifyReport, objects};
 use crate::error::{Error, Result};
@@ -24,7 +25,7 @@ use crate::pack::SegmentBuilder;
 use crate::pack::reader::OpenPack;
 use crate::progress::Progress;
 use crate::retry::{VAIN_MAX, retry};
-use crate::sound::packs::{Damage, PackTask, check_packs};
+use crate::sound::packs::{Damage, PackTask, Reading, check_packs};
 use crate::sound::record::Record;
 use crate::sound::saver::{Saver, condemning};
 use crate::store::{Store, View};
@@ -97,16 +98,18 @@ pub fn repair(
     store.format().check_writable()?;
     // What was wrong with the log before it was healed.
     let mut before = VerifyReport::default();
-    objects::check_log(store.remote().as_ref(), &mut before)?;
+    objects::check_log(store.remote().as_ref(), store.format().id, &mut before)?;
     // DESIGN, repairer 1: nothing else can be trusted before the log is whole.
     let healed = match request.dry_run {
-        true => heal::diagnose(store.remote().as_ref())?,
+        true => heal::diagnose(store.remote().as_ref(), store.format().id)?,
         false => heal::heal(
             store.remote().as_ref(),
+            store.format().id,
             &store.host().who,
             request.accept_loss,
         )?,
     };
+    let cut = rolled_back::settle(store, request)?;
     let mut report = retry(|| attempt(store, request, progress))?.ok_or_else(|| {
         Error::conflict(format!(
             "repair: the store changed {VAIN_MAX} times in a row while it was looked at"
@@ -119,6 +122,7 @@ pub fn repair(
     report.findings.splice(..0, findings);
     report.entries_restored = healed.restored;
     report.entries_lost = healed.lost;
+    report.entries_lost.extend(cut);
     Ok(report)
 }
 
@@ -185,7 +189,7 @@ fn disturbs(entry: &LogEntry, rebuilds: bool) -> bool {
 fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Result<Survey> {
     let remote = store.remote().as_ref();
     let mut report = VerifyReport::default();
-    let state = objects::check_log(remote, &mut report)?;
+    let state = objects::check_log(remote, store.format().id, &mut report)?;
     let mut readable = state.clone();
     objects::check_segments(remote, &mut readable, &mut report)?;
     // What versions lack may lie in packs that no segment names: the entries that named them are lost.
@@ -269,7 +273,7 @@ fn orphaned(
         if named.contains(&id) || state.condemned.contains_key(&id) {
             continue;
         }
-        match OpenPack::read(store.remote().as_ref(), id, info.size) {
+        match OpenPack::read(store.remote().as_ref(), store.format().id, id, info.size) {
             Ok(pack) => found.push(pack),
             // What cannot say what it holds helps nobody.
             Err(error) if error.is_damage() => {}
@@ -292,7 +296,7 @@ fn with_packs(index: Index, packs: &[OpenPack], state: &State) -> Result<Index> 
     if packs.is_empty() {
         return Ok(index);
     }
-    let (_, _, bytes) = segment_over(packs.iter())?.build()?;
+    let (_, _, bytes) = segment_over(packs.iter())?.build(state.provenance())?;
     index.with_segment(bytes.into(), state)
 }
 
@@ -314,7 +318,10 @@ fn tasks(store: &Store, view: &View, read_data: bool) -> Vec<PackTask> {
                     segment: Arc::clone(segment),
                     position,
                     pack,
-                    is_read: read_data || record.damaged().contains(&pack.id),
+                    reading: match read_data || record.damaged().contains(&pack.id) {
+                        true => Reading::Decoded,
+                        false => Reading::Table,
+                    },
                 });
             }
         }
@@ -330,9 +337,10 @@ fn changes(
     report: &mut RepairReport,
 ) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
+    let made = survey.view.state.provenance();
     let mut add = |mut builder: SegmentBuilder| {
         if !is_dry && !builder.is_empty() {
-            let (segment, change) = builder.write(store.remote().as_ref())?;
+            let (segment, change) = builder.write(store.remote().as_ref(), made)?;
             report.segments_added.push(segment);
             changes.push(change);
         }

@@ -107,8 +107,11 @@ impl<'w> RefWalk<'w> {
         self.report.versions += 1;
         self.at = Some((name.clone(), number));
         self.path.clear();
-        if self.content(&version.times)? {
+        if self.content(&version.times())? {
             self.times(version)?;
+        }
+        for side in version.sides.others() {
+            self.content(&side.content)?;
         }
         self.node(&version.root.into()).map(drop)
     }
@@ -253,7 +256,7 @@ impl<'w> RefWalk<'w> {
             Root::Tree { totals, .. } => totals.entries.saturating_add(1),
         };
         let read = || {
-            let mut times = TimesReader::strict(&self.reader, &version.times)?;
+            let mut times = TimesReader::strict(&self.reader, &version.times())?;
             times.skip(entries)?;
             match times.is_at_end() {
                 true => Ok(()),
@@ -264,7 +267,7 @@ impl<'w> RefWalk<'w> {
         };
         match read() {
             Ok(()) => Ok(()),
-            Err(error) => self.unreadable(&version.times.root, error).map(drop),
+            Err(error) => self.unreadable(&version.times().root, error).map(drop),
         }
     }
 

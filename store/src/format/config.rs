@@ -6,15 +6,20 @@
 use serde::{Deserialize, Serialize};
 
 use super::cursor::corrupt;
+use super::features::{self, Features, SINGLE_WRITER};
 use super::sealed::{parse, seal_as, unseal_text};
 use super::{CHUNK_BYTES_MAX, FORMAT_KEY};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::id::StoreId;
 
 /// Newest version of the format that this program writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+/// The last version of which no store can be opened any more.
+const INTERIM_VERSION: u32 = 1;
 /// The first field of the object `format`.
 pub const FORMAT_MAGIC: &str = "store-format";
+/// The hash that names chunks and covers objects: BLAKE3 without a key.
+pub const HASH: &str = "blake3";
 /// The chunker that this program has.
 pub const CHUNKER_ALGORITHM: &str = "fastcdc-v2020";
 /// Range of [`ChunkerParams::min`].
@@ -26,15 +31,8 @@ pub const CHUNKER_MAX_RANGE: std::ops::RangeInclusive<u32> = 1024..=CHUNK_BYTES_
 /// Highest [`ChunkerParams::normalization`].
 pub const CHUNKER_NORMALIZATION_MAX: u8 = 3;
 
-/// Features that forbid writing to programs without them; version 1 has none.
-const READ_ONLY_KNOWN: &[&str] = &[];
-/// The endpoint overwrites on put-if-absent: one process may write at a time, and nothing sees to it.
-pub const SINGLE_WRITER: &str = "single-writer";
-/// Features that forbid even reading to programs without them.
-const INCOMPATIBLE_KNOWN: &[&str] = &[SINGLE_WRITER];
-
 /// Parameters of the chunker; part of a store's identity, since they decide what deduplicates.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChunkerParams {
     /// `fastcdc-v2020`.
     pub algorithm: String,
@@ -50,24 +48,6 @@ pub struct ChunkerParams {
     pub seed: u64,
 }
 
-/// Lists of features in use, by what a program that does not know one may still do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Features {
-    /// Unknown ones may be ignored.
-    pub compatible: Vec<String>,
-    /// A program that does not know one may read, not write.
-    pub read_only: Vec<String>,
-    /// A program that does not know one must refuse the store.
-    pub incompatible: Vec<String>,
-}
-
-impl Features {
-    /// Whether only one process may write at a time.
-    pub fn is_single_writer(&self) -> bool {
-        self.incompatible.iter().any(|name| name == SINGLE_WRITER)
-    }
-}
-
 /// The object `format`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Format {
@@ -75,6 +55,8 @@ pub struct Format {
     pub version: u32,
     /// Random name of the store.
     pub id: StoreId,
+    /// What names chunks and covers objects: `blake3`.
+    pub hash: String,
     /// How files are cut.
     pub chunker: ChunkerParams,
     /// Features in use.
@@ -133,6 +115,7 @@ impl Format {
         Self {
             version: FORMAT_VERSION,
             id,
+            hash: HASH.to_owned(),
             chunker: ChunkerParams::default(),
             features: Features::default(),
         }
@@ -159,7 +142,7 @@ impl Format {
         seal_as(FORMAT_MAGIC, None, self)
     }
 
-    /// Parses and checks: version known, features known, chunker parameters within limits.
+    /// Parses and checks: version, hash and features known, parameters of a known chunker within limits.
     ///
     /// # Errors
     /// Corrupt or unsupported; see [`Self`].
@@ -171,39 +154,83 @@ impl Format {
             return Err(corrupt(FORMAT_KEY, detail));
         }
         check_format_version(head.version)?;
-        check_features(
-            "this program cannot use the store",
-            &head.features.incompatible,
-            INCOMPATIBLE_KNOWN,
-        )?;
+        features::check_incompatible(FORMAT_KEY, &head.features.incompatible)?;
         let format: Self = parse(FORMAT_KEY, text)?;
-        format.chunker.check().map_err(|error| match error.kind() {
-            crate::error::Kind::InvalidInput => corrupt(FORMAT_KEY, error),
-            _ => error.within(FORMAT_KEY),
-        })?;
-        Ok(format)
+        check_hash(&format.hash)?;
+        match format.chunker.check() {
+            // Who only reads does not cut.
+            Err(error) if error.kind() == Kind::Unsupported => Ok(format),
+            Err(error) => Err(corrupt(FORMAT_KEY, error)),
+            Ok(()) => Ok(format),
+        }
     }
 
-    /// Whether a program may write here, or the name of the feature that forbids it.
+    /// Whether a program may write here, or what forbids it, by name.
     ///
     /// # Errors
-    /// Unsupported, when a read-only feature is unknown.
+    /// Unsupported, when a read-only feature or the chunker is unknown.
     pub fn check_writable(&self) -> Result<()> {
-        check_features(
-            "this program can only read the store",
-            &self.features.read_only,
-            READ_ONLY_KNOWN,
-        )
+        let chunker = self
+            .chunker
+            .check()
+            .map_err(|error| error.within(FORMAT_KEY));
+        chunker?;
+        self.features.check_writable(FORMAT_KEY)
     }
 
     fn check(&self) -> Result<()> {
         check_format_version(self.version)?;
-        check_features(
-            "this program cannot use the store",
-            &self.features.incompatible,
-            INCOMPATIBLE_KNOWN,
-        )?;
+        self.features.check_readable(FORMAT_KEY)?;
+        check_hash(&self.hash)?;
         self.chunker.check()
+    }
+}
+
+impl<'de> Deserialize<'de> for ChunkerParams {
+    /// Of a chunker that is not known only the name is.
+    fn deserialize<D: serde::Deserializer<'de>>(input: D) -> std::result::Result<Self, D::Error> {
+        use serde::de::Error as _;
+        let value = serde_json::Value::deserialize(input)?;
+        let Named { algorithm } = Named::deserialize(&value).map_err(D::Error::custom)?;
+        if algorithm == CHUNKER_ALGORITHM {
+            let known = FastCdc::deserialize(&value).map_err(D::Error::custom)?;
+            return Ok(known.of(algorithm));
+        }
+        let unknown = FastCdc {
+            min: 0,
+            avg: 0,
+            max: 0,
+            normalization: 0,
+            seed: 0,
+        };
+        Ok(unknown.of(algorithm))
+    }
+}
+
+#[derive(Deserialize)]
+struct Named {
+    algorithm: String,
+}
+
+#[derive(Deserialize)]
+struct FastCdc {
+    min: u32,
+    avg: u32,
+    max: u32,
+    normalization: u8,
+    seed: u64,
+}
+
+impl FastCdc {
+    fn of(self, algorithm: String) -> ChunkerParams {
+        ChunkerParams {
+            algorithm,
+            min: self.min,
+            avg: self.avg,
+            max: self.max,
+            normalization: self.normalization,
+            seed: self.seed,
+        }
     }
 }
 
@@ -227,20 +254,22 @@ fn check_format_version(version: u32) -> Result<()> {
         return Ok(());
     }
     let message = format!("format version is {version}, this program reads {FORMAT_VERSION}");
-    Err(Error::unsupported(message).hint("update this program"))
+    let hint = match version {
+        INTERIM_VERSION => {
+            "version 1 was an interim one, and no program goes on with its stores: make a new store with `store init` \
+             and put the originals into it; the program that made this one still reads it"
+        }
+        _ => "update this program",
+    };
+    Err(Error::unsupported(message).hint(hint))
 }
 
-fn check_features(so: &str, features: &[String], known: &[&str]) -> Result<()> {
-    match features
-        .iter()
-        .find(|feature| !known.contains(&feature.as_str()))
-    {
-        None => Ok(()),
-        Some(feature) => Err(Error::unsupported(format!(
-            "format: feature {feature:?} is unknown, so {so}"
-        ))
-        .hint("update this program")),
+fn check_hash(hash: &str) -> Result<()> {
+    if hash == HASH {
+        return Ok(());
     }
+    let message = format!("format: hash {hash:?} is unknown, so this program cannot use the store");
+    Err(Error::unsupported(message).hint("update this program"))
 }
 
 fn check_size(what: &str, size: u32, range: &std::ops::RangeInclusive<u32>) -> Result<()> {
@@ -256,7 +285,6 @@ fn check_size(what: &str, size: u32, range: &std::ops::RangeInclusive<u32>) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
     use crate::format::seal;
 
     fn sealed(change: impl Fn(&mut serde_json::Value)) -> Vec<u8> {
@@ -274,7 +302,7 @@ mod tests {
         format.check_writable().unwrap();
         let text = String::from_utf8(bytes).unwrap();
         assert!(
-            text.starts_with(r#"{"magic":"store-format","version":1,"id":"07070707"#),
+            text.starts_with(r#"{"magic":"store-format","version":2,"id":"07070707"#),
             "{text}"
         );
     }
@@ -289,8 +317,53 @@ mod tests {
         assert_eq!(error.kind(), Kind::Unsupported);
         assert_eq!(
             error.to_string(),
-            "format version is 7, this program reads 1"
+            "format version is 7, this program reads 2"
         );
+        assert_eq!(error.remedy(), Some("update this program"));
+    }
+
+    #[test]
+    fn a_store_of_the_interim_version_is_refused_by_name() {
+        let error = Format::decode(&sealed(|json| {
+            json["version"] = 1.into();
+            json.as_object_mut().unwrap().remove("hash");
+        }))
+        .unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(
+            error.to_string(),
+            "format version is 1, this program reads 2"
+        );
+        assert!(error.remedy().unwrap().contains("make a new store"));
+    }
+
+    #[test]
+    fn an_unknown_hash_is_refused_by_name() {
+        let error = Format::decode(&sealed(|json| json["hash"] = "sha256".into())).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(
+            error.to_string(),
+            "format: hash \"sha256\" is unknown, so this program cannot use the store"
+        );
+        let error = Format::decode(&sealed(|json| {
+            drop(json.as_object_mut().unwrap().remove("hash"))
+        }));
+        assert_eq!(error.unwrap_err().kind(), Kind::Corrupt);
+    }
+
+    #[test]
+    fn an_unknown_chunker_forbids_writing_and_not_reading() {
+        let bytes = sealed(|json| {
+            json["chunker"] = serde_json::json!({"algorithm": "rabin", "window": [1]})
+        });
+        let format = Format::decode(&bytes).unwrap();
+        let error = format.check_writable().unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(
+            error.to_string(),
+            "format: chunker \"rabin\" is unknown, this program has \"fastcdc-v2020\""
+        );
+        assert_eq!(format.encode().unwrap_err().kind(), Kind::Unsupported);
     }
 
     #[test]
@@ -331,12 +404,7 @@ mod tests {
 
     #[test]
     fn chunkers_out_of_range_are_told_with_the_range() {
-        let cases: [(&str, serde_json::Value, &str); 7] = [
-            (
-                "algorithm",
-                "rabin".into(),
-                "format: chunker \"rabin\" is unknown, this program has \"fastcdc-v2020\"",
-            ),
+        let cases: [(&str, serde_json::Value, &str); 6] = [
             (
                 "min",
                 62.into(),

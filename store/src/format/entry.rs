@@ -1,36 +1,64 @@
 //! Log entries: the numbered record of every change of state.
 //!
-//! Written once under its number, never changed, never deleted. Unknown fields are ignored, an
-//! unknown change is refused by name: who cannot apply a change does not know the state.
+//! Written once under its number, never changed, never deleted. Each names its store and the entry before it, so
+//! that entries of two histories never follow each other. An unknown change is refused by name: who cannot apply a
+//! change does not know the state. How an entry lies in the log is the matter of `entry_text`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::cursor::corrupt;
-use super::sealed::{parse, seal_as, unseal_as, unseal_text};
-use crate::error::{Error, Result};
-use crate::format::{Content, Origin, Policy, RefName, Root, log_key};
-use crate::id::{CommitId, PackId, PassId, SegmentId};
+use super::features::name_defect;
+use crate::format::{Extra, FeatureKind, Origin, Policy, RefName, Root, Sides};
+use crate::id::{CommitId, EntryId, PackId, PassId, SegmentId, StoreId};
 
 /// The first field of a log entry.
 pub const LOG_MAGIC: &str = "store-log";
 /// Version of log entries.
-pub const LOG_VERSION: u32 = 1;
+pub const LOG_VERSION: u32 = 2;
 
 /// One log entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
     /// Its number, which is also its key; the first is 1.
     pub number: u64,
+    /// The store that it is of.
+    pub store: StoreId,
+    /// The entry before it; none before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prev: Option<EntryId>,
+    /// It lies in the place of this entry, which was lost: by that the entry after it names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands_for: Option<EntryId>,
     /// Unique, so that a writer whose answer was lost recognises its own entry.
     pub commit: CommitId,
     /// When, by the writer's clock; for people and grace periods, never for safety.
     pub time: Timestamp,
     /// Who.
     pub who: Who,
+    /// Entries from this number on were given up; see the repairer in `FORMATS.md`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<u64>,
+    /// Entries up to this number, which are lost, were known to who wrote what is in the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
     /// What changes, all or nothing, in this order.
     pub changes: Vec<Change>,
+    /// Its id as it was read: an unknown field is part of it, so it cannot be made of the others.
+    #[serde(skip)]
+    pub read_as: ReadAs,
 }
+
+/// The id that an entry was read as; none when it was not read. Two entries that differ in it only are equal.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadAs(pub Option<EntryId>);
+
+impl PartialEq for ReadAs {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ReadAs {}
 
 /// Who wrote an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +102,12 @@ pub struct Added {
 }
 
 impl SegmentInfo {
+    /// The entry before the one that named it, which its writer knew at most; `number`, where that is not known.
+    pub fn named_behind(&self, number: u64) -> u64 {
+        self.added
+            .map_or(number, |added| added.entry.saturating_sub(1))
+    }
+
     /// The totals alone, without what the log knows of its history.
     #[must_use]
     pub fn totals(&self) -> Self {
@@ -122,8 +156,8 @@ pub enum Change {
         version: u64,
         /// The directory or file.
         root: Root,
-        /// The times of its entries.
-        times: Content,
+        /// What else is kept of it: the times of its entries, and more.
+        sides: Sides,
         /// What the person said.
         message: String,
         /// When retention may take it.
@@ -137,6 +171,9 @@ pub enum Change {
         /// Whether nobody but their owner could read some of its files, so that it comes out for one person alone.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         private: bool,
+        /// What this program does not know of the version.
+        #[serde(flatten)]
+        extra: Extra,
     },
     /// A version of a ref is dropped.
     DropRef {
@@ -159,6 +196,13 @@ pub enum Change {
         /// The whole of it.
         policy: Policy,
     },
+    /// The store has a feature from now on.
+    SetFeature {
+        /// What programs that do not know it may still do.
+        kind: FeatureKind,
+        /// Its name.
+        name: String,
+    },
 }
 
 impl Change {
@@ -172,186 +216,26 @@ impl Change {
             Self::AddSegment { .. }
             | Self::SetRef { .. }
             | Self::Pin { .. }
-            | Self::SetPolicy { .. } => false,
-        }
-    }
-}
-
-impl LogEntry {
-    /// The object's bytes: sealed text.
-    ///
-    /// # Errors
-    /// Invalid input, when [`Self::decode`] would refuse them.
-    pub fn encode(&self) -> Result<Vec<u8>> {
-        match self.defect() {
-            None => seal_as(LOG_MAGIC, Some(LOG_VERSION), self),
-            Some(defect) => Err(Error::invalid(format!(
-                "{}: {defect}",
-                log_key(self.number)
-            ))),
+            | Self::SetPolicy { .. }
+            | Self::SetFeature { .. } => false,
         }
     }
 
-    /// The object's bytes with a copy of the entry before it, so that damage to that one costs nothing, and with
-    /// the first entry that is given up from here on, if any.
-    ///
-    /// # Errors
-    /// As [`Self::encode`].
-    pub fn encode_after(&self, before: Option<&Self>, lost: Option<u64>) -> Result<Vec<u8>> {
-        match self.defect() {
-            None => seal_as(
-                LOG_MAGIC,
-                Some(LOG_VERSION),
-                &WithBeside {
-                    entry: self,
-                    before,
-                    lost,
-                },
-            ),
-            Some(defect) => Err(Error::invalid(format!(
-                "{}: {defect}",
-                log_key(self.number)
-            ))),
+    pub(super) fn defect(&self) -> Option<String> {
+        match self {
+            Self::SetRef { root, sides, .. } => root.content().defect().or_else(|| sides.defect()),
+            Self::SetFeature { name, .. } => name_defect(name),
+            _ => None,
         }
     }
-
-    /// The copy of entry `number` - 1 that the bytes of entry `number` carry.
-    ///
-    /// # Errors
-    /// As [`Self::decode`].
-    pub fn decode_before(number: u64, bytes: &[u8]) -> Result<Option<Self>> {
-        Self::decode(number, bytes)?;
-        let object = log_key(number);
-        let beside: Beside = parse(&object, unseal_text(&object, bytes)?)?;
-        let before = beside.before.map(Self::deserialize).transpose();
-        let is_right = |before: &Self| before.number + 1 == number && before.defect().is_none();
-        // A copy of what only a newer program knows helps nobody.
-        Ok(before.ok().flatten().filter(is_right))
-    }
-
-    /// The first entry that the bytes of an entry give up; see the repairer in `FORMATS.md`.
-    ///
-    /// # Errors
-    /// Corrupt, when they are no sealed text.
-    pub fn decode_lost(number: u64, bytes: &[u8]) -> Result<Option<u64>> {
-        let object = log_key(number);
-        let text = unseal_text(&object, bytes)?;
-        let names_it = text.windows(LOST_FIELD.len()).any(|at| at == LOST_FIELD);
-        match names_it {
-            true => Ok(parse::<Lost>(&object, text)?.lost),
-            false => Ok(None),
-        }
-    }
-
-    /// Parses entry `number`; an unknown `op` is unsupported, by name.
-    ///
-    /// # Errors
-    /// Corrupt, when it is not what was written or not the entry of that number; unsupported,
-    /// when a newer program wrote it.
-    pub fn decode(number: u64, bytes: &[u8]) -> Result<Self> {
-        let object = log_key(number);
-        let text = unseal_as(&object, LOG_MAGIC, LOG_VERSION, bytes)?;
-        let entry: Self = match parse(&object, text) {
-            Ok(entry) => entry,
-            Err(error) => return Err(unknown_op(&object, text).unwrap_or(error)),
-        };
-        if entry.number != number {
-            let found = entry.number;
-            let detail = format_args!("number: expected {number}, found {found}");
-            return Err(corrupt(&object, detail));
-        }
-        match entry.defect() {
-            None => Ok(entry),
-            Some(defect) => Err(corrupt(&object, defect)),
-        }
-    }
-
-    fn defect(&self) -> Option<String> {
-        if self.number == 0 {
-            return Some("number: expected at least 1, found 0".to_owned());
-        }
-        self.changes.iter().enumerate().find_map(|(at, change)| {
-            let defect = change.defect()?;
-            Some(format!("change {at}: {defect}"))
-        })
-    }
-}
-
-impl Change {
-    fn defect(&self) -> Option<String> {
-        let Self::SetRef { root, times, .. } = self else {
-            return None;
-        };
-        root.content().defect().or_else(|| times.defect())
-    }
-}
-
-/// How the field begins in JSON that names what is given up.
-const LOST_FIELD: &[u8] = b"\"lost\":";
-
-#[derive(Serialize)]
-struct WithBeside<'e> {
-    #[serde(flatten)]
-    entry: &'e LogEntry,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<&'e LogEntry>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lost: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct Beside {
-    #[serde(default)]
-    before: Option<serde_json::Value>,
-}
-
-#[derive(Deserialize)]
-struct Lost {
-    #[serde(default)]
-    lost: Option<u64>,
-}
-
-/// Every `op` of [`Change`].
-const OPS: &[&str] = &[
-    "add_segment",
-    "drop_segment",
-    "condemn_packs",
-    "forget",
-    "set_ref",
-    "drop_ref",
-    "pin",
-    "set_policy",
-];
-
-#[derive(Deserialize)]
-struct OpsOnly {
-    changes: Vec<OpOnly>,
-}
-
-#[derive(Deserialize)]
-struct OpOnly {
-    op: String,
-}
-
-/// The error about the first change that this program does not know, if there is one.
-fn unknown_op(object: &str, text: &[u8]) -> Option<Error> {
-    let ops: OpsOnly = serde_json::from_slice(text).ok()?;
-    let unknown = ops
-        .changes
-        .into_iter()
-        .find(|change| !OPS.contains(&change.op.as_str()))?;
-    let message = format!(
-        "{object}: change {:?} is unknown, so this program cannot know the state of the store",
-        unknown.op
-    );
-    Some(Error::unsupported(message).hint("update this program"))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry_text::OPS;
     use super::*;
     use crate::error::Kind;
-    use crate::format::{Totals, seal};
+    use crate::format::{Content, Totals, seal};
     use crate::id::ChunkId;
 
     fn every_change() -> Vec<Change> {
@@ -395,12 +279,13 @@ mod tests {
                 name: name.clone(),
                 version: 1,
                 root,
-                times: content,
+                sides: Sides::of_times(content),
                 message: "first\nsecond".to_owned(),
                 expires: Some(Timestamp::UNIX_EPOCH),
                 origin: None,
                 ends: vec![PassId([7; 16])],
                 private: true,
+                extra: Extra::new(),
             },
             Change::Pin {
                 name: name.clone(),
@@ -411,12 +296,19 @@ mod tests {
             Change::SetPolicy {
                 policy: Policy::default(),
             },
+            Change::SetFeature {
+                kind: FeatureKind::ReadOnly,
+                name: "warp-9".to_owned(),
+            },
         ]
     }
 
     fn entry() -> LogEntry {
         LogEntry {
             number: 42,
+            store: StoreId([8; 16]),
+            prev: Some(EntryId([7; 32])),
+            stands_for: None,
             commit: CommitId([9; 16]),
             time: "2025-01-02T03:04:05.678Z".parse().unwrap(),
             who: Who {
@@ -424,7 +316,10 @@ mod tests {
                 user: "ana".to_owned(),
                 program: "store 0.1.0".to_owned(),
             },
+            lost: None,
+            until: None,
             changes: every_change(),
+            read_as: ReadAs::default(),
         }
     }
 
@@ -442,7 +337,7 @@ mod tests {
         assert_eq!(LogEntry::decode(42, &bytes).unwrap(), entry());
         let text = String::from_utf8(bytes).unwrap();
         assert!(
-            text.starts_with(r#"{"magic":"store-log","version":1,"number":42,"commit":"0909"#),
+            text.starts_with(r#"{"magic":"store-log","version":2,"number":42,"store":"0808"#),
             "{text}"
         );
         for op in OPS {
@@ -469,11 +364,11 @@ mod tests {
             error.to_string(),
             "log/000000/00000042: magic: expected \"store-log\", found \"x\""
         );
-        let error = LogEntry::decode(42, &changed(|json| json["version"] = 2.into())).unwrap_err();
+        let error = LogEntry::decode(42, &changed(|json| json["version"] = 3.into())).unwrap_err();
         assert_eq!(error.kind(), Kind::Unsupported);
         assert_eq!(
             error.to_string(),
-            "log/000000/00000042: version is 2, this program reads 1"
+            "log/000000/00000042: version is 3, this program reads 2"
         );
         for number in [41, 43] {
             let error = LogEntry::decode(number, &entry().encode().unwrap()).unwrap_err();
@@ -495,16 +390,42 @@ mod tests {
     }
 
     #[test]
-    fn impossible_contents_are_refused_both_ways() {
-        let bytes = changed(|json| json["changes"][4]["times"]["depth"] = 9.into());
-        let error = LogEntry::decode(42, &bytes).unwrap_err();
-        let detail = "change 4: content depth: expected at most 8, found 9";
-        assert_eq!(error.to_string(), format!("log/000000/00000042: {detail}"));
-        let mut entry = entry();
-        let Some(Change::SetRef { times, .. }) = entry.changes.get_mut(4) else {
+    fn an_unknown_field_of_a_version_is_kept() {
+        let bytes = changed(|json| json["changes"][4]["labels"] = serde_json::json!({"a": [1]}));
+        let read = LogEntry::decode(42, &bytes).unwrap();
+        let Some(Change::SetRef { extra, .. }) = read.changes.get(4) else {
             panic!("expected set_ref");
         };
+        assert_eq!(extra["labels"], serde_json::json!({"a": [1]}));
+        assert_eq!(extra.len(), 1);
+        let again = read.encode().unwrap();
+        assert_eq!(LogEntry::decode(42, &again).unwrap(), read);
+    }
+
+    #[test]
+    fn a_feature_that_is_learned_has_a_plain_name() {
+        for name in ["", "Warp", "a b", &"a".repeat(65)] {
+            let bytes = changed(|json| json["changes"][8]["name"] = name.into());
+            let error = LogEntry::decode(42, &bytes).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+            let expected = "change 8: feature: expected 1 to 64 of a-z, 0-9 and -, found";
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn impossible_contents_are_refused_both_ways() {
+        let bytes = changed(|json| json["changes"][4]["sides"][0]["content"]["depth"] = 9.into());
+        let error = LogEntry::decode(42, &bytes).unwrap_err();
+        let detail = "change 4: side times: content depth: expected at most 8, found 9";
+        assert_eq!(error.to_string(), format!("log/000000/00000042: {detail}"));
+        let mut entry = entry();
+        let Some(Change::SetRef { sides, .. }) = entry.changes.get_mut(4) else {
+            panic!("expected set_ref");
+        };
+        let mut times = sides.times();
         times.depth = 9;
+        *sides = Sides::of_times(times);
         let error = entry.encode().unwrap_err();
         assert_eq!(error.kind(), Kind::InvalidInput);
         assert_eq!(error.to_string(), format!("log/000000/00000042: {detail}"));

@@ -1,11 +1,12 @@
 //! Packs: frames one after another, then the table of frames and chunks, then a fixed trailer.
 //!
-//! The checksum covers header, table and trailer; frames are covered by the ids of their chunks.
-//! Frames fill exactly what lies between header and table, so that no byte of a pack is unspoken for.
+//! The checksum covers header, table and trailer, and the table has a sum over each stored frame, so that a pack is
+//! read again without decoding it; what a frame decodes to is covered by the ids of its chunks. Frames fill exactly what lies between header and table, so that no byte of a pack is unspoken for.
 
 use super::cursor::{Cursor, Hex, corrupt};
 use crate::error::{Error, Result};
-use crate::id::{ChunkId, PackId};
+use crate::format::Provenance;
+use crate::id::{ChunkId, KeyId, PackId, StoreId};
 
 /// Most bytes of a pack, so that offsets fit 32 bits.
 pub const PACK_BYTES_MAX: u32 = 1 << 30;
@@ -18,9 +19,9 @@ pub const PACK_MAGIC: [u8; 8] = *b"STOREPAK";
 /// The first bytes of a pack's trailer.
 pub const PACK_TRAILER_MAGIC: [u8; 8] = *b"STOREPKE";
 /// Version of packs.
-pub const PACK_VERSION: u16 = 1;
-/// Bytes of one frame in the table: stored length, raw length, chunks.
-pub const PACK_FRAME_LEN: u32 = 4 + 4 + 4;
+pub const PACK_VERSION: u16 = 2;
+/// Bytes of one frame in the table: stored length, raw length, chunks, sum of the stored bytes.
+pub const PACK_FRAME_LEN: u32 = 4 + 4 + 4 + 8;
 /// Bytes of one chunk in the table: id, length.
 pub const PACK_CHUNK_LEN: u32 = 32 + 4;
 /// First byte of a stored frame whose bytes follow as they are.
@@ -32,9 +33,13 @@ pub const CODEC_PLANES: u8 = 2;
 /// Least bytes of a stored frame: its codec and one more.
 pub const FRAME_STORED_BYTES_MIN: u32 = 2;
 
-const _: () = assert!(PackHeader::LEN == 8 + 2 + 1 + 5 + 16);
+const _: () = assert!(PackHeader::LEN == 8 + 2 + 1 + 5 + 16 + 16 + 8 + 16 + 8);
 const _: () = assert!(PackTrailer::LEN == 8 + 2 + 2 + 4 + 4 + 4 + 8 + 32);
-const _: () = assert!(PACK_FRAME_LEN == 12 && PACK_CHUNK_LEN == 36);
+const _: () = assert!(PACK_FRAME_LEN == 20 && PACK_CHUNK_LEN == 36);
+/// The key of a pack that is not encrypted.
+const NO_KEY: KeyId = KeyId([0; KeyId::LEN]);
+/// [`PackHeader::LEN`].
+const HEADER_LEN: usize = 80;
 /// Bytes of the trailer before its checksum.
 const TRAILER_FIELDS_LEN: usize = 8 + 2 + 2 + 4 + 4 + 4 + 8;
 
@@ -74,6 +79,34 @@ pub struct PackHeader {
     pub kind: PackKind,
     /// The pack's own name, so that a pack under a wrong key is noticed.
     pub id: PackId,
+    /// Where it comes from.
+    pub made: Provenance,
+}
+
+/// Sum over the bytes of a stored frame: the first 8 bytes of their BLAKE3. It tells damage, not forgery: what a frame
+/// decodes to is compared with the ids of its chunks before it is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameSum(pub [u8; 8]);
+
+impl std::fmt::Display for FrameSum {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Hex(&self.0).fmt(out)
+    }
+}
+
+impl FrameSum {
+    /// The sum over `stored`.
+    pub fn of(stored: &[u8]) -> Self {
+        Self(first_bytes(stored))
+    }
+}
+
+/// The first 8 bytes of the BLAKE3 of `bytes`.
+fn first_bytes(bytes: &[u8]) -> [u8; 8] {
+    let mut sum = [0; 8];
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(bytes).finalize_xof().fill(&mut sum);
+    sum
 }
 
 /// Where one frame lies and what it decodes to.
@@ -85,6 +118,8 @@ pub struct PackFrame {
     pub raw_len: u32,
     /// How many chunks it holds, one after another.
     pub chunks: u32,
+    /// Sum over its bytes as stored.
+    pub sum: FrameSum,
 }
 
 /// One chunk of a frame.
@@ -120,15 +155,21 @@ pub struct PackTrailer {
 
 impl PackHeader {
     /// Bytes on disk.
-    pub const LEN: u32 = 32;
+    pub const LEN: u32 = 80;
 
     /// The header's bytes.
-    pub fn encode(&self) -> [u8; 32] {
-        let [v0, v1] = PACK_VERSION.to_le_bytes();
-        let fields = [v0, v1, self.kind.byte(), 0, 0, 0, 0, 0];
-        let mut out = [0; 32];
-        let parts = PACK_MAGIC.iter().chain(&fields).chain(&self.id.0);
-        out.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_LEN);
+        out.extend_from_slice(&PACK_MAGIC);
+        out.extend_from_slice(&PACK_VERSION.to_le_bytes());
+        out.push(self.kind.byte());
+        out.extend_from_slice(&[0; 5]);
+        out.extend_from_slice(&self.id.0);
+        out.extend_from_slice(&self.made.store.0);
+        out.extend_from_slice(&self.made.began.to_le_bytes());
+        out.extend_from_slice(&NO_KEY.0);
+        let sum = first_bytes(&out);
+        out.extend_from_slice(&sum);
         out
     }
 
@@ -147,7 +188,24 @@ impl PackHeader {
             PackKind::from_byte(kind).ok_or_else(|| cursor.error_at(at, "kind", "0 or 1", kind))?;
         cursor.zeros(5)?;
         let id = PackId(cursor.array("id")?);
-        Ok(Self { kind, id })
+        let made = Provenance {
+            store: StoreId(cursor.array("store")?),
+            began: cursor.u64("entry")?,
+        };
+        let key = KeyId(cursor.array("key")?);
+        let covered = bytes.get(..cursor.at()).unwrap_or_default();
+        let (found, expected) = (first_bytes(covered), cursor.array("sum of the header")?);
+        if found != expected {
+            let (found, expected) = (Hex(&found), Hex(&expected));
+            let detail = format_args!("sum of its header is {found}, the header says {expected}");
+            return Err(corrupt(object, detail));
+        }
+        if key != NO_KEY {
+            let message =
+                format!("{object}: is encrypted with key {key}, this program has no keys");
+            return Err(Error::unsupported(message).hint("update this program"));
+        }
+        Ok(Self { kind, id, made })
     }
 }
 
@@ -289,6 +347,7 @@ impl PackTable {
             out.extend_from_slice(&frame.stored_len.to_le_bytes());
             out.extend_from_slice(&frame.raw_len.to_le_bytes());
             out.extend_from_slice(&frame.chunks.to_le_bytes());
+            out.extend_from_slice(&frame.sum.0);
         }
         for chunk in &self.chunks {
             out.extend_from_slice(&chunk.id.0);
@@ -304,6 +363,7 @@ impl PackTable {
                 stored_len: cursor.u32("stored length")?,
                 raw_len: cursor.u32("raw length")?,
                 chunks: cursor.u32("chunks")?,
+                sum: FrameSum(cursor.array("sum")?),
             })
         });
         let frames = frames.collect::<Result<_>>()?;
@@ -400,6 +460,10 @@ mod tests {
     const HEADER: PackHeader = PackHeader {
         kind: PackKind::Meta,
         id: PackId([7; 16]),
+        made: Provenance {
+            store: StoreId([6; 16]),
+            began: 5,
+        },
     };
 
     fn frame(stored_len: u32, raw_len: u32, chunks: u32) -> PackFrame {
@@ -407,6 +471,7 @@ mod tests {
             stored_len,
             raw_len,
             chunks,
+            sum: FrameSum([3; 8]),
         }
     }
 
@@ -432,7 +497,7 @@ mod tests {
     }
 
     fn pack_len(tail: &[u8], frames_len: u64) -> u64 {
-        32 + frames_len + u64::try_from(tail.len()).unwrap()
+        80 + frames_len + u64::try_from(tail.len()).unwrap()
     }
 
     fn decode(header: &PackHeader, frames_len: u64, tail: &[u8]) -> Result<PackTable> {
@@ -444,10 +509,15 @@ mod tests {
     #[test]
     fn header_and_table_survive() {
         let bytes = HEADER.encode();
-        assert_eq!(bytes[..16], *b"STOREPAK\x01\0\x01\0\0\0\0\0");
+        assert_eq!(bytes.len(), PackHeader::LEN as usize);
+        assert_eq!(bytes[..16], *b"STOREPAK\x02\0\x01\0\0\0\0\0");
+        assert_eq!(
+            bytes[32..56],
+            [&[6; 16][..], &[5, 0, 0, 0, 0, 0, 0, 0]].concat()
+        );
         assert_eq!(PackHeader::decode("x", &bytes).unwrap(), HEADER);
         let tail = good().encode(&HEADER).unwrap();
-        assert_eq!(tail.len(), 2 * 12 + 3 * 36 + 64);
+        assert_eq!(tail.len(), 2 * 20 + 3 * 36 + 64);
         assert_eq!(decode(&HEADER, 22, &tail).unwrap(), good());
     }
 
@@ -461,7 +531,7 @@ mod tests {
         }
         let header = HEADER.encode();
         for at in 0..header.len() {
-            let mut bytes = header;
+            let mut bytes = header.clone();
             bytes[at] ^= 1;
             let noticed =
                 PackHeader::decode("x", &bytes).and_then(|header| decode(&header, 22, &tail));
@@ -515,7 +585,7 @@ mod tests {
             assert_eq!(error.to_string(), format!("pack {}: {message}", HEADER.id));
             let stored: u32 = table.frames.iter().map(|frame| frame.stored_len).sum();
             let error =
-                decode(&HEADER, stored.into(), &unchecked(&table, 32 + stored)).unwrap_err();
+                decode(&HEADER, stored.into(), &unchecked(&table, 80 + stored)).unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupt);
             assert_eq!(error.to_string(), format!("x: {message}"));
         }
@@ -545,15 +615,15 @@ mod tests {
 
     #[test]
     fn frames_fill_what_lies_before_the_table() {
-        let error = decode(&HEADER, 23, &unchecked(&good(), 32 + 23)).unwrap_err();
+        let error = decode(&HEADER, 23, &unchecked(&good(), 80 + 23)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "x: frames: expected to end at 55, found 54"
+            "x: frames: expected to end at 103, found 102"
         );
-        let error = decode(&HEADER, 22, &unchecked(&good(), 31)).unwrap_err();
+        let error = decode(&HEADER, 22, &unchecked(&good(), 79)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "x: length: 250 bytes, its trailer says a table at 31 of 2 frames and 3 chunks"
+            "x: length: 314 bytes, its trailer says a table at 79 of 2 frames and 3 chunks"
         );
     }
 
@@ -564,12 +634,12 @@ mod tests {
         tail[at..at + 8].fill(0xff);
         let error = decode(&HEADER, 22, &tail).unwrap_err();
         assert!(
-            error.to_string().starts_with("x: length: 250 bytes"),
+            error.to_string().starts_with("x: length: 314 bytes"),
             "{error}"
         );
-        for len in [95, u64::from(PACK_BYTES_MAX) + 1] {
+        for len in [143, u64::from(PACK_BYTES_MAX) + 1] {
             let error = PackTrailer::decode("x", len, &[0; 64]).unwrap_err();
-            let message = format!("x: length: expected 96 to 1073741824 bytes, found {len}");
+            let message = format!("x: length: expected 144 to 1073741824 bytes, found {len}");
             assert_eq!(error.to_string(), message);
         }
         let frames = vec![frame((8 << 20) + 1, 8 << 20, 2); 128];
@@ -585,16 +655,35 @@ mod tests {
     #[test]
     fn later_versions_and_kinds_are_told() {
         let mut bytes = HEADER.encode();
-        bytes[8] = 2;
+        bytes[8] = 3;
         let error = PackHeader::decode("x", &bytes).unwrap_err();
         assert_eq!(error.kind(), Kind::Unsupported);
-        assert_eq!(error.to_string(), "x: version is 2, this program reads 1");
+        assert_eq!(error.to_string(), "x: version is 3, this program reads 2");
         let mut bytes = HEADER.encode();
         bytes[10] = 2;
         let error = PackHeader::decode("x", &bytes).unwrap_err();
         assert_eq!(
             error.to_string(),
             "x: kind at offset 10: expected 0 or 1, found 2"
+        );
+    }
+
+    #[test]
+    fn a_pack_of_a_key_is_unsupported_by_its_name() {
+        let mut bytes = HEADER.encode();
+        bytes[56] = 9;
+        let error = PackHeader::decode("x", &bytes).unwrap_err();
+        assert!(
+            error.to_string().starts_with("x: sum of its header is "),
+            "{error}"
+        );
+        let sum = first_bytes(&bytes[..72]);
+        bytes[72..].copy_from_slice(&sum);
+        let error = PackHeader::decode("x", &bytes).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(
+            error.to_string(),
+            "x: is encrypted with key 09000000000000000000000000000000, this program has no keys"
         );
     }
 }

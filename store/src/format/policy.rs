@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::format::RefName;
+use crate::format::{Extra, RefName};
 
 /// How many versions of a ref to keep. A version that any rule keeps is kept; without rules all are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ pub struct Scope {
     /// Stored bytes that each namespace it matches may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
+    /// What this program does not know.
+    #[serde(flatten)]
+    pub extra: Extra,
 }
 
 /// What a store keeps: the first scope that matches a ref decides.
@@ -51,6 +54,9 @@ pub struct Policy {
     /// Stored bytes that all live versions may take together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
+    /// What this program does not know.
+    #[serde(flatten)]
+    pub extra: Extra,
 }
 
 /// A namespace or a ref name in which `*` stands for any characters, `/` included.
@@ -178,6 +184,7 @@ mod tests {
             pattern: Pattern::new(pattern),
             rules: Rules::default(),
             quota_bytes,
+            extra: Extra::new(),
         };
         let policy = Policy {
             keep: vec![
@@ -186,6 +193,7 @@ mod tests {
                 scope("*", Some(9)),
             ],
             bytes_max: None,
+            extra: Extra::new(),
         };
         assert_eq!(policy.quota(&"project/a/tmp".parse().unwrap()), Some(5));
         assert_eq!(policy.quota(&"team/a/b".parse().unwrap()), Some(9));
@@ -201,8 +209,10 @@ mod tests {
                     ..Rules::default()
                 },
                 quota_bytes: Some(7),
+                extra: Extra::new(),
             }],
             bytes_max: Some(9),
+            extra: Extra::new(),
         };
         let text = r#"{"keep":[{"refs":"project/*","keep_last":3,"quota_bytes":7}],"bytes_max":9}"#;
         assert_eq!(serde_json::to_string(&policy).unwrap(), text);

@@ -9,7 +9,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use crate::id::{ChunkId, CommitId, PackId, SegmentId, StoreId};
+use crate::id::{ChunkId, CommitId, EntryId, PackId, SegmentId, StoreId};
 
 mod states;
 use states::{entry, state};
@@ -38,6 +38,34 @@ fn content() -> impl Strategy<Value = Content> {
         }),
         many.prop_map(|(size, depth, root)| Content { size, depth, root }),
     ]
+}
+
+fn sides() -> impl Strategy<Value = Sides> {
+    let others = btree_map("[a-z0-9-]{1,64}", content(), 0..3);
+    (content(), others).prop_map(|(times, others)| {
+        let others = others.into_iter();
+        let others = others.map(|(kind, content)| Side { kind, content });
+        others.fold(Sides::of_times(times), Sides::with)
+    })
+}
+
+/// Fields that no program knows yet, with any JSON in them.
+fn extra() -> impl Strategy<Value = Extra> {
+    let leaf = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(Into::into),
+        any::<u64>().prop_map(Into::into),
+        any::<i64>().prop_map(Into::into),
+        any::<String>().prop_map(Into::into),
+    ];
+    let value = leaf.prop_recursive(3, 8, 3, |inside| {
+        prop_oneof![
+            vec(inside.clone(), 0..3).prop_map(Into::into),
+            btree_map(any::<String>(), inside, 0..3)
+                .prop_map(|fields| serde_json::Value::Object(fields.into_iter().collect())),
+        ]
+    });
+    btree_map("x[a-z\\\\\"]{1,9}", value, 0..3)
 }
 
 fn totals() -> impl Strategy<Value = Totals> {
@@ -174,11 +202,16 @@ fn pack() -> impl Strategy<Value = (PackHeader, PackTable)> {
                 stored_len: 2 + u32::try_from(stored).unwrap(),
                 raw_len,
                 chunks: u32::try_from(chunks.len()).unwrap(),
+                sum: FrameSum(raw_len.to_be_bytes().repeat(2).try_into().unwrap()),
             });
             let chunks = chunks.into_iter().map(|(id, len)| PackChunk { id, len });
             table.chunks.extend(chunks);
         }
-        (PackHeader { kind, id }, table)
+        let made = Provenance {
+            store: StoreId(id.0),
+            began: u64::from(meta),
+        };
+        (PackHeader { kind, id, made }, table)
     })
 }
 
@@ -207,13 +240,15 @@ fn segment() -> impl Strategy<Value = (Vec<u8>, Vec<SegmentEntry>)> {
         });
         let frames = [0, 1, 1].map(|pack| SegmentFrame {
             pack,
-            offset: 32,
+            offset: PackHeader::LEN,
             stored_len: 2 + seed % 160,
             raw_len: 160,
         });
         let mut bytes = Vec::new();
         let id = SegmentId([3; 16]);
-        write_segment(&mut bytes, id, &packs, &frames, || entries.iter().copied()).unwrap();
+        let entries_again = || entries.iter().copied();
+        let made = Provenance::default();
+        write_segment(&mut bytes, id, made, &packs, &frames, entries_again).unwrap();
         (bytes, entries)
     })
 }
@@ -330,10 +365,44 @@ proptest! {
         check_flips(&bytes, |bytes| State::decode("x", bytes).is_ok_and(|other| other != state))?;
     }
 
+    /// A program that does not know a field carries it from the entry into every checkpoint.
+    #[test]
+    fn unknown_fields_are_carried_through_checkpoints(mut state in state(), entry in entry(), known in extra()) {
+        state.extra = known;
+        let mut entry = entry;
+        (entry.number, entry.store, entry.prev) = (state.number + 1, state.store, state.entry);
+        entry.changes.retain(|change| matches!(change, Change::SetRef { .. }));
+        for change in &mut entry.changes {
+            if let Change::SetRef { name, version, .. } = change {
+                *version = state.refs.get(name).map_or(0, |found| found.last) + 1;
+            }
+        }
+        entry.changes.truncate(1);
+        let read = LogEntry::decode(entry.number, &entry.encode().unwrap()).unwrap();
+        let before = state.clone();
+        state.apply(&read).unwrap();
+        let mut carried = State::decode("x", &state.encode().unwrap()).unwrap();
+        carried = State::decode("x", &carried.encode().unwrap()).unwrap();
+        prop_assert_eq!(&carried, &state);
+        prop_assert_eq!(&carried.extra, &before.extra);
+        for (name, found) in &before.refs {
+            prop_assert_eq!(&carried.refs[name].extra, &found.extra);
+            for (number, version) in &found.versions {
+                prop_assert_eq!(&carried.refs[name].versions[number], version);
+            }
+        }
+        if let Some(Change::SetRef { name, version, extra, sides, .. }) = entry.changes.first() {
+            let carried = &carried.refs[name].versions[version];
+            prop_assert_eq!(&carried.extra, extra);
+            prop_assert_eq!(&carried.sides, sides);
+        }
+    }
+
     #[test]
     fn a_refused_entry_changes_nothing(state in state(), mut entry in entry()) {
         let mut folded = state.clone();
         entry.number = state.number + 1;
+        (entry.store, entry.prev) = (state.store, state.entry);
         match folded.apply(&entry) {
             Ok(()) => prop_assert_eq!(folded.number, entry.number),
             Err(_) => prop_assert_eq!(folded, state),
@@ -412,7 +481,7 @@ fn no_decoder_panics_on_text_or_magic_alone() {
         b"time\x01\0\0\0",
         b"clst\x01\0\0\0",
         b"STOREPAK",
-        b"STORESEG\x01\0\0",
+        b"STORESEG\x02\0\0",
         b"{}\nblake3 \n",
         &[0xff; 200],
     ] {

@@ -12,7 +12,7 @@ use super::segment_rows::{
     too_many,
 };
 use crate::error::{Error, Result};
-use crate::format::SegmentInfo;
+use crate::format::{Provenance, SegmentInfo};
 use crate::id::{ChunkId, SegmentId};
 
 /// Most chunks of a segment.
@@ -22,11 +22,11 @@ pub const SEGMENT_MAGIC: [u8; 8] = *b"STORESEG";
 /// The first bytes of a segment's trailer.
 pub const SEGMENT_TRAILER_MAGIC: [u8; 8] = *b"STORESGE";
 /// Version of segments.
-pub const SEGMENT_VERSION: u16 = 1;
+pub const SEGMENT_VERSION: u16 = 2;
 /// Most leading bits of an id that the fan-out is indexed by.
 pub const SEGMENT_FANOUT_BITS_MAX: u8 = 24;
 /// Bytes of the header.
-pub const SEGMENT_HEADER_LEN: u64 = 8 + 2 + 1 + 5 + 16 + 8 + 4 + 4 + 8 + 8;
+pub const SEGMENT_HEADER_LEN: u64 = 8 + 2 + 1 + 5 + 16 + 16 + 8 + 8 + 4 + 4 + 16 + 8;
 /// Bytes of one entry: id, frame, offset, length.
 pub const SEGMENT_ENTRY_LEN: u64 = 32 + 4 + 4 + 4;
 /// Bytes of one frame: pack, offset, stored length, raw length.
@@ -36,7 +36,7 @@ pub const SEGMENT_PACK_LEN: u64 = 16 + 4 + 1 + 11;
 /// Bytes of the trailer: magic, checksum.
 pub const SEGMENT_TRAILER_LEN: u64 = 8 + 32;
 
-const _: () = assert!(SEGMENT_HEADER_LEN == 64 && SEGMENT_ENTRY_LEN == 44);
+const _: () = assert!(SEGMENT_HEADER_LEN == 96 && SEGMENT_ENTRY_LEN == 44);
 const _: () = assert!(SEGMENT_FRAME_LEN == 16 && SEGMENT_PACK_LEN == 32);
 const _: () = assert!(SEGMENT_TRAILER_LEN == 40);
 
@@ -83,6 +83,7 @@ fn fanout_len(bits: u8) -> u64 {
 pub fn write_segment<I: Iterator<Item = SegmentEntry>>(
     out: &mut impl Write,
     id: SegmentId,
+    made: Provenance,
     packs: &[SegmentPack],
     frames: &[SegmentFrame],
     entries: impl Fn() -> I,
@@ -98,6 +99,7 @@ pub fn write_segment<I: Iterator<Item = SegmentEntry>>(
     let mut header = SegmentHeader {
         fanout_bits: 0,
         id,
+        made,
         chunks: count(entries()),
         frames: u32::try_from(frames.len()).map_err(|_| refuse(too_many("frames")))?,
         packs: u32::try_from(packs.len()).map_err(|_| refuse(too_many("packs")))?,
@@ -295,6 +297,19 @@ impl SegmentLayout {
         self.header.id
     }
 
+    /// Where it comes from.
+    pub fn made(&self) -> Provenance {
+        self.header.made
+    }
+
+    /// Where the segment comes from that begins with `bytes`.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn made_of(object: &str, bytes: &[u8]) -> Result<Provenance> {
+        Ok(SegmentHeader::decode(object, bytes)?.made)
+    }
+
     /// Number of chunks.
     pub fn chunks(&self) -> u64 {
         self.header.chunks
@@ -470,9 +485,13 @@ mod tests {
     use super::*;
     use crate::error::Kind;
     use crate::format::PackKind;
-    use crate::id::PackId;
+    use crate::id::{PackId, StoreId};
 
     const ID: SegmentId = SegmentId([9; 16]);
+    const MADE: Provenance = Provenance {
+        store: StoreId([6; 16]),
+        began: 5,
+    };
 
     fn pack(byte: u8, len: u32) -> SegmentPack {
         SegmentPack {
@@ -508,16 +527,18 @@ mod tests {
 
     fn write(entries: &[SegmentEntry]) -> Result<(Vec<u8>, SegmentInfo)> {
         let mut out = Vec::new();
-        let packs = [pack(1, 196), pack(2, 1000)];
-        let frames = [frame(0, 32), frame(1, 836)];
-        let info = write_segment(&mut out, ID, &packs, &frames, || entries.iter().copied())?;
+        let packs = [pack(1, 244), pack(2, 1000)];
+        let frames = [frame(0, 80), frame(1, 836)];
+        let info = write_segment(&mut out, ID, MADE, &packs, &frames, || {
+            entries.iter().copied()
+        })?;
         Ok((out, info))
     }
 
     fn refused(packs: &[SegmentPack], frames: &[SegmentFrame], entries: &[SegmentEntry]) -> String {
         let mut out = Vec::new();
         let entries = || entries.iter().copied();
-        let error = write_segment(&mut out, ID, packs, frames, entries).unwrap_err();
+        let error = write_segment(&mut out, ID, MADE, packs, frames, entries).unwrap_err();
         assert_eq!(error.kind(), Kind::InvalidInput);
         let text = error.to_string();
         text.strip_prefix(&format!("segment {ID}: "))
@@ -534,11 +555,13 @@ mod tests {
             assert_eq!((info.chunks, info.packs), (count.into(), 2));
             assert_eq!(
                 (info.pack_bytes, info.raw_bytes),
-                (1196, u64::from(count) * 990)
+                (1244, u64::from(count) * 990)
             );
             let layout = SegmentLayout::parse("x", &bytes).unwrap();
             layout.verify(&bytes).unwrap();
             assert_eq!((layout.id(), layout.chunks()), (ID, count.into()));
+            assert_eq!(layout.made(), MADE);
+            assert_eq!(SegmentLayout::made_of("x", &bytes[..96]).unwrap(), MADE);
             for (position, entry) in (0..).zip(&entries) {
                 assert_eq!(layout.find(&bytes, &entry.id), Some(position));
                 assert_eq!(layout.entry(&bytes, position).unwrap(), *entry);
@@ -549,7 +572,7 @@ mod tests {
             assert_eq!(layout.find(&bytes, &ChunkId([0; 32])), None);
             assert_eq!(layout.find(&bytes, &ChunkId([255; 32])), None);
             assert_eq!(layout.frame(&bytes, 1).unwrap(), frame(1, 836));
-            assert_eq!(layout.pack(&bytes, 0).unwrap(), pack(1, 196));
+            assert_eq!(layout.pack(&bytes, 0).unwrap(), pack(1, 244));
             let error = layout.entry(&bytes, count.into()).unwrap_err();
             assert_eq!(error.to_string(), format!("x: has no entry {count}"));
         }
@@ -560,10 +583,10 @@ mod tests {
         let entries = entries(500);
         let (expected, _) = write(&entries).unwrap();
         let mut out = Vec::new();
-        let packs = [pack(1, 196), pack(2, 1000)];
-        let frames = [frame(0, 32), frame(1, 836)];
+        let packs = [pack(1, 244), pack(2, 1000)];
+        let frames = [frame(0, 80), frame(1, 836)];
         let some = || entries.iter().copied().filter(|entry| entry.len > 0);
-        write_segment(&mut out, ID, &packs, &frames, some).unwrap();
+        write_segment(&mut out, ID, MADE, &packs, &frames, some).unwrap();
         assert_eq!(out, expected);
     }
 
@@ -574,8 +597,8 @@ mod tests {
         assert_eq!(segment_fanout_bits(9), 1);
         assert_eq!(segment_fanout_bits(5_000_000), 20);
         assert_eq!(segment_fanout_bits(SEGMENT_CHUNKS_MAX), 24);
-        assert_eq!(segment_len(0, 0, 0, 0), Some(64 + 8 + 40));
-        assert_eq!(segment_len(2, 3, 4, 1), Some(64 + 12 + 88 + 48 + 128 + 40));
+        assert_eq!(segment_len(0, 0, 0, 0), Some(96 + 8 + 40));
+        assert_eq!(segment_len(2, 3, 4, 1), Some(96 + 12 + 88 + 48 + 128 + 40));
         assert_eq!(segment_len(SEGMENT_CHUNKS_MAX + 1, 0, 0, 0), None);
         assert_eq!(segment_len(0, 0, 0, 25), None);
     }
@@ -596,7 +619,7 @@ mod tests {
 
     #[test]
     fn what_points_outside_is_not_written() {
-        let packs = [pack(1, 196)];
+        let packs = [pack(1, 244)];
         let id = entry(1, 0).id;
         let long = SegmentEntry {
             len: 991,
@@ -608,43 +631,43 @@ mod tests {
         };
         let cases = [
             (
-                refused(&[pack(1, 95)], &[], &[]),
-                "pack 0: expected 96 to 1073741824 bytes, found 95".to_owned(),
+                refused(&[pack(1, 143)], &[], &[]),
+                "pack 0: expected 144 to 1073741824 bytes, found 143".to_owned(),
             ),
             (
-                refused(&[pack(1, 96), pack(1, 97)], &[], &[]),
+                refused(&[pack(1, 144), pack(1, 145)], &[], &[]),
                 format!("pack {}: expected it once, found it again", PackId([1; 16])),
             ),
             (
-                refused(&packs, &[frame(1, 32)], &[]),
+                refused(&packs, &[frame(1, 80)], &[]),
                 "frame 0: there is no pack 1".to_owned(),
             ),
             (
-                refused(&packs, &[frame(0, 31)], &[]),
-                "frame 0: expected to lie in bytes 32 to 132 of pack 0, found 100 bytes at 31"
+                refused(&packs, &[frame(0, 79)], &[]),
+                "frame 0: expected to lie in bytes 80 to 180 of pack 0, found 100 bytes at 79"
                     .to_owned(),
             ),
             (
-                refused(&packs, &[frame(0, 33)], &[]),
-                "frame 0: expected to lie in bytes 32 to 132 of pack 0, found 100 bytes at 33"
+                refused(&packs, &[frame(0, 81)], &[]),
+                "frame 0: expected to lie in bytes 80 to 180 of pack 0, found 100 bytes at 81"
                     .to_owned(),
             ),
             (
-                refused(&packs, &[frame(0, 32)], &[entry(1, 1)]),
+                refused(&packs, &[frame(0, 80)], &[entry(1, 1)]),
                 format!("chunk {id}: there is no frame 1"),
             ),
             (
-                refused(&packs, &[frame(0, 32)], &[long]),
+                refused(&packs, &[frame(0, 80)], &[long]),
                 format!(
                     "chunk {id}: expected to lie in the 1000 bytes of frame 0, found 991 bytes at 10"
                 ),
             ),
             (
-                refused(&packs, &[frame(0, 32)], &[none]),
+                refused(&packs, &[frame(0, 80)], &[none]),
                 format!("chunk {id}: expected 1 to 4194304 bytes, found 0"),
             ),
             (
-                refused(&packs, &[frame(0, 32)], &[entry(1, 0), entry(1, 0)]),
+                refused(&packs, &[frame(0, 80)], &[entry(1, 0), entry(1, 0)]),
                 format!("chunk {id}: expected an id that sorts behind {id}"),
             ),
         ];
@@ -661,9 +684,9 @@ mod tests {
             let count = if passes.get() > 1 { 2 } else { 3 };
             entries(count).into_iter()
         };
-        let packs = [pack(1, 196), pack(2, 1000)];
-        let frames = [frame(0, 32), frame(1, 836)];
-        let error = write_segment(&mut Vec::new(), ID, &packs, &frames, entries).unwrap_err();
+        let packs = [pack(1, 244), pack(2, 1000)];
+        let frames = [frame(0, 80), frame(1, 836)];
+        let error = write_segment(&mut Vec::new(), ID, MADE, &packs, &frames, entries).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -674,10 +697,10 @@ mod tests {
     /// The bytes after `change`, with checksums that are right again.
     fn sealed_again(mut bytes: Vec<u8>, change: impl Fn(&mut [u8])) -> Vec<u8> {
         change(&mut bytes);
-        let header: [u8; 8] = blake3::hash(&bytes[..56]).as_bytes()[..8]
+        let header: [u8; 8] = blake3::hash(&bytes[..88]).as_bytes()[..8]
             .try_into()
             .unwrap();
-        bytes[56..64].copy_from_slice(&header);
+        bytes[88..96].copy_from_slice(&header);
         let at = bytes.len() - 32;
         let checksum = blake3::hash(&bytes[..at - 8]);
         bytes[at..].copy_from_slice(checksum.as_bytes());
@@ -693,17 +716,17 @@ mod tests {
             let error = layout.and_then(|layout| layout.verify(&bytes)).unwrap_err();
             error.to_string()
         };
-        let fanout = 64;
+        let fanout = 96;
         let entries_at = fanout + 5 * 4;
         let frames_at = entries_at + 20 * 44;
         let packs_at = frames_at + 2 * 16;
-        let length = "x: length: 1100 bytes, its header says";
+        let length = "x: length: 1132 bytes, its header says";
         assert!(message(&|b| b[10] = 25).starts_with(length));
-        assert!(message(&|b| b[32..40].fill(0xff)).starts_with(length));
-        assert!(message(&|b| b[40..44].fill(0xff)).starts_with(length));
+        assert!(message(&|b| b[56..64].fill(0xff)).starts_with(length));
+        assert!(message(&|b| b[64..68].fill(0xff)).starts_with(length));
         assert_eq!(
             message(&|b| b[8] = 9),
-            "x: version is 9, this program reads 1"
+            "x: version is 9, this program reads 2"
         );
         assert_eq!(
             message(&|b| b[fanout] = 1),
@@ -738,13 +761,13 @@ mod tests {
         let layout = SegmentLayout::parse("x", &bytes).unwrap();
         for fill in [0, 1, 0x7f, 0xff] {
             let mut garbage = bytes.clone();
-            garbage[64..84].fill(fill);
+            garbage[96..116].fill(fill);
             for seed in 0..40_u32 {
                 let found = layout.find(&garbage, &ChunkId::of(&seed.to_le_bytes()));
                 assert!(found.is_none_or(|position| position < 20));
             }
         }
-        assert_eq!(layout.find(&bytes[..70], &entries(1)[0].id), None);
-        assert!(layout.entry(&bytes[..70], 0).is_err());
+        assert_eq!(layout.find(&bytes[..102], &entries(1)[0].id), None);
+        assert!(layout.entry(&bytes[..102], 0).is_err());
     }
 }

@@ -9,8 +9,10 @@ use super::segment::{
     SEGMENT_PACK_LEN, SEGMENT_VERSION,
 };
 use crate::error::Result;
-use crate::format::{CHUNK_BYTES_MAX, PACK_BYTES_MAX, PackHeader, PackKind, PackTrailer};
-use crate::id::{ChunkId, PackId, SegmentId};
+use crate::format::{
+    CHUNK_BYTES_MAX, PACK_BYTES_MAX, PackHeader, PackKind, PackTrailer, Provenance,
+};
+use crate::id::{ChunkId, PackId, SegmentId, StoreId};
 
 /// One pack that a segment names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +56,13 @@ pub struct SegmentEntry {
 pub(super) struct SegmentHeader {
     pub(super) fanout_bits: u8,
     pub(super) id: SegmentId,
+    pub(super) made: Provenance,
     pub(super) chunks: u64,
     pub(super) frames: u32,
     pub(super) packs: u32,
 }
 
-pub(super) const HEADER_LEN: usize = 64;
+pub(super) const HEADER_LEN: usize = 96;
 pub(super) const ENTRY_LEN: usize = 44;
 pub(super) const FRAME_LEN: usize = 16;
 pub(super) const PACK_LEN: usize = 32;
@@ -79,10 +82,12 @@ impl SegmentHeader {
         out.push(self.fanout_bits);
         out.extend_from_slice(&[0; 5]);
         out.extend_from_slice(&self.id.0);
+        out.extend_from_slice(&self.made.store.0);
+        out.extend_from_slice(&self.made.began.to_le_bytes());
         out.extend_from_slice(&self.chunks.to_le_bytes());
         out.extend_from_slice(&self.frames.to_le_bytes());
         out.extend_from_slice(&self.packs.to_le_bytes());
-        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&[0; 16]);
         let checksum = header_checksum(&out);
         out.extend_from_slice(&checksum);
         out
@@ -102,11 +107,15 @@ impl SegmentHeader {
         let header = Self {
             fanout_bits,
             id: SegmentId(cursor.array("id")?),
+            made: Provenance {
+                store: StoreId(cursor.array("store")?),
+                began: cursor.u64("entry")?,
+            },
             chunks: cursor.u64("chunks")?,
             frames: cursor.u32("frames")?,
             packs: cursor.u32("packs")?,
         };
-        cursor.zeros(8)?;
+        cursor.zeros(16)?;
         let covered = bytes.get(..cursor.at()).unwrap_or_default();
         let found = header_checksum(covered);
         let expected: [u8; HEADER_CHECKSUM_LEN] = cursor.array("checksum of the header")?;

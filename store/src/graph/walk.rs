@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::format::{Content, ListChild, Node, Root, Version};
+use crate::format::{Content, ListChild, Node, Root, SIDE_TIMES, Version};
 use crate::id::ChunkId;
 use crate::index::{Index, Marks, Position};
 use crate::read::Reader;
@@ -94,9 +94,16 @@ impl<'w, V: Visit> Walk<'w, V> {
     /// # Errors
     /// What the visitor says; corrupt or not found, naming what cannot be read; interrupted on request.
     pub fn version(&self, version: &Version) -> Result<()> {
-        match self.chunks(&version.times) {
-            Err(error) => self.visit.unread(Unread::Times, error)?,
-            Ok(()) => {}
+        for side in version.sides.iter() {
+            let what = match side.kind == SIDE_TIMES {
+                true => Unread::Times,
+                // What it is for is not known, so it is worth what a file is.
+                false => Unread::Node,
+            };
+            match self.chunks(&side.content) {
+                Err(error) => self.visit.unread(what, error)?,
+                Ok(()) => {}
+            }
         }
         self.root(&version.root)
     }

@@ -13,10 +13,10 @@ use super::known::{End, checkpoints, copy_of, end_of, go_on, load_at, missing, r
 use super::{Outside, System, read_entry};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    Change, Content, LOG_PREFIX, LogEntry, RefName, Root, SegmentInfo, State, Who, checkpoint_key,
-    log_key, parse_log_key,
+    Change, Content, EntryText, Extra, LOG_PREFIX, LogEntry, ReadAs, RefName, Root, SegmentInfo,
+    Sides, State, Who, checkpoint_key, log_key, parse_log_key,
 };
-use crate::id::CommitId;
+use crate::id::{CommitId, EntryId, StoreId};
 use crate::remote::{Created, Read, Write};
 use crate::retry::VAIN_MAX;
 
@@ -36,25 +36,39 @@ pub struct Healed {
 
 /// What is wrong with a log.
 struct Look {
+    store: StoreId,
     /// The newest checkpoint that can be read; 0 for none.
     base: u64,
+    /// The id of the entry that it ends with.
+    base_entry: Option<EntryId>,
     /// The newest entry that anything is known of.
     newest: u64,
     /// Entries with a copy, that is put back.
-    copies: BTreeMap<u64, LogEntry>,
-    /// Entries without, that no checkpoint stands in for.
-    lost: BTreeSet<u64>,
+    copies: BTreeMap<u64, (LogEntry, EntryText)>,
+    /// Entries without, that no checkpoint stands in for, and what is known of the ids around them.
+    lost: BTreeMap<u64, Gap>,
     kept: BTreeSet<u64>,
     /// The log ends before its checkpoint.
     is_short: bool,
+    /// The id of the entry that was looked at last, if it is known.
+    last: Option<EntryId>,
+}
+
+/// A place in the log whose entry is lost.
+#[derive(Clone, Copy, Default)]
+struct Gap {
+    /// The id of the entry before it, if that is known.
+    prev: Option<EntryId>,
+    /// By what the entry after it names it, if that is known.
+    named: Option<EntryId>,
 }
 
 /// What [`heal`] would do.
 ///
 /// # Errors
 /// Unsupported, when a newer program wrote an entry; when the store does not answer.
-pub fn diagnose(remote: &dyn Read) -> Result<Healed> {
-    Ok(Look::at(remote)?.told())
+pub fn diagnose(remote: &dyn Read, store: StoreId) -> Result<Healed> {
+    Ok(Look::at(remote, store)?.told())
 }
 
 /// Puts back what can be put back. What nothing stands in for is given up, if `accept_loss` says so.
@@ -62,14 +76,13 @@ pub fn diagnose(remote: &dyn Read) -> Result<Healed> {
 /// # Errors
 /// Corrupt, when something would have to be given up and must not, or the entries after it cannot be
 /// understood without it: nothing is changed then but for what was put back. As [`diagnose`].
-pub fn heal(remote: &dyn Write, who: &Who, accept_loss: bool) -> Result<Healed> {
+pub fn heal(remote: &dyn Write, store: StoreId, who: &Who, accept_loss: bool) -> Result<Healed> {
     let mut done = Healed::default();
     for _ in 0..VAIN_MAX {
-        let look = Look::at(remote)?;
+        let look = Look::at(remote, store)?;
         done.kept = look.told().kept;
-        for (number, entry) in &look.copies {
-            let before = read_entry(remote, number - 1).ok().flatten();
-            put_back(remote, entry, before.as_ref())?;
+        for (number, (entry, text)) in &look.copies {
+            put_back(remote, entry, text)?;
             done.restored.push(*number);
         }
         if look.lost.is_empty() && !look.is_short {
@@ -78,10 +91,15 @@ pub fn heal(remote: &dyn Write, who: &Who, accept_loss: bool) -> Result<Healed> 
         if !accept_loss {
             return Err(look.refused());
         }
-        done.lost.extend(&look.lost);
+        done.lost.extend(look.lost.keys());
         if look.is_short {
             // What came behind it left no trace in the log: the state of the checkpoint is the newest there is.
-            put_back(remote, &filler(look.base, Vec::new()), None)?;
+            let gap = Gap {
+                prev: None,
+                named: look.base_entry,
+            };
+            let filler = filler(store, look.base, gap, Vec::new());
+            put_back(remote, &filler, &filler.encode()?)?;
         } else if !look.give_up(remote, who)? {
             done.lost.clear();
         }
@@ -92,18 +110,43 @@ pub fn heal(remote: &dyn Write, who: &Who, accept_loss: bool) -> Result<Healed> 
     )
 }
 
+/// Goes on with a log that was rolled back: entries from the next one to `until`, which writers of objects in the
+/// store have known, are given up. The number of the entry that says so.
+///
+/// # Errors
+/// Conflict, when somebody else wrote the next entry; when the store does not answer.
+pub fn give_up_until(remote: &dyn Write, state: &State, who: &Who, until: u64) -> Result<u64> {
+    let mut outside = System;
+    let changes = vec![Change::CondemnPacks { packs: Vec::new() }];
+    let (commit, now) = (outside.commit_id()?, outside.now());
+    let mut entry = state.next(commit, now, who.clone(), changes);
+    (entry.lost, entry.until) = (Some(entry.number), Some(until));
+    let bytes = entry.encode_after(super::newest(remote, state)?.as_deref())?;
+    match remote.create(&log_key(entry.number), bytes.into())? {
+        Created::Created => Ok(entry.number),
+        Created::Exists => Err(Error::conflict(format!(
+            "{}: somebody else wrote it",
+            log_key(entry.number)
+        ))
+        .hint("run it again")),
+    }
+}
+
 impl Look {
-    fn at(remote: &dyn Read) -> Result<Self> {
-        let base = base(remote)?;
+    fn at(remote: &dyn Read, store: StoreId) -> Result<Self> {
+        let (base, base_entry) = base(remote, store)?;
         let listed = remote.keys_after(LOG_PREFIX, LOG_PREFIX)?;
         let listed = listed.iter().filter_map(|key| parse_log_key(key)).max();
         let mut look = Self {
+            store,
             base,
+            base_entry,
             newest: base.max(listed.unwrap_or(0)),
             copies: BTreeMap::new(),
-            lost: BTreeSet::new(),
+            lost: BTreeMap::new(),
             kept: BTreeSet::new(),
             is_short: false,
+            last: None,
         };
         // A listing may be late, so that entries may follow; those are asked for.
         while read_entry(remote, look.newest + 1).is_ok_and(|entry| entry.is_some()) {
@@ -136,8 +179,9 @@ impl Look {
             let is_one_missing = found.len() < keys.len();
             for bytes in found {
                 match LogEntry::decode(next, &bytes) {
-                    Err(error) if error.kind() == Kind::Corrupt => self.look_again(remote, next)?,
-                    read => drop(read?),
+                    Ok(entry) if self.takes(&entry)? => {}
+                    Err(error) if error.kind() != Kind::Corrupt => return Err(error),
+                    _ => self.look_again(remote, next)?,
                 }
                 next += 1;
             }
@@ -149,19 +193,48 @@ impl Look {
         Ok(())
     }
 
+    /// Whether `entry` belongs where it lies, behind the one that was looked at before it; goes on behind it then.
+    fn takes(&mut self, entry: &LogEntry) -> Result<bool> {
+        let number = entry.number;
+        let is_of_this = !self.store.is_known() || entry.store == self.store;
+        let follows = match (self.last, entry.prev) {
+            (Some(last), Some(prev)) => last == prev,
+            (Some(_), None) => entry.stands_for.is_some(),
+            (None, _) => true,
+        };
+        if !is_of_this || !follows {
+            return Ok(false);
+        }
+        if let Some(gap) = number.checked_sub(1).and_then(|at| self.lost.get_mut(&at)) {
+            gap.named = entry.prev;
+        }
+        self.last = Some(entry.id()?);
+        Ok(true)
+    }
+
     fn look_again(&mut self, remote: &dyn Read, number: u64) -> Result<()> {
         match read_entry(remote, number) {
-            Ok(Some(_)) => Ok(()),
+            Ok(Some(entry)) if self.takes(&entry)? => Ok(()),
             Err(error) if error.kind() != Kind::Corrupt => Err(error),
             _ => self.is_bad(remote, number),
         }
     }
 
     fn is_bad(&mut self, remote: &dyn Read, number: u64) -> Result<()> {
-        match copy_of(remote, number)? {
-            Some(copy) => drop(self.copies.insert(number, copy)),
-            None if number <= self.base => drop(self.kept.insert(number)),
-            None => drop(self.lost.insert(number)),
+        if let Some(copy) = copy_of(remote, number)?
+            && self.takes(&copy.0)?
+        {
+            self.copies.insert(number, copy);
+            return Ok(());
+        }
+        let prev = self.last.take();
+        if number > self.base {
+            self.lost.insert(number, Gap { prev, named: None });
+            return Ok(());
+        }
+        self.kept.insert(number);
+        if number == self.base {
+            self.last = self.base_entry;
         }
         Ok(())
     }
@@ -169,7 +242,7 @@ impl Look {
     fn told(&self) -> Healed {
         Healed {
             restored: self.copies.keys().copied().collect(),
-            lost: self.lost.iter().copied().collect(),
+            lost: self.lost.keys().copied().collect(),
             kept: self.kept.iter().copied().collect(),
         }
     }
@@ -178,7 +251,7 @@ impl Look {
         let hint = "bring the log back from a copy of the store; or `store repair --accept-loss` goes on without \
                     what is lost: the versions that these entries set, and all that came behind the last entry \
                     that is known";
-        let Some(first) = self.lost.first() else {
+        let Some(first) = self.lost.keys().next() else {
             return missing(self.base, &format!("checkpoint {} exists", self.base)).hint(hint);
         };
         let others = match self.lost.len() - 1 {
@@ -197,26 +270,35 @@ impl Look {
     /// wrote that entry first.
     fn give_up(&self, remote: &dyn Write, who: &Who) -> Result<bool> {
         let fillers = self.fillers(remote)?;
-        let newest = match fillers.get(&self.newest) {
-            Some(filler) => Some(filler.clone()),
-            None => read_entry(remote, self.newest)?,
+        let (newest, text) = match fillers.get(&self.newest) {
+            Some(filler) => (filler.clone(), filler.encode()?.into()),
+            None => match remote.get(&log_key(self.newest)) {
+                Ok(bytes) => LogEntry::decode_text(self.newest, &bytes)?,
+                Err(error) => return Err(error),
+            },
         };
         let mut outside = System;
         let decision = LogEntry {
-            number: self.newest + 1,
-            commit: outside.commit_id()?,
-            time: outside.now(),
-            who: who.clone(),
+            prev: Some(newest.id()?),
+            lost: self.lost.keys().next().copied(),
             // Segments of the lost entries are live no more. Like after any condemnation, whoever counts on what was
             // there (writers under way, caches of unchanged files) looks again.
             changes: vec![Change::CondemnPacks { packs: Vec::new() }],
+            number: self.newest + 1,
+            store: newest.store,
+            stands_for: None,
+            commit: outside.commit_id()?,
+            time: outside.now(),
+            who: who.clone(),
+            until: None,
+            read_as: ReadAs::default(),
         };
-        let bytes = decision.encode_after(newest.as_ref(), self.lost.first().copied())?;
+        let bytes = decision.encode_after(Some(&text))?;
         if remote.create(&log_key(decision.number), bytes.into())? == Created::Exists {
             return Ok(false);
         }
         for filler in fillers.values() {
-            put_back(remote, filler, None)?;
+            put_back(remote, filler, &filler.encode()?)?;
         }
         let state = go_on(remote, self.state_before(remote)?)?.whole()?;
         // So that older checkpoints, and programs that know nothing of this, are not asked.
@@ -226,29 +308,31 @@ impl Look {
 
     /// The state before the first lost entry.
     fn state_before(&self, remote: &dyn Read) -> Result<State> {
-        let first = self.lost.first().copied().unwrap_or(1);
-        load_at(remote, first - 1)
+        let first = self.lost.keys().next().copied().unwrap_or(1);
+        load_at(remote, self.store, first - 1)
     }
 
     /// What stands in the places of lost entries: nothing, but for what the entries behind them presuppose.
     fn fillers(&self, remote: &dyn Read) -> Result<BTreeMap<u64, LogEntry>> {
-        let Some(first) = self.lost.first().copied() else {
+        let Some(first) = self.lost.keys().next().copied() else {
             return Ok(BTreeMap::new());
         };
         let mut state = self.state_before(remote)?;
         let mut behind = Vec::new();
         for number in first..=self.newest {
-            if !self.lost.contains(&number) {
+            if !self.lost.contains_key(&number) {
                 behind.extend(read_entry(remote, number)?);
             }
         }
-        let changes = presupposed(&state, &behind)?;
-        let mut fillers: BTreeMap<u64, LogEntry> = self
-            .lost
-            .iter()
-            .map(|number| (*number, filler(*number, Vec::new())))
-            .collect();
-        fillers.insert(first, filler(first, changes));
+        let mut changes = presupposed(&state, &behind)?;
+        let mut fillers: BTreeMap<u64, LogEntry> = BTreeMap::new();
+        for (number, gap) in &self.lost {
+            let before = number.checked_sub(1).and_then(|at| fillers.get(&at));
+            let prev = before.map_or(Ok(gap.prev), |before| before.id().map(Some))?;
+            let gap = Gap { prev, ..*gap };
+            let filler = filler(state.store, *number, gap, std::mem::take(&mut changes));
+            fillers.insert(*number, filler);
+        }
         let mut behind = behind.iter().peekable();
         for number in first..=self.newest {
             match fillers.get(&number) {
@@ -303,7 +387,10 @@ fn presupposed(state: &State, entries: &[LogEntry]) -> Result<Vec<Change>> {
                         });
                     }
                 }
-                Change::CondemnPacks { .. } | Change::Forget { .. } | Change::SetPolicy { .. } => {}
+                Change::CondemnPacks { .. }
+                | Change::Forget { .. }
+                | Change::SetPolicy { .. }
+                | Change::SetFeature { .. } => {}
             }
         }
     }
@@ -318,50 +405,76 @@ fn empty(name: &RefName, version: u64) -> Change {
             content: Content::empty(),
             executable: false,
         },
-        times: Content::empty(),
+        sides: Sides::default(),
         message: String::new(),
         expires: None,
         origin: None,
         ends: Vec::new(),
         private: false,
+        extra: Extra::new(),
     }
 }
 
 /// An entry in the place of one that was lost: the same, whoever makes it.
-fn filler(number: u64, changes: Vec<Change>) -> LogEntry {
+fn filler(store: StoreId, number: u64, gap: Gap, changes: Vec<Change>) -> LogEntry {
     let hash = blake3::hash(format!("entry {number} was given up").as_bytes());
     let mut commit = [0; 16];
     commit.copy_from_slice(hash.as_bytes().split_at(16).0);
     LogEntry {
         number,
+        store,
+        prev: gap.prev,
+        stands_for: gap.named,
         commit: CommitId(commit),
         time: Timestamp::UNIX_EPOCH,
         who: Who {
             program: "store repair".to_owned(),
             ..Who::default()
         },
+        lost: None,
+        until: None,
         changes,
+        read_as: ReadAs::default(),
     }
 }
 
-/// Puts `entry` into its place, where nothing lies that can be read.
-fn put_back(remote: &dyn Write, entry: &LogEntry, before: Option<&LogEntry>) -> Result<()> {
+/// Puts `entry` into its place, where nothing lies that can be read and follows what is before it.
+fn put_back(remote: &dyn Write, entry: &LogEntry, text: &[u8]) -> Result<()> {
     let key = log_key(entry.number);
-    let bytes = entry.encode_after(before, None)?;
+    let mut bytes = text.to_vec();
+    if let Some((before, text)) = before(remote, entry.number)?
+        && entry.prev == Some(before.id()?)
+    {
+        bytes.extend_from_slice(&text);
+    }
     if remote.create(&key, bytes.clone().into())? == Created::Created {
         return Ok(());
     }
     match read_entry(remote, entry.number) {
         Err(error) if error.kind() == Kind::Corrupt => remote.put(&key, bytes.into()),
+        Ok(Some(found)) if (found.store, found.prev) != (entry.store, entry.prev) => {
+            remote.put(&key, bytes.into())
+        }
         read => read.map(drop),
     }
 }
 
-fn base(remote: &dyn Read) -> Result<u64> {
+/// The entry before `number`, if it can be read.
+fn before(remote: &dyn Read, number: u64) -> Result<Option<(LogEntry, EntryText)>> {
+    let before = number.saturating_sub(1);
+    match remote.get(&log_key(before)) {
+        Ok(bytes) => Ok(LogEntry::decode_text(before, &bytes).ok()),
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The newest checkpoint that can be read, and the id of the entry that it ends with.
+fn base(remote: &dyn Read, store: StoreId) -> Result<(u64, Option<EntryId>)> {
     for number in checkpoints(remote)? {
-        if read_checkpoint(remote, number)?.is_some() {
-            return Ok(number);
+        if let Some(state) = read_checkpoint(remote, number, store)? {
+            return Ok((number, state.entry));
         }
     }
-    Ok(0)
+    Ok((0, None))
 }

@@ -6,9 +6,10 @@
 use super::{exists, read_entry, read_on};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    CHECKPOINTS_PREFIX, LOG_PREFIX, LogEntry, State, checkpoint_key, log_key, parse_checkpoint_key,
-    parse_log_key,
+    CHECKPOINTS_PREFIX, EntryText, LOG_PREFIX, LogEntry, Newest, State, checkpoint_key, log_key,
+    parse_checkpoint_key, parse_log_key,
 };
+use crate::id::{EntryId, StoreId};
 use crate::remote::Read;
 
 /// A state, and whether it is sure to be the newest.
@@ -41,18 +42,18 @@ impl Known {
 /// Corrupt, naming the key, when an entry is damaged, or missing although something says that it was there;
 /// unsupported, when a newer program wrote it.
 pub fn load(remote: &dyn Read) -> Result<State> {
-    load_known(remote)?.whole()
+    load_known(remote, StoreId::default())?.whole()
 }
 
-/// [`load`] for who only reads: the newest state that can be known.
+/// [`load`] for who only reads: the newest state that can be known of this store.
 ///
 /// # Errors
 /// Unsupported, when a newer program wrote an entry; when the store does not answer.
-pub fn load_known(remote: &dyn Read) -> Result<Known> {
+pub fn load_known(remote: &dyn Read, store: StoreId) -> Result<Known> {
     let checkpoints = checkpoints(remote)?;
     let mut known = None;
     for &number in &checkpoints {
-        if let Some(state) = read_checkpoint(remote, number)? {
+        if let Some(state) = read_checkpoint(remote, number, store)? {
             match go_on(remote, state) {
                 // It was written by who did not know yet that an entry before it was given up.
                 Err(error) if error.kind() == Kind::Conflict => {}
@@ -65,7 +66,7 @@ pub fn load_known(remote: &dyn Read) -> Result<Known> {
     }
     let mut known = match known {
         Some(known) => known,
-        None => go_on(remote, State::default())?,
+        None => go_on(remote, empty(store))?,
     };
     if let Some(&newest) = checkpoints.first()
         && newest > known.state.number
@@ -81,11 +82,11 @@ pub fn load_known(remote: &dyn Read) -> Result<Known> {
 ///
 /// # Errors
 /// As [`load`]; not found, when the log does not reach so far.
-pub fn load_at(remote: &dyn Read, number: u64) -> Result<State> {
-    let mut state = State::default();
+pub fn load_at(remote: &dyn Read, store: StoreId, number: u64) -> Result<State> {
+    let mut state = empty(store);
     for checkpoint in checkpoints(remote)? {
         if checkpoint <= number
-            && let Some(found) = read_checkpoint(remote, checkpoint)?
+            && let Some(found) = read_checkpoint(remote, checkpoint, store)?
         {
             state = found;
             break;
@@ -95,12 +96,12 @@ pub fn load_at(remote: &dyn Read, number: u64) -> Result<State> {
         let next = state.number + 1;
         let entry = match read_entry(remote, next) {
             Ok(Some(entry)) => entry,
-            Ok(None) => copy_of(remote, next)?.ok_or_else(|| {
+            Ok(None) => copy_at(remote, next)?.ok_or_else(|| {
                 let newest = state.number;
                 Error::not_found(format!("{}: there is no such entry", log_key(next)))
                     .hint(format!("the last one that can be read is {newest}"))
             })?,
-            Err(error) if error.kind() == Kind::Corrupt => copy_of(remote, next)?.ok_or(error)?,
+            Err(error) if error.kind() == Kind::Corrupt => copy_at(remote, next)?.ok_or(error)?,
             Err(error) => return Err(error),
         };
         state.apply(&entry)?;
@@ -122,9 +123,9 @@ pub(super) fn go_on(remote: &dyn Read, mut state: State) -> Result<Known> {
             return Ok(Known { state, damage });
         };
         damage.get_or_insert(found);
-        let copy = copy_of(remote, state.number + 1)?;
-        if copy.is_none_or(|entry| state.apply(&entry).is_err()) {
-            return Ok(Known { state, damage });
+        match copy_of(remote, state.number + 1)? {
+            Some((entry, text)) if state.apply(&entry).is_ok() => state.newest = Newest(Some(text)),
+            _ => return Ok(Known { state, damage }),
         }
     }
 }
@@ -135,7 +136,17 @@ fn past_the_end(remote: &dyn Read, state: &mut State, began: u64) -> Result<Opti
     loop {
         let number = state.number;
         match end_of(remote, number)? {
-            End::Here => return Ok(None),
+            End::Here if number == 0 || state.newest.0.is_some() => return Ok(None),
+            End::Here => {
+                return match newest_of(remote, state)? {
+                    Found::Right(text) => {
+                        state.newest = Newest(Some(text));
+                        Ok(None)
+                    }
+                    Found::Nothing => Ok(None),
+                    Found::Another(error) => Ok(Some(error)),
+                };
+            }
             End::Before => {
                 return Ok(Some(missing(number, "the state after it is known")));
             }
@@ -181,16 +192,67 @@ pub(super) fn end_of(remote: &dyn Read, number: u64) -> Result<End> {
     }
 }
 
-/// What entry `number` was, as the entry after it says.
-pub(crate) fn copy_of(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
-    match remote.get(&log_key(number + 1)) {
-        Ok(bytes) => match LogEntry::decode_before(number + 1, &bytes) {
-            Err(error) if error.kind() == Kind::Corrupt => Ok(None),
-            found => found,
-        },
-        // What is no object, or far too large for one, says nothing either.
-        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(None),
+/// What a state that did not read its newest entry finds there.
+pub(super) enum Found {
+    /// The entry that it ends with.
+    Right(EntryText),
+    /// None, or a damaged one: the checkpoint that the state comes from stands in for it.
+    Nothing,
+    /// One of another history.
+    Another(Error),
+}
+
+/// Looks whether the entry that `state` ends with is the one that it knows.
+pub(super) fn newest_of(remote: &dyn Read, state: &State) -> Result<Found> {
+    let number = state.number;
+    let found = match remote.get(&log_key(number)) {
+        Ok(bytes) => LogEntry::decode_alone(number, &bytes),
         Err(error) => Err(error),
+    };
+    match found {
+        Ok((entry, text)) => match (state.entry, entry.id()?) {
+            (Some(own), found) if own != found => Ok(Found::Another(another(number, own, found))),
+            _ => Ok(Found::Right(text)),
+        },
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(Found::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+/// What entry `number` was, and its text: as the entry after it says, or as it says itself where only its copy of the
+/// one before is damaged.
+pub(crate) fn copy_of(remote: &dyn Read, number: u64) -> Result<Option<(LogEntry, EntryText)>> {
+    let copied = match remote.get(&log_key(number + 1)) {
+        Ok(bytes) => LogEntry::decode_before(number + 1, &bytes),
+        Err(error) => Err(error),
+    };
+    if let Some(copy) = unless_gone(copied)?.flatten() {
+        return Ok(Some(copy));
+    }
+    let own = match remote.get(&log_key(number)) {
+        Ok(bytes) => LogEntry::decode_alone(number, &bytes),
+        Err(error) => Err(error),
+    };
+    unless_gone(own)
+}
+
+fn copy_at(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
+    Ok(copy_of(remote, number)?.map(|(entry, _)| entry))
+}
+
+/// None for what is missing or damaged.
+fn unless_gone<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+/// The state of a store without entries.
+pub(super) fn empty(store: StoreId) -> State {
+    State {
+        store,
+        ..State::default()
     }
 }
 
@@ -220,13 +282,18 @@ pub(super) fn checkpoints(remote: &dyn Read) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The checkpoint at `number`, if it is there and whole.
-pub(crate) fn read_checkpoint(remote: &dyn Read, number: u64) -> Result<Option<State>> {
+/// The checkpoint at `number`, if it is there, whole and of this store.
+pub(crate) fn read_checkpoint(
+    remote: &dyn Read,
+    number: u64,
+    store: StoreId,
+) -> Result<Option<State>> {
     let key = checkpoint_key(number);
     match remote
         .get(&key)
         .and_then(|bytes| State::decode(&key, &bytes))
     {
+        Ok(state) if store.is_known() && state.store != store => Ok(None),
         Ok(state) => Ok(Some(state)),
         Err(error) => match error.kind() {
             Kind::NotFound | Kind::Corrupt | Kind::Unsupported => Ok(None),
@@ -243,7 +310,19 @@ pub(super) fn missing(number: u64, because: &str) -> Error {
     )
 }
 
-fn not_yet(number: u64) -> Error {
+/// An entry in whose place a state knows another one.
+fn another(number: u64, own: EntryId, found: EntryId) -> Error {
+    Error::corrupt(format!(
+        "{}: is another entry than the one that the state after it knows: its id is {found}, expected {own}",
+        log_key(number)
+    ))
+    .hint(
+        "the log was replaced by that of another history: bring it back from a copy of the store; until then what is \
+         left can be read, and nothing is put or collected",
+    )
+}
+
+pub(super) fn not_yet(number: u64) -> Error {
     Error::unavailable(format!(
         "{}: is listed, and cannot be read yet",
         log_key(number)

@@ -2,6 +2,8 @@
 
 use super::tests::*;
 use super::*;
+use crate::format::{ReadAs, parse_log_key};
+use crate::id::{EntryId, StoreId};
 use crate::remote::{Objects, Prune};
 
 /// What a directory of the whole log lies in, as text: to see that nothing was written.
@@ -14,7 +16,7 @@ fn keys(remote: &Objects) -> Vec<String> {
 fn assert_stopped(remote: &Objects, expected: &str) {
     let before = keys(remote);
     assert_eq!(load(remote).unwrap_err().kind(), Kind::Corrupt);
-    let mut known = load_known(remote).unwrap();
+    let mut known = load_known(remote, StoreId::default()).unwrap();
     let damage = known.damage.unwrap();
     assert!(damage.to_string().starts_with(expected), "{damage}");
     let error = add(remote, &mut known.state, 9, &name(1)).unwrap_err();
@@ -35,10 +37,10 @@ fn any_number_of_missing_entries_is_damage() {
         filled(&remote, 6);
         let keys: Vec<_> = gone.iter().map(|number| log_key(*number)).collect();
         remote.delete(&keys).unwrap();
-        let known = load_known(&remote).unwrap();
+        let known = load_known(&remote, StoreId::default()).unwrap();
         assert_eq!(known.state.number, readable, "{gone:?}");
         assert!(load(&remote).unwrap_err().to_string().starts_with(expected));
-        let mut old = load_at(&remote, gone[0] - 1).unwrap();
+        let mut old = load_at(&remote, StoreId::default(), gone[0] - 1).unwrap();
         let error = add(&remote, &mut old, 9, &name(1)).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "{gone:?}: {error:?}");
     }
@@ -48,10 +50,13 @@ fn any_number_of_missing_entries_is_damage() {
 fn a_log_that_ends_before_its_checkpoint_is_damage() {
     let remote = Objects::memory();
     let whole = filled(&remote, 70);
-    let at_checkpoint = load_at(&remote, 64).unwrap();
+    let at_checkpoint = load_at(&remote, StoreId::default(), 64).unwrap();
     let entries: Vec<_> = (1..=70).map(log_key).collect();
     remote.delete(&entries).unwrap();
-    assert_eq!(load_known(&remote).unwrap().state, at_checkpoint);
+    assert_eq!(
+        load_known(&remote, StoreId::default()).unwrap().state,
+        at_checkpoint
+    );
     assert_stopped(&remote, "log/000000/00000064: missing");
     // Also for who has known more.
     let error = add(&remote, &mut whole.clone(), 9, &name(1)).unwrap_err();
@@ -61,12 +66,12 @@ fn a_log_that_ends_before_its_checkpoint_is_damage() {
             .starts_with("log/000000/00000070: missing"),
         "{error}"
     );
-    let error = heal::heal(&remote, &Who::default(), false).unwrap_err();
+    let error = heal::heal(&remote, StoreId::default(), &Who::default(), false).unwrap_err();
     assert!(
         error.remedy().unwrap().contains("--accept-loss"),
         "{error:?}"
     );
-    heal::heal(&remote, &Who::default(), true).unwrap();
+    heal::heal(&remote, StoreId::default(), &Who::default(), true).unwrap();
     let mut state = load(&remote).unwrap();
     assert_eq!(state, at_checkpoint);
     assert_eq!(
@@ -85,9 +90,12 @@ fn an_entry_that_is_damaged_or_missing_is_put_back_as_the_next_one_says() {
             None => remote.delete(&[log_key(67)]).unwrap(),
             Some(text) => remote.put(&log_key(67), text.into()).unwrap(),
         }
-        assert_eq!(load_known(&remote).unwrap().state, state);
-        assert_eq!(load_at(&remote, 70).unwrap(), state);
-        let mut known = load_known(&remote).unwrap();
+        assert_eq!(
+            load_known(&remote, StoreId::default()).unwrap().state,
+            state
+        );
+        assert_eq!(load_at(&remote, StoreId::default(), 70).unwrap(), state);
+        let mut known = load_known(&remote, StoreId::default()).unwrap();
         assert!(
             known
                 .damage
@@ -97,7 +105,7 @@ fn an_entry_that_is_damaged_or_missing_is_put_back_as_the_next_one_says() {
                 .contains("00000067")
         );
         assert_eq!(load(&remote).unwrap_err().kind(), Kind::Corrupt);
-        let healed = heal::heal(&remote, &Who::default(), false).unwrap();
+        let healed = heal::heal(&remote, StoreId::default(), &Who::default(), false).unwrap();
         assert_eq!((healed.restored, healed.lost), (vec![67], vec![]));
         assert_eq!(remote.get(&log_key(67)).unwrap(), original);
         assert_eq!(load(&remote).unwrap(), state);
@@ -109,11 +117,17 @@ fn the_newest_entry_costs_its_own_changes_and_only_on_request() {
     let remote = Objects::memory();
     let mut real = filled(&remote, 6);
     remote.put(&log_key(6), Bytes::new()).unwrap();
-    assert_eq!(load_known(&remote).unwrap().state.number, 5);
+    assert_eq!(
+        load_known(&remote, StoreId::default())
+            .unwrap()
+            .state
+            .number,
+        5
+    );
     assert_stopped(&remote, "log/000000/00000006");
-    heal::heal(&remote, &Who::default(), false).unwrap_err();
+    heal::heal(&remote, StoreId::default(), &Who::default(), false).unwrap_err();
     assert_stopped(&remote, "log/000000/00000006");
-    let healed = heal::heal(&remote, &Who::default(), true).unwrap();
+    let healed = heal::heal(&remote, StoreId::default(), &Who::default(), true).unwrap();
     assert_eq!(healed.lost, [6]);
     let mut state = load(&remote).unwrap();
     assert_eq!(state.number, 7);
@@ -125,7 +139,7 @@ fn the_newest_entry_costs_its_own_changes_and_only_on_request() {
         8
     );
     // A checkpoint by somebody who knew the lost entry is not believed.
-    let mut wrong = load_at(&remote, 5).unwrap();
+    let mut wrong = load_at(&remote, StoreId::default(), 5).unwrap();
     wrong.number = 6;
     wrong.refs.clear();
     remote
@@ -147,8 +161,14 @@ fn a_damaged_entry_of_a_log_without_copies_costs_what_it_changed() {
     }
     // Entry 3 set the first version of ref-2, entries 8 and 13 (not there) the next ones.
     remote.put(&log_key(3), Bytes::new()).unwrap();
-    assert_eq!(load_known(&remote).unwrap().state.number, 2);
-    let healed = heal::heal(&remote, &Who::default(), true).unwrap();
+    assert_eq!(
+        load_known(&remote, StoreId::default())
+            .unwrap()
+            .state
+            .number,
+        2
+    );
+    let healed = heal::heal(&remote, StoreId::default(), &Who::default(), true).unwrap();
     assert_eq!((healed.restored, healed.lost), (vec![], vec![3]));
     let state = load(&remote).unwrap();
     assert_eq!(state.number, 13);
@@ -168,7 +188,7 @@ fn what_a_checkpoint_stands_in_for_is_needed_no_more() {
     let state = filled(&remote, 70);
     remote.delete(&[log_key(10), log_key(11)]).unwrap();
     assert_eq!(load(&remote).unwrap(), state);
-    let healed = heal::heal(&remote, &Who::default(), false).unwrap();
+    let healed = heal::heal(&remote, StoreId::default(), &Who::default(), false).unwrap();
     assert_eq!(
         (healed.restored, healed.lost, healed.kept),
         (vec![11], vec![], vec![10])
@@ -185,4 +205,179 @@ fn what_is_deleted_for_an_entry_must_be_readable() {
     assert_eq!(confirm(&remote, 3).unwrap_err().kind(), Kind::Corrupt);
     remote.delete(&[log_key(3)]).unwrap();
     assert_eq!(confirm(&remote, 3).unwrap_err().kind(), Kind::Corrupt);
+}
+
+/// The entries of another history of the same store: `number` is the first that differs.
+fn other_history(from: &Objects, number: u64, entries: u64) -> Objects {
+    let other = Objects::memory();
+    for info in from.list("").unwrap() {
+        if parse_log_key(&info.key).is_some_and(|found| found < number) {
+            other.put(&info.key, from.get(&info.key).unwrap()).unwrap();
+        }
+    }
+    let mut state = load(&other).unwrap();
+    while state.number < entries {
+        add(&other, &mut state, 5, &name(7)).unwrap();
+    }
+    other
+}
+
+#[test]
+fn entries_of_two_histories_do_not_follow_each_other() {
+    let remote = Objects::memory();
+    let whole = filled(&remote, 8);
+    let other = other_history(&remote, 5, 8);
+    // The end of one behind the beginning of the other, as a restored backup and a late copy leave it.
+    for number in [5, 6] {
+        let key = log_key(number);
+        remote.put(&key, other.get(&key).unwrap()).unwrap();
+    }
+    assert_stopped(
+        &remote,
+        "log/000000/00000007: follows another entry 6 than the one that is there: prev is ",
+    );
+    assert_eq!(
+        load_known(&remote, StoreId::default())
+            .unwrap()
+            .state
+            .number,
+        6
+    );
+    heal::heal(&remote, StoreId::default(), &Who::default(), false).unwrap_err();
+    assert_stopped(&remote, "log/000000/00000007");
+    let healed = heal::heal(&remote, StoreId::default(), &Who::default(), true).unwrap();
+    assert_eq!((healed.restored, healed.lost), (vec![], vec![7]));
+    let mut state = load(&remote).unwrap();
+    assert_eq!(state.number, 9);
+    assert_ne!(state, whole);
+    let mut folded = State::default();
+    assert_eq!(read_after(&remote, &mut folded).unwrap().len(), 9);
+    assert_eq!(folded, state);
+    add(&remote, &mut state, 9, &name(1)).unwrap();
+}
+
+#[test]
+fn one_entry_of_another_history_is_put_right_by_the_one_after_it() {
+    for number in [5, 7] {
+        let remote = Objects::memory();
+        let state = filled(&remote, 8);
+        let original = remote.get(&log_key(number)).unwrap();
+        let mut other = entry(&remote, number).unwrap().unwrap();
+        (other.prev, other.read_as) = (Some(EntryId([3; 32])), ReadAs::default());
+        let bytes = other.encode().unwrap();
+        remote.put(&log_key(number), bytes.into()).unwrap();
+        let known = load_known(&remote, StoreId::default()).unwrap();
+        assert_eq!(known.state, state);
+        let damage = known.damage.unwrap();
+        assert!(
+            damage.to_string().contains("follows another entry"),
+            "{damage}"
+        );
+        assert!(damage.to_string().starts_with(&log_key(number)), "{damage}");
+        let healed = heal::heal(&remote, StoreId::default(), &Who::default(), false).unwrap();
+        assert_eq!((healed.restored, healed.lost), (vec![number], vec![]));
+        assert_eq!(remote.get(&log_key(number)).unwrap(), original);
+        assert_eq!(load(&remote).unwrap(), state);
+    }
+}
+
+#[test]
+fn an_entry_of_another_store_is_damage() {
+    let remote = Objects::memory();
+    let mut state = State {
+        store: StoreId([1; 16]),
+        ..State::default()
+    };
+    for _ in 0..3 {
+        add(&remote, &mut state, 1, &name(1)).unwrap();
+    }
+    let known = load_known(&remote, StoreId([2; 16])).unwrap();
+    let (own, other) = (StoreId([2; 16]), StoreId([1; 16]));
+    assert_eq!(known.state.number, 0);
+    assert_eq!(
+        known.damage.unwrap().to_string(),
+        format!("log/000000/00000001: is of store {other}, this is store {own}")
+    );
+    assert_eq!(load_known(&remote, other).unwrap().whole().unwrap(), state);
+}
+
+#[test]
+fn a_checkpoint_of_another_store_is_passed_over() {
+    let remote = Objects::memory();
+    let state = filled(&remote, 70);
+    let mut other = load_at(&remote, StoreId::default(), 64).unwrap();
+    other.store = StoreId([2; 16]);
+    other.number = 128;
+    let bytes = other.encode().unwrap();
+    remote.put(&checkpoint_key(128), bytes.into()).unwrap();
+    // Who does not know which store it is believes it.
+    assert_eq!(load(&remote).unwrap_err().kind(), Kind::Corrupt);
+    let checkpoint = known::read_checkpoint(&remote, 128, StoreId([1; 16])).unwrap();
+    assert!(checkpoint.is_none());
+    remote.delete(&[checkpoint_key(128)]).unwrap();
+    assert_eq!(load(&remote).unwrap(), state);
+}
+
+/// The log is that of another history than its checkpoint: also where it ends right there.
+#[test]
+fn a_checkpoint_and_the_entry_that_it_ends_with_are_of_one_history() {
+    for entries in [64, 66] {
+        let remote = Objects::memory();
+        filled(&remote, 64);
+        let at_checkpoint = load(&remote).unwrap();
+        let other = other_history(&remote, 50, entries);
+        for number in 50..=entries {
+            let key = log_key(number);
+            remote.put(&key, other.get(&key).unwrap()).unwrap();
+        }
+        assert_eq!(
+            load_known(&remote, StoreId::default()).unwrap().state,
+            at_checkpoint
+        );
+        let expected = match entries {
+            64 => {
+                "log/000000/00000064: is another entry than the one that the state after it knows"
+            }
+            _ => "log/000000/00000065: follows another entry 64",
+        };
+        assert_stopped(&remote, expected);
+    }
+}
+
+#[test]
+fn who_goes_on_from_memory_sees_that_the_newest_entry_is_another() {
+    let remote = Objects::memory();
+    let mut state = filled(&remote, 6);
+    let other = other_history(&remote, 6, 6);
+    remote
+        .put(&log_key(6), other.get(&log_key(6)).unwrap())
+        .unwrap();
+    state.newest = Newest::default();
+    let error = add(&remote, &mut state, 9, &name(1)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(
+        error
+            .to_string()
+            .starts_with("log/000000/00000006: is another entry")
+    );
+}
+
+#[test]
+fn damage_to_the_copy_that_the_newest_entry_carries_costs_nothing() {
+    let remote = Objects::memory();
+    let state = filled(&remote, 6);
+    let original = remote.get(&log_key(6)).unwrap();
+    let mut bytes = original.to_vec();
+    *bytes.last_mut().unwrap() ^= 1;
+    remote.put(&log_key(6), bytes.into()).unwrap();
+    let error = load(&remote).unwrap_err();
+    let expected = "log/000000/00000006: behind its text";
+    assert!(error.to_string().starts_with(expected), "{error}");
+    assert_eq!(
+        load_known(&remote, StoreId::default()).unwrap().state,
+        state
+    );
+    let healed = heal::heal(&remote, StoreId::default(), &Who::default(), false).unwrap();
+    assert_eq!(healed.restored, [6]);
+    assert_eq!(remote.get(&log_key(6)).unwrap(), original);
 }

@@ -4,37 +4,30 @@
 //! store still has the very entry that it ends with, which a store restored from a backup does not.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{Newest, State, checkpoint_key};
 use crate::fs::write_atomically;
-use crate::id::CommitId;
+use crate::id::StoreId;
 use crate::remote::Read;
 
-use super::known::{Known, go_on, load_known};
-use super::{CHECKPOINT_EVERY, exists, read_entry};
+use super::known::{Found, Known, go_on, load_known, newest_of};
+use super::{CHECKPOINT_EVERY, exists};
 
 /// The state is written again once it has got this many entries more.
 const REMEMBERED_EVERY: u64 = 16;
 
-/// The commit that wrote the last entry, and the state with it.
-struct Remembered {
-    commit: CommitId,
-    state: State,
-}
-
-/// [`load`], beginning with what the file `state` in `dir` remembers.
+/// [`load`], beginning with what the file `state` in `dir` remembers of this store.
 ///
 /// # Errors
 /// As [`load`].
-pub(crate) fn load_remembered(remote: &dyn Read, dir: &Path) -> Result<Known> {
+pub(crate) fn load_remembered(remote: &dyn Read, store: StoreId, dir: &Path) -> Result<Known> {
     let path = dir.join("state");
-    let remembered = Remembered::read(&path).ok().flatten();
-    let before = remembered.as_ref().map_or(0, |known| known.state.number);
+    let remembered = read(&path, store).ok().flatten();
+    let before = remembered.as_ref().map_or(0, |state| state.number);
     let mut known = None;
     if let Some(remembered) = remembered
-        && let Some(state) = remembered.recent(remote)?
+        && let Some(state) = recent(remote, remembered)?
     {
         known = match go_on(remote, state) {
             // An entry that this host remembers was given up since.
@@ -44,56 +37,35 @@ pub(crate) fn load_remembered(remote: &dyn Read, dir: &Path) -> Result<Known> {
     }
     let known = match known {
         Some(known) => known,
-        None => load_known(remote)?,
+        None => load_known(remote, store)?,
     };
     let number = known.state.number;
     if known.damage.is_none() && (number < before || number >= before + REMEMBERED_EVERY) {
         // Not to remember costs time, nothing else.
-        drop(remember(remote, &path, &known.state));
+        drop(write_atomically(&path, &known.state.encode()?));
     }
     Ok(known)
 }
 
-impl Remembered {
-    fn read(path: &Path) -> Result<Option<Self>> {
-        let bytes = std::fs::read(path).map_err(|source| Error::io("read", path, source))?;
-        let Some((commit, state)) = bytes.split_first_chunk() else {
-            return Ok(None);
-        };
-        let state = State::decode(&path.display().to_string(), state)?;
-        Ok(Some(Self {
-            commit: CommitId(*commit),
-            state,
-        }))
-    }
-
-    /// The state, if the store has this past, and no checkpoint since.
-    fn recent(self, remote: &dyn Read) -> Result<Option<State>> {
-        let next = (self.state.number / CHECKPOINT_EVERY + 1) * CHECKPOINT_EVERY;
-        if exists(remote, &checkpoint_key(next))? {
-            return Ok(None);
-        }
-        let last = match read_entry(remote, self.state.number) {
-            Err(error) if error.kind() == Kind::Corrupt => None,
-            last => last?,
-        };
-        let mut state = self.state;
-        Ok(last
-            .filter(|entry| entry.commit == self.commit)
-            .map(|entry| {
-                state.newest = Newest(Some(Arc::new(entry)));
-                state
-            }))
-    }
+fn read(path: &Path, store: StoreId) -> Result<Option<State>> {
+    let bytes = std::fs::read(path).map_err(|source| Error::io("read", path, source))?;
+    let state = State::decode(&path.display().to_string(), &bytes)?;
+    Ok(Some(state).filter(|state| state.store == store))
 }
 
-fn remember(remote: &dyn Read, path: &Path, state: &State) -> Result<()> {
-    let Some(last) = read_entry(remote, state.number)? else {
-        return Ok(());
-    };
-    let mut bytes = last.commit.0.to_vec();
-    bytes.extend(state.encode()?);
-    write_atomically(path, &bytes)
+/// The state, if the store has this past, and no checkpoint since.
+fn recent(remote: &dyn Read, mut state: State) -> Result<Option<State>> {
+    let next = (state.number / CHECKPOINT_EVERY + 1) * CHECKPOINT_EVERY;
+    if state.number == 0 || exists(remote, &checkpoint_key(next))? {
+        return Ok(None);
+    }
+    Ok(match newest_of(remote, &state)? {
+        Found::Right(text) => {
+            state.newest = Newest(Some(text));
+            Some(state)
+        }
+        Found::Nothing | Found::Another(_) => None,
+    })
 }
 
 #[cfg(test)]
@@ -105,7 +77,7 @@ mod tests {
     use crate::remote::{Objects, Prune, Write};
 
     fn state_of(remote: &dyn Read, dir: &Path) -> Result<State> {
-        load_remembered(remote, dir)?.whole()
+        load_remembered(remote, StoreId::default(), dir)?.whole()
     }
 
     /// The objects of `from` below `prefix`, in a place of their own.

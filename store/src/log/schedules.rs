@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::tests::{Counting, name, set};
 use super::*;
+use crate::id::StoreId;
 use crate::remote::testing::faulty::{Faults, Faulty, roll};
 use crate::remote::testing::schedule::schedule;
 use crate::remote::{Objects, Prune};
@@ -98,7 +99,12 @@ fn writers_beside_repairers_of_a_damaged_entry() {
                         0 | 1 => write_from(&remote, seed, number, Some(known)),
                         _ => {
                             // A repairer that others overtook is run again.
-                            drop(heal::heal(&remote, &Who::default(), true));
+                            drop(heal::heal(
+                                &remote,
+                                StoreId::default(),
+                                &Who::default(),
+                                true,
+                            ));
                             Vec::new()
                         }
                     })
@@ -106,7 +112,7 @@ fn writers_beside_repairers_of_a_damaged_entry() {
                 .collect();
             works.into_iter().map(|work| work.join().unwrap()).collect()
         });
-        heal::heal(&*store, &Who::default(), true).unwrap();
+        heal::heal(&*store, StoreId::default(), &Who::default(), true).unwrap();
         let state = load(&*store).unwrap();
         for (number, message) in acknowledged.concat() {
             let found = entry(&*store, number).unwrap().unwrap();

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::*;
-use crate::format::{Content, RefName, Root};
+use crate::format::{Content, Extra, RefName, Root, Sides};
+use crate::id::EntryId;
 use crate::remote::testing::faulty::{Faults, Faulty};
 use crate::remote::{Objects, Prune};
 
@@ -44,12 +45,13 @@ pub(super) fn set(state: &State, name: &RefName, message: &str) -> Change {
             content: Content::empty(),
             executable: false,
         },
-        times: Content::empty(),
+        sides: Sides::default(),
         message: message.to_owned(),
         expires: None,
         origin: None,
         ends: Vec::new(),
         private: false,
+        extra: Extra::new(),
     }
 }
 
@@ -162,7 +164,8 @@ fn a_damaged_entry_is_corrupt_by_name() {
     let whole = remote.get(&log_key(7)).unwrap();
     for damaged in [
         Bytes::new(),
-        whole.slice(..whole.len() / 2),
+        whole.slice(..whole.len() / 3),
+        whole.slice(..2 * whole.len() / 3),
         remote.get(&log_key(8)).unwrap(),
     ] {
         remote.put(&log_key(7), damaged).unwrap();
@@ -248,14 +251,11 @@ fn when_nobody_answers_the_outcome_is_said_to_be_unknown() {
         },
     );
     let mut outside = Counting { seed: 1, count: 0 };
-    let entry = LogEntry {
-        number: 4,
-        commit: outside.commit_id().unwrap(),
-        time: outside.now(),
-        who: Who::default(),
-        changes: vec![set(&state, &name(1), "")],
-    };
-    let error = place(&remote, &mut outside, &entry, None).unwrap_err();
+    let (commit, now) = (outside.commit_id().unwrap(), outside.now());
+    let changes = vec![set(&state, &name(1), "")];
+    let entry = state.next(commit, now, Who::default(), changes);
+    let bytes = encoded(&entry, None).unwrap();
+    let error = place(&remote, &mut outside, &entry, &bytes).unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable);
     assert_eq!(
         error.to_string(),
@@ -310,13 +310,13 @@ fn a_checkpoint_that_fails_does_not_fail_the_commit() {
 fn the_first_entry_of_a_directory_confirms_the_last_of_the_one_before() {
     let created = Arc::new(Mutex::new(Vec::new()));
     let inner = Objects::memory();
-    let last = LogEntry {
-        number: 9_999,
-        commit: CommitId([1; 16]),
-        time: Timestamp::UNIX_EPOCH,
-        who: Who::default(),
-        changes: Vec::new(),
+    let before = State {
+        number: 9_998,
+        entry: Some(EntryId([1; 32])),
+        ..State::default()
     };
+    let now = Timestamp::UNIX_EPOCH;
+    let last = before.next(CommitId([1; 16]), now, Who::default(), Vec::new());
     inner
         .put(&log_key(9_999), last.encode().unwrap().into())
         .unwrap();
@@ -326,6 +326,7 @@ fn the_first_entry_of_a_directory_confirms_the_last_of_the_one_before() {
     };
     let mut state = State {
         number: 9_999,
+        entry: Some(last.id().unwrap()),
         ..State::default()
     };
     add(&remote, &mut state, 1, &name(1)).unwrap();

@@ -185,6 +185,9 @@ fn with_task<T>(
     work: impl FnOnce(&Task<'_>, Option<Replaced>) -> Result<T>,
 ) -> Result<T> {
     pool.sweep()?;
+    store.format().chunker.check().map_err(|error| {
+        error.hint("a pool keeps what can be cut again: `store get` makes a copy, and newer programs do the rest")
+    })?;
     pool.know_chunker(&store.format().chunker)?;
     let reader = Reader::new(store)?;
     let found = reader.resolve(&request.spec)?;

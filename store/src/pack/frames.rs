@@ -1,4 +1,4 @@
-//! All frames of one pack, read in order and decoded.
+//! All frames of one pack, read in order, as they are stored or decoded.
 
 use super::reader::FrameRows;
 use crate::codec::Decoder;
@@ -10,7 +10,7 @@ use crate::remote::Read;
 /// Stored bytes that are read at once, unless one frame alone is larger.
 const READ_BYTES: u32 = 4 << 20;
 
-/// Takes a frame and its decoded bytes, or why there are none.
+/// Takes a frame and its bytes, or why there are none.
 pub(crate) type EachFrame<'e> = dyn FnMut(&FrameRows, Result<&[u8]>) -> Result<()> + 'e;
 
 /// Hands every frame of a pack of `size` bytes to `each`, decoded, or with why that cannot be.
@@ -25,6 +25,23 @@ pub(crate) fn for_each_frame(
     let key = pack_key(pack);
     let mut decoder = Decoder::new()?;
     let mut out = Vec::new();
+    for_each_stored(remote, pack, rows, size, told, &mut |frame, stored| {
+        let decoded =
+            stored.and_then(|stored| decoder.decode(&key, stored, frame.raw_len, &mut out));
+        each(frame, decoded)
+    })
+}
+
+/// The same for frames as they are stored.
+pub(crate) fn for_each_stored(
+    remote: &dyn Read,
+    pack: PackId,
+    rows: &[FrameRows],
+    size: u64,
+    told: &(dyn Fn(u64) -> Result<()> + Sync),
+    each: &mut EachFrame<'_>,
+) -> Result<()> {
+    let key = pack_key(pack);
     let mut rest = rows;
     while let Some(first) = rest.first() {
         let start = first.offset;
@@ -52,14 +69,14 @@ pub(crate) fn for_each_frame(
         let bytes = bytes.first().map(AsRef::as_ref).unwrap_or_default();
         for frame in run {
             let at = (frame.offset - start) as usize;
-            let decoded = match bytes.get(at..at + frame.stored_len as usize) {
-                Some(stored) => decoder.decode(&key, stored, frame.raw_len, &mut out),
+            let stored = match bytes.get(at..at + frame.stored_len as usize) {
+                Some(stored) => Ok(stored),
                 None => Err(Error::corrupt(format!(
                     "{key}: ends at {size}, inside of the frame at offset {}",
                     frame.offset
                 ))),
             };
-            each(frame, decoded)?;
+            each(frame, stored)?;
         }
         told(u64::from(end - start))?;
     }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use super::ChunkAt;
 use crate::error::Result;
 use crate::format::{
-    PackHeader, PackKind, PackTable, PackTrailer, SegmentPack, pack_key, segment_key,
+    FrameSum, PackHeader, PackKind, PackTable, PackTrailer, SegmentPack, pack_key, segment_key,
 };
-use crate::id::{ChunkId, PackId};
+use crate::id::{ChunkId, PackId, StoreId};
 use crate::index::OpenSegment;
 use crate::remote::Read;
 
@@ -19,10 +19,30 @@ pub(crate) struct FrameRows {
     pub(crate) offset: u32,
     pub(crate) stored_len: u32,
     pub(crate) raw_len: u32,
+    /// Sum over its stored bytes; a segment does not have it.
+    pub(crate) sum: Option<FrameSum>,
     pub(crate) chunks: Vec<ChunkRow>,
 }
 
 impl FrameRows {
+    /// Whether these are its stored bytes, as the table of its pack has them.
+    ///
+    /// # Errors
+    /// Corrupt, when they are others.
+    pub(crate) fn check_stored(&self, pack: PackId, stored: &[u8]) -> Result<()> {
+        let found = FrameSum::of(stored);
+        match self.sum {
+            Some(sum) if sum != found => Err(defect(
+                &pack_key(pack),
+                &format!(
+                    "sum of the frame at offset {} is {found}, the table says {sum}",
+                    self.offset
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Its chunks, where it is a frame of `pack`.
     pub(crate) fn chunks_of(&self, pack: PackId) -> impl Iterator<Item = ChunkAt> {
         self.chunks.iter().map(move |&(id, offset, len)| ChunkAt {
@@ -46,8 +66,8 @@ pub(crate) struct OpenPack {
 }
 
 impl OpenPack {
-    /// Reads header, trailer and table of a pack of `len` bytes.
-    pub(crate) fn read(remote: &dyn Read, id: PackId, len: u64) -> Result<Self> {
+    /// Reads header, trailer and table of a pack of `len` bytes in this store.
+    pub(crate) fn read(remote: &dyn Read, store: StoreId, id: PackId, len: u64) -> Result<Self> {
         let key = pack_key(id);
         let trailer_at = len.saturating_sub(PackTrailer::LEN.into());
         let ends = [0..len.min(PackHeader::LEN.into()), trailer_at..len];
@@ -59,6 +79,7 @@ impl OpenPack {
         if header.id != id {
             return Err(defect(&key, &format!("names itself pack {}", header.id)));
         }
+        header.made.check_store(&key, store)?;
         let trailer = PackTrailer::decode(&key, len, trailer)?;
         let range = u64::from(trailer.table_offset)..len;
         let table = remote.get_ranges(&key, std::slice::from_ref(&range))?;
@@ -86,6 +107,7 @@ impl OpenPack {
                 offset,
                 stored_len: frame.stored_len,
                 raw_len: frame.raw_len,
+                sum: Some(frame.sum),
                 chunks: inside.collect(),
             };
             offset += frame.stored_len;
@@ -114,6 +136,7 @@ pub(crate) fn rows_in(segment: &OpenSegment, position: u32) -> Result<Vec<FrameR
             offset: frame.offset,
             stored_len: frame.stored_len,
             raw_len: frame.raw_len,
+            sum: None,
             chunks: Vec::new(),
         });
         rows.chunks.push((entry.id, entry.offset, entry.len));

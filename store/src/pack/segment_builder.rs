@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use super::{WrittenPack, length};
 use crate::error::Result;
 use crate::format::{
-    Change, PackHeader, PackTable, SegmentEntry, SegmentFrame, SegmentInfo, SegmentPack,
-    segment_key, write_segment,
+    Change, PackHeader, PackTable, Provenance, SegmentEntry, SegmentFrame, SegmentInfo,
+    SegmentPack, segment_key, write_segment,
 };
 use crate::id::{PackId, SegmentId};
 use crate::remote::Write;
@@ -127,23 +127,23 @@ impl SegmentBuilder {
     ///
     /// # Errors
     /// When the store cannot be written to.
-    pub fn write(&mut self, remote: &dyn Write) -> Result<(SegmentId, Change)> {
-        let (segment, info, bytes) = self.build()?;
+    pub fn write(&mut self, remote: &dyn Write, made: Provenance) -> Result<(SegmentId, Change)> {
+        let (segment, info, bytes) = self.build(made)?;
         remote.put(&segment_key(segment), bytes.into())?;
         Ok((segment, Change::AddSegment { segment, info }))
     }
 
     /// The segment's new name, totals and bytes.
-    pub(crate) fn build(&mut self) -> Result<(SegmentId, SegmentInfo, Vec<u8>)> {
+    pub(crate) fn build(&mut self, made: Provenance) -> Result<(SegmentId, SegmentInfo, Vec<u8>)> {
         use rayon::slice::ParallelSliceMut;
         self.entries
             .par_sort_unstable_by(|a, b| a.id.cmp(&b.id).then(a.frame.cmp(&b.frame)));
         self.entries.dedup_by_key(|entry| entry.id);
         let segment = SegmentId::random()?;
         let mut bytes = Vec::new();
-        let info = write_segment(&mut bytes, segment, &self.packs, &self.frames, || {
-            self.entries.iter().copied()
-        })?;
+        let (packs, frames) = (&self.packs, &self.frames);
+        let entries = || self.entries.iter().copied();
+        let info = write_segment(&mut bytes, segment, made, packs, frames, entries)?;
         Ok((segment, info, bytes))
     }
 }

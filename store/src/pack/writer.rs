@@ -6,7 +6,9 @@ use bytes::Bytes;
 
 use super::{Portions, length, too_large};
 use crate::error::Result;
-use crate::format::{PackChunk, PackFrame, PackHeader, PackKind, PackTable, pack_key};
+use crate::format::{
+    FrameSum, PackChunk, PackFrame, PackHeader, PackKind, PackTable, Provenance, pack_key,
+};
 use crate::id::PackId;
 use crate::remote::{Upload, Write};
 
@@ -51,13 +53,14 @@ impl PackWriter {
     ///
     /// # Errors
     /// When the store cannot be written to.
-    pub fn begin(remote: &Arc<dyn Write>, kind: PackKind) -> Result<Self> {
+    pub fn begin(remote: &Arc<dyn Write>, kind: PackKind, made: Provenance) -> Result<Self> {
         let header = PackHeader {
             kind,
             id: PackId::random()?,
+            made,
         };
         let mut upload = remote.upload(&pack_key(header.id))?;
-        upload.write(Bytes::copy_from_slice(&header.encode()))?;
+        upload.write(Bytes::from(header.encode()))?;
         Ok(Self {
             header,
             upload,
@@ -77,6 +80,7 @@ impl PackWriter {
             stored_len,
             raw_len: frame.raw_len,
             chunks,
+            sum: FrameSum::of(&frame.stored),
         });
         self.table.chunks.extend(frame.chunks);
         self.len = self.len.checked_add(stored_len).ok_or_else(too_large)?;

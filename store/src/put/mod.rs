@@ -183,6 +183,7 @@ fn attempt(
     passes: &Passes,
 ) -> Result<Option<PutReport>> {
     let view = store.view()?;
+    store.check_writable(&view.state)?;
     let reader = Reader::at(store, view.clone());
     let (scan, cache) = Scan::prepare(store, request, &reader, &view)?;
     let dedup = Dedup::new(view.index.clone());

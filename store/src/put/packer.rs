@@ -59,7 +59,7 @@ impl<'p> Packer<'p> {
         };
         let mut pack = match slot.take() {
             Some(pack) => pack,
-            None => PackWriter::begin(self.store.remote(), kind)?,
+            None => PackWriter::begin(self.store.remote(), kind, self.store.provenance())?,
         };
         pack.push(frame)?;
         if pack.is_full(self.store.portions()) {

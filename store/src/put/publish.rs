@@ -7,7 +7,7 @@ use super::dedup::Dedup;
 use super::origin::Files;
 use super::{PutReport, PutRequest};
 use crate::error::{Error, Result};
-use crate::format::{Change, Id, PackKind, Root, State, Version, pack_key};
+use crate::format::{Change, Extra, Id, PackKind, Root, Sides, State, Version, pack_key};
 use crate::host::stat_cache::CacheBase;
 use crate::id::PassId;
 use crate::pack::WrittenPack;
@@ -214,7 +214,7 @@ impl<'p> PutPublication<'p> {
         }
         let state = self.store.state()?;
         let lacks = |newest: &Version| {
-            !self.request.dry_run && claims > 0 && newest.times == same.built.times
+            !self.request.dry_run && claims > 0 && newest.times() == same.built.times
         };
         let found = same.version(&state).filter(|(_, newest)| !lacks(newest));
         Ok(found.map(|(number, _)| number))
@@ -245,12 +245,13 @@ impl<'p> PutPublication<'p> {
                 name: request.target.clone(),
                 version,
                 root: built.root,
-                times: built.times,
+                sides: Sides::of_times(built.times),
                 message: request.message.clone(),
                 expires: request.expires,
                 origin: None,
                 ends: Vec::new(),
                 private: is_private,
+                extra: Extra::new(),
             }])
         })?;
         report.unchanged = is_known;
@@ -287,7 +288,7 @@ impl Same<'_> {
             && is_kept
             && newest.root == self.built.root
             && newest.private == self.is_private(state)
-            && (newest.times == self.built.times || self.has_times_of(newest));
+            && (newest.times() == self.built.times || self.has_times_of(newest));
         is_same.then_some((number, newest))
     }
 
@@ -309,7 +310,7 @@ impl Same<'_> {
             return false;
         };
         let hash = || -> Result<blake3::Hash> {
-            let times = TimesReader::new(self.reader, &newest.times)?;
+            let times = TimesReader::new(self.reader, &newest.times())?;
             let mut files = Files::new(self.reader, times, &content)?;
             let mut hash = FileTimes::default();
             while let Some((_, time)) = files.next_file()? {

@@ -79,7 +79,7 @@ impl<'g> TimesReader<'g> {
         });
         let of = versions
             .rev()
-            .find(|(_, _, version)| version.times == self.times);
+            .find(|(_, _, version)| version.times() == self.times);
         let put = of.map(|(_, _, version)| version.time).unwrap_or_default();
         let time = Time {
             secs: put.as_second(),

@@ -94,7 +94,7 @@ fn the_depth_of_a_base_costs_no_stack() {
 fn nested(store: &Store, depth: u64) -> (Content, u64) {
     use crate::format::{Totals, TreeEncoder, TreeEntry};
     let mut builder = SegmentBuilder::default();
-    let mut pack = PackWriter::begin(store.remote(), PackKind::Meta).unwrap();
+    let mut pack = PackWriter::begin(store.remote(), PackKind::Meta, store.provenance()).unwrap();
     let mut content = Content::empty();
     let mut frame = EncodedFrame::default();
     let mut raw = Vec::new();
@@ -134,7 +134,7 @@ fn nested(store: &Store, depth: u64) -> (Content, u64) {
     }
     builder.add(&pack.finish().unwrap()).unwrap();
     let remote = store.remote().as_ref();
-    let (_, change) = builder.write(remote).unwrap();
+    let (_, change) = builder.write(remote, store.provenance()).unwrap();
     let mut state = store.state().unwrap();
     log::commit(remote, &mut state, &Who::default(), &mut |_, _| {
         Ok(vec![change.clone()])

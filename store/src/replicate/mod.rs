@@ -186,14 +186,14 @@ pub fn replicate(
     resume: &dyn Resume,
     progress: &dyn Progress,
 ) -> Result<ReplicateReport> {
-    if !request.dry_run {
-        to.format().check_writable()?;
-    }
     let ends = Ends {
         from: from.format().id,
         to: to.format().id,
     };
     let (source, there) = (from.state()?, to.state()?);
+    if !request.dry_run {
+        to.check_writable(&there)?;
+    }
     let mut selected = select(request, ends, &source, &there)?;
     if request.delete.drops() {
         // Refused before anything is sent: what such a source has is not wanted there either.

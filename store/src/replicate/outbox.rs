@@ -14,7 +14,7 @@ use super::throttle::Throttle;
 use crate::error::{Error, Result};
 use crate::format::pack_key;
 use crate::id::PackId;
-use crate::pack::frames::for_each_frame;
+use crate::pack::frames::{for_each_frame, for_each_stored};
 use crate::pack::reader::OpenPack;
 use crate::pack::{Finisher, KindFrame, PackWriter, SealedPack, WrittenPack, finish_behind};
 use crate::session::Publication;
@@ -108,7 +108,7 @@ impl Outbox<'_> {
             self.sent.stored_bytes += u64::from(stored_len);
             let mut pack = match open.take() {
                 Some(pack) => pack,
-                None => PackWriter::begin(self.to.remote(), kind)?,
+                None => PackWriter::begin(self.to.remote(), kind, self.to.provenance())?,
             };
             pack.push(frame)?;
             match pack.is_full(self.to.portions()) {
@@ -129,20 +129,32 @@ impl Outbox<'_> {
 
 /// Reads a pack that was written, as it is at the destination now.
 fn read_back(to: &Store, pack: &WrittenPack) -> Result<()> {
+    let remote = to.remote().as_ref();
     let read = || {
-        let open = OpenPack::read(to.remote().as_ref(), pack.header.id, pack.len.into())?;
+        let open = OpenPack::read(remote, to.format().id, pack.header.id, pack.len.into())?;
         if (open.header, &open.table) != (pack.header, &pack.table) {
             return Err(Error::corrupt(format!(
                 "{}: its table is not the one that was written",
                 pack_key(pack.header.id)
             )));
         }
-        read_frames(to, &open)
+        read_stored(to, &open)
     };
     read().map_err(|error: Error| {
         error.within("read back from the destination").hint(
             "nothing that needs it was published; look after the destination's disks and network",
         )
+    })
+}
+
+/// Reads all of a pack that this process wrote a moment ago: the bytes are those that were sent, which were decoded and
+/// verified on their way.
+fn read_stored(to: &Store, pack: &OpenPack) -> Result<()> {
+    let (remote, id) = (to.remote().as_ref(), pack.header.id);
+    let told = |_| to.host().check_stop();
+    let (rows, len) = (pack.rows(), pack.len.into());
+    for_each_stored(remote, id, &rows, len, &told, &mut |frame, stored| {
+        frame.check_stored(id, stored?)
     })
 }
 

@@ -131,7 +131,7 @@ fn for_each_left(
 fn open(to: &Store, id: PackId, verify: bool) -> Result<Option<OpenPack>> {
     let remote = to.remote().as_ref();
     let opened = remote.size(&pack_key(id)).and_then(|len| {
-        let pack = OpenPack::read(remote, id, len)?;
+        let pack = OpenPack::read(remote, to.format().id, id, len)?;
         if verify {
             read_frames(to, &pack)?;
         }

@@ -406,12 +406,13 @@ impl Bring {
             name: self.name.clone(),
             version: number,
             root: self.version.root,
-            times: self.version.times,
+            sides: self.version.sides.clone(),
             message: self.version.message.clone(),
             expires: self.version.expires,
             origin: Some(Box::new(self.origin.clone())),
             ends: Vec::new(),
             private: self.version.private,
+            extra: self.version.extra.clone(),
         }
     }
 }
@@ -434,9 +435,9 @@ fn origin(source: StoreId, name: &RefName, number: u64, version: &Version) -> Or
     }
 }
 
-/// Whether two versions are the same tree with the same times.
+/// Whether two versions are the same tree with the same times and other side objects.
 pub(super) fn is_same(one: &Version, other: &Version) -> bool {
-    (one.root, one.times) == (other.root, other.times)
+    (one.root, &one.sides) == (other.root, &other.sides)
 }
 
 /// The refs of a namespace that have a version.

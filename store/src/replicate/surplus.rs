@@ -185,7 +185,7 @@ impl Selected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{Content, Origin, RefState, Root, Version, Who};
+    use crate::format::{Content, Extra, Origin, RefState, Root, Sides, Version, Who};
     use crate::id::StoreId;
 
     const FROM: StoreId = StoreId([1; 16]);
@@ -212,7 +212,7 @@ mod tests {
                 content: Content::empty(),
                 executable: false,
             },
-            times: Content::empty(),
+            sides: Sides::default(),
             time: jiff::Timestamp::UNIX_EPOCH,
             who: Who::default(),
             message: String::new(),
@@ -220,6 +220,7 @@ mod tests {
             expires: None,
             origin: origin.map(Box::new),
             private: false,
+            extra: Extra::new(),
         }
     }
 
@@ -230,6 +231,7 @@ mod tests {
             versions: (1..)
                 .zip(sources.iter().map(|from| version(*from)))
                 .collect(),
+            extra: Extra::new(),
         };
         State {
             refs: [(name(), known)].into(),

@@ -230,7 +230,7 @@ fn published(from: &Store, remote: Arc<Objects>, names: &[String]) -> (usize, Ve
         let Node::File { content, .. } = found.node else {
             panic!("{name} is no file");
         };
-        for content in [&content, &found.version.times] {
+        for content in [&content, &found.version.times()] {
             let mut look = |id, _, _| {
                 is_complete &= there.index.find(&id)?.is_some();
                 Ok(())
@@ -390,18 +390,20 @@ fn a_size_that_is_not_that_of_the_chunk_is_refused_at_the_source() {
     let from = source();
     let (name, to) = (REFS[0].parse::<RefName>().unwrap(), empty());
     let mut state = from.state().unwrap();
-    let mut version = state.version(&name, None).unwrap().1.clone();
-    version.times.size += 1;
+    let version = state.version(&name, None).unwrap().1.clone();
+    let mut times = version.times();
+    times.size += 1;
     let set = crate::format::Change::SetRef {
         name: name.clone(),
         version: 2,
         root: version.root,
-        times: version.times,
+        sides: crate::format::Sides::of_times(times),
         message: String::new(),
         expires: None,
         origin: None,
         ends: Vec::new(),
         private: false,
+        extra: crate::format::Extra::new(),
     };
     let who = Who::default();
     crate::log::commit(from.remote().as_ref(), &mut state, &who, &mut |_, _| {

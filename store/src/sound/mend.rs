@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use rayon::prelude::*;
 
-use super::packs::{PackTask, check_packs};
+use super::packs::{PackTask, Reading, check_packs};
 use super::record::Record;
 use super::saver::{Saver, condemning};
 use super::{Part, VerifyReport};
@@ -146,7 +146,7 @@ fn tasks(view: &View, packs: &BTreeSet<PackId>) -> Vec<PackTask> {
                     segment: segment.clone(),
                     position,
                     pack,
-                    is_read: true,
+                    reading: Reading::Decoded,
                 });
             }
         }
@@ -187,7 +187,7 @@ fn condemn_now(store: &Store, bad: &BTreeSet<PackId>) -> Result<Option<BTreeSet<
     let mut changes = Vec::new();
     let mut saved = saver.finish()?;
     if !saved.is_empty() {
-        changes.push(saved.write(store.remote().as_ref())?.1);
+        changes.push(saved.write(store.remote().as_ref(), store.provenance())?.1);
     }
     changes.push(Change::CondemnPacks {
         packs: packs.iter().copied().collect(),

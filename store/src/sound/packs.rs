@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{SegmentPack, pack_key, segment_key};
 use crate::id::{ChunkId, PackId, SegmentId};
 use crate::index::{Location, OpenSegment};
-use crate::pack::frames::for_each_frame;
+use crate::pack::frames::{for_each_frame, for_each_stored};
 use crate::pack::reader::{FrameRows, OpenPack, compare, rows_in};
 use crate::progress::Progress;
 use crate::remote::Read;
@@ -26,8 +26,19 @@ pub(crate) struct PackTask {
     /// Its position there.
     pub(crate) position: u32,
     pub(crate) pack: SegmentPack,
-    /// Whether every byte is read.
-    pub(crate) is_read: bool,
+    /// How much of it is read.
+    pub(crate) reading: Reading,
+}
+
+/// How much of a pack is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// What it says about itself.
+    Table,
+    /// Every byte, compared with the sums in its table.
+    Stored,
+    /// Every byte, decoded, and compared with the ids of its chunks.
+    Decoded,
 }
 
 /// What cannot be read any more.
@@ -67,7 +78,7 @@ pub(crate) fn check_packs(
     progress: &dyn Progress,
     report: &mut VerifyReport,
 ) -> Result<Damage> {
-    let read = tasks.iter().filter(|task| task.is_read);
+    let read = tasks.iter().filter(|task| task.reading != Reading::Table);
     let bytes: u64 = read.clone().map(|task| u64::from(task.pack.len)).sum();
     progress.total(tasks.len() as u64, bytes);
     let bytes_read = AtomicU64::new(0);
@@ -75,7 +86,7 @@ pub(crate) fn check_packs(
         .par_iter()
         .map(|task| {
             store.host().check_stop()?;
-            let outcome = look_at(store.remote().as_ref(), task, &|bytes| {
+            let outcome = look_at(store, task, &|bytes| {
                 bytes_read.fetch_add(bytes, Ordering::Relaxed);
                 progress.advance(0, bytes);
                 store.host().check_stop()
@@ -152,10 +163,11 @@ fn check_entries(
 
 /// An error is one that says nothing about the pack.
 fn look_at(
-    remote: &dyn Read,
+    store: &Store,
     task: &PackTask,
     told: &(dyn Fn(u64) -> Result<()> + Sync),
 ) -> Result<Outcome> {
+    let remote = store.remote().as_ref();
     let key = pack_key(task.pack.id);
     let mut outcome = Outcome::default();
     let size = match remote.size(&key) {
@@ -182,7 +194,7 @@ fn look_at(
             "{key}: has {size} bytes, its segment {segment} says {expected}"
         )));
     }
-    let rows = match opened(remote, task, size) {
+    let rows = match opened(store, task, size) {
         Ok(rows) => {
             match compare(&task.segment, &task.pack, &rows) {
                 Ok(matched) => outcome.matched = matched,
@@ -195,22 +207,35 @@ fn look_at(
             if outcome.defects.is_empty() {
                 outcome.defects.push(error);
             }
-            match task.is_read {
-                true => rows_in(&task.segment, task.position)?,
-                false => return Ok(outcome),
+            match task.reading {
+                Reading::Table => return Ok(outcome),
+                // A segment has no sums, so these are decoded.
+                Reading::Stored | Reading::Decoded => rows_in(&task.segment, task.position)?,
             }
         }
         Err(error) => return Err(error),
     };
-    if task.is_read {
-        read_all(remote, task.pack.id, &rows, size, told, &mut outcome)?;
+    let has_sums = rows.iter().all(|frame| frame.sum.is_some());
+    match task.reading {
+        Reading::Table => {}
+        Reading::Stored if has_sums => {
+            read_all(remote, task.pack.id, &rows, size, told, false, &mut outcome)?;
+        }
+        Reading::Stored | Reading::Decoded => {
+            read_all(remote, task.pack.id, &rows, size, told, true, &mut outcome)?;
+        }
     }
     Ok(outcome)
 }
 
 /// What the pack says about itself.
-fn opened(remote: &dyn Read, task: &PackTask, size: u64) -> Result<Vec<FrameRows>> {
-    let open = OpenPack::read(remote, task.pack.id, size)?;
+fn opened(store: &Store, task: &PackTask, size: u64) -> Result<Vec<FrameRows>> {
+    let open = OpenPack::read(
+        store.remote().as_ref(),
+        store.format().id,
+        task.pack.id,
+        size,
+    )?;
     if open.kind() == task.pack.kind {
         return Ok(open.rows());
     }
@@ -221,13 +246,14 @@ fn opened(remote: &dyn Read, task: &PackTask, size: u64) -> Result<Vec<FrameRows
     )))
 }
 
-/// Decodes every frame and hashes every chunk.
+/// Reads every frame; decodes it and hashes every chunk, or hashes what is stored.
 fn read_all(
     remote: &dyn Read,
     pack: PackId,
     rows: &[FrameRows],
     size: u64,
     told: &(dyn Fn(u64) -> Result<()> + Sync),
+    decodes: bool,
     outcome: &mut Outcome,
 ) -> Result<()> {
     let mut first = None;
@@ -236,15 +262,24 @@ fn read_all(
         outcome.chunks.extend(chunks.inspect(|_| count += 1));
         first.get_or_insert(error);
     };
-    for_each_frame(remote, pack, rows, size, told, &mut |frame, decoded| {
-        match decoded {
-            Ok(raw) => {
+    let read = match decodes {
+        true => for_each_frame,
+        false => for_each_stored,
+    };
+    read(remote, pack, rows, size, told, &mut |frame, bytes| {
+        let bytes = match decodes {
+            true => bytes,
+            false => bytes.and_then(|stored| frame.check_stored(pack, stored).map(|()| stored)),
+        };
+        match bytes {
+            Ok(raw) if decodes => {
                 for chunk in frame.chunks_of(pack) {
                     if let Err(error) = chunk.verified(raw) {
                         damaged(&mut std::iter::once(chunk.id), error);
                     }
                 }
             }
+            Ok(_) => {}
             Err(error) => damaged(&mut frame.chunks.iter().map(|(id, _, _)| *id), error),
         }
         Ok(())

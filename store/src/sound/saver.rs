@@ -106,7 +106,7 @@ impl<'s> Saver<'s> {
         };
         let mut pack = match slot.take() {
             Some(pack) => pack,
-            None => PackWriter::begin(self.store.remote(), kind)?,
+            None => PackWriter::begin(self.store.remote(), kind, self.store.provenance())?,
         };
         pack.push(EncodedFrame {
             stored,

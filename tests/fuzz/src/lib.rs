@@ -24,13 +24,15 @@ pub fn compressed(text: &[u8]) -> Vec<u8> {
 /// A pack whose trailer has the right checksum, as far as it says where the table is.
 pub fn pack(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
-    let Some(trailer) = bytes.len().checked_sub(64).filter(|at| *at >= 32) else {
+    let Some(trailer) = bytes.len().checked_sub(64).filter(|at| *at >= 80) else {
         return bytes;
     };
+    let sum = blake3::hash(&bytes[..72]);
+    bytes[72..80].copy_from_slice(&sum.as_bytes()[..8]);
     let offset: [u8; 4] = bytes[trailer + 12..trailer + 16].try_into().unwrap();
     let table = u32::from_le_bytes(offset) as usize;
     if let Some(covered) = bytes.get(table..trailer + 32) {
-        let checksum = blake3::hash(&[&bytes[..32], covered].concat());
+        let checksum = blake3::hash(&[&bytes[..80], covered].concat());
         bytes[trailer + 32..].copy_from_slice(checksum.as_bytes());
     }
     bytes
@@ -39,11 +41,11 @@ pub fn pack(data: &[u8]) -> Vec<u8> {
 /// A segment whose header and trailer have the right checksums.
 pub fn segment(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
-    let Some(trailer) = bytes.len().checked_sub(40).filter(|at| *at >= 64) else {
+    let Some(trailer) = bytes.len().checked_sub(40).filter(|at| *at >= 96) else {
         return bytes;
     };
-    let header = blake3::hash(&bytes[..56]);
-    bytes[56..64].copy_from_slice(&header.as_bytes()[..8]);
+    let header = blake3::hash(&bytes[..88]);
+    bytes[88..96].copy_from_slice(&header.as_bytes()[..8]);
     let checksum = blake3::hash(&bytes[..trailer]);
     bytes[trailer + 8..].copy_from_slice(checksum.as_bytes());
     bytes

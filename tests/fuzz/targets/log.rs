@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use store::format::{LogEntry, State};
+use store::format::{LogEntry, ReadAs, State};
 
 fuzz_target!(|data: &[u8]| {
     for bytes in [data, &fuzz::sealed(data)] {
@@ -19,6 +19,8 @@ fn fold(mut entry: LogEntry) {
     let mut state = State::default();
     for number in 1..=2 {
         entry.number = number;
+        (entry.store, entry.prev) = (state.store, state.entry);
+        (entry.stands_for, entry.read_as) = (None, ReadAs::default());
         let before = state.clone();
         if state.apply(&entry).is_err() {
             assert_eq!(state, before);

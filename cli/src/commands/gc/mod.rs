@@ -207,6 +207,7 @@ fn policy(args: &Args, config: &Config) -> Policy {
                 pattern: Pattern::new(given.refs.clone()),
                 rules,
                 quota_bytes: None,
+                extra: store::Extra::new(),
             }),
             store_bytes_max: given.max_size,
             may_drop_newest: given.may_drop_newest,

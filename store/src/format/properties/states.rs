@@ -8,10 +8,11 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
         ref_name(),
         1..u64::MAX,
         root(),
-        content(),
+        sides(),
         any::<String>(),
         option::of(time()),
         (option::of(origin()), any::<bool>()),
+        extra(),
     );
     prop_oneof![
         (segment_id(), info()).prop_map(|(segment, info)| Change::AddSegment { segment, info }),
@@ -20,17 +21,18 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
         (packs(), vec(segment_id(), 0..4))
             .prop_map(|(packs, segments)| Change::Forget { packs, segments }),
         set.prop_map(
-            |(name, version, root, times, message, expires, (origin, private))| {
+            |(name, version, root, sides, message, expires, (origin, private), extra)| {
                 Change::SetRef {
                     name,
                     version,
                     root,
-                    times,
+                    sides,
                     message,
                     expires,
                     origin: origin.map(Box::new),
                     ends: Vec::new(),
                     private,
+                    extra,
                 }
             }
         ),
@@ -40,24 +42,40 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
             version,
             pinned
         }),
+        (any::<bool>(), "[a-z0-9-]{1,64}").prop_map(|(is_compatible, name)| {
+            let kind = match is_compatible {
+                true => FeatureKind::Compatible,
+                false => FeatureKind::ReadOnly,
+            };
+            Change::SetFeature { kind, name }
+        }),
     ]
 }
 
 pub(super) fn entry() -> impl Strategy<Value = LogEntry> {
     let fields = (
         1..=u64::MAX,
-        any::<[u8; 16]>(),
+        any::<([u8; 16], [u8; 16], [u8; 32])>(),
         time(),
         who(),
         vec(change(), 0..6),
+        option::of(any::<u64>()),
     );
-    fields.prop_map(|(number, commit, time, who, changes)| LogEntry {
-        number,
-        commit: CommitId(commit),
-        time,
-        who,
-        changes,
-    })
+    fields.prop_map(
+        |(number, (commit, store, prev), time, who, changes, lost)| LogEntry {
+            number,
+            store: StoreId(store),
+            prev: (number > 1).then_some(EntryId(prev)),
+            stands_for: None,
+            commit: CommitId(commit),
+            time,
+            who,
+            lost,
+            until: lost,
+            changes,
+            read_as: ReadAs::default(),
+        },
+    )
 }
 
 pub(super) fn condemned() -> impl Strategy<Value = Condemned> {
@@ -67,17 +85,18 @@ pub(super) fn condemned() -> impl Strategy<Value = Condemned> {
 pub(super) fn version() -> impl Strategy<Value = Version> {
     let fields = (
         root(),
-        content(),
+        sides(),
         time(),
         who(),
         any::<(String, bool, bool)>(),
         option::of(time()),
         option::of(origin()),
+        extra(),
     );
     fields.prop_map(
-        |(root, times, time, who, (message, pinned, private), expires, origin)| Version {
+        |(root, sides, time, who, (message, pinned, private), expires, origin, extra)| Version {
             root,
-            times,
+            sides,
             time,
             who,
             message,
@@ -85,13 +104,18 @@ pub(super) fn version() -> impl Strategy<Value = Version> {
             expires,
             origin: origin.map(Box::new),
             private,
+            extra,
         },
     )
 }
 
 pub(super) fn ref_state() -> impl Strategy<Value = RefState> {
-    (1000..2000_u64, btree_map(1..1000_u64, version(), 0..3))
-        .prop_map(|(last, versions)| RefState { last, versions })
+    let versions = btree_map(1..1000_u64, version(), 0..3);
+    (1000..2000_u64, versions, extra()).prop_map(|(last, versions, extra)| RefState {
+        last,
+        versions,
+        extra,
+    })
 }
 
 pub(super) fn state() -> impl Strategy<Value = State> {
@@ -101,14 +125,28 @@ pub(super) fn state() -> impl Strategy<Value = State> {
         btree_map(segment_id(), condemned(), 0..4),
         btree_map(pack_id(), condemned(), 0..4),
         btree_map(ref_name(), ref_state(), 0..4),
+        extra(),
     );
-    fields.prop_map(|(number, segments, dropped, condemned, refs)| State {
-        policy: Policy::default(),
-        number,
-        segments,
-        dropped,
-        condemned,
-        refs,
-        ..State::default()
-    })
+    fields.prop_map(
+        |(number, segments, dropped, condemned, refs, extra)| State {
+            policy: Policy {
+                extra: extra.clone(),
+                ..Policy::default()
+            },
+            features: Features {
+                compatible: extra.keys().cloned().collect(),
+                ..Features::default()
+            },
+            extra,
+            store: StoreId([8; 16]),
+            number,
+            entry: Some(EntryId([9; 32])),
+            until: number % 3,
+            segments,
+            dropped,
+            condemned,
+            refs,
+            ..State::default()
+        },
+    )
 }

@@ -45,7 +45,7 @@ impl Pool {
                 .map_err(|errno| disk::failed("read a chunker of pool", &self.path, errno))?;
             let text = std::io::read_to_string(std::io::Read::take(read, 4096))
                 .map_err(|source| Error::io("read a chunker of pool", &self.path, source))?;
-            // One that this program does not know is of a store that it cannot open.
+            // One that this program does not know is of a store that it makes no pool files of.
             let params = serde_json::from_str::<ChunkerParams>(&text);
             chunkers.extend(params.ok().and_then(|params| Chunker::new(&params).ok()));
         }

@@ -1,0 +1,59 @@
+//! A log that was rolled back, and objects of another store: what a verification tells, and how a repair goes on.
+
+use std::collections::HashSet;
+
+use super::repair::RepairRequest;
+use super::{Part, VerifyReport};
+use crate::error::Result;
+use crate::index::Index;
+use crate::log::witness::{self, Witness};
+use crate::log::{self, heal};
+use crate::store::{Store, View};
+
+/// Whether what no entry names says that the log was longer, or that it is of another store.
+pub(super) fn check(store: &Store, view: &View, report: &mut VerifyReport) -> Result<()> {
+    let named = view.index.packs().map(|pack| pack.id).collect();
+    let remote = store.remote().as_ref();
+    let Some(Witness { object, damage, .. }) = witness::of_all(remote, &view.state, &named)? else {
+        return Ok(());
+    };
+    // Also where an object of another store says so: it stands in no state.
+    let part = Part::Log(view.state.number + 1);
+    if !report
+        .findings
+        .iter()
+        .any(|finding| finding.object == object)
+    {
+        report.find(part, object, &damage);
+    }
+    Ok(())
+}
+
+/// Where the log was rolled back, goes on with what is left of it, if that is accepted. The first entry that is lost.
+pub(super) fn settle(store: &Store, request: RepairRequest) -> Result<Option<u64>> {
+    let remote = store.remote().as_ref();
+    let state = log::load_known(remote, store.format().id)?.state;
+    store.check_writable(&state)?;
+    let named = match store.open_index(&state, &Index::default()) {
+        Ok(index) => index.packs().map(|pack| pack.id).collect(),
+        // Then more is asked.
+        Err(_) => HashSet::new(),
+    };
+    let Some(witness) = witness::of_all(remote, &state, &named)? else {
+        return Ok(None);
+    };
+    let Some(until) = witness.until else {
+        // It is in nobody's way here: a verification names it.
+        return Ok(None);
+    };
+    if !request.accept_loss {
+        return Err(witness.damage.hint(
+            "bring the log back from a copy of the store; or `store repair --accept-loss` goes on with the versions \
+             that the log has, and what was put since is lost",
+        ));
+    }
+    if !request.dry_run {
+        heal::give_up_until(remote, &state, &store.host().who, until)?;
+    }
+    Ok(Some(state.number + 1))
+}

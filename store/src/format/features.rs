@@ -1,0 +1,106 @@
+//! Features: what a store has that not every program of its version knows.
+//!
+//! Those of the object `format` are there from the start, those of the state were learned since, by `set_feature`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The endpoint overwrites on put-if-absent: one process may write at a time, and nothing sees to it.
+pub const SINGLE_WRITER: &str = "single-writer";
+/// Features that forbid writing to programs without them; there are none so far.
+const READ_ONLY_KNOWN: &[&str] = &[];
+/// Features that forbid even reading to programs without them.
+const INCOMPATIBLE_KNOWN: &[&str] = &[SINGLE_WRITER];
+/// Most bytes of a name that is learned.
+const NAME_BYTES_MAX: usize = 64;
+
+/// What a program that does not know a feature may still do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FeatureKind {
+    /// All.
+    Compatible,
+    /// Read.
+    ReadOnly,
+    /// Nothing.
+    Incompatible,
+}
+
+/// Lists of features in use, by what a program that does not know one may still do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Features {
+    /// Unknown ones may be ignored.
+    pub compatible: Vec<String>,
+    /// A program that does not know one may read, not write.
+    pub read_only: Vec<String>,
+    /// A program that does not know one must refuse the store.
+    pub incompatible: Vec<String>,
+}
+
+impl Features {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether only one process may write at a time.
+    pub fn is_single_writer(&self) -> bool {
+        self.incompatible.iter().any(|name| name == SINGLE_WRITER)
+    }
+
+    /// Learns one; one that is there stays.
+    pub(super) fn learn(&mut self, kind: FeatureKind, name: &str) {
+        let list = match kind {
+            FeatureKind::Compatible => &mut self.compatible,
+            FeatureKind::ReadOnly => &mut self.read_only,
+            FeatureKind::Incompatible => &mut self.incompatible,
+        };
+        if let Err(at) = list.binary_search_by(|known| known.as_str().cmp(name)) {
+            list.insert(at, name.to_owned());
+        }
+    }
+
+    /// Whether this program may read what has these features; `object` says so.
+    ///
+    /// # Errors
+    /// Unsupported, naming the incompatible feature that it does not know.
+    pub fn check_readable(&self, object: &str) -> Result<()> {
+        check_incompatible(object, &self.incompatible)
+    }
+
+    /// Whether this program may write to what has these features; `object` says so.
+    ///
+    /// # Errors
+    /// Unsupported, naming the read-only feature that it does not know.
+    pub fn check_writable(&self, object: &str) -> Result<()> {
+        let so = "this program can only read the store";
+        check(object, so, &self.read_only, READ_ONLY_KNOWN)
+    }
+}
+
+/// Whether this program knows these incompatible features.
+pub(super) fn check_incompatible(object: &str, features: &[String]) -> Result<()> {
+    let so = "this program cannot use the store";
+    check(object, so, features, INCOMPATIBLE_KNOWN)
+}
+
+/// What cannot be the name of a feature that is learned, if anything.
+pub(super) fn name_defect(name: &str) -> Option<String> {
+    let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    let is_good = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain);
+    (!is_good).then(|| {
+        format!("feature: expected 1 to {NAME_BYTES_MAX} of a-z, 0-9 and -, found {name:?}")
+    })
+}
+
+fn check(object: &str, so: &str, features: &[String], known: &[&str]) -> Result<()> {
+    let mut features = features.iter();
+    match features.find(|feature| !known.contains(&feature.as_str())) {
+        None => Ok(()),
+        Some(feature) => Err(Error::unsupported(format!(
+            "{object}: feature {feature:?} is unknown, so {so}"
+        ))
+        .hint("update this program")),
+    }
+}

@@ -1,0 +1,304 @@
+//! Fold: an entry becomes part of a state whole, or leaves it as it was.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use super::cursor::corrupt;
+use crate::error::Result;
+use crate::format::{
+    Added, Change, Condemned, Features, LogEntry, Policy, RefName, SegmentInfo, State, Version,
+    log_key,
+};
+use crate::id::{PackId, PassId, SegmentId};
+
+impl State {
+    /// Folds in the changes of `entry`, but not yet its number.
+    pub(super) fn fold<'a>(&'a mut self, entry: &'a LogEntry) -> Result<Fold<'a>> {
+        let object = log_key(entry.number);
+        let mut learned = Features::default();
+        for change in &entry.changes {
+            if let Change::SetFeature { kind, name } = change {
+                learned.learn(*kind, name);
+            }
+        }
+        learned.check_readable(&object)?;
+        if let Some(detail) = self.is_not_before(entry) {
+            return Err(corrupt(&object, detail));
+        }
+        let mut fold = Fold {
+            state: self,
+            entry,
+            undo: Vec::new(),
+        };
+        for (at, change) in entry.changes.iter().enumerate() {
+            if let Err(detail) = fold.change(change) {
+                fold.roll_back();
+                return Err(corrupt(&object, format_args!("change {at}: {detail}")));
+            }
+        }
+        Ok(fold)
+    }
+
+    /// Why `entry` does not follow, if it does not: another number, another store, another history.
+    fn is_not_before(&self, entry: &LogEntry) -> Option<String> {
+        let (last, found) = (self.number, entry.number);
+        if last.checked_add(1) != Some(found) {
+            return Some(format!(
+                "number: expected the one after {last}, found {found}"
+            ));
+        }
+        if self.store.is_known() && self.store != entry.store {
+            let (own, other) = (self.store, entry.store);
+            return Some(format!("is of store {other}, this is store {own}"));
+        }
+        match (self.entry, entry.prev) {
+            // The one before was lost, and what it was is not known.
+            (Some(_), None) if entry.stands_for.is_some() => None,
+            (Some(own), prev) if prev != Some(own) => {
+                let prev = prev.map_or_else(|| "none".to_owned(), |prev| prev.to_string());
+                Some(format!(
+                    "follows another entry {last} than the one that is there: prev is {prev}, its id is {own}"
+                ))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An entry on its way into a state, with what it takes to get it out again: copying the state
+/// of a store with a million versions for each entry would be too slow.
+pub(super) struct Fold<'a> {
+    state: &'a mut State,
+    entry: &'a LogEntry,
+    undo: Vec<Undo>,
+}
+
+/// What stood in one place of the state before.
+enum Undo {
+    Segment(SegmentId, Option<SegmentInfo>),
+    Dropped(SegmentId, Option<Condemned>),
+    Condemned(PackId, Option<Condemned>),
+    Version(RefName, u64, Option<Box<Version>>),
+    Last(RefName, Option<u64>),
+    Policy(Policy),
+    Features(Features),
+}
+
+type Folded = std::result::Result<(), String>;
+
+impl Fold<'_> {
+    fn change(&mut self, change: &Change) -> Folded {
+        match change {
+            Change::AddSegment { segment, info } => self.add_segment(*segment, *info),
+            Change::DropSegment { segment } => self.drop_segment(*segment),
+            Change::CondemnPacks { packs } => {
+                packs.iter().for_each(|pack| self.condemn(*pack));
+                Ok(())
+            }
+            Change::Forget { packs, segments } => {
+                packs.iter().for_each(|pack| self.forget_pack(*pack));
+                segments.iter().for_each(|id| self.forget_segment(*id));
+                Ok(())
+            }
+            Change::SetRef {
+                name,
+                version,
+                ends,
+                ..
+            } => {
+                self.set_ref(name, *version, change)?;
+                self.end(ends);
+                Ok(())
+            }
+            Change::DropRef { name, version } => self.drop_ref(name, *version),
+            Change::Pin {
+                name,
+                version,
+                pinned,
+            } => self.pin(name, *version, *pinned),
+            Change::SetPolicy { policy } => {
+                let before = std::mem::replace(&mut self.state.policy, policy.clone());
+                self.undo.push(Undo::Policy(before));
+                Ok(())
+            }
+            Change::SetFeature { kind, name } => {
+                let before = self.state.features.clone();
+                self.state.features.learn(*kind, name);
+                self.undo.push(Undo::Features(before));
+                Ok(())
+            }
+        }
+    }
+
+    fn add_segment(&mut self, id: SegmentId, info: SegmentInfo) -> Folded {
+        if self.state.segments.contains_key(&id) || self.state.dropped.contains_key(&id) {
+            return Err(format!("segment {id}: expected a new one, found it before"));
+        }
+        let added = Some(Added {
+            entry: self.entry.number,
+            time: self.entry.time,
+        });
+        let info = SegmentInfo { added, ..info };
+        self.state.segments.insert(id, info);
+        self.undo.push(Undo::Segment(id, None));
+        Ok(())
+    }
+
+    /// What these passes added is no more than other segments from now on.
+    fn end(&mut self, passes: &[PassId]) {
+        if passes.is_empty() {
+            return;
+        }
+        for (id, info) in &mut self.state.segments {
+            if info.pass.is_some_and(|pass| passes.contains(&pass)) {
+                self.undo.push(Undo::Segment(*id, Some(*info)));
+                info.pass = None;
+            }
+        }
+    }
+
+    fn drop_segment(&mut self, id: SegmentId) -> Folded {
+        let Some(info) = self.state.segments.remove(&id) else {
+            return Err(format!("segment {id}: expected a live one, found none"));
+        };
+        let now = self.now();
+        self.undo.push(Undo::Segment(id, Some(info)));
+        let before = self.state.dropped.insert(id, now);
+        self.undo.push(Undo::Dropped(id, before));
+        Ok(())
+    }
+
+    /// The first entry that condemned a pack counts, so that the grace does not start again.
+    fn condemn(&mut self, id: PackId) {
+        let now = self.now();
+        if let Entry::Vacant(place) = self.state.condemned.entry(id) {
+            place.insert(now);
+            self.undo.push(Undo::Condemned(id, None));
+        }
+    }
+
+    fn forget_pack(&mut self, id: PackId) {
+        if let Some(before) = self.state.condemned.remove(&id) {
+            self.undo.push(Undo::Condemned(id, Some(before)));
+        }
+    }
+
+    fn forget_segment(&mut self, id: SegmentId) {
+        if let Some(before) = self.state.dropped.remove(&id) {
+            self.undo.push(Undo::Dropped(id, Some(before)));
+        }
+    }
+
+    fn set_ref(&mut self, name: &RefName, number: u64, change: &Change) -> Folded {
+        let Some(version) = self.version(change) else {
+            return Ok(());
+        };
+        let last = self.state.refs.get(name).map(|state| state.last);
+        if last.unwrap_or(0).checked_add(1) != Some(number) {
+            let last = last.unwrap_or(0);
+            return Err(format!(
+                "{name}: expected the version after {last}, found {number}"
+            ));
+        }
+        let state = self.state.refs.entry(name.clone()).or_default();
+        state.last = number;
+        let before = state.versions.insert(number, version);
+        self.undo.push(Undo::Last(name.clone(), last));
+        let before = before.map(Box::new);
+        self.undo.push(Undo::Version(name.clone(), number, before));
+        Ok(())
+    }
+
+    fn drop_ref(&mut self, name: &RefName, number: u64) -> Folded {
+        let state = self.state.refs.get_mut(name);
+        let Some(version) = state.and_then(|state| state.versions.remove(&number)) else {
+            return Err(no_version(name, number));
+        };
+        let before = Some(Box::new(version));
+        self.undo.push(Undo::Version(name.clone(), number, before));
+        Ok(())
+    }
+
+    fn pin(&mut self, name: &RefName, number: u64, pinned: bool) -> Folded {
+        let state = self.state.refs.get_mut(name);
+        let Some(version) = state.and_then(|state| state.versions.get_mut(&number)) else {
+            return Err(no_version(name, number));
+        };
+        if version.pinned != pinned {
+            let before = Some(Box::new(version.clone()));
+            version.pinned = pinned;
+            self.undo.push(Undo::Version(name.clone(), number, before));
+        }
+        Ok(())
+    }
+
+    /// The version that a `SetRef` makes.
+    fn version(&self, change: &Change) -> Option<Version> {
+        let Change::SetRef {
+            root,
+            sides,
+            message,
+            expires,
+            origin,
+            private,
+            extra,
+            ..
+        } = change
+        else {
+            return None;
+        };
+        Some(Version {
+            root: *root,
+            sides: sides.clone(),
+            time: self.entry.time,
+            who: self.entry.who.clone(),
+            message: message.clone(),
+            pinned: false,
+            expires: *expires,
+            origin: origin.clone(),
+            private: *private,
+            extra: extra.clone(),
+        })
+    }
+
+    fn now(&self) -> Condemned {
+        Condemned {
+            entry: self.entry.number,
+            time: self.entry.time,
+        }
+    }
+
+    /// Puts everything back, the last change first.
+    pub(super) fn roll_back(mut self) {
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Segment(id, before) => put_back(&mut self.state.segments, id, before),
+                Undo::Dropped(id, before) => put_back(&mut self.state.dropped, id, before),
+                Undo::Condemned(id, before) => put_back(&mut self.state.condemned, id, before),
+                Undo::Version(name, number, before) => {
+                    let state = self.state.refs.entry(name).or_default();
+                    put_back(&mut state.versions, number, before.map(|version| *version));
+                }
+                Undo::Policy(before) => self.state.policy = before,
+                Undo::Features(before) => self.state.features = before,
+                Undo::Last(name, None) => {
+                    self.state.refs.remove(&name);
+                }
+                Undo::Last(name, Some(last)) => {
+                    self.state.refs.entry(name).or_default().last = last;
+                }
+            }
+        }
+    }
+}
+
+fn put_back<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, before: Option<V>) {
+    match before {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+}
+
+fn no_version(name: &RefName, number: u64) -> String {
+    format!("{name}@{number}: expected a live version, found none")
+}

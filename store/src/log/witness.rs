@@ -1,0 +1,131 @@
+//! Witnesses: objects that the log does not know, and whose writers knew more of the log than is there.
+//!
+//! A log that was rolled back together with its checkpoints is whole by itself. What was written since lies beside
+//! it, and says which entry its writer had seen. Deletes nothing, and looks at no object that the log names.
+
+use std::collections::HashSet;
+
+use rayon::prelude::*;
+
+use super::known::{End, end_of, missing, not_yet};
+use super::read_after;
+use crate::error::{Error, Kind, Result};
+use crate::format::{
+    PACKS_PREFIX, PackHeader, Provenance, SEGMENT_HEADER_LEN, SEGMENTS_PREFIX, SegmentLayout,
+    State, log_key, pack_key, parse_pack_key, parse_segment_key,
+};
+use crate::id::{PackId, SegmentId};
+use crate::remote::Read;
+
+/// What objects that no entry names say of the log.
+#[derive(Debug)]
+pub struct Witness {
+    /// The key of what is wrong: a log entry that is gone, or the object of another store.
+    pub object: String,
+    /// What is wrong.
+    pub damage: Error,
+    /// The newest entry that a writer has known; none where an object is of another store.
+    pub until: Option<u64>,
+}
+
+/// Asks the segments that are there and that `state` does not know.
+///
+/// # Errors
+/// When the store does not answer.
+pub fn of_segments(remote: &dyn Read, state: &State) -> Result<Option<Witness>> {
+    ask(remote, state, &segments(remote, state)?)
+}
+
+/// The same, and asks the packs that neither `state` knows nor its segments, which name `named`.
+///
+/// # Errors
+/// When the store does not answer.
+pub fn of_all(
+    remote: &dyn Read,
+    state: &State,
+    named: &HashSet<PackId>,
+) -> Result<Option<Witness>> {
+    let is_strange = |id: &PackId| !named.contains(id) && !state.condemned.contains_key(id);
+    let packs = remote.keys_after(PACKS_PREFIX, PACKS_PREFIX)?;
+    let packs = packs.iter().filter_map(|key| parse_pack_key(key));
+    let mut strange: Vec<String> = packs.filter(is_strange).map(pack_key).collect();
+    strange.extend(segments(remote, state)?);
+    ask(remote, state, &strange)
+}
+
+fn segments(remote: &dyn Read, state: &State) -> Result<Vec<String>> {
+    let listed = remote.keys_after(SEGMENTS_PREFIX, SEGMENTS_PREFIX)?;
+    let is_known =
+        |id: SegmentId| state.segments.contains_key(&id) || state.dropped.contains_key(&id);
+    let is_strange = |key: &String| parse_segment_key(key).is_some_and(|id| !is_known(id));
+    Ok(listed.into_iter().filter(is_strange).collect())
+}
+
+/// Asks the packs and segments under `keys`, of which `state` knows none: those of others who write now are among
+/// them. One that is gone, or cannot be read, says nothing.
+///
+/// # Errors
+/// When the store does not answer.
+pub fn ask(remote: &dyn Read, state: &State, keys: &[String]) -> Result<Option<Witness>> {
+    let asked = keys
+        .par_iter()
+        .map(|key| Ok((key, provenance(remote, key)?)))
+        .collect::<Result<Vec<_>>>()?;
+    let mut newest: Option<(&String, u64)> = None;
+    for (key, made) in asked {
+        let Some(made) = made else { continue };
+        if let Err(damage) = made.check_store(key, state.store) {
+            return Ok(Some(Witness {
+                object: key.clone(),
+                damage,
+                until: None,
+            }));
+        }
+        if newest.is_none_or(|(_, began)| began < made.began) {
+            newest = Some((key, made.began));
+        }
+    }
+    let is_ahead = |state: &State, began: u64| began > state.number.max(state.until);
+    let Some((key, began)) = newest.filter(|(_, began)| is_ahead(state, *began)) else {
+        return Ok(None);
+    };
+    // Somebody may have written it a moment ago. What they knew then is there to be read by now.
+    let mut now = state.clone();
+    read_after(remote, &mut now)?;
+    if !is_ahead(&now, began) {
+        return Ok(None);
+    }
+    // A file system may remember that an entry was not there.
+    if let End::Behind(later) = end_of(remote, now.number)? {
+        return Err(not_yet(later));
+    }
+    let because = format!("who wrote {key} has known entry {began}: the log was rolled back");
+    Ok(Some(Witness {
+        object: log_key(now.number + 1),
+        damage: missing(now.number + 1, &because),
+        until: Some(began),
+    }))
+}
+
+/// What an object says about where it comes from.
+fn provenance(remote: &dyn Read, key: &str) -> Result<Option<Provenance>> {
+    let read = |len: u64| -> Result<_> {
+        let header = remote.get_ranges(key, std::slice::from_ref(&(0..len)))?;
+        Ok(header.into_iter().next().unwrap_or_default())
+    };
+    let made = if parse_segment_key(key).is_some() {
+        read(SEGMENT_HEADER_LEN).and_then(|header| SegmentLayout::made_of(key, &header))
+    } else if parse_pack_key(key).is_some() {
+        let made = |header: PackHeader| header.made;
+        read(PackHeader::LEN.into()).and_then(|bytes| PackHeader::decode(key, &bytes).map(made))
+    } else {
+        return Ok(None);
+    };
+    match made {
+        Err(error) => match error.kind() {
+            Kind::NotFound | Kind::Corrupt | Kind::Unsupported => Ok(None),
+            _ => Err(error),
+        },
+        made => made.map(Some),
+    }
+}
