@@ -15,6 +15,7 @@ mod ui;
 use std::process::ExitCode;
 
 use crate::context::Context;
+use crate::ui::output::Output;
 
 /// Runs the command on the arguments of this process.
 pub fn main() -> ExitCode {
@@ -23,6 +24,10 @@ pub fn main() -> ExitCode {
         Err(shown) => return ui::failure::usage(&shown, commands::args::wants_json()),
     };
     let json = cli.global.json;
+    let out = Output::new(json, cli.global.quiet);
+    if let Some(done) = commands::run_alone(&cli.command, &out) {
+        return ui::failure::exit_code(done.and_then(|()| out.finish()), json);
+    }
     let done = Context::new(cli.global).and_then(|context| {
         let done = commands::run(&cli.command, &context)
             .map_err(|error| context::elsewhere::hint(error, &context))

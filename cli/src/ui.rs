@@ -6,6 +6,7 @@ pub(crate) mod global;
 pub(crate) mod human;
 pub(crate) mod names;
 pub(crate) mod output;
+pub(crate) mod paint;
 pub(crate) mod progress;
 pub(crate) mod suggest;
 pub(crate) mod table;

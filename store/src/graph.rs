@@ -3,6 +3,7 @@
 
 pub(crate) mod links;
 pub(crate) mod reach;
+pub(crate) mod shares;
 mod walk;
 
 pub use walk::{Part, Seen, Unread, Visit, Walk};

@@ -39,6 +39,13 @@ fn in_force<'s>(store: &'s Store, state: &'s State) -> &'s Policy {
     }
 }
 
+/// Stored bytes that a namespace may take: the least of the quotas that hold for its refs.
+pub(crate) fn quota(store: &Store, state: &State, namespace: &Namespace) -> Option<u64> {
+    let policy = in_force(store, state);
+    let inside = state.refs.keys().filter(|name| namespace.contains(name));
+    inside.filter_map(|name| policy.quota(name)).min()
+}
+
 /// Namespaces without room for what a commit would add to them.
 pub(crate) type Refused = BTreeMap<Namespace, Over>;
 

@@ -14,50 +14,58 @@ fn the_top_level_help() {
 
     Usage: store [OPTIONS] <COMMAND>
 
-    Commands:
-      init         Make a new store
+    Data:
       put          Put a directory or a file into the store, as a new version of a ref
       get          Get a ref, or a path inside one, as a private and writable copy
       materialize  Make a tree of hard links from the host's pool, in the time it takes to make links
-      ls           List namespaces, the refs of a namespace, or the entries of a ref
       cat          Print the bytes of one file, or a range of them
+
+    Look:
+      ls           List namespaces, the refs of a namespace, or the entries of a ref
       diff         Show the differences between two refs, or between a ref and a directory
-      summarize    Show what a namespace or a ref takes, and where in it
       history      List the versions of a ref, newest first
-      rm           Drop a version, a ref with all its versions, or a namespace with all its refs
-      pin          Protect a version from retention and `rm`
-      unpin        Remove a version's pin
-      verify       Check that everything is there, and that it is what was written
-      repair       Put back log entries, make segments anew from packs, and condemn what is damaged
+      summarize    Show what a namespace or a ref takes, and where in it
+      du           Show which namespace takes how much, the largest first
+      info         Show a store's identity and statistics
+
+    Clusters:
       cluster      Give names to stores, so that `--store`, `push`, `pull` and `duplicate` know them
       push         Copy refs to a cluster; only missing chunks are sent
       pull         Copy refs from a cluster; only missing chunks are sent
       duplicate    Copy refs from one store to another; only missing chunks are sent
-      gc           Reclaim space that no version needs
+
+    Space:
+      rm           Drop a version, a ref with all its versions, or a namespace with all its refs
+      pin          Protect a version from retention and `rm`
+      unpin        Remove a version's pin
       policy       Show or change what the store keeps, and how much its namespaces may take
-      info         Show a store's identity and statistics
+      gc           Reclaim space that no version needs
       pool         Manage the pool of this host: the whole files that trees link to
+
+    Soundness:
+      verify       Check that everything is there, and that it is what was written
+      repair       Put back log entries, make segments anew from packs, and condemn what is damaged
+
+    Set-up:
+      init         Make a new store
+      help         Print the help of a verb, or a guide by task
       completions  Print the completions of a shell
       man          Print the manual page, or write one for each verb
 
-    Options:
-      -h, --help
-              Print help (see a summary with '-h')
-
-      -V, --version
-              Print version
+    `store help TOPIC` prints a guide:
+      bucket, clusters, job-caches, kubernetes, reference, slurm, space, systemd, users
 
     Options of every verb:
           --store <URL>
               The store: a directory, a URL or a cluster's name [default: from the configuration, else
               $XDG_DATA_HOME/store]
-              
+          
               [env: STORE_URL]
 
           --store-profile <NAME>
               The profile in the configuration that says how the store's bucket is reached [default: the
               environment]
-              
+          
               [env: STORE_PROFILE]
 
           --json
@@ -70,7 +78,7 @@ fn the_top_level_help() {
           --deadline <TIME>
               Try a request to a bucket again for so long, like 30s; a first connection for less
               [default: 3 min]
-              
+          
               [env: STORE_DEADLINE]
 
           --progress
@@ -78,6 +86,12 @@ fn the_top_level_help() {
 
       -q, --quiet
               Print no notes, no progress and no summary
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+      -V, --version
+              Print version
 
     Exit codes:
       0    done
@@ -98,13 +112,14 @@ fn the_top_level_help() {
 fn every_verb_lists_the_exit_codes() {
     let env = environment!();
     let help = env.ok(["--help"]);
-    let (_, verbs) = help.split_once("Commands:\n").unwrap();
-    let (verbs, _) = verbs.split_once("\n\n").unwrap();
+    let (_, verbs) = help.split_once("Data:\n").unwrap();
+    let (verbs, _) = verbs.split_once("\n\n`store help TOPIC`").unwrap();
     let verbs: Vec<&str> = verbs
         .lines()
+        .filter(|line| line.starts_with("  "))
         .filter_map(|line| line.split_whitespace().next())
         .collect();
-    assert!(verbs.len() >= 8, "{verbs:?}");
+    assert!(verbs.len() >= 26, "{verbs:?}");
     for verb in verbs {
         let help = env.ok([verb, "--help"]);
         assert!(
@@ -151,4 +166,98 @@ fn the_version_is_printed() {
         env.ok(["--version"]),
         concat!("store ", env!("CARGO_PKG_VERSION"), "\n")
     );
+}
+
+#[test]
+fn help_lists_verbs_and_guides_and_prints_both() {
+    let env = environment!();
+    let list = env.ok(["help"]);
+    assert!(list.starts_with("Data:\n  put "), "{list}");
+    assert!(
+        list.contains("Guides:\n  bucket       A store in a bucket\n"),
+        "{list}"
+    );
+    let guide = env.ok(["help", "space"]);
+    assert!(guide.starts_with("# Getting space back\n"), "{guide}");
+    let told: serde_json::Value = serde_json::from_str(&env.ok(["help", "--json"])).unwrap();
+    let topics = told["topics"].as_array().unwrap();
+    assert_eq!(topics.len(), 9);
+    for topic in topics {
+        let text = env.ok(["help", topic["topic"].as_str().unwrap()]);
+        let title = topic["title"].as_str().unwrap();
+        assert!(text.starts_with(&format!("# {title}\n")), "{topic}");
+    }
+    for verb in told["verbs"].as_array().unwrap() {
+        let name = verb["verb"].as_str().unwrap();
+        assert_eq!(env.ok(["help", name]), env.ok([name, "--help"]));
+    }
+}
+
+#[test]
+fn help_for_what_is_neither_verb_nor_guide_is_a_usage_error() {
+    let env = environment!();
+    check!(env, env.store(["help", "slrum"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: slrum: no such verb or guide
+    hint: did you mean slurm? `store help` lists all of them
+    ");
+    check!(env, env.store(["help", "delete"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: delete: no such verb or guide
+    hint: did you mean rm? `store help` lists all of them
+    ");
+    check!(env, env.store(["help", "cluster", "ad"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: ad: no such verb or guide
+    hint: did you mean add? `store help` lists all of them
+    ");
+    check!(env, env.store(["help", "nothing-like-it"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: nothing-like-it: no such verb or guide
+    hint: `store help` lists all of them
+    ");
+}
+
+#[test]
+fn help_needs_no_configuration() {
+    let env = environment!();
+    env.write("home/.config/store/config.toml", "stroe = 1\n");
+    assert_eq!(env.store(["ls"]).code, Some(2));
+    env.ok(["help", "reference"]);
+    env.ok(["completions", "bash"]);
+    env.ok(["man"]);
+}
+
+#[test]
+fn errors_of_both_kinds_have_colours_by_one_rule() {
+    let env = environment!();
+    let said = |arguments: &[&str], variables: &[&str]| {
+        let mut command = env.command(arguments);
+        command.envs(variables.iter().map(|name| (*name, "1")));
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    let (ours, claps) = (
+        &["ls", "project/x"] as &[&str],
+        &["ls", "--nope"] as &[&str],
+    );
+    for error in [ours, claps] {
+        let coloured = said(error, &["CLICOLOR_FORCE"]);
+        assert!(
+            coloured.starts_with("\u{1b}[1m\u{1b}[31merror:\u{1b}[0m "),
+            "{coloured:?}"
+        );
+        assert!(!said(error, &[]).contains('\u{1b}'));
+        assert!(!said(error, &["NO_COLOR", "CLICOLOR_FORCE"]).contains('\u{1b}'));
+        let machine = said(&[error, &["--json"]].concat(), &["CLICOLOR_FORCE"]);
+        assert!(!machine.contains('\u{1b}'), "{machine:?}");
+    }
+    assert!(said(ours, &["CLICOLOR_FORCE"]).contains("\u{1b}[32mhint:\u{1b}[0m "));
 }

@@ -34,9 +34,9 @@ fn namespaces_and_refs_are_listed() {
     check!(env, env.store(["ls"]), @"
     exit code: 0
     --- stdout
-    refs  versions  size  namespace
-       1         2  34 B  project/demo
-       1         1  10 B  team/tools
+    refs  versions  size  last use  namespace
+       1         2  34 B            project/demo
+       1         1  10 B            team/tools
     --- stderr
     ");
     check!(env, env.store(["ls", "--json"]), @r#"
@@ -49,8 +49,8 @@ fn namespaces_and_refs_are_listed() {
     check!(env, env.store(["ls", "project/demo"]), @"
     exit code: 0
     --- stdout
-    newest  versions  size  put (UTC)            ref                message
-         2         2  34 B  [TIME]  project/demo/data  second
+    newest  versions  size  put (UTC)            last use  ref                message
+         2         2  34 B  [TIME]            project/demo/data  second
     --- stderr
     ");
     check!(env, env.store(["ls", "project/demo", "--json"]), @r#"
@@ -215,4 +215,97 @@ fn a_version_is_compared_with_a_directory() {
     error: nowhere: there is no such directory or file
     hint: name a directory or file of this host, or a second ref, which begins with project/ or team/
     ");
+}
+
+#[test]
+fn what_is_listed_is_sorted() {
+    let env = environment!();
+    for (name, len) in [("a", 20), ("b", 30), ("c", 10)] {
+        env.write(format!("in/{name}"), vec![7; len]);
+        env.ok([
+            "put",
+            &format!("in/{name}"),
+            &format!("project/{name}/data"),
+        ]);
+        env.ok(["put", &format!("in/{name}"), &format!("team/all/{name}")]);
+    }
+    env.ok(["get", "team/all/c", "out"]);
+    env.ok(["put", "in", "team/tree/x"]);
+    let order = |arguments: &[&str]| {
+        let lines = env.ok([&["--json", "ls"], arguments].concat());
+        let names = lines.lines().map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let fields = ["namespace", "ref", "path"];
+            let name = fields
+                .iter()
+                .find_map(|field| line[field].as_str())
+                .unwrap();
+            name.to_owned()
+        });
+        names.collect::<Vec<_>>().join(" ")
+    };
+    for (arguments, expected) in [
+        (&["team/all"] as &[&str], "team/all/a team/all/b team/all/c"),
+        (
+            &["team/all", "--reverse"],
+            "team/all/c team/all/b team/all/a",
+        ),
+        (
+            &["team/all", "--sort", "size"],
+            "team/all/b team/all/a team/all/c",
+        ),
+        (
+            &["team/all", "--sort", "size", "--reverse"],
+            "team/all/c team/all/a team/all/b",
+        ),
+        (
+            &["--sort", "size"],
+            "team/all team/tree project/b project/a project/c",
+        ),
+        (&["team/tree/x", "--sort", "size"], "b a c"),
+        (&["team/tree/x", "--reverse"], "c b a"),
+    ] {
+        assert_eq!(order(arguments), expected, "{arguments:?}");
+    }
+    check!(env, env.store(["ls", "team/tree/x", "--sort", "last-use"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: --sort last-use: the paths of a ref have no last use of their own
+    hint: list refs by it: name a namespace, or nothing
+    ");
+}
+
+#[test]
+fn what_was_used_last_comes_first() {
+    let env = environment!();
+    env.write("in", "x");
+    for name in ["a", "b", "c", "d"] {
+        env.ok(["put", "in", &format!("team/all/{name}")]);
+    }
+    env.ok(["put", "in", "project/other/x"]);
+    // A day ahead counts, since clocks differ: so `c` was used after all that is of today.
+    let uses = env.path("home/.local/share/store/uses");
+    env.ok(["get", "team/all/c", "out"]);
+    let use_of_c = std::fs::read_dir(&uses).unwrap().next().unwrap().unwrap();
+    let name = use_of_c.file_name().into_string().unwrap();
+    let (today, version) = name.split_at("2026-01-01".len());
+    let today: jiff::civil::Date = today.parse().unwrap();
+    let tomorrow = today.tomorrow().unwrap();
+    std::fs::rename(use_of_c.path(), uses.join(format!("{tomorrow}{version}"))).unwrap();
+    let lines = |arguments: &[&str]| -> Vec<serde_json::Value> {
+        let said = env.ok([&["ls", "--json", "--sort", "last-use"], arguments].concat());
+        said.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    };
+    let refs = lines(&["team/all"]);
+    assert_eq!(refs[0]["ref"], "team/all/c");
+    assert_eq!(refs[0]["last_use"], tomorrow.to_string());
+    assert!(refs[1]["last_use"].is_null());
+    assert_eq!(lines(&["team/all", "--reverse"])[3]["ref"], "team/all/c");
+    let namespaces = lines(&[]);
+    assert_eq!(namespaces[0]["namespace"], "team/all");
+    assert_eq!(namespaces[0]["last_use"], tomorrow.to_string());
+    assert_eq!(namespaces[1]["namespace"], "project/other");
 }

@@ -159,3 +159,58 @@ fn what_is_not_there_is_3() {
     hint: a version is pinned, dropped and listed as a whole
     ");
 }
+
+#[test]
+fn namespaces_by_what_they_take() {
+    let env = two_refs();
+    env.ok(["put", "one", "team/other/copy"]);
+    env.write("three/big.bin", Random::new(3).bytes(2_000_000));
+    env.ok(["put", "three", "team/big/data"]);
+    env.ok(["policy", "keep", "team/*", "--quota", "4MB"]);
+    check!(env, env.store(["du"]), @"
+    exit code: 0
+    --- stdout
+     stored   unique  shared  logical  refs  versions    quota    used  namespace
+    2.00 MB  2.00 MB     0 B  2.00 MB     1         1  4.00 MB  50.0 %  team/big
+     601 kB   200 kB  401 kB   900 kB     2         2                   project/demo
+     401 kB      0 B  401 kB   400 kB     1         1  4.00 MB  10.0 %  team/other
+    --- stderr
+    ");
+    check!(env, env.store(["du", "team/other", "--json"]), @r#"
+    exit code: 0
+    --- stdout
+    {"namespace":"team/other","refs":1,"versions":1,"bytes":400000,"version_bytes":400000,"stored_bytes":[SIZE],"unique":{"chunks":0,"bytes":0,"stored_bytes":[SIZE]},"shared":{"chunks":12,"bytes":400535,"stored_bytes":[SIZE]},"quota_bytes":4000000}
+    --- stderr
+    "#);
+    // The same as `summarize` has for each of them.
+    let parsed = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
+    let lines = env.ok(["du", "--json"]);
+    assert_eq!(lines.lines().count(), 3);
+    for line in lines.lines().map(parsed) {
+        let whole = parsed(&env.ok(["summarize", line["namespace"].as_str().unwrap(), "--json"]));
+        for field in [
+            "refs",
+            "versions",
+            "bytes",
+            "version_bytes",
+            "unique",
+            "shared",
+        ] {
+            assert_eq!(line[field], whole[field], "{line} {field}");
+        }
+    }
+    check!(env, env.store(["du", "team/bih"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: team/bih: no such namespace
+    hint: did you mean team/big? `store ls` lists all of them
+    ");
+    check!(env, env.store(["du", "team/big/data"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: team/big/data: expected a namespace, like project/NAME
+    hint: `store summarize team/big/data` shows what a ref takes
+    ");
+}

@@ -14,7 +14,10 @@ fn the_usage_names_the_command() {
         assert_eq!(env.ok(arguments), expected, "{arguments:?}");
     }
     assert_eq!(env.ok(["help", "put"]), env.ok(["put", "--help"]));
-    assert_eq!(env.ok(["help"]), env.ok(["--help"]));
+    assert_eq!(
+        env.ok(["help", "cluster", "add"]),
+        env.ok(["cluster", "add", "--help"])
+    );
     assert!(
         env.ok(["put", "--help"])
             .contains("Usage: store put [OPTIONS] <PATH> <REF>")

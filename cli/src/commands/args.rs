@@ -4,8 +4,9 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
-use crate::commands::Command;
+use crate::commands::{Command, groups, help};
 use crate::ui::global::Global;
+use crate::ui::paint::{self, Word};
 use crate::ui::suggest;
 
 /// What ends every `--help`: scripts rely on these numbers.
@@ -40,9 +41,16 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The whole command line, exit codes in the help of each verb.
+/// The whole command line: verbs in groups, exit codes in the help of each.
 pub(crate) fn command() -> clap::Command {
     let mut command = Cli::command().after_help(EXIT_CODES);
+    let verbs = groups::list(&command);
+    let topics = help::topics();
+    let options = paint::word(Word::Heading, "Options of every verb:");
+    command = command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{verbs}\n\n\
+         `store help TOPIC` prints a guide:\n  {topics}\n\n{options}\n{{options}}{{after-help}}"
+    ));
     let verbs: Vec<String> = command
         .get_subcommands()
         .map(|verb| verb.get_name().to_owned())
@@ -69,18 +77,11 @@ pub(crate) fn wants_json() -> bool {
         .any(|word| word == "--json")
 }
 
-/// The arguments. However the file of the program is called, the command is `store`; `store help VERB` and
-/// `store version` are what people try first.
+/// The arguments. However the file of the program is called, the command is `store`; `store version` is what people try first.
 fn words() -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match words.first().and_then(|word| word.to_str()) {
-        Some("help") => {
-            words.remove(0);
-            words.truncate(1);
-            words.push("--help".into());
-        }
-        Some("version") => words = vec!["--version".into()],
-        _ => {}
+    if words.first().is_some_and(|word| word == "version") {
+        words = vec!["--version".into()];
     }
     words.insert(0, "store".into());
     words

@@ -4,7 +4,7 @@ use clap_complete::Shell;
 use store::Result;
 
 use crate::commands::args;
-use crate::context::Context;
+use crate::ui::output::Output;
 
 /// Print the completions of a shell
 ///
@@ -15,8 +15,8 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+pub(crate) fn run(args: &Args, out: &Output) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut args::command(), "store", &mut script);
-    context.out.bytes(&script)
+    out.bytes(&script)
 }

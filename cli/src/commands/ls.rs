@@ -1,13 +1,17 @@
 //! `store ls`: namespaces, the refs of one, the entries of a ref.
 
+use std::cmp::Reverse;
 use std::ffi::OsString;
 
+use clap::ValueEnum;
 use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use serde::Serialize;
 use store::Reader;
 use store::inspect::{self, Entry, ListOptions, Listed, NamespaceLine, RefLine};
-use store::{Namespace, RefSpec, State, Target};
-use store::{Result, Store};
+use store::{Error, Result, Store};
+use store::{Namespace, Node, RefName, RefSpec, State, Target, Uses, VersionId};
 
 use crate::context::Context;
 use crate::ui::entry::{self, Told};
@@ -32,14 +36,35 @@ pub(crate) struct Args {
     /// Print paths as they are, each followed by a NUL byte
     #[arg(long, short = '0', conflicts_with_all = ["long", "json"])]
     null: bool,
+
+    /// What to list by: size with the largest first, last-use with the newest, name from a to z
+    ///
+    /// The last use is the last day on which somebody got or materialized a version; what was never used counts
+    /// from the day on which it was put.
+    #[arg(long, value_name = "KEY", value_enum, default_value_t = Sort::Name)]
+    sort: Sort,
+
+    /// List in the opposite order
+    #[arg(long)]
+    reverse: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
+enum Sort {
+    /// By bytes
+    Size,
+    /// By the last use of namespaces and refs
+    LastUse,
+    /// By name, or by path
+    Name,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let target = args.target.as_deref().map(names::target).transpose()?;
     let store = context.open()?;
     match target {
-        None => namespaces(context, &store.readable_state()?),
-        Some(Target::Namespace(namespace)) => refs(context, &store.readable_state()?, &namespace),
+        None => namespaces(args, context, &store),
+        Some(Target::Namespace(namespace)) => refs(args, context, &store, &namespace),
         Some(Target::Ref(spec)) => entries(args, context, &store, &spec),
     }
 }
@@ -51,19 +76,35 @@ struct NamespaceTold {
     refs: u64,
     versions: u64,
     bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_use: Option<Date>,
+    #[serde(skip)]
+    last_put: Option<Date>,
 }
 
-fn namespaces(context: &Context, state: &State) -> Result<()> {
+fn namespaces(args: &Args, context: &Context, store: &Store) -> Result<()> {
+    let state = store.readable_state()?;
+    let uses = LastUses::read(store)?;
     let told = |line: NamespaceLine| NamespaceTold {
+        last_use: state
+            .refs_of(Some(&line.name))
+            .filter_map(|one| uses.of(&state, one.name))
+            .max(),
+        last_put: state.refs_of(Some(&line.name)).map(|one| put(&one)).max(),
         namespace: line.name,
         refs: line.refs,
         versions: line.kept.versions,
         bytes: line.kept.bytes,
     };
+    let mut lines: Vec<NamespaceTold> = state.namespaces().into_iter().map(told).collect();
+    sort(args, &mut lines, |line| {
+        (line.bytes, line.last_use.max(line.last_put))
+    });
     let columns = [
         ("refs", Side::Right),
         ("versions", Side::Right),
         ("size", Side::Right),
+        ("last use", Side::Left),
         ("namespace", Side::Left),
     ];
     let cells = |told: &NamespaceTold| {
@@ -72,12 +113,54 @@ fn namespaces(context: &Context, state: &State) -> Result<()> {
             human::count(told.refs),
             human::count(told.versions),
             human::bytes(told.bytes),
+            day(told.last_use),
             name,
         ]
     };
-    context
-        .out
-        .list(&columns, state.namespaces().into_iter().map(told), cells)
+    context.out.list(&columns, lines.into_iter(), cells)
+}
+
+/// Sorts what comes by name, by its bytes and its last use.
+fn sort<T>(args: &Args, lines: &mut [T], of: impl Fn(&T) -> (u64, Option<Date>)) {
+    match args.sort {
+        Sort::Size => lines.sort_by_key(|line| Reverse(of(line).0)),
+        Sort::LastUse => lines.sort_by_key(|line| Reverse(of(line).1)),
+        Sort::Name => {}
+    }
+    if args.reverse {
+        lines.reverse();
+    }
+}
+
+/// When versions were used last.
+struct LastUses {
+    uses: Uses,
+    now: Timestamp,
+}
+
+impl LastUses {
+    fn read(store: &Store) -> Result<Self> {
+        Ok(Self {
+            uses: Uses::read(store.remote().as_ref())?,
+            now: Timestamp::now(),
+        })
+    }
+
+    /// Of any version of a ref.
+    fn of(&self, state: &State, name: &RefName) -> Option<Date> {
+        let versions = &state.refs.get(name)?.versions;
+        let last = |number: &u64| self.uses.last(VersionId::of(name, *number), self.now);
+        versions.keys().filter_map(last).max()
+    }
+}
+
+/// The day on which the newest version was put.
+fn put(line: &RefLine<'_>) -> Date {
+    line.version.time.to_zoned(TimeZone::UTC).date()
+}
+
+fn day(day: Option<Date>) -> String {
+    day.map_or_else(String::new, |day| day.to_string())
 }
 
 /// A ref; an object of `--json`.
@@ -89,12 +172,18 @@ struct RefTold<'s> {
     versions: u64,
     bytes: u64,
     time: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_use: Option<Date>,
+    #[serde(skip)]
+    last_put: Date,
     message: &'s str,
 }
 
-impl<'s> From<RefLine<'s>> for RefTold<'s> {
-    fn from(line: RefLine<'s>) -> Self {
+impl<'s> RefTold<'s> {
+    fn new(line: RefLine<'s>, last_use: Option<Date>) -> Self {
         Self {
+            last_put: put(&line),
+            last_use,
             name: line.name.as_str(),
             newest: line.newest,
             versions: line.kept.versions,
@@ -105,16 +194,27 @@ impl<'s> From<RefLine<'s>> for RefTold<'s> {
     }
 }
 
-fn refs(context: &Context, state: &State, namespace: &Namespace) -> Result<()> {
-    let mut lines = state.refs_of(Some(namespace)).map(RefTold::from).peekable();
-    if lines.peek().is_none() {
+fn refs(args: &Args, context: &Context, store: &Store, namespace: &Namespace) -> Result<()> {
+    let state = store.readable_state()?;
+    let mut lines: Vec<RefLine<'_>> = state.refs_of(Some(namespace)).collect();
+    if lines.is_empty() {
         return Err(state.no_namespace(namespace));
     }
+    let uses = LastUses::read(store)?;
+    let lines = lines.drain(..).map(|line| {
+        let last_use = uses.of(&state, line.name);
+        RefTold::new(line, last_use)
+    });
+    let mut lines: Vec<RefTold<'_>> = lines.collect();
+    sort(args, &mut lines, |line| {
+        (line.bytes, line.last_use.max(Some(line.last_put)))
+    });
     let columns = [
         ("newest", Side::Right),
         ("versions", Side::Right),
         ("size", Side::Right),
         ("put (UTC)", Side::Left),
+        ("last use", Side::Left),
         ("ref", Side::Left),
         ("message", Side::Left),
     ];
@@ -124,11 +224,12 @@ fn refs(context: &Context, state: &State, namespace: &Namespace) -> Result<()> {
             human::count(told.versions),
             human::bytes(told.bytes),
             human::time(told.time),
+            day(told.last_use),
             told.name.to_owned(),
             names::shown(told.message.as_bytes()),
         ]
     };
-    context.out.list(&columns, lines, cells)
+    context.out.list(&columns, lines.into_iter(), cells)
 }
 
 /// An entry of a tree; an object of `--json`.
@@ -142,16 +243,41 @@ struct EntryTold {
     time: Option<Timestamp>,
 }
 
-/// One by one as they come, since a tree may have a million of them.
+/// One by one as they come, since a tree may have a million of them; another order needs all of them first.
 fn entries(args: &Args, context: &Context, store: &Store, spec: &RefSpec) -> Result<()> {
+    if args.sort == Sort::LastUse {
+        return Err(Error::invalid(
+            "--sort last-use: the paths of a ref have no last use of their own",
+        )
+        .hint("list refs by it: name a namespace, or nothing"));
+    }
     let reader = Reader::new(store)?;
     let options = ListOptions {
         recursive: args.recursive,
         times: args.long,
     };
+    if args.sort == Sort::Name && !args.reverse {
+        return inspect::ls(&reader, spec, options, &mut |listed| {
+            show(args, context, &listed)
+        });
+    }
+    let mut all = Vec::new();
     inspect::ls(&reader, spec, options, &mut |listed| {
-        show(args, context, &listed)
-    })
+        all.push(listed);
+        Ok(())
+    })?;
+    sort(args, &mut all, |listed| (bytes(&listed.node), None));
+    all.iter()
+        .try_for_each(|listed| show(args, context, listed))
+}
+
+/// Of a directory: all that is in it.
+fn bytes(node: &Node) -> u64 {
+    match node {
+        Node::File { content, .. } => content.size,
+        Node::Tree { totals, .. } => totals.bytes,
+        Node::Symlink { .. } => 0,
+    }
 }
 
 fn show(args: &Args, context: &Context, listed: &Listed) -> Result<()> {

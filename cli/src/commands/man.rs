@@ -7,7 +7,7 @@ use clap_mangen::Man;
 use store::{Error, Result};
 
 use crate::commands::args;
-use crate::context::Context;
+use crate::ui::output::Output;
 
 /// Print the manual page, or write one for each verb
 ///
@@ -18,7 +18,7 @@ pub(crate) struct Args {
     dir: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+pub(crate) fn run(args: &Args, out: &Output) -> Result<()> {
     if let Some(dir) = &args.dir {
         let failed = |source: io::Error| Error::io("write manual pages to", dir, source);
         std::fs::create_dir_all(dir).map_err(failed)?;
@@ -27,5 +27,5 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let mut page = Vec::new();
     let rendered = Man::new(args::command()).render(&mut page);
     rendered.map_err(|source| Error::io("render the page", "store.1", source))?;
-    context.out.bytes(&page)
+    out.bytes(&page)
 }

@@ -6,9 +6,12 @@ mod cluster;
 mod completions;
 mod damage;
 mod diff;
+mod du;
 mod duplicate;
 mod gc;
 mod get;
+pub(crate) mod groups;
+mod help;
 mod history;
 mod info;
 mod init;
@@ -30,6 +33,7 @@ mod verify;
 use store::Result;
 
 use crate::context::Context;
+use crate::ui::output::Output;
 
 /// What to do.
 #[derive(clap::Subcommand)]
@@ -42,6 +46,7 @@ pub(crate) enum Command {
     Cat(cat::Args),
     Diff(diff::Args),
     Summarize(summarize::Args),
+    Du(du::Args),
     History(history::Args),
     Rm(rm::Args),
     Pin(pin::Args),
@@ -56,11 +61,12 @@ pub(crate) enum Command {
     Policy(policy::Args),
     Info(info::Args),
     Pool(pool::Args),
+    Help(help::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
 
-/// Does it.
+/// Does it; see [`run_alone`] for the others.
 pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
     match command {
         Command::Init(args) => init::run(args, context),
@@ -71,6 +77,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Cat(args) => cat::run(args, context),
         Command::Diff(args) => diff::run(args, context),
         Command::Summarize(args) => summarize::run(args, context),
+        Command::Du(args) => du::run(args, context),
         Command::History(args) => history::run(args, context),
         Command::Rm(args) => rm::run(args, context),
         Command::Pin(args) => pin::run(args, context),
@@ -85,7 +92,16 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Policy(args) => policy::run(args, context),
         Command::Info(args) => info::run(args, context),
         Command::Pool(args) => pool::run(args, context),
-        Command::Completions(args) => completions::run(args, context),
-        Command::Man(args) => man::run(args, context),
+        Command::Help(_) | Command::Completions(_) | Command::Man(_) => Ok(()),
+    }
+}
+
+/// Does what needs neither a store nor the configuration, which may be what somebody needs help with.
+pub(crate) fn run_alone(command: &Command, out: &Output) -> Option<Result<()>> {
+    match command {
+        Command::Help(args) => Some(help::run(args, out)),
+        Command::Completions(args) => Some(completions::run(args, out)),
+        Command::Man(args) => Some(man::run(args, out)),
+        _ => None,
     }
 }

@@ -87,11 +87,22 @@ struct Report {
     parts: Vec<Part>,
 }
 
+/// Chunks, and what they take.
 #[derive(Serialize)]
-struct ShareTold {
+pub(crate) struct ShareTold {
     chunks: u64,
     bytes: u64,
-    stored_bytes: u64,
+    pub(crate) stored_bytes: u64,
+}
+
+impl From<Share> for ShareTold {
+    fn from(share: Share) -> Self {
+        Self {
+            chunks: share.chunks,
+            bytes: share.bytes,
+            stored_bytes: share.stored_bytes,
+        }
+    }
 }
 
 /// A ref of the namespace, or a path of the ref.
@@ -224,11 +235,6 @@ fn permissions(node: &Node) -> &'static str {
 }
 
 fn report(target: String, summary: Summary, parts: Vec<Part>) -> Report {
-    let told = |share: Share| ShareTold {
-        chunks: share.chunks,
-        bytes: share.bytes,
-        stored_bytes: share.stored_bytes,
-    };
     Report {
         target,
         refs: summary.refs,
@@ -236,8 +242,8 @@ fn report(target: String, summary: Summary, parts: Vec<Part>) -> Report {
         entries: summary.entries,
         bytes: summary.bytes,
         version_bytes: summary.version_bytes,
-        unique: told(summary.unique),
-        shared: told(summary.shared),
+        unique: summary.unique.into(),
+        shared: summary.shared.into(),
         parts,
     }
 }

@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use serde::Serialize;
 use store::{Error, Kind, Result};
 
-use crate::ui::names;
+use crate::ui::{names, paint};
 
 /// What a machine reads about a failure.
 #[derive(Serialize)]
@@ -75,7 +75,7 @@ pub(crate) fn exit_code(done: Result<()>, json: bool) -> ExitCode {
         _ => text(&told),
     };
     // Where standard error is closed, the exit code says it alone.
-    let _unread = io::stderr().write_all(text.as_bytes());
+    let _unread = paint::aside(&text);
     ExitCode::from(told.exit_code)
 }
 
@@ -141,7 +141,7 @@ fn plain_cause(cause: &str) -> &str {
 /// Whatever a name in it holds, the terminal is told nothing.
 fn text(told: &Told) -> String {
     let one_line = |text: &str| names::printable(text);
-    let mut text = format!("error: {}\n", one_line(&told.error));
+    let mut text = paint::line(&format!("error: {}\n", one_line(&told.error)));
     for detail in told.details {
         text += &format!("  {}\n", one_line(detail));
     }
@@ -149,7 +149,7 @@ fn text(told: &Told) -> String {
         text += &format!("  caused by: {}\n", one_line(cause));
     }
     if let Some(hint) = told.hint {
-        text += &format!("hint: {}\n", one_line(hint));
+        text += &paint::line(&format!("hint: {}\n", one_line(hint)));
     }
     text
 }

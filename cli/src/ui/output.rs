@@ -8,8 +8,8 @@ use serde::Serialize;
 use store::remote::Waits;
 use store::{Error, Result};
 
-use crate::ui::names;
 use crate::ui::table::{Side, Table};
+use crate::ui::{names, paint};
 
 /// Where a verb says what it has to say.
 pub(crate) struct Output {
@@ -35,6 +35,12 @@ impl Output {
     /// Data as it is.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<()> {
         self.to.borrow_mut().write_all(bytes).map_err(failed)
+    }
+
+    /// Text whose colours come out where they are wanted.
+    pub(crate) fn coloured(&self, text: &str) -> Result<()> {
+        self.finish()?;
+        paint::answer(text).map_err(failed)
     }
 
     /// One line of data for people.
@@ -109,7 +115,7 @@ impl Output {
         let _told_later = self.to.borrow_mut().flush();
         for line in text.to_string().lines() {
             // Where standard error is closed, nobody wants to know.
-            let _unread = writeln!(io::stderr(), "{}", names::printable(line));
+            let _unread = paint::aside(&(paint::line(&names::printable(line)) + "\n"));
         }
     }
 

@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Verbs of other programs, and what they are called here.
-const OTHERS: [(&str, &str); 28] = [
+const OTHERS: [(&str, &str); 27] = [
     ("add", "put"),
     ("backup", "put"),
     ("save", "put"),
@@ -23,7 +23,6 @@ const OTHERS: [(&str, &str); 28] = [
     ("remove", "rm"),
     ("log", "history"),
     ("versions", "history"),
-    ("du", "summarize"),
     ("stats", "info"),
     ("status", "info"),
     ("check", "verify"),
@@ -43,6 +42,12 @@ pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
     nearest.map(|(_, known)| known)
 }
 
+/// What a verb of another program is called here.
+pub(crate) fn verb_here(word: &str) -> Option<&'static str> {
+    let mut others = OTHERS.into_iter();
+    others.find_map(|(other, here)| (other == word).then_some(here))
+}
+
 /// The same error with suggestions that help: what the verb is called here, and none that is far away.
 pub(crate) fn better(mut error: clap::Error, command: &clap::Command) -> clap::Error {
     let text = |error: &clap::Error, kind| match error.get(kind) {
@@ -50,7 +55,7 @@ pub(crate) fn better(mut error: clap::Error, command: &clap::Command) -> clap::E
         _ => None,
     };
     if let Some(verb) = text(&error, ContextKind::InvalidSubcommand)
-        && let Some((_, here)) = OTHERS.into_iter().find(|(other, _)| *other == verb)
+        && let Some(here) = verb_here(&verb)
     {
         let here = ContextValue::Strings(vec![here.to_owned()]);
         drop(error.insert(ContextKind::SuggestedSubcommand, here));

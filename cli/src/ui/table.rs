@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display};
 
+use unicode_width::UnicodeWidthStr;
+
 /// Which side of its column a cell stands on.
 #[derive(Clone, Copy)]
 pub(crate) enum Side {
@@ -31,9 +33,7 @@ impl Table {
     fn widths(&self) -> Vec<usize> {
         let width = |column: usize, head: &str| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells
-                .map(|cell| cell.chars().count())
-                .fold(head.len(), usize::max)
+            cells.map(|cell| cell.width()).fold(head.len(), usize::max)
         };
         self.columns
             .iter()
@@ -45,10 +45,11 @@ impl Table {
     fn line<'c>(&self, widths: &[usize], cells: impl Iterator<Item = &'c str>) -> String {
         let mut line = String::new();
         for ((cell, width), (_, side)) in cells.zip(widths).zip(&self.columns) {
-            match side {
-                Side::Left => line += &format!("{cell:<width$}  "),
-                Side::Right => line += &format!("{cell:>width$}  "),
-            }
+            let fill = " ".repeat(width.saturating_sub(cell.width()));
+            line += &match side {
+                Side::Left => format!("{cell}{fill}  "),
+                Side::Right => format!("{fill}{cell}  "),
+            };
         }
         line.truncate(line.trim_end().len());
         line
@@ -84,6 +85,15 @@ mod tests {
         table.push(["1 B".to_owned(), "a".to_owned(), String::new()]);
         table.push(["123 kB".to_owned(), "long name".to_owned(), "x".to_owned()]);
         let expected = "  size  name       note\n   1 B  a\n123 kB  long name  x";
+        assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn a_wide_character_takes_two_columns_and_a_combining_one_none() {
+        let mut table = Table::new(&[("name", Side::Left), ("n", Side::Right)]);
+        table.push(["\u{6f22}\u{5b57}".to_owned(), "1".to_owned()]);
+        table.push(["e\u{301}t".to_owned(), "2".to_owned()]);
+        let expected = "name  n\n\u{6f22}\u{5b57}  1\ne\u{301}t    2";
         assert_eq!(table.to_string(), expected);
     }
 }

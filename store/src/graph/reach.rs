@@ -23,7 +23,11 @@ pub(crate) struct Reach<'r> {
 impl<'r> Reach<'r> {
     /// Nothing so far.
     pub(crate) fn new(reader: &'r Reader<'r>) -> Self {
-        let view = reader.view();
+        Self::among(reader, reader.view())
+    }
+
+    /// Nothing so far of the index of `view`. Positions of several reaches compare where they have one view.
+    pub(crate) fn among(reader: &'r Reader<'r>, view: Arc<View>) -> Self {
         Self {
             reader,
             seen: Seen::new(&view.index),

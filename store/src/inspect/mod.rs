@@ -8,11 +8,14 @@ mod diff;
 mod disk;
 mod listing;
 mod summarize;
+mod usage;
 
+pub use crate::graph::shares::Share;
 pub use contents::contents_only_of;
 pub use diff::{Aspect, Difference, Event, diff, diff_with_directory};
 pub use listing::{Kept, ListOptions, Listed, NamespaceLine, RefLine, ls};
-pub use summarize::{Share, Summary, summarize};
+pub use summarize::{Summary, summarize};
+pub use usage::{Usage, usage};
 
 use crate::format::Node;
 

@@ -5,7 +5,7 @@
 use crate::error::Result;
 use crate::format::{RefName, Root, State, Target, Version};
 use crate::graph::reach::Reach;
-use crate::index::Location;
+use crate::graph::shares::{Share, Sum};
 use crate::read::Reader;
 
 /// What a namespace or a ref has, and what it takes.
@@ -27,17 +27,6 @@ pub struct Summary {
     pub shared: Share,
 }
 
-/// Some of the chunks of a store, data and metadata.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
-    /// Chunks.
-    pub chunks: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Their part of the frames that hold them, as stored.
-    pub stored_bytes: u64,
-}
-
 /// Sums up `target`: a namespace, all versions of a ref, or one version. A path in the target is not looked at.
 ///
 /// # Errors
@@ -47,25 +36,23 @@ pub fn summarize(reader: &Reader<'_>, target: &Target) -> Result<Summary> {
     let (own, others) = split(&view.state, target)?;
     let mut summary = totals(&own);
     let index = &view.index;
-    let mine = Reach::new(reader);
+    let mine = Reach::among(reader, view.clone());
     own.iter()
         .try_for_each(|(_, _, version)| mine.version(version))?;
-    let theirs = Reach::new(reader);
+    let theirs = Reach::among(reader, view.clone());
     others
         .iter()
         .try_for_each(|version| theirs.version(version))?;
-    let (mut shared_scale, mut unique_scale) = (Scale::default(), Scale::default());
+    let (mut shared, mut unique) = (Sum::default(), Sum::default());
     for at in mine.chunks().positions() {
         let (_, location) = index.at(at)?;
-        // A scale of its own for each share, so that a share is the same whoever asks.
-        let (share, scale) = match theirs.chunks().has(at) {
-            true => (&mut summary.shared, &mut shared_scale),
-            false => (&mut summary.unique, &mut unique_scale),
-        };
-        share.chunks += 1;
-        share.bytes += u64::from(location.len);
-        share.stored_bytes += scale.part(&location);
+        match theirs.chunks().has(at) {
+            true => shared.add(&location),
+            false => unique.add(&location),
+        }
     }
+    summary.shared = shared.share();
+    summary.unique = unique.share();
     Ok(summary)
 }
 
@@ -118,47 +105,4 @@ fn totals(own: &[Owned<'_>]) -> Summary {
         }
     }
     summary
-}
-
-/// Hands out each chunk's part of its frame without losing the fractions.
-#[derive(Default)]
-struct Scale {
-    rest: u64,
-}
-
-impl Scale {
-    fn part(&mut self, chunk: &Location) -> u64 {
-        let raw_len = u128::from(chunk.raw_len.max(1));
-        // In units of 1/65536 of a byte, so that the rests of different frames can be added.
-        let units = ((u128::from(chunk.stored_len) * u128::from(chunk.len)) << 16) / raw_len;
-        let units = u64::try_from(units)
-            .unwrap_or(u64::MAX)
-            .saturating_add(self.rest);
-        self.rest = units & 0xffff;
-        units >> 16
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::PackKind;
-    use crate::id::PackId;
-
-    #[test]
-    fn parts_of_a_frame_add_up_to_it() {
-        let chunk = Location {
-            pack: PackId([1; 16]),
-            kind: PackKind::Data,
-            pack_len: 1000,
-            frame_offset: 32,
-            stored_len: 333,
-            raw_len: 1000,
-            offset: 0,
-            len: 1,
-        };
-        let mut scale = Scale::default();
-        let sum: u64 = (0..1000).map(|_| scale.part(&chunk)).sum();
-        assert!((332..=333).contains(&sum), "{sum}");
-    }
 }

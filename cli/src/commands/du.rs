@@ -1,0 +1,123 @@
+//! `store du`: which namespace takes how much.
+
+use std::cmp::Reverse;
+use std::ffi::OsString;
+
+use serde::Serialize;
+use store::inspect::{self, Usage};
+use store::{Error, Namespace, Reader, Result, State, Target};
+
+use crate::commands::summarize::ShareTold;
+use crate::context::Context;
+use crate::ui::table::Side;
+use crate::ui::{human, names};
+
+/// Show which namespace takes how much, the largest first
+///
+/// Stored is what a namespace takes in the store, as its quota counts it: unique bytes, which no other namespace
+/// needs and `store gc` gives back when it is dropped, and shared ones. Logical is the newest version of each ref as it
+/// comes out. `store summarize NAMESPACE` shows where in it.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Which ones; all, if none is named
+    #[arg(value_name = "NAMESPACE")]
+    namespaces: Vec<OsString>,
+}
+
+/// A namespace; an object of `--json`.
+#[derive(Serialize)]
+struct Line {
+    namespace: Namespace,
+    refs: u64,
+    versions: u64,
+    /// Of the newest version of each ref, as it comes out.
+    bytes: u64,
+    version_bytes: u64,
+    stored_bytes: u64,
+    unique: ShareTold,
+    shared: ShareTold,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota_bytes: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let wanted: Vec<Namespace> = args
+        .namespaces
+        .iter()
+        .map(|text| namespace(text))
+        .collect::<Result<_>>()?;
+    let store = context.open()?;
+    let reader = Reader::new(&store)?;
+    check(&wanted, &reader.view().state)?;
+    let mut lines: Vec<Line> = inspect::usage(&reader)?
+        .into_iter()
+        .filter(|usage| wanted.is_empty() || wanted.contains(&usage.line.name))
+        .map(Line::from)
+        .collect();
+    lines.sort_by_key(|line| Reverse(line.stored_bytes));
+    let columns = [
+        ("stored", Side::Right),
+        ("unique", Side::Right),
+        ("shared", Side::Right),
+        ("logical", Side::Right),
+        ("refs", Side::Right),
+        ("versions", Side::Right),
+        ("quota", Side::Right),
+        ("used", Side::Right),
+        ("namespace", Side::Left),
+    ];
+    context.out.list(&columns, lines.into_iter(), cells)
+}
+
+fn namespace(text: &OsString) -> Result<Namespace> {
+    match names::target(text)? {
+        Target::Namespace(namespace) => Ok(namespace),
+        Target::Ref(spec) => {
+            Err(
+                Error::invalid(format!("{spec}: expected a namespace, like project/NAME")).hint(
+                    format!("`store summarize {}` shows what a ref takes", spec.name),
+                ),
+            )
+        }
+    }
+}
+
+/// One walk is for all of them, so what is not there is told before it.
+fn check(wanted: &[Namespace], state: &State) -> Result<()> {
+    let known = state.namespaces();
+    let missing = wanted
+        .iter()
+        .find(|name| known.iter().all(|line| line.name != **name));
+    missing.map_or(Ok(()), |name| Err(state.no_namespace(name)))
+}
+
+impl From<Usage> for Line {
+    fn from(usage: Usage) -> Self {
+        Self {
+            refs: usage.line.refs,
+            versions: usage.line.kept.versions,
+            bytes: usage.line.kept.bytes,
+            namespace: usage.line.name,
+            version_bytes: usage.version_bytes,
+            stored_bytes: usage.stored_bytes,
+            unique: usage.unique.into(),
+            shared: usage.shared.into(),
+            quota_bytes: usage.quota_bytes,
+        }
+    }
+}
+
+fn cells(line: &Line) -> [String; 9] {
+    let used = |quota| human::percent(line.stored_bytes, quota);
+    [
+        human::bytes(line.stored_bytes),
+        human::bytes(line.unique.stored_bytes),
+        human::bytes(line.shared.stored_bytes),
+        human::bytes(line.bytes),
+        human::count(line.refs),
+        human::count(line.versions),
+        line.quota_bytes.map(human::bytes).unwrap_or_default(),
+        line.quota_bytes.map(used).unwrap_or_default(),
+        line.namespace.as_str().to_owned(),
+    ]
+}

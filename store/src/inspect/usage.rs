@@ -1,0 +1,77 @@
+//! usage: what each namespace takes beside all others, in one walk over all of them.
+//!
+//! Anything that cannot be read is an error: a number that leaves something out would be a wrong one.
+
+use crate::error::Result;
+use crate::format::{Namespace, Version};
+use crate::graph::reach::Reach;
+use crate::graph::shares::{Owners, Share, Sum};
+use crate::inspect::NamespaceLine;
+use crate::policy;
+use crate::read::Reader;
+
+/// What a namespace has, takes and may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Which one, and what the log says of it.
+    pub line: NamespaceLine,
+    /// Bytes of all files in all its versions, as if each were stored whole.
+    pub version_bytes: u64,
+    /// Chunks that no other namespace needs.
+    pub unique: Share,
+    /// Chunks that others need as well.
+    pub shared: Share,
+    /// Stored bytes of all of them, as a quota and the collector count them.
+    pub stored_bytes: u64,
+    /// Stored bytes that it may take, where a policy limits it.
+    pub quota_bytes: Option<u64>,
+}
+
+/// What each namespace takes, by name. The versions of each are walked once.
+///
+/// # Errors
+/// Not found and corrupt as [`Reader`] has them; interrupted on request.
+pub fn usage(reader: &Reader<'_>) -> Result<Vec<Usage>> {
+    let view = reader.view();
+    let mut owners = Owners::default();
+    let mut walked = Vec::new();
+    for (owner, line) in (0..).zip(view.state.namespaces()) {
+        let reach = Reach::among(reader, view.clone());
+        let mut version_bytes = 0u64;
+        for version in versions(&view.state.refs, &line.name) {
+            version_bytes = version_bytes.saturating_add(version.root.bytes());
+            reach.version(version)?;
+        }
+        let mut all = Sum::default();
+        for at in reach.chunks().positions() {
+            all.add(&view.index.at(at)?.1);
+            owners.add(at, owner);
+        }
+        walked.push((line, version_bytes, all, reach.stored_bytes()?));
+    }
+    let mut alone = vec![Sum::default(); walked.len()];
+    for (at, owner) in owners.alone() {
+        let own = usize::try_from(owner).ok();
+        if let Some(own) = own.and_then(|owner| alone.get_mut(owner)) {
+            own.add(&view.index.at(at)?.1);
+        }
+    }
+    let usages = walked.into_iter().zip(alone);
+    Ok(usages
+        .map(|((line, version_bytes, all, stored_bytes), own)| Usage {
+            quota_bytes: policy::quota(reader.store(), &view.state, &line.name),
+            line,
+            version_bytes,
+            unique: own.share(),
+            shared: all.without(&own).share(),
+            stored_bytes,
+        })
+        .collect())
+}
+
+type Refs = std::collections::BTreeMap<crate::format::RefName, crate::format::RefState>;
+
+fn versions<'s>(refs: &'s Refs, namespace: &Namespace) -> impl Iterator<Item = &'s Version> {
+    let inside = refs.iter().filter(|(name, _)| namespace.contains(name));
+    inside.flat_map(|(_, known)| known.versions.values())
+}
