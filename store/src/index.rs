@@ -18,11 +18,11 @@ use crate::id::{ChunkId, PackId, SegmentId};
 use crate::remote::Read;
 
 mod bytes;
-mod guide;
+mod hash_index;
 mod marks;
 
 use bytes::{SegmentBytes, forget_dropped};
-use guide::Guide;
+use hash_index::HashIndex;
 use marks::Bits;
 pub use marks::{Marks, Position};
 
@@ -72,7 +72,7 @@ pub struct OpenSegment {
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     segments: Vec<LiveSegment>,
-    guide: Arc<Guide>,
+    hash_index: Arc<HashIndex>,
 }
 
 #[derive(Clone, Debug)]
@@ -127,8 +127,11 @@ impl Index {
             .iter()
             .map(|live| live.segment.layout.chunks())
             .collect();
-        let guide = Arc::new(Guide::new(&chunks));
-        Self { segments, guide }
+        let hash_index = Arc::new(HashIndex::new(&chunks));
+        Self {
+            segments,
+            hash_index,
+        }
     }
 
     /// Where a chunk lies, or `None` when no live segment offers it.
@@ -278,15 +281,15 @@ impl Index {
     }
 
     fn locate(&self, id: &ChunkId) -> Result<Option<(Location, Position)>> {
-        let first = self.guide.first();
+        let first = self.hash_index.first();
         if let Some(found) = self.locate_in(0..first, id)? {
             return Ok(Some(found));
         }
-        if let Some(table) = self.guide.table() {
+        if let Some(table) = self.hash_index.table() {
             return self.locate_in(table.segments(id).into_iter(), id);
         }
         let found = self.locate_in(first..self.segments.len(), id)?;
-        self.guide.asked_each(|| {
+        self.hash_index.asked_each(|| {
             let guided = self.segments.iter().skip(first);
             guided.map(|live| live.segment.layout.ids(live.segment.bytes()))
         });

@@ -25,7 +25,7 @@ pub(crate) use relied::Relied;
 pub(crate) use relied::all_offered;
 
 /// What one pass has written.
-pub(crate) struct Publication<'p> {
+pub(crate) struct Session<'p> {
     store: &'p Store,
     relied: &'p Relied,
     /// By this its segments are told from garbage until a version reaches them.
@@ -63,7 +63,7 @@ struct Written {
     kept_bytes: u64,
 }
 
-impl<'p> Publication<'p> {
+impl<'p> Session<'p> {
     /// Nothing written so far; `view` is the state that the pass begins with.
     pub(crate) fn new(store: &'p Store, relied: &'p Relied, view: View, pass: PassId) -> Self {
         let written = Written {

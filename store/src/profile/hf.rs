@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::check::{Check, HashName};
-use super::left_out::LeftOut;
+use super::excluded::Excluded;
 use super::links;
 use super::repo::{Repo, broken};
 use super::rules::{Place, RootKind, Verdict, is_commit, judge};
@@ -46,7 +46,7 @@ pub(crate) struct Hf {
     /// What stays out of the walk.
     excluded: Globs,
     check: bool,
-    left_out: Arc<LeftOut>,
+    by_rule: Arc<Excluded>,
     depth: usize,
     /// The repository that the walk is in, and how deep it lies.
     repo: Option<(Repo, usize)>,
@@ -77,7 +77,7 @@ impl Hf {
     ) -> Self {
         let is_found = options.choice == ProfileChoice::Auto;
         let kind = kind.unwrap_or(RootKind::Home);
-        let left_out = LeftOut::new(kind, options.with.clone(), paths);
+        let by_rule = Excluded::new(kind, options.with.clone(), paths);
         Self {
             root: root.to_path_buf(),
             kind,
@@ -89,7 +89,7 @@ impl Hf {
             secrets,
             excluded,
             check: options.check,
-            left_out: Arc::new(left_out),
+            by_rule: Arc::new(by_rule),
             depth: 0,
             repo: None,
             findings: Findings::default(),
@@ -97,8 +97,8 @@ impl Hf {
     }
 
     pub(super) fn filter(&self) -> Arc<dyn Filter> {
-        let left_out: Arc<LeftOut> = Arc::clone(&self.left_out);
-        left_out
+        let by_rule: Arc<Excluded> = Arc::clone(&self.by_rule);
+        by_rule
     }
 
     /// What was asked of the bytes of files, as part of a name. No path holds a NUL.
@@ -303,7 +303,7 @@ impl Hf {
             format!("profile hf, since it looks like {kind}; --profile none takes it as it is")
         });
         let mut notes: Vec<String> = found.into_iter().collect();
-        notes.extend(self.left_out.notes());
+        notes.extend(self.by_rule.notes());
         self.findings.tell(&mut notes);
         notes
     }

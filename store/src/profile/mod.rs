@@ -9,9 +9,9 @@
 
 mod check;
 mod detect;
+mod excluded;
 mod follow;
 mod hf;
-mod left_out;
 pub(crate) mod links;
 mod repo;
 mod rules;

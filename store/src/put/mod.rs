@@ -46,7 +46,7 @@ use assemble::{Assembler, Built};
 use dedup::Dedup;
 use ingest::{Ingest, Outlets, Spare};
 use packer::Packer;
-use publish::{Passes, PutPublication};
+use publish::{Passes, PutSession};
 use scan::{Scan, Walked};
 
 /// Entries of the walk that may wait for files before them to be read.
@@ -187,10 +187,10 @@ fn attempt(
     let reader = Reader::at(store, view.clone());
     let (scan, cache) = Scan::prepare(store, request, &reader, &view)?;
     let dedup = Dedup::new(view.index.clone());
-    let publication = PutPublication::new(store, request, &dedup, view, scan.base(), passes)?;
-    match pipeline(store, request, progress, scan, cache, &dedup, &publication) {
-        Err(error) if store.host().check_stop().is_err() => Err(publication.interrupted(error)),
-        built => publication.commit(built?, &reader),
+    let session = PutSession::new(store, request, &dedup, view, scan.base(), passes)?;
+    match pipeline(store, request, progress, scan, cache, &dedup, &session) {
+        Err(error) if store.host().check_stop().is_err() => Err(session.interrupted(error)),
+        built => session.commit(built?, &reader),
     }
 }
 
@@ -202,7 +202,7 @@ fn pipeline(
     mut scan: Scan<'_>,
     cache: Option<StatCacheWriter>,
     dedup: &Dedup,
-    publication: &PutPublication<'_>,
+    session: &PutSession<'_>,
 ) -> Result<Built> {
     let workers = workers(store);
     let (over, failed) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -235,7 +235,7 @@ fn pipeline(
             failed,
         };
 
-        let packer = Packer::new(store, request.dry_run, publication);
+        let packer = Packer::new(store, request.dry_run, session);
         let packing = scope.spawn(move || packer.run(&to_pack));
         for _ in 0..workers {
             let ingest = Ingest::new(store, request, dedup, progress, write_back, outlets.clone())?;

@@ -2,7 +2,7 @@
 
 use crossbeam_channel::Receiver;
 
-use super::publish::PutPublication;
+use super::publish::PutSession;
 use crate::error::Result;
 use crate::format::PackKind;
 use crate::pack::KindFrame;
@@ -13,17 +13,17 @@ use crate::store::Store;
 pub(super) struct Packer<'p> {
     store: &'p Store,
     is_dry: bool,
-    publication: &'p PutPublication<'p>,
+    session: &'p PutSession<'p>,
     data: Option<PackWriter>,
     meta: Option<PackWriter>,
 }
 
 impl<'p> Packer<'p> {
-    pub(super) fn new(store: &'p Store, is_dry: bool, publication: &'p PutPublication<'p>) -> Self {
+    pub(super) fn new(store: &'p Store, is_dry: bool, session: &'p PutSession<'p>) -> Self {
         Self {
             store,
             is_dry,
-            publication,
+            session,
             data: None,
             meta: None,
         }
@@ -31,8 +31,8 @@ impl<'p> Packer<'p> {
 
     /// Takes frames until there are none left, then finishes the last packs.
     pub(super) fn run(mut self, frames: &Receiver<KindFrame>) -> Result<()> {
-        let publication = self.publication;
-        let finish = |pack: PackWriter| publication.add(&pack.finish()?);
+        let session = self.session;
+        let finish = |pack: PackWriter| session.add(&pack.finish()?);
         finish_behind(finish, |full| {
             for (kind, frame) in frames {
                 self.push(kind, frame, full)?;
@@ -48,7 +48,7 @@ impl<'p> Packer<'p> {
         frame: EncodedFrame,
         full: &Finisher<PackWriter>,
     ) -> Result<()> {
-        self.publication
+        self.session
             .count(kind, frame.raw_len, frame.stored.len())?;
         if self.is_dry {
             return Ok(());

@@ -13,7 +13,7 @@ use crate::id::PassId;
 use crate::pack::WrittenPack;
 use crate::policy::{self, Room};
 use crate::read::{Reader, TimesReader};
-use crate::session::{Publication, Published};
+use crate::session::{Published, Session};
 use crate::sound::mend::mend;
 use crate::store::{Store, View};
 
@@ -31,10 +31,10 @@ pub(super) struct Passes {
 }
 
 /// What one pass writes and has written.
-pub(super) struct PutPublication<'p> {
+pub(super) struct PutSession<'p> {
     request: &'p PutRequest,
     dedup: &'p Dedup,
-    publication: Publication<'p>,
+    session: Session<'p>,
     /// Bytes that this pass has stored.
     stored_bytes: AtomicU64,
     store: &'p Store,
@@ -58,7 +58,7 @@ impl Passes {
     }
 }
 
-impl<'p> PutPublication<'p> {
+impl<'p> PutSession<'p> {
     pub(super) fn new(
         store: &'p Store,
         request: &'p PutRequest,
@@ -75,7 +75,7 @@ impl<'p> PutPublication<'p> {
             dedup,
             store,
             room: policy::room(store, &view, &request.target)?,
-            publication: Publication::new(store, dedup.relied(), view, passes.id),
+            session: Session::new(store, dedup.relied(), view, passes.id),
             stored_bytes: AtomicU64::new(0),
             passes,
         })
@@ -102,7 +102,7 @@ impl<'p> PutPublication<'p> {
 
     /// Takes a durable pack.
     pub(super) fn add(&self, pack: &WrittenPack) -> Result<()> {
-        if !self.publication.add(pack)?.is_empty() {
+        if !self.session.add(pack)?.is_empty() {
             self.dedup.committed();
         }
         Ok(())
@@ -114,8 +114,8 @@ impl<'p> PutPublication<'p> {
         if self.request.dry_run {
             return error;
         }
-        match self.publication.commit_packs() {
-            Ok(_) => match self.publication.kept_bytes() {
+        match self.session.commit_packs() {
+            Ok(_) => match self.session.kept_bytes() {
                 0 => error,
                 bytes => error.hint(format!(
                     "{:.2} MB of it are in the store: the next put finds them, unless a collector takes them before, \
@@ -150,7 +150,7 @@ impl<'p> PutPublication<'p> {
         (report.version, report.unchanged) = (known, known.is_some());
         if self.request.dry_run {
             let relied = self.dedup.relied().index();
-            let view = self.publication.into_view();
+            let view = self.session.into_view();
             if known.is_none() {
                 policy::check_dry_run(self.store, &view, target, &relied, report.stored_bytes)?;
             }
@@ -159,7 +159,7 @@ impl<'p> PutPublication<'p> {
         let published = match known {
             Some(version) => Some(version),
             // What is left is there for the next pass.
-            None if is_mended => self.publication.commit_packs().map(|_| None)?,
+            None if is_mended => self.session.commit_packs().map(|_| None)?,
             None => self.publish(&same, &mut report)?,
         };
         let base = CacheBase {
@@ -226,7 +226,7 @@ impl<'p> PutPublication<'p> {
         let mut version = 0;
         let mut is_known = false;
         let mut is_private = false;
-        let published = self.publication.commit(&mut |state, refused| {
+        let published = self.session.commit(&mut |state, refused| {
             if let Some((namespace, over)) = refused.first_key_value() {
                 return Err(over.error(namespace));
             }

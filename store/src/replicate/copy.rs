@@ -1,4 +1,4 @@
-//! Copying: runs are read, their frames decoded and every wanted chunk checked, then they go to the outbox.
+//! Copying: runs are read, their frames decoded and every wanted chunk checked, then they go to the uploader.
 //!
 //! A frame that is wanted goes over as it is encoded; of one that is there for the most part, the wanted
 //! chunks are encoded anew. No chunk goes over that is not what its id says. Memory: for each worker a run as
@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::missing::{Unreadable, Wants};
-use super::outbox::Outbox;
 use super::runs::{EachRun, FrameChunk, Run, WantedFrame, join};
+use super::uploader::Uploader;
 use crate::codec::{Decoder, LEVEL};
 use crate::error::{Error, Kind, Result};
 use crate::format::{PackChunk, PackKind, pack_key};
@@ -62,7 +62,7 @@ pub(super) fn copy(
     from: &Store,
     source: &mut View,
     wants: &Wants,
-    outbox: &mut Outbox<'_>,
+    uploader: &mut Uploader<'_>,
     unreadable: &mut Unreadable,
     progress: &dyn Progress,
 ) -> Result<(), Failure> {
@@ -70,7 +70,7 @@ pub(super) fn copy(
     let mut gone = Vec::new();
     for kind in KINDS {
         let plan = &mut |each: &mut EachRun<'_>| wants.for_each_run(kind, each);
-        gone.extend(pass(from, kind, plan, outbox, unreadable, progress)?);
+        gone.extend(pass(from, kind, plan, uploader, unreadable, progress)?);
     }
     while !gone.is_empty() {
         let found = find_again(from, source, gone, unreadable).map_err(Failure::of_source)?;
@@ -82,7 +82,7 @@ pub(super) fn copy(
                     .into_iter()
                     .try_for_each(&mut *each)
             };
-            gone.extend(pass(from, kind, plan, outbox, unreadable, progress)?);
+            gone.extend(pass(from, kind, plan, uploader, unreadable, progress)?);
         }
     }
     Ok(())
@@ -119,7 +119,7 @@ fn pass(
     from: &Store,
     kind: PackKind,
     plan: &mut dyn FnMut(&mut EachRun<'_>) -> Result<()>,
-    outbox: &mut Outbox<'_>,
+    uploader: &mut Uploader<'_>,
     unreadable: &mut Unreadable,
     progress: &dyn Progress,
 ) -> Result<Vec<Gone>, Failure> {
@@ -132,12 +132,12 @@ fn pass(
         gone: Mutex::default(),
         unreadable: Mutex::new(unreadable),
     };
-    let to = outbox.to;
+    let to = uploader.to;
     let workers = workers(to);
     let sent = std::thread::scope(|scope| {
         let (runs, to_read) = bounded(workers);
         let (frames, to_send) = bounded(2 * workers);
-        let sending = scope.spawn(move || outbox.run(&to_send));
+        let sending = scope.spawn(move || uploader.run(&to_send));
         for _ in 0..workers {
             let (shared, to_read, frames) = (&shared, to_read.clone(), frames.clone());
             scope.spawn(move || shared.settle(work(shared, &to_read, frames)));

@@ -10,11 +10,11 @@ use super::changes::changes;
 use super::complete::complete;
 use super::copy::{Failure, copy};
 use super::missing::{Missing, Unreadable, Wants, is_its_own};
-use super::outbox::{Outbox, Sent, Unsettled};
 use super::resume::{adopt, adoptable};
 use super::select::{Bring, Ends, Selected};
 use super::surplus::{Surplus, check, still, surplus};
 use super::throttle::Throttle;
+use super::uploader::{Sent, Unsettled, Uploader};
 use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
 use crate::error::{Error, Result};
 use crate::format::{RefName, Root, State};
@@ -24,7 +24,7 @@ use crate::log::{self, Outside, System};
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::retry::{Headway, VAIN_MAX};
-use crate::session::{Publication, Published, Relied};
+use crate::session::{Published, Relied, Session};
 use crate::sound::mend::mend;
 use crate::store::{Store, View};
 
@@ -136,21 +136,15 @@ impl<'r> Job<'r> {
     /// One batch from the first of `versions` on.
     fn batch(&mut self, versions: &[Bring], views: &mut Views, pass: PassId) -> Result<Ended> {
         let relied = Relied::new(views.there.index.clone());
-        let publication = Publication::new(self.to, &relied, views.there.clone(), pass);
-        match self.pass(
-            versions,
-            &mut views.source,
-            &views.there,
-            &relied,
-            &publication,
-        ) {
+        let session = Session::new(self.to, &relied, views.there.clone(), pass);
+        match self.pass(versions, &mut views.source, &views.there, &relied, &session) {
             Err(failure) => {
-                self.keep_finished(&failure, &publication);
+                self.keep_finished(&failure, &session);
                 Err(failure.error)
             }
             Ok(Ended::Stale) => Ok(Ended::Stale),
             Ok(settled) => {
-                views.there = publication.into_view();
+                views.there = session.into_view();
                 Ok(settled)
             }
         }
@@ -163,7 +157,7 @@ impl<'r> Job<'r> {
         source: &mut View,
         there: &View,
         relied: &Relied,
-        publication: &Publication<'_>,
+        session: &Session<'_>,
     ) -> Result<Ended, Failure> {
         let is_dry = self.request.dry_run;
         let verify = self.request.verify;
@@ -172,7 +166,7 @@ impl<'r> Job<'r> {
                 self.left = chunks;
                 bytes
             }),
-            false => adopt(self.to, there, publication, &self.unsettled, verify),
+            false => adopt(self.to, there, session, &self.unsettled, verify),
         };
         let adopted = adopted.map_err(Failure::of_destination)?;
         // Later ones are this run's own.
@@ -188,9 +182,9 @@ impl<'r> Job<'r> {
             return Ok(self.pretend(batch));
         }
         let mut unreadable = Unreadable::new();
-        let mut outbox = Outbox {
+        let mut uploader = Uploader {
             to: self.to,
-            publication,
+            session,
             unsettled: &self.unsettled,
             throttle: &mut self.throttle,
             verify: self.request.verify,
@@ -200,15 +194,15 @@ impl<'r> Job<'r> {
             self.from,
             source,
             &batch.wants,
-            &mut outbox,
+            &mut uploader,
             &mut unreadable,
             self.progress,
         );
-        let sent = outbox.sent;
+        let sent = uploader.sent;
         self.count(sent);
         if let Err(failure) = copied {
             if self.to.host().check_stop().is_err() && !failure.is_there {
-                self.publish_complete(&batch, source, relied, publication);
+                self.publish_complete(&batch, source, relied, session);
             }
             return Err(failure);
         }
@@ -218,14 +212,12 @@ impl<'r> Job<'r> {
         let good: Vec<&Bring> = batch.good().collect();
         let mended = mend(self.to, &there.state, relied).map_err(Failure::of_destination)?;
         if mended.is_some() {
-            let packs = publication
-                .commit_packs()
-                .map_err(Failure::of_destination)?;
+            let packs = session.commit_packs().map_err(Failure::of_destination)?;
             self.unsettled.settle(&packs);
             return Ok(Ended::Stale);
         }
         let published = self
-            .publish(&good, publication)
+            .publish(&good, session)
             .map_err(Failure::of_destination)?;
         Ok(match published {
             Some(settled) => self.settle(batch, settled),
@@ -284,10 +276,10 @@ impl<'r> Job<'r> {
     fn publish(
         &mut self,
         good: &[&Bring],
-        publication: &Publication<'_>,
+        session: &Session<'_>,
     ) -> Result<Option<Vec<RefOutcome>>> {
         let mut settled = Vec::new();
-        let published = publication.commit(&mut |state, refused| {
+        let published = session.commit(&mut |state, refused| {
             let (changes, outcomes) = changes(good, state, refused);
             settled = outcomes;
             Ok(changes)
@@ -311,12 +303,12 @@ impl<'r> Job<'r> {
         batch: &Batch<'_>,
         source: &View,
         relied: &Relied,
-        publication: &Publication<'_>,
+        session: &Session<'_>,
     ) {
         let mut publish = || {
-            self.unsettled.settle(&publication.commit_packs()?);
+            self.unsettled.settle(&session.commit_packs()?);
             let whole = complete(self.from, source, batch.good(), relied)?;
-            self.publish(&whole, publication)
+            self.publish(&whole, session)
         };
         match publish() {
             Ok(settled) => self.report.refs.extend(settled.unwrap_or_default()),
@@ -354,11 +346,11 @@ impl<'r> Job<'r> {
 
     /// A segment over the packs that are finished, so that they are found by the next run, unless it was the
     /// destination that failed.
-    fn keep_finished(&mut self, failure: &Failure, publication: &Publication<'_>) {
+    fn keep_finished(&mut self, failure: &Failure, session: &Session<'_>) {
         if failure.is_there || self.request.dry_run {
             return;
         }
-        match publication.commit_packs() {
+        match session.commit_packs() {
             Ok(packs) => self.unsettled.settle(&packs),
             Err(error) => self
                 .report

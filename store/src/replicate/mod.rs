@@ -20,7 +20,6 @@ mod copy;
 mod job;
 mod kept;
 mod missing;
-mod outbox;
 mod resume;
 mod runs;
 mod select;
@@ -28,6 +27,7 @@ mod surplus;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod uploader;
 
 pub use resume::{Forgetful, Memory, Resume};
 

@@ -5,12 +5,12 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::outbox::{Unsettled, read_frames};
+use super::uploader::{Unsettled, read_frames};
 use crate::error::{Kind, Result};
 use crate::format::pack_key;
 use crate::id::{ChunkId, PackId};
 use crate::pack::reader::OpenPack;
-use crate::session::Publication;
+use crate::session::Session;
 use crate::store::{Store, View};
 
 /// Remembers, for one pair of stores, which packs have arrived and are not committed yet.
@@ -72,17 +72,17 @@ impl Resume for Memory {
 pub(super) fn adopt(
     to: &Store,
     view: &View,
-    publication: &Publication<'_>,
+    session: &Session<'_>,
     unsettled: &Unsettled<'_>,
     verify: bool,
 ) -> Result<u64> {
     let mut bytes = 0;
     let useless = for_each_left(to, view, unsettled, verify, &mut |pack| {
         bytes += u64::from(pack.len);
-        unsettled.settle(&publication.adopt(pack.header, pack.len, &pack.table)?);
+        unsettled.settle(&session.adopt(pack.header, pack.len, &pack.table)?);
         Ok(())
     })?;
-    unsettled.settle(&publication.commit_packs()?);
+    unsettled.settle(&session.commit_packs()?);
     unsettled.settle(&useless);
     Ok(bytes)
 }

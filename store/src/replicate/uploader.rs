@@ -17,7 +17,7 @@ use crate::id::PackId;
 use crate::pack::frames::{for_each_frame, for_each_stored};
 use crate::pack::reader::OpenPack;
 use crate::pack::{Finisher, KindFrame, PackWriter, SealedPack, WrittenPack, finish_behind};
-use crate::session::Publication;
+use crate::session::Session;
 use crate::store::Store;
 
 /// What has been sent.
@@ -35,9 +35,9 @@ pub(super) struct Unsettled<'r> {
 }
 
 /// Writes packs until the frames end.
-pub(super) struct Outbox<'p> {
+pub(super) struct Uploader<'p> {
     pub(super) to: &'p Store,
-    pub(super) publication: &'p Publication<'p>,
+    pub(super) session: &'p Session<'p>,
     pub(super) unsettled: &'p Unsettled<'p>,
     pub(super) throttle: &'p mut Throttle,
     /// Whether every pack is read back.
@@ -76,18 +76,18 @@ impl<'r> Unsettled<'r> {
     }
 }
 
-impl Outbox<'_> {
+impl Uploader<'_> {
     /// Takes frames of one kind until there are none left, or until it is asked to stop, then finishes the last
     /// pack.
     pub(super) fn run(&mut self, frames: &Receiver<KindFrame>) -> Result<()> {
-        let (to, publication) = (self.to, self.publication);
+        let (to, session) = (self.to, self.session);
         let (unsettled, verify) = (self.unsettled, self.verify);
         let finish = |pack: SealedPack| {
             let pack = pack.finish()?;
             if verify {
                 read_back(to, &pack)?;
             }
-            unsettled.settle(&publication.add(&pack)?);
+            unsettled.settle(&session.add(&pack)?);
             Ok(())
         };
         finish_behind(finish, |sealed| self.fill(frames, sealed))

@@ -12,7 +12,7 @@ const NAMES_MAX: usize = 8;
 
 /// The filter of a walk over a Hugging Face cache.
 #[derive(Debug)]
-pub(super) struct LeftOut {
+pub(super) struct Excluded {
     kind: RootKind,
     with: Vec<Class>,
     secrets: SecretPaths,
@@ -25,7 +25,7 @@ struct Counted {
     first: Vec<String>,
 }
 
-impl LeftOut {
+impl Excluded {
     pub(super) fn new(kind: RootKind, with: Vec<Class>, secrets: SecretPaths) -> Self {
         Self {
             kind,
@@ -82,7 +82,7 @@ impl LeftOut {
     }
 }
 
-impl Filter for LeftOut {
+impl Filter for Excluded {
     fn is_out(&self, path: &[u8], is_dir: bool) -> bool {
         let Some(out) = self.verdict(path, is_dir) else {
             return false;

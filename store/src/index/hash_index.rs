@@ -1,4 +1,4 @@
-//! The guide: which of many small segments may hold a chunk, by one look into memory.
+//! The hash index: which of many small segments may hold a chunk, by one look into memory.
 //!
 //! Every put leaves a segment, so that a busy store has hundreds of them between two collections, and a chunk that
 //! is new would be looked for in each. The table is made once the looking has cost as much as making it would;
@@ -24,7 +24,7 @@ const PROBES_MOST: usize = 4096;
 
 /// Guides lookups in the last segments of an index, those with the fewest chunks.
 #[derive(Debug, Default)]
-pub(super) struct Guide {
+pub(super) struct HashIndex {
     /// Segments before its own.
     first: usize,
     /// Its own segments.
@@ -51,7 +51,7 @@ struct Slot {
     tag: u16,
 }
 
-impl Guide {
+impl HashIndex {
     /// For an index whose segments have these numbers of chunks, falling.
     pub(super) fn new(chunks: &[u64]) -> Self {
         let mut own = Self {
@@ -76,7 +76,7 @@ impl Guide {
         }
     }
 
-    /// The first segment that it guides to; those before are to be asked one by one.
+    /// The first segment that it hash indexes to; those before are to be asked one by one.
     pub(super) fn first(&self) -> usize {
         self.first
     }
@@ -181,14 +181,19 @@ mod tests {
         ChunkId::of(&number.to_le_bytes()).0
     }
 
-    fn guide(segments: &[Vec<Id>]) -> Guide {
+    fn hash_index(segments: &[Vec<Id>]) -> HashIndex {
         let sizes: Vec<u64> = segments.iter().map(|ids| ids.len() as u64).collect();
-        Guide::new(&sizes)
+        HashIndex::new(&sizes)
     }
 
-    fn ask(guide: &Guide, segments: &[Vec<Id>], times: u64) {
+    fn ask(hash_index: &HashIndex, segments: &[Vec<Id>], times: u64) {
         for _ in 0..times {
-            guide.asked_each(|| segments.iter().skip(guide.first()).map(|ids| ids.iter()));
+            hash_index.asked_each(|| {
+                segments
+                    .iter()
+                    .skip(hash_index.first())
+                    .map(|ids| ids.iter())
+            });
         }
     }
 
@@ -202,12 +207,16 @@ mod tests {
                 segment(own.chain(twice).chain([7]))
             })
             .collect();
-        let guide = guide(&segments);
-        assert_eq!(guide.first(), 0);
-        ask(&guide, &segments, guide.chunks / CHUNKS_A_LOOKUP / 40);
-        assert!(guide.table().is_none(), "not worth it yet");
-        ask(&guide, &segments, 1);
-        let table = guide.table().unwrap();
+        let hash_index = hash_index(&segments);
+        assert_eq!(hash_index.first(), 0);
+        ask(
+            &hash_index,
+            &segments,
+            hash_index.chunks / CHUNKS_A_LOOKUP / 40,
+        );
+        assert!(hash_index.table().is_none(), "not worth it yet");
+        ask(&hash_index, &segments, 1);
+        let table = hash_index.table().unwrap();
         let mut wrong = 0;
         for number in 0..45_000 {
             let id = id(number);
@@ -233,18 +242,21 @@ mod tests {
             .chain([fits; 9])
             .collect();
         assert_eq!(
-            (Guide::new(&sizes).first(), Guide::new(&sizes).segments),
+            (
+                HashIndex::new(&sizes).first(),
+                HashIndex::new(&sizes).segments
+            ),
             (1, 10)
         );
         let sizes = vec![fits * 12; 9];
-        assert_eq!(Guide::new(&sizes).first(), 9, "too few fit");
+        assert_eq!(HashIndex::new(&sizes).first(), 9, "too few fit");
         assert_eq!(
-            Guide::new(&[1; SEGMENTS_LEAST - 1]).first(),
+            HashIndex::new(&[1; SEGMENTS_LEAST - 1]).first(),
             SEGMENTS_LEAST - 1
         );
-        assert_eq!(Guide::new(&[1; SEGMENTS_LEAST]).first(), 0);
-        assert_eq!(Guide::new(&vec![0; SEGMENTS_MOST + 3]).first(), 3);
-        assert_eq!(Guide::new(&[u64::MAX; 20]).first(), 20);
+        assert_eq!(HashIndex::new(&[1; SEGMENTS_LEAST]).first(), 0);
+        assert_eq!(HashIndex::new(&vec![0; SEGMENTS_MOST + 3]).first(), 3);
+        assert_eq!(HashIndex::new(&[u64::MAX; 20]).first(), 20);
     }
 
     #[test]
@@ -259,8 +271,8 @@ mod tests {
         let segments: Vec<Vec<Id>> = (0..10)
             .map(|at| (0..1000).map(|number| of_one_place(at, number)).collect())
             .collect();
-        let guide = guide(&segments);
-        ask(&guide, &segments, 1 << 12);
-        assert!(guide.table().is_none());
+        let hash_index = hash_index(&segments);
+        ask(&hash_index, &segments, 1 << 12);
+        assert!(hash_index.table().is_none());
     }
 }
