@@ -202,7 +202,7 @@ struct Nodes<'r> {
     made: Provenance,
     level: u8,
     pack: Option<PackWriter>,
-    made: Vec<ListChild>,
+    written: Vec<ListChild>,
 }
 
 impl<'r> Nodes<'r> {
@@ -212,7 +212,7 @@ impl<'r> Nodes<'r> {
             made,
             level,
             pack: None,
-            made: Vec::new(),
+            written: Vec::new(),
         }
     }
 
@@ -236,7 +236,7 @@ impl<'r> Nodes<'r> {
             chunks: vec![PackChunk { id, len }],
         })
         .unwrap();
-        self.made.push(ListChild {
+        self.written.push(ListChild {
             id,
             size: node.size(),
         });
@@ -250,7 +250,7 @@ impl<'r> Nodes<'r> {
         if let Some(pack) = self.pack {
             added.add(&pack.finish().unwrap()).unwrap();
         }
-        self.made
+        self.written
     }
 }
 
