@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(value_name = "REF")]
     target: OsString,
 
-    /// Leave out what matches, as in .gitignore; may be given several times
+    /// Leave out what matches, as in .gitignore (`!GLOB` takes back); may be given several times
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
 

@@ -1,111 +1,77 @@
-//! Globs over paths in a tree, with the rules of gitignore but for negation.
+//! Globs over paths in a tree, with the rules of gitignore.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::error::{Error, Result};
 
-/// A set of globs, over paths from a tree's root on.
+/// A list of globs, over paths from a tree's root on; of those that match a path the last one counts.
 ///
 /// `*` and `?` match within a name, `**/` any number of directories. A glob without `/` matches names at any
 /// depth; one with `/` at its beginning or inside matches paths from the root on; one that ends in `/` matches
-/// directories only.
-#[derive(Clone, Debug, Default)]
-pub struct Globs {
-    names: Pair,
-    paths: Pair,
-}
+/// directories only; one that begins with `!` takes back what those before it matched.
+#[derive(Clone, Debug)]
+pub struct Globs(Gitignore);
 
-/// Globs over one kind of text: for everything, and for directories only.
-#[derive(Clone, Debug, Default)]
-struct Pair {
-    all: GlobSet,
-    dirs: GlobSet,
+impl Default for Globs {
+    fn default() -> Self {
+        Self(Gitignore::empty())
+    }
 }
 
 impl Globs {
-    /// The set of `globs`; an empty one matches nothing.
+    /// The list of `globs`; an empty one matches nothing.
     ///
     /// # Errors
     /// Invalid input, naming the glob that makes no sense.
     pub fn new(globs: &[impl AsRef<str>]) -> Result<Self> {
-        let mut builders = [const { Vec::new() }; 4];
-        let [names, name_dirs, paths, path_dirs] = &mut builders;
+        let mut list = GitignoreBuilder::new("");
         for glob in globs.iter().map(AsRef::as_ref) {
-            let (text, is_dir) = glob
-                .strip_suffix('/')
-                .map_or((glob, false), |text| (text, true));
-            let is_path = text.contains('/');
-            let text = text.strip_prefix('/').unwrap_or(text);
-            if text.is_empty() || text.starts_with('!') {
+            let text = glob.strip_prefix('!').unwrap_or(glob);
+            if text.trim_matches('/').is_empty() || glob.starts_with('#') {
                 return Err(Error::invalid(format!(
                     "glob {glob:?}: expected a pattern of names or paths"
                 ))
-                .hint("write it like `*.bin`, `cache/` for directories or `/train/**` for paths from the top"));
+                .hint("write it like `*.bin`, `cache/` for directories or `/train/**` for paths from the top; `\\#` for a name that begins with #"));
             }
-            match (is_path, is_dir) {
-                (false, false) => names.push((glob, text)),
-                (false, true) => name_dirs.push((glob, text)),
-                (true, false) => paths.push((glob, text)),
-                (true, true) => path_dirs.push((glob, text)),
-            }
+            list.add_line(None, glob).map_err(|source| {
+                Error::invalid(format!("glob {glob:?}")).because(source.to_string())
+            })?;
         }
-        Ok(Self {
-            names: Pair {
-                all: build(names)?,
-                dirs: build(name_dirs)?,
-            },
-            paths: Pair {
-                all: build(paths)?,
-                dirs: build(path_dirs)?,
-            },
-        })
+        let list = list.build();
+        Ok(Self(list.map_err(|source| {
+            Error::invalid("globs").because(source.to_string())
+        })?))
     }
 
     /// Whether `path`, relative to the root, is matched by itself; what is in a matched directory is the
     /// caller's affair.
     pub fn is_match(&self, path: &[u8], is_dir: bool) -> bool {
-        if self.is_empty() {
-            return false;
+        // The root has no name that a glob could match.
+        !self.is_empty()
+            && !path.is_empty()
+            && self.0.matched(OsStr::from_bytes(path), is_dir).is_ignore()
+    }
+
+    /// A glob that matches `text` alone, to be put behind a `/`.
+    pub fn escape(text: &str) -> String {
+        let mut glob = String::with_capacity(text.len());
+        for c in text.chars() {
+            match c {
+                '?' | '*' | '[' | ']' | '{' | '}' => glob.extend(['[', c, ']']),
+                '\\' | ' ' => glob.extend(['\\', c]),
+                _ => glob.push(c),
+            }
         }
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-        self.names.is_match(name, is_dir) || self.paths.is_match(path, is_dir)
+        glob
     }
 
     /// Whether nothing matches.
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.paths.is_empty()
+        self.0.num_ignores() == 0
     }
-}
-
-impl Pair {
-    fn is_match(&self, text: &[u8], is_dir: bool) -> bool {
-        if self.is_empty() {
-            return false;
-        }
-        let candidate = Candidate::new(OsStr::from_bytes(text));
-        self.all.is_match_candidate(&candidate)
-            || (is_dir && self.dirs.is_match_candidate(&candidate))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.all.is_empty() && self.dirs.is_empty()
-    }
-}
-
-fn build(globs: &[(&str, &str)]) -> Result<GlobSet> {
-    let mut set = GlobSetBuilder::new();
-    for (glob, text) in globs {
-        let built = GlobBuilder::new(text)
-            .literal_separator(true)
-            .backslash_escape(true)
-            .build();
-        set.add(built.map_err(|source| Error::invalid(format!("glob {glob:?}")).because(source))?);
-    }
-    set.build()
-        .map_err(|source| Error::invalid("globs").because(source))
 }
 
 #[cfg(test)]
@@ -151,8 +117,37 @@ mod tests {
     }
 
     #[test]
+    fn an_escaped_name_is_matched_alone() {
+        for name in [
+            "a", "a*", "a?", "[q]", "{a,b}", "a\\b", "a ", " ", "#x", "!x", "a b",
+        ] {
+            let globs = Globs::new(&[format!("/{}", Globs::escape(name))]).unwrap();
+            assert!(globs.is_match(name.as_bytes(), false), "{name:?}");
+            for other in ["ab", "q", "b", "x"] {
+                assert!(!globs.is_match(other.as_bytes(), false), "{name:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_glob_that_matches_counts() {
+        let globs = Globs::new(&["*.bin", "!keep.bin", "/a/keep.bin"]).unwrap();
+        let cases = [
+            ("x.bin", true),
+            ("keep.bin", false),
+            ("b/keep.bin", false),
+            ("a/keep.bin", true),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(globs.is_match(path.as_bytes(), false), expected, "{path}");
+        }
+        assert!(Globs::new(&["!x"]).unwrap().is_empty());
+        assert!(!Globs::new(&["!x"]).unwrap().is_match(b"y", false));
+    }
+
+    #[test]
     fn globs_that_make_no_sense_are_named() {
-        for glob in ["", "/", "!x"] {
+        for glob in ["", "/", "!", "!/", "#x"] {
             let error = Globs::new(&[glob]).unwrap_err();
             assert_eq!(
                 error.to_string(),

@@ -218,7 +218,7 @@ fn shown(path: &[u8]) -> String {
 /// As a shell takes it for a glob that matches this path alone.
 fn quoted(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
-    let glob = globset::escape(&text).replace(|c: char| c.is_control() || c == '\u{fffd}', "?");
+    let glob = Globs::escape(&text).replace(|c: char| c.is_control() || c == '\u{fffd}', "?");
     let glob = format!("/{glob}");
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+".contains(c);
     match glob.chars().all(is_plain) {
