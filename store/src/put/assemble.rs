@@ -8,35 +8,17 @@ use std::time::SystemTime;
 use crossbeam_channel::{Receiver, Sender, select};
 
 use super::dedup::Dedup;
-use super::ingest::{FileChunk, FileRead, Ingested};
-use super::scan::Event;
+use super::messages::{Built, Event, FileChunk, FileRead, FileTimes, Ingested};
 use super::ties::{Tie, WrittenThrough, refused};
 use super::{PutReport, PutRequest};
 use crate::error::{Error, Result};
-use crate::format::{
-    Content, Node, PackKind, Root, Time, TimesEncoder, Totals, TreeEncoder, TreeEntry,
-};
+use crate::format::{Content, Node, PackKind, Root, TimesEncoder, Totals, TreeEncoder, TreeEntry};
 use crate::host::stat_cache::StatCacheWriter;
 use crate::host::walk::Stat;
 use crate::id::ChunkId;
 use crate::pack::{Framer, KindFrame};
 use crate::store::Store;
 use crate::tree::{ListBuilder, MetaBuilder};
-
-/// What a put has built: everything but the log entry.
-#[derive(Debug)]
-pub(super) struct Built {
-    pub(super) root: Root,
-    pub(super) times: Content,
-    /// Over the times of files alone: those of directories move with everything that passes through.
-    pub(super) file_times: blake3::Hash,
-    /// Metadata chunks of `times` that the store did not have.
-    pub(super) new_times: u64,
-    /// Whether it comes out for one person alone, whatever came before it.
-    pub(super) is_private: bool,
-    pub(super) report: PutReport,
-    pub(super) cache: Option<StatCacheWriter>,
-}
 
 /// The main thread of a put.
 pub(super) struct Assembler<'p> {
@@ -66,10 +48,6 @@ struct Meta<'p> {
     /// Chunks that the store did not have.
     claimed: u64,
 }
-
-/// The times of files, one after another, as one hash.
-#[derive(Default)]
-pub(super) struct FileTimes(blake3::Hasher);
 
 /// A directory whose entries are still coming.
 struct OpenTree {
@@ -388,17 +366,6 @@ impl<'p> Assembler<'p> {
             }
             Ingested::Broken(error) => Err(error),
         }
-    }
-}
-
-impl FileTimes {
-    pub(super) fn push(&mut self, time: Time) {
-        self.0.update(&time.secs.to_le_bytes());
-        self.0.update(&time.nanos.to_le_bytes());
-    }
-
-    pub(super) fn finish(&self) -> blake3::Hash {
-        self.0.finalize()
     }
 }
 

@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, select};
@@ -13,6 +12,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, select};
 use super::PutRequest;
 use super::dedup::Dedup;
 use super::job::{FileJob, Task};
+use super::messages::{FileChunk, FileRead, Ingested};
 use super::reading::{Cursor, read_small, unchanged};
 use crate::chunk::Chunker;
 use crate::error::{Error, Result};
@@ -29,41 +29,6 @@ use crate::store::Store;
 pub(super) const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// Zero chunks that one message carries at most.
 const ZERO_CHUNKS_MAX: u64 = 1 << 14;
-
-/// A chunk of a file: its id and length.
-pub(super) type FileChunk = (ChunkId, u32);
-
-/// What has become of a file.
-#[derive(Debug)]
-pub(super) enum Ingested {
-    /// The chunks of one part of it.
-    Part {
-        number: u64,
-        part: u64,
-        chunks: Vec<FileChunk>,
-    },
-    /// All of it.
-    End { number: u64, file: FileRead },
-    /// It could not be read.
-    Unreadable {
-        number: u64,
-        path: PathBuf,
-        error: Error,
-    },
-    /// What was read could not be stored: the put fails.
-    Broken(Error),
-}
-
-/// A file that was read to its end.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FileRead {
-    /// So many parts were told.
-    pub(super) parts: u64,
-    /// As what it was found when it had been read.
-    pub(super) stat: Stat,
-    /// Whether each later change shows in its times.
-    pub(super) shows_changes: bool,
-}
 
 /// Why a file did not make it: its own fault, or the store's.
 enum Fault {

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::assemble::{Built, FileTimes};
 use super::dedup::Dedup;
+use super::messages::{Base, Built, FileTimes};
 use super::origin::Files;
 use super::{PutReport, PutRequest};
 use crate::error::{Error, Result};
@@ -16,10 +16,6 @@ use crate::read::{Reader, TimesReader};
 use crate::session::{Published, Session};
 use crate::sound::mend::mend;
 use crate::store::{Store, View};
-
-/// The version that cached contents belong to.
-#[derive(Clone, Debug)]
-pub(super) struct Base(pub(super) Version);
 
 /// What all passes of a put have in common.
 #[derive(Debug)]

@@ -14,9 +14,10 @@ use super::dedup::Dedup;
 use super::expected::Expected;
 use super::ingest::SMALL_BYTES_MAX;
 use super::job::{FileJob, Task, batch_dirs_max};
+use super::messages::{Base, Event, Walked};
+use super::pipeline::workers;
 use super::private::Private;
-use super::publish::Base;
-use super::ties::{Tie, Ties};
+use super::ties::Ties;
 use crate::error::{Error, Kind, Result};
 use crate::format::{Change, Content, FORMAT_KEY};
 use crate::host::stat_cache::{CacheBase, StatCache, StatCacheReader, StatCacheWriter};
@@ -40,47 +41,6 @@ const NAMED_BYTES: usize = 60;
 
 /// Log entries that are read to find out whether a version is whole without a look at its chunks.
 const ENTRIES_READ_MAX: u64 = 32;
-
-/// What there is, in the walk's order.
-#[derive(Debug)]
-pub(super) enum Event {
-    Enter {
-        name: Vec<u8>,
-        stat: Stat,
-    },
-    /// A file that need not be read.
-    Known {
-        name: Vec<u8>,
-        stat: Stat,
-        content: Content,
-        tie: Tie,
-    },
-    /// A file that a worker has been given under this number.
-    Read {
-        name: Vec<u8>,
-        number: u64,
-        read_began: SystemTime,
-        tie: Tie,
-    },
-    Symlink {
-        name: Vec<u8>,
-        target: Vec<u8>,
-        stat: Stat,
-    },
-    Leave,
-    Skipped {
-        path: PathBuf,
-        error: Error,
-    },
-}
-
-/// What a walk has found out.
-pub(super) struct Walked {
-    /// What is worth notes.
-    pub(super) notes: Vec<String>,
-    /// Whether only their owner may read some of it.
-    pub(super) is_private: bool,
-}
 
 /// The walk of one put.
 pub(super) struct Scan<'p> {
@@ -173,7 +133,7 @@ impl<'p> Scan<'p> {
             batch: Vec::new(),
             batch_bytes: 0,
             batch_dirs: 0,
-            batch_dirs_max: batch_dirs_max(super::workers(store)),
+            batch_dirs_max: batch_dirs_max(workers(store)),
             number: 0,
             totals: (0, 0),
             long: LongPaths::default(),
@@ -451,9 +411,7 @@ fn own_paths(store: &Store) -> Vec<PathBuf> {
 }
 
 fn excluded(request: &PutRequest, own: &[String]) -> Result<Globs> {
-    let own = own
-        .iter()
-        .map(|path| format!("/{}/", globset::escape(path)));
+    let own = own.iter().map(|path| format!("/{}/", Globs::escape(path)));
     Globs::new(
         &request
             .exclude

@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use super::assemble::Assembler;
 use super::dedup::Dedup;
-use super::ingest::{FileRead, Ingested};
-use super::scan::Event;
-use super::{PutReport, PutRequest, put, reason};
+use super::messages::{Event, FileRead, Ingested};
+use super::pipeline::reason;
+use super::{PutReport, PutRequest, put};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Format, Time, Who};
 use crate::get::GetRequest;

@@ -1,0 +1,122 @@
+//! What the stages of a put tell each other, in the order of the drawing: the walk, the workers, the assembler, the session.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use super::PutReport;
+use super::ties::Tie;
+use crate::error::Error;
+use crate::format::{Content, Root, Time, Version};
+use crate::host::stat_cache::StatCacheWriter;
+use crate::host::walk::Stat;
+use crate::id::ChunkId;
+
+/// The version that cached contents belong to.
+#[derive(Clone, Debug)]
+pub(super) struct Base(pub(super) Version);
+
+/// What there is, in the walk's order.
+#[derive(Debug)]
+pub(super) enum Event {
+    Enter {
+        name: Vec<u8>,
+        stat: Stat,
+    },
+    /// A file that need not be read.
+    Known {
+        name: Vec<u8>,
+        stat: Stat,
+        content: Content,
+        tie: Tie,
+    },
+    /// A file that a worker has been given under this number.
+    Read {
+        name: Vec<u8>,
+        number: u64,
+        read_began: SystemTime,
+        tie: Tie,
+    },
+    Symlink {
+        name: Vec<u8>,
+        target: Vec<u8>,
+        stat: Stat,
+    },
+    Leave,
+    Skipped {
+        path: PathBuf,
+        error: Error,
+    },
+}
+
+/// What a walk has found out.
+pub(super) struct Walked {
+    /// What is worth notes.
+    pub(super) notes: Vec<String>,
+    /// Whether only their owner may read some of it.
+    pub(super) is_private: bool,
+}
+
+/// A chunk of a file: its id and length.
+pub(super) type FileChunk = (ChunkId, u32);
+
+/// What has become of a file.
+#[derive(Debug)]
+pub(super) enum Ingested {
+    /// The chunks of one part of it.
+    Part {
+        number: u64,
+        part: u64,
+        chunks: Vec<FileChunk>,
+    },
+    /// All of it.
+    End { number: u64, file: FileRead },
+    /// It could not be read.
+    Unreadable {
+        number: u64,
+        path: PathBuf,
+        error: Error,
+    },
+    /// What was read could not be stored: the put fails.
+    Broken(Error),
+}
+
+/// A file that was read to its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileRead {
+    /// So many parts were told.
+    pub(super) parts: u64,
+    /// As what it was found when it had been read.
+    pub(super) stat: Stat,
+    /// Whether each later change shows in its times.
+    pub(super) shows_changes: bool,
+}
+
+/// What a put has built: everything but the log entry.
+#[derive(Debug)]
+pub(super) struct Built {
+    pub(super) root: Root,
+    pub(super) times: Content,
+    /// Over the times of files alone: those of directories move with everything that passes through.
+    pub(super) file_times: blake3::Hash,
+    /// Metadata chunks of `times` that the store did not have.
+    pub(super) new_times: u64,
+    /// Whether it comes out for one person alone, whatever came before it.
+    pub(super) is_private: bool,
+    pub(super) report: PutReport,
+    pub(super) cache: Option<StatCacheWriter>,
+}
+
+/// The times of files, one after another, as one hash.
+#[derive(Default)]
+pub(super) struct FileTimes(blake3::Hasher);
+
+impl FileTimes {
+    pub(super) fn push(&mut self, time: Time) {
+        self.0.update(&time.secs.to_le_bytes());
+        self.0.update(&time.nanos.to_le_bytes());
+    }
+
+    pub(super) fn finish(&self) -> blake3::Hash {
+        self.0.finalize()
+    }
+}

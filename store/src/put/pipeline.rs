@@ -1,0 +1,132 @@
+//! The pipeline of a put: its stages, the channels between them, and who stops whom.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_channel::bounded;
+
+use super::PutRequest;
+use super::assemble::Assembler;
+use super::dedup::Dedup;
+use super::ingest::{Ingest, Outlets, Spare};
+use super::messages::{Built, Walked};
+use super::packer::Packer;
+use super::publish::PutSession;
+use super::scan::Scan;
+use crate::error::{Error, Kind, Result};
+use crate::format::FORMAT_KEY;
+use crate::host::stat_cache::{StatCacheWriter, WriteBack};
+use crate::progress::Progress;
+use crate::store::Store;
+
+/// Entries of the walk that may wait for files before them to be read.
+const EVENTS_WAITING_MAX: usize = 1 << 16;
+/// Results of one worker that may wait for the assembler: a sparse file makes them faster than it takes them.
+const RESULTS_WAITING_MAX: usize = 4;
+/// Bytes of buffers that one worker needs: two blocks, a frame and what it encodes to, a frame on its way.
+const WORKER_BYTES: u64 = 12 << 20;
+
+/// Runs all stages side by side until the trees are built and every pack is durable.
+pub(super) fn pipeline(
+    store: &Store,
+    request: &PutRequest,
+    progress: &dyn Progress,
+    mut scan: Scan<'_>,
+    cache: Option<StatCacheWriter>,
+    dedup: &Dedup,
+    session: &PutSession<'_>,
+) -> Result<Built> {
+    let workers = workers(store);
+    let (over, failed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let secrets = scan.secrets();
+    let expected = scan.expected().filter(|_| progress.is_watched());
+    let is_remembered = cache.is_some() && !request.dry_run;
+    let write_back = is_remembered.then(WriteBack::of_system);
+    std::thread::scope(|scope| {
+        let (over, failed, write_back) = (&over, &failed, write_back.as_ref());
+        // A stage that fails stops the workers: what they would read and store is for nothing.
+        let watched = |outcome: Result<_>| {
+            failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+            outcome
+        };
+        if let Some(expected) = expected {
+            scope.spawn(move || expected.run(progress, over));
+        }
+        let (frames, to_pack) = bounded(2 * workers);
+        let (tasks, to_ingest) = bounded(2 * workers);
+        let (blocks, to_hash) = bounded(2 * workers);
+        let (events, to_assemble) = bounded(EVENTS_WAITING_MAX);
+        let (results, finished) = bounded(RESULTS_WAITING_MAX * workers);
+
+        let spare = Spare::new(4 * workers);
+        let outlets = Outlets {
+            frames: frames.clone(),
+            results,
+            blocks,
+            spare,
+            failed,
+        };
+
+        let packer = Packer::new(store, request.dry_run, session);
+        let packing = scope.spawn(move || packer.run(&to_pack));
+        for _ in 0..workers {
+            let ingest = Ingest::new(store, request, dedup, progress, write_back, outlets.clone())?;
+            let (tasks, blocks) = (to_ingest.clone(), to_hash.clone());
+            scope.spawn(move || ingest.run(&tasks, &blocks));
+        }
+        drop((to_ingest, to_hash, outlets));
+        let scanning = scope.spawn(move || watched(scan.run(dedup, progress, &events, &tasks)));
+
+        let assembler = Assembler::new(store, request, dedup, cache, frames)?;
+        let built = assembler.run(&to_assemble, &finished);
+        failed.fetch_or(built.is_err(), Ordering::Relaxed);
+        drop((to_assemble, finished));
+        // The stage that failed first explains the others, which only lost their neighbours.
+        let packed = join(packing);
+        let scanned = join(scanning);
+        over.store(true, Ordering::Relaxed);
+        let Walked { notes, is_private } = match (packed, scanned) {
+            (Ok(()), Ok(walked)) => walked,
+            (packed, scanned) => {
+                let errors = [packed.err(), scanned.err(), built.err()];
+                return Err(reason(store, errors.into_iter().flatten()));
+            }
+        };
+        let mut built = built?;
+        built.report.notes.extend(notes);
+        built.is_private = is_private;
+        if let Some(secrets) = secrets {
+            secrets.finish()?;
+            built.report.notes.extend(secrets.notes());
+        }
+        Ok(built)
+    })
+}
+
+/// Of the errors of all stages the one that the others follow from: a stage that only lost its
+/// neighbours was interrupted.
+pub(super) fn reason(store: &Store, errors: impl Iterator<Item = Error>) -> Error {
+    let mut errors: Vec<Error> = errors.collect();
+    errors.sort_by_key(|error| error.kind() == Kind::Interrupted);
+    let first = errors.into_iter().next();
+    match (first, store.host().check_stop()) {
+        (Some(first), Ok(())) => first,
+        (Some(first), Err(_)) if first.kind() != Kind::Interrupted => first,
+        (_, Err(stopped)) => stopped,
+        (None, Ok(())) => Error::interrupted("the put stopped"),
+    }
+}
+
+/// On a bucket, half of the memory is for the parts of uploads on their way.
+pub(super) fn workers(store: &Store) -> usize {
+    let host = store.host();
+    let is_bucket = store.remote().local_path(FORMAT_KEY).is_none();
+    let memory_bytes = host.memory_bytes / if is_bucket { 2 } else { 1 };
+    let affordable = usize::try_from(memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX);
+    host.threads.clamp(1, affordable.max(1))
+}
+
+fn join<T>(stage: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    stage
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
