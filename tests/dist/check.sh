@@ -102,6 +102,8 @@ wheel() {
     "$environment/bin/python" -m pip --disable-pip-version-check install --quiet --no-index "$wheel"
     "$environment/bin/python" -m pip --disable-pip-version-check show --files store >"$work/shown"
     grep -q "^Version: $version\$" "$work/shown" || fail "the wheel is not version $version"
+    ! grep -rF "$PWD" "$environment"/lib/python*/site-packages/store-*.dist-info --exclude=direct_url.json \
+        --exclude=RECORD >"$work/named" || fail "the wheel names paths of this machine: $(cut -c 1-200 "$work/named")"
     papers "$environment/share" store.1 zsh/site-functions
     from "$environment/bin" "$work/wheel"
     "$environment/bin/python" -m pip --disable-pip-version-check uninstall --quiet --yes store

@@ -30,6 +30,14 @@ def main():
         item.compress_type = zipfile.ZIP_DEFLATED
         with open(path, "rb") as file:
             files[name] = (item, file.read())
+    # The list of components names the directory of the build.
+    here = os.getcwd().encode() + b"/"
+    for name, (item, content) in files.items():
+        if "/scripts/" not in name:
+            files[name] = (item, content.replace(here, b""))
+    item, metadata = files[f"{info}/METADATA"]
+    licence = b"\nLicense-Expression:"
+    files[f"{info}/METADATA"] = (item, metadata.replace(licence, b"\nLicense-File: copyright" + licence, 1))
     head, _ = files.pop(record)
     with zipfile.ZipFile(f"{wheel}.new", "w", zipfile.ZIP_DEFLATED) as new:
         for item, content in files.values():
