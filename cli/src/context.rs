@@ -22,6 +22,7 @@ use crate::host::memory;
 use crate::host::room;
 use crate::ui::global::Global;
 use crate::ui::output::Output;
+use crate::ui::remedy;
 
 /// The situation a verb runs in.
 pub(crate) struct Context {
@@ -88,9 +89,13 @@ impl Context {
     pub(crate) fn tell_warnings(&self) -> Result<()> {
         let mut missing = None;
         for warning in self.opened.borrow().iter().flat_map(Store::warnings) {
+            let text = match &warning.remedy {
+                Some(remedy) => format!("{}; {}", warning.text, remedy::words(remedy)),
+                None => warning.text,
+            };
             match missing.is_none() && warning.is_part {
-                true => missing = Some(Error::partial(warning.text)),
-                false => self.out.warning(format_args!("warning: {}", warning.text)),
+                true => missing = Some(Error::partial(text)),
+                false => self.out.warning(format_args!("warning: {text}")),
             }
         }
         missing.map_or(Ok(()), Err)

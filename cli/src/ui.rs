@@ -8,5 +8,6 @@ pub(crate) mod names;
 pub(crate) mod output;
 pub(crate) mod paint;
 pub(crate) mod progress;
+pub(crate) mod remedy;
 pub(crate) mod suggest;
 pub(crate) mod table;

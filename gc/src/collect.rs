@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use store::log::{Outside, System};
 use store::remote::Prune;
-use store::{Error, Result, Store};
+use store::{Error, Remedy, Result, Store};
 
 use crate::apply::{Applied, Session};
 use crate::look::look;
@@ -28,7 +28,7 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Re
             "{}: is a store of a single writer; a collector beside a writer could lose what it writes",
             store.remote().url()
         ))
-        .hint("run it with --exclusive when nothing else writes"));
+        .hint(Remedy::Exclusive));
     }
     let began = Instant::now();
     let deadline = Deadline::of(request);
@@ -70,5 +70,5 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Re
         "gc: others changed the state during all of {} plans in a row",
         report.plans_void
     ))
-    .hint("run it again when fewer collectors run; a longer --min-age leaves what others upload alone"))
+    .hint(Remedy::FewerCollectors))
 }

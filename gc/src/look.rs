@@ -8,7 +8,7 @@ use store::format::{RefName, State, pack_key, segment_key};
 use store::log::witness;
 use store::read::Reader;
 use store::remote::Prune;
-use store::{Error, Kind, Result, Store, View};
+use store::{Error, Kind, Remedy, Result, Store, View};
 
 use crate::limits::Size;
 use crate::mark::{Marker, may_be_moved, reached_by};
@@ -120,9 +120,11 @@ fn check_packs(prune: &dyn Prune, usage: &Usage) -> Result<()> {
     for usage in missing {
         let key = pack_key(usage.pack);
         prune.size(&key).map_err(|error| match error.kind() {
-            Kind::NotFound => Error::corrupt(format!("{key}: is missing, and live versions need it"))
-                .hint("run `store verify` to see which, then put the originals again or drop the versions")
-                .because(error),
+            Kind::NotFound => {
+                Error::corrupt(format!("{key}: is missing, and live versions need it"))
+                    .hint(Remedy::VerifyThenPutOrDrop)
+                    .because(error)
+            }
             _ => error,
         })?;
     }

@@ -11,7 +11,7 @@ use store::format::Version;
 use store::graph::{Part, Seen, Unread, Visit, Walk};
 use store::index::{Index, Location, Marks, Position};
 use store::read::Reader;
-use store::{ChunkId, Error, Kind, Result, Store, View};
+use store::{ChunkId, Error, Kind, Remedy, Result, Store, View};
 
 /// The marks of one state, and what it takes to add to them.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl Visit for Marker<'_> {
             Error::corrupt(format!(
                 "chunk {id}: a live version needs it and no live segment offers it"
             ))
-            .hint("run `store verify` to see what is hit, and `store repair` to rebuild segments")
+            .hint(Remedy::VerifyThenRepair)
         })?;
         Ok(self.reach(at)?.map(|location| location.len))
     }

@@ -11,7 +11,7 @@ use store::index::Location;
 use store::pack::{
     Coalesce, EncodedFrame, Extent, FrameSink, Framer, PackWriter, SegmentBuilder, WrittenPack,
 };
-use store::{ChunkId, Error, PackId, Result, Store};
+use store::{ChunkId, Error, PackId, Remedy, Result, Store};
 
 use crate::mark::Marker;
 use crate::request::Deadline;
@@ -190,9 +190,11 @@ impl<'c> Copy<'c> {
         let mut chunks = Vec::with_capacity(rows.len());
         for row in rows {
             // DESIGN, collector 5: a copy must not seal damage.
-            let bytes = row.location.of(row.id).verified(raw).map_err(|error| {
-                error.hint("run `store verify` to see what is hit; `store gc --no-repack` leaves the pack alone")
-            })?;
+            let bytes = row
+                .location
+                .of(row.id)
+                .verified(raw)
+                .map_err(|error| error.hint(Remedy::VerifyOrLeavePack))?;
             chunks.push((row.id, bytes));
         }
         let framer = match location.kind {

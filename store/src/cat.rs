@@ -8,6 +8,7 @@ use crate::access;
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, RefSpec};
 use crate::read::Reader;
+use crate::remedy::Remedy;
 use crate::store::Store;
 
 /// Hands the bytes in `range` of the file that `spec` names to `write`, verified, first to last. A range
@@ -40,7 +41,9 @@ pub fn cat(
         Node::Tree { .. } => Err(Error::invalid(format!(
             "{spec}: expected a file, found a directory"
         ))
-        .hint(format!("`store ls {spec}` lists it"))),
+        .hint(Remedy::ListDirectory {
+            place: spec.to_string(),
+        })),
         Node::Symlink { target } => Err(Error::invalid(format!(
             "{spec}: expected a file, found a symbolic link to \"{}\"",
             target.escape_ascii()

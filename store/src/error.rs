@@ -1,10 +1,12 @@
 //! One error type, sorted by what the caller can do about it.
 //!
-//! A message says which object, where, expected and found; the remedy is a hint of its own,
+//! A message says which object, where, expected and found; the remedy is data of its own,
 //! and the cause is chained, not repeated. The library returns errors and never logs them.
 
 use std::fmt;
 use std::path::Path;
+
+use crate::remedy::Remedy;
 
 /// The result of everything in this library that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -43,7 +45,7 @@ struct Inner {
     message: String,
     details: Vec<String>,
     missing: Option<String>,
-    hint: Option<String>,
+    remedy: Option<Remedy>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -64,7 +66,7 @@ impl Error {
             message: message.into(),
             details: Vec::new(),
             missing: None,
-            hint: None,
+            remedy: None,
             source: None,
         }))
     }
@@ -130,10 +132,10 @@ impl Error {
         self
     }
 
-    /// The same error with what to do next.
+    /// The same error with what to do next. Plain text names no flag and no verb: it is not known who runs this.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.0.hint = Some(hint.into());
+    pub fn hint(mut self, hint: impl Into<Remedy>) -> Self {
+        self.0.remedy = Some(hint.into());
         self
     }
 
@@ -184,9 +186,9 @@ impl Error {
         self.0.missing.as_deref()
     }
 
-    /// What to do next, for people.
-    pub fn remedy(&self) -> Option<&str> {
-        self.0.hint.as_deref()
+    /// What to do next.
+    pub fn remedy(&self) -> Option<&Remedy> {
+        self.0.remedy.as_ref()
     }
 }
 
@@ -229,7 +231,9 @@ mod tests {
         assert_eq!((error.kind(), error.is_full()), (Kind::Io, true));
         assert_eq!(
             error.remedy(),
-            Some("free some space there, or name another place")
+            Some(&Remedy::from(
+                "free some space there, or name another place"
+            ))
         );
         assert!(format!("{error:?}").ends_with("No space left on device (os error 28)"));
     }

@@ -15,6 +15,7 @@ use crate::format::{
     PackKind, SegmentEntry, SegmentInfo, SegmentLayout, SegmentPack, State, segment_key,
 };
 use crate::id::{ChunkId, PackId, SegmentId};
+use crate::remedy::Remedy;
 use crate::remote::Read;
 
 mod bytes;
@@ -350,7 +351,7 @@ impl OpenSegment {
         if layout.id() != id {
             return Err(
                 Error::corrupt(format!("{key}: names itself segment {}", layout.id()))
-                    .hint("run `store repair` to rebuild segments from their packs"),
+                    .hint(Remedy::RepairSegments),
             );
         }
         (layout.made()).check(&key, state.store, info.named_behind(state.number))?;
@@ -379,7 +380,7 @@ impl OpenSegment {
     pub fn damage(&self) -> Option<Error> {
         let error = self.layout.verify(self.bytes()).err()?;
         let Some(copy) = &self.copy else {
-            return Some(error.hint("run `store repair`: it makes segments anew from their packs"));
+            return Some(error.hint(Remedy::RepairSegments));
         };
         // What cannot be removed is found again.
         drop(std::fs::remove_file(copy));

@@ -15,6 +15,7 @@ use crate::format::{
     log_group_prefix, log_key,
 };
 use crate::id::CommitId;
+use crate::remedy::Remedy;
 use crate::remote::{Created, Read, Write};
 
 pub mod heal;
@@ -380,7 +381,7 @@ fn write_checkpoint(remote: &dyn Write, state: &State) -> Result<()> {
 /// The hint of an entry that is there and is not what was written.
 fn damaged(error: Error) -> Error {
     match error.kind() {
-        Kind::Corrupt => error.hint("run `store repair`; until then what is left can be read, and nothing is put or collected"),
+        Kind::Corrupt => error.hint(Remedy::RepairLog),
         _ => error,
     }
 }

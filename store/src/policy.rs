@@ -13,6 +13,7 @@ use crate::id::CommitId;
 use crate::index::Index;
 use crate::read::Reader;
 use crate::refs;
+use crate::remedy::Remedy;
 use crate::size::Size;
 use crate::store::{Store, View};
 
@@ -75,7 +76,7 @@ impl Over {
                 Size(after - used)
             ),
         )
-        .hint("nothing was published; drop versions with `store rm`, or raise the quota with `store policy`")
+        .hint(Remedy::DropOrRaiseQuota)
     }
 }
 

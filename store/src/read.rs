@@ -15,6 +15,7 @@ use crate::format::{
 };
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
+use crate::remedy::Remedy;
 use crate::store::{Store, View};
 
 pub mod fetch;
@@ -117,7 +118,7 @@ impl<'s> Reader<'s> {
             None => "a live version may need it, and".to_owned(),
         };
         let error = Error::corrupt(format!("chunk {id}: {of} no live segment offers it"))
-            .hint("run `store verify` to see what is hit, then `store repair`; a put of the original files heals the rest");
+            .hint(Remedy::VerifyThenRepairOrPut);
         self.blame(error)
     }
 
@@ -152,7 +153,7 @@ impl<'s> Reader<'s> {
                     "{}: is missing, and chunk {id} is in it",
                     pack_key(location.pack)
                 ))
-                .hint("run `store verify` to see what is hit, and put the original files again")
+                .hint(Remedy::VerifyThenPut)
                 .because(error);
                 return Err(self.blame(error));
             }
@@ -414,6 +415,7 @@ fn no_path(spec: &RefSpec, number: u64, above: &[&[u8]]) -> Error {
         path: above.join(&b'/'),
         ..spec.clone()
     };
-    Error::not_found(format!("{spec}: no such path in version {number}"))
-        .hint(format!("see what there is with `store ls {above}`"))
+    Error::not_found(format!("{spec}: no such path in version {number}")).hint(Remedy::ListBelow {
+        place: above.to_string(),
+    })
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use crate::error::{Error, Result};
 use crate::format::{At, Change, Namespace, RefName, RefSpec, State, Version};
 use crate::log;
+use crate::remedy::Remedy;
 use crate::store::Store;
 
 /// Most characters in which a name is taken for a slip of the hand.
@@ -72,31 +73,39 @@ impl State {
         let error = Error::not_found(format!("{namespace}: no such namespace"));
         let known = self.live().map(RefName::namespace_str);
         match nearest(namespace.as_str(), known) {
-            Some(near) => error.hint(format!("did you mean {near}? `store ls` lists all of them")),
-            None => error.hint("`store ls` lists the namespaces"),
+            Some(near) => error.hint(Remedy::NearNamespace {
+                near: near.to_owned(),
+            }),
+            None => error.hint(Remedy::ListNamespaces),
         }
     }
 
     /// What to say to somebody who named a ref that is not there.
-    fn instead_of(&self, name: &RefName) -> String {
+    fn instead_of(&self, name: &RefName) -> Remedy {
         let text = name.as_str();
         if let Some((known, path)) = self.ref_above(name) {
-            return format!("{known} is a ref; a path inside of it is spelled {known}:{path}");
+            return format!("{known} is a ref; a path inside of it is spelled {known}:{path}")
+                .into();
         }
         let namespace = name.namespace();
         let is_there = self.live().any(|known| namespace.contains(known));
         if let Some(near) = nearest(text, self.live().map(RefName::as_str)) {
-            return format!("did you mean {near}?");
+            return format!("did you mean {near}?").into();
         }
         if is_there {
-            return format!("see what there is with `store ls {namespace}`");
+            return Remedy::ListBelow {
+                place: namespace.to_string(),
+            };
         }
         let known = self.live().map(RefName::namespace_str);
         match nearest(namespace.as_str(), known) {
-            Some(near) => format!(
-                "there is no namespace {namespace}; did you mean {near}? `store ls {near}` lists what is there"
-            ),
-            None => format!("there is no namespace {namespace}; `store ls` lists the namespaces"),
+            Some(near) => Remedy::NearNamespaceOfRef {
+                namespace: namespace.to_string(),
+                near: near.to_owned(),
+            },
+            None => Remedy::NoNamespaceOfRef {
+                namespace: namespace.to_string(),
+            },
         }
     }
 
@@ -125,7 +134,9 @@ impl State {
                     "{name}@{}: no such version",
                     number.unwrap_or_default()
                 ))
-                .hint(format!("see which there are with `store history {name}`"))
+                .hint(Remedy::ListVersions {
+                    name: name.to_string(),
+                })
             })
     }
 }
@@ -155,8 +166,13 @@ impl State {
         let versions = self.versions(name)?.iter().rev();
         let mut found = versions.filter(|(_, version)| id.is_of(&version.root));
         let Some((number, version)) = found.next() else {
-            return Err(Error::not_found(format!("{name}@{id}: no such version"))
-                .hint(format!("see which there are with `store history {name}`")));
+            return Err(
+                Error::not_found(format!("{name}@{id}: no such version")).hint(
+                    Remedy::ListVersions {
+                        name: name.to_string(),
+                    },
+                ),
+            );
         };
         match found.find(|(_, other)| other.id() != version.id()) {
             None => Ok((*number, version)),
@@ -252,7 +268,10 @@ pub fn plan_drop_versions(state: &State, name: &RefName, number: Option<u64>) ->
         return Err(Error::conflict(format!(
             "{name}@{number}: it is pinned; nothing was dropped"
         ))
-        .hint(format!("`store unpin {name}@{number}` first")));
+        .hint(Remedy::Unpin {
+            name: name.to_string(),
+            number: *number,
+        }));
     }
     let versions = chosen
         .into_iter()

@@ -13,6 +13,7 @@ use crate::id::StoreId;
 use crate::index::Index;
 use crate::log;
 use crate::pack::Portions;
+use crate::remedy::Remedy;
 use crate::remote::{Created, Prune, SingleWriter, Write, keeps_first, overwrites};
 
 /// How many states in a row may be outdated before their segments are open.
@@ -68,8 +69,10 @@ pub struct Store {
 /// Something that went wrong and did not end the work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// What, and what to do about it.
+    /// What.
     pub text: String,
+    /// What to do about it.
+    pub remedy: Option<Remedy>,
     /// Something is missing from what was done.
     pub is_part: bool,
 }
@@ -91,8 +94,7 @@ impl Store {
     pub fn open(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
         let bytes = remote.get(FORMAT_KEY).map_err(|error| match error.kind() {
             Kind::NotFound => {
-                let usual = "make one with `store init`, or name another with --store";
-                let hint = error.remedy().unwrap_or(usual).to_owned();
+                let hint = error.remedy().cloned().unwrap_or(Remedy::MakeStore);
                 Error::not_found(format!("{}: there is no store", remote.url())).hint(hint)
             }
             _ => error,
@@ -338,11 +340,11 @@ impl Store {
     }
 
     fn warn_as(&self, error: &Error, is_part: bool) {
-        let mut text = error.to_string();
-        if let Some(hint) = error.remedy() {
-            text = format!("{text}; {hint}");
-        }
-        let warning = Warning { text, is_part };
+        let warning = Warning {
+            text: error.to_string(),
+            remedy: error.remedy().cloned(),
+            is_part,
+        };
         let mut warnings = self.noted();
         if !warnings.contains(&warning) {
             warnings.push(warning);
@@ -419,7 +421,7 @@ impl Store {
             "{}: the segments of {STATES_MAX} states in a row were dropped before they could be opened",
             self.remote.url()
         ))
-        .hint("run it again when no collector runs with so short a --grace"))
+        .hint(Remedy::LongerGrace))
     }
 
     /// Opens the segments of `state`, keeping what `before` has open.
@@ -441,7 +443,7 @@ fn lost_segment(error: Error) -> Error {
     Error::corrupt(format!(
         "{error}: it is missing, and the newest state has it"
     ))
-    .hint("run `store repair`: it makes segments anew from their packs")
+    .hint(Remedy::RepairSegments)
     .because(error)
 }
 

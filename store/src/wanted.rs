@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::format::{Content, Node};
 use crate::host::walk::Globs;
 use crate::read::Reader;
+use crate::remedy::Remedy;
 
 /// Includes and excludes over the paths of a stored tree.
 #[derive(Clone, Debug, Default)]
@@ -107,9 +108,9 @@ impl Wanted {
 /// The error about globs that leave nothing.
 pub(crate) fn nothing_left(shown: &dyn std::fmt::Display) -> Error {
     Error::invalid(format!(
-        "{shown}: --include and --exclude leave no file of it"
+        "{shown}: what is included and excluded leaves no file of it"
     ))
-    .hint("a glob without a slash matches names at any depth, one with a slash whole paths from the top; see what there is with `store ls -r`, or with `ls`")
+    .hint(Remedy::OtherGlobs)
 }
 
 /// A path below another.

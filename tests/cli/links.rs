@@ -239,7 +239,9 @@ fn an_exclude_that_leaves_nothing_is_a_mistake() {
     let refused = env.store(["put", "--exclude", "*", "source", REF]);
     assert_eq!(refused.code, Some(2), "{refused}");
     assert!(
-        refused.stderr.contains("--exclude leaves no file of it"),
+        refused
+            .stderr
+            .contains("what is excluded leaves no file of it"),
         "{refused}"
     );
     let refused = env.store(["put", "--exclude", "a", "source", REF]);

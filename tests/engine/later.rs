@@ -153,7 +153,11 @@ fn what_this_program_cannot_read_is_no_damage() {
             assert_eq!(error.kind(), Kind::Unsupported, "{what}: {error:?}");
             let expected = format!("{}: {told}", log_key(entry.number));
             assert_eq!(error.to_string(), expected, "{what}");
-            assert_eq!(error.remedy(), Some("update this program"), "{what}");
+            assert_eq!(
+                error.remedy(),
+                Some(&"update this program".into()),
+                "{what}"
+            );
         }
         assert_eq!(keys(&*remote), there);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use store::format::State;
 use store::remote::Prune;
 use store::replicate::{Delete, RefStatus};
-use store::{Error, Kind, ReplicateReport};
+use store::{Error, Kind, Remedy, ReplicateReport};
 use support::trees;
 
 use crate::replicate::{FAR, REF, all, bring, empty, latest, outcomes, run};
@@ -156,7 +156,7 @@ fn a_store_that_took_the_place_of_the_source_drops_nothing() {
                 .contains("came from another store: project/a/data@1"),
             "{error}"
         );
-        assert!(error.remedy().unwrap().contains("--delete-all"));
+        assert_eq!(error.remedy(), Some(&Remedy::DeleteAll));
     }
     assert_eq!(world.check(to.clone(), "refused").len(), 3);
     request.delete = Delete::All;

@@ -5,7 +5,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use store::read::Reader;
-use store::{Class, Error, Kind, ProfileChoice, PutReport, PutRequest, Store, Unwatched, put};
+use store::{
+    Class, Error, Kind, ProfileChoice, PutReport, PutRequest, Remedy, Store, Unwatched, put,
+};
 use support::hub::{self, Generation, TOKEN};
 
 use crate::stores::{bring, put_tree, request, store_in};
@@ -142,12 +144,8 @@ fn a_token_in_a_file_fails_the_put_and_is_nowhere() {
             error.details(),
             ["datasets/notes.txt: an access token of Hugging Face"]
         );
-        assert!(
-            error
-                .remedy()
-                .unwrap()
-                .contains("--allow-secret /datasets/notes.txt")
-        );
+        let glob = "/datasets/notes.txt".to_owned();
+        assert_eq!(error.remedy(), Some(&Remedy::AllowSecret { glob }));
     };
     refused("project/demo/home");
     assert!(store.state().unwrap().refs.is_empty());

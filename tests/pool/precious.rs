@@ -300,7 +300,7 @@ fn globs_that_leave_nothing_are_a_mistake() {
             let finished = world.env.store([&[verb, REF, "none"], globs].concat());
             assert_eq!(finished.code, Some(2), "{finished}");
             assert!(
-                finished.stderr.contains("leave no file of it"),
+                finished.stderr.contains("leaves no file of it"),
                 "{finished}"
             );
             assert!(!world.path("none").exists());

@@ -259,7 +259,12 @@ fn a_destination_of_somebody_else_is_refused() {
     fs::write(world.path("out/mine"), "mine").unwrap();
     let refused = world.env.store(["materialize", REF, "out"]);
     assert_eq!(refused.code, Some(5), "{refused}");
-    assert!(refused.stderr.contains("was not made by"), "{refused}");
+    assert!(
+        refused
+            .stderr
+            .contains("was not materialized with the pool"),
+        "{refused}"
+    );
     world.make("out", &["--force"]);
     assert_eq!(fs::read(world.path("out/mine")).unwrap(), b"mine");
     world.make("out", &["--exact"]);

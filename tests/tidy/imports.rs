@@ -16,7 +16,7 @@ struct House {
 const ENGINE: House = House {
     src: "store/src/",
     floors: &[
-        &["id", "error", "progress", "retry", "size"],
+        &["id", "error", "progress", "remedy", "retry", "size"],
         &["format"],
         &["chunk", "codec", "tree"],
         &["fs", "host", "profile", "remote"],

@@ -9,6 +9,7 @@ use configparser::ini::Ini;
 use store::{Error, Result};
 
 use crate::connect::{CA_BUNDLE, Variables};
+use crate::ui::remedy;
 
 /// What is taken, and what the engine calls it.
 const TAKEN: [(&str, &str); 9] = [
@@ -87,7 +88,7 @@ pub(crate) fn why_none(variables: &Variables) -> Option<String> {
     let error = profile(Some("default"), variables).err()?;
     let is_refused = error.kind() == store::Kind::Unsupported;
     is_refused.then(|| match error.remedy() {
-        Some(remedy) => format!("{error}; {remedy}"),
+        Some(remedy) => format!("{error}; {}", remedy::words(remedy)),
         None => error.to_string(),
     })
 }

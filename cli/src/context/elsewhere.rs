@@ -12,6 +12,8 @@ use store::{Error, Kind};
 
 use crate::config::clusters;
 use crate::context::Context;
+use crate::ui::names::quoted;
+use crate::ui::remedy;
 
 /// All clusters have this long to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -52,7 +54,7 @@ pub(crate) fn of_named_store(error: Error, context: &Context) -> Error {
 
 /// The same error; the commands of its hint name the store `named`, unless they name one already.
 pub(crate) fn at(error: Error, named: &str) -> Error {
-    let Some(hint) = error.remedy() else {
+    let Some(hint) = error.remedy().map(remedy::words) else {
         return error;
     };
     let named = quoted(&clusters::masked(named));
@@ -84,15 +86,6 @@ pub(crate) fn at(error: Error, named: &str) -> Error {
     }
 }
 
-/// As a shell takes it for one word.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+~".contains(c);
-    match word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
-}
-
 /// The names of clusters that have a version of it.
 fn having(name: &RefName, context: &Context) -> Vec<String> {
     let until = Instant::now() + PATIENCE;
@@ -121,6 +114,8 @@ fn having(name: &RefName, context: &Context) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use store::Remedy;
+
     use super::*;
 
     #[test]
@@ -141,9 +136,14 @@ mod tests {
             ("name it", "name it"),
         ] {
             let error = at(Error::invalid("x").hint(hint), "far");
-            assert_eq!(error.remedy(), Some(expected));
+            assert_eq!(error.remedy(), Some(&Remedy::from(expected)));
         }
         let error = at(Error::invalid("x").hint("`store ls`"), "my store");
-        assert_eq!(error.remedy(), Some("`store ls --store 'my store'`"));
+        let expected = "`store ls --store 'my store'`";
+        assert_eq!(error.remedy(), Some(&Remedy::from(expected)));
+        let error = at(Error::invalid("x").hint(Remedy::VerifyThenRepair), "far");
+        let expected =
+            "run `store verify --store far` to see what is hit, then `store repair --store far`";
+        assert_eq!(error.remedy(), Some(&Remedy::from(expected)));
     }
 }

@@ -1,5 +1,6 @@
 //! How a failure is told: `error:`, its causes, a hint, and the exit code.
 
+use std::borrow::Cow;
 use std::error::Error as _;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -8,7 +9,7 @@ use clap::error::ErrorKind;
 use serde::Serialize;
 use store::{Error, Kind, Result};
 
-use crate::ui::{names, paint};
+use crate::ui::{names, paint, remedy};
 
 /// What a machine reads about a failure.
 #[derive(Serialize)]
@@ -19,7 +20,7 @@ struct Told<'e> {
     details: &'e [String],
     causes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<&'e str>,
+    hint: Option<Cow<'static, str>>,
     exit_code: u8,
 }
 
@@ -67,7 +68,7 @@ pub(crate) fn exit_code(done: Result<()>, json: bool) -> ExitCode {
         kind: format!("{:?}", error.kind()),
         details: error.details(),
         causes: causes(&error),
-        hint: error.remedy(),
+        hint: error.remedy().map(remedy::words),
         exit_code: code(error.kind()),
     };
     let text = match serde_json::to_string(&told) {
@@ -148,7 +149,7 @@ fn text(told: &Told) -> String {
     for cause in &told.causes {
         text += &format!("  caused by: {}\n", one_line(cause));
     }
-    if let Some(hint) = told.hint {
+    if let Some(hint) = &told.hint {
         text += &paint::line(&format!("hint: {}\n", one_line(hint)));
     }
     text

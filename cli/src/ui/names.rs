@@ -168,6 +168,15 @@ pub(crate) fn id(id: Option<&store::Id>) -> String {
     id.map_or_else(String::new, |id| format!(" (@{})", id.clone().short()))
 }
 
+/// As a shell takes it for one word.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+~".contains(c);
+    match word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

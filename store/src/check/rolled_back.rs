@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::index::Index;
 use crate::log::witness::{self, Witness};
 use crate::log::{self, heal};
+use crate::remedy::Remedy;
 use crate::store::{Store, View};
 
 /// Whether what no entry names says that the log was longer, or that it is of another store.
@@ -47,10 +48,7 @@ pub(super) fn settle(store: &Store, request: RepairRequest) -> Result<Option<u64
         return Ok(None);
     };
     if !request.accept_loss {
-        return Err(witness.damage.hint(
-            "bring the log back from a copy of the store; or `store repair --accept-loss` goes on with the versions \
-             that the log has, and what was put since is lost",
-        ));
+        return Err(witness.damage.hint(Remedy::AcceptRollback));
     }
     if !request.dry_run {
         heal::give_up_until(remote, &state, &store.host().who, until)?;

@@ -13,6 +13,7 @@ use crate::format::{
 use crate::id::{ChunkId, PackId};
 use crate::index::{Index, Location, Marks, Position};
 use crate::read::{Reader, TimesReader};
+use crate::remedy::Remedy;
 use crate::store::{Store, View};
 
 /// The walk.
@@ -98,7 +99,7 @@ impl<'w> RefWalk<'w> {
         }
         if let (Some(Target::Namespace(namespace)), 0) = (target, self.report.versions) {
             return Err(Error::not_found(format!("{namespace}: no such namespace"))
-                .hint("`store ls` lists the namespaces"));
+                .hint(Remedy::ListNamespaces));
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::sealed::{parse, seal_as, unseal_text};
 use super::{CHUNK_BYTES_MAX, FORMAT_KEY};
 use crate::error::{Error, Kind, Result};
 use crate::id::StoreId;
+use crate::remedy::Remedy;
 
 /// Newest version of the format that this program writes.
 pub const FORMAT_VERSION: u32 = 2;
@@ -255,11 +256,8 @@ fn check_format_version(version: u32) -> Result<()> {
     }
     let message = format!("format version is {version}, this program reads {FORMAT_VERSION}");
     let hint = match version {
-        INTERIM_VERSION => {
-            "version 1 was an interim one, and no program goes on with its stores: make a new store with `store init` \
-             and put the originals into it; the program that made this one still reads it"
-        }
-        _ => "update this program",
+        INTERIM_VERSION => Remedy::PutIntoNewStore,
+        _ => "update this program".into(),
     };
     Err(Error::unsupported(message).hint(hint))
 }
@@ -319,7 +317,7 @@ mod tests {
             error.to_string(),
             "format version is 7, this program reads 2"
         );
-        assert_eq!(error.remedy(), Some("update this program"));
+        assert_eq!(error.remedy(), Some(&"update this program".into()));
     }
 
     #[test]
@@ -334,7 +332,7 @@ mod tests {
             error.to_string(),
             "format version is 1, this program reads 2"
         );
-        assert!(error.remedy().unwrap().contains("make a new store"));
+        assert_eq!(error.remedy(), Some(&Remedy::PutIntoNewStore));
     }
 
     #[test]

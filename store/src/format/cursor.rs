@@ -3,6 +3,7 @@
 //! Never reads past the end, never allocates. Integers are little-endian, as everywhere.
 
 use crate::error::{Error, Result};
+use crate::remedy::Remedy;
 
 /// Reads one field after another.
 #[derive(Clone, Debug)]
@@ -134,9 +135,7 @@ impl std::fmt::Display for Hex<'_> {
 
 /// `object` is not what was written.
 pub(super) fn corrupt(object: &str, detail: impl std::fmt::Display) -> Error {
-    Error::corrupt(format!("{object}: {detail}")).hint(
-        "run `store verify` to see what is hit, then `store repair`, or put the original files again",
-    )
+    Error::corrupt(format!("{object}: {detail}")).hint(Remedy::VerifyThenRepairOrPut)
 }
 
 /// A version that this program does not read is unsupported, and the message says both.

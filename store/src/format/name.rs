@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use super::at::{At, Id};
 use crate::error::{Error, Result};
+use crate::remedy::Remedy;
 
 /// Most bytes of a whole ref name.
 pub const REF_NAME_BYTES_MAX: usize = 1024;
@@ -18,8 +19,6 @@ const NAMESPACE_HINT: &str =
     "a namespace is team/NAME or project/NAME, for example project/llama-ft";
 const REF_HINT: &str =
     "a ref is a namespace and a path below it, for example project/llama-ft/imagenet";
-const SPEC_HINT: &str = "write REF[@N][:PATH], for example project/llama-ft/imagenet@3:train/0.tar; an id is `t` and at least \
-     8 hex digits, as `store history` shows it";
 const TARGET_HINT: &str =
     "write a namespace like project/llama-ft, or a ref like project/llama-ft/imagenet[@N][:PATH]";
 
@@ -107,7 +106,7 @@ impl RefSpec {
         let name = std::str::from_utf8(name).map_err(|source| {
             let shown = text.escape_ascii();
             Error::invalid(format!("ref \"{shown}\": expected UTF-8 before the path"))
-                .hint(SPEC_HINT)
+                .hint(Remedy::SpellRef)
                 .because(source)
         })?;
         let (name, version) = match name.split_once('@') {
@@ -296,7 +295,7 @@ fn parse_version(spec: &str, text: &str) -> Result<At> {
             Error::invalid(format!(
                 "ref {spec:?}: expected a version number or an id behind `@`, found {text:?}"
             ))
-            .hint(SPEC_HINT)
+            .hint(Remedy::SpellRef)
         })
 }
 
@@ -388,14 +387,14 @@ mod tests {
             let error = text.parse::<RefName>().unwrap_err();
             assert_eq!(error.kind(), Kind::InvalidInput);
             assert_eq!(error.to_string(), format!("ref {text:?}: {why}"));
-            assert_eq!(error.remedy(), Some(REF_HINT));
+            assert_eq!(error.remedy(), Some(&Remedy::from(REF_HINT)));
         }
         let error = "team/a/b".parse::<Namespace>().unwrap_err();
         assert_eq!(
             error.to_string(),
             "namespace \"team/a/b\": expected 2 components, found 3"
         );
-        assert_eq!(error.remedy(), Some(NAMESPACE_HINT));
+        assert_eq!(error.remedy(), Some(&Remedy::from(NAMESPACE_HINT)));
     }
 
     #[test]
@@ -467,7 +466,7 @@ mod tests {
         assert_eq!(target, Target::Ref("team/a/b@2".parse().unwrap()));
         for bad in ["", "team", "imagenet", "team/a@1", "team/a:x", "x/y/z"] {
             let error = bad.parse::<Target>().unwrap_err();
-            assert_eq!(error.remedy(), Some(TARGET_HINT), "{bad}");
+            assert_eq!(error.remedy(), Some(&Remedy::from(TARGET_HINT)), "{bad}");
         }
     }
 }

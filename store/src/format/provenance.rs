@@ -5,6 +5,7 @@
 use super::cursor::corrupt;
 use crate::error::Result;
 use crate::id::StoreId;
+use crate::remedy::Remedy;
 
 /// Of which store an object is, and how much of the log its writer knew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,8 +30,7 @@ impl Provenance {
         let detail = format_args!(
             "its writer knew entry {began} of the log, and it was named by an entry behind {number}"
         );
-        Err(corrupt(object, detail)
-            .hint("run `store repair`: it makes segments anew from their packs"))
+        Err(corrupt(object, detail).hint(Remedy::RepairSegments))
     }
 
     /// Whether `object` is one of `store`; any will do where that is not known.

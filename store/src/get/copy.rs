@@ -14,6 +14,7 @@ use crate::graph::links::{FlattenLimit, Leads, Links};
 use crate::progress::Progress;
 use crate::read::fetch::{Requests, Sink};
 use crate::read::{Found, Reader, TimesReader};
+use crate::remedy::Remedy;
 use crate::wanted::Wanted;
 
 /// The walk over the trees of one ref version.
@@ -364,7 +365,7 @@ fn leads_nowhere(path: &[u8], target: &[u8]) -> Error {
         path.escape_ascii(),
         target.escape_ascii()
     ))
-    .hint("leave it out with --exclude, or get it without --flatten")
+    .hint(Remedy::ExcludeOrLeaveLinks)
 }
 
 fn set_time(ground: &Ground, place: &Place, time: Time) -> Result<()> {

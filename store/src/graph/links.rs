@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::{Content, Node, TreeEntry};
 use crate::id::ChunkId;
 use crate::read::Reader;
+use crate::remedy::Remedy;
 
 /// Symlinks that are followed for one question, as the kernel does it.
 const HOPS_MAX: u32 = 40;
@@ -171,7 +172,7 @@ impl FlattenLimit {
             path.escape_ascii(),
             self.most
         ))
-        .hint("name a path inside of the ref, leave links out with --exclude, or do without --flatten"))
+        .hint(Remedy::FlattenLess))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::format::Version;
 use crate::id::ChunkId;
 use crate::index::{Marks, Position};
 use crate::read::Reader;
+use crate::remedy::Remedy;
 use crate::store::View;
 
 /// What versions reach in the index of a reader's view.
@@ -72,7 +73,7 @@ impl<'r> Reach<'r> {
             Error::corrupt(format!(
                 "chunk {id}: a live version needs it and no live segment offers it"
             ))
-            .hint("run `store verify` to see what is hit")
+            .hint(Remedy::Verify)
         })
     }
 }

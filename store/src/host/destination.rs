@@ -13,6 +13,7 @@ use self::site::{Id, ascend, id_of, open_dir, resolved};
 pub(crate) use self::site::{Site, There};
 pub use self::survey::Replaced;
 use crate::error::{Error, Result};
+use crate::remedy::Remedy;
 
 /// Directories that the caller knows of and that no tree may replace.
 #[derive(Clone, Debug, Default)]
@@ -179,7 +180,5 @@ impl Guard {
 }
 
 fn refused(site: &Site, why: &str) -> Error {
-    Error::conflict(format!("{}: {why}", site.given.display())).hint(
-        "name another destination, like a new directory; --force and --exact do not change this",
-    )
+    Error::conflict(format!("{}: {why}", site.given.display())).hint(Remedy::OtherDestination)
 }

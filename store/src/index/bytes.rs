@@ -13,6 +13,7 @@ use crate::format::{SegmentLayout, State, segment_key};
 use crate::fs::map;
 use crate::fs::{build_atomically, is_host_local, open_regular};
 use crate::id::SegmentId;
+use crate::remedy::Remedy;
 use crate::remote::Read;
 
 /// Bytes that one request brings: a segment of fifty million chunks does not pass through memory whole.
@@ -75,7 +76,7 @@ impl SegmentBytes {
         let found = bytes.as_slice().len() as u64;
         if len > 0 && found != len {
             let what = format!("{key}: has {found} bytes, the log says {len}");
-            return Err(Error::corrupt(what).hint("run `store repair`"));
+            return Err(Error::corrupt(what).hint(Remedy::RepairSegments));
         }
         Ok(bytes)
     }
@@ -84,7 +85,7 @@ impl SegmentBytes {
         let failed = |source: std::io::Error| match source.kind() {
             std::io::ErrorKind::InvalidData | std::io::ErrorKind::IsADirectory => {
                 Error::corrupt(format!("{key}: {source} at {}", path.display()))
-                    .hint("run `store repair`: it makes segments anew from their packs")
+                    .hint(Remedy::RepairSegments)
             }
             _ => Error::io("open", path, source).within(key),
         };

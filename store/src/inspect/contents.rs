@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::{Content, Node, RefName, Version};
 use crate::index::Marks;
 use crate::read::Reader;
+use crate::remedy::Remedy;
 
 /// Of `known`, the contents of files in the versions `own` that no other live version has.
 ///
@@ -82,7 +83,7 @@ fn is_new(index: &crate::index::Index, trees: &Marks, content: &Content) -> Resu
     }
     let at = index.position(&content.root)?.ok_or_else(|| {
         Error::not_found(format!("chunk {}: no live segment offers it", content.root))
-            .hint("run `store verify` to see what is hit")
+            .hint(Remedy::Verify)
     })?;
     Ok(trees.set(at))
 }

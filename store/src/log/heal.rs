@@ -17,6 +17,7 @@ use crate::format::{
     Sides, State, Who, checkpoint_key, log_key, parse_log_key,
 };
 use crate::id::{CommitId, EntryId, StoreId};
+use crate::remedy::Remedy;
 use crate::remote::{Created, Read, Write};
 use crate::retry::VAIN_MAX;
 
@@ -248,9 +249,7 @@ impl Look {
     }
 
     fn refused(&self) -> Error {
-        let hint = "bring the log back from a copy of the store; or `store repair --accept-loss` goes on without \
-                    what is lost: the versions that these entries set, and all that came behind the last entry \
-                    that is known";
+        let hint = Remedy::AcceptLoss;
         let Some(first) = self.lost.keys().next() else {
             return missing(self.base, &format!("checkpoint {} exists", self.base)).hint(hint);
         };

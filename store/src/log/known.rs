@@ -10,6 +10,7 @@ use crate::format::{
     parse_checkpoint_key, parse_log_key,
 };
 use crate::id::{EntryId, StoreId};
+use crate::remedy::Remedy;
 use crate::remote::Read;
 
 /// A state, and whether it is sure to be the newest.
@@ -304,10 +305,8 @@ pub(crate) fn read_checkpoint(
 
 /// An entry that is gone, and what says that it was there.
 pub(super) fn missing(number: u64, because: &str) -> Error {
-    Error::corrupt(format!("{}: missing, although {because}", log_key(number))).hint(
-        "bring the log back from a copy of the store, or see what `store repair` says; until then what is left can \
-         be read, and nothing is put or collected",
-    )
+    Error::corrupt(format!("{}: missing, although {because}", log_key(number)))
+        .hint(Remedy::RestoreLog)
 }
 
 /// An entry in whose place a state knows another one.

@@ -261,7 +261,8 @@ fn when_nobody_answers_the_outcome_is_said_to_be_unknown() {
         error.to_string(),
         "log/000000/00000004: it is not known whether the entry was written"
     );
-    assert!(error.remedy().unwrap().starts_with("run it again"));
+    let remedy = error.remedy().unwrap().to_string();
+    assert!(remedy.starts_with("run it again"), "{remedy}");
     add(&remote, &mut state, 1, &name(1)).unwrap_err();
 }
 

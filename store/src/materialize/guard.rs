@@ -10,6 +10,7 @@ use crate::host::destination::{Guard, Precious, Replaced, Site, There};
 use crate::host::pool::Pool;
 use crate::progress::Progress;
 use crate::read::{Found, Reader};
+use crate::remedy::Remedy;
 use crate::store::Store;
 use crate::wanted::Wanted;
 
@@ -72,10 +73,7 @@ pub(super) fn guard(
             "{}: something is mounted there; the pool would have to be on that mount, and so in the tree",
             destination.display()
         ))
-        .hint(format!(
-            "name a directory in it, like {}, or fill it with `store get`",
-            destination.join("NAME").display()
-        )));
+        .hint(Remedy::InsideMount { inside: destination.join("NAME").display().to_string() }));
     }
     let is_taken = matches!(site.there, There::Directory | There::Other);
     if !is_taken || !(request.force || (is_made && request.exact)) {

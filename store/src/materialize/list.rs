@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::{CONTENT_DEPTH_MAX, Content, Time};
 use crate::host::pool::PoolKey;
 use crate::id::ChunkId;
+use crate::remedy::Remedy;
 
 /// How a list begins.
 const LIST_MAGIC: [u8; 8] = *b"STORMADE";
@@ -350,7 +351,7 @@ impl Item for Thing {
 
 pub(super) fn wrong(what: &str) -> Error {
     Error::corrupt(format!("list of a tree's paths: its {what} is none"))
-        .hint("let `store materialize --exact` set the tree right")
+        .hint(Remedy::MaterializeExactly)
 }
 
 fn failed(source: std::io::Error) -> Error {

@@ -42,6 +42,7 @@ use crate::host::pool::{Claim, Claimed, Mark, Pool, Room, Watch, disk, parent};
 use crate::host::walk::Stat;
 use crate::progress::Progress;
 use crate::read::{Found, Reader};
+use crate::remedy::Remedy;
 use crate::store::Store;
 
 use apply::{Apply, Fence};
@@ -185,9 +186,11 @@ fn with_task<T>(
     work: impl FnOnce(&Task<'_>, Option<Replaced>) -> Result<T>,
 ) -> Result<T> {
     pool.sweep()?;
-    store.format().chunker.check().map_err(|error| {
-        error.hint("a pool keeps what can be cut again: `store get` makes a copy, and newer programs do the rest")
-    })?;
+    store
+        .format()
+        .chunker
+        .check()
+        .map_err(|error| error.hint(Remedy::GetInstead))?;
     pool.know_chunker(&store.format().chunker)?;
     let reader = Reader::new(store)?;
     let found = reader.resolve(&request.spec)?;
@@ -321,7 +324,7 @@ impl<'m> Task<'m> {
                 destination.display(),
                 if is_tree { "file" } else { "directory" }
             ))
-            .hint("name another destination, or replace this one with --force"));
+            .hint(Remedy::OtherDestinationOrReplace));
         }
         Ok(match there {
             // Nothing can be renamed over the directory that somebody stands in.
@@ -370,11 +373,11 @@ impl<'m> Task<'m> {
             return Ok(There::Foreign { is_directory });
         }
         Err(Error::conflict(format!(
-            "{}: exists, and was not made by `store materialize` with the pool {}",
+            "{}: exists, and was not materialized with the pool {}",
             destination.display(),
             self.pool.path().display()
         ))
-        .hint("name another destination, or take this one over with --force"))
+        .hint(Remedy::OtherDestinationOrTakeOver))
     }
 
     /// Carries a plan out, and reports; whether all is as the plan says.

@@ -12,6 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Time};
 use crate::host::pool::place::{copy_verified, reflink};
 use crate::host::pool::{Placed, Pool, PoolKey, disk};
+use crate::remedy::Remedy;
 
 /// A file to be placed.
 #[derive(Clone, Debug)]
@@ -172,23 +173,12 @@ impl<'m> Placer<'m> {
         Ok(())
     }
 
-    fn remedy(&self, errno: Errno) -> &'static str {
+    fn remedy(&self, errno: Errno) -> Remedy {
         match (self.effective, errno) {
-            (LinkMode::Hardlink, Errno::XDEV) => {
-                "to share bytes, set --pool or $STORE_POOL to a directory on the same file system and mount as the destination, \
-                 or allow others with --link-mode auto, reflink or copy"
-            }
-            (LinkMode::Hardlink, Errno::PERM | Errno::ACCESS) => {
-                "files of other users cannot be linked (fs.protected_hardlinks): set --pool or $STORE_POOL to a pool of your own, \
-                 or allow others with --link-mode auto, reflink or copy"
-            }
-            (LinkMode::Hardlink, _) => {
-                "set --pool or $STORE_POOL to a file system that has hard links, or allow others with --link-mode auto, reflink or copy"
-            }
-            _ => {
-                "reflinks need XFS or btrfs, pool and destination on the same one: set --pool or $STORE_POOL, \
-                 or use --link-mode auto or copy"
-            }
+            (LinkMode::Hardlink, Errno::XDEV) => Remedy::PoolBesideDestination,
+            (LinkMode::Hardlink, Errno::PERM | Errno::ACCESS) => Remedy::OwnPoolToLink,
+            (LinkMode::Hardlink, _) => Remedy::PoolWithHardLinks,
+            _ => Remedy::PoolWithReflinks,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::format::{Content, Node, Time, TreeEntry};
 use crate::graph::links::{FlattenLimit, Leads, Links};
 use crate::host::pool::{PoolKey, disk};
 use crate::read::{Reader, TimesReader};
+use crate::remedy::Remedy;
 use crate::wanted::Wanted as Globbed;
 
 /// Largest file that is taken for a ref of a hub cache, which some clients rewrite in place.
@@ -180,7 +181,7 @@ impl<'m> Wanted<'m> {
                 shown(&self.path_of(name)),
                 shown(target)
             ))
-            .hint("leave it out with --exclude, or materialize without --flatten")),
+            .hint(Remedy::ExcludeOrLeaveLinks)),
         }
     }
 
@@ -205,9 +206,9 @@ impl<'m> Wanted<'m> {
             ),
         );
         Err(error.hint(if has_file {
-            "put what it leads to in its place with --flatten, leave it out with --exclude, or write it with --allow-outside-symlinks"
+            Remedy::FlattenOrExclude
         } else {
-            "leave it out with --exclude, or write it with --allow-outside-symlinks"
+            Remedy::ExcludeOrAllowOutside
         }))
     }
 

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::format::pack_key;
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
+use crate::remedy::Remedy;
 
 /// Which chunk is wanted, and where its bytes should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ impl ChunkAt {
             self.frame_offset,
             self.id
         ))
-        .hint("run `store verify` to see what is hit, and put the original files again"))
+        .hint(Remedy::VerifyThenPut))
     }
 }
 

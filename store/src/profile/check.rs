@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::rules::is_hex;
 use super::secrets::Search;
 use crate::error::{Error, Result};
+use crate::remedy::Remedy;
 
 /// What must hold for the bytes of one file.
 #[derive(Clone, Debug, Default)]
@@ -146,7 +147,7 @@ impl Inspection<'_> {
             "{algorithm} of its {} bytes: expected its name, found {found}",
             self.size
         ))
-        .hint("delete it and download it again, or take it as it is with --no-check"))
+        .hint(Remedy::DownloadAgain))
     }
 }
 

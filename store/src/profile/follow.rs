@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::links::{Kept, LinkRoot};
 use crate::error::{Error, Result};
 use crate::host::walk::{Item, Walk, find_file};
+use crate::remedy::Remedy;
 
 /// Links that are named where they are counted.
 const NAMED_MAX: usize = 5;
@@ -131,9 +132,7 @@ impl Follow {
         link: &Path,
     ) -> Result<(Item, Option<Vec<u8>>)> {
         let real = link.canonicalize().map_err(|source| {
-            Error::io("follow link", link, source).hint(
-                "leave it out with --exclude, or keep links as they are without --dereference",
-            )
+            Error::io("follow link", link, source).hint(Remedy::ExcludeOrKeepLink)
         })?;
         self.followed += 1;
         if !real.is_dir() {
@@ -176,7 +175,7 @@ impl Follow {
             self.left_behind,
             self.outside.names.join(", "),
         ))
-        .hint("put the directory that holds both the links and the files, for a snapshot of a hub cache that of the whole repository; take what they lead to with --dereference; or keep links alone with --no-check"))
+        .hint(Remedy::TakeTargets))
     }
 
     /// Files and links that the walk came by.
@@ -237,7 +236,7 @@ fn counted(links: u64) -> String {
 
 fn circle(link: &Path, why: &str) -> Error {
     Error::invalid(format!("{}: cannot be followed: {why}", link.display()))
-        .hint("leave it out with --exclude, or keep links as they are without --dereference")
+        .hint(Remedy::ExcludeOrKeepLink)
 }
 
 fn is_at_or_below(path: &[u8], root: &[u8]) -> bool {

@@ -10,6 +10,7 @@ use serde::de::IgnoredAny;
 
 use super::rules::is_commit;
 use crate::error::{Error, Result};
+use crate::remedy::Remedy;
 
 /// What is known of a repository so far.
 #[derive(Debug, Default)]
@@ -146,5 +147,5 @@ impl Repo {
 /// A tree that does not fit together, at `path`.
 pub(super) fn broken(path: &[u8], detail: impl std::fmt::Display) -> Error {
     Error::corrupt(format!("{}: {detail}", String::from_utf8_lossy(path)))
-        .hint("download it again, leave it out with --exclude, or take it as it is with --no-check")
+        .hint(Remedy::DownloadAgainOrExclude)
 }

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use crate::error::{Error, Result};
 use crate::host::walk::{Dir, Stat, open_max};
 use crate::profile::{Check, Inspection};
+use crate::remedy::Remedy;
 
 /// How often a file is read again that is not what was seen before. Each wait before that is longer than the one
 /// before it, so that it falls out of step with a client that writes at a steady pace.
@@ -97,8 +98,11 @@ impl FileJob {
     }
 
     pub(super) fn changed(&self) -> Error {
-        Error::conflict(format!("{}: it changed while it was read", self.path().display()))
-            .hint("put it when nobody writes to it, leave it out with --exclude, or list it with --skip-unreadable")
+        Error::conflict(format!(
+            "{}: it changed while it was read",
+            self.path().display()
+        ))
+        .hint(Remedy::PutAtRest)
     }
 
     pub(super) fn unreadable(&self, source: std::io::Error) -> Error {

@@ -38,6 +38,7 @@ use crate::log::{Outside, System};
 use crate::profile::{LinkOptions, ProfileOptions};
 use crate::progress::Progress;
 use crate::read::Reader;
+use crate::remedy::Remedy;
 use crate::retry::{Headway, VAIN_MAX};
 use crate::store::Store;
 
@@ -162,7 +163,7 @@ pub fn put(store: &Store, request: &PutRequest, progress: &dyn Progress) -> Resu
         "put {}: collectors took what it had stored, {VAIN_MAX} times in a row without an end in sight",
         request.target
     ))
-    .hint("give collectors a --min-age that is longer than the put; the default is 24 hours"))
+    .hint(Remedy::LongerMinAgeThanPut))
 }
 
 /// One pass over the source; `None` when a collector took chunks that it had deduplicated against.

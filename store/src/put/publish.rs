@@ -13,6 +13,7 @@ use crate::id::PassId;
 use crate::pack::WrittenPack;
 use crate::policy::{self, Room};
 use crate::read::{Reader, TimesReader};
+use crate::remedy::Remedy;
 use crate::session::{Published, Session};
 use crate::sound::mend::mend;
 use crate::store::{Store, View};
@@ -113,11 +114,7 @@ impl<'p> PutSession<'p> {
         match self.session.commit_packs() {
             Ok(_) => match self.session.kept_bytes() {
                 0 => error,
-                bytes => error.hint(format!(
-                    "{:.2} MB of it are in the store: the next put finds them, unless a collector takes them before, \
-                     which spares them for its --min-age (24 hours by default); `store gc --min-age 0` gives them back at once",
-                    bytes as f64 / 1e6
-                )),
+                bytes => error.hint(Remedy::Kept { bytes }),
             },
             Err(_) => error.hint("what was stored last may be stored again by the next put"),
         }
@@ -196,7 +193,7 @@ impl<'p> PutSession<'p> {
                 "{}{others} was gone or damaged: what this put has of it is stored again",
                 pack_key(*first)
             ))
-            .hint("run `store verify` to see which versions need the rest"),
+            .hint(Remedy::Verify),
         );
         Ok(true)
     }

@@ -26,6 +26,7 @@ use crate::log;
 use crate::profile::{Admitted, AdmittedFile, Follow, Profile, Secrets};
 use crate::progress::Progress;
 use crate::read::Reader;
+use crate::remedy::Remedy;
 use crate::session::moves_chunks;
 use crate::store::{Store, View};
 
@@ -223,7 +224,7 @@ impl<'p> Scan<'p> {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "{}: --exclude leaves no file of it",
+            "{}: what is excluded leaves no file of it",
             self.given.display()
         ))
         .hint("a glob without a slash matches names at any depth, one with a slash whole paths from the top"))
@@ -446,7 +447,7 @@ fn not_there(source: &Path, error: std::io::Error) -> Error {
         "{}: there is no such file or directory",
         source.display()
     ))
-    .hint("name what to put first, and the ref that it becomes second: `store put PATH REF`")
+    .hint(Remedy::PathThenRef)
 }
 
 fn lost() -> Error {

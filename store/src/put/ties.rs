@@ -16,6 +16,7 @@ use crate::format::{Content, Time};
 use crate::host::pool::{Inodes, Made, POOL_TIME, Pool};
 use crate::host::walk::Stat;
 use crate::read::Reader;
+use crate::remedy::Remedy;
 
 /// Files written through a link that are named.
 const NAMED_MAX: usize = 20;
@@ -166,10 +167,7 @@ pub(super) fn refused(told: &str) -> Error {
         Kind::Corrupt,
         format!("written to through a link that a pool shares with other trees: {told}"),
     )
-    .hint(
-        "materialize the tree again to get back what the pool made, or take these files as they are \
-         with --take-written-through",
-    )
+    .hint(Remedy::TakeWrittenThrough)
 }
 
 fn key(stat: &Stat) -> (u64, u64) {

@@ -7,6 +7,7 @@ use super::settings::Settings;
 use super::wire::Stopped;
 use crate::error::{Error, Kind};
 use crate::format::FORMAT_KEY;
+use crate::remedy::Remedy;
 
 pub(super) const READ: &str = "read from";
 pub(super) const LIST: &str = "list";
@@ -52,19 +53,25 @@ pub(super) fn bucket_failure(
     let answer = Answer::of(source, settings);
     let (kind, hint) = match bucket_kind(source, &answer, doing) {
         // Without the bucket there is no store; of any other object this would say too much.
-        (Kind::Unavailable, BUCKET) if key == FORMAT_KEY => (Kind::NotFound, BUCKET),
+        (Kind::Unavailable, hint) if key == FORMAT_KEY && hint == advice(BUCKET) => {
+            (Kind::NotFound, hint)
+        }
         known => known,
     };
     let error = Error::new(kind, format!("{what}: cannot {doing} {url}"));
     let error = match hint {
-        "" => error,
-        hint => error.hint(hint),
+        None => error,
+        Some(hint) => error.hint(hint),
     };
     error.because(answer)
 }
 
 /// What the caller can do about an answer, and what is to be done next.
-fn bucket_kind(source: &object_store::Error, answer: &Answer, doing: &str) -> (Kind, &'static str) {
+fn bucket_kind(
+    source: &object_store::Error,
+    answer: &Answer,
+    doing: &str,
+) -> (Kind, Option<Remedy>) {
     use object_store::Error as E;
     match (answer.status, answer.code.as_str()) {
         (
@@ -74,8 +81,8 @@ fn bucket_kind(source: &object_store::Error, answer: &Answer, doing: &str) -> (K
             | "TokenRefreshRequired"
             | "RequestExpired"
             | "invalid_grant",
-        ) => (Kind::Denied, EXPIRED),
-        (_, "RequestTimeTooSkewed") => (Kind::Denied, "set the clock of this host"),
+        ) => (Kind::Denied, advice(EXPIRED)),
+        (_, "RequestTimeTooSkewed") => (Kind::Denied, advice("set the clock of this host")),
         (
             _,
             "InvalidAccessKeyId"
@@ -84,9 +91,9 @@ fn bucket_kind(source: &object_store::Error, answer: &Answer, doing: &str) -> (K
             | "AuthenticationFailed"
             | "InvalidAuthenticationInfo"
             | "invalid_client",
-        ) => (Kind::Denied, WRONG),
+        ) => (Kind::Denied, advice(WRONG)),
         (_, "NoSuchBucket" | "ContainerNotFound" | "InvalidBucketName") => {
-            (Kind::Unavailable, BUCKET)
+            (Kind::Unavailable, advice(BUCKET))
         }
         (
             _,
@@ -94,25 +101,27 @@ fn bucket_kind(source: &object_store::Error, answer: &Answer, doing: &str) -> (K
             | "AuthorizationHeaderMalformed"
             | "IllegalLocationConstraintException",
         )
-        | (Some(301 | 302 | 307 | 308), _) => (Kind::InvalidInput, REGION),
-        _ if answer.credentials && !matches!(source, E::NotFound { .. }) => (Kind::Denied, NONE),
-        (Some(401 | 403), _) | (_, "AccessDenied" | "AuthorizationPermissionMismatch") => {
-            (Kind::Denied, DENIED)
+        | (Some(301 | 302 | 307 | 308), _) => (Kind::InvalidInput, advice(REGION)),
+        _ if answer.credentials && !matches!(source, E::NotFound { .. }) => {
+            (Kind::Denied, Some(Remedy::Credentials))
         }
-        (Some(429 | 500..), _) => (Kind::Unavailable, BUSY),
+        (Some(401 | 403), _) | (_, "AccessDenied" | "AuthorizationPermissionMismatch") => {
+            (Kind::Denied, advice(DENIED))
+        }
+        (Some(429 | 500..), _) => (Kind::Unavailable, advice(BUSY)),
         _ => match (source, answer.transport) {
-            (E::NotFound { .. }, _) if doing != WRITE => (Kind::NotFound, ""),
-            (E::AlreadyExists { .. } | E::Precondition { .. }, _) => (Kind::Conflict, ""),
+            (E::NotFound { .. }, _) if doing != WRITE => (Kind::NotFound, None),
+            (E::AlreadyExists { .. } | E::Precondition { .. }, _) => (Kind::Conflict, None),
             (E::InvalidPath { .. } | E::UnknownConfigurationKey { .. }, _) => {
-                (Kind::InvalidInput, "")
+                (Kind::InvalidInput, None)
             }
-            (E::NotSupported { .. } | E::NotImplemented { .. }, _) => (Kind::Unsupported, ""),
-            _ if answer.untrusted => (Kind::Unavailable, UNTRUSTED),
-            _ if answer.plain => (Kind::Unavailable, PLAIN),
-            _ if answer.encrypted => (Kind::Unavailable, ENCRYPTED),
-            _ if answer.no_contact => (Kind::Unavailable, UNREACHABLE),
-            (_, Some(_)) => (Kind::Unavailable, BUSY),
-            _ => (Kind::Unavailable, ""),
+            (E::NotSupported { .. } | E::NotImplemented { .. }, _) => (Kind::Unsupported, None),
+            _ if answer.untrusted => (Kind::Unavailable, advice(UNTRUSTED)),
+            _ if answer.plain => (Kind::Unavailable, advice(PLAIN)),
+            _ if answer.encrypted => (Kind::Unavailable, advice(ENCRYPTED)),
+            _ if answer.no_contact => (Kind::Unavailable, advice(UNREACHABLE)),
+            (_, Some(_)) => (Kind::Unavailable, advice(BUSY)),
+            _ => (Kind::Unavailable, None),
         },
     }
 }
@@ -121,9 +130,6 @@ const EXPIRED: &str =
     "the credentials have expired: renew them and run it again; what was stored stays";
 const WRONG: &str =
     "these are no credentials of this endpoint: check them, and which profile they come from";
-const NONE: &str = "no credentials were found: set the variables of the service (AWS_ACCESS_KEY_ID and \
-     AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY and their like), or name a profile: `store cluster add NAME URL --profile P` says \
-     which one is for this URL";
 const DENIED: &str = "check what the credentials permit (reading, writing and listing below the prefix, for gc deleting), and \
      that they have not expired; where listing is not permitted, a missing object looks denied";
 const BUCKET: &str = "make the bucket, or correct its name, the endpoint or the account";
@@ -139,7 +145,7 @@ const UNTRUSTED: &str = "name a file with the certificate of its authority in AW
 
 /// Whether it says that no credentials were found.
 pub(super) fn is_without_credentials(error: &Error) -> bool {
-    error.remedy() == Some(NONE)
+    error.remedy() == Some(&Remedy::Credentials)
 }
 
 /// The same for what the operating system said.
@@ -188,22 +194,21 @@ fn io_kind(cause: &io::Error, doing: &str, local: bool) -> Kind {
     }
 }
 
-fn hint(kind: Kind, cause: Option<&io::Error>) -> Option<&'static str> {
+fn advice(advice: &'static str) -> Option<Remedy> {
+    Some(advice.into())
+}
+
+fn hint(kind: Kind, cause: Option<&io::Error>) -> Option<Remedy> {
     match (kind, cause.map(io::Error::kind)) {
-        (_, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) => Some(
+        (_, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) => advice(
             "free some space there, or name another place; nothing that was stored before is touched",
         ),
-        (Kind::Corrupt, _) => {
-            Some("run `store verify` to see what is hit, then move it away and run `store repair`")
-        }
-        (Kind::Denied, Some(io::ErrorKind::ReadOnlyFilesystem)) => Some(
+        (Kind::Corrupt, _) => Some(Remedy::VerifyThenMoveAway),
+        (Kind::Denied, Some(io::ErrorKind::ReadOnlyFilesystem)) => advice(
             "the file system is mounted read-only; name another place, or mount it for writing",
         ),
-        (Kind::Denied, Some(_)) => Some(
-            "check owner and modes of the store's directories; a store that a group writes to is made with \
-             `store init --shared`",
-        ),
-        (Kind::Denied, None) => Some("check the credentials and what they permit"),
+        (Kind::Denied, Some(_)) => Some(Remedy::SharedStore),
+        (Kind::Denied, None) => advice("check the credentials and what they permit"),
         _ => None,
     }
 }
@@ -230,7 +235,8 @@ mod tests {
         );
         assert_eq!(error.kind(), Kind::Io);
         assert_eq!(error.to_string(), "packs/a: cannot write to file:///s");
-        assert!(error.remedy().unwrap().starts_with("free some space"));
+        let remedy = error.remedy().unwrap().to_string();
+        assert!(remedy.starts_with("free some space"), "{remedy}");
         assert!(format!("{error:?}").contains("No space left on device"));
     }
 

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use super::{Created, ObjectInfo, Prune, Read, Upload, Write};
 use crate::error::{Error, Kind, Result};
 use crate::id::CommitId;
+use crate::remedy::Remedy;
 
 /// Where the trial's objects lie.
 const TRIAL_PREFIX: &str = "trial";
@@ -59,10 +60,7 @@ pub fn overwrites(url: &str) -> Error {
     Error::unsupported(format!(
         "{url}: the endpoint overwrites an object that it is asked to create only if it is absent"
     ))
-    .hint(
-        "two writers there could lose each other's work: take an endpoint that heeds If-None-Match, or \
-         `store init --single-writer` if never more than one process writes",
-    )
+    .hint(Remedy::SingleWriter)
 }
 
 /// Objects behind such an endpoint.

@@ -23,6 +23,7 @@ use crate::index::Index;
 use crate::log::{self, Outside, System};
 use crate::progress::Progress;
 use crate::read::Reader;
+use crate::remedy::Remedy;
 use crate::retry::{Headway, VAIN_MAX};
 use crate::session::{Published, Relied, Session};
 use crate::sound::mend::mend;
@@ -413,7 +414,7 @@ impl<'r> Job<'r> {
             "{}: collectors took what had been sent, {VAIN_MAX} times in a row without an end in sight",
             self.to.remote().url()
         ))
-        .hint("give collectors there a --min-age that is longer than the run; the default is 24 hours")
+        .hint(Remedy::LongerMinAgeThere)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::graph::{Part, Seen, Visit, Walk};
 use crate::id::ChunkId;
 use crate::index::{Index, Location, Marks};
 use crate::read::Reader;
+use crate::remedy::Remedy;
 use crate::session::Relied;
 
 /// Chunks that could not be had from the source, and why.
@@ -145,7 +146,7 @@ impl Visit for Missing<'_> {
             return Err(Error::not_found(format!(
                 "chunk {id}: no live segment of the source offers it"
             ))
-            .hint("run `store verify` at the source if the ref is still listed there"));
+            .hint(Remedy::VerifySource));
         };
         if !self.seen.reach(at) {
             return Ok(None);

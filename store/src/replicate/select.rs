@@ -6,6 +6,7 @@ use super::{RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
 use crate::error::{Error, Result};
 use crate::format::{At, Change, Namespace, Origin, RefName, RefState, State, Version};
 use crate::id::StoreId;
+use crate::remedy::Remedy;
 
 /// The two stores of a run.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +141,7 @@ pub(super) fn select(
             "" => "nothing is selected".to_owned(),
             _ => what,
         })
-        .hint("see what there is with `store ls`"));
+        .hint(Remedy::List));
     }
     for (name, mut asked) in asked {
         let failed = std::mem::take(&mut asked.failed);
@@ -306,7 +307,7 @@ impl Bring {
             Some(there) => Error::corrupt(format!(
                 "{place}: is damaged at the destination, as version {there}, and the source cannot heal it: {error}"
             ))
-            .hint("run `store verify` at both; a put of the original files heals either"),
+            .hint(Remedy::VerifyBothEnds),
             None => error.within(place),
         }
     }
@@ -383,10 +384,7 @@ impl Bring {
             "{name}@{from}: it came before as version {there}, and version {newest}, which does not come from this \
              source, was put on top of it"
         ))
-        .hint(
-            "two writers share this ref: bring it from one of them only, drop the version there that is not \
-             wanted, or put it once more at the source with `store put --always`",
-        )
+        .hint(Remedy::OneWriter)
     }
 
     /// Gives it the next number of a ref.

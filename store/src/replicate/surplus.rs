@@ -10,11 +10,10 @@ use super::{Delete, RefStatus};
 use crate::error::{Error, Result};
 use crate::format::{Namespace, RefName, State};
 use crate::refs::Dropped;
+use crate::remedy::Remedy;
 
 /// Versions that a refusal names; the others it counts.
 const NAMED_MAX: usize = 10;
-const HINT: &str = "if the source is the right one, see what would go with --dry-run --delete-all, and then run \
-     it once with --delete-all; pinned versions stay in any case";
 
 /// What the destination alone has of what is selected.
 #[derive(Debug, Default)]
@@ -161,7 +160,7 @@ fn refusal(what: &str, versions: &[(RefName, u64)]) -> Error {
         true => String::new(),
         false => format!(": {}", named.join(", ")),
     };
-    Error::conflict(format!("nothing is dropped, since {what}{named}")).hint(HINT)
+    Error::conflict(format!("nothing is dropped, since {what}{named}")).hint(Remedy::DeleteAll)
 }
 
 impl Delete {

@@ -7,6 +7,7 @@ use rustix::fs::{self, AtFlags, StatxFlags};
 use super::site::{Site, There, is_mount_root, kind_of};
 use crate::error::{Error, Result};
 use crate::host::walk::{Item, WalkOptions, walk};
+use crate::remedy::Remedy;
 
 /// What was at a destination before it was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,9 +102,7 @@ fn is_at_the_top(path: &Path) -> bool {
 }
 
 fn taken(site: &Site, why: &str) -> Error {
-    Error::conflict(format!("{}: {why}", site.given.display())).hint(
-        "name another destination, like a new directory; --force and --exact do not change this",
-    )
+    Error::conflict(format!("{}: {why}", site.given.display())).hint(Remedy::OtherDestination)
 }
 
 fn check_below(site: &Site, dir: &crate::host::walk::Dir, path: &Path) -> Result<()> {
@@ -120,9 +119,7 @@ fn check_below(site: &Site, dir: &crate::host::walk::Dir, path: &Path) -> Result
         site.given.display(),
         path.display()
     ))
-    .hint(
-        "name another destination, or move it away first; --force and --exact do not change this",
-    ))
+    .hint(Remedy::OtherDestinationOrMove))
 }
 
 #[cfg(test)]

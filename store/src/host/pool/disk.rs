@@ -9,6 +9,7 @@ use rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::remedy::Remedy;
 
 /// Deepest nesting of directories that is followed: deeper than any path that the system takes (4096 bytes) leads.
 pub(crate) const DEPTH_MAX: usize = 4096;
@@ -21,7 +22,7 @@ pub(crate) fn too_deep(path: &Path) -> Error {
         "{}/...: nested deeper than the {DEPTH_MAX} directories that can be materialized",
         names.display()
     ))
-    .hint("materialize a path inside of it, or leave it out with --exclude; `store get` has no limit of depth")
+    .hint(Remedy::MaterializeLess)
 }
 
 /// What the system said, with what to do about it.

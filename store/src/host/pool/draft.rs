@@ -13,6 +13,7 @@ use super::owner::Owner;
 use super::{COPIED_TIME, POOL_TIME, Pool, PoolKey, disk};
 use crate::error::{Error, Result};
 use crate::host::walk::Stat;
+use crate::remedy::Remedy;
 
 /// Up to so many files are synced one by one; a journal is written once for all of more.
 const SYNC_EACH_MAX: usize = 4;
@@ -63,11 +64,9 @@ impl Pool {
         linked.into_iter().chain(copied).try_for_each(Draft::rename)
     }
 
-    pub(super) fn room_hint(&self) -> String {
-        format!(
-            "free some space with `store pool evict`, or name a pool elsewhere than {} with --pool or $STORE_POOL",
-            self.path.display()
-        )
+    pub(super) fn room_hint(&self) -> Remedy {
+        let pool = self.path.display().to_string();
+        Remedy::EvictPool { pool }
     }
 }
 

@@ -58,6 +58,7 @@ use self::verify::Verifying;
 use crate::error::{Error, Result};
 use crate::format::Time;
 use crate::host::walk::Stat;
+use crate::remedy::Remedy;
 
 /// The modification time of every pool file: 1980-01-01, so that nothing takes it for news.
 pub const POOL_TIME: Time = Time {
@@ -411,7 +412,7 @@ fn make_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
     if !names.iter().all(is_ours) && disk::open_file(fd, MARK.as_bytes()).is_err() {
         return Err(
             Error::conflict(format!("{}: is not empty and is no pool", path.display()))
-                .hint("name an empty or a new directory with --pool or $STORE_POOL"),
+                .hint(Remedy::EmptyPool),
         );
     }
     let temporary = format!(".mark-{}", disk::random_name()?);

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::disk;
 use crate::error::{Error, Result};
+use crate::remedy::Remedy;
 
 /// So many symlinks a path may lead through, as for the system.
 const LINKS_MAX: u32 = 40;
@@ -75,7 +76,7 @@ fn check_own(dir: impl AsFd, path: &Path) -> Result<()> {
             path.display(),
             stat.st_uid
         ))
-        .hint("a pool is for one user: name one of your own with --pool or $STORE_POOL"));
+        .hint(Remedy::OwnPool));
     }
     if stat.st_mode & WRITABLE_BY_OTHERS != 0 {
         return Err(Error::denied(format!(
@@ -83,10 +84,9 @@ fn check_own(dir: impl AsFd, path: &Path) -> Result<()> {
             path.display(),
             stat.st_mode & 0o7777
         ))
-        .hint(format!(
-            "take that right away with `chmod go-w {}`, or name another pool with --pool or $STORE_POOL",
-            path.display()
-        )));
+        .hint(Remedy::ClosePool {
+            pool: path.display().to_string(),
+        }));
     }
     Ok(())
 }
@@ -103,7 +103,7 @@ pub(super) fn check_own_file(file: impl AsFd, path: &Path) -> Result<()> {
         stat.st_uid,
         user()
     ))
-    .hint("name a pool of your own with --pool or $STORE_POOL"))
+    .hint(Remedy::OwnPoolForFile))
 }
 
 /// A walk from the root of the file system to a pool.
@@ -187,7 +187,7 @@ impl<'p> Way<'p> {
                 self.found.join(name).display(),
                 stat.st_uid
             ))
-            .hint("name the directory that it leads to with --pool or $STORE_POOL, if that is yours"));
+            .hint(Remedy::PoolBehindLink));
         }
         let target = fs::readlinkat(link, "", Vec::new()).map_err(|errno| self.failed(errno))?;
         let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
@@ -200,8 +200,7 @@ impl<'p> Way<'p> {
     }
 
     fn failed(&self, errno: Errno) -> Error {
-        Error::io("open pool", self.wanted, errno.into())
-            .hint("name a place that you may write to with --pool or $STORE_POOL")
+        Error::io("open pool", self.wanted, errno.into()).hint(Remedy::WritablePool)
     }
 }
 

@@ -31,6 +31,7 @@ use self::names::Names;
 pub use self::sparse::next_data;
 pub use self::stat::Stat;
 use crate::error::{Error, Kind, Result};
+use crate::remedy::Remedy;
 
 /// Most directories that a walk keeps open on the way down; those further up are closed, and opened
 /// again as the parent of the directory below them.
@@ -310,7 +311,7 @@ impl Walk {
             "{}: leads back to a directory that it lies in",
             dir.path().display()
         ))
-        .hint("leave the symlink out with --exclude"))
+        .hint(Remedy::ExcludeLink))
     }
 
     /// Goes up. A parent that was closed is opened again by way of its child and must be the same one:

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use self::places::Place;
 use crate::error::{Error, Result};
 use crate::host::walk::{Globs, Stat};
+use crate::remedy::Remedy;
 
 /// Larger files are not searched: nobody keeps a token in them, and data sets hold all there is.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
@@ -141,10 +142,9 @@ impl Secrets {
             count => format!("{count} paths hold"),
         };
         let message = format!("{what} what looks like credentials; nothing was put");
-        Err(Error::denied(message).list(named.chain(more)).hint(format!(
-            "leave such a path out with --exclude {0}, or, if it is none, take it with --allow-secret {0}; --allow-secrets takes all of them",
-            quoted(first)
-        )))
+        Err(Error::denied(message)
+            .list(named.chain(more))
+            .hint(Remedy::AllowSecret { glob: glob(first) }))
     }
 
     /// What is let in and worth a note.
@@ -215,14 +215,9 @@ fn shown(path: &[u8]) -> String {
         .collect()
 }
 
-/// As a shell takes it for a glob that matches this path alone.
-fn quoted(path: &[u8]) -> String {
+/// A glob that matches this path alone.
+fn glob(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     let glob = Globs::escape(&text).replace(|c: char| c.is_control() || c == '\u{fffd}', "?");
-    let glob = format!("/{glob}");
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+".contains(c);
-    match glob.chars().all(is_plain) {
-        true => glob,
-        false => format!("'{}'", glob.replace('\'', "'\\''")),
-    }
+    format!("/{glob}")
 }

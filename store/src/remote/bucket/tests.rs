@@ -257,7 +257,7 @@ fn a_failure_says_what_to_do_next() {
             error.to_string(),
             "log/000000/00000001: cannot read from s3://bkt/pre/fix"
         );
-        let remedy = error.remedy().unwrap_or_default();
+        let remedy = error.remedy().map(ToString::to_string).unwrap_or_default();
         assert!(remedy.contains(hint), "{code}: {remedy}");
     }
     let server = Server::start(|_| Reply::Whole(error("404 Not Found", "NoSuchKey", "no")));

@@ -14,6 +14,7 @@ use super::super::{ObjectInfo, Read};
 use super::{Objects, exact, object_info};
 use crate::error::{Error, Kind, Result};
 use crate::format::bytes_max;
+use crate::remedy::Remedy;
 
 /// All bytes of an object, or how many there are where that is more than it can have: those are not asked for.
 async fn bounded(
@@ -40,7 +41,7 @@ impl Objects {
             "{key}: expected at most {most} bytes in {}, found {size}",
             self.url
         );
-        Error::corrupt(what).hint("run `store verify` to see what is hit, then `store repair`")
+        Error::corrupt(what).hint(Remedy::VerifyThenRepair)
     }
 
     pub(super) fn bucket_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {

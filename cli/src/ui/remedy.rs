@@ -1,0 +1,290 @@
+//! What to do next, in the words of this command: its verbs, flags and variables.
+//!
+//! The engine says which remedy, this file how it is spelled here.
+
+use std::borrow::Cow;
+
+use store::Remedy;
+
+use crate::ui::names::quoted;
+
+/// What a hint says. What is not known here says it in the engine's plain words.
+pub(crate) fn words(remedy: &Remedy) -> Cow<'static, str> {
+    if let Remedy::Advice(advice) = remedy {
+        return advice.clone();
+    }
+    damage(remedy)
+        .or_else(|| log(remedy))
+        .or_else(|| stores(remedy))
+        .or_else(|| sources(remedy))
+        .or_else(|| destinations(remedy))
+        .or_else(|| pools(remedy))
+        .map(Cow::Borrowed)
+        .or_else(|| listings(remedy).map(Cow::Owned))
+        .or_else(|| with_names(remedy).map(Cow::Owned))
+        .unwrap_or_else(|| Cow::Owned(remedy.to_string()))
+}
+
+fn damage(remedy: &Remedy) -> Option<&'static str> {
+    Some(match remedy {
+        Remedy::Verify => "run `store verify` to see what is hit",
+        Remedy::VerifySource => "run `store verify` at the source if the ref is still listed there",
+        Remedy::VerifyBothEnds => {
+            "run `store verify` at both; a put of the original files heals either"
+        }
+        Remedy::VerifyThenRepair => "run `store verify` to see what is hit, then `store repair`",
+        Remedy::VerifyThenRepairOrPut => {
+            "run `store verify` to see what is hit, then `store repair`, or put the original files again"
+        }
+        Remedy::VerifyThenPut => {
+            "run `store verify` to see what is hit, and put the original files again"
+        }
+        Remedy::VerifyThenPutOrDrop => {
+            "run `store verify` to see which, then put the originals again or drop the versions"
+        }
+        Remedy::VerifyThenMoveAway => {
+            "run `store verify` to see what is hit, then move it away and run `store repair`"
+        }
+        Remedy::VerifyOrLeavePack => {
+            "run `store verify` to see what is hit; `store gc --no-repack` leaves the pack alone"
+        }
+        Remedy::RepairSegments => "run `store repair`: it makes segments anew from their packs",
+        _ => return None,
+    })
+}
+
+fn log(remedy: &Remedy) -> Option<&'static str> {
+    Some(match remedy {
+        Remedy::RepairLog => {
+            "run `store repair`; until then what is left can be read, and nothing is put or collected"
+        }
+        Remedy::RestoreLog => {
+            "bring the log back from a copy of the store, or see what `store repair` says; until then what is left \
+             can be read, and nothing is put or collected"
+        }
+        Remedy::AcceptRollback => {
+            "bring the log back from a copy of the store; or `store repair --accept-loss` goes on with the versions \
+             that the log has, and what was put since is lost"
+        }
+        Remedy::AcceptLoss => {
+            "bring the log back from a copy of the store; or `store repair --accept-loss` goes on without what is \
+             lost: the versions that these entries set, and all that came behind the last entry that is known"
+        }
+        _ => return None,
+    })
+}
+
+fn stores(remedy: &Remedy) -> Option<&'static str> {
+    Some(match remedy {
+        Remedy::MakeStore => "make one with `store init`, or name another with --store",
+        Remedy::PutIntoNewStore => {
+            "version 1 was an interim one, and no program goes on with its stores: make a new store with `store init` \
+             and put the originals into it; the program that made this one still reads it"
+        }
+        Remedy::SharedStore => {
+            "check owner and modes of the store's directories; a store that a group writes to is made with `store init \
+             --shared`"
+        }
+        Remedy::SingleWriter => {
+            "two writers there could lose each other's work: take an endpoint that heeds If-None-Match, or `store init \
+             --single-writer` if never more than one process writes"
+        }
+        Remedy::Credentials => {
+            "no credentials were found: set the variables of the service (AWS_ACCESS_KEY_ID and \
+             AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY and their like), or \
+             name a profile: `store cluster add NAME URL --profile P` says which one is for this URL"
+        }
+        Remedy::DropOrRaiseQuota => {
+            "nothing was published; drop versions with `store rm`, or raise the quota with `store policy`"
+        }
+        Remedy::Exclusive => "run it with --exclusive when nothing else writes",
+        Remedy::LongerMinAgeThanPut => {
+            "give collectors a --min-age that is longer than the put; the default is 24 hours"
+        }
+        Remedy::LongerMinAgeThere => {
+            "give collectors there a --min-age that is longer than the run; the default is 24 hours"
+        }
+        Remedy::FewerCollectors => {
+            "run it again when fewer collectors run; a longer --min-age leaves what others upload alone"
+        }
+        Remedy::LongerGrace => "run it again when no collector runs with so short a --grace",
+        Remedy::DeleteAll => {
+            "if the source is the right one, see what would go with --dry-run --delete-all, and then run it once with \
+             --delete-all; pinned versions stay in any case"
+        }
+        Remedy::OneWriter => {
+            "two writers share this ref: bring it from one of them only, drop the version there that is not wanted, or \
+             put it once more at the source with `store put --always`"
+        }
+        _ => return None,
+    })
+}
+
+fn sources(remedy: &Remedy) -> Option<&'static str> {
+    Some(match remedy {
+        Remedy::PathThenRef => {
+            "name what to put first, and the ref that it becomes second: `store put PATH REF`"
+        }
+        Remedy::PutAtRest => {
+            "put it when nobody writes to it, leave it out with --exclude, or list it with --skip-unreadable"
+        }
+        Remedy::ExcludeLink => "leave the symlink out with --exclude",
+        Remedy::ExcludeOrKeepLink => {
+            "leave it out with --exclude, or keep links as they are without --dereference"
+        }
+        Remedy::TakeTargets => {
+            "put the directory that holds both the links and the files, for a snapshot of a hub cache that of the \
+             whole repository; take what they lead to with --dereference; or keep links alone with --no-check"
+        }
+        Remedy::DownloadAgain => {
+            "delete it and download it again, or take it as it is with --no-check"
+        }
+        Remedy::DownloadAgainOrExclude => {
+            "download it again, leave it out with --exclude, or take it as it is with --no-check"
+        }
+        Remedy::TakeWrittenThrough => {
+            "materialize the tree again to get back what the pool made, or take these files as they are with \
+             --take-written-through"
+        }
+        _ => return None,
+    })
+}
+
+fn destinations(remedy: &Remedy) -> Option<&'static str> {
+    Some(match remedy {
+        Remedy::ExcludeOrLeaveLinks => "leave it out with --exclude, or do without --flatten",
+        Remedy::FlattenLess => {
+            "name a path inside of the ref, leave links out with --exclude, or do without --flatten"
+        }
+        Remedy::FlattenOrExclude => {
+            "put what it leads to in its place with --flatten, leave it out with --exclude, or write it with \
+             --allow-outside-symlinks"
+        }
+        Remedy::ExcludeOrAllowOutside => {
+            "leave it out with --exclude, or write it with --allow-outside-symlinks"
+        }
+        Remedy::MaterializeLess => {
+            "materialize a path inside of it, or leave it out with --exclude; `store get` has no limit of depth"
+        }
+        Remedy::GetInstead => {
+            "a pool keeps what can be cut again: `store get` makes a copy, and newer programs do the rest"
+        }
+        Remedy::OtherDestination => {
+            "name another destination, like a new directory; --force and --exact do not change this"
+        }
+        Remedy::OtherDestinationOrMove => {
+            "name another destination, or move it away first; --force and --exact do not change this"
+        }
+        Remedy::OtherDestinationOrReplace => {
+            "name another destination, or replace this one with --force"
+        }
+        Remedy::OtherDestinationOrTakeOver => {
+            "name another destination, or take this one over with --force"
+        }
+        Remedy::MaterializeExactly => "let `store materialize --exact` set the tree right",
+        _ => return None,
+    })
+}
+
+fn pools(remedy: &Remedy) -> Option<&'static str> {
+    Some(match remedy {
+        Remedy::EmptyPool => "name an empty or a new directory with --pool or $STORE_POOL",
+        Remedy::OwnPool => {
+            "a pool is for one user: name one of your own with --pool or $STORE_POOL"
+        }
+        Remedy::OwnPoolForFile => "name a pool of your own with --pool or $STORE_POOL",
+        Remedy::PoolBehindLink => {
+            "name the directory that it leads to with --pool or $STORE_POOL, if that is yours"
+        }
+        Remedy::WritablePool => "name a place that you may write to with --pool or $STORE_POOL",
+        Remedy::PoolBesideDestination => {
+            "to share bytes, set --pool or $STORE_POOL to a directory on the same file system and mount as the \
+             destination, or allow others with --link-mode auto, reflink or copy"
+        }
+        Remedy::OwnPoolToLink => {
+            "files of other users cannot be linked (fs.protected_hardlinks): set --pool or $STORE_POOL to a pool of \
+             your own, or allow others with --link-mode auto, reflink or copy"
+        }
+        Remedy::PoolWithHardLinks => {
+            "set --pool or $STORE_POOL to a file system that has hard links, or allow others with --link-mode auto, \
+             reflink or copy"
+        }
+        Remedy::PoolWithReflinks => {
+            "reflinks need XFS or btrfs, pool and destination on the same one: set --pool or $STORE_POOL, or use \
+             --link-mode auto or copy"
+        }
+        _ => return None,
+    })
+}
+
+fn listings(remedy: &Remedy) -> Option<String> {
+    Some(match remedy {
+        Remedy::List => "see what there is with `store ls`".to_owned(),
+        Remedy::ListBelow { place } => format!("see what there is with `store ls {place}`"),
+        Remedy::ListDirectory { place } => format!("`store ls {place}` lists it"),
+        Remedy::ListNamespaces => "`store ls` lists the namespaces".to_owned(),
+        Remedy::NearNamespace { near } => {
+            format!("did you mean {near}? `store ls` lists all of them")
+        }
+        Remedy::NoNamespaceOfRef { namespace } => {
+            format!("there is no namespace {namespace}; `store ls` lists the namespaces")
+        }
+        Remedy::NearNamespaceOfRef { namespace, near } => format!(
+            "there is no namespace {namespace}; did you mean {near}? `store ls {near}` lists what is there"
+        ),
+        Remedy::ListVersions { name } => {
+            format!("see which there are with `store history {name}`")
+        }
+        Remedy::SpellRef => "write REF[@N][:PATH], for example project/llama-ft/imagenet@3:train/0.tar; an id is `t` \
+             and at least 8 hex digits, as `store history` shows it"
+            .to_owned(),
+        Remedy::OtherGlobs => "a glob without a slash matches names at any depth, one with a slash whole paths from \
+             the top; see what there is with `store ls -r`, or with `ls`"
+            .to_owned(),
+        _ => return None,
+    })
+}
+
+fn with_names(remedy: &Remedy) -> Option<String> {
+    Some(match remedy {
+        Remedy::Unpin { name, number } => format!("`store unpin {name}@{number}` first"),
+        Remedy::Kept { bytes } => format!(
+            "{:.2} MB of it are in the store: the next put finds them, unless a collector takes them before, which \
+             spares them for its --min-age (24 hours by default); `store gc --min-age 0` gives them back at once",
+            *bytes as f64 / 1e6
+        ),
+        Remedy::AllowSecret { glob } => format!(
+            "leave such a path out with --exclude {0}, or, if it is none, take it with --allow-secret {0}; \
+             --allow-secrets takes all of them",
+            quoted(glob)
+        ),
+        Remedy::InsideMount { inside } => {
+            format!("name a directory in it, like {inside}, or fill it with `store get`")
+        }
+        Remedy::EvictPool { pool } => format!(
+            "free some space with `store pool evict`, or name a pool elsewhere than {pool} with --pool or $STORE_POOL"
+        ),
+        Remedy::ClosePool { pool } => format!(
+            "take that right away with `chmod go-w {pool}`, or name another pool with --pool or $STORE_POOL"
+        ),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_says_it_with_its_own_words() {
+        let words = |remedy: Remedy| words(&remedy).into_owned();
+        assert_eq!(words("free some space".into()), "free some space");
+        assert_eq!(
+            words(Remedy::MakeStore),
+            "make one with `store init`, or name another with --store"
+        );
+        let glob = "/it's here".to_owned();
+        assert!(words(Remedy::AllowSecret { glob }).contains("--allow-secret '/it'\\''s here';"));
+        assert!(words(Remedy::Kept { bytes: 12_345_678 }).starts_with("12.35 MB of it"));
+    }
+}

@@ -1,0 +1,289 @@
+//! What to do about an error, as data: the words of flags and verbs are the command's.
+//!
+//! `Display` is plain English without them, for programs that have no words of their own.
+//! Names and paths are in it as text, since this room lies below those that give them meaning.
+
+use std::borrow::Cow;
+use std::fmt;
+
+macro_rules! remedies {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident $({ $($(#[$about:meta])* $field:ident: $type:ty,)* })? => $text:literal;
+    )*) => {
+        /// What to do next about an error or a note.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Remedy {
+            /// Advice that names nothing of a command.
+            Advice(Cow<'static, str>),
+            $($(#[$doc])* $name $({ $($(#[$about])* $field: $type,)* })?,)*
+        }
+
+        impl fmt::Display for Remedy {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    Self::Advice(advice) => out.write_str(advice),
+                    $(Self::$name $({ $($field,)* })? => write!(out, $text),)*
+                }
+            }
+        }
+    };
+}
+
+// Damage.
+remedies! {
+    /// See what is damaged.
+    Verify => "verify the store to see what is hit";
+    /// See what is damaged at the source.
+    VerifySource => "verify the source if the ref is still listed there";
+    /// See what is damaged at either end; new bytes heal both.
+    VerifyBothEnds => "verify both; a put of the original files heals either";
+    /// See what is damaged, then mend it.
+    VerifyThenRepair => "verify the store to see what is hit, then repair it";
+    /// See what is damaged, then mend it, or bring the bytes again.
+    VerifyThenRepairOrPut =>
+        "verify the store to see what is hit, then repair it, or put the original files again";
+    /// See what is damaged, and bring the bytes again.
+    VerifyThenPut => "verify the store to see what is hit, and put the original files again";
+    /// See what is damaged, and bring the bytes again or give them up.
+    VerifyThenPutOrDrop =>
+        "verify the store to see what is hit, then put the originals again or drop the versions";
+    /// See what is damaged; the object at fault is in the way.
+    VerifyThenMoveAway =>
+        "verify the store to see what is hit, then move it away and repair the store";
+    /// See what is damaged; a collector can do without.
+    VerifyOrLeavePack => "verify the store to see what is hit; a collection can leave the pack alone";
+    /// Segments are made anew from packs.
+    RepairSegments => "repair the store: that makes segments anew from their packs";
+    /// The log is mended from what is known of it.
+    RepairLog =>
+        "repair the store; until then what is left can be read, and nothing is put or collected";
+    /// The log lost what only a copy has.
+    RestoreLog =>
+        "bring the log back from a copy of the store, or see what a repair says; until then what is left can be \
+         read, and nothing is put or collected";
+    /// Go on without what the log lost.
+    AcceptLoss =>
+        "bring the log back from a copy of the store; or a repair that accepts the loss goes on without what is \
+         lost: the versions that these entries set, and all that came behind the last entry that is known";
+    /// Go on with a log that was rolled back.
+    AcceptRollback =>
+        "bring the log back from a copy of the store; or a repair that accepts the loss goes on with the versions \
+         that the log has, and what was put since is lost";
+
+    // What there is.
+    /// Nothing that was named is there.
+    List => "list what there is";
+    /// This much of what was named is there.
+    ListBelow {
+        /// A namespace, or a ref with a version and a path.
+        place: String,
+    } => "list what there is in {place}";
+    /// A directory was named for a file.
+    ListDirectory {
+        /// A ref with a version and a path.
+        place: String,
+    } => "list what is in {place}";
+    /// No namespace has this name, nor one like it.
+    ListNamespaces => "list the namespaces";
+    /// No namespace has this name, and one has a name like it.
+    NearNamespace {
+        /// One that is there.
+        near: String,
+    } => "did you mean {near}? A listing has all of them";
+    /// The namespace of a ref is not there.
+    NoNamespaceOfRef {
+        /// The one that was named.
+        namespace: String,
+    } => "there is no namespace {namespace}; list the namespaces";
+    /// The namespace of a ref is not there, and one with a name like it is.
+    NearNamespaceOfRef {
+        /// The one that was named.
+        namespace: String,
+        /// One that is there.
+        near: String,
+    } => "there is no namespace {namespace}; did you mean {near}? Its listing says what is there";
+    /// The ref has no such version.
+    ListVersions {
+        /// The ref.
+        name: String,
+    } => "see which versions {name} has";
+    /// It is no way to spell a ref, a version or a path.
+    SpellRef =>
+        "write REF[@N][:PATH], for example project/llama-ft/imagenet@3:train/0.tar; an id is `t` and at least 8 \
+         hex digits";
+    /// A pin keeps a version.
+    Unpin {
+        /// The ref.
+        name: String,
+        /// The version.
+        number: u64,
+    } => "take the pin off {name}@{number} first";
+    /// Globs leave nothing.
+    OtherGlobs =>
+        "a glob without a slash matches names at any depth, one with a slash whole paths from the top; list what \
+         there is";
+
+    // Stores.
+    /// There is no store.
+    MakeStore => "make a store there, or name another";
+    /// The user may not write to a store in a directory.
+    SharedStore =>
+        "check owner and modes of the store's directories; a store that a group writes to is made as a shared one";
+    /// The endpoint cannot keep two writers apart.
+    SingleWriter =>
+        "two writers there could lose each other's work: take an endpoint that heeds If-None-Match, or make a \
+         store of a single writer if never more than one process writes";
+    /// The service wants credentials, and none are configured.
+    Credentials =>
+        "no credentials were found: give those of the service, or a profile that has them, with the store";
+    /// A quota is used up.
+    DropOrRaiseQuota => "nothing was published; drop versions, or raise the quota";
+
+    /// No program goes on with a store of an interim format.
+    PutIntoNewStore =>
+        "version 1 was an interim one, and no program goes on with its stores: make a new store and put the originals \
+         into it; the program that made this one still reads it";
+
+    // Collectors and transfers.
+    /// A collector of a single writer's store must be alone.
+    Exclusive => "run it exclusively when nothing else writes";
+    /// Collectors take what a put still works on.
+    LongerMinAgeThanPut =>
+        "give collectors a minimum age that is longer than the put; the default is 24 hours";
+    /// Collectors take what a transfer still works on.
+    LongerMinAgeThere =>
+        "give collectors there a minimum age that is longer than the run; the default is 24 hours";
+    /// Collectors are in each other's way.
+    FewerCollectors =>
+        "run it again when fewer collectors run; a longer minimum age leaves what others upload alone";
+    /// Collectors drop what readers still open.
+    LongerGrace => "run it again when no collector runs with so short a grace";
+    /// What a put stored before it was stopped.
+    Kept {
+        /// How much.
+        bytes: u64,
+    } =>
+        "{bytes} bytes of it are in the store: the next put finds them, unless a collector takes them before, which \
+         spares them for its minimum age";
+    /// The source lacks much of what the destination has.
+    DeleteAll =>
+        "if the source is the right one, see in a dry run what would go, and then let it delete all once; pinned \
+         versions stay in any case";
+    /// Both the source and the destination got versions.
+    OneWriter =>
+        "two writers share this ref: bring it from one of them only, drop the version there that is not wanted, or \
+         put it once more at the source, unchanged as it is";
+
+    // What is put.
+    /// The arguments are not a path and a ref.
+    PathThenRef => "name what to put first, and the ref that it becomes second";
+    /// A file changes all the time.
+    PutAtRest =>
+        "put it when nobody writes to it, exclude it, or have it listed with what cannot be read";
+    /// A directory holds itself by way of a symlink.
+    ExcludeLink => "exclude the symlink";
+    /// A symlink cannot be followed.
+    ExcludeOrKeepLink => "exclude it, or keep links as they are";
+    /// Nearly all files are links to elsewhere.
+    TakeTargets =>
+        "put the directory that holds both the links and the files, for a snapshot of a hub cache that of the whole \
+         repository; take what they lead to; or keep links alone, unchecked";
+    /// A file of a hub's client is not what its name says.
+    DownloadAgain => "delete it and download it again, or take it as it is, unchecked";
+    /// A tree of a hub's client does not fit together.
+    DownloadAgainOrExclude => "download it again, exclude it, or take it as it is, unchecked";
+    /// A path holds what looks like credentials.
+    AllowSecret {
+        /// A glob that matches the first such path alone.
+        glob: String,
+    } => "exclude such a path ({glob}), or, if it holds none, allow it";
+    /// Files of a materialized tree were written through shared links.
+    TakeWrittenThrough =>
+        "materialize the tree again to get back what the pool made, or take these files as they are";
+
+    // Links and depth of what comes out.
+    /// A symlink leads to nothing that could take its place.
+    ExcludeOrLeaveLinks => "exclude it, or do without flattening";
+    /// Symlinks would become far too much.
+    FlattenLess => "name a path inside of the ref, exclude links, or do without flattening";
+    /// A symlink leads out of the destination, to something in the ref.
+    FlattenOrExclude =>
+        "put what it leads to in its place, exclude it, or allow symlinks that lead outside";
+    /// A symlink leads out of the destination.
+    ExcludeOrAllowOutside => "exclude it, or allow symlinks that lead outside";
+    /// A tree is nested too deep for a pool.
+    MaterializeLess =>
+        "materialize a path inside of it, or exclude it; a get has no limit of depth";
+
+    /// A newer program cut the files of the store, in a way that pools cannot repeat.
+    GetInstead =>
+        "a pool keeps what can be cut again: a get makes a copy, and newer programs do the rest";
+
+    // Destinations.
+    /// Nothing may replace what is there.
+    OtherDestination => "name another destination, like a new directory; nothing overrides this";
+    /// Nothing may replace what is there.
+    OtherDestinationOrMove =>
+        "name another destination, or move it away first; nothing overrides this";
+    /// There is something else.
+    OtherDestinationOrReplace => "name another destination, or replace this one by force";
+    /// There is something that no pool made.
+    OtherDestinationOrTakeOver => "name another destination, or take this one over by force";
+    /// The destination is a mount.
+    InsideMount {
+        /// A path in the mount.
+        inside: String,
+    } => "name a directory in it, like {inside}, or fill it with a get";
+    /// What a pool knows of a tree is damaged.
+    MaterializeExactly => "materialize the tree again, exactly: that sets it right";
+
+    // Pools.
+    /// The file system of a pool is full.
+    EvictPool {
+        /// Where the pool is.
+        pool: String,
+    } => "free some space by evicting from the pool, or name one elsewhere than {pool}";
+    /// The directory is in use for something else.
+    EmptyPool => "name an empty or a new directory for the pool";
+    /// The pool belongs to somebody else.
+    OwnPool => "a pool is for one user: name one of your own";
+    /// A file of the pool belongs to somebody else.
+    OwnPoolForFile => "name a pool of your own";
+    /// Others may write to the pool.
+    ClosePool {
+        /// Where the pool is.
+        pool: String,
+    } => "take that right away with `chmod go-w {pool}`, or name another pool";
+    /// A symlink on the way to the pool is not to be trusted.
+    PoolBehindLink => "name the directory that it leads to as the pool, if that is yours";
+    /// The pool cannot be opened.
+    WritablePool => "name a pool that you may write to";
+    /// The pool is on another file system.
+    PoolBesideDestination =>
+        "to share bytes, have the pool on the same file system and mount as the destination, or allow another link \
+         mode";
+    /// The system does not link files of other users.
+    OwnPoolToLink =>
+        "files of other users cannot be linked (fs.protected_hardlinks): take a pool of your own, or allow another \
+         link mode";
+    /// The file system of the pool has no hard links.
+    PoolWithHardLinks =>
+        "have the pool on a file system that has hard links, or allow another link mode";
+    /// The file system of the pool has no reflinks.
+    PoolWithReflinks =>
+        "reflinks need XFS or btrfs, pool and destination on the same one: take another pool or link mode";
+}
+
+impl From<&'static str> for Remedy {
+    fn from(advice: &'static str) -> Self {
+        Self::Advice(advice.into())
+    }
+}
+
+impl From<String> for Remedy {
+    fn from(advice: String) -> Self {
+        Self::Advice(advice.into())
+    }
+}
