@@ -21,6 +21,7 @@ use crate::host::destination::{Guard, Precious, Site, There};
 use crate::progress::Progress;
 use crate::read::fetch::fetch;
 use crate::read::{Reader, TimesReader};
+use crate::remedy::Note;
 use crate::store::Store;
 use crate::wanted::Wanted;
 
@@ -82,7 +83,7 @@ pub struct GetReport {
     /// Bytes of all files.
     pub bytes: u64,
     /// What should be known.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// Makes the copy that was asked for.

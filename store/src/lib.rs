@@ -112,7 +112,7 @@ pub use profile::{Class, LinkOptions, ProfileChoice, ProfileOptions};
 pub use progress::{Progress, Unwatched};
 pub use put::{PutReport, PutRequest, put};
 pub use read::Reader;
-pub use remedy::Remedy;
+pub use remedy::{Note, Remedy};
 pub use replicate::{ReplicateReport, ReplicateRequest, replicate};
 pub use size::Size;
 pub use store::{Host, Store, View, Warning};

@@ -1,4 +1,4 @@
-//! What to do about an error, as data: the words of flags and verbs are the command's.
+//! What to do about an error or a note, as data: the words of flags and verbs are the command's.
 //!
 //! `Display` is plain English without them, for programs that have no words of their own.
 //! Names and paths are in it as text, since this room lies below those that give them meaning.
@@ -176,6 +176,9 @@ remedies! {
         "two writers share this ref: bring it from one of them only, drop the version there that is not wanted, or \
          put it once more at the source, unchanged as it is";
 
+    /// A later version at the destination is in the way of the source's newest.
+    DropThere => "drop it there if it is not wanted";
+
     // What is put.
     /// The arguments are not a path and a ref.
     PathThenRef => "name what to put first, and the ref that it becomes second";
@@ -203,7 +206,23 @@ remedies! {
     TakeWrittenThrough =>
         "materialize the tree again to get back what the pool made, or take these files as they are";
 
+    /// Absolute links were made relative.
+    KeepAbsoluteLinks => "such links can be kept as they are";
+    /// Links that lead outside are kept as links.
+    TakeWhatLinksLeadTo => "what they lead to can be taken instead";
+    /// What a profile leaves out.
+    TakeClasses {
+        /// Names of classes of files, separated by commas.
+        classes: String,
+    } => "they can be taken, as the classes {classes}";
+    /// A profile was taken, since the source looks like it.
+    NoProfile => "without a profile it is taken as it is";
+    /// What comes out, or came out, is for its user alone.
+    LetOthersRead => "others can be allowed to read it";
+
     // Links and depth of what comes out.
+    /// Symlinks lead to nothing outside of the ref.
+    FlattenLinks => "links that lead into the ref can become real files";
     /// A symlink leads to nothing that could take its place.
     ExcludeOrLeaveLinks => "exclude it, or do without flattening";
     /// Symlinks would become far too much.
@@ -274,6 +293,42 @@ remedies! {
     /// The file system of the pool has no reflinks.
     PoolWithReflinks =>
         "reflinks need XFS or btrfs, pool and destination on the same one: take another pool or link mode";
+}
+
+/// Something that is worth knowing and ended nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Note {
+    /// What.
+    pub text: String,
+    /// What can be done about it.
+    pub remedy: Option<Remedy>,
+}
+
+impl Note {
+    /// One with what can be done about it.
+    pub(crate) fn with(text: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
+        Self {
+            text: text.into(),
+            remedy: Some(remedy.into()),
+        }
+    }
+}
+
+impl From<String> for Note {
+    fn from(text: String) -> Self {
+        Self { text, remedy: None }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)?;
+        match &self.remedy {
+            Some(remedy) => write!(out, "; {remedy}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl From<&'static str> for Remedy {

@@ -169,7 +169,7 @@ fn what_only_its_owner_could_read_comes_out_for_one_person_alone() {
     assert!(
         finished
             .stderr
-            .contains("--readable lets others read it): data/secret"),
+            .contains("comes out for its user alone: data/secret; --readable lets others read it"),
         "{finished}"
     );
     assert!(env.ok(["history", "project/demo/a"]).contains("private"));

@@ -231,12 +231,12 @@ fn paths_that_nobody_can_name_are_noted() {
         )
     };
     shell(&below(15));
-    assert_eq!(note(dir.path()), [""; 0]);
+    assert_eq!(note(dir.path()), []);
     shell(&below(17));
     let notes = note(dir.path());
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(
-        notes[0].starts_with(
+        notes[0].text.starts_with(
             "2 paths are longer than the 4,096 bytes that the system takes at once: ddd"
         ),
         "{notes:?}"

@@ -152,7 +152,7 @@ fn an_older_version_does_not_become_the_newest_unasked() {
     let report = bring(&world, &from, &to, &all(&[REF]));
     assert_eq!(outcomes(&report), [format!("{REF} 2 > 1 unchanged")]);
     assert!(
-        report.notes[0].starts_with(&format!(
+        report.notes[0].text.starts_with(&format!(
             "{REF}@1 is not brought: a later version is there already, as version 1"
         )),
         "{:?}",
@@ -171,7 +171,9 @@ fn an_older_version_does_not_become_the_newest_unasked() {
     let report = bring(&world, &from, &to, &version(1));
     assert_eq!(outcomes(&report), [format!("{REF} 1 > 4 published")]);
     assert!(
-        report.notes[0].starts_with(&format!("{REF}@1 becomes the newest there")),
+        report.notes[0]
+            .text
+            .starts_with(&format!("{REF}@1 becomes the newest there")),
         "{:?}",
         report.notes
     );

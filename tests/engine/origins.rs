@@ -109,9 +109,11 @@ fn a_source_that_goes_back_to_an_older_version_publishes_it_only_once() {
         panic!("{:?}", report.notes);
     };
     assert!(
-        note.contains("version 2 there is later and stays the newest"),
+        note.text
+            .contains("version 2 there is later and stays the newest"),
         "{note}"
     );
+    assert_eq!(note.remedy, Some(Remedy::DropThere));
     // With delete the later one goes, and all is as at the source.
     let mut request = latest(&[REF]);
     request.delete = SURPLUS;

@@ -12,6 +12,12 @@ use support::hub::{self, Generation, TOKEN};
 
 use crate::stores::{bring, put_tree, request, store_in};
 
+/// What a put tells, in the engine's own words.
+fn told(report: &PutReport) -> String {
+    let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
+    notes.join("\n")
+}
+
 /// What is wrong, how it is made so, and what the error says.
 type Break = (&'static str, fn(&hub::Cache), &'static str);
 
@@ -32,12 +38,12 @@ fn what_a_machine_added_to_a_cache_stays_there() {
         bring(&store, "project/demo/home", &out);
         support::assert_same_tree(&clean, &out);
         assert_nowhere(&store, dir.path());
-        let notes = report.notes.join("\n");
+        let notes = told(&report);
         let added = ".git-credentials, stored_tokens, sub/.netrc, token";
         for note in [
             "looks like an HF_HOME",
             added,
-            "--with accelerate,assets,downloads,modules,trackio",
+            "the classes accelerate,assets,downloads,modules,trackio",
         ] {
             assert!(notes.contains(note), "{generation:?}: {notes}");
         }
@@ -90,7 +96,7 @@ fn hubs_and_repositories_are_known_and_none_takes_all() {
         (format!("hub/{repo}"), "a repository of a hub cache"),
     ] {
         let report = put_tree(&store, &dirty.join(&path), "project/demo/part");
-        assert!(report.notes.join("\n").contains(kind), "{:?}", report.notes);
+        assert!(told(&report).contains(kind), "{:?}", report.notes);
         // The hub makes a repository for one user, whoever may read what is in it.
         assert!(!report.private, "{:?}", report.notes);
         let out = tempfile::tempdir_in(dir.path()).unwrap();
@@ -104,7 +110,7 @@ fn hubs_and_repositories_are_known_and_none_takes_all() {
     let [note] = &report.notes[..] else {
         panic!("{:?}", report.notes);
     };
-    assert!(note.contains("--readable"), "{note}");
+    assert_eq!(note.remedy, Some(Remedy::LetOthersRead), "{note}");
     let out = dir.path().join("out");
     bring(&store, "project/demo/all", &out);
     support::assert_same_tree(&dirty, &out);
@@ -168,7 +174,7 @@ fn files_that_the_environment_names_as_secret_stay_out() {
     let mut request = request(&dirty, "project/demo/home");
     request.profile.secret_paths = vec![dirty.join("datasets/link")];
     let report = put(&store, &request, &Unwatched).unwrap();
-    let notes = report.notes.join("\n");
+    let notes = told(&report);
     assert!(
         notes.contains("datasets/link, datasets/own-secret"),
         "{notes}"
@@ -229,10 +235,12 @@ fn all_credentials_of_a_plain_tree_are_named_at_once_and_none_is_stored() {
         .allow_secret
         .extend(["c".to_owned(), ".aws/".to_owned(), "*.pem".to_owned()]);
     let report = put(&store, &request, &Unwatched).unwrap();
-    let notes = report.notes.join("\n");
+    let notes = told(&report);
     assert!(notes.contains("site-packages/x/test.key"), "{notes}");
     assert!(
-        notes.contains("--readable lets others read it): a/hf_home/stored_tokens"),
+        notes.contains(
+            "for its user alone: a/hf_home/stored_tokens; others can be allowed to read it"
+        ),
         "{notes}"
     );
     // What was let in by name is not known to runs that do not.
@@ -251,7 +259,7 @@ fn a_file_of_a_cache_that_is_excluded_takes_its_links_along() {
     let mut request = request(&home, "project/demo/home");
     request.exclude = vec![format!("/hub/models--org--tiny/blobs/{name}")];
     let report = put(&store, &request, &Unwatched).unwrap();
-    let notes = report.notes.join("\n");
+    let notes = told(&report);
     assert!(
         notes.contains("links left out, since what they lead to is excluded"),
         "{notes}"
@@ -348,7 +356,7 @@ fn what_is_odd_but_right_is_taken_and_told() {
     .unwrap();
     let store = store_in(dir.path());
     let report = put_tree(&store, &home, "project/demo/home");
-    let notes = report.notes.join("\n");
+    let notes = told(&report);
     for note in [
         "refs/main: nothing of its commit is here",
         ".json: 2 of 3 files are here",

@@ -12,7 +12,7 @@ use store::{GetReport, GetRequest, Result};
 use crate::config;
 use crate::context::Context;
 use crate::ui::progress::Watch;
-use crate::ui::{human, names};
+use crate::ui::{human, names, remedy};
 
 /// Get a ref, or a path inside one, as a private and writable copy
 ///
@@ -77,9 +77,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let done = store::get(&store, &request, &watch)?;
     let elapsed = watch.elapsed();
     drop(watch);
-    done.notes
-        .iter()
-        .for_each(|note| context.out.note(format_args!("note: {note}")));
+    done.notes.iter().for_each(|note| {
+        context
+            .out
+            .note(format_args!("note: {}", remedy::note(note)))
+    });
     context.out.report(&report(done, elapsed))
 }
 
@@ -92,7 +94,7 @@ fn report(done: GetReport, elapsed: Duration) -> Report {
         symlinks: done.symlinks,
         dangling: done.dangling,
         bytes: done.bytes,
-        notes: done.notes,
+        notes: done.notes.iter().map(remedy::note).collect(),
         secs: elapsed.as_secs_f64(),
     }
 }

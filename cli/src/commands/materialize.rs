@@ -18,7 +18,7 @@ use store::{Error, LinkMode, MaterializeReport, MaterializeRequest, Pool, Result
 use crate::context::Context;
 use crate::context::pools::{self, PoolArgs};
 use crate::ui::progress::Watch;
-use crate::ui::{human, names};
+use crate::ui::{human, names, remedy};
 
 /// How often a held tree is looked after.
 const LOOK: Duration = Duration::from_millis(100);
@@ -200,9 +200,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let done = store::materialize(&store, &pool, &request, &watch)?;
     let elapsed = watch.elapsed();
     drop(watch);
-    done.notes
-        .iter()
-        .for_each(|note| context.out.note(format_args!("note: {note}")));
+    done.notes.iter().for_each(|note| {
+        context
+            .out
+            .note(format_args!("note: {}", remedy::note(note)))
+    });
     done.damaged
         .iter()
         .for_each(|damage| context.out.warning(told(damage)));
@@ -345,7 +347,7 @@ fn report(done: MaterializeReport, pool: &Pool, elapsed: Duration) -> Report {
             bytes: found.bytes,
         }),
         damaged: done.damaged,
-        notes: done.notes,
+        notes: done.notes.iter().map(remedy::note).collect(),
         secs: elapsed.as_secs_f64(),
     }
 }

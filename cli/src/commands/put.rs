@@ -17,7 +17,7 @@ use store::{Id, RefName};
 use crate::context::Context;
 use crate::context::pools;
 use crate::ui::progress::Watch;
-use crate::ui::{failure, human, names};
+use crate::ui::{failure, human, names, remedy};
 
 /// Put a directory or a file into the store, as a new version of a ref
 ///
@@ -282,7 +282,7 @@ fn report(target: RefName, done: PutReport, elapsed: Duration) -> Report {
         stored_bytes: done.stored_bytes,
         secs: elapsed.as_secs_f64(),
         skipped: done.skipped.into_iter().map(skipped).collect(),
-        notes: done.notes,
+        notes: done.notes.iter().map(remedy::note).collect(),
     }
 }
 

@@ -11,7 +11,7 @@ use store::{Id, Namespace, RefName};
 use super::{Transfer, estimate};
 use crate::context::Context;
 use crate::journal::{Numbers, RefError};
-use crate::ui::{failure, human, names};
+use crate::ui::{failure, human, names, remedy};
 
 /// What a machine reads.
 #[derive(Serialize)]
@@ -93,7 +93,7 @@ impl Report {
             secs: elapsed.as_secs_f64(),
             estimated_secs: None,
             stopped: done.stopped.as_ref().map(failure::one_line),
-            notes: done.notes.clone(),
+            notes: done.notes.iter().map(remedy::note).collect(),
         }
     }
 

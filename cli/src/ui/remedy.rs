@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use store::Remedy;
+use store::{Note, Remedy};
 
 use crate::ui::names::quoted;
 
@@ -23,6 +23,14 @@ pub(crate) fn words(remedy: &Remedy) -> Cow<'static, str> {
         .or_else(|| listings(remedy).map(Cow::Owned))
         .or_else(|| with_names(remedy).map(Cow::Owned))
         .unwrap_or_else(|| Cow::Owned(remedy.to_string()))
+}
+
+/// What a note says.
+pub(crate) fn note(note: &Note) -> String {
+    match &note.remedy {
+        Some(remedy) => format!("{}; {}", note.text, words(remedy)),
+        None => note.text.clone(),
+    }
 }
 
 fn damage(remedy: &Remedy) -> Option<&'static str> {
@@ -112,6 +120,7 @@ fn stores(remedy: &Remedy) -> Option<&'static str> {
             "if the source is the right one, see what would go with --dry-run --delete-all, and then run it once with \
              --delete-all; pinned versions stay in any case"
         }
+        Remedy::DropThere => "`store rm` or --delete drops it there",
         Remedy::OneWriter => {
             "two writers share this ref: bring it from one of them only, drop the version there that is not wanted, or \
              put it once more at the source with `store put --always`"
@@ -142,6 +151,10 @@ fn sources(remedy: &Remedy) -> Option<&'static str> {
         Remedy::DownloadAgainOrExclude => {
             "download it again, leave it out with --exclude, or take it as it is with --no-check"
         }
+        Remedy::KeepAbsoluteLinks => "--keep-absolute-links keeps such links as they are",
+        Remedy::TakeWhatLinksLeadTo => "--dereference takes what they lead to",
+        Remedy::NoProfile => "--profile none takes it as it is",
+        Remedy::LetOthersRead => "--readable lets others read it",
         Remedy::TakeWrittenThrough => {
             "materialize the tree again to get back what the pool made, or take these files as they are with \
              --take-written-through"
@@ -153,6 +166,7 @@ fn sources(remedy: &Remedy) -> Option<&'static str> {
 fn destinations(remedy: &Remedy) -> Option<&'static str> {
     Some(match remedy {
         Remedy::ExcludeOrLeaveLinks => "leave it out with --exclude, or do without --flatten",
+        Remedy::FlattenLinks => "--flatten makes real files of links that lead into the ref",
         Remedy::FlattenLess => {
             "name a path inside of the ref, leave links out with --exclude, or do without --flatten"
         }
@@ -258,6 +272,7 @@ fn with_names(remedy: &Remedy) -> Option<String> {
              --allow-secrets takes all of them",
             quoted(glob)
         ),
+        Remedy::TakeClasses { classes } => format!("--with {classes} takes them"),
         Remedy::InsideMount { inside } => {
             format!("name a directory in it, like {inside}, or fill it with `store get`")
         }

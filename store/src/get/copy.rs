@@ -14,7 +14,7 @@ use crate::graph::links::{FlattenLimit, Leads, Links};
 use crate::progress::Progress;
 use crate::read::fetch::{Requests, Sink};
 use crate::read::{Found, Reader, TimesReader};
-use crate::remedy::Remedy;
+use crate::remedy::{Note, Remedy};
 use crate::wanted::Wanted;
 
 /// The walk over the trees of one ref version.
@@ -81,7 +81,10 @@ impl<'g> Copy<'g> {
         let links = request.flatten.then(|| (Links::new(reader, root), limit));
         let names = request.spec.path.split(|byte| *byte == b'/');
         let is_private = found.version.private && !request.readable;
-        let note = "only their owner could read the files when they were put: the copy is for you alone (--readable lets others read it)";
+        let note = || {
+            let text = "only their owner could read the files when they were put: the copy is for you alone";
+            Note::with(text, Remedy::LetOthersRead)
+        };
         Self {
             reader,
             times,
@@ -107,7 +110,7 @@ impl<'g> Copy<'g> {
                 symlinks: 0,
                 dangling: 0,
                 bytes: 0,
-                notes: is_private.then(|| note.to_owned()).into_iter().collect(),
+                notes: is_private.then(note).into_iter().collect(),
             },
         }
     }
@@ -346,16 +349,16 @@ impl<'g> Copy<'g> {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let flatten = match self.links {
-            None => "; --flatten makes real files of links that lead into the ref",
-            Some(_) => "",
-        };
-        self.report.notes.push(format!(
-            "{} of {} symlinks lead to nothing that is there: {}{more}{flatten}",
+        let text = format!(
+            "{} of {} symlinks lead to nothing that is there: {}{more}",
             self.report.dangling,
             self.report.symlinks,
             named.join(", "),
-        ));
+        );
+        self.report.notes.push(match self.links {
+            None => Note::with(text, Remedy::FlattenLinks),
+            Some(_) => text.into(),
+        });
     }
 }
 

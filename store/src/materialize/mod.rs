@@ -42,7 +42,7 @@ use crate::host::pool::{Claim, Claimed, Mark, Pool, Room, Watch, disk, parent};
 use crate::host::walk::Stat;
 use crate::progress::Progress;
 use crate::read::{Found, Reader};
-use crate::remedy::Remedy;
+use crate::remedy::{Note, Remedy};
 use crate::store::Store;
 
 use apply::{Apply, Fence};
@@ -425,9 +425,10 @@ impl<'m> Task<'m> {
 
     fn report(&self) -> MaterializeReport {
         let mut report = MaterializeReport::new(self.request.spec.name.clone(), self.found.number);
-        let note = "only their owner could read the files when they were put: the tree is for you alone (--readable lets others read it)";
+        let text =
+            "only their owner could read the files when they were put: the tree is for you alone";
         let has_tree = self.request.destination.is_some();
-        let note = (has_tree && self.is_private()).then(|| note.to_owned());
+        let note = (has_tree && self.is_private()).then(|| Note::with(text, Remedy::LetOthersRead));
         report.notes.extend(note);
         report
     }

@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Time};
 use crate::host::pool::place::{copy_verified, reflink};
 use crate::host::pool::{Placed, Pool, PoolKey, disk};
-use crate::remedy::Remedy;
+use crate::remedy::{Note, Remedy};
 
 /// A file to be placed.
 #[derive(Clone, Debug)]
@@ -164,10 +164,11 @@ impl<'m> Placer<'m> {
                 .hint(remedy));
         }
         if self.effective == LinkMode::Hardlink {
-            report.notes.push(format!(
-                "files are not hard-linked but reflinked or copied: {message} ({}); {remedy}",
+            let text = format!(
+                "files are not hard-linked but reflinked or copied: {message} ({})",
                 std::io::Error::from(errno)
-            ));
+            );
+            report.notes.push(Note::with(text, remedy));
         }
         self.effective = next;
         Ok(())

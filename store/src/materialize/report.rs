@@ -8,6 +8,7 @@ use super::diff::{Counts, Why};
 use crate::format::RefName;
 use crate::host::destination::Replaced;
 use crate::host::pool::Damage;
+use crate::remedy::Note;
 
 /// So many paths are named; the others are counted.
 const NAMED_MAX: usize = 100;
@@ -58,7 +59,7 @@ pub struct MaterializeReport {
     /// Pool files that somebody had written to.
     pub damaged: Vec<Damage>,
     /// What should be known: why files were not linked as they might have been.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// A path that stays as it is, although the version has it otherwise.

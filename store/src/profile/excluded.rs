@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::rules::{Out, RootKind, Verdict, judge};
 use super::{Class, SecretPaths};
 use crate::host::walk::Filter;
+use crate::remedy::{Note, Remedy};
 
 /// Names of one class that a note spells out.
 const NAMES_MAX: usize = 8;
@@ -47,7 +48,7 @@ impl Excluded {
     }
 
     /// What stayed out, a line for each kind of reason.
-    pub(super) fn notes(&self) -> Vec<String> {
+    pub(super) fn notes(&self) -> Vec<Note> {
         let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let secrets = counted.get(&Out::Secret).map(|secrets| {
             let rest = match secrets.count - secrets.first.len() as u64 {
@@ -72,13 +73,12 @@ impl Excluded {
             })
             .collect();
         let classes = (!classes.is_empty()).then(|| {
-            format!(
-                "left out: {}; --with {} takes them",
-                classes.join(", "),
-                classes.join(",")
-            )
+            let text = format!("left out: {}", classes.join(", "));
+            let classes = classes.join(",");
+            Note::with(text, Remedy::TakeClasses { classes })
         });
-        secrets.into_iter().chain(plain).chain(classes).collect()
+        let plain = secrets.into_iter().chain(plain).map(Note::from);
+        plain.chain(classes).collect()
     }
 }
 

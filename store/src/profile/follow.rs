@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::links::{Kept, LinkRoot};
 use crate::error::{Error, Result};
 use crate::host::walk::{Item, Walk, find_file};
-use crate::remedy::Remedy;
+use crate::remedy::{Note, Remedy};
 
 /// Links that are named where they are counted.
 const NAMED_MAX: usize = 5;
@@ -184,25 +184,23 @@ impl Follow {
     }
 
     /// What is worth a note at the end of the walk.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<Note> {
         let mut notes = Vec::new();
         if let Some(told) = self.relative.told() {
-            notes.push(format!(
-                "{told}: absolute, led to places inside, stored relative; --keep-absolute-links keeps such links as they are"
-            ));
+            let text = format!("{told}: absolute, led to places inside, stored relative");
+            notes.push(Note::with(text, Remedy::KeepAbsoluteLinks));
         }
         if let Some(told) = self.outside.told() {
-            notes.push(format!(
-                "{told}: led out of {}, kept as links; --dereference takes what they lead to",
-                self.given.display()
-            ));
+            let text = format!("{told}: led out of {}, kept as links", self.given.display());
+            notes.push(Note::with(text, Remedy::TakeWhatLinksLeadTo));
         }
         if self.followed > 0 {
-            notes.push(format!(
+            let text = format!(
                 "{}: followed, since what they lead to is outside of {}",
                 counted(self.followed),
                 self.given.display()
-            ));
+            );
+            notes.push(text.into());
         }
         notes
     }

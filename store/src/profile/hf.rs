@@ -22,6 +22,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::host::walk::{Filter, Globs, Item, find_file};
+use crate::remedy::{Note, Remedy};
 
 /// Most bytes of a ref that are of interest: more is no commit.
 const REF_BYTES_MAX: u64 = 100;
@@ -292,7 +293,7 @@ impl Hf {
         self.root.join(OsStr::from_bytes(path))
     }
 
-    pub(super) fn notes(&self) -> Vec<String> {
+    pub(super) fn notes(&self) -> Vec<Note> {
         let kind = match self.kind {
             RootKind::Home => "an HF_HOME",
             RootKind::Hub => "a hub cache",
@@ -300,11 +301,12 @@ impl Hf {
             RootKind::Above => "the home of an HF_HOME",
         };
         let found = self.is_found.then(|| {
-            format!("profile hf, since it looks like {kind}; --profile none takes it as it is")
+            let text = format!("profile hf, since it looks like {kind}");
+            Note::with(text, Remedy::NoProfile)
         });
-        let mut notes: Vec<String> = found.into_iter().collect();
+        let mut notes: Vec<Note> = found.into_iter().collect();
         notes.extend(self.by_rule.notes());
-        self.findings.tell(&mut notes);
+        notes.extend(self.findings.told().into_iter().map(Note::from));
         notes
     }
 }
@@ -329,7 +331,8 @@ impl Findings {
         Ok(())
     }
 
-    fn tell(&self, notes: &mut Vec<String>) {
+    fn told(&self) -> Vec<String> {
+        let mut notes = Vec::new();
         let mut counted = |count: u64, what: &str| {
             if count > 0 {
                 notes.push(format!("{count} {what}"));
@@ -356,6 +359,7 @@ impl Findings {
                 .iter()
                 .map(|path| format!("{path}: nothing of its commit is here")),
         );
+        notes
     }
 }
 

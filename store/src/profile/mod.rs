@@ -31,6 +31,7 @@ use self::hf::Hf;
 pub(crate) use self::secrets::Secrets;
 use crate::error::{Error, Result};
 use crate::host::walk::{Dir, Filter, Globs, Item, Stat};
+use crate::remedy::Note;
 
 /// Of the rules by which credentials are known: files that passed older ones are looked at again.
 const SECRET_RULES: u32 = 1;
@@ -244,7 +245,7 @@ impl Profile {
     }
 
     /// What is worth a note at the end of the walk.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<Note> {
         match self {
             Self::None | Self::Guard(_) => Vec::new(),
             Self::Hf(hf) => hf.notes(),

@@ -160,15 +160,15 @@ impl<'p> Assembler<'p> {
             if !self.request.take_written_through {
                 return Err(refused(&told));
             }
-            notes.push(format!(
-                "written to through a link that a pool shares: {told}"
-            ));
+            let text = format!("written to through a link that a pool shares: {told}");
+            notes.push(text.into());
         }
         if self.undated > 0 {
-            notes.push(format!(
+            let text = format!(
                 "files linked from a pool whose time is not known, dated 1980: {}",
                 self.undated
-            ));
+            );
+            notes.push(text.into());
         }
         Ok(())
     }

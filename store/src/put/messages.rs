@@ -10,6 +10,7 @@ use crate::format::{Content, Root, Time, Version};
 use crate::host::stat_cache::StatCacheWriter;
 use crate::host::walk::Stat;
 use crate::id::ChunkId;
+use crate::remedy::Note;
 
 /// The version that cached contents belong to.
 #[derive(Clone, Debug)]
@@ -51,7 +52,7 @@ pub(super) enum Event {
 /// What a walk has found out.
 pub(super) struct Walked {
     /// What is worth notes.
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Vec<Note>,
     /// Whether only their owner may read some of it.
     pub(super) is_private: bool,
 }

@@ -38,7 +38,7 @@ use crate::log::{Outside, System};
 use crate::profile::{LinkOptions, ProfileOptions};
 use crate::progress::Progress;
 use crate::read::Reader;
-use crate::remedy::Remedy;
+use crate::remedy::{Note, Remedy};
 use crate::retry::{Headway, VAIN_MAX};
 use crate::store::Store;
 
@@ -112,7 +112,7 @@ pub struct PutReport {
     /// Paths that were left out because they could not be read, and why.
     pub skipped: Vec<(PathBuf, Error)>,
     /// What did not stop the put and is worth knowing.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 impl PutRequest {

@@ -16,6 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::FORMAT_KEY;
 use crate::host::stat_cache::{StatCacheWriter, WriteBack};
 use crate::progress::Progress;
+use crate::remedy::Note;
 use crate::store::Store;
 
 /// Entries of the walk that may wait for files before them to be read.
@@ -96,7 +97,8 @@ pub(super) fn pipeline(
         built.is_private = is_private;
         if let Some(secrets) = secrets {
             secrets.finish()?;
-            built.report.notes.extend(secrets.notes());
+            let notes = secrets.notes().into_iter().map(Note::from);
+            built.report.notes.extend(notes);
         }
         Ok(built)
     })

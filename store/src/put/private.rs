@@ -2,6 +2,7 @@
 
 use crate::host::walk::Item;
 use crate::profile::{Admitted, Profile};
+use crate::remedy::{Note, Remedy};
 
 /// Paths that a note names.
 const NAMED_MAX: usize = 5;
@@ -34,20 +35,22 @@ impl Private {
         self.count > 0
     }
 
-    pub(super) fn note(&self, is_readable: bool) -> Option<String> {
+    pub(super) fn note(&self, is_readable: bool) -> Option<Note> {
         let more = match self.count.saturating_sub(self.named.len() as u64) {
             _ if self.count == 0 => return None,
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let outcome = match is_readable {
-            true => "this version comes out as the umask says all the same (--readable)",
-            false => "this version comes out for its user alone (--readable lets others read it)",
+        let told = |outcome: &str| {
+            format!(
+                "nobody but their owner may read these, and this version comes out {outcome}: {}{more}",
+                self.named.join(", ")
+            )
         };
-        Some(format!(
-            "nobody but their owner may read these, and {outcome}: {}{more}",
-            self.named.join(", ")
-        ))
+        Some(match is_readable {
+            true => told("as the umask says all the same, as was asked for").into(),
+            false => Note::with(told("for its user alone"), Remedy::LetOthersRead),
+        })
     }
 
     fn add(&mut self, path: &[u8]) {

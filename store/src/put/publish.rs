@@ -13,7 +13,7 @@ use crate::id::PassId;
 use crate::pack::WrittenPack;
 use crate::policy::{self, Room};
 use crate::read::{Reader, TimesReader};
-use crate::remedy::Remedy;
+use crate::remedy::{Note, Remedy};
 use crate::session::{Published, Session};
 use crate::sound::mend::mend;
 use crate::store::{Store, View};
@@ -171,7 +171,7 @@ impl<'p> PutSession<'p> {
         if let Some(Err(error)) = cached {
             report
                 .notes
-                .push(format!("{error}: the next put from here reads every file"));
+                .push(format!("{error}: the next put from here reads every file").into());
         }
         Ok(Some(report))
     }
@@ -255,7 +255,7 @@ impl<'p> PutSession<'p> {
             Published::Entry(committed) => {
                 let error = committed.checkpoint;
                 let slow = error.map(|error| format!("{error}: the store opens more slowly"));
-                report.notes.extend(slow);
+                report.notes.extend(slow.map(Note::from));
             }
         }
         Ok(Some(version))

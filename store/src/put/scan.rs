@@ -26,7 +26,7 @@ use crate::log;
 use crate::profile::{Admitted, AdmittedFile, Follow, Profile, Secrets};
 use crate::progress::Progress;
 use crate::read::Reader;
-use crate::remedy::Remedy;
+use crate::remedy::{Note, Remedy};
 use crate::session::moves_chunks;
 use crate::store::{Store, View};
 
@@ -147,14 +147,15 @@ impl<'p> Scan<'p> {
         self.base.clone()
     }
 
-    fn notes(&self) -> Vec<String> {
+    fn notes(&self) -> Vec<Note> {
         let own = self.own.iter();
         own.map(|path| format!("{path}: left out, since this program itself writes there"))
+            .map(Note::from)
             .chain(self.profile.notes())
             .chain(self.follow.notes())
-            .chain(self.damage())
-            .chain(self.ties.notes())
-            .chain(self.long.note())
+            .chain(self.damage().map(Note::from))
+            .chain(self.ties.notes().map(Note::from))
+            .chain(self.long.note().map(Note::from))
             .chain(self.private.note(self.is_readable))
             .collect()
     }

@@ -100,11 +100,12 @@ impl<'r> Job<'r> {
             return Ok(());
         }
         if self.from.format().chunker != self.to.format().chunker {
-            self.report.notes.push(format!(
+            let text = format!(
                 "{} and {} cut files differently: what is put at one shares nothing with what is put at the other",
                 self.from.remote().url(),
                 self.to.remote().url()
-            ));
+            );
+            self.report.notes.push(text.into());
         }
         let mut views = Views {
             source: unopened(source),
@@ -290,7 +291,7 @@ impl<'r> Job<'r> {
             Published::Nothing => {}
             Published::Entry(committed) => {
                 self.unsettled.settle(&self.unsettled.packs());
-                let note = |error| format!("{error}: the store opens more slowly");
+                let note = |error| format!("{error}: the store opens more slowly").into();
                 self.report.notes.extend(committed.checkpoint.map(note));
             }
         }
@@ -313,9 +314,10 @@ impl<'r> Job<'r> {
         };
         match publish() {
             Ok(settled) => self.report.refs.extend(settled.unwrap_or_default()),
-            Err(error) => self.report.notes.push(format!(
-                "{error}: what was complete is published by the next run"
-            )),
+            Err(error) => {
+                let text = format!("{error}: what was complete is published by the next run");
+                self.report.notes.push(text.into());
+            }
         }
     }
 
@@ -356,7 +358,7 @@ impl<'r> Job<'r> {
             Err(error) => self
                 .report
                 .notes
-                .push(format!("{error}: what was sent last may be sent again")),
+                .push(format!("{error}: what was sent last may be sent again").into()),
         }
     }
 

@@ -35,6 +35,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{At, Id, Namespace, RefName};
 use crate::id::StoreId;
 use crate::progress::Progress;
+use crate::remedy::Note;
 use crate::store::Store;
 
 use job::Job;
@@ -123,7 +124,7 @@ pub struct ReplicateReport {
     /// What ended the run before its end: refs after it are not in `refs`. What is there stands.
     pub stopped: Option<Error>,
     /// What did not stop the run and is worth knowing.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// What became of one version of a ref.

@@ -6,7 +6,7 @@ use super::{RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
 use crate::error::{Error, Result};
 use crate::format::{At, Change, Namespace, Origin, RefName, RefState, State, Version};
 use crate::id::StoreId;
-use crate::remedy::Remedy;
+use crate::remedy::{Note, Remedy};
 
 /// The two stores of a run.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ pub(super) struct Selected {
     pub(super) namespaces: Vec<Namespace>,
     /// Namespaces without a ref.
     pub(super) missing: Vec<(Namespace, Error)>,
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Vec<Note>,
 }
 
 /// What the destination has of a version.
@@ -211,7 +211,7 @@ fn select_ref(
         match bring.found(&there) {
             Found::Nowhere if !is_topped && above.is_some_and(|(above, _)| above > *number) => {
                 let (_, newest) = above.unwrap_or_default();
-                selected.notes.push(bring.older(newest, asked.whole));
+                selected.notes.push(bring.older(newest, asked.whole).into());
                 if !asked.whole {
                     bring.add_to(&mut there);
                     selected.bring.push(bring);
@@ -356,12 +356,13 @@ impl Bring {
         }
     }
 
-    fn gone_back(&self, there: u64, newest: u64) -> String {
+    fn gone_back(&self, there: u64, newest: u64) -> Note {
         let Self { name, from, .. } = self;
-        format!(
+        let text = format!(
             "{name}@{from}, which is the source's newest, came before as version {there}; version {newest} there is \
-             later and stays the newest; `store rm` or --delete drops it there"
-        )
+             later and stays the newest"
+        );
+        Note::with(text, Remedy::DropThere)
     }
 
     /// What is told of a version that is older than what the destination has of the same source.
