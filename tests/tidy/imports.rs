@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::source::{Source, files, report};
+use crate::source::{Source, TESTS, files, report};
 
 /// A package, and its rooms by floor, the lowest first. A room may use its own floor and those below.
 struct House {
@@ -155,14 +155,6 @@ impl House {
         exported
     }
 }
-
-/// Files that hold nothing but tests, which may use any room.
-const TESTS: [&str; 4] = [
-    "put/tests.rs",
-    "replicate/tests.rs",
-    "replicate/beside.rs",
-    "replicate/bases.rs",
-];
 
 /// Line and first name of every `crate::name` and `crate::{name, ...}`.
 fn mentions(code: &str) -> Vec<(usize, String)> {

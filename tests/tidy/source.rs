@@ -5,6 +5,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Files that hold nothing but tests, which may use any room.
+pub(crate) const TESTS: [&str; 4] = [
+    "put/tests.rs",
+    "replicate/tests.rs",
+    "replicate/beside.rs",
+    "replicate/bases.rs",
+];
+
 /// One file of source text.
 pub(crate) struct Source {
     /// Relative to the root of the workspace.
@@ -76,6 +84,33 @@ impl Source {
     pub(crate) fn code(&self) -> String {
         blank(self.without_tests())
     }
+
+    /// Line and text of every string literal before the unit tests.
+    pub(crate) fn literals(&self) -> Vec<(usize, String)> {
+        literals(self.without_tests())
+    }
+}
+
+/// Line and inside of every string literal; escapes stay as they are written, but for breaks of lines.
+fn literals(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    let mut line = 1;
+    while let Some(first) = rest.chars().next() {
+        let (shown, hidden) = token(rest, first);
+        let (token, behind) = rest.split_at(shown + hidden);
+        let (open, inside) = token.split_at(shown);
+        if open.ends_with('"') {
+            let close = open.matches('#').count() + 1;
+            let inside = inside.get(..inside.len() - close).unwrap();
+            let (head, others) = inside.split_once("\\\n").unwrap_or((inside, ""));
+            let others = others.split("\\\n").map(str::trim_start);
+            found.push((line, head.to_owned() + &others.collect::<String>()));
+        }
+        line += token.matches('\n').count();
+        rest = behind;
+    }
+    found
 }
 
 /// Replaces comments and the insides of string and character literals by spaces.
@@ -160,4 +195,12 @@ fn blanking_keeps_code_and_lines() {
     let text = "let a = \"x // \\\" y\"; // no\nlet 'b: &'a = '\\'' + r#\"q\"z\"#; /* c\n */ d";
     let code = "let a = \"          ;      \nlet 'b: &'a = '    + r#\"     ;     \n    d";
     assert_eq!(blank(text), code);
+}
+
+#[test]
+fn literals_are_found_with_their_lines() {
+    let text = "f(\"a\"); // \"no\"\n'\"' + \"b \\\n   c\" + r#\"d\"#";
+    let found: Vec<_> = literals(text);
+    let expected = [(1, "a"), (2, "b c"), (3, "d")];
+    assert_eq!(found, expected.map(|(line, text)| (line, text.to_owned())));
 }

@@ -1,6 +1,6 @@
 //! Words: one for each thing, none that the library must not say, and every magic in FORMATS.md.
 
-use crate::source::{Source, files, report, root};
+use crate::source::{Source, TESTS, files, report, root};
 
 /// Names of other houses for what is a chunk, a pack or a tree here.
 const SYNONYMS: [&str; 4] = ["blob", "xorb", "artifact", "manifest"];
@@ -98,6 +98,76 @@ fn the_libraries_keep_quiet() {
     );
 }
 
+/// Rules live in the engine, the words of flags, verbs and variables in the command: `cli/src/ui/remedy.rs`.
+#[test]
+fn the_libraries_do_not_know_who_runs_them() {
+    let mut offences = Vec::new();
+    for source in files(&[".rs"])
+        .iter()
+        .filter(|source| is_of_a_library(source))
+    {
+        for (line, text) in source.literals() {
+            if let Some(word) = word_of_the_command(&text) {
+                offences.push(format!("{}:{line}: {word}", source.path));
+            }
+        }
+    }
+    report(
+        "a library names no flag, verb or variable of the command, it has a `Remedy`",
+        &offences,
+    );
+}
+
+/// An unknown remedy is said in the plain words of the engine, which no compiler notices.
+#[test]
+fn the_command_has_words_for_every_remedy() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let known = read("cli/src/ui/remedy.rs");
+    let engine = read("store/src/remedy.rs");
+    let (_, table) = engine.split_once("\nremedies! {\n").unwrap();
+    let (table, _) = table.split_once("\n}\n").unwrap();
+    let variants: Vec<&str> = table.lines().filter_map(variant).collect();
+    assert!(variants.len() > 50, "{variants:?}");
+    let offences: Vec<String> = variants
+        .into_iter()
+        .filter(|variant| !known.contains(&format!("Remedy::{variant} ")))
+        .map(str::to_owned)
+        .collect();
+    report("cli/src/ui/remedy.rs has words for every remedy", &offences);
+}
+
+/// `Verify` of `    Verify => "..."` and of `    Verify {`.
+fn variant(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("    ")?;
+    let name = rest.split(' ').next()?;
+    name.starts_with(char::is_uppercase).then_some(name)
+}
+
+/// Code of an engine or a collector that is no test.
+fn is_of_a_library(source: &Source) -> bool {
+    let is_test = source.path.contains("/tests/")
+        || source.path.contains("/testing/")
+        || source.path.ends_with("tests.rs")
+        || TESTS.iter().any(|test| source.path.ends_with(test));
+    ["store", "gc"].contains(&source.package()) && source.path.contains("/src/") && !is_test
+}
+
+/// A flag, `store VERB` or `$STORE_...` in a text.
+fn word_of_the_command(text: &str) -> Option<&str> {
+    let starts = text.match_indices("--").filter(|(at, dashes)| {
+        let before = text.get(..*at).unwrap().chars().next_back();
+        let after = text.get(at + dashes.len()..).unwrap();
+        !before.is_some_and(|c| c.is_alphanumeric() || c == '-')
+            && after.starts_with(|c: char| c.is_ascii_lowercase())
+    });
+    let verbs = text.match_indices("`store ");
+    let variables = text.match_indices("STORE_");
+    let (start, _) = starts.chain(verbs).chain(variables).next()?;
+    let rest = text.get(start..).unwrap();
+    let end = rest.match_indices(' ').map(|(at, _)| at).find(|at| *at > 6);
+    rest.get(..end.unwrap_or(rest.len()))
+}
+
 #[test]
 fn formats_md_names_every_magic() {
     let document = std::fs::read_to_string(root().join("store/FORMATS.md")).unwrap();
@@ -166,5 +236,23 @@ fn a_synonym_is_seen_inside_of_an_identifier() {
     }
     for line in ["let oblob = 1;", "fn blobby()", "chunk"] {
         assert!(!names(line, "blob"), "{line}");
+    }
+}
+
+#[test]
+fn words_of_the_command_are_seen() {
+    for (text, word) in [
+        ("give --min-age more", "--min-age"),
+        ("(--readable lets others)", "--readable"),
+        ("run `store verify` first", "`store verify`"),
+        ("or $STORE_POOL", "STORE_POOL"),
+    ] {
+        assert!(
+            word_of_the_command(text).unwrap().starts_with(word),
+            "{text}"
+        );
+    }
+    for text in ["models--org", "-----BEGIN", "a store, its pool", "--"] {
+        assert_eq!(word_of_the_command(text), None, "{text}");
     }
 }
