@@ -28,6 +28,8 @@ impl Globs {
     /// Invalid input, naming the glob that makes no sense.
     pub fn new(globs: &[impl AsRef<str>]) -> Result<Self> {
         let mut list = GitignoreBuilder::new("");
+        // A class that nobody closed is a slip of the pen, and never meant for itself.
+        list.allow_unclosed_class(false);
         for glob in globs.iter().map(AsRef::as_ref) {
             let text = glob.strip_prefix('!').unwrap_or(glob);
             if text.trim_matches('/').is_empty() || glob.starts_with('#') {
