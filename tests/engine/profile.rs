@@ -238,9 +238,7 @@ fn all_credentials_of_a_plain_tree_are_named_at_once_and_none_is_stored() {
     let notes = told(&report);
     assert!(notes.contains("site-packages/x/test.key"), "{notes}");
     assert!(
-        notes.contains(
-            "for its user alone: a/hf_home/stored_tokens; others can be allowed to read it"
-        ),
+        notes.contains("for its user alone: a/hf_home/stored_tokens"),
         "{notes}"
     );
     // What was let in by name is not known to runs that do not.

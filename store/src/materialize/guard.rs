@@ -73,7 +73,9 @@ pub(super) fn guard(
             "{}: something is mounted there; the pool would have to be on that mount, and so in the tree",
             destination.display()
         ))
-        .hint(Remedy::InsideMount { inside: destination.join("NAME").display().to_string() }));
+        .hint(Remedy::InsideMount {
+            inside: destination.join("NAME").display().to_string(),
+        }));
     }
     let is_taken = matches!(site.there, There::Directory | There::Other);
     if !is_taken || !(request.force || (is_made && request.exact)) {
