@@ -11,6 +11,7 @@ mod gc;
 mod help;
 mod herd;
 mod jobs;
+mod json;
 mod links;
 mod listing;
 mod open_files;

@@ -144,6 +144,8 @@ pub fn settings(environment: &TestEnvironment) -> insta::Settings {
         (r#""stored_bytes":\d+"#, "\"stored_bytes\":[SIZE]"),
         (r#""secs":[\d.e-]+"#, "\"secs\":[SECS]"),
         (r"store \d+\.\d+\.\d+", "store [VERSION]"),
+        // Every object of `--json` has it; tests/cli/json.rs looks.
+        (r#""schema":1,"#, ""),
     ] {
         settings.add_filter(what, stand_in);
     }

@@ -11,6 +11,26 @@ use store::{Error, Result};
 use crate::ui::table::{Side, Table};
 use crate::ui::{names, paint};
 
+/// What a field means never changes under one number; fields may be added. `cli/JSON.md` has a sample of each object.
+const SCHEMA: u32 = 1;
+
+/// An object of `--json`: each says by itself which schema it follows, so that lines may be read one by one.
+#[derive(Serialize)]
+pub(crate) struct Marked<'v, V> {
+    schema: u32,
+    #[serde(flatten)]
+    value: &'v V,
+}
+
+impl<'v, V> Marked<'v, V> {
+    pub(crate) fn new(value: &'v V) -> Self {
+        Self {
+            schema: SCHEMA,
+            value,
+        }
+    }
+}
+
 /// Where a verb says what it has to say.
 pub(crate) struct Output {
     json: bool,
@@ -50,7 +70,7 @@ impl Output {
 
     /// One line of data for machines, whole or not at all.
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<()> {
-        let line = serde_json::to_vec(value).map_err(|error| failed(error.into()))?;
+        let line = serde_json::to_vec(&Marked::new(value)).map_err(|error| failed(error.into()))?;
         let mut to = self.to.borrow_mut();
         to.write_all(&line).map_err(failed)?;
         writeln!(to).map_err(failed)
@@ -107,7 +127,7 @@ impl Output {
         }
         let text = text.to_string();
         let text = text.strip_prefix("warning: ").unwrap_or(&text);
-        self.aside(serde_json::json!({ "warning": text }));
+        self.aside(serde_json::json!({ "schema": SCHEMA, "warning": text }));
     }
 
     fn aside(&self, text: impl Display) {
