@@ -20,7 +20,7 @@ use crate::config::clusters::{Cluster, Label};
 use crate::config::jobs::Job;
 use crate::connect::Profile;
 use crate::ui::human::{Percent, Span};
-use crate::ui::suggest;
+use crate::ui::{remedy, suggest};
 
 /// What stands in `config.toml`.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
@@ -167,6 +167,19 @@ impl Config {
         Error::not_found(format!("{name}: no such cluster")).hint(format!(
             "{near}see which there are with `store cluster ls`, or say where it is with `store cluster add {name} URL`"
         ))
+    }
+
+    /// The same error, where the profile of this name is missing; its hint names the one that may be meant.
+    pub(crate) fn near_profile(&self, error: Error, name: &str) -> Error {
+        let known = self.profiles.keys().map(String::as_str);
+        let near = suggest::nearest(name, known).filter(|near| *near != name);
+        match (near, error.remedy().map(remedy::words)) {
+            (Some(near), Some(hint)) => {
+                let hint = format!("did you mean {near}? {hint}");
+                error.hint(hint)
+            }
+            _ => error,
+        }
     }
 
     /// What to say about a name that is no job.

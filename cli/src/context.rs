@@ -278,7 +278,10 @@ impl Context {
         let profile = profile.or_else(|| self.config.profile_of(url));
         let profile = profile.map(|name| (name, self.config.profiles.get(name)));
         let variables = connect::variables();
-        let reach = connect::to(url, profile, &variables)?;
+        let reach = connect::to(url, profile, &variables).map_err(|error| match profile {
+            Some((name, None)) => self.config.near_profile(error, name),
+            _ => error,
+        })?;
         let usual = remote::Options::default();
         let configured = self.config.deadline.map(|span| span.0);
         let deadline = self.global.deadline.or(reach.deadline).or(configured);

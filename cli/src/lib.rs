@@ -19,6 +19,9 @@ use crate::ui::output::Output;
 
 /// Runs the command on the arguments of this process.
 pub fn main() -> ExitCode {
+    if commands::complete::is_answered() {
+        return ExitCode::SUCCESS;
+    }
     let cli = match commands::args::parse() {
         Ok(cli) => cli,
         Err(shown) => return ui::failure::usage(&shown, commands::args::wants_json()),

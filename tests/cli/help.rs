@@ -1,6 +1,6 @@
 //! What the command says about itself.
 
-use support::{check, environment};
+use support::{Finished, TestEnvironment, check, environment};
 
 #[test]
 fn the_top_level_help() {
@@ -129,33 +129,136 @@ fn every_verb_lists_the_exit_codes() {
     }
 }
 
+/// What a shell is offered for the last of `words`.
+fn offered(env: &TestEnvironment, words: &[&str]) -> Vec<String> {
+    let mut command = env.command(["--", "store"].iter().chain(words));
+    command
+        .env("STORE_COMPLETE", "bash")
+        .env("_CLAP_IFS", "\n")
+        .env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+    let done: Finished = command.output().unwrap().into();
+    assert_eq!(
+        (done.code, done.stderr.as_str()),
+        (Some(0), ""),
+        "{words:?}"
+    );
+    let offered = String::from_utf8(done.stdout).unwrap();
+    offered.lines().map(str::to_owned).collect()
+}
+
 #[test]
-fn completions_name_every_verb() {
+fn scripts_of_shells_ask_the_command() {
     let env = environment!();
-    for shell in ["bash", "zsh", "fish"] {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = env.ok(["completions", shell]);
-        assert!(
-            script.contains("history") && script.contains("unpin"),
-            "{shell}"
-        );
+        assert!(script.contains("STORE_COMPLETE"), "{shell}: {script}");
     }
+    assert_eq!(offered(&env, &["hist"]), ["history"]);
+    let verbs = offered(&env, &[""]);
+    assert!(verbs.contains(&"unpin".to_owned()), "{verbs:?}");
+    assert_eq!(
+        offered(&env, &["put", "--profile", ""]),
+        ["auto", "hf", "none"]
+    );
+    assert_eq!(
+        offered(&env, &["put", "--with", "assets,do"]),
+        ["assets,downloads"]
+    );
+    assert_eq!(
+        offered(&env, &["materialize", "--link-mode", "re"]),
+        ["reflink"]
+    );
+    assert_eq!(offered(&env, &["help", "sl"]), ["slurm"]);
+}
+
+#[test]
+fn names_of_what_there_is_are_completed() {
+    let env = environment!();
+    env.write("in", "x");
+    for name in ["project/a/one", "project/a/two", "team/b/three"] {
+        env.ok(["put", "in", name]);
+    }
+    env.ok(["put", "in", "project/a/one", "--always"]);
+    env.ok(["init", "there"]);
+    env.ok(["put", "in", "project/far/x", "--store", "there"]);
+    env.write(
+        "home/.config/store/config.toml",
+        "[cluster.h200]\nurl = \"../../../there\"\n[profile.eu]\nregion = \"eu\"\n\
+         [job.nightly]\nfrom = \"h200\"\nto = \"/x\"\nrefs = []\n",
+    );
+    for (words, expected) in [
+        (
+            &["ls", "pro"] as &[&str],
+            &["project/a", "project/a/"] as &[&str],
+        ),
+        (&["get", ""], &["project/a/", "team/b/"]),
+        (&["get", "project/a/"], &["project/a/one", "project/a/two"]),
+        (
+            &["get", "project/a/one@"],
+            &["project/a/one@2", "project/a/one@1"],
+        ),
+        (&["get", "project/none/"], &[]),
+        (&["get", "--store", "h200", "p"], &["project/far/"]),
+        (&["pull", "h200", "p"], &["project/far", "project/far/"]),
+        (&["push", "project/a/one", "h"], &[]),
+        (&["du", "t"], &["team/b"]),
+        (&["cluster", "rm", ""], &["h200"]),
+        (&["duplicate", "--job", ""], &["nightly"]),
+        (&["duplicate", "--from", "h"], &["h200"]),
+        (&["--store", "h"], &["h200"]),
+        (&["--store-profile", ""], &["eu"]),
+        (&["cluster", "add", "--profile", ""], &["eu"]),
+        (&["get", "--store", "/nothing/there", ""], &[]),
+    ] {
+        let found: Vec<String> = offered(&env, words)
+            .into_iter()
+            .filter(|word| !word.starts_with('-'))
+            .collect();
+        assert_eq!(found, expected, "{words:?}");
+    }
+    // Whoever asks in vain is told nothing, and nothing is made.
+    env.write("home/.config/store/config.toml", "stroe = 1\n");
+    assert!(offered(&env, &["ls", "pro"]).is_empty());
+    let lonely = environment!();
+    offered(&lonely, &["get", "p"]);
+    assert!(!lonely.path("home/.local").exists());
 }
 
 #[test]
 fn the_manual_is_one_page_or_one_for_each_verb() {
     let env = environment!();
     let page = env.ok(["man"]);
-    assert!(
-        page.contains(".TH store 1") && page.contains("Exit codes:"),
-        "{page}"
-    );
+    let sections: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix(".SH "))
+        .collect();
+    let expected = [
+        "NAME",
+        "SYNOPSIS",
+        "DESCRIPTION",
+        "OPTIONS",
+        "\"OPTIONS OF EVERY VERB\"",
+        "VERBS",
+        "ENVIRONMENT",
+        "FILES",
+        "\"EXIT STATUS\"",
+        "EXAMPLES",
+        "\"SEE ALSO\"",
+    ];
+    assert_eq!(sections, expected, "{page}");
+    assert_eq!(page.matches(".ie").count(), 1, "{page}");
+    for words in [".TH store 1", "STORE_URL", "config.toml", "NO_COLOR"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
     env.ok(["man", "pages"]);
     for page in [
         "pages/store.1",
         "pages/store-init.1",
         "pages/store-history.1",
+        "pages/store-cluster-add.1",
     ] {
-        assert!(env.path(page).exists(), "{page}");
+        let text = std::fs::read_to_string(env.path(page)).unwrap();
+        assert!(text.contains(".SH \"EXIT STATUS\""), "{page}: {text}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
-use crate::commands::{Command, groups, help};
+use crate::commands::{Command, examples, groups, help};
 use crate::ui::global::Global;
 use crate::ui::paint::{self, Word};
 use crate::ui::suggest;
@@ -56,7 +56,14 @@ pub(crate) fn command() -> clap::Command {
         .map(|verb| verb.get_name().to_owned())
         .collect();
     for verb in verbs {
-        command = command.mut_subcommand(verb, |verb| verb.after_help(EXIT_CODES));
+        let examples = match examples::shown(&verb) {
+            none if none.is_empty() => none,
+            some => format!("Examples:\n{some}\n"),
+        };
+        command = command.mut_subcommand(verb, |verb| {
+            verb.after_help(EXIT_CODES)
+                .after_long_help(examples + EXIT_CODES)
+        });
     }
     command
 }
@@ -67,6 +74,14 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     let matches = command.try_get_matches_from_mut(words());
     let matches = matches.map_err(|error| suggest::better(error, &command))?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// The options of every verb as the environment has them, but for a store that is named.
+pub(crate) fn global(store: Option<OsString>) -> Option<Global> {
+    let named = store.map(|url| [OsString::from("--store"), url]);
+    let words = ["store", "--quiet", "info"].map(OsString::from);
+    let words = words.into_iter().chain(named.into_iter().flatten());
+    Cli::try_parse_from(words).ok().map(|cli| cli.global)
 }
 
 /// Whether the command line asks for JSON, also where it makes no sense.

@@ -3,10 +3,13 @@
 use clap_complete::Shell;
 use store::Result;
 
-use crate::commands::args;
+use crate::commands::complete;
 use crate::ui::output::Output;
 
 /// Print the completions of a shell
+///
+/// Completed are verbs, flags and their values, and the names of what there is: refs, clusters, jobs, profiles. The
+/// script asks `store` itself, so it stays right when `store` is replaced.
 ///
 /// For bash: store completions bash > ~/.local/share/bash-completion/completions/store
 #[derive(clap::Args)]
@@ -16,7 +19,5 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &Output) -> Result<()> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut args::command(), "store", &mut script);
-    out.bytes(&script)
+    out.bytes(&complete::script(&args.shell.to_string()))
 }

@@ -73,6 +73,13 @@ pub(crate) fn topics() -> String {
     TOPICS.map(|(name, _)| name).join(", ")
 }
 
+/// What may follow `store help`.
+pub(crate) fn names() -> Vec<String> {
+    let verbs = groups::GROUPS.into_iter().flat_map(|(_, verbs)| verbs);
+    let topics = TOPICS.iter().map(|(name, _)| name);
+    verbs.chain(topics).map(ToString::to_string).collect()
+}
+
 fn list(out: &Output) -> Result<()> {
     let command = args::command();
     if out.is_json() {

@@ -1,12 +1,14 @@
 //! `store man`: the manual, made from the same text as `--help`.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use clap::Command;
 use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, italic, roman};
 use store::{Error, Result};
 
-use crate::commands::args;
+use crate::commands::{args, examples};
 use crate::ui::output::Output;
 
 /// Print the manual page, or write one for each verb
@@ -18,14 +20,246 @@ pub(crate) struct Args {
     dir: Option<PathBuf>,
 }
 
+/// Variables of the environment, and what they are for.
+const ENVIRONMENT: [(&str, &str); 14] = [
+    ("STORE_URL", "The store, as --store names it."),
+    (
+        "STORE_PROFILE",
+        "The profile that reaches its bucket, as --store-profile.",
+    ),
+    (
+        "STORE_DEADLINE",
+        "How long a request to a bucket is tried again, as --deadline.",
+    ),
+    ("STORE_POOL", "The pool of this host."),
+    ("STORE_POOL_MAX", "Most bytes of the pool's files."),
+    (
+        "STORE_POOL_FREE",
+        "Bytes of the pool's file system that are left free for others.",
+    ),
+    (
+        "XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_CACHE_HOME, XDG_STATE_HOME",
+        "Where FILES are, if not below HOME.",
+    ),
+    (
+        "AWS_*, GOOGLE_*, AZURE_*",
+        "Endpoint, region and credentials of buckets, as the tools of their makers read them.",
+    ),
+    (
+        "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY",
+        "How buckets are reached.",
+    ),
+    (
+        "HF_TOKEN_PATH",
+        "A file that put leaves out, since it holds a token.",
+    ),
+    ("USER, LOGNAME", "Who a version is from."),
+    (
+        "NO_COLOR, CLICOLOR, CLICOLOR_FORCE",
+        "Whether errors and hints have colours; without these, on a terminal.",
+    ),
+    ("TERM", "A terminal that is dumb gets no colours."),
+    ("STORE_COMPLETE", "Set by the scripts of store completions."),
+];
+
+/// Files, and what is in them.
+const FILES: [(&str, &str); 6] = [
+    (
+        "~/.config/store/config.toml",
+        "The configuration: store, profiles, clusters, jobs, pool, retention. See store help reference.",
+    ),
+    (
+        "~/.local/share/store",
+        "The store, where none is named; the first put makes it.",
+    ),
+    (
+        "~/.cache/store",
+        "Segments of stores in buckets, what put knows of files, and the pool, where none is named. It may be deleted at any time, but for a pool that trees link to.",
+    ),
+    (
+        "~/.local/state/store",
+        "Journals of jobs and locks. What is lost there costs time and nothing else.",
+    ),
+    (
+        "~/.aws/config, ~/.aws/credentials",
+        "Profiles that the configuration names by aws-profile.",
+    ),
+    (
+        "PREFIX/format",
+        "What makes a directory or a prefix of a bucket a store.",
+    ),
+];
+
+const EXIT_STATUS: [(&str, &str); 8] = [
+    ("0", "Done."),
+    ("1", "Failed."),
+    ("2", "Usage error."),
+    ("3", "Not found: a store, a ref, a version or a path."),
+    ("4", "Corrupt: bytes are not what was written."),
+    (
+        "5",
+        "Conflict: somebody else was first, or the destination is in use.",
+    ),
+    ("6", "Partly done: the rest is named."),
+    ("130", "Interrupted."),
+];
+
 pub(crate) fn run(args: &Args, out: &Output) -> Result<()> {
+    let mut command = args::command();
+    command.build();
     if let Some(dir) = &args.dir {
         let failed = |source: io::Error| Error::io("write manual pages to", dir, source);
         std::fs::create_dir_all(dir).map_err(failed)?;
-        return clap_mangen::generate_to(args::command(), dir).map_err(failed);
+        return write_all(&command, dir).map_err(failed);
     }
+    let page = page(&command);
+    out.bytes(&page.map_err(|source| Error::io("render the page", "store.1", source))?)
+}
+
+/// A page for the command, and for each verb below it.
+fn write_all(command: &Command, dir: &Path) -> io::Result<()> {
+    let below = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    for verb in below {
+        write_all(verb, dir)?;
+    }
+    std::fs::write(dir.join(format!("{}.1", name(command))), page(command)?)
+}
+
+fn name(command: &Command) -> &str {
+    command
+        .get_display_name()
+        .unwrap_or_else(|| command.get_name())
+}
+
+fn page(command: &Command) -> io::Result<Vec<u8>> {
+    let source = concat!("store ", env!("CARGO_PKG_VERSION"));
+    let man = Man::new(command.clone()).source(source);
     let mut page = Vec::new();
-    let rendered = Man::new(args::command()).render(&mut page);
-    rendered.map_err(|source| Error::io("render the page", "store.1", source))?;
-    out.bytes(&page)
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    synopsis(command).to_writer(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        Roff::new().control("SH", ["VERBS"]).to_writer(&mut page)?;
+        verbs(command).to_writer(&mut page)?;
+    }
+    if name(command) == "store" {
+        section("ENVIRONMENT", &ENVIRONMENT).to_writer(&mut page)?;
+        section("FILES", &FILES).to_writer(&mut page)?;
+    }
+    section("EXIT STATUS", &EXIT_STATUS).to_writer(&mut page)?;
+    let examples = match name(command) {
+        "store" => FIRST_EXAMPLES.as_slice(),
+        _ => examples::of(command.get_name()),
+    };
+    if !examples.is_empty() {
+        section("EXAMPLES", examples).to_writer(&mut page)?;
+    }
+    see_also(command).to_writer(&mut page)?;
+    Ok(without_repeats(&page))
+}
+
+/// Each section comes with the same lines before it, which one page needs once.
+fn without_repeats(page: &[u8]) -> Vec<u8> {
+    let head = Roff::new().render();
+    let page = String::from_utf8_lossy(page);
+    let rest = page.replace(&head, "");
+    (head + &rest).into_bytes()
+}
+
+/// The line of `--help`; the options have a section of their own.
+fn synopsis(command: &Command) -> Roff {
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim().trim_start_matches("Usage: ").to_owned();
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    roff.text([roman(usage)]);
+    roff
+}
+
+/// The way of a newcomer.
+const FIRST_EXAMPLES: [(&str, &str); 4] = [
+    (
+        "store put ~/.cache/huggingface project/llama-ft/hf",
+        "The first put makes a store.",
+    ),
+    (
+        "store materialize project/llama-ft/hf /scratch/job-7/hf",
+        "A tree of hard links for a job.",
+    ),
+    (
+        "store push project/llama-ft/hf h200",
+        "To another cluster; only missing chunks are sent.",
+    ),
+    (
+        "store gc --dry-run",
+        "What would be given back, and why the rest stays.",
+    ),
+];
+
+/// Names, and what they stand for.
+fn section(heading: &str, lines: &[(&str, &str)]) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", [heading]);
+    for (name, what) in lines {
+        roff.control("TP", []);
+        roff.text([bold(*name)]);
+        roff.text([roman(*what)]);
+    }
+    roff
+}
+
+fn verbs(command: &Command) -> Roff {
+    let mut roff = Roff::new();
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        let about = verb.get_about().map(ToString::to_string);
+        roff.control("TP", []);
+        roff.text([bold(format!("{}(1)", name(verb)))]);
+        roff.text([roman(about.unwrap_or_default())]);
+    }
+    roff
+}
+
+fn see_also(command: &Command) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["SEE ALSO"]);
+    match name(command) {
+        "store" => roff.text([
+            roman("Guides by task: "),
+            italic("store help"),
+            roman(" lists them, "),
+            italic("store help TOPIC"),
+            roman(" prints one."),
+        ]),
+        _ => roff.text([
+            bold("store"),
+            roman("(1) has the variables of the environment and the files."),
+        ]),
+    };
+    roff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(command: &Command) -> Vec<String> {
+        let own = command.get_arguments().filter_map(|arg| arg.get_env());
+        let own = own.map(|name| name.to_string_lossy().into_owned());
+        let below = command.get_subcommands().flat_map(variables);
+        own.chain(below).collect()
+    }
+
+    #[test]
+    fn every_variable_of_an_option_is_in_the_manual() {
+        let found = variables(&args::command());
+        assert!(found.len() >= 6, "{found:?}");
+        for name in found {
+            assert!(
+                ENVIRONMENT.iter().any(|(known, _)| *known == name),
+                "{name}"
+            );
+        }
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use store::Damage;
 use store::materialize::{Kept, Plan, Why};
@@ -51,8 +52,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
 
-    /// hardlink, reflink, copy, or auto: the first of them that the system makes
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
+    /// How files get into the tree; auto is the first of the others that the system makes
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = PossibleValuesParser::new(["auto", "hardlink", "reflink", "copy"]).try_map(|name| name.parse::<LinkMode>()))]
     link_mode: LinkMode,
 
     /// Files up to this size are private, writable copies
@@ -276,11 +277,6 @@ fn spelled_out(dest: &Path) -> Result<PathBuf> {
             .canonicalize()
             .map_err(|source| Error::io("look at", dest, source)),
     }
-}
-
-fn parse_mode(text: &str) -> Result<LinkMode, String> {
-    text.parse()
-        .map_err(|error: store::Error| error.to_string())
 }
 
 /// Returns when the tree is not needed any more.

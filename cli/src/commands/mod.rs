@@ -3,11 +3,13 @@
 pub(crate) mod args;
 mod cat;
 mod cluster;
+pub(crate) mod complete;
 mod completions;
 mod damage;
 mod diff;
 mod du;
 mod duplicate;
+mod examples;
 mod gc;
 mod get;
 pub(crate) mod groups;

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 use store::{
@@ -98,11 +98,11 @@ pub(crate) struct Args {
     level: i32,
 
     /// What to take the tree for: a Hugging Face cache, plain files, or what it looks like
-    #[arg(long, value_name = "auto|hf|none", default_value = "auto", value_parser = parse::<ProfileChoice>)]
+    #[arg(long, default_value = "auto", value_parser = PossibleValuesParser::new(["auto", "hf", "none"]).try_map(|name| name.parse::<ProfileChoice>()))]
     profile: ProfileChoice,
 
-    /// Parts of an HF_HOME to take as well: accelerate, assets, downloads, modules, trackio
-    #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = parse::<Class>)]
+    /// Parts of an HF_HOME to take as well
+    #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = PossibleValuesParser::new(Class::ALL.map(Class::as_str)).try_map(|name| name.parse::<Class>()))]
     with: Vec<Class>,
 
     /// Take what matches even where it seems to hold credentials; may be given several times
@@ -256,10 +256,6 @@ fn expires(args: &Args) -> Result<Option<Timestamp>> {
         })
     };
     args.ttl.map(end).transpose()
-}
-
-fn parse<T: FromStr<Err = Error>>(text: &str) -> Result<T> {
-    text.parse()
 }
 
 fn report(target: RefName, done: PutReport, elapsed: Duration) -> Report {

@@ -37,9 +37,24 @@ pub(crate) fn hint(error: Error, context: &Context) -> Error {
 }
 
 /// Verbs of hints that work with a store.
-const VERBS: [&str; 15] = [
-    "diff", "gc", "get", "history", "info", "init", "ls", "pin", "policy", "pull", "put", "repair",
-    "rm", "unpin", "verify",
+const VERBS: [&str; 17] = [
+    "diff",
+    "du",
+    "gc",
+    "get",
+    "history",
+    "info",
+    "init",
+    "ls",
+    "pin",
+    "policy",
+    "pull",
+    "put",
+    "repair",
+    "rm",
+    "summarize",
+    "unpin",
+    "verify",
 ];
 
 /// The same error; the commands of its hint name the store that was named on the command line.

@@ -65,11 +65,10 @@ fn looked_at(cluster: &Cluster, context: &Context) -> Result<StoreId> {
     if let Some(profile) = &cluster.profile
         && !context.config().profiles.contains_key(profile)
     {
-        return Err(
-            Error::not_found(format!("{profile}: no such profile")).hint(format!(
-                "write [profile.{profile}] into the configuration first, or say --no-check"
-            )),
-        );
+        let error = Error::not_found(format!("{profile}: no such profile")).hint(format!(
+            "write [profile.{profile}] into the configuration first, or say --no-check"
+        ));
+        return Err(context.config().near_profile(error, profile));
     }
     let opened = context.open_cluster(cluster);
     let store = opened.map_err(|error| match error.kind() {

@@ -13,6 +13,7 @@ use crate::context::Context;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The name
+    #[arg(value_name = "CLUSTER")]
     name: Label,
 }
 

@@ -1,0 +1,226 @@
+//! Examples of each verb, for `store VERB --help` and for the manual.
+
+/// A command line, and what it does.
+type Example = (&'static str, &'static str);
+
+const EXAMPLES: [(&str, &[Example]); 22] = [
+    (
+        "put",
+        &[
+            (
+                "store put ~/.cache/huggingface project/llama-ft/hf",
+                "a Hugging Face cache, without its token",
+            ),
+            (
+                "store put data team/vision/imagenet --exclude '*.tmp' --ttl 30d",
+                "kept for 30 days",
+            ),
+        ],
+    ),
+    (
+        "get",
+        &[
+            (
+                "store get project/llama-ft/hf@1 copy",
+                "the first version, as a private copy",
+            ),
+            ("store get team/vision/imagenet:train/0.tar .", "one file"),
+        ],
+    ),
+    (
+        "materialize",
+        &[
+            (
+                "store materialize project/llama-ft/hf /scratch/job-7/hf",
+                "or bring the tree to the newest version",
+            ),
+            (
+                "store materialize --prefetch project/llama-ft/hf",
+                "only fill the pool, before the job starts",
+            ),
+        ],
+    ),
+    (
+        "cat",
+        &[(
+            "store cat team/vision/imagenet:README.md",
+            "one file, to standard output",
+        )],
+    ),
+    (
+        "ls",
+        &[
+            ("store ls", "all namespaces"),
+            (
+                "store ls project/llama-ft --sort last-use --reverse",
+                "refs, the longest unused first",
+            ),
+            (
+                "store ls project/llama-ft/hf:hub --recursive --long",
+                "what is in a directory of a ref",
+            ),
+        ],
+    ),
+    (
+        "diff",
+        &[
+            (
+                "store diff project/demo/data@1 project/demo/data",
+                "two versions",
+            ),
+            (
+                "store diff project/demo/data ./data",
+                "a version and a directory",
+            ),
+        ],
+    ),
+    (
+        "history",
+        &[(
+            "store history project/llama-ft/hf",
+            "all versions, with their origin and last use",
+        )],
+    ),
+    (
+        "summarize",
+        &[(
+            "store summarize project/llama-ft --sort modified",
+            "the refs of a namespace, the newest first",
+        )],
+    ),
+    ("du", &[("store du --json", "for a report; sizes in bytes")]),
+    (
+        "info",
+        &[("store info --store h200", "the store of a cluster")],
+    ),
+    (
+        "cluster",
+        &[(
+            "store cluster add h200 s3://datasets-h200/store --profile h200",
+            "a name for a store",
+        )],
+    ),
+    (
+        "push",
+        &[(
+            "store push project/llama-ft/hf h200",
+            "the newest version of a ref",
+        )],
+    ),
+    (
+        "pull",
+        &[(
+            "store pull h200 project/llama-ft --versions all",
+            "all versions of all refs of a namespace",
+        )],
+    ),
+    (
+        "duplicate",
+        &[
+            (
+                "store duplicate project/llama-ft --from h100 --to h200 --dry-run",
+                "what would be sent",
+            ),
+            ("store duplicate --job nightly", "as the configuration says"),
+        ],
+    ),
+    (
+        "rm",
+        &[
+            (
+                "store rm project/llama-ft/hf@1 --dry-run",
+                "what it would give back",
+            ),
+            (
+                "store rm project/old --yes",
+                "all refs of a namespace, without a question",
+            ),
+        ],
+    ),
+    (
+        "pin",
+        &[(
+            "store pin project/llama-ft/hf@3",
+            "kept by all rules, until it is unpinned",
+        )],
+    ),
+    (
+        "policy",
+        &[(
+            "store policy keep 'project/*' --last 3 --within 30d --quota 500GB",
+            "for all projects",
+        )],
+    ),
+    (
+        "gc",
+        &[
+            (
+                "store gc --dry-run",
+                "what would go, and why the rest stays",
+            ),
+            ("store gc --crontab --schedule daily", "a line for crontab"),
+        ],
+    ),
+    (
+        "pool",
+        &[(
+            "store pool evict --to 100GB",
+            "until the pool takes at most this",
+        )],
+    ),
+    (
+        "verify",
+        &[("store verify --read-data", "every byte of every pack")],
+    ),
+    (
+        "repair",
+        &[("store repair --dry-run", "what would be mended")],
+    ),
+    (
+        "init",
+        &[(
+            "store init --shared /shared/store",
+            "for the group of the directory",
+        )],
+    ),
+];
+
+/// Those of a verb; none, where its usage says it all.
+pub(crate) fn of(verb: &str) -> &'static [Example] {
+    let mut known = EXAMPLES.into_iter();
+    known
+        .find_map(|(name, examples)| (name == verb).then_some(examples))
+        .unwrap_or_default()
+}
+
+/// As they stand in the help.
+pub(crate) fn shown(verb: &str) -> String {
+    let examples = of(verb).iter();
+    examples
+        .map(|(line, what)| format!("  {line}\n      {what}\n"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::{args, groups};
+
+    #[test]
+    fn every_example_is_a_command_line_of_its_verb() {
+        for (verb, examples) in EXAMPLES {
+            assert!(
+                groups::GROUPS
+                    .iter()
+                    .any(|(_, verbs)| verbs.contains(&verb))
+            );
+            for (line, _) in examples {
+                let words = line.replace('\'', "");
+                let words: Vec<&str> = words.split(' ').collect();
+                assert_eq!(words.get(1), Some(&verb), "{line}");
+                let parsed = args::command().try_get_matches_from(words);
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            }
+        }
+    }
+}
