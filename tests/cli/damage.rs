@@ -65,7 +65,7 @@ fn damage_is_told_repaired_and_healed() {
     check!(env, env.store(["verify", "--read-data"]), @"
     exit code: 4
     --- stdout
-    packs/[..]/[ID]: 1 of 7 chunks are damaged, first: chunk at byte 0 of the frame at offset 32: its bytes hash to [CHUNK-ID], expected [CHUNK-ID]
+    packs/[..]/[ID]: 1 of 7 chunks are damaged, first: chunk at byte 0 of the frame at offset 80: its bytes hash to [CHUNK-ID], expected [CHUNK-ID]
     project/demo/data@1:noise: chunk [CHUNK-ID] is damaged or missing
     verified 1 version in 2 packs, 1 segment and 1 log entry; read 400 kB in 2 packs
     --- stderr
@@ -75,7 +75,7 @@ fn damage_is_told_repaired_and_healed() {
     check!(env, env.store(["repair", "--dry-run"]), @"
     exit code: 6
     --- stdout
-    packs/[..]/[ID]: 1 of 7 chunks are damaged, first: chunk at byte 0 of the frame at offset 32: its bytes hash to [CHUNK-ID], expected [CHUNK-ID]
+    packs/[..]/[ID]: 1 of 7 chunks are damaged, first: chunk at byte 0 of the frame at offset 80: its bytes hash to [CHUNK-ID], expected [CHUNK-ID]
     project/demo/data@1:noise: chunk [CHUNK-ID] is damaged or missing
     would be done: 1 pack condemned: 6 chunks copied, 1 lost
     --- stderr
@@ -85,7 +85,7 @@ fn damage_is_told_repaired_and_healed() {
     check!(env, env.store(["repair"]), @"
     exit code: 6
     --- stdout
-    packs/[..]/[ID]: 1 of 7 chunks are damaged, first: chunk at byte 0 of the frame at offset 32: its bytes hash to [CHUNK-ID], expected [CHUNK-ID]
+    packs/[..]/[ID]: 1 of 7 chunks are damaged, first: chunk at byte 0 of the frame at offset 80: its bytes hash to [CHUNK-ID], expected [CHUNK-ID]
     project/demo/data@1:noise: chunk [CHUNK-ID]: no live segment offers it
     1 pack condemned: 6 chunks copied, 1 lost
     --- stderr

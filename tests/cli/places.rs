@@ -30,7 +30,7 @@ fn init_makes_a_store_once() {
     exit code: 0
     --- stdout
     store        [ID] at file://[ROOT]/a/store
-    format       1, fastcdc-v2020 16/64/256 KiB
+    format       2, fastcdc-v2020 16/64/256 KiB
     log          at entry 0
     refs         0 versions of 0 refs in 0 namespaces
     objects      0 chunks in 0 packs and 0 segments; 0 packs condemned
@@ -53,7 +53,7 @@ fn init_for_machines() {
     check!(env, env.store(["info", "--json"]), @r#"
     exit code: 0
     --- stdout
-    {"url":"file://[ROOT]/home/.local/share/store","id":"[ID]","format":1,"chunker":{"algorithm":"fastcdc-v2020","min":16384,"avg":65536,"max":262144,"normalization":1,"seed":0},"features":{"compatible":[],"read_only":[],"incompatible":[]},"log_entry":0,"namespaces":0,"refs":0,"versions":0,"logical_bytes":0,"segments":0,"chunks":0,"packs":0,"distinct_bytes":0,"stored_bytes":[SIZE],"condemned_packs":0}
+    {"url":"file://[ROOT]/home/.local/share/store","id":"[ID]","format":2,"chunker":{"algorithm":"fastcdc-v2020","min":16384,"avg":65536,"max":262144,"normalization":1,"seed":0},"features":{"compatible":[],"read_only":[],"incompatible":[]},"log_entry":0,"namespaces":0,"refs":0,"versions":0,"logical_bytes":0,"segments":0,"chunks":0,"packs":0,"distinct_bytes":0,"stored_bytes":[SIZE],"condemned_packs":0}
     --- stderr
     "#);
 }
