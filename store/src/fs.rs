@@ -3,5 +3,7 @@
 mod atomic;
 mod mmap;
 
-pub(crate) use atomic::{build_atomically, is_host_local, open_regular, regular, write_atomically};
+pub(crate) use atomic::{
+    build_atomically, is_host_local, open_regular, read_regular, regular, write_atomically,
+};
 pub(crate) use mmap::map;

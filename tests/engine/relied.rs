@@ -73,6 +73,36 @@ fn a_put_of_files_that_are_known_as_unchanged_heals_a_pack_that_is_gone() {
     }
 }
 
+/// A flipped bit in the place of a chunk leads to other bytes: what is put by it could not be read.
+#[test]
+fn a_segment_that_is_damaged_is_not_relied_on() {
+    let damaged = Damaged::new();
+    let segment = damaged.object(&damaged.segment());
+    let len = fs::metadata(&segment).unwrap().len();
+    let copy = copy(&damaged);
+    let sound = fs::read(&segment).unwrap();
+    for at in (0..24).map(|part| len * (2 * part + 1) / 48) {
+        flip(&segment, at);
+        let done = put(
+            &damaged.store,
+            &PutRequest::new(&copy, name(OTHER)),
+            &Unwatched,
+        );
+        if let Ok(report) = done {
+            let out = tempfile::tempdir().unwrap();
+            let what = format!("{OTHER}@{}", report.version.unwrap());
+            fs::write(&segment, &sound).unwrap();
+            crate::lost::get_to(&damaged.store, &what, &out.path().join("tree")).unwrap();
+            panic!("byte {at}: a put relied on a damaged segment");
+        }
+        let error = done.unwrap_err();
+        assert_eq!(error.kind(), store::Kind::Corrupt, "byte {at}: {error:?}");
+        fs::write(&segment, &sound).unwrap();
+    }
+    put_tree(&damaged.store, &copy, OTHER);
+    all_is_well(&damaged, &damaged.source());
+}
+
 #[test]
 fn a_pack_that_a_verification_found_damaged_is_not_relied_on() {
     for is_copy in [false, true] {

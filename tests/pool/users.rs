@@ -329,6 +329,80 @@ fn a_pool_that_was_swapped_is_not_used() {
 }
 
 #[test]
+fn a_symlink_of_another_user_leads_no_tree_elsewhere() {
+    for (seed, victim) in (324..).zip(VICTIMS) {
+        let host = Host::new(seed, victim);
+        fs::create_dir(host.at("job/real")).unwrap();
+        host.give(&host.at("job/real"), victim);
+        for (name, maker) in [("theirs", MALLORY), ("own", victim)] {
+            symlink(host.at("job/real"), host.at(name)).unwrap();
+            lchown(host.at(name), Some(maker), Some(maker)).unwrap();
+        }
+        for verb in ["materialize", "get"] {
+            let through = host.at("theirs").join(verb);
+            let done = host.run(&[verb, REF, through.to_str().unwrap()]);
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert_eq!(done.status.code(), Some(5), "{said}");
+            let expected = format!("leads through {}, a symlink", host.at("theirs").display());
+            assert!(said.contains(&expected), "{said}");
+        }
+        assert_eq!(fs::read_dir(host.at("job/real")).unwrap().count(), 0);
+        host.makes("own/tree");
+        assert!(host.at("job/real/tree").is_dir());
+    }
+}
+
+/// A directory above the destination is exchanged over and over: the tree is made in one of both places, and nothing
+/// that was not made by the command goes.
+#[test]
+fn a_tree_whose_way_is_exchanged_takes_nothing_elsewhere() {
+    let host = Host::new(328, 1001);
+    for place in ["ours", "theirs"] {
+        fs::create_dir(host.at(place)).unwrap();
+        host.give(&host.at(place), 1001);
+    }
+    host.makes("theirs/job");
+    let kept = host.at("ours/job");
+    fs::create_dir(&kept).unwrap();
+    fs::write(kept.join("mine"), "mine").unwrap();
+    host.give(&kept, 1001);
+    let (ours, theirs) = (host.at("ours"), host.at("theirs"));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                rustix::fs::renameat_with(
+                    rustix::fs::CWD,
+                    &ours,
+                    rustix::fs::CWD,
+                    &theirs,
+                    rustix::fs::RenameFlags::EXCHANGE,
+                )
+                .unwrap();
+            }
+        });
+        for round in 0..24 {
+            let verb = if round % 2 == 0 {
+                "--exact"
+            } else {
+                "--verify"
+            };
+            // Whatever it says, it has been led about; what counts is what is left.
+            let done = host.run(&[
+                "materialize",
+                verb,
+                REF,
+                theirs.join("job").to_str().unwrap(),
+            ]);
+            assert_ne!(done.status.code(), None, "round {round}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let mine = [&ours, &theirs].map(|place| fs::read(place.join("job/mine")).ok());
+    assert!(mine.contains(&Some(b"mine".to_vec())), "{mine:?}");
+}
+
+#[test]
 fn nobody_is_led_onto_what_is_precious() {
     for (seed, victim) in (320..).zip(VICTIMS) {
         let host = Host::new(seed, victim);

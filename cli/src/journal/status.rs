@@ -2,11 +2,15 @@
 //! belongs to the process that runs the job.
 
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 use store::StoreId;
 
 use super::place::JobDir;
 use super::rows::{Outcome, RefError, Run};
 use crate::host::files::{self, Use};
+
+/// Most bytes of a status that are read: more is no JSON.
+const STATUS_BYTES_MAX: u64 = 64 << 20;
 
 /// What a job does.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
@@ -44,7 +48,9 @@ pub(crate) struct Status {
 impl Status {
     /// What is known; none, where nothing is or it cannot be read.
     pub(crate) fn read(dir: &JobDir) -> Option<Self> {
-        let text = std::fs::read(dir.status()).ok()?;
+        let mut text = Vec::new();
+        let file = files::open_regular(&dir.status()).ok()?;
+        file.take(STATUS_BYTES_MAX).read_to_end(&mut text).ok()?;
         let mut status: Self = serde_json::from_slice(&text).ok()?;
         if !dir.is_running() {
             status.runs.iter_mut().for_each(Run::end_killed);

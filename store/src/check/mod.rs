@@ -18,9 +18,10 @@ pub use self::repair::{RepairReport, RepairRequest, repair};
 pub use self::subset::Subset;
 use self::walk::RefWalk;
 use crate::error::Result;
-use crate::format::{State, Target};
+use crate::format::{Change, State, Target};
 use crate::id::PackId;
 use crate::index::Index;
+use crate::log;
 use crate::progress::Progress;
 use crate::sound::packs::{Damage, PackTask, Reading, check_packs};
 use crate::sound::record::Record;
@@ -173,9 +174,18 @@ fn forget_what_moved(store: &Store, before: &State, report: &mut VerifyReport) -
     let Ok(now) = store.readable_state() else {
         return Ok(());
     };
+    // The newest state may have forgotten what was condemned since, so each entry in between is asked.
+    let mut taken = HashSet::new();
+    for entry in log::read_after(store.remote().as_ref(), &mut before.clone()).unwrap_or_default() {
+        for change in entry.changes {
+            if let Change::CondemnPacks { packs } = change {
+                taken.extend(packs);
+            }
+        }
+    }
     let stands = |part: Part| match part {
         Part::Segment(id) => now.segments.contains_key(&id),
-        Part::Pack(id) => !now.condemned.contains_key(&id) || before.condemned.contains_key(&id),
+        Part::Pack(id) => !taken.contains(&id),
         _ => true,
     };
     report.findings.retain(|finding| stands(finding.part));

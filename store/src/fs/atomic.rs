@@ -1,7 +1,7 @@
 //! Files of this host, written whole or not at all.
 
 use std::fs::{File, Metadata};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -24,6 +24,16 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
         .open(path)?;
     regular(&file.metadata()?)?;
     Ok(file)
+}
+
+/// All bytes of a regular file of at most `max`; never waits, whatever lies there.
+pub(crate) fn read_regular(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = open_regular(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    if read as u64 > max {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(bytes)
 }
 
 /// Fails for what is no regular file.

@@ -7,12 +7,15 @@ use std::path::Path;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{Newest, State, checkpoint_key};
-use crate::fs::write_atomically;
+use crate::fs::{read_regular, write_atomically};
 use crate::id::StoreId;
 use crate::remote::Read;
 
 use super::known::{Found, Known, go_on, load_known, newest_of};
 use super::{CHECKPOINT_EVERY, exists};
+
+/// Most bytes of a remembered state that are read.
+const STATE_BYTES_MAX: u64 = 1 << 30;
 
 /// The state is written again once it has got this many entries more.
 const REMEMBERED_EVERY: u64 = 16;
@@ -48,7 +51,8 @@ pub(crate) fn load_remembered(remote: &dyn Read, store: StoreId, dir: &Path) -> 
 }
 
 fn read(path: &Path, store: StoreId) -> Result<Option<State>> {
-    let bytes = std::fs::read(path).map_err(|source| Error::io("read", path, source))?;
+    let bytes =
+        read_regular(path, STATE_BYTES_MAX).map_err(|source| Error::io("read", path, source))?;
     let state = State::decode(&path.display().to_string(), &bytes)?;
     Ok(Some(state).filter(|state| state.store == store))
 }

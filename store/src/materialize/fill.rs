@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::fs::open_regular;
 use crate::host::pool::{Claim, Claimed, Damage, Draft, Pool, PoolKey, Watch};
 use crate::host::walk::Stat;
 use crate::id::ChunkId;
@@ -195,7 +196,9 @@ impl<'f, 'p> Job<'f, 'p> {
             return Ok(());
         }
         let damaged = self.pool.set_aside(&key)?;
-        let rest = damaged.as_ref().and_then(|(path, _)| File::open(path).ok());
+        let rest = damaged
+            .as_ref()
+            .and_then(|(path, _)| open_regular(path).ok());
         aside.extend(damaged.map(|(path, stat)| (key, path, stat)));
         let sink = PoolSink {
             pool: self.pool,

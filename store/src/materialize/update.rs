@@ -4,7 +4,7 @@
 //! done the mark names the new one, and the others go. So whoever comes after an interruption knows all that may have
 //! been made, and a pass that changes nothing writes nothing.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use super::diff::{Whose, judge};
 use super::found::Found;
@@ -28,11 +28,14 @@ impl Task<'_> {
         old: Option<Mark>,
         fence: Fence<'_>,
     ) -> Result<MaterializeReport> {
+        // From here on the path is not followed again: somebody else may lead it elsewhere at any moment.
+        let root = open_root(destination)?;
         let old = match old {
-            Some(old) => old,
-            None => self.take_over(destination)?,
+            Some(old) if old.is_of(&root) => old,
+            Some(_) => return Err(exchanged(destination)),
+            None => self.take_over(destination, root.as_fd())?,
         };
-        let compared = self.compare(destination, &old)?;
+        let compared = self.compare(destination, root, &old)?;
         self.close_to_others(destination, &compared.root)?;
         let Compared { known, made, .. } = &compared;
         let is_same = known.is_settled()
@@ -49,7 +52,7 @@ impl Task<'_> {
             // The next pass looks at all of it again, with all that is known.
             return Ok(report);
         }
-        let mut mark = self.mark(destination, (CWD, destination.as_os_str().as_bytes()))?;
+        let mut mark = self.mark(destination, (compared.root.as_fd(), b"."))?;
         mark.tree = tree_of(&self.found.node);
         mark.record = Some(record.clone());
         if !old.is_like(&mark) {
@@ -66,11 +69,14 @@ impl Task<'_> {
     }
 
     /// A directory of somebody else, as one in which nothing was made yet.
-    fn take_over(&self, destination: &Path) -> Result<Mark> {
+    fn take_over(&self, destination: &Path, root: BorrowedFd<'_>) -> Result<Mark> {
+        if !self.request.force && !disk::is_empty(root) {
+            return Err(exchanged(destination));
+        }
         self.pool
             .forget_records(destination, &self.pool.records(destination)?);
         let nothing = empty(self.pool.scratch()?)?;
-        let mut mark = self.mark(destination, (CWD, destination.as_os_str().as_bytes()))?;
+        let mut mark = self.mark(destination, (root, b"."))?;
         mark.tree = tree_of(&self.found.node);
         mark.record = Some(self.pool.write_record(destination, &nothing)?);
         self.pool.write_mark(&mark)?;
@@ -87,7 +93,7 @@ impl Task<'_> {
         }
     }
 
-    fn compare(&self, destination: &Path, mark: &Mark) -> Result<Compared> {
+    fn compare(&self, destination: &Path, root: OwnedFd, mark: &Mark) -> Result<Compared> {
         let known = Known::read(self.pool, destination, mark)?;
         let mut wanted = Wanted::new(self)?;
         let Node::Tree { content, .. } = &self.found.node else {
@@ -97,8 +103,6 @@ impl Task<'_> {
             )));
         };
         let time = wanted.begin(content)?;
-        let root = disk::open_dir(CWD, destination.as_os_str().as_bytes())
-            .map_err(|errno| disk::failed("open directory", destination, errno))?;
         let walked = again(&root, destination)?;
         let settled = known.settled_at(self.pool, destination, mark);
         let mut found = Found::new(self.pool, walked, settled)?;
@@ -239,7 +243,7 @@ impl Task<'_> {
                 &nobodys
             }
         };
-        let compared = self.compare(destination, old)?;
+        let compared = self.compare(destination, open_root(destination)?, old)?;
         self.as_plan(compared.made)
     }
 
@@ -253,6 +257,19 @@ impl Task<'_> {
         };
         self.as_plan(made)
     }
+}
+
+fn open_root(destination: &Path) -> Result<OwnedFd> {
+    disk::open_dir(CWD, destination.as_os_str().as_bytes())
+        .map_err(|errno| disk::failed("open directory", destination, errno))
+}
+
+fn exchanged(destination: &Path) -> Error {
+    Error::conflict(format!(
+        "{}: is another directory than the one that was looked at before",
+        destination.display()
+    ))
+    .hint("somebody exchanged it, or a directory above it, meanwhile; see who may write there")
 }
 
 fn again(root: &OwnedFd, destination: &Path) -> Result<OwnedFd> {

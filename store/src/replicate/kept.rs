@@ -47,7 +47,10 @@ pub(super) fn incomplete(
     };
     let lacking = sides.lacking(kept, &relied)?;
     let bad = match request.verify {
-        true => mend::damaged(to, &there, &relied.packs()?, progress)?,
+        true => {
+            mend::check_segments(&relied)?;
+            mend::damaged(to, &there, &relied.packs()?, progress)?
+        }
         false => mend::unsound(to, &there.state, &relied)?,
     };
     if bad.is_empty() {

@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{Root, State};
 use crate::graph::{Part, Seen, Visit, Walk};
 use crate::id::{ChunkId, PackId, PassId, SegmentId};
-use crate::index::Index;
+use crate::index::{Index, OpenSegment};
 use crate::read::Reader;
 use crate::store::{Store, View};
 
@@ -60,6 +60,21 @@ impl Relied {
             index.relied_packs(&own, &mut packs)?;
         }
         Ok(packs)
+    }
+
+    /// The segments that it counts on: all of them, where whole versions are counted on.
+    pub(crate) fn segments(&self) -> Vec<Arc<OpenSegment>> {
+        let all = self.has_bases();
+        let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
+        let newest = indexes.len().saturating_sub(1);
+        let mut segments = BTreeMap::new();
+        for (at, index) in indexes.iter().enumerate() {
+            let relied = index
+                .segments()
+                .filter(|segment| segment.relied_chunks() > 0 || (all && at == newest));
+            segments.extend(relied.map(|segment| (segment.id, Arc::clone(segment))));
+        }
+        segments.into_values().collect()
     }
 
     /// Whether versions are counted on without a mark at each of their chunks.

@@ -24,6 +24,8 @@ use crate::store::{Store, View};
 
 /// Objects that a bucket tells in one answer to a listing.
 const LISTED_AT_ONCE: usize = 1000;
+/// Segments of more bytes together are not read for each put: that would take longer than a tenth of a second.
+const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 /// Where a bucket has more packs, those of versions that are counted on as a whole are not looked at.
 const LISTED_MAX: usize = 4 * LISTED_AT_ONCE;
 
@@ -45,8 +47,25 @@ pub(crate) fn mend(
     }
 }
 
+/// Fails when a segment that `relied` counts on is not what was written: it may lead to the wrong place, so that what is
+/// put or kept by it cannot be read.
+pub(crate) fn check_segments(relied: &Relied) -> Result<()> {
+    let segments = relied.segments();
+    let bytes: u64 = segments
+        .iter()
+        .map(|segment| segment.bytes().len() as u64)
+        .sum();
+    if bytes > SEGMENT_BYTES_MAX {
+        return Ok(());
+    }
+    segments
+        .par_iter()
+        .try_for_each(|segment| segment.damage().map_or(Ok(()), Err))
+}
+
 /// The packs that `relied` counts on and that are gone, or known to be damaged.
 pub(crate) fn unsound(store: &Store, state: &State, relied: &Relied) -> Result<BTreeSet<PackId>> {
+    check_segments(relied)?;
     let index = relied.index();
     let marked = relied.packs()?;
     let named: HashSet<PackId> = index.packs().map(|pack| pack.id).collect();

@@ -9,9 +9,12 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::fs::write_atomically;
+use crate::fs::{read_regular, write_atomically};
 use crate::id::PackId;
 use crate::store::Store;
+
+/// Most bytes of a record that are read: it names packs, 50 bytes each.
+const RECORD_BYTES_MAX: u64 = 1 << 30;
 
 /// What is remembered.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -28,7 +31,9 @@ impl Record {
     pub(crate) fn load(store: &Store) -> Self {
         let dir = store.host().cache_dir_of(store.format().id);
         let path = dir.map(|dir| dir.join("verified.json"));
-        let bytes = path.as_ref().and_then(|path| std::fs::read(path).ok());
+        let bytes = path
+            .as_ref()
+            .and_then(|path| read_regular(path, RECORD_BYTES_MAX).ok());
         let known = bytes.and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
         Self {
             path,

@@ -57,12 +57,34 @@ pub(super) struct Above {
     pub(super) kind: Option<&'static str>,
 }
 
+/// A symlink that another user owns leads wherever that one likes, from one moment to the next.
+fn refuse_links_of_others(given: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let own = rustix::process::geteuid().as_raw();
+    for above in given.ancestors().skip(1) {
+        let Ok(found) = std::fs::symlink_metadata(above) else {
+            continue;
+        };
+        if found.is_symlink() && ![0, own].contains(&found.uid()) {
+            return Err(Error::conflict(format!(
+                "{}: leads through {}, a symlink of user {}",
+                given.display(),
+                above.display(),
+                found.uid()
+            ))
+            .hint("name the directory that it leads to, if that is where it shall go"));
+        }
+    }
+    Ok(())
+}
+
 impl Site {
     /// The destination that was named.
     ///
     /// # Errors
     /// When the path makes no sense, or leads through what is no directory.
     pub(crate) fn of(given: &Path) -> Result<Self> {
+        refuse_links_of_others(given)?;
         let spelled = given.as_os_str().as_bytes();
         let must_be_directory = spelled.ends_with(b"/") || spelled.ends_with(b"/.");
         let (parent, name, above) = match given.file_name() {

@@ -38,6 +38,17 @@ pub(crate) fn failed(doing: &str, path: &Path, errno: Errno) -> Error {
     }
 }
 
+/// Whether an open directory holds nothing, as far as can be seen.
+pub(crate) fn is_empty(dir: impl AsFd) -> bool {
+    let Ok(entries) = Dir::read_from(dir) else {
+        return false;
+    };
+    let is_own = |name: &[u8]| name == b"." || name == b"..";
+    entries
+        .into_iter()
+        .all(|entry| entry.is_ok_and(|entry| is_own(entry.file_name().to_bytes())))
+}
+
 /// Opens the directory `name` in `dir`, never through a symlink.
 pub(crate) fn open_dir(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

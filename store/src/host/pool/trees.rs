@@ -154,6 +154,11 @@ impl Mark {
         parts(self) == parts(other)
     }
 
+    /// Whether the open directory is what it was made for, whatever path led there.
+    pub(crate) fn is_of(&self, dir: impl AsFd) -> bool {
+        Inode::of(dir, b".").is_ok_and(|inode| inode == self.inode)
+    }
+
     /// Whether what is at its path is what it was made for.
     fn holds(&self) -> bool {
         let path = self.path();

@@ -10,6 +10,7 @@ use super::layout::{self, EntryDecoder, FOOTER_BYTES_MAX, Footer, Link};
 use super::{BLOCK_BYTES_MAX, CacheBase, Cached, STAT_CACHE_MAGIC};
 use crate::error::{Error, Result};
 use crate::format::{Content, unseal};
+use crate::fs::open_regular;
 use crate::host::walk::{Stat, compare_paths};
 use crate::id::StoreId;
 
@@ -108,7 +109,7 @@ impl StatCacheReader {
 impl Open {
     /// Opens the cache that begins with `header`.
     fn new(path: &Path, header: &[u8]) -> Result<(Self, CacheBase), Stop> {
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         let mut found = vec![0; header.len()];
         if let Err(source) = file.read_exact_at(&mut found, 0) {
             return Err(damaged_or_failed(source));

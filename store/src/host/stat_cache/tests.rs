@@ -240,6 +240,23 @@ fn an_edit_of_the_same_size_with_its_mtime_set_back_is_noticed() {
 }
 
 #[test]
+fn what_is_no_file_is_no_cache_and_nobody_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = fill(dir.path(), 100, 1);
+    let file = only_file(dir.path());
+    fs::remove_file(&file).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &file,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o644),
+        0,
+    )
+    .unwrap();
+    assert_eq!(hits(dir.path(), &paths), 0);
+}
+
+#[test]
 fn a_put_that_fails_leaves_the_old_cache() {
     let dir = tempfile::tempdir().unwrap();
     let paths = fill(dir.path(), 5000, 1);
