@@ -59,13 +59,13 @@ fn the_top_level_help() {
           --store <URL>
               The store: a directory, a URL or a cluster's name [default: from the configuration, else
               $XDG_DATA_HOME/store]
-          
+              
               [env: STORE_URL]
 
           --store-profile <NAME>
               The profile in the configuration that says how the store's bucket is reached [default: the
               environment]
-          
+              
               [env: STORE_PROFILE]
 
           --json
@@ -78,7 +78,7 @@ fn the_top_level_help() {
           --deadline <TIME>
               Try a request to a bucket again for so long, like 30s; a first connection for less
               [default: 3 min]
-          
+              
               [env: STORE_DEADLINE]
 
           --progress
