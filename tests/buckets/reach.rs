@@ -229,11 +229,12 @@ fn the_url_of_a_cluster_has_its_profile_wherever_it_is_named() {
     let env = environment!();
     let server = Server::moto();
     let url = format!("s3://{BUCKET}/{}", fresh_prefix("by-url"));
+    let here = env.path("home/.local/share/store");
     let text = format!(
         "[cluster.far]\nurl = {url:?}\nprofile = \"p\"\n[profile.p]\nendpoint = {:?}\nregion = {:?}\n\
          access-key-id = {:?}\nsecret-access-key = {:?}\n\
-         [job.nightly]\nfrom = \"home/.local/share/store\"\nto = {url:?}\nrefs = [\"project/a\"]\n\
-         [job.other]\nfrom = \"home/.local/share/store\"\nto = \"{url}-2\"\nprofile = \"p\"\nrefs = [\"project/a\"]\n",
+         [job.nightly]\nfrom = {here:?}\nto = {url:?}\nrefs = [\"project/a\"]\n\
+         [job.other]\nfrom = {here:?}\nto = \"{url}-2\"\nprofile = \"p\"\nrefs = [\"project/a\"]\n",
         server.endpoint, server.region, server.key, server.secret
     );
     env.write("home/.config/store/config.toml", text);
