@@ -183,8 +183,8 @@ fn faults_by_dice_lose_nothing() {
     }
 }
 
-/// Keys of a store begin with one of these.
-const KEYS: [&str; 5] = ["format", "log", "checkpoints", "segments/", "packs/"];
+/// Keys of a store, and the directories that are listed, begin with one of these.
+const KEYS: [&str; 5] = ["format", "log", "checkpoints", "segments", "packs"];
 
 /// From any request on, a fault that stays: the run ends with the object's name, and the next one brings the rest.
 fn ends_well(way: Way, fault: Fault, first: u64) {
