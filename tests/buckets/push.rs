@@ -80,9 +80,11 @@ fn a_push_with_nothing_to_do_asks_once_for_the_packs() {
         assert!(told.contains("1 unchanged"), "{told}");
     }
     let traffic = proxy.take();
-    let of_packs = traffic.with(&["packs"]).requests();
-    assert_eq!(of_packs, 1, "{traffic:?}");
-    assert!(traffic.requests() <= 7, "{traffic:?}");
+    for listed in ["packs", "segments", "checkpoints"] {
+        assert_eq!(traffic.with(&[listed]).requests(), 1, "{traffic:?}");
+    }
+    // Further the format, one entry and the two that are not there, and whether a listing shows more.
+    assert!(traffic.requests() <= 8, "{traffic:?}");
     // A put that counts on a few packs asks for each of them, or for all.
     bucket.ok(["put", "tree", "project/a/b"]);
     proxy.take();
