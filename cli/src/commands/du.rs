@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let wanted: Vec<Namespace> = args
         .namespaces
         .iter()
-        .map(|text| namespace(text))
+        .map(namespace)
         .collect::<Result<_>>()?;
     let store = context.open()?;
     let reader = Reader::new(&store)?;

@@ -90,10 +90,10 @@ mod tests {
 
     #[test]
     fn a_wide_character_takes_two_columns_and_a_combining_one_none() {
-        let mut table = Table::new(&[("name", Side::Left), ("n", Side::Right)]);
+        let mut table = Table::new(&[("a", Side::Left), ("n", Side::Right)]);
         table.push(["\u{6f22}\u{5b57}".to_owned(), "1".to_owned()]);
         table.push(["e\u{301}t".to_owned(), "2".to_owned()]);
-        let expected = "name  n\n\u{6f22}\u{5b57}  1\ne\u{301}t    2";
+        let expected = "a     n\n\u{6f22}\u{5b57}  1\ne\u{301}t    2";
         assert_eq!(table.to_string(), expected);
     }
 }
