@@ -39,7 +39,7 @@ pub(crate) type Changes<'c> = dyn FnMut(&State, &Refused) -> Result<Vec<Change>>
 /// What became of a commit.
 pub(crate) enum Published {
     /// The entry is in the log.
-    Entry(Committed),
+    Entry(Box<Committed>),
     /// There was nothing to change.
     Nothing,
     /// A collector took what the pass had counted on, or stored; what is left is committed.
@@ -188,7 +188,7 @@ impl<'p> Session<'p> {
         }
         Ok(match committed {
             _ if is_stale => Published::Stale,
-            Some(committed) => Published::Entry(committed),
+            Some(committed) => Published::Entry(Box::new(committed)),
             None => Published::Nothing,
         })
     }

@@ -104,7 +104,7 @@ impl Broken {
         let out = tempfile::tempdir().unwrap();
         get(
             &self.store,
-            &GetRequest::new(spec(version), &out.path().join("out")),
+            &GetRequest::new(spec(version), out.path().join("out")),
             &Unwatched,
         )
         .map(drop)

@@ -300,7 +300,7 @@ fn assert_whole(store: &Store, content: &Content) {
     reader
         .chunks(content, &mut |id, len| {
             assert!(view.index.find(&id)?.is_some(), "{id}");
-            bytes += u64::from(len);
+            bytes += len;
             Ok(())
         })
         .unwrap();

@@ -69,7 +69,7 @@ fn what_was_done_adds_up_to_what_there_was() {
     let counter = Counter::default();
     get(
         &store_in(dir.path()),
-        &GetRequest::new(spec(REF), &dir.path().join("out")),
+        &GetRequest::new(spec(REF), dir.path().join("out")),
         &counter,
     )
     .unwrap();

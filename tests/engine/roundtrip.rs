@@ -124,7 +124,7 @@ fn a_destination_that_exists_is_left_alone() {
     put_tree(&store, &dir.path().join("source"), "project/demo/x");
     let error = get(
         &store,
-        &GetRequest::new(spec("project/demo/x"), &dir.path().join("out")),
+        &GetRequest::new(spec("project/demo/x"), dir.path().join("out")),
         &Unwatched,
     )
     .unwrap_err();

@@ -23,7 +23,7 @@ pub(crate) fn defects() -> Vec<Defect> {
     let mut defects = Vec::new();
     for (kind, named) in [
         ("format", format_defects()),
-        ("log", log_defects()),
+        ("log", [entry_defects(), change_defects()].concat()),
         ("checkpoint", checkpoint_defects()),
     ] {
         defects.extend(named.into_iter().map(|(name, bytes)| (kind, name, bytes)));
@@ -181,7 +181,8 @@ fn prev() -> String {
     blake3::hash(line).to_string()
 }
 
-fn log_defects() -> Vec<(&'static str, Vec<u8>)> {
+/// Of an entry itself.
+fn entry_defects() -> Vec<(&'static str, Vec<u8>)> {
     let with = |path: &str, value: Value| seal(&changed(log(), path, value));
     let twice = log()
         .to_string()
@@ -229,6 +230,13 @@ fn log_defects() -> Vec<(&'static str, Vec<u8>)> {
             "time-without-zone",
             with("/time", json!("2025-01-02T03:04:05")),
         ),
+    ]
+}
+
+/// Of what an entry sets.
+fn change_defects() -> Vec<(&'static str, Vec<u8>)> {
+    let with = |path: &str, value: Value| seal(&changed(log(), path, value));
+    vec![
         (
             "ref-leads-up",
             with("/changes/0/name", json!("project/a/../b")),

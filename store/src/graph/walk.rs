@@ -100,9 +100,8 @@ impl<'w, V: Visit> Walk<'w, V> {
                 // What it is for is not known, so it is worth what a file is.
                 false => Unread::Node,
             };
-            match self.chunks(&side.content) {
-                Err(error) => self.visit.unread(what, error)?,
-                Ok(()) => {}
+            if let Err(error) = self.chunks(&side.content) {
+                self.visit.unread(what, error)?;
             }
         }
         self.root(&version.root)

@@ -53,10 +53,9 @@ fn open_of(process: &Path, own: u32, open: &mut HashSet<(u64, u64)>) -> io::Resu
         files => files?,
     };
     for file in files {
-        match file.and_then(|file| fs::metadata(file.path())) {
-            Ok(metadata) => drop(open.insert((metadata.dev(), metadata.ino()))),
-            // Closed meanwhile.
-            Err(_) => {}
+        // An error means that it was closed meanwhile.
+        if let Ok(metadata) = file.and_then(|file| fs::metadata(file.path())) {
+            open.insert((metadata.dev(), metadata.ino()));
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 //! Seeded: the same calls in the same order meet the same faults. Never invents data, but for uploads that rot: what
 //! a read returns was written, or is the beginning of it.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -344,6 +345,10 @@ impl Prune for Faulty {
         keys.iter().try_for_each(|key| {
             self.mutate(key, || self.inner.delete(std::slice::from_ref(key)), Ok)
         })
+    }
+
+    fn abandoned(&self, uploads: &[ObjectInfo]) -> HashSet<String> {
+        self.inner.abandoned(uploads)
     }
 
     fn stale_uploads(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {

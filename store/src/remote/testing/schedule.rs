@@ -5,7 +5,7 @@
 //! same each time for participants that call from one thread and wait for nothing else; those of [`in_bursts`] may
 //! do both, and which of their own calls comes first is theirs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::path::PathBuf;
@@ -275,6 +275,10 @@ impl Prune for Scheduled {
     fn delete(&self, keys: &[String]) -> Result<()> {
         keys.iter()
             .try_for_each(|key| self.turn().delete(std::slice::from_ref(key)))
+    }
+
+    fn abandoned(&self, uploads: &[ObjectInfo]) -> HashSet<String> {
+        self.turn().abandoned(uploads)
     }
 
     fn stale_uploads(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {

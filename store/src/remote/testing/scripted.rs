@@ -1,6 +1,7 @@
 //! A backend that lets a test act before and after each request: what others do between two steps of a
 //! pipeline then happens where the test wants it, and not where luck has it.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -144,6 +145,10 @@ impl Prune for Scripted {
     fn delete(&self, keys: &[String]) -> Result<()> {
         let key = keys.first().map_or("", String::as_str);
         self.around(Step::Delete, key, || self.inner.delete(keys))
+    }
+
+    fn abandoned(&self, uploads: &[ObjectInfo]) -> HashSet<String> {
+        self.inner.abandoned(uploads)
     }
 
     fn stale_uploads(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
