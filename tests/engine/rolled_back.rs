@@ -183,7 +183,7 @@ fn objects_of_another_store_stop_a_collector_and_no_one_else() {
         let report = verify_target(&open(), ReadData::Nothing, None).unwrap();
         assert_eq!(crate::damaged::objects(&report), [key.as_str()]);
         assert_eq!(keys(&*remote, ""), before);
-        remote.delete(std::slice::from_ref(&key)).unwrap();
+        remote.delete(std::slice::from_ref(key)).unwrap();
     }
     collect(&world.open(remote.clone()).unwrap(), &*remote, &eager()).unwrap();
 }
