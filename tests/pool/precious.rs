@@ -73,10 +73,10 @@ fn what_is_precious_is_no_destination() {
         ("home", "holds "),
         ("team/b/store", "is a store"),
         ("team/b/store/log", "lies in a store"),
-        (".", "holds "),
-        ("source/..", "holds "),
+        (".", "is the directory that you are in"),
+        ("source/..", "is the directory that you are in"),
         ("..", "holds "),
-        (&root, "holds "),
+        (&root, "is the directory that you are in"),
         ("/", "is the root"),
     ] {
         let says = if destination == "home" { "home" } else { says };

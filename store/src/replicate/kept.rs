@@ -36,10 +36,11 @@ pub(super) fn incomplete(
     if kept.is_empty() {
         return Ok(Vec::new());
     }
-    let (source, there) = (opened(from, states.0)?, opened(to, states.1)?);
+    let there = opened(to, states.1)?;
     if !request.verify && from.is_far() && to.is_far() && has_all(to, &there)? {
         return Ok(Vec::new());
     }
+    let source = opened(from, states.0)?;
     let relied = Relied::new(there.index.clone());
     let sides = Sides {
         from: Reader::at(from, source.clone()),
