@@ -67,12 +67,19 @@ fn segments(remote: &dyn Read, state: &State) -> Result<Vec<String>> {
 /// # Errors
 /// When the store does not answer.
 pub fn ask(remote: &dyn Read, state: &State, keys: &[String]) -> Result<Option<Witness>> {
-    let asked = keys
-        .par_iter()
-        .map(|key| Ok((key, provenance(remote, key)?)))
-        .collect::<Result<Vec<_>>>()?;
+    // Threads gain nothing where an answer comes at once.
+    let made: Vec<Option<Provenance>> = match remote.local_path(SEGMENTS_PREFIX) {
+        Some(_) => keys
+            .iter()
+            .map(|key| provenance(remote, key))
+            .collect::<Result<_>>()?,
+        None => keys
+            .par_iter()
+            .map(|key| provenance(remote, key))
+            .collect::<Result<_>>()?,
+    };
     let mut newest: Option<(&String, u64)> = None;
-    for (key, made) in asked {
+    for (key, made) in keys.iter().zip(made) {
         let Some(made) = made else { continue };
         if let Err(damage) = made.check_store(key, state.store) {
             return Ok(Some(Witness {
