@@ -47,6 +47,8 @@ pub(crate) struct Damage {
     /// Packs that end before they should, and where; 0 for those that are missing.
     ends: HashMap<PackId, u64>,
     chunks: HashSet<(PackId, ChunkId)>,
+    /// Findings that a segment does not list a chunk which one of its packs holds.
+    pub(crate) unlisted: Vec<Finding>,
 }
 
 /// What became of looking at one pack.
@@ -111,8 +113,10 @@ pub(crate) fn check_packs(
             report.find(Part::Pack(id), pack_key(id), defect);
         }
         if let Some(lie) = &outcome.lie {
+            let found = report.findings.len();
             let segment = task.segment.id;
             report.find(Part::Segment(segment), segment_key(segment), lie);
+            damage.unlisted.extend(report.findings.get(found).cloned());
         }
     }
     if is_all {
