@@ -111,7 +111,7 @@ impl ChunkerParams {
 }
 
 impl Format {
-    /// The format of a new store: version 1, FastCDC 16/64/256 KiB, no features.
+    /// The format of a new store: version 2, FastCDC 16/64/256 KiB, no features.
     pub fn new(id: StoreId) -> Self {
         Self {
             version: FORMAT_VERSION,
