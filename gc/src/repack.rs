@@ -4,13 +4,12 @@
 //! neighbours in a new one. Every chunk is verified before it is copied: a copy must not seal damage.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use store::codec::{Decoder, LEVEL};
 use store::format::{PackChunk, PackKind, pack_key};
 use store::index::Location;
-use store::pack::{
-    Coalesce, EncodedFrame, Extent, FrameSink, Framer, PackWriter, SegmentBuilder, WrittenPack,
-};
+use store::pack::{Coalesce, EncodedFrame, Extent, Framer, PackSink, SegmentBuilder};
 use store::{ChunkId, Error, PackId, Remedy, Result, Store};
 
 use crate::mark::Marker;
@@ -32,8 +31,9 @@ struct Row {
     id: ChunkId,
 }
 
-/// Copies all that is marked in `packs` to new ones, durable and in no segment yet, which `into` gets to
-/// know; stops before the next pack when `deadline` has passed or the host asks to stop.
+/// Copies all that is marked in `packs` to new ones, durable and in no segment yet; stops before the next pack
+/// when `deadline` has passed or the host asks to stop. However the copy ends, `into` gets to know every new
+/// pack that is there, so that the caller can take them back.
 pub(crate) fn repack(
     store: &Store,
     marker: &Marker<'_>,
@@ -42,7 +42,38 @@ pub(crate) fn repack(
     into: &mut SegmentBuilder,
 ) -> Result<Copied> {
     let rows = gather(marker, packs)?;
-    let mut copy = Copy::new(store)?;
+    let sink = || {
+        let remote = Arc::clone(store.remote());
+        PackSink::new(remote, store.portions(), store.provenance())
+    };
+    let (mut data, mut meta) = (sink(), sink());
+    let copied = copy(store, &rows, deadline, &mut data, &mut meta);
+    let mut bytes = 0;
+    for sink in [data, meta] {
+        for pack in sink.into_finished() {
+            bytes += u64::from(pack.len);
+            into.add(&pack)?;
+        }
+    }
+    let from = copied?;
+    Ok(Copied { from, bytes })
+}
+
+/// Copies `rows`; the old packs that were copied whole.
+fn copy(
+    store: &Store,
+    rows: &[Row],
+    deadline: Deadline,
+    data: &mut PackSink,
+    meta: &mut PackSink,
+) -> Result<Vec<PackId>> {
+    let mut copy = Copy {
+        store,
+        decoder: Decoder::new()?,
+        raw: Vec::new(),
+        data: Framer::new(PackKind::Data, LEVEL, false, data)?,
+        meta: Framer::new(PackKind::Meta, LEVEL, false, meta)?,
+    };
     let mut from = Vec::new();
     for rows in rows.chunk_by(|a, b| a.location.pack == b.location.pack) {
         if deadline.stops(store) {
@@ -53,8 +84,9 @@ pub(crate) fn repack(
         }
         from.extend(rows.first().map(|row| row.location.pack));
     }
-    let bytes = copy.finish(into)?;
-    Ok(Copied { from, bytes })
+    copy.data.finish()?.close()?;
+    copy.meta.finish()?.close()?;
+    Ok(from)
 }
 
 /// The marked chunks in `packs`, in the order of segments, packs and frames.
@@ -130,36 +162,11 @@ struct Copy<'c> {
     store: &'c Store,
     decoder: Decoder,
     raw: Vec<u8>,
-    data: Framer<Packs<'c>>,
-    meta: Framer<Packs<'c>>,
+    data: Framer<&'c mut PackSink>,
+    meta: Framer<&'c mut PackSink>,
 }
 
-/// The new packs of one kind: one that is open, and those that are finished.
-struct Packs<'c> {
-    store: &'c Store,
-    open: Option<PackWriter>,
-    finished: Vec<WrittenPack>,
-}
-
-impl<'c> Copy<'c> {
-    fn new(store: &'c Store) -> Result<Self> {
-        let framer = |kind| {
-            let packs = Packs {
-                store,
-                open: None,
-                finished: Vec::new(),
-            };
-            Framer::new(kind, LEVEL, false, packs)
-        };
-        Ok(Self {
-            store,
-            decoder: Decoder::new()?,
-            raw: Vec::new(),
-            data: framer(PackKind::Data)?,
-            meta: framer(PackKind::Meta)?,
-        })
-    }
-
+impl Copy<'_> {
     /// Reads adjacent frames at once and copies what lives in them.
     fn run(&mut self, read: Extent, rows: &[Row]) -> Result<()> {
         let key = pack_key(read.pack);
@@ -216,41 +223,5 @@ impl<'c> Copy<'c> {
             raw_len: location.raw_len,
             chunks: chunks.collect(),
         })
-    }
-
-    /// Finishes the last packs and tells `into` of all; their bytes.
-    fn finish(self, into: &mut SegmentBuilder) -> Result<u64> {
-        let mut bytes = 0;
-        for framer in [self.data, self.meta] {
-            let mut packs = framer.finish()?;
-            packs.close()?;
-            for pack in &packs.finished {
-                bytes += u64::from(pack.len);
-                into.add(pack)?;
-            }
-        }
-        Ok(bytes)
-    }
-}
-
-impl Packs<'_> {
-    fn close(&mut self) -> Result<()> {
-        let open = self.open.take();
-        self.finished
-            .extend(open.map(PackWriter::finish).transpose()?);
-        Ok(())
-    }
-}
-
-impl FrameSink for Packs<'_> {
-    fn frame(&mut self, kind: PackKind, frame: EncodedFrame) -> Result<()> {
-        let mut pack = match self.open.take() {
-            Some(pack) => pack,
-            None => PackWriter::begin(self.store.remote(), kind, self.store.provenance())?,
-        };
-        pack.push(frame)?;
-        let is_full = pack.is_full(self.store.portions());
-        self.open = Some(pack);
-        if is_full { self.close() } else { Ok(()) }
     }
 }

@@ -13,6 +13,7 @@ mod framer;
 pub(crate) mod frames;
 pub(crate) mod reader;
 mod segment_builder;
+mod sink;
 mod writer;
 
 use crate::error::{Error, Result};
@@ -22,6 +23,7 @@ pub use coalesce::{Coalesce, Extent};
 pub(crate) use finisher::{Finisher, finish_behind};
 pub use framer::{FrameSink, Framer, KindFrame};
 pub use segment_builder::SegmentBuilder;
+pub use sink::PackSink;
 pub use writer::{EncodedFrame, PackWriter, SealedPack, WrittenPack};
 
 /// Bytes after which a pack is finished and the next begun. Few in tests, so that a put has many packs.

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use store::ChunkId;
-use store::format::Node;
+use store::format::{Node, pack_key};
 use store::index::Location;
 use store::read::Reader;
 use store::remote::Prune;
+use store::remote::testing::faulty::{Faults, Faulty};
 
-use crate::collect::{eager, run};
+use crate::collect::{eager, keys, run};
 use crate::stores::{noise, spec, text};
 use crate::world::World;
 
@@ -175,4 +176,41 @@ fn a_time_limit_in_the_middle_of_the_copying_leaves_the_rest_to_the_next_run() {
         in_the_middle > 1,
         "{in_the_middle} runs stopped in the middle"
     );
+}
+
+/// The copy of several small packs meets a full disk after any number of them: what was copied is gone again, the
+/// store is as it was, and the next run with room does all of it.
+#[test]
+fn a_disk_that_is_full_in_the_middle_of_the_copying_gets_its_room_back() {
+    let mut world = sparse();
+    world.portions.pack_bytes = 1 << 20;
+    let mut in_the_middle = 0;
+    for uploads in 0.. {
+        let inner = world.memory();
+        let before = keys(inner.as_ref(), "packs");
+        let faults = Faults {
+            full_after: Some(uploads),
+            ..Faults::default()
+        };
+        let remote: Arc<dyn Prune> = Arc::new(Faulty::new(inner.clone(), faults));
+        let report = run(&world, &remote, &eager()).unwrap();
+        if !report.disk_full {
+            break;
+        }
+        in_the_middle += u64::from(uploads > 1);
+        let what = format!("full after {uploads} uploads");
+        let named: BTreeSet<String> = {
+            let index = world.open(inner.clone()).unwrap().view().unwrap().index;
+            index.packs().map(|pack| pack_key(pack.id)).collect()
+        };
+        let left: Vec<String> = keys(inner.as_ref(), "packs")
+            .into_iter()
+            .filter(|key| !before.contains(key) && !named.contains(key))
+            .collect();
+        assert_eq!(left, [""; 0], "{what}");
+        assert_eq!(world.check(inner.clone(), &what).len(), REFS.len());
+        assert!(!run(&world, &inner, &eager()).unwrap().disk_full, "{what}");
+        assert_eq!(world.check(inner, &what).len(), REFS.len());
+    }
+    assert!(in_the_middle > 3, "{in_the_middle} copies in the middle");
 }

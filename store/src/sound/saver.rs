@@ -4,14 +4,14 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::packs::PackTask;
-use crate::codec::{Encoder, LEVEL};
-use crate::error::{Error, Kind, Result};
-use crate::format::{Condemned, PackChunk, PackKind, State, pack_key};
+use crate::codec::LEVEL;
+use crate::error::{Kind, Result};
+use crate::format::{Condemned, PackKind, State, pack_key};
 use crate::id::{ChunkId, PackId};
 use crate::index::Index;
 use crate::pack::frames::for_each_frame;
 use crate::pack::reader::rows_in;
-use crate::pack::{EncodedFrame, PackWriter, SegmentBuilder};
+use crate::pack::{Framer, PackSink, SegmentBuilder};
 use crate::store::{Store, View};
 
 /// Copies what is good in damaged packs to new ones.
@@ -20,10 +20,8 @@ pub(crate) struct Saver<'s> {
     /// Without the damaged packs.
     index: Index,
     is_dry: bool,
-    encoder: Encoder,
-    data: Option<PackWriter>,
-    meta: Option<PackWriter>,
-    written: SegmentBuilder,
+    data: PackSink,
+    meta: PackSink,
     done: HashSet<ChunkId>,
     pub(crate) saved: u64,
     pub(crate) lost: u64,
@@ -38,14 +36,16 @@ impl<'s> Saver<'s> {
         is_dry: bool,
     ) -> Result<Self> {
         let state = condemning(&view.state, bad);
+        let sink = || {
+            let remote = Arc::clone(store.remote());
+            PackSink::new(remote, store.portions(), store.provenance())
+        };
         Ok(Self {
             store,
             index: view.index.clone().at_state(&state)?,
             is_dry,
-            encoder: Encoder::new(LEVEL)?,
-            data: None,
-            meta: None,
-            written: SegmentBuilder::default(),
+            data: sink(),
+            meta: sink(),
             done: HashSet::new(),
             saved: 0,
             lost: 0,
@@ -63,6 +63,11 @@ impl<'s> Saver<'s> {
         let rows = rows_in(&task.segment, task.position)?;
         let store = self.store;
         let told = move |_| store.host().check_stop();
+        let sink = match task.pack.kind {
+            PackKind::Data => &mut self.data,
+            PackKind::Meta => &mut self.meta,
+        };
+        let mut framer = Framer::new(task.pack.kind, LEVEL, false, sink)?;
         for_each_frame(
             remote.as_ref(),
             task.pack.id,
@@ -70,10 +75,8 @@ impl<'s> Saver<'s> {
             size,
             &told,
             &mut |frame, decoded| {
-                let mut raw = Vec::new();
-                let mut chunks = Vec::new();
                 for chunk in frame.chunks_of(task.pack.id) {
-                    let (id, len) = (chunk.id, chunk.len);
+                    let id = chunk.id;
                     if self.index.find(&id)?.is_some() || self.done.contains(&id) {
                         continue;
                     }
@@ -83,49 +86,27 @@ impl<'s> Saver<'s> {
                         continue;
                     };
                     self.done.insert(id);
-                    raw.extend_from_slice(bytes);
-                    chunks.push(PackChunk { id, len });
+                    self.saved += 1;
+                    if !self.is_dry {
+                        framer.push(id, bytes)?;
+                    }
                 }
-                self.saved += chunks.len() as u64;
-                self.store_frame(task.pack.kind, &raw, chunks)
+                Ok(())
             },
-        )
-    }
-
-    fn store_frame(&mut self, kind: PackKind, raw: &[u8], chunks: Vec<PackChunk>) -> Result<()> {
-        if raw.is_empty() || self.is_dry {
-            return Ok(());
-        }
-        let mut stored = Vec::new();
-        self.encoder.encode(raw, &mut stored)?;
-        let raw_len = u32::try_from(raw.len())
-            .map_err(|_| Error::invalid("a frame would outgrow 32-bit lengths"))?;
-        let slot = match kind {
-            PackKind::Data => &mut self.data,
-            PackKind::Meta => &mut self.meta,
-        };
-        let mut pack = match slot.take() {
-            Some(pack) => pack,
-            None => PackWriter::begin(self.store.remote(), kind, self.store.provenance())?,
-        };
-        pack.push(EncodedFrame {
-            stored,
-            raw_len,
-            chunks,
-        })?;
-        if pack.is_full(self.store.portions()) {
-            return self.written.add(&pack.finish()?);
-        }
-        *slot = Some(pack);
-        Ok(())
+        )?;
+        framer.finish().map(|_| ())
     }
 
     /// The new packs, durable.
-    pub(crate) fn finish(mut self) -> Result<SegmentBuilder> {
-        for pack in self.data.into_iter().chain(self.meta) {
-            self.written.add(&pack.finish()?)?;
+    pub(crate) fn finish(self) -> Result<SegmentBuilder> {
+        let mut written = SegmentBuilder::default();
+        for mut sink in [self.data, self.meta] {
+            sink.close()?;
+            for pack in sink.into_finished() {
+                written.add(&pack)?;
+            }
         }
-        Ok(self.written)
+        Ok(written)
     }
 }
 

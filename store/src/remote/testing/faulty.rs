@@ -44,6 +44,8 @@ pub struct Faults {
     pub only_at: Option<u64>,
     /// After this many mutations the power is off: every later call fails without effect.
     pub stop_after: Option<u64>,
+    /// After this many uploads the disk is full: those that follow fail without effect.
+    pub full_after: Option<u64>,
 }
 
 /// What has been asked of a backend so far.
@@ -72,6 +74,8 @@ struct Shared {
     passed: u64,
     dice: u64,
     off: bool,
+    /// Uploads that were finished.
+    uploaded: u64,
 }
 
 /// What happens to one call.
@@ -109,6 +113,7 @@ impl Faulty {
             passed: 0,
             dice: faults.seed,
             off: false,
+            uploaded: 0,
         };
         Self {
             inner,
@@ -194,6 +199,20 @@ impl Faulty {
 }
 
 impl Shared {
+    /// Room for one upload more.
+    fn take_room(&mut self, key: &str) -> Result<()> {
+        if self
+            .faults
+            .full_after
+            .is_some_and(|full| self.uploaded >= full)
+        {
+            let full = std::io::ErrorKind::StorageFull;
+            return Err(Error::io("injected fault: writing", key, full.into()));
+        }
+        self.uploaded += 1;
+        Ok(())
+    }
+
     fn throw(&mut self, key: &str, mutation: bool) -> Result<Thrown> {
         self.counts.requests += 1;
         let stopped = mutation
@@ -385,6 +404,7 @@ impl Upload for FaultyUpload {
 
     fn finish(self: Box<Self>) -> Result<()> {
         let Self { faulty, key, inner } = *self;
+        faulty.shared().take_room(&key)?;
         faulty.mutate(&key, || inner.finish(), Ok)
     }
 }
