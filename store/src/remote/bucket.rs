@@ -1,33 +1,28 @@
-//! Buckets: from `s3://bucket/prefix`, `gs://...`, `az://...` and settings to objects.
+//! Buckets: which services there are, and the rooms of what is peculiar to them.
 //!
-//! Never reads the environment itself and never shows the value of a setting: a wrong one is named.
-//! Plain HTTP is spoken only where the setting of an endpoint says `http://`.
+//! `open` makes objects of a URL and `settings`; `connect` carries requests and watches over the answers; `errors`
+//! says what an answer means, `retry` asks again where it broke off; `upload` sends an object in parts.
 
 use std::str::FromStr;
-use std::sync::{Arc, Once};
-use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
-use object_store::path::Path;
-use object_store::prefix::PrefixStore;
-use object_store::{BackoffConfig, Certificate, ClientOptions, ObjectStore, RetryConfig};
+use object_store::aws::AmazonS3ConfigKey;
+use object_store::azure::AzureConfigKey;
+use object_store::gcp::GoogleConfigKey;
 
-use super::Options;
-use super::objects::Objects;
-use super::settings::Settings;
-use super::wire::{Alive, Watched};
-use crate::error::{Error, Result};
+mod connect;
+mod errors;
+mod open;
+mod retry;
+mod settings;
+mod upload;
 
-/// Until a connection stands.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Until an answer begins, the sending of a part over a slow line included, and between two pieces of it.
-const READ_TIMEOUT: Duration = Duration::from_secs(300);
-/// Longest pause between two tries.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// The deadline ends the tries, not their number.
-const RETRIES_MAX: usize = 100;
+pub use connect::Waits;
+pub(super) use connect::{Alive, Unconditional};
+pub(super) use errors::{bucket_failure, in_chain, is_conflict, is_without_credentials};
+pub(super) use open::open;
+pub(super) use retry::retry;
+pub use settings::{Settings, is_secret};
+pub(super) use upload::{NamedUpload, Parts, PartsMax};
 
 /// Which service, and so which settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,222 +53,9 @@ impl Service {
     }
 }
 
-/// Opens the bucket and prefix that `rest` of `scheme:rest` names.
-///
-/// # Errors
-/// Invalid input, when the URL or a setting makes no sense, naming it and never its value.
-pub(super) fn open(
-    service: Service,
-    scheme: &str,
-    rest: &str,
-    options: &Options,
-) -> Result<Objects> {
-    let (bucket, prefix) = place(scheme, rest)?;
-    let url = match prefix.as_ref() {
-        "" => format!("{scheme}://{bucket}"),
-        prefix => format!("{scheme}://{bucket}/{prefix}"),
-    };
-    for (name, value) in options.settings.iter() {
-        check_setting(service, &url, name, value)?;
-    }
-    install_tls();
-    check_certificates(&url, options)?;
-    let alive = Alive::new(Arc::clone(&options.stop));
-    let store = built(service, bucket, options, &options.settings, &alive)
-        .map_err(|error| wrong_setting(service, bucket, &url, options, &error))?;
-    let store: Arc<dyn ObjectStore> = match prefix.as_ref() {
-        "" => store,
-        _ => Arc::new(PrefixStore::new(store, prefix)),
-    };
-    Ok(Objects::bucket(&url, store)?.with_settings(options, alive))
-}
-
-/// Bucket and prefix; what could hold a secret is refused before it is repeated anywhere.
-fn place<'u>(scheme: &str, rest: &'u str) -> Result<(&'u str, Path)> {
-    let bad = |why: &str| {
-        Error::invalid(format!("store {scheme}://...: {why}"))
-            .hint(format!("name it as {scheme}://bucket/prefix"))
-    };
-    let rest = rest
-        .strip_prefix("//")
-        .ok_or_else(|| bad("expected two slashes and the name of a bucket"))?;
-    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-    if bucket.contains('@') {
-        return Err(Error::invalid(format!(
-            "store {scheme}://...: the URL of a store must not hold credentials"
-        ))
-        .hint("credentials come from the environment or from a profile in the configuration"));
-    }
-    if rest.contains(['?', '#']) {
-        return Err(bad("the URL of a store has neither a query nor a fragment"));
-    }
-    let named = |byte: u8| byte.is_ascii_alphanumeric() || b"-._$".contains(&byte);
-    if bucket.is_empty() || !bucket.bytes().all(named) {
-        return Err(bad("expected the name of a bucket"));
-    }
-    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-    let path = Path::parse(prefix).map_err(|error| bad("its prefix is no path").because(error))?;
-    if path.as_ref() != prefix {
-        return Err(bad("its prefix is no path"));
-    }
-    Ok((bucket, path))
-}
-
-fn check_setting(service: Service, url: &str, name: &str, value: &str) -> Result<()> {
-    if !service.takes(name) {
-        return Err(
-            Error::invalid(format!("{url}: setting {name} is unknown there"))
-                .hint("the names are those of the environment's variables, in small letters"),
-        );
-    }
-    if !is_address(name) {
-        return Ok(());
-    }
-    let address = value
-        .strip_prefix("https://")
-        .or_else(|| value.strip_prefix("http://"));
-    match address.map(|address| address.split('/').next().unwrap_or_default()) {
-        Some(host) if host.contains('@') => Err(Error::invalid(format!(
-            "{url}: setting {name} must not hold credentials"
-        ))
-        .hint("access keys and tokens have settings of their own")),
-        Some(host) if !host.is_empty() => Ok(()),
-        _ => Err(Error::invalid(format!(
-            "{url}: setting {name}: expected http://host or https://host"
-        ))),
-    }
-}
-
-/// Those that are trusted beside the host's.
-fn certificates(options: &Options) -> object_store::Result<Vec<Certificate>> {
-    match &options.ca_bundle {
-        Some(bundle) => Certificate::from_pem_bundle(bundle),
-        None => Ok(Vec::new()),
-    }
-}
-
-fn check_certificates(url: &str, options: &Options) -> Result<()> {
-    let found = certificates(options);
-    if options.ca_bundle.is_none() || found.is_ok_and(|found| !found.is_empty()) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("{url}: the file of certificates holds none")).hint(
-        "it is to hold certificates of authorities as PEM, from `-----BEGIN CERTIFICATE-----` on",
-    ))
-}
-
-fn is_address(name: &str) -> bool {
-    let name = spelled(name);
-    (name.contains("endpoint") || name.ends_with("base_url")) && !name.ends_with("fabric_endpoint")
-}
-
-/// An endpoint of the bucket itself that is spoken to without TLS.
-fn is_plain(name: &str, value: &str) -> bool {
-    let other = ["metadata", "msi", "sts"];
-    is_address(name)
-        && value.starts_with("http://")
-        && !other.into_iter().any(|word| spelled(name).contains(word))
-}
-
 /// As object_store has it.
 fn spelled(name: &str) -> String {
     name.replace('-', "_").to_ascii_lowercase()
-}
-
-fn built(
-    service: Service,
-    bucket: &str,
-    options: &Options,
-    settings: &Settings,
-    alive: &Alive,
-) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let plain = settings.iter().any(|(name, value)| is_plain(name, value));
-    let client = ClientOptions::new()
-        .with_allow_http(plain)
-        .with_timeout_disabled()
-        .with_connect_timeout(CONNECT_TIMEOUT)
-        .with_read_timeout(READ_TIMEOUT);
-    let client = certificates(options)?
-        .into_iter()
-        .fold(client, ClientOptions::with_root_certificate);
-    let retry = RetryConfig {
-        backoff: BackoffConfig {
-            max_backoff: PAUSE_MAX,
-            ..BackoffConfig::default()
-        },
-        max_retries: RETRIES_MAX,
-        retry_timeout: options.deadline,
-    };
-    let watched = Watched::new(
-        options.waits.clone(),
-        alive.clone(),
-        options.deadline,
-        &options.proxies,
-    );
-    let pairs = || settings.iter().map(|(name, value)| (spelled(name), value));
-    Ok(match service {
-        Service::S3 => {
-            let mut builder = AmazonS3Builder::new()
-                .with_client_options(client)
-                .with_http_connector(watched);
-            for (name, value) in pairs() {
-                builder = builder.with_config(name.parse()?, value);
-            }
-            Arc::new(builder.with_bucket_name(bucket).with_retry(retry).build()?)
-        }
-        Service::Google => {
-            let mut builder = GoogleCloudStorageBuilder::new()
-                .with_client_options(client)
-                .with_http_connector(watched);
-            for (name, value) in pairs() {
-                builder = builder.with_config(name.parse()?, value);
-            }
-            Arc::new(builder.with_bucket_name(bucket).with_retry(retry).build()?)
-        }
-        Service::Azure => {
-            let mut builder = MicrosoftAzureBuilder::new()
-                .with_client_options(client)
-                .with_http_connector(watched);
-            for (name, value) in pairs() {
-                builder = builder.with_config(name.parse()?, value);
-            }
-            Arc::new(
-                builder
-                    .with_container_name(bucket)
-                    .with_retry(retry)
-                    .build()?,
-            )
-        }
-    })
-}
-
-/// Which setting is wrong: the one without which the others do. Its value is kept out of the cause.
-fn wrong_setting(
-    service: Service,
-    bucket: &str,
-    url: &str,
-    options: &Options,
-    error: &object_store::Error,
-) -> Error {
-    let settings = &options.settings;
-    let alive = Alive::default();
-    let fits =
-        |name: &&str| built(service, bucket, options, &settings.without(name), &alive).is_ok();
-    let what = match settings.names().find(fits) {
-        Some(name) => format!("{url}: setting {name} is not understood"),
-        None => format!("{url}: the settings do not make a whole"),
-    };
-    Error::invalid(what)
-        .hint("see the variables of the environment, or the profile in the configuration")
-        .because(settings.redact_all(&error.to_string()))
-}
-
-/// One provider of TLS for the process, before the first connection. A program that chose its own keeps it.
-fn install_tls() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let _chosen_before = rustls::crypto::ring::default_provider().install_default();
-    });
 }
 
 #[cfg(test)]

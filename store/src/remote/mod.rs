@@ -18,30 +18,24 @@ use jiff::Timestamp;
 use crate::error::{Kind, Result};
 
 mod abandoned;
-mod answer;
 mod bucket;
 mod directory;
 mod failure;
 mod key;
 mod objects;
 mod open;
-mod retry;
-mod settings;
 mod single_writer;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-mod upload;
 mod wait;
-mod wire;
 
+pub use bucket::{Settings, Waits, is_secret};
 pub use objects::Objects;
 pub use open::{Options, open, takes};
-pub use settings::{Settings, is_secret};
 pub(crate) use single_writer::SingleWriter;
 pub use single_writer::{keeps_first, overwrites};
 #[cfg(any(test, feature = "testing"))]
 pub use testing::faulty::Faulty;
-pub use wire::Waits;
 
 /// One object of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,16 +20,14 @@ use object_store::memory::InMemory;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
 use super::abandoned::abandoned;
-use super::answer::{in_chain, is_conflict as bucket_conflict};
-use super::directory::{Directory, Ranges};
-use super::failure::{
-    DELETE, LIST, READ, WRITE, bucket_failure, failure, io_failure, is_without_credentials,
+use super::bucket::{
+    Alive, NamedUpload, Parts, PartsMax, Unconditional, bucket_failure, in_chain, is_conflict,
+    is_without_credentials, retry,
 };
+use super::directory::{Directory, Ranges};
+use super::failure::{DELETE, LIST, READ, WRITE, failure, io_failure};
 use super::key::{check_key, check_prefix, is_staged, object_path, staged_for};
-use super::retry::retry;
-use super::upload::{NamedUpload, Parts, PartsMax};
 use super::wait::Wait;
-use super::wire::{Alive, Unconditional};
 use super::{
     Created, ObjectInfo, Options, Prune, Read, Settings, Upload, Write, one_by_one, overwrites,
 };
@@ -162,7 +160,7 @@ impl Objects {
 
     /// S3 answers 409 to one of two conditional puts at once, also when neither will be there in the end.
     fn found(&self, key: &str, source: &object_store::Error) -> Result<Created> {
-        if bucket_conflict(source) {
+        if is_conflict(source) {
             self.size(key).map_err(|error| match error.kind() {
                 Kind::NotFound => Error::unavailable(format!(
                     "{key}: {} did another request for it at the same time",

@@ -1,13 +1,14 @@
 //! Buckets against a server that answers as tests say.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::*;
-use crate::error::Kind;
+use super::open::is_plain;
+use crate::error::{Error, Kind};
 use crate::remote::testing::server::{Asked, Reply, Server, error, http, http_of_length};
-use crate::remote::{Created, Prune, open as open_url};
+use crate::remote::{Created, Options, Prune, open as open_url};
 
 mod mistaken;
 

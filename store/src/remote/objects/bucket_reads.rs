@@ -7,14 +7,14 @@ use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use super::super::failure::{LIST, READ};
-use super::super::key::object_path;
-use super::super::retry::retry;
-use super::super::{ObjectInfo, Read};
 use super::{Objects, exact, object_info};
 use crate::error::{Error, Kind, Result};
 use crate::format::bytes_max;
 use crate::remedy::Remedy;
+use crate::remote::bucket::retry;
+use crate::remote::failure::{LIST, READ};
+use crate::remote::key::object_path;
+use crate::remote::{ObjectInfo, Read};
 
 /// All bytes of an object, or how many there are where that is more than it can have: those are not asked for.
 async fn bounded(

@@ -13,13 +13,13 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload, Res
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::failure::WRITE;
-use super::wait::Wait;
-use super::wire::Alive;
-use super::{Objects, Upload};
+use super::connect::Alive;
+use crate::remote::failure::WRITE;
+use crate::remote::wait::Wait;
+use crate::remote::{Objects, Upload};
 
 /// Bytes of every part but the last: some buckets want them equal.
-pub(super) const PART_BYTES: usize = 8 << 20;
+pub(in crate::remote) const PART_BYTES: usize = 8 << 20;
 /// Fewest parts on their way at once: one is sent while the next one is collected.
 const PARTS_LEAST: usize = 2;
 /// Most of them: more connections make no upload faster.
@@ -27,11 +27,11 @@ const PARTS_MOST: usize = 16;
 
 /// How many parts may be on their way to one bucket at once. Clones share the count.
 #[derive(Clone)]
-pub(super) struct PartsMax(Arc<Semaphore>);
+pub(in crate::remote) struct PartsMax(Arc<Semaphore>);
 
 impl PartsMax {
     /// As many as take no more than `bytes`, within reason.
-    pub(super) fn of_bytes(bytes: u64) -> Self {
+    pub(in crate::remote) fn of_bytes(bytes: u64) -> Self {
         let parts = usize::try_from(bytes).unwrap_or(usize::MAX) / PART_BYTES;
         Self(Arc::new(Semaphore::new(
             parts.clamp(PARTS_LEAST, PARTS_MOST),
@@ -46,7 +46,7 @@ impl Default for PartsMax {
 }
 
 /// An upload to one backend.
-pub(super) struct Parts {
+pub(in crate::remote) struct Parts {
     store: Arc<dyn ObjectStore>,
     wait: Wait,
     alive: Alive,
@@ -63,7 +63,7 @@ struct Begun {
 }
 
 impl Parts {
-    pub(super) fn new(
+    pub(in crate::remote) fn new(
         store: Arc<dyn ObjectStore>,
         wait: Wait,
         alive: Alive,
@@ -82,7 +82,7 @@ impl Parts {
         }
     }
 
-    pub(super) fn write(&mut self, mut bytes: Bytes) -> Result<()> {
+    pub(in crate::remote) fn write(&mut self, mut bytes: Bytes) -> Result<()> {
         while self.collected_bytes + bytes.len() >= PART_BYTES {
             let rest = bytes.split_off(PART_BYTES - self.collected_bytes);
             self.collect(bytes);
@@ -94,14 +94,14 @@ impl Parts {
     }
 
     /// Sends the last part, if there were others, and waits for all.
-    pub(super) fn seal(&mut self) -> Result<()> {
+    pub(in crate::remote) fn seal(&mut self) -> Result<()> {
         if self.begun.is_some() && self.collected_bytes > 0 {
             self.send()?;
         }
         self.settle(true)
     }
 
-    pub(super) fn finish(mut self) -> Result<()> {
+    pub(in crate::remote) fn finish(mut self) -> Result<()> {
         self.seal()?;
         let Some(begun) = &mut self.begun else {
             let payload: PutPayload = std::mem::take(&mut self.collected).into_iter().collect();
@@ -185,10 +185,10 @@ impl Drop for Parts {
 }
 
 /// An upload to one key of a backend.
-pub(super) struct NamedUpload {
-    pub(super) parts: Parts,
-    pub(super) objects: Objects,
-    pub(super) key: String,
+pub(in crate::remote) struct NamedUpload {
+    pub(in crate::remote) parts: Parts,
+    pub(in crate::remote) objects: Objects,
+    pub(in crate::remote) key: String,
 }
 
 impl Upload for NamedUpload {

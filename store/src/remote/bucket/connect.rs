@@ -1,4 +1,4 @@
-//! The wire: what happens between a request and its answer, beside what object_store does about it.
+//! What happens between a request and its answer, beside what object_store does about it.
 //!
 //! A wait that grows long is told, with the name of the object, and a body that stalls is given up, so that
 //! object_store asks for the rest; an answer that does not begin is waited for no longer than the deadline allows.
@@ -7,7 +7,7 @@
 
 mod alive;
 mod body;
-mod connect;
+mod endpoints;
 
 use std::fmt;
 use std::future::Future;
@@ -23,11 +23,12 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, HeaderMap};
 
+pub(in crate::remote) use alive::Alive;
+pub(super) use alive::Stopped;
 use alive::sending_time;
-pub(super) use alive::{Alive, Stopped};
 use body::Body;
-use connect::Contacts;
-pub(super) use connect::NoContact;
+use endpoints::Endpoints;
+pub(super) use endpoints::NoConnection;
 
 /// How often a wait is told.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
@@ -65,14 +66,14 @@ impl fmt::Debug for Waits {
 #[derive(Debug)]
 pub(super) struct Watched {
     waits: Waits,
-    contacts: Arc<Contacts>,
+    endpoints: Arc<Endpoints>,
     alive: Alive,
     deadline: Duration,
 }
 
 /// An endpoint that does not know put-if-absent, and says so.
 #[derive(Debug)]
-pub(super) struct Unconditional;
+pub(in crate::remote) struct Unconditional;
 
 /// An answer that did not begin.
 #[derive(Debug)]
@@ -88,7 +89,7 @@ impl Watched {
     ) -> Self {
         Self {
             waits,
-            contacts: Arc::new(Contacts::new(proxies)),
+            endpoints: Arc::new(Endpoints::new(proxies)),
             alive,
             deadline,
         }
@@ -100,7 +101,7 @@ impl HttpConnector for Watched {
         Ok(HttpClient::new(Wire {
             client: ReqwestConnector::default().connect(options)?,
             waits: self.waits.clone(),
-            contacts: Arc::clone(&self.contacts),
+            endpoints: Arc::clone(&self.endpoints),
             alive: self.alive.clone(),
             answer_max: self.deadline.max(ANSWER_LEAST),
         }))
@@ -111,7 +112,7 @@ impl HttpConnector for Watched {
 struct Wire {
     client: HttpClient,
     waits: Waits,
-    contacts: Arc<Contacts>,
+    endpoints: Arc<Endpoints>,
     alive: Alive,
     answer_max: Duration,
 }
@@ -143,7 +144,7 @@ impl Wire {
             }
         };
         if let Ok(answer) = &answer {
-            self.contacts.answered(&endpoint);
+            self.endpoints.answered(&endpoint);
             // One that is busy for ever is not waited for by who wants to stop.
             if !matches!(answer.status().as_u16(), 429 | 500..) {
                 self.alive.sign();
@@ -155,7 +156,7 @@ impl Wire {
                 Err(HttpError::new(HttpErrorKind::Unknown, error))
             }
             Err(error) if error.kind() == HttpErrorKind::Connect => {
-                Err(self.contacts.failed(&endpoint, error))
+                Err(self.endpoints.failed(&endpoint, error))
             }
             // Asked again it would say the same, for as long as the deadline allows.
             Ok(answer) if is_conditional && answer.status().as_u16() == 501 => {

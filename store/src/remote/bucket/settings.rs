@@ -17,7 +17,7 @@ pub struct Settings(Arc<Vec<(String, String)>>);
 
 impl Settings {
     /// The pairs in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(in crate::remote) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
@@ -29,19 +29,19 @@ impl Settings {
     }
 
     /// Without the setting `name`.
-    pub(super) fn without(&self, name: &str) -> Self {
+    pub(in crate::remote) fn without(&self, name: &str) -> Self {
         let kept = self.0.iter().filter(|(other, _)| other != name);
         kept.cloned().collect()
     }
 
     /// `text` without the values of secret settings, nor their parts.
-    pub(super) fn redact(&self, text: &str) -> String {
+    pub(in crate::remote) fn redact(&self, text: &str) -> String {
         let secret = self.iter().filter(|(name, _)| is_secret(name));
         hide(text, secret.map(|(_, value)| value))
     }
 
     /// `text` without the value of any setting.
-    pub(super) fn redact_all(&self, text: &str) -> String {
+    pub(in crate::remote) fn redact_all(&self, text: &str) -> String {
         hide(text, self.iter().map(|(_, value)| value))
     }
 }

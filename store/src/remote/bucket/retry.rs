@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use object_store::Result;
 use object_store::client::{HttpError, HttpErrorKind};
 
-use super::answer::in_chain;
+use super::errors::in_chain;
 
 /// How often, the first time included.
 const TRIES: u32 = 5;
@@ -15,7 +15,7 @@ const TRIES: u32 = 5;
 const QUICK: Duration = Duration::from_secs(30);
 
 /// What `ask` brings. It may be done more than once, and must bear that; not after `deadline`.
-pub(super) async fn retry<T, F: Future<Output = Result<T>>>(
+pub(in crate::remote) async fn retry<T, F: Future<Output = Result<T>>>(
     deadline: Duration,
     ask: impl Fn() -> F,
 ) -> Result<T> {

@@ -18,14 +18,14 @@ const FIRST_MAX: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 })
 
 /// What is known of the endpoints that a bucket is reached at.
 #[derive(Debug)]
-pub(in crate::remote) struct Contacts {
-    known: Mutex<HashMap<String, Contact>>,
+pub(in crate::remote::bucket) struct Endpoints {
+    known: Mutex<HashMap<String, Endpoint>>,
     /// What is said of the way to endpoints that begin like this.
     proxies: Vec<(&'static str, String)>,
 }
 
 #[derive(Debug)]
-enum Contact {
+enum Endpoint {
     Answered,
     /// Never so far.
     Tried {
@@ -36,20 +36,20 @@ enum Contact {
 
 /// Why there is no connection.
 #[derive(Debug)]
-pub(in crate::remote) struct NoContact {
+pub(in crate::remote::bucket) struct NoConnection {
     endpoint: String,
     /// What is known of the way there.
     proxy: Option<String>,
     /// How often it was tried and for how long, where it is not tried any more.
     given_up: Option<(u32, Duration)>,
     /// Whether it is the certificate of the other side.
-    pub(in crate::remote) is_untrusted: bool,
+    pub(in crate::remote::bucket) is_untrusted: bool,
     /// Whether the other side does not speak TLS.
-    pub(in crate::remote) is_plain: bool,
+    pub(in crate::remote::bucket) is_plain: bool,
     why: String,
 }
 
-impl Contacts {
+impl Endpoints {
     pub(super) fn new(proxies: &[(&'static str, String)]) -> Self {
         Self {
             known: Mutex::default(),
@@ -59,10 +59,10 @@ impl Contacts {
 
     /// Takes down that somebody at `endpoint` answered.
     pub(super) fn answered(&self, endpoint: &str) {
-        let mut contacts = self.lock();
-        match contacts.get_mut(endpoint) {
-            Some(contact) => *contact = Contact::Answered,
-            None => drop(contacts.insert(endpoint.to_owned(), Contact::Answered)),
+        let mut known = self.lock();
+        match known.get_mut(endpoint) {
+            Some(state) => *state = Endpoint::Answered,
+            None => drop(known.insert(endpoint.to_owned(), Endpoint::Answered)),
         }
     }
 
@@ -78,7 +78,7 @@ impl Contacts {
             true => HttpErrorKind::Unknown,
             false => error.kind(),
         };
-        let no_contact = NoContact {
+        let no_connection = NoConnection {
             endpoint: endpoint.to_owned(),
             proxy: self.proxy(endpoint),
             given_up,
@@ -86,21 +86,21 @@ impl Contacts {
             is_plain,
             why: root(&error),
         };
-        HttpError::new(kind, no_contact)
+        HttpError::new(kind, no_connection)
     }
 
     /// How often and how long it was tried, this time included; none, when there ever was an answer.
     fn tried(&self, endpoint: &str) -> Option<(u32, Duration)> {
-        let mut contacts = self.lock();
-        let contact = contacts
+        let mut known = self.lock();
+        let state = known
             .entry(endpoint.to_owned())
-            .or_insert_with(|| Contact::Tried {
+            .or_insert_with(|| Endpoint::Tried {
                 times: 0,
                 since: Instant::now(),
             });
-        match contact {
-            Contact::Answered => None,
-            Contact::Tried { times, since } => {
+        match state {
+            Endpoint::Answered => None,
+            Endpoint::Tried { times, since } => {
                 *times = times.saturating_add(1);
                 Some((*times, since.elapsed()))
             }
@@ -113,12 +113,12 @@ impl Contacts {
         found.map(|(_, told)| told.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Contact>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Endpoint>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Display for NoContact {
+impl fmt::Display for NoConnection {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "no connection to {}", self.endpoint)?;
         if let Some(proxy) = &self.proxy {
@@ -142,7 +142,7 @@ impl fmt::Display for NoContact {
     }
 }
 
-impl StdError for NoContact {}
+impl StdError for NoConnection {}
 
 /// An error and its causes.
 fn chain(error: &HttpError) -> impl Iterator<Item = &(dyn StdError + 'static)> {

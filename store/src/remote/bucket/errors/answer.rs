@@ -9,8 +9,8 @@ use std::io;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use super::settings::Settings;
-use super::wire::NoContact;
+use crate::remote::bucket::Settings;
+use crate::remote::bucket::connect::NoConnection;
 
 /// How object_store introduces the status of an answer.
 const STATUS: &str = "status code: ";
@@ -35,7 +35,7 @@ pub(super) struct Answer {
     /// How the transport failed, when there was no answer.
     pub(super) transport: Option<HttpErrorKind>,
     /// Whether no connection came about.
-    pub(super) no_contact: bool,
+    pub(super) no_connection: bool,
     /// Whether that is because of a certificate.
     pub(super) untrusted: bool,
     /// Whether TLS was spoken to somebody who does not speak it.
@@ -56,10 +56,10 @@ impl Answer {
         let (status_line, body) = body.unwrap_or_default();
         let (code, message) = code_and_message(body);
         let transport = in_chain::<HttpError>(source).map(HttpError::kind);
-        let no_contact = in_chain::<NoContact>(source);
+        let no_connection = in_chain::<NoConnection>(source);
         let text = match (status_line, transport) {
-            ("", Some(_)) if no_contact.is_some() => {
-                no_contact.map(ToString::to_string).unwrap_or_default()
+            ("", Some(_)) if no_connection.is_some() => {
+                no_connection.map(ToString::to_string).unwrap_or_default()
             }
             ("", Some(kind)) => format!("{}: {}", told(kind), root(source)),
             ("", None) => said.clone(),
@@ -80,9 +80,9 @@ impl Answer {
                 .or(redirected),
             code,
             transport,
-            no_contact: no_contact.is_some(),
-            untrusted: no_contact.is_some_and(|no_contact| no_contact.is_untrusted),
-            plain: no_contact.is_some_and(|no_contact| no_contact.is_plain),
+            no_connection: no_connection.is_some(),
+            untrusted: no_connection.is_some_and(|no_connection| no_connection.is_untrusted),
+            plain: no_connection.is_some_and(|no_connection| no_connection.is_plain),
             encrypted: TLS_WANTED.into_iter().any(|words| said.contains(words))
                 || root(source) == "invalid HTTP version parsed",
             credentials: ["169.254.", "metadata.google", "credential", "token request"]
@@ -102,12 +102,12 @@ impl fmt::Display for Answer {
 impl StdError for Answer {}
 
 /// Whether the service answered 409: something else was done to the object at the same time.
-pub(super) fn is_conflict(source: &object_store::Error) -> bool {
+pub(in crate::remote) fn is_conflict(source: &object_store::Error) -> bool {
     Answer::of(source, &Settings::default()).status == Some(409)
 }
 
 /// The first of this type among an error and its causes.
-pub(super) fn in_chain<'e, T: StdError + 'static>(
+pub(in crate::remote) fn in_chain<'e, T: StdError + 'static>(
     error: &'e (dyn StdError + 'static),
 ) -> Option<&'e T> {
     let mut chain = std::iter::successors(Some(error), |error| (*error).source());

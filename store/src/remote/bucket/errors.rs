@@ -1,0 +1,129 @@
+//! What a bucket said, as an error of this library: by what the caller can do about it, and what is to be done next.
+
+mod answer;
+
+use answer::Answer;
+pub(in crate::remote) use answer::{in_chain, is_conflict};
+
+use super::Settings;
+use super::connect::Stopped;
+use crate::error::{Error, Kind};
+use crate::format::FORMAT_KEY;
+use crate::remedy::Remedy;
+use crate::remote::failure::WRITE;
+
+/// The error of doing `doing` to `key` at `url`. What object_store says is not kept: it repeats requests and answers whole.
+pub(in crate::remote) fn bucket_failure(
+    key: &str,
+    doing: &str,
+    url: &str,
+    settings: &Settings,
+    source: &object_store::Error,
+) -> Error {
+    let what = if key.is_empty() { "." } else { key };
+    if in_chain::<Stopped>(source).is_some() {
+        return Error::interrupted(format!(
+            "{what}: stopped on request, while {url} did not answer"
+        ));
+    }
+    let answer = Answer::of(source, settings);
+    let (kind, hint) = match bucket_kind(source, &answer, doing) {
+        // Without the bucket there is no store; of any other object this would say too much.
+        (Kind::Unavailable, hint) if key == FORMAT_KEY && hint == advice(BUCKET) => {
+            (Kind::NotFound, hint)
+        }
+        known => known,
+    };
+    let error = Error::new(kind, format!("{what}: cannot {doing} {url}"));
+    let error = match hint {
+        None => error,
+        Some(hint) => error.hint(hint),
+    };
+    error.because(answer)
+}
+
+/// What the caller can do about an answer, and what is to be done next.
+fn bucket_kind(
+    source: &object_store::Error,
+    answer: &Answer,
+    doing: &str,
+) -> (Kind, Option<Remedy>) {
+    use object_store::Error as E;
+    match (answer.status, answer.code.as_str()) {
+        (
+            _,
+            "ExpiredToken"
+            | "ExpiredTokenException"
+            | "TokenRefreshRequired"
+            | "RequestExpired"
+            | "invalid_grant",
+        ) => (Kind::Denied, advice(EXPIRED)),
+        (_, "RequestTimeTooSkewed") => (Kind::Denied, advice("set the clock of this host")),
+        (
+            _,
+            "InvalidAccessKeyId"
+            | "SignatureDoesNotMatch"
+            | "InvalidToken"
+            | "AuthenticationFailed"
+            | "InvalidAuthenticationInfo"
+            | "invalid_client",
+        ) => (Kind::Denied, advice(WRONG)),
+        (_, "NoSuchBucket" | "ContainerNotFound" | "InvalidBucketName") => {
+            (Kind::Unavailable, advice(BUCKET))
+        }
+        (
+            _,
+            "PermanentRedirect"
+            | "AuthorizationHeaderMalformed"
+            | "IllegalLocationConstraintException",
+        )
+        | (Some(301 | 302 | 307 | 308), _) => (Kind::InvalidInput, advice(REGION)),
+        _ if answer.credentials && !matches!(source, E::NotFound { .. }) => {
+            (Kind::Denied, Some(Remedy::Credentials))
+        }
+        (Some(401 | 403), _) | (_, "AccessDenied" | "AuthorizationPermissionMismatch") => {
+            (Kind::Denied, advice(DENIED))
+        }
+        (Some(429 | 500..), _) => (Kind::Unavailable, advice(BUSY)),
+        _ => match (source, answer.transport) {
+            (E::NotFound { .. }, _) if doing != WRITE => (Kind::NotFound, None),
+            (E::AlreadyExists { .. } | E::Precondition { .. }, _) => (Kind::Conflict, None),
+            (E::InvalidPath { .. } | E::UnknownConfigurationKey { .. }, _) => {
+                (Kind::InvalidInput, None)
+            }
+            (E::NotSupported { .. } | E::NotImplemented { .. }, _) => (Kind::Unsupported, None),
+            _ if answer.untrusted => (Kind::Unavailable, advice(UNTRUSTED)),
+            _ if answer.plain => (Kind::Unavailable, advice(PLAIN)),
+            _ if answer.encrypted => (Kind::Unavailable, advice(ENCRYPTED)),
+            _ if answer.no_connection => (Kind::Unavailable, advice(UNREACHABLE)),
+            (_, Some(_)) => (Kind::Unavailable, advice(BUSY)),
+            _ => (Kind::Unavailable, None),
+        },
+    }
+}
+
+const EXPIRED: &str =
+    "the credentials have expired: renew them and run it again; what was stored stays";
+const WRONG: &str =
+    "these are no credentials of this endpoint: check them, and which profile they come from";
+const DENIED: &str = "check what the credentials permit (reading, writing and listing below the prefix, for gc deleting), and \
+     that they have not expired; where listing is not permitted, a missing object looks denied";
+const BUCKET: &str = "make the bucket, or correct its name, the endpoint or the account";
+const REGION: &str = "set the region of the bucket, and the endpoint where it is not the usual one";
+const BUSY: &str =
+    "run it again when the endpoint is well: that is safe, and nothing is stored twice";
+const UNREACHABLE: &str = "check the setting of the endpoint (AWS_ENDPOINT_URL and its like, or `endpoint` in the profile), \
+     and the way to it: name, port, network, proxy";
+const PLAIN: &str = "does it speak http:// there? The setting of the endpoint says https://";
+const ENCRYPTED: &str = "does it speak https:// there? The setting of the endpoint says http://";
+const UNTRUSTED: &str = "name a file with the certificate of its authority in AWS_CA_BUNDLE, SSL_CERT_FILE or `ca-bundle` of \
+     the profile, if this is the endpoint that is meant";
+
+/// Whether it says that no credentials were found.
+pub(in crate::remote) fn is_without_credentials(error: &Error) -> bool {
+    error.remedy() == Some(&Remedy::Credentials)
+}
+
+fn advice(advice: &'static str) -> Option<Remedy> {
+    Some(advice.into())
+}
