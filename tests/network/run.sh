@@ -4,4 +4,4 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 export STORE_TESTS_SLOW=1 STORE_TESTS_SEEDS=${1:-100}
-exec cargo nextest run --profile slow -p tests --test buckets
+exec cargo nextest run --profile slow --workspace --test buckets

@@ -3,4 +3,4 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-STORE_TESTS_SLOW=1 exec cargo nextest run --profile slow -p tests --test engine --test disk --test pool "$@"
+STORE_TESTS_SLOW=1 exec cargo nextest run --profile slow --workspace --test engine --test disk --test pool "$@"

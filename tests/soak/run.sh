@@ -3,4 +3,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-STORE_TESTS_SLOW=1 exec cargo nextest run --profile slow -p tests -E 'test(collectors::) | test(herd::) | test(several::)' "$@"
+STORE_TESTS_SLOW=1 exec cargo nextest run --profile slow --workspace \
+    -E 'package(tests) & (test(collectors::) | test(herd::) | test(several::))' "$@"
