@@ -18,6 +18,7 @@ use crate::id::CommitId;
 use crate::remedy::Remedy;
 use crate::remote::{Created, Read, Write};
 
+mod filler;
 pub mod heal;
 mod known;
 #[cfg(test)]

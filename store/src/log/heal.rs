@@ -7,16 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-
+use super::filler::{Gap, Presupposed, filler};
 use super::known::{End, checkpoints, copy_of, end_of, go_on, load_at, missing, read_checkpoint};
 use super::{Outside, System, read_entry};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    Change, Content, EntryText, Extra, LOG_PREFIX, LogEntry, ReadAs, RefName, Root, SegmentInfo,
-    Sides, State, Who, checkpoint_key, log_key, parse_log_key,
+    Change, EntryText, LOG_PREFIX, LogEntry, ReadAs, State, Who, checkpoint_key, log_key,
+    parse_log_key,
 };
-use crate::id::{CommitId, EntryId, StoreId};
+use crate::id::{EntryId, StoreId};
 use crate::remedy::Remedy;
 use crate::remote::{Created, Read, Write};
 use crate::retry::VAIN_MAX;
@@ -53,15 +52,6 @@ struct Look {
     is_short: bool,
     /// The id of the entry that was looked at last, if it is known.
     last: Option<EntryId>,
-}
-
-/// A place in the log whose entry is lost.
-#[derive(Clone, Copy, Default)]
-struct Gap {
-    /// The id of the entry before it, if that is known.
-    prev: Option<EntryId>,
-    /// By what the entry after it names it, if that is known.
-    named: Option<EntryId>,
 }
 
 /// What [`heal`] would do.
@@ -268,7 +258,7 @@ impl Look {
     /// Decides by the next entry that what is lost changed nothing, and fills its places; false when somebody else
     /// wrote that entry first.
     fn give_up(&self, remote: &dyn Write, who: &Who) -> Result<bool> {
-        let fillers = self.fillers(remote)?;
+        let (fillers, made_up) = self.fillers(remote)?;
         let (newest, text) = match fillers.get(&self.newest) {
             Some(filler) => (filler.clone(), filler.encode()?.into()),
             None => match remote.get(&log_key(self.newest)) {
@@ -276,13 +266,15 @@ impl Look {
                 Err(error) => return Err(error),
             },
         };
+        // Segments of the lost entries are live no more. Like after any condemnation, whoever counts on what was
+        // there (writers under way, caches of unchanged files) looks again.
+        let mut changes = vec![Change::CondemnPacks { packs: Vec::new() }];
+        changes.extend(made_up);
         let mut outside = System;
         let decision = LogEntry {
             prev: Some(newest.id()?),
             lost: self.lost.keys().next().copied(),
-            // Segments of the lost entries are live no more. Like after any condemnation, whoever counts on what was
-            // there (writers under way, caches of unchanged files) looks again.
-            changes: vec![Change::CondemnPacks { packs: Vec::new() }],
+            changes,
             number: self.newest + 1,
             store: newest.store,
             stands_for: None,
@@ -311,10 +303,11 @@ impl Look {
         load_at(remote, self.store, first - 1)
     }
 
-    /// What stands in the places of lost entries: nothing, but for what the entries behind them presuppose.
-    fn fillers(&self, remote: &dyn Read) -> Result<BTreeMap<u64, LogEntry>> {
+    /// What stands in the places of lost entries: nothing, but for what the entries behind them presuppose. And the
+    /// changes that take back what was made up for these and is still there behind the last of them.
+    fn fillers(&self, remote: &dyn Read) -> Result<(BTreeMap<u64, LogEntry>, Vec<Change>)> {
         let Some(first) = self.lost.keys().next().copied() else {
-            return Ok(BTreeMap::new());
+            return Ok(<_>::default());
         };
         let mut state = self.state_before(remote)?;
         let mut behind = Vec::new();
@@ -323,14 +316,14 @@ impl Look {
                 behind.extend(read_entry(remote, number)?);
             }
         }
-        let mut changes = presupposed(&state, &behind)?;
+        let mut presupposed = Presupposed::by(&state, &self.lost, &behind)?;
         let mut fillers: BTreeMap<u64, LogEntry> = BTreeMap::new();
         for (number, gap) in &self.lost {
             let before = number.checked_sub(1).and_then(|at| fillers.get(&at));
             let prev = before.map_or(Ok(gap.prev), |before| before.id().map(Some))?;
             let gap = Gap { prev, ..*gap };
-            let filler = filler(state.store, *number, gap, std::mem::take(&mut changes));
-            fillers.insert(*number, filler);
+            let changes = presupposed.take(*number);
+            fillers.insert(*number, filler(state.store, *number, gap, changes));
         }
         let mut behind = behind.iter().peekable();
         for number in first..=self.newest {
@@ -339,101 +332,7 @@ impl Look {
                 None => behind.next().map_or(Ok(()), |entry| state.apply(entry))?,
             }
         }
-        Ok(fillers)
-    }
-}
-
-/// Changes after which `entries` can follow `state`: numbers of versions that are used up, segments that are
-/// dropped later. What a lost version held is not known, so one that is still needed cannot be made up.
-fn presupposed(state: &State, entries: &[LogEntry]) -> Result<Vec<Change>> {
-    let mut last: BTreeMap<&RefName, u64> = BTreeMap::new();
-    let mut known: BTreeSet<(&RefName, u64)> = BTreeSet::new();
-    let mut segments: BTreeSet<_> = state.segments.keys().copied().collect();
-    for (name, found) in &state.refs {
-        last.insert(name, found.last);
-        known.extend(found.versions.keys().map(|number| (name, *number)));
-    }
-    let mut changes = Vec::new();
-    for entry in entries {
-        for change in &entry.changes {
-            match change {
-                Change::SetRef { name, version, .. } => {
-                    let before = last.insert(name, *version).unwrap_or(0);
-                    for lost in before + 1..*version {
-                        changes.push(empty(name, lost));
-                        changes.push(Change::DropRef {
-                            name: name.clone(),
-                            version: lost,
-                        });
-                    }
-                    known.insert((name, *version));
-                }
-                Change::DropRef { name, version } | Change::Pin { name, version, .. } => {
-                    if !known.contains(&(name, *version)) {
-                        return Err(Error::corrupt(format!(
-                            "{}: needs {name}@{version}, which a lost entry set",
-                            log_key(entry.number)
-                        ))
-                        .hint("bring the log back from a copy of the store"));
-                    }
-                }
-                Change::AddSegment { segment, .. } => drop(segments.insert(*segment)),
-                Change::DropSegment { segment } => {
-                    if !segments.remove(segment) {
-                        changes.push(Change::AddSegment {
-                            segment: *segment,
-                            info: SegmentInfo::default(),
-                        });
-                    }
-                }
-                Change::CondemnPacks { .. }
-                | Change::Forget { .. }
-                | Change::SetPolicy { .. }
-                | Change::SetFeature { .. } => {}
-            }
-        }
-    }
-    Ok(changes)
-}
-
-fn empty(name: &RefName, version: u64) -> Change {
-    Change::SetRef {
-        name: name.clone(),
-        version,
-        root: Root::File {
-            content: Content::empty(),
-            executable: false,
-        },
-        sides: Sides::default(),
-        message: String::new(),
-        expires: None,
-        origin: None,
-        ends: Vec::new(),
-        private: false,
-        extra: Extra::new(),
-    }
-}
-
-/// An entry in the place of one that was lost: the same, whoever makes it.
-fn filler(store: StoreId, number: u64, gap: Gap, changes: Vec<Change>) -> LogEntry {
-    let hash = blake3::hash(format!("entry {number} was given up").as_bytes());
-    let mut commit = [0; 16];
-    commit.copy_from_slice(hash.as_bytes().split_at(16).0);
-    LogEntry {
-        number,
-        store,
-        prev: gap.prev,
-        stands_for: gap.named,
-        commit: CommitId(commit),
-        time: Timestamp::UNIX_EPOCH,
-        who: Who {
-            program: "store repair".to_owned(),
-            ..Who::default()
-        },
-        lost: None,
-        until: None,
-        changes,
-        read_as: ReadAs::default(),
+        Ok((fillers, presupposed.left_in(&state)))
     }
 }
 

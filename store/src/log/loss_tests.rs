@@ -151,12 +151,7 @@ fn the_newest_entry_costs_its_own_changes_and_only_on_request() {
 fn a_damaged_entry_of_a_log_without_copies_costs_what_it_changed() {
     let remote = Objects::memory();
     filled(&remote, 12);
-    for number in 1..=12 {
-        let entry = entry(&remote, number).unwrap().unwrap();
-        remote
-            .put(&log_key(number), entry.encode().unwrap().into())
-            .unwrap();
-    }
+    without_copies(&remote, 12);
     // Entry 3 set the first version of ref-2, entries 8 and 13 (not there) the next ones.
     remote.put(&log_key(3), Bytes::new()).unwrap();
     assert_eq!(
@@ -170,14 +165,91 @@ fn a_damaged_entry_of_a_log_without_copies_costs_what_it_changed() {
     assert_eq!((healed.restored, healed.lost), (vec![], vec![3]));
     let state = load(&remote).unwrap();
     assert_eq!(state.number, 13);
-    let versions = |number| {
-        state.refs[&name(number)]
-            .versions
-            .keys()
-            .copied()
-            .collect::<Vec<_>>()
+    assert_eq!(versions(&state, 2), [2]);
+    assert_eq!(versions(&state, 1), [1, 2, 3]);
+}
+
+/// As programs write entries that leave no copy of the one before.
+fn without_copies(remote: &Objects, until: u64) {
+    for number in 1..=until {
+        let entry = entry(remote, number).unwrap().unwrap();
+        remote
+            .put(&log_key(number), entry.encode().unwrap().into())
+            .unwrap();
+    }
+}
+
+fn versions(state: &State, number: u64) -> Vec<u64> {
+    let found = &state.refs[&name(number)];
+    found.versions.keys().copied().collect()
+}
+
+fn change(remote: &Objects, state: &mut State, change: Change) {
+    let mut outside = Counting {
+        seed: 8,
+        count: state.number,
     };
-    assert_eq!((versions(2), versions(1)), (vec![2], vec![1, 2, 3]));
+    let mut prepare = |_: &State, _: &[LogEntry]| Ok(vec![change.clone()]);
+    commit_with(remote, state, &Who::default(), &mut outside, &mut prepare).unwrap();
+}
+
+#[test]
+fn a_lost_version_that_later_entries_pin_or_drop_is_given_up_all_the_same() {
+    let pin = |pinned| Change::Pin {
+        name: name(2),
+        version: 1,
+        pinned,
+    };
+    let dropped = Change::DropRef {
+        name: name(2),
+        version: 1,
+    };
+    for (later, others) in [
+        (vec![dropped.clone()], 0),
+        (vec![dropped.clone()], 5),
+        (vec![pin(true)], 0),
+        (vec![pin(true)], 5),
+        (vec![pin(true), pin(false), dropped], 5),
+    ] {
+        let remote = Objects::memory();
+        // Entry 3 sets the first version of ref-2, and 8 the second, if there are so many.
+        let mut state = filled(&remote, 3 + others);
+        for later in &later {
+            change(&remote, &mut state, later.clone());
+        }
+        let newest = state.number;
+        without_copies(&remote, newest);
+        remote.put(&log_key(3), Bytes::new()).unwrap();
+        let healed = heal::heal(&remote, StoreId::default(), &Who::default(), true).unwrap();
+        assert_eq!(healed.lost, [3], "{later:?}");
+        let mut state = load(&remote).unwrap();
+        assert_eq!(state.number, newest + 1);
+        let expected: &[u64] = if others > 0 { &[2] } else { &[] };
+        assert_eq!(versions(&state, 2), expected, "{later:?}");
+        let mut folded = State::default();
+        read_after(&remote, &mut folded).unwrap();
+        assert_eq!(folded, state);
+        let healed = heal::heal(&remote, StoreId::default(), &Who::default(), true).unwrap();
+        assert_eq!(healed, heal::Healed::default());
+        add(&remote, &mut state, 9, &name(2)).unwrap();
+        assert_eq!(state.refs[&name(2)].last, 2 + others / 5);
+    }
+}
+
+#[test]
+fn what_is_made_up_stands_right_before_what_needs_it() {
+    let remote = Objects::memory();
+    filled(&remote, 13);
+    without_copies(&remote, 13);
+    // Of ref-0 the first version, of ref-2 the second: entry 3 between them sets the first.
+    for lost in [1, 8] {
+        remote.put(&log_key(lost), Bytes::new()).unwrap();
+    }
+    let healed = heal::heal(&remote, StoreId::default(), &Who::default(), true).unwrap();
+    assert_eq!(healed.lost, [1, 8]);
+    let state = load(&remote).unwrap();
+    assert_eq!(versions(&state, 0), [2, 3]);
+    assert_eq!(versions(&state, 2), [1, 3]);
 }
 
 #[test]
