@@ -126,6 +126,60 @@ fn another_boot_proves_no_death() {
 }
 
 #[test]
+fn what_was_there_before_does_not_end_with_a_process() {
+    let world = World::with_tree(334);
+    let refused = |options: &[&str]| {
+        let ephemeral = [&["materialize", "--ephemeral", REF, "out"], options].concat();
+        let finished = world.env.store(ephemeral);
+        assert_eq!(finished.code, Some(5), "{finished}");
+        assert!(
+            finished.stderr.contains("remove this one first"),
+            "{finished}"
+        );
+    };
+    // A tree that was made to stay, and what a job added to it.
+    world.make("out", &[]);
+    world.write("out/of-a-job", 100);
+    refused(&[]);
+    refused(&["--force"]);
+    refused(&["--exact"]);
+    assert!(world.path("out/of-a-job").exists() && world.path("out/big").exists());
+    // A directory of somebody's own.
+    fs::remove_dir_all(world.path("out")).unwrap();
+    world.write("out/mine", 100);
+    refused(&["--force"]);
+    assert!(world.path("out/mine").exists());
+    // A file, too.
+    let file = format!("{REF}:big");
+    world.env.ok(["materialize", &file, "file"]);
+    let finished = world
+        .env
+        .store(["materialize", "--ephemeral", &file, "file"]);
+    assert_eq!(finished.code, Some(5), "{finished}");
+    assert!(world.path("file").exists());
+}
+
+#[test]
+fn a_tree_that_another_process_took_over_does_not_end_with_the_first() {
+    let world = World::with_tree(335);
+    let mut first = hold(&world, &[]);
+    let mut second = hold(&world, &[]);
+    drop(first.stdin.take());
+    assert!(first.wait().unwrap().success());
+    assert_same(&world.path("source"), &world.path("out"));
+    assert_eq!(status(&world), 1);
+    drop(second.stdin.take());
+    assert!(second.wait().unwrap().success());
+    assert_given_back(&world);
+    // One that was made to stay meanwhile stays.
+    let mut third = hold(&world, &[]);
+    world.make("out", &[]);
+    drop(third.stdin.take());
+    assert!(third.wait().unwrap().success());
+    assert_same(&world.path("source"), &world.path("out"));
+}
+
+#[test]
 fn a_tree_of_an_older_program_is_left_to_people() {
     let world = World::with_tree(333);
     let holder = hold(&world, &[]);

@@ -97,7 +97,7 @@ pub(crate) struct Args {
 
     /// Stay, and remove DEST at the end: when standard input ends, the parent process is gone, or a signal
     /// asks; if this process is killed, the next command that uses the pool removes DEST, from another container
-    /// or host when an hour has passed
+    /// or host when an hour has passed. A DEST that was there before and was to stay is refused
     #[arg(long)]
     ephemeral: bool,
 
@@ -218,7 +218,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(destination) = destination.filter(|_| args.ephemeral) {
         context.out.finish()?;
         hold(context);
-        pool.remove_made(&destination)?;
+        pool.remove_held(&destination)?;
     }
     outcome
 }

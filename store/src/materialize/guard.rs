@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::MaterializeRequest;
+use super::{MaterializeRequest, There as Lies};
 use crate::error::{Error, Result};
 use crate::format::{FORMAT_KEY, Node};
 use crate::host::destination::{Guard, Precious, Replaced, Site, There};
@@ -88,4 +88,25 @@ pub(super) fn guard(
     let goes_whole = request.exact || site.there == There::Other;
     progress.replaces(destination, replaced.files, replaced.bytes, goes_whole);
     Ok(Some(replaced))
+}
+
+/// A tree that ends with this process goes whole, and so with all that was in it before.
+pub(super) fn check_may_end(
+    request: &MaterializeRequest,
+    destination: &Path,
+    there: &Lies,
+) -> Result<()> {
+    let what = match there {
+        Lies::Made(mark) if mark.held_by.is_none() => "was made to stay",
+        Lies::Foreign { .. } => "was not made here",
+        _ => return Ok(()),
+    };
+    if !request.ephemeral {
+        return Ok(());
+    }
+    Err(Error::conflict(format!(
+        "{}: {what}, and would go with this process, all that is in it included",
+        destination.display()
+    ))
+    .hint("name a destination that is not there yet, or remove this one first"))
 }

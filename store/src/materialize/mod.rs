@@ -95,7 +95,7 @@ pub struct MaterializeRequest {
     pub force: bool,
     /// Put what symlinks lead to in their place.
     pub flatten: bool,
-    /// The tree ends with this process: [`Pool::remove_made`], or a sweep after its death.
+    /// The tree ends with this process: [`Pool::remove_held`], or a sweep after its death.
     pub ephemeral: bool,
     /// Write also symlinks that lead out of the destination.
     pub allow_outside_symlinks: bool,
@@ -326,6 +326,7 @@ impl<'m> Task<'m> {
             ))
             .hint(Remedy::OtherDestinationOrReplace));
         }
+        guard::check_may_end(self.request, destination, &there)?;
         Ok(match there {
             // Nothing can be renamed over the directory that somebody stands in.
             There::EmptyDirectory if is_tree && Site::of(destination)?.is_fixed()? => {
@@ -440,6 +441,7 @@ impl<'m> Task<'m> {
         mark.include.clone_from(&self.request.include);
         mark.exclude.clone_from(&self.request.exclude);
         mark.flatten = self.request.flatten;
+        mark.private = Some(self.is_private());
         if self.request.ephemeral {
             mark.held_by = Some(self.pool.hold(at.0, at.1)?);
         }

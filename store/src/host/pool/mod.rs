@@ -17,6 +17,7 @@ mod claim;
 pub(crate) mod disk;
 mod draft;
 mod evict;
+mod held;
 mod inodes;
 mod key;
 mod made;

@@ -1,8 +1,7 @@
 //! What was materialized where: marks of finished trees.
 //!
 //! A mark lies in the pool, never in the tree, and holds for one directory inode only: a directory that
-//! somebody made under the same path later is not taken for ours. Losing a mark costs a `--force`. A mark alone
-//! never allows a removal: a tree that ends with a process says the nonce of its mark itself.
+//! somebody made under the same path later is not taken for ours. Losing a mark costs a `--force`.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -11,11 +10,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{self, AtFlags, Dir, FileType, RenameFlags, StatxFlags};
+use rustix::fs::{self, AtFlags, Dir, FileType, StatxFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::owner::{self, Identity};
+use super::held::Holder;
+use super::owner;
 use super::room::is_gone;
 use super::{Pool, disk, proof, trust};
 use crate::error::{Error, Result};
@@ -50,24 +50,14 @@ pub(crate) struct Mark {
     pub(crate) include: Vec<String>,
     pub(crate) exclude: Vec<String>,
     pub(crate) flatten: bool,
+    /// What was made is for one user alone. Earlier pools do not say.
+    #[serde(default)]
+    pub(crate) private: Option<bool>,
     /// The process that it ends with.
     pub(crate) held_by: Option<Holder>,
     /// When it was written: what was copied before a power cut may have lost its bytes.
     #[serde(default)]
     boot: String,
-}
-
-/// The process that a tree ends with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Holder {
-    #[serde(flatten)]
-    pub(super) identity: Identity,
-    /// Its name in `owners`, where it shows that it lives.
-    #[serde(default)]
-    pub(super) owner: String,
-    /// What the tree says, too. A tree without one is removed by nobody but people.
-    #[serde(default)]
-    nonce: String,
 }
 
 /// A materialized tree, as the pool knows it.
@@ -116,6 +106,7 @@ impl Mark {
             include: Vec::new(),
             exclude: Vec::new(),
             flatten: false,
+            private: None,
             held_by: None,
             boot: owner::boot(),
         })
@@ -133,6 +124,18 @@ impl Mark {
         }
     }
 
+    /// Whether it may hold what only its user may read. Where the mark does not say, or an update was on its way to
+    /// another version, the mode does that was given to it.
+    pub(crate) fn is_private(&self) -> bool {
+        let path = self.path();
+        let is_closed = || fs::stat(&path).is_ok_and(|stat| stat.st_mode & 0o077 == 0);
+        match self.private {
+            Some(true) => true,
+            Some(false) if self.is_settled => false,
+            _ => is_closed(),
+        }
+    }
+
     /// Whether both say the same of the same directory.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let parts = |mark: &Self| {
@@ -147,6 +150,7 @@ impl Mark {
                 (
                     mark.include.clone(),
                     mark.exclude.clone(),
+                    mark.private,
                     mark.boot.clone(),
                 ),
             )
@@ -166,7 +170,7 @@ impl Mark {
     }
 
     /// Whether that is for sure not there any more.
-    fn is_gone(&self) -> bool {
+    pub(super) fn is_gone(&self) -> bool {
         match Inode::of(fs::CWD, self.path().as_os_str().as_bytes()) {
             Ok(inode) => inode != self.inode,
             Err(errno) => is_gone(errno),
@@ -174,7 +178,7 @@ impl Mark {
     }
 
     /// Whether `name` in `dir` is the tree that it was made for, and says so itself.
-    fn is_proven(&self, dir: BorrowedFd<'_>, name: &[u8]) -> bool {
+    pub(super) fn is_proven(&self, dir: BorrowedFd<'_>, name: &[u8]) -> bool {
         let nonce = self.held_by.as_ref().map(|held| held.nonce.as_str());
         Inode::of(dir, name).is_ok_and(|inode| inode == self.inode)
             && nonce.is_some_and(|nonce| proof::holds(dir, name, nonce))
@@ -221,19 +225,6 @@ impl Pool {
     /// Whether there is no record of an update that is under way or was interrupted.
     fn is_settled(&self, path: &Path) -> bool {
         self.records(path).is_ok_and(|records| records.len() < 2)
-    }
-
-    /// Makes the tree that was built as `name` in `dir` end with this process.
-    pub(crate) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Holder> {
-        let owner = self.owner()?;
-        let nonce = disk::random_name()?;
-        // A file that cannot say anything stays until somebody removes it.
-        disk::forgive(proof::plant(dir, name, &nonce));
-        Ok(Holder {
-            identity: Identity::own(),
-            owner: owner.id.clone(),
-            nonce,
-        })
     }
 
     /// Writes a mark, in place of one of the same path.
@@ -301,32 +292,6 @@ impl Pool {
         Ok(trees)
     }
 
-    /// Removes a tree that ends with a process, whole: it disappears at once. Whether it was there, and proved to
-    /// be what was made.
-    ///
-    /// # Errors
-    /// When it cannot be moved out of the way.
-    pub fn remove_made(&self, path: &Path) -> Result<bool> {
-        let name = path.file_name().unwrap_or_default().as_bytes();
-        let proven = |mark: &Mark| {
-            disk::open_path(parent(path)).is_ok_and(|above| mark.is_proven(above.as_fd(), name))
-        };
-        let Some(mark) = self.mark_of(path).filter(proven) else {
-            return Ok(false);
-        };
-        let room = self.room(parent(path))?;
-        let failed = |errno| disk::failed("remove", path, errno);
-        let flags = RenameFlags::NOREPLACE;
-        fs::renameat_with(room.above(), name, room.dir(), "tree", flags).map_err(failed)?;
-        if !mark.is_proven(room.dir(), b"tree") {
-            // Something else took its place in that moment: back with it.
-            fs::renameat_with(room.dir(), "tree", room.above(), name, flags).map_err(failed)?;
-            return Ok(false);
-        }
-        self.forget(path);
-        Ok(true)
-    }
-
     /// Which marked trees have which of these inodes, by device and number: paths of files.
     pub(crate) fn sharers(
         &self,
@@ -349,24 +314,6 @@ impl Pool {
             ));
         }
         Ok(found)
-    }
-
-    /// The trees that end with a process, each with the name of its mark.
-    pub(super) fn held(&self) -> Result<Vec<(String, Mark)>> {
-        let names = self.mark_names()?;
-        let names = names.iter().filter_map(|name| name.strip_suffix(".held"));
-        Ok(names
-            .filter_map(|name| Some((name.to_owned(), self.read_mark(name)?)))
-            .filter(|(_, mark)| mark.held_by.is_some())
-            .collect())
-    }
-
-    /// Removes the tree of a holder that is no more, if it proves to be that.
-    pub(super) fn remove_abandoned(&self, mark: &Mark) -> Result<()> {
-        if !self.remove_made(&mark.path())? && mark.is_gone() {
-            self.forget(&mark.path());
-        }
-        Ok(())
     }
 
     /// Forgets trees that are gone; how many. A mark that is not old may be of a tree that is being built, and one that
@@ -420,7 +367,7 @@ impl Pool {
         Ok(marks.filter(Mark::holds).collect())
     }
 
-    fn mark_names(&self) -> Result<Vec<String>> {
+    pub(super) fn mark_names(&self) -> Result<Vec<String>> {
         let trees: OwnedFd = disk::open_dir(&self.fd, b"trees")
             .map_err(|errno| disk::failed("open trees of pool", &self.path, errno))?;
         let names = disk::names(&trees, &self.path)?;
@@ -430,7 +377,7 @@ impl Pool {
             .collect())
     }
 
-    fn read_mark(&self, name: &str) -> Option<Mark> {
+    pub(super) fn read_mark(&self, name: &str) -> Option<Mark> {
         let file = disk::open_file(&self.fd, format!("trees/{name}").as_bytes()).ok()?;
         let stat = Stat::of_file(&file, &self.path).ok()?;
         let is_file = FileType::from_raw_mode(stat.mode) == FileType::RegularFile;
