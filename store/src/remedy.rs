@@ -202,6 +202,8 @@ remedies! {
         /// A glob that matches the first such path alone.
         glob: String,
     } => "exclude such a path ({glob}), or, if it holds none, allow it";
+    /// The one file that is put looks like credentials.
+    AllowSecrets => "if it holds none, allow it";
     /// Files of a materialized tree were written through shared links.
     TakeWrittenThrough =>
         "materialize the tree again to get back what the pool made, or take these files as they are";

@@ -234,6 +234,133 @@ fn what_only_its_owner_could_read_comes_out_for_one_person_alone() {
 }
 
 #[test]
+fn a_tree_made_of_a_private_version_stays_private_when_it_is_put() {
+    let env = environment!();
+    set_mode(&env.root(), 0o755);
+    // Larger than what is copied: a link has the mode of the pool's file, which others may read.
+    let secret = env.write("in/data/secret", vec![7; 40_000]);
+    set_mode(&secret, 0o600);
+    env.ok(["put", "in", "project/demo/a"]);
+    env.ok(["materialize", "project/demo/a", "around/tree"]);
+    env.write("around/own", "own");
+    assert_eq!(mode(&env.path("around/tree/data/secret")), 0o444);
+    let put = |source: &str, name: &str, options: &[&str]| {
+        env.ok([&["put", source, name][..], options].concat());
+        env.ok(["history", name]).contains("private")
+    };
+    for (number, source) in ["around/tree", "around/tree/data/secret", "around"]
+        .into_iter()
+        .enumerate()
+    {
+        let name = format!("project/other/{number}");
+        assert!(put(source, &name, &[]), "{source}");
+        let out = format!("out-{number}");
+        env.ok(["get", &name, &out]);
+        assert_eq!(mode(&env.path(&out)) & 0o077, 0, "{source}");
+    }
+    let without = ["--exclude", "tree"];
+    assert!(!put("around", "project/other/without", &without));
+    assert!(!put("around", "project/other/open", &["--readable"]));
+    env.ok(["materialize", "project/demo/a", "open", "--readable"]);
+    assert!(!put("open", "project/other/opened", &[]));
+
+    // A mark of an earlier program does not say; the mode that it gave to the tree does.
+    let trees = env.path("home/.cache/store/pool/trees");
+    for entry in std::fs::read_dir(trees).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            let text = std::fs::read_to_string(&path).unwrap();
+            std::fs::write(&path, text.replace("\"private\":true,", "")).unwrap();
+        }
+    }
+    assert!(put("around/tree", "project/other/older", &[]));
+}
+
+#[test]
+fn a_file_by_itself_is_judged_by_its_name_too() {
+    let env = environment!();
+    for (path, text) in [
+        (".kube/config", "users:\n- user:\n    token: kT9vX2mQ4w\n"),
+        (
+            ".docker/config.json",
+            "{\"auths\":{\"r\":{\"auth\": \"bWU6c2VjcmV0cw==\"}}}",
+        ),
+        (
+            ".cargo/credentials.toml",
+            "[registry]\ntoken = \"kT9vX2mQ4w\"\n",
+        ),
+        (".env", "export DB_PASSWORD='correct-horse'\n"),
+        (
+            "kaggle.json",
+            "{\"username\":\"me\",\"key\":\"4f9d02c1b8e67a35\"}",
+        ),
+    ] {
+        let path = env.write(&format!("home/{path}"), text);
+        let source = path.to_str().unwrap();
+        let finished = env.store(["put", source, "project/demo/a"]);
+        assert_eq!(finished.code, Some(1), "{source}: {finished}");
+        assert!(finished.stderr.contains("the file itself: "), "{finished}");
+        let hint = "if it holds none, take it with --allow-secrets";
+        assert!(finished.stderr.contains(hint), "{finished}");
+        let name = path.file_name().unwrap().to_str().unwrap();
+        for allowed in [["--allow-secret", name], ["--allow-secrets", "--always"]] {
+            let put = ["put", source, "project/demo/a"];
+            env.ok([&put[..], &allowed].concat());
+        }
+    }
+    // By name and mode alone, also where nothing in it says so.
+    let key = env.write("home/.ssh/id_work", "opaque");
+    set_mode(&key, 0o600);
+    let finished = env.store(["put", key.to_str().unwrap(), "project/demo/a"]);
+    assert_eq!(finished.code, Some(1), "{finished}");
+}
+
+#[test]
+fn a_url_with_a_password_in_a_file_of_settings_is_found() {
+    let env = environment!();
+    let url = "https://bob:kT9vX2mQ4w@pypi.intern/simple";
+    for (path, text) in [
+        ("pip.conf", format!("[global]\nindex-url = {url}\n")),
+        (
+            ".pip/pip.conf",
+            format!("[global]\nextra-index-url = {url}\n"),
+        ),
+        (
+            "requirements-dev.txt",
+            format!("--index-url {url}\ntorch\n"),
+        ),
+        ("constraints.txt", format!("x @ git+{url}\n")),
+        (
+            ".git/config",
+            format!("[remote \"origin\"]\n\turl = {url}\n"),
+        ),
+        (".gitmodules", format!("\turl = {url}\n")),
+        ("uv.toml", format!("url = \"{url}\"\n")),
+        (".condarc", format!("channels:\n  - {url}\n")),
+        (
+            ".env",
+            "DATABASE_URL=postgres://bob:kT9vX2mQ4w@db/app\n".to_owned(),
+        ),
+        (".npmrc", format!("registry={url}\n")),
+    ] {
+        env.write(&format!("in/{path}"), text);
+        let finished = env.store(["put", "in", "project/demo/a"]);
+        assert_eq!(finished.code, Some(1), "{path}: {finished}");
+        assert!(finished.stderr.contains(&format!("{path}: ")), "{finished}");
+        env.write(
+            &format!("in/{path}"),
+            "index-url = https://${USER}:${PASSWORD}@pypi.intern/simple\n",
+        );
+        // A mode says nothing of such a file, but for those that hold tokens as a rule.
+        if path != ".npmrc" {
+            set_mode(&env.path(&format!("in/{path}")), 0o600);
+        }
+        env.ok(["put", "in", "project/demo/a"]);
+        std::fs::remove_dir_all(env.path("in")).unwrap();
+    }
+}
+
+#[test]
 fn a_private_root_or_an_empty_file_makes_no_private_version() {
     let env = environment!();
     env.write("in/data/file", "text");

@@ -155,6 +155,7 @@ fn sources(remedy: &Remedy) -> Option<&'static str> {
         Remedy::TakeWhatLinksLeadTo => "--dereference takes what they lead to",
         Remedy::NoProfile => "--profile none takes it as it is",
         Remedy::LetOthersRead => "--readable lets others read it",
+        Remedy::AllowSecrets => "if it holds none, take it with --allow-secrets",
         Remedy::TakeWrittenThrough => {
             "materialize the tree again to get back what the pool made, or take these files as they are with \
              --take-written-through"

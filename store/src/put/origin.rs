@@ -21,6 +21,8 @@ pub(super) struct Origin<'p> {
     /// None when it could not be read (any further).
     files: Option<Files<'p>>,
     source: String,
+    /// What was made is for one user alone.
+    is_private: bool,
 }
 
 /// The files of a version and their times, in the order of a walk.
@@ -50,7 +52,13 @@ impl<'p> Origin<'p> {
             inside,
             files,
             source,
+            is_private: mark.is_private(),
         })
+    }
+
+    /// What paths of the walk begin with that come from a version for one user alone; none when it was for others.
+    pub(super) fn private_below(&self) -> Option<&[u8]> {
+        self.is_private.then_some(&*self.at)
     }
 
     /// The file at `path` of the walk: none when it lies elsewhere, none inside of that when it was not made

@@ -12,11 +12,21 @@ const OTHERS: u32 = 0o077;
 /// What the walk met of it.
 #[derive(Debug, Default)]
 pub(super) struct Private {
+    /// What paths begin with that were made here from a version for one person alone. A linked file has the mode of
+    /// the pool, which says nothing.
+    made_below: Vec<Vec<u8>>,
     named: Vec<String>,
     count: u64,
 }
 
 impl Private {
+    pub(super) fn new(made_below: Vec<Vec<u8>>) -> Self {
+        Self {
+            made_below,
+            ..Self::default()
+        }
+    }
+
     /// Looks at what was admitted. An empty file has nothing to hide, and the root says nothing: most are closed for
     /// what is beside them.
     pub(super) fn look(&mut self, path: &[u8], admitted: &Admitted, profile: &Profile) {
@@ -25,9 +35,14 @@ impl Private {
             Admitted::Other(Item::Enter { stat, .. }) if !path.is_empty() => stat.mode,
             _ => return,
         };
-        if mode & OTHERS == 0 && !profile.has_modes_of_its_tool() {
+        let is_closed = || mode & OTHERS == 0 && !profile.has_modes_of_its_tool();
+        if self.was_made_for_one(path) || is_closed() {
             self.add(path);
         }
+    }
+
+    fn was_made_for_one(&self, path: &[u8]) -> bool {
+        self.made_below.iter().any(|made| path.starts_with(made))
     }
 
     /// Whether there is any.

@@ -116,9 +116,11 @@ impl<'p> Scan<'p> {
                 (version.root == base.root).then(|| Base(version.clone()))
             });
         let root_path = root.clone();
+        let ties = Ties::new(&request.pools, reader, &root);
         let scan = Self {
             store,
-            ties: Ties::new(&request.pools, reader, &root),
+            private: Private::new(ties.private_below()),
+            ties,
             own,
             walk: walk(&root, options.clone())?,
             expected: Some(Expected { root, options }),
@@ -126,7 +128,6 @@ impl<'p> Scan<'p> {
             follow: Follow::new(request.links, source, &root_path, own_paths(store)),
             given: source.clone(),
             has_globs: !request.exclude.is_empty(),
-            private: Private::default(),
             is_readable: request.readable,
             base,
             cache,

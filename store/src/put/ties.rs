@@ -109,6 +109,14 @@ impl<'p> Ties<'p> {
         })
     }
 
+    /// What paths begin with that come from a version for one user alone.
+    pub(super) fn private_below(&self) -> Vec<Vec<u8>> {
+        let origins = self.origins.iter();
+        origins
+            .filter_map(|origin| origin.private_below().map(<[u8]>::to_vec))
+            .collect()
+    }
+
     /// What cannot be told of the trees that were made here.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         self.origins.iter().filter_map(Origin::note)

@@ -75,7 +75,7 @@ impl Secrets {
 
     /// Takes down that the file or directory at `path` holds credentials of this kind.
     pub(super) fn add(&self, path: &[u8], kind: &'static str) {
-        if self.is_allowed(path) {
+        if self.is_allowed(self.named(path)) {
             return;
         }
         let is_published = places::is_published(&self.root) || places::is_published(path);
@@ -114,11 +114,24 @@ impl Secrets {
     }
 
     fn place(&self, path: &[u8]) -> Option<Place> {
-        let is_full = path.contains(&b'/');
-        match is_full {
-            true => places::of(path),
+        match path {
+            // What is put is a file by itself.
+            [] => places::of(&self.root),
+            path if path.contains(&b'/') => places::of(path),
             // The directory that is put may be one of a tool's.
-            false => places::of(&[&self.root, &b"/"[..], path].concat()),
+            path => places::of(&[&self.root, &b"/"[..], path].concat()),
+        }
+    }
+
+    /// What globs call the file at `path`: one that is put by itself by its name.
+    fn named<'s>(&'s self, path: &'s [u8]) -> &'s [u8] {
+        match path {
+            [] => self
+                .root
+                .rsplit(|byte| *byte == b'/')
+                .next()
+                .unwrap_or(path),
+            path => path,
         }
     }
 
@@ -142,9 +155,11 @@ impl Secrets {
             count => format!("{count} paths hold"),
         };
         let message = format!("{what} what looks like credentials; nothing was put");
-        Err(Error::denied(message)
-            .list(named.chain(more))
-            .hint(Remedy::AllowSecret { glob: glob(first) }))
+        let hint = match first.as_slice() {
+            [] => Remedy::AllowSecrets,
+            first => Remedy::AllowSecret { glob: glob(first) },
+        };
+        Err(Error::denied(message).list(named.chain(more)).hint(hint))
     }
 
     /// What is let in and worth a note.

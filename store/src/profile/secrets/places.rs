@@ -30,6 +30,9 @@ pub(super) enum Text {
     Opaque,
 }
 
+/// What a file of settings holds that names a server and how to get in.
+const A_URL: &str = "a URL with a password";
+
 /// A file that tools keep credentials in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -70,6 +73,7 @@ fn by_parent(parent: &str, name: &str) -> Option<(&'static str, Text)> {
         (".aws", "credentials") => ("credentials of AWS", Text::Fields),
         (".docker", "config.json") => ("credentials of registries", Text::Fields),
         (".kube", "config") => ("credentials of Kubernetes", Text::Fields),
+        (".git", "config") => (A_URL, Text::Url),
         (".kaggle", "access_token") => ("credentials of Kaggle", Text::Word),
         (".cargo", "credentials" | "credentials.toml") => {
             ("credentials of a package index", Text::Fields)
@@ -101,6 +105,9 @@ fn by_name(name: &str) -> Option<(&'static str, Text)> {
     }
     Some(match name {
         ".git-credentials" => ("passwords of git", Text::Url),
+        "pip.conf" | "pip.ini" | "uv.toml" | "poetry.toml" | "Pipfile" | ".condarc"
+        | ".gitmodules" => (A_URL, Text::Url),
+        name if is_list_of_packages(name) => (A_URL, Text::Url),
         "munge.key" => ("the key of munge", Text::Opaque),
         ".ssh" => ("keys of ssh", Text::Opaque),
         "id_rsa" | "id_dsa" | "id_ecdsa" | "id_ecdsa_sk" | "id_ed25519" | "id_ed25519_sk" => {
@@ -120,11 +127,18 @@ fn by_name(name: &str) -> Option<(&'static str, Text)> {
     })
 }
 
+/// `requirements.txt`, `requirements-dev.in`, `constraints.txt`.
+fn is_list_of_packages(name: &str) -> bool {
+    let is_one = name.starts_with("requirements") || name.starts_with("constraints");
+    is_one && (name.ends_with(".txt") || name.ends_with(".in"))
+}
+
 impl Place {
     /// Whether the name is proof where nobody but the owner may read the file: others bear such names,
     /// and modes like that, for no such reason.
     pub(super) fn is_private_proof(&self) -> bool {
-        !matches!(self.text, Text::Variables | Text::Word) && self.kind != "credentials"
+        !matches!(self.text, Text::Variables | Text::Word)
+            && !["credentials", A_URL].contains(&self.kind)
     }
 
     /// Whether `text`, all of the file, holds what its place is for.
@@ -132,8 +146,8 @@ impl Place {
         match self.text {
             Text::Netrc => is_given(&NETRC, text),
             Text::Url => is_given(&URL, text),
-            Text::Fields => is_given(&FIELDS, text),
-            Text::Variables => is_given(&VARIABLES, text),
+            Text::Fields => is_given(&FIELDS, text) || is_given(&URL, text),
+            Text::Variables => is_given(&VARIABLES, text) || is_given(&URL, text),
             Text::Pgpass => is_given(&PGPASS, text),
             Text::Word => {
                 let word = text.trim_ascii();
@@ -229,6 +243,8 @@ mod tests {
             (".pypirc", "[pypi]\nusername: me\npassword: hunter2222\n"),
             (".npmrc", "//registry/:_authToken=kT9vX2mQ4w\n"),
             (".kube/config", "users:\n- user:\n    token: kT9vX2mQ4w\n"),
+            (".git/config", "url = https://me:c0ffee@example.org/x\n"),
+            ("requirements.txt", "-i https://me:c0ffee@example.org/x\n"),
         ] {
             let place = of(path.as_bytes());
             assert!(
@@ -246,6 +262,11 @@ mod tests {
             ("token", "the, of and"),
             (".npmrc", "//registry/:_authToken=${NPM_TOKEN}\n"),
             ("credentials", "no fields here"),
+            (".git/config", "url = https://me@example.org/x\n"),
+            (
+                "pip.conf",
+                "index-url = https://me:<password>@example.org:443/x\n",
+            ),
         ] {
             let place = of(path.as_bytes());
             assert!(
