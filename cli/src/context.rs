@@ -311,6 +311,15 @@ impl Context {
     }
 
     /// The flag beats the environment, which beats the file.
+    /// How the store is called here, whatever directory this is.
+    pub(crate) fn store_url(&self) -> Result<String> {
+        let url = self.place()?.url;
+        let dir = Path::new(&url).canonicalize().ok();
+        Ok(dir
+            .and_then(|dir| dir.to_str().map(str::to_owned))
+            .unwrap_or(url))
+    }
+
     fn place(&self) -> Result<Place> {
         let named = match &self.global.store {
             Some(url) => Some(

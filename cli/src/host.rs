@@ -4,4 +4,5 @@ pub(crate) mod files;
 pub(crate) mod lock;
 pub(crate) mod memory;
 pub(crate) mod metrics;
+pub(crate) mod pending;
 pub(crate) mod room;

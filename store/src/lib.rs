@@ -75,6 +75,7 @@ mod get;
 mod id;
 pub mod inspect;
 pub mod materialize;
+mod merge;
 pub mod policy;
 mod profile;
 mod progress;
@@ -107,10 +108,11 @@ pub use id::{ChunkId, CommitId, EntryId, KeyId, PackId, PassId, SegmentId, Store
 pub use materialize::{
     LinkMode, MaterializeReport, MaterializeRequest, check_destination, materialize,
 };
+pub use merge::{Case, Clash, Counts};
 pub use pack::Portions;
 pub use profile::{Class, LinkOptions, ProfileChoice, ProfileOptions};
 pub use progress::{Progress, Unwatched};
-pub use put::{PutReport, PutRequest, put};
+pub use put::{Ancestor, Onto, PutReport, PutRequest, SaveReport, put, saved_to};
 pub use read::Reader;
 pub use remedy::{Note, Remedy};
 pub use replicate::{ReplicateReport, ReplicateRequest, replicate};

@@ -3,6 +3,7 @@
 //! A missing object means that the state has moved on (repacking moves chunks), so it is loaded
 //! again once; what is still missing then was deleted meanwhile. No byte is handed out unverified.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -34,6 +35,8 @@ pub struct Reader<'s> {
     store: &'s Store,
     view: RwLock<Arc<View>>,
     frames: Mutex<FrameCache>,
+    /// Metadata that is in no segment yet, or no more.
+    known: RwLock<HashMap<ChunkId, Vec<u8>>>,
     /// The entry that the first state ended with.
     began: u64,
     /// The versions that were asked for.
@@ -72,6 +75,7 @@ impl<'s> Reader<'s> {
             began: view.state.number,
             view: RwLock::new(Arc::new(view)),
             frames: Mutex::default(),
+            known: RwLock::default(),
             asked: Mutex::default(),
         }
     }
@@ -84,6 +88,12 @@ impl<'s> Reader<'s> {
     /// The state that this reader is at.
     pub fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a chunk of metadata that need not be in the store.
+    pub(crate) fn know(&self, id: ChunkId, bytes: &[u8]) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(id, bytes.to_vec());
     }
 
     /// Where a chunk lies.
@@ -170,6 +180,11 @@ impl<'s> Reader<'s> {
     /// # Errors
     /// Corrupt, when they are not what was written; not found, when they are gone.
     pub fn meta_chunk(&self, id: &ChunkId) -> Result<Vec<u8>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = known.get(id) {
+            return Ok(bytes.clone());
+        }
+        drop(known);
         self.read_at(id, |location| {
             let frame = self.frame(location)?;
             Ok(location.of(*id).verified(&frame)?.to_vec())

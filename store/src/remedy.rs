@@ -146,6 +146,23 @@ remedies! {
         "version 1 was an interim one, and no program goes on with its stores: make a new store and put the originals \
          into it; the program that made this one still reads it";
 
+    // Saves.
+    /// Nothing says which ref a directory belongs to.
+    NameRefToSave => "name the ref to save it to";
+    /// Nothing says from which version of the ref a directory was made.
+    NameBase =>
+        "say from which version it was made, or from none: then it only adds and changes; or save it to another ref";
+    /// The ref is not what the directory could be saved to.
+    OtherRef => "save it to another ref";
+    /// The tree is a mix.
+    MaterializeFirst => "materialize the ref there again, which keeps what a job changed; then save it";
+    /// Only directories are saved.
+    PutInstead => "put the file";
+    /// Everything that was there is gone.
+    SaveEmpty => "nothing was saved: bring the files back, or say that nothing is meant to be left";
+    /// A precondition failed.
+    MergeInstead => "nothing was put; a save merges what was changed into the newest version";
+
     // Collectors and transfers.
     /// A collector of a single writer's store must be alone.
     Exclusive => "run it exclusively when nothing else writes";

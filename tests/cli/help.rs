@@ -16,6 +16,7 @@ fn the_top_level_help() {
 
     Data:
       put          Put a directory or a file into the store, as a new version of a ref
+      save         Merge what a directory has become into its ref, as a new version
       get          Get a ref, or a path inside one, as a private and writable copy
       materialize  Make a tree of hard links from the host's pool, in the time it takes to make links
       cat          Print the bytes of one file, or a range of them
@@ -119,7 +120,7 @@ fn every_verb_lists_the_exit_codes() {
         .filter(|line| line.starts_with("  "))
         .filter_map(|line| line.split_whitespace().next())
         .collect();
-    assert!(verbs.len() >= 26, "{verbs:?}");
+    assert!(verbs.len() >= 27, "{verbs:?}");
     for verb in verbs {
         let help = env.ok([verb, "--help"]);
         assert!(

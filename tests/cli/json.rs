@@ -202,6 +202,19 @@ fn trees(env: &TestEnvironment, said: &mut Said) {
     );
     said.run(env, "materialize", &["project/demo/data", "tree"]);
     env.write("full/file", "full");
+    env.write("job/tool", "base");
+    env.ok(["put", "job", "project/demo/jobs"]);
+    for tree in ["mine", "theirs"] {
+        env.ok(["materialize", "project/demo/jobs", tree]);
+        env.write(format!("{tree}/tool"), tree);
+    }
+    let owners = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(env.path("mine/tool"), owners).unwrap();
+    let pipe = env.path("mine/pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+    said.run(env, "save", &["theirs"]);
+    said.run(env, "save", &["mine"]);
+    env.ok(["rm", "project/demo/jobs", "--yes"]);
     said.run(
         env,
         "materialize",

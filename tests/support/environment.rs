@@ -138,6 +138,8 @@ pub fn settings(environment: &TestEnvironment) -> insta::Settings {
             r"(new [\d.]+ [kMGT]?B), stored \d[\d.]* k?B( \([\d.]+ % of its size\))?",
             "$1, stored [SIZE]",
         ),
+        // So does what is read of them.
+        (r"read \d[\d.]* [kMGT]?B, ", "read [SIZE], "),
         // Whether a file looks unchanged depends on how long ago it was written.
         (r", \d+ files? unchanged", ""),
         (r#""unchanged_files":\d+"#, "\"unchanged_files\":[COUNT]"),

@@ -19,6 +19,7 @@ const ENGINE: House = House {
         &["id", "error", "progress", "remedy", "retry", "size"],
         &["format"],
         &["chunk", "codec", "tree"],
+        &["merge"],
         &["fs", "host", "profile", "remote"],
         &[
             "log", "pack", "index", "store", "refs", "read", "graph", "wanted", "policy",

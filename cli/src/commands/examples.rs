@@ -3,7 +3,7 @@
 /// A command line, and what it does.
 type Example = (&'static str, &'static str);
 
-const EXAMPLES: [(&str, &[Example]); 22] = [
+const EXAMPLES: [(&str, &[Example]); 23] = [
     (
         "put",
         &[
@@ -14,6 +14,19 @@ const EXAMPLES: [(&str, &[Example]); 22] = [
             (
                 "store put data team/vision/imagenet --exclude '*.tmp' --ttl 30d",
                 "kept for 30 days",
+            ),
+        ],
+    ),
+    (
+        "save",
+        &[
+            (
+                "store save /scratch/job-7/hf",
+                "what the job changed in the tree goes into the ref that it was made from",
+            ),
+            (
+                "store save results project/demo/results --base 0",
+                "what is in a directory is added, and nothing goes",
             ),
         ],
     ),

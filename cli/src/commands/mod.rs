@@ -28,6 +28,7 @@ mod push;
 mod put;
 mod repair;
 mod rm;
+pub(crate) mod save;
 mod summarize;
 mod unpin;
 mod verify;
@@ -42,6 +43,7 @@ use crate::ui::output::Output;
 pub(crate) enum Command {
     Init(init::Args),
     Put(put::Args),
+    Save(save::Args),
     Get(get::Args),
     Materialize(Box<materialize::Args>),
     Ls(ls::Args),
@@ -73,6 +75,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
     match command {
         Command::Init(args) => init::run(args, context),
         Command::Put(args) => put::run(args, context),
+        Command::Save(args) => save::run(args, context),
         Command::Get(args) => get::run(args, context),
         Command::Materialize(args) => materialize::run(args, context),
         Command::Ls(args) => ls::run(args, context),

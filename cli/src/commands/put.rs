@@ -10,7 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 use store::{
-    Class, Error, LinkOptions, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result,
+    Class, Error, LinkOptions, Onto, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result,
 };
 use store::{Id, RefName};
 
@@ -80,6 +80,10 @@ pub(crate) struct Args {
     /// Make a version also where nothing has changed
     #[arg(long)]
     always: bool,
+
+    /// Put only if this is the newest version, else end with 5; 0: only if the ref has none
+    #[arg(long, value_name = "N")]
+    base: Option<u64>,
 
     /// Take files as they are that somebody wrote to through a link that other trees share
     #[arg(long)]
@@ -216,6 +220,8 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
         always: args.always,
         pools: Vec::new(),
         readable: args.readable,
+        onto: args.base.map_or(Onto::Replace, Onto::Only),
+        allow_empty: true,
         take_written_through: args.take_written_through,
         links: LinkOptions {
             keep_absolute: args.keep_absolute_links,

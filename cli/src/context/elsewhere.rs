@@ -37,7 +37,7 @@ pub(crate) fn hint(error: Error, context: &Context) -> Error {
 }
 
 /// Verbs of hints that work with a store.
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 18] = [
     "diff",
     "du",
     "gc",
@@ -52,6 +52,7 @@ const VERBS: [&str; 17] = [
     "put",
     "repair",
     "rm",
+    "save",
     "summarize",
     "unpin",
     "verify",

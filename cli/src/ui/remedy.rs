@@ -16,6 +16,7 @@ pub(crate) fn words(remedy: &Remedy) -> Cow<'static, str> {
     damage(remedy)
         .or_else(|| log(remedy))
         .or_else(|| stores(remedy))
+        .or_else(|| saves(remedy))
         .or_else(|| sources(remedy))
         .or_else(|| destinations(remedy))
         .or_else(|| pools(remedy))
@@ -124,6 +125,28 @@ fn stores(remedy: &Remedy) -> Option<&'static str> {
         Remedy::OneWriter => {
             "two writers share this ref: bring it from one of them only, drop the version there that is not wanted, or \
              put it once more at the source with `store put --always`"
+        }
+        _ => return None,
+    })
+}
+
+fn saves(remedy: &Remedy) -> Option<&'static str> {
+    Some(match remedy {
+        Remedy::NameRefToSave => "name the ref: `store save DIR REF`",
+        Remedy::NameBase => {
+            "name the version that it was made from with --base N; with --base 0, which is none, it only adds and \
+             changes; or save it to another ref"
+        }
+        Remedy::OtherRef => "save it to another ref: `store save DIR REF`",
+        Remedy::MaterializeFirst => {
+            "run `store materialize` for it again, which keeps what a job changed; then save it"
+        }
+        Remedy::PutInstead => "put the file: `store put PATH REF`",
+        Remedy::SaveEmpty => {
+            "nothing was saved: bring the files back, or give --allow-empty if nothing is meant to be left"
+        }
+        Remedy::MergeInstead => {
+            "nothing was put; `store save` merges what was changed into the newest version"
         }
         _ => return None,
     })

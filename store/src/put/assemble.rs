@@ -9,21 +9,29 @@ use crossbeam_channel::{Receiver, Sender, select};
 
 use super::dedup::Dedup;
 use super::messages::{Built, Event, FileChunk, FileRead, FileTimes, Ingested};
+use super::saved::{Listing, Notes};
+use super::scan::resolved;
 use super::ties::{Tie, WrittenThrough, refused};
 use super::{PutReport, PutRequest};
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, PackKind, Root, TimesEncoder, Totals, TreeEncoder, TreeEntry};
+use crate::host::pool::PoolKey;
 use crate::host::stat_cache::StatCacheWriter;
 use crate::host::walk::Stat;
 use crate::id::ChunkId;
 use crate::pack::{Framer, KindFrame};
+use crate::read::Reader;
 use crate::store::Store;
 use crate::tree::{ListBuilder, MetaBuilder};
+
+/// Bytes of metadata that the reader of a save is told of: what it made beyond that is read from the store again.
+const KNOWN_BYTES_MAX: usize = 64 << 20;
 
 /// The main thread of a put.
 pub(super) struct Assembler<'p> {
     meta: Meta<'p>,
     cache: Option<StatCacheWriter>,
+    listing: Option<Listing>,
     open: Vec<OpenTree>,
     path: Vec<u8>,
     times: TimesEncoder,
@@ -47,6 +55,9 @@ struct Meta<'p> {
     framer: Framer<Sender<KindFrame>>,
     /// Chunks that the store did not have.
     claimed: u64,
+    /// Who is told of them, and how many bytes more.
+    known: Option<&'p Reader<'p>>,
+    known_bytes_left: usize,
 }
 
 /// A directory whose entries are still coming.
@@ -73,9 +84,13 @@ impl<'p> Assembler<'p> {
         store: &'p Store,
         request: &'p PutRequest,
         dedup: &'p Dedup,
-        cache: Option<StatCacheWriter>,
+        (cache, known): (Option<StatCacheWriter>, Option<&'p Reader<'p>>),
         frames: Sender<KindFrame>,
     ) -> Result<Self> {
+        let root = known.map(|_| resolved(&request.source)).transpose()?;
+        let notes = root.and_then(|root| Notes::of(store, &root));
+        let notes = notes.filter(|_| !request.dry_run);
+        let listing = notes.map(|notes| notes.begin()).transpose()?;
         let framer = Framer::new(PackKind::Meta, request.level, request.verify_writes, frames)?;
         let mut times_bytes = MetaBuilder::new(store.chunker().clone());
         let times = TimesEncoder::new(&mut times_bytes.bytes);
@@ -85,8 +100,14 @@ impl<'p> Assembler<'p> {
                 dedup,
                 framer,
                 claimed: 0,
+                known,
+                known_bytes_left: match request.dry_run {
+                    true => usize::MAX,
+                    false => KNOWN_BYTES_MAX,
+                },
             },
             cache,
+            listing,
             open: Vec::new(),
             path: Vec::new(),
             times,
@@ -144,6 +165,9 @@ impl<'p> Assembler<'p> {
             is_private: false,
             report: self.report,
             cache: self.cache,
+            listing: self.listing,
+            is_known_in_part: self.meta.known_bytes_left == 0,
+            has_left_out: false,
         })
     }
 
@@ -179,6 +203,9 @@ impl<'p> Assembler<'p> {
             Event::Leave => self.leave(),
             Event::Symlink { name, target, stat } => {
                 self.report.symlinks += 1;
+                if let Some(listing) = &mut self.listing {
+                    listing.symlink(&name, &target, stat.mtime)?;
+                }
                 self.add(name, Node::Symlink { target }, Some(&stat))
             }
             Event::Known {
@@ -198,6 +225,7 @@ impl<'p> Assembler<'p> {
                 tie,
             } => match self.wait(number, results)? {
                 Ok((content, file)) => {
+                    self.report.read_bytes += content.size;
                     let read_began = file.shows_changes.then_some(read_began);
                     self.file(name, &file.stat, content, tie, read_began)
                 }
@@ -216,6 +244,9 @@ impl<'p> Assembler<'p> {
     fn enter(&mut self, name: Vec<u8>, stat: &Stat) -> Result<()> {
         self.report.directories += 1;
         self.time(stat)?;
+        if let Some(listing) = &mut self.listing {
+            listing.enter(&name, stat.mtime)?;
+        }
         if !name.is_empty() {
             self.path.extend_from_slice(&name);
             self.path.push(b'/');
@@ -235,6 +266,9 @@ impl<'p> Assembler<'p> {
         let Some(tree) = self.open.pop() else {
             return Err(Error::interrupted("the walk left more than it entered"));
         };
+        if let Some(listing) = &mut self.listing {
+            listing.leave();
+        }
         let length = self.path.len().saturating_sub(tree.name.len() + 1);
         self.path.truncate(length);
         let content = tree.bytes.finish(&mut |bytes| self.meta.put(bytes))?;
@@ -273,6 +307,14 @@ impl<'p> Assembler<'p> {
             None => self.undated += 1,
         }
         self.file_times.push(stat.mtime);
+        if let Some(listing) = &mut self.listing {
+            let executable = stat.is_executable();
+            let key = PoolKey {
+                content,
+                executable,
+            };
+            listing.file(&name, key, stat.mtime)?;
+        }
         self.add(
             name,
             Node::File {
@@ -375,6 +417,12 @@ impl Meta<'_> {
         if self.dedup.claim(&id)? {
             self.claimed += 1;
             self.framer.push(id, bytes)?;
+            if let Some(reader) = self.known {
+                self.known_bytes_left = self.known_bytes_left.saturating_sub(bytes.len());
+                if self.known_bytes_left > 0 {
+                    reader.know(id, bytes);
+                }
+            }
         }
         Ok(id)
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::PutReport;
+use super::saved::Listing;
 use super::ties::Tie;
 use crate::error::Error;
 use crate::format::{Content, Root, Time, Version};
@@ -55,6 +56,8 @@ pub(super) struct Walked {
     pub(super) notes: Vec<Note>,
     /// Whether only their owner may read some of it.
     pub(super) is_private: bool,
+    /// Whether it passed over anything.
+    pub(super) has_left_out: bool,
 }
 
 /// A chunk of a file: its id and length.
@@ -93,7 +96,6 @@ pub(super) struct FileRead {
 }
 
 /// What a put has built: everything but the log entry.
-#[derive(Debug)]
 pub(super) struct Built {
     pub(super) root: Root,
     pub(super) times: Content,
@@ -105,6 +107,19 @@ pub(super) struct Built {
     pub(super) is_private: bool,
     pub(super) report: PutReport,
     pub(super) cache: Option<StatCacheWriter>,
+    /// What there is, path by path, where it is saved.
+    pub(super) listing: Option<Listing>,
+    /// Whether not all metadata that the pass made is known to its reader.
+    pub(super) is_known_in_part: bool,
+    /// Whether the walk passed over anything.
+    pub(super) has_left_out: bool,
+}
+
+impl Built {
+    /// Whether anything that lies in the source is not in what was built.
+    pub(super) fn leaves_out(&self) -> bool {
+        self.has_left_out || !self.report.skipped.is_empty()
+    }
 }
 
 /// The times of files, one after another, as one hash.

@@ -9,6 +9,7 @@
 //! Order of writes: packs, segments, log entry. A long put commits segments as it goes, so that
 //! one that was killed finds its chunks again.
 
+mod ancestor;
 mod assemble;
 mod dedup;
 mod expected;
@@ -21,6 +22,8 @@ mod pipeline;
 mod private;
 mod publish;
 mod reading;
+mod save;
+mod saved;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -35,6 +38,7 @@ use crate::error::{Error, Result};
 use crate::format::{Id, RefName};
 use crate::host::pool::Pool;
 use crate::log::{Outside, System};
+use crate::merge::{Clash, Counts};
 use crate::profile::{LinkOptions, ProfileOptions};
 use crate::progress::Progress;
 use crate::read::Reader;
@@ -42,10 +46,34 @@ use crate::remedy::{Note, Remedy};
 use crate::retry::{Headway, VAIN_MAX};
 use crate::store::Store;
 
+use ancestor::base;
 use dedup::Dedup;
 use pipeline::pipeline;
 use publish::{Passes, PutSession};
 use scan::Scan;
+
+pub use ancestor::saved_to;
+
+/// What becomes of the version that is the newest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Onto {
+    /// The new version takes its place.
+    #[default]
+    Replace,
+    /// The new version takes its place if it is this one; 0: if there is none.
+    Only(u64),
+    /// What was changed since the ancestor is merged into it.
+    Merge(Ancestor),
+}
+
+/// What a directory was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ancestor {
+    /// What this host knows of it: where it was saved last, or materialized.
+    Known,
+    /// This version of the ref; 0: nothing.
+    Version(u64),
+}
 
 /// What to put, and how.
 #[derive(Clone, Debug)]
@@ -82,6 +110,25 @@ pub struct PutRequest {
     pub links: LinkOptions,
     /// Let others read what comes out, also where only their owner may read the files.
     pub readable: bool,
+    /// What becomes of the newest version.
+    pub onto: Onto,
+    /// Save a directory also where nothing is left in it.
+    pub allow_empty: bool,
+}
+
+/// What a save did beside a put.
+#[derive(Debug, Default)]
+pub struct SaveReport {
+    /// The version that the directory was made from; none: nothing.
+    pub base: Option<u64>,
+    /// The newest version, which it was merged into; none: there was none.
+    pub onto: Option<u64>,
+    /// What was changed since the base.
+    pub counts: Counts,
+    /// Paths that others had changed, too.
+    pub clashed: u64,
+    /// The first of them.
+    pub clashes: Vec<Clash>,
 }
 
 /// What a put found and wrote.
@@ -111,6 +158,10 @@ pub struct PutReport {
     pub stored_bytes: u64,
     /// Paths that were left out because they could not be read, and why.
     pub skipped: Vec<(PathBuf, Error)>,
+    /// Bytes of files that were read.
+    pub read_bytes: u64,
+    /// What it was merged with, where it was.
+    pub saved: Option<SaveReport>,
     /// What did not stop the put and is worth knowing.
     pub notes: Vec<Note>,
 }
@@ -135,6 +186,17 @@ impl PutRequest {
             profile: ProfileOptions::default(),
             links: LinkOptions::default(),
             readable: false,
+            onto: Onto::Replace,
+            allow_empty: false,
+        }
+    }
+
+    /// A save of `source` into `target`: what was changed since it was made is merged into the newest version.
+    pub fn save(source: impl Into<PathBuf>, target: RefName) -> Self {
+        Self {
+            skip_unreadable: true,
+            onto: Onto::Merge(Ancestor::Known),
+            ..Self::new(source, target)
         }
     }
 }
@@ -176,11 +238,24 @@ fn attempt(
     let view = store.view()?;
     store.check_writable(&view.state)?;
     let reader = Reader::at(store, view.clone());
+    let base = match request.onto {
+        Onto::Merge(ancestor) => Some(base(&reader, request, ancestor)?),
+        _ => None,
+    };
     let (scan, cache) = Scan::prepare(store, request, &reader, &view)?;
     let dedup = Dedup::new(view.index.clone());
-    let session = PutSession::new(store, request, &dedup, view, scan.base(), passes)?;
-    match pipeline(store, request, progress, scan, cache, &dedup, &session) {
+    let session = PutSession::new(store, request, &dedup, view, scan.bases(), passes)?;
+    let known = base.as_ref().map(|_| &reader);
+    match pipeline(
+        store,
+        request,
+        progress,
+        scan,
+        (cache, known),
+        &dedup,
+        &session,
+    ) {
         Err(error) if store.host().check_stop().is_err() => Err(session.interrupted(error)),
-        built => session.commit(built?, &reader),
+        built => session.commit(built?, base.as_ref(), &reader),
     }
 }

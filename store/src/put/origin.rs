@@ -1,6 +1,7 @@
-//! The version that a tree was materialized from, read beside the walk of a put: the times of its files.
+//! What a tree was materialized from, read beside the walk of a put: the contents and times of its files.
 //!
-//! What cannot be read any more costs times and never the put.
+//! The pool's record of the tree says it; where an earlier pool has none, the version. What cannot be read any more
+//! costs times and never the put.
 
 use std::cmp::Ordering;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +9,8 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::format::{At, Content, Node, RefSpec, Time, TreeEntry};
-use crate::host::pool::Mark;
+use crate::host::list::{ListReader, NEVER, Thing, checksum};
+use crate::host::pool::{Mark, Pool};
 use crate::host::walk::compare_paths;
 use crate::read::{Reader, TimesReader};
 
@@ -19,10 +21,26 @@ pub(super) struct Origin<'p> {
     /// Where in it the walk begins, likewise.
     inside: Vec<u8>,
     /// None when it could not be read (any further).
-    files: Option<Files<'p>>,
+    files: Option<Source<'p>>,
     source: String,
     /// What was made is for one user alone.
     is_private: bool,
+}
+
+/// Where the files of a tree are told.
+enum Source<'p> {
+    Record(Recorded),
+    Version(Box<Files<'p>>),
+}
+
+/// The record of a tree, read beside a walk.
+struct Recorded {
+    list: ListReader<Thing>,
+    path: Vec<u8>,
+    /// How long the paths of the directories above are.
+    above: Vec<usize>,
+    /// What is at `path`, until it was passed.
+    next: Option<Thing>,
 }
 
 /// The files of a version and their times, in the order of a walk.
@@ -38,7 +56,12 @@ pub(super) struct Files<'p> {
 
 impl<'p> Origin<'p> {
     /// Of the tree of `mark`; none when it has nothing to do with what is below `root`.
-    pub(super) fn new(mark: &Mark, reader: &'p Reader<'p>, root: &Path) -> Option<Self> {
+    pub(super) fn new(
+        pool: &Pool,
+        mark: &Mark,
+        reader: &'p Reader<'p>,
+        root: &Path,
+    ) -> Option<Self> {
         let made = mark.path();
         let (at, inside) = match (made.strip_prefix(root), root.strip_prefix(&made)) {
             (Ok(below), _) => (prefix(below), Vec::new()),
@@ -46,7 +69,7 @@ impl<'p> Origin<'p> {
             _ => return None,
         };
         let source = format!("{} version {}", mark.source, mark.version);
-        let files = Files::of(mark, reader).ok().flatten();
+        let files = Source::of(pool, mark, reader).ok().flatten();
         Some(Self {
             at,
             inside,
@@ -87,15 +110,86 @@ impl<'p> Origin<'p> {
     }
 }
 
+impl<'p> Source<'p> {
+    fn of(pool: &Pool, mark: &Mark, reader: &'p Reader<'p>) -> Result<Option<Self>> {
+        if mark.store != reader.store().format().id || !mark.is_settled {
+            return Ok(None);
+        }
+        if let Some(record) = Recorded::of(pool, mark)? {
+            return Ok(Some(Self::Record(record)));
+        }
+        let files = Files::of(mark, reader)?;
+        Ok(files.map(|files| Self::Version(Box::new(files))))
+    }
+
+    fn find(&mut self, path: &[u8]) -> Result<Option<(Content, Time)>> {
+        match self {
+            Self::Record(record) => record.find(path),
+            Self::Version(files) => files.find(path),
+        }
+    }
+}
+
+impl Recorded {
+    fn of(pool: &Pool, mark: &Mark) -> Result<Option<Self>> {
+        let Some(name) = &mark.record else {
+            return Ok(None);
+        };
+        let Some(file) = pool.record(&mark.path(), name)? else {
+            return Ok(None);
+        };
+        if !checksum(&file).is_ok_and(|sum| sum.is_some()) {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            list: ListReader::new(file)?,
+            path: Vec::new(),
+            above: vec![0],
+            next: None,
+        }))
+    }
+
+    /// The file at `path`. Must be called in the order of a walk.
+    fn find(&mut self, path: &[u8]) -> Result<Option<(Content, Time)>> {
+        while self.next.is_some() || self.advance()? {
+            match (compare_paths(&self.path, path), self.next.take()) {
+                (Ordering::Less, _) => {}
+                (Ordering::Equal, Some(Thing::File { key, time, .. })) if time != NEVER => {
+                    return Ok(Some((key.content, time)));
+                }
+                // There may be more of it under this path.
+                (Ordering::Equal, _) => {}
+                (Ordering::Greater, next) => {
+                    self.next = next;
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes to the next entry; false at the end.
+    fn advance(&mut self) -> Result<bool> {
+        let Some((level, name, thing)) = self.list.next()? else {
+            return Ok(false);
+        };
+        self.above.truncate(level.max(1));
+        self.path.truncate(self.above.last().copied().unwrap_or(0));
+        if !self.path.is_empty() {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(&name);
+        self.above.push(self.path.len());
+        self.next = Some(thing);
+        Ok(true)
+    }
+}
+
 impl<'p> Files<'p> {
     /// Of the version that `mark` names, if it is still what the tree was made from.
     fn of(mark: &Mark, reader: &'p Reader<'p>) -> Result<Option<Self>> {
         let mut spec: RefSpec = mark.source.parse()?;
         spec.version = Some(At::Number(mark.version));
-        let is_other_store = mark.store != reader.store().format().id;
-        if is_other_store || !mark.is_settled {
-            return Ok(None);
-        }
         let found = reader.resolve(&spec)?;
         let Node::Tree { content, .. } = &found.node else {
             return Ok(None);

@@ -16,6 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::FORMAT_KEY;
 use crate::host::stat_cache::{StatCacheWriter, WriteBack};
 use crate::progress::Progress;
+use crate::read::Reader;
 use crate::remedy::Note;
 use crate::store::Store;
 
@@ -32,7 +33,7 @@ pub(super) fn pipeline(
     request: &PutRequest,
     progress: &dyn Progress,
     mut scan: Scan<'_>,
-    cache: Option<StatCacheWriter>,
+    (cache, known): (Option<StatCacheWriter>, Option<&Reader<'_>>),
     dedup: &Dedup,
     session: &PutSession<'_>,
 ) -> Result<Built> {
@@ -77,7 +78,7 @@ pub(super) fn pipeline(
         drop((to_ingest, to_hash, outlets));
         let scanning = scope.spawn(move || watched(scan.run(dedup, progress, &events, &tasks)));
 
-        let assembler = Assembler::new(store, request, dedup, cache, frames)?;
+        let assembler = Assembler::new(store, request, dedup, (cache, known), frames)?;
         let built = assembler.run(&to_assemble, &finished);
         failed.fetch_or(built.is_err(), Ordering::Relaxed);
         drop((to_assemble, finished));
@@ -85,7 +86,11 @@ pub(super) fn pipeline(
         let packed = join(packing);
         let scanned = join(scanning);
         over.store(true, Ordering::Relaxed);
-        let Walked { notes, is_private } = match (packed, scanned) {
+        let Walked {
+            notes,
+            is_private,
+            has_left_out,
+        } = match (packed, scanned) {
             (Ok(()), Ok(walked)) => walked,
             (packed, scanned) => {
                 let errors = [packed.err(), scanned.err(), built.err()];
@@ -95,6 +100,7 @@ pub(super) fn pipeline(
         let mut built = built?;
         built.report.notes.extend(notes);
         built.is_private = is_private;
+        built.has_left_out = has_left_out;
         if let Some(secrets) = secrets {
             secrets.finish()?;
             let notes = secrets.notes().into_iter().map(Note::from);

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::dedup::Dedup;
 use super::messages::{Base, Built, FileTimes};
 use super::origin::Files;
-use super::{PutReport, PutRequest};
+use super::{Onto, PutReport, PutRequest, ancestor as save};
 use crate::error::{Error, Result};
 use crate::format::{Change, Extra, Id, PackKind, Root, Sides, State, Version, pack_key};
 use crate::host::stat_cache::CacheBase;
 use crate::id::PassId;
 use crate::pack::WrittenPack;
-use crate::policy::{self, Room};
+use crate::policy::{self, Refused, Room};
 use crate::read::{Reader, TimesReader};
 use crate::remedy::{Note, Remedy};
-use crate::session::{Published, Session};
+use crate::session::{Changes, Published, Session};
 use crate::sound::mend::mend;
 use crate::store::{Store, View};
 
@@ -61,10 +61,10 @@ impl<'p> PutSession<'p> {
         request: &'p PutRequest,
         dedup: &'p Dedup,
         view: View,
-        base: Option<Base>,
+        bases: Vec<Base>,
         passes: &'p Passes,
     ) -> Result<Self> {
-        if let Some(Base(version)) = base {
+        for Base(version) in bases {
             dedup.relied().count_on(version.root);
         }
         Ok(Self {
@@ -124,7 +124,20 @@ impl<'p> PutSession<'p> {
     ///
     /// Where the newest version is the same already there is none: what was stored all the same was missing in
     /// it, and is committed without one.
-    pub(super) fn commit(self, mut built: Built, reader: &Reader<'_>) -> Result<Option<PutReport>> {
+    pub(super) fn commit(
+        self,
+        mut built: Built,
+        base: Option<&save::Base>,
+        reader: &Reader<'_>,
+    ) -> Result<Option<PutReport>> {
+        if let Some(base) = base {
+            let is_mended = !self.request.dry_run && self.mend(&reader.view().state)?;
+            // What is left is there for the next pass.
+            return match is_mended {
+                true => self.session.commit_packs().map(|_| None),
+                false => self.save(built, base, reader),
+            };
+        }
         let mut report = std::mem::take(&mut built.report);
         report.new_bytes = self.passes.new_bytes.load(Ordering::Relaxed);
         report.stored_bytes = self.passes.stored_bytes();
@@ -206,6 +219,7 @@ impl<'p> PutSession<'p> {
             return Ok(None);
         }
         let state = self.store.state()?;
+        self.request.check_newest(&state)?;
         let lacks = |newest: &Version| {
             !self.request.dry_run && claims > 0 && newest.times() == same.built.times
         };
@@ -220,9 +234,8 @@ impl<'p> PutSession<'p> {
         let mut is_known = false;
         let mut is_private = false;
         let published = self.session.commit(&mut |state, refused| {
-            if let Some((namespace, over)) = refused.first_key_value() {
-                return Err(over.error(namespace));
-            }
+            refused_room(refused)?;
+            request.check_newest(state)?;
             if let Some((number, _)) = same.version(state) {
                 (version, is_known) = (number, true);
                 is_private = same.is_private(state);
@@ -259,6 +272,64 @@ impl<'p> PutSession<'p> {
             }
         }
         Ok(Some(version))
+    }
+}
+
+/// What a save needs of the pass.
+impl<'p> PutSession<'p> {
+    pub(super) fn request(&self) -> &'p PutRequest {
+        self.request
+    }
+
+    pub(super) fn store(&self) -> &'p Store {
+        self.store
+    }
+
+    pub(super) fn dedup(&self) -> &'p Dedup {
+        self.dedup
+    }
+
+    /// Bytes of new chunks, and what they take, of all passes.
+    pub(super) fn written_bytes(&self) -> (u64, u64) {
+        let new_bytes = self.passes.new_bytes.load(Ordering::Relaxed);
+        (new_bytes, self.passes.stored_bytes())
+    }
+
+    pub(super) fn commit_packs(&self) -> Result<()> {
+        self.session.commit_packs().map(drop)
+    }
+
+    pub(super) fn commit_changes(&self, changes: &mut Changes<'_>) -> Result<Published> {
+        self.session.commit(changes)
+    }
+}
+
+impl PutRequest {
+    /// That the newest version in `state` is the one that was asked for, if one was.
+    fn check_newest(&self, state: &State) -> Result<()> {
+        let Onto::Only(wanted) = self.onto else {
+            return Ok(());
+        };
+        let newest = state.version(&self.target, None).ok();
+        let newest = newest.map_or(0, |(number, _)| number);
+        if newest == wanted {
+            return Ok(());
+        }
+        let target = &self.target;
+        Err(Error::conflict(match (wanted, newest) {
+            (0, newest) => format!("{target}: expected no version, found @{newest}"),
+            (_, 0) => format!("{target}: expected @{wanted} as the newest version, found none"),
+            _ => format!("{target}: expected @{wanted} as the newest version, found @{newest}"),
+        })
+        .hint(Remedy::MergeInstead))
+    }
+}
+
+/// That no namespace is out of room.
+pub(super) fn refused_room(refused: &Refused) -> Result<()> {
+    match refused.first_key_value() {
+        Some((namespace, over)) => Err(over.error(namespace)),
+        None => Ok(()),
     }
 }
 

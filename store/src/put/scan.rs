@@ -17,7 +17,7 @@ use super::job::{FileJob, Task, batch_dirs_max};
 use super::messages::{Base, Event, Walked};
 use super::pipeline::workers;
 use super::private::Private;
-use super::ties::Ties;
+use super::ties::{Tie, Ties};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Change, Content, FORMAT_KEY};
 use crate::host::stat_cache::{CacheBase, StatCache, StatCacheReader, StatCacheWriter};
@@ -57,6 +57,8 @@ pub(super) struct Scan<'p> {
     has_globs: bool,
     private: Private,
     is_readable: bool,
+    reads_all: bool,
+    has_left_out: bool,
     /// What was put from here before.
     cache: Option<StatCacheReader>,
     /// The version that the cached contents belong to, when it is still live.
@@ -88,9 +90,7 @@ impl<'p> Scan<'p> {
         view: &View,
     ) -> Result<(Self, Option<StatCacheWriter>)> {
         let source = &request.source;
-        let root = source
-            .canonicalize()
-            .map_err(|error| not_there(source, error))?;
+        let root = resolved(source)?;
         let own = own_directories(store, &root)?;
         let exclude = excluded(request, &own)?;
         let profile = Profile::new(&request.profile, &root, &exclude)?;
@@ -129,6 +129,8 @@ impl<'p> Scan<'p> {
             given: source.clone(),
             has_globs: !request.exclude.is_empty(),
             is_readable: request.readable,
+            reads_all: request.read_all,
+            has_left_out: false,
             base,
             cache,
             reader,
@@ -143,9 +145,10 @@ impl<'p> Scan<'p> {
         Ok((scan, writer))
     }
 
-    /// The version whose chunks are counted on without a look at each.
-    pub(super) fn base(&self) -> Option<Base> {
-        self.base.clone()
+    /// The versions whose chunks are counted on without a look at each.
+    pub(super) fn bases(&self) -> Vec<Base> {
+        let linked = self.ties.bases().map(|version| Base(version.clone()));
+        self.base.clone().into_iter().chain(linked).collect()
     }
 
     fn notes(&self) -> Vec<Note> {
@@ -202,6 +205,7 @@ impl<'p> Scan<'p> {
             self.private
                 .look(self.walk.path(), &admitted, &self.profile);
             let Some(event) = self.event(admitted, dedup, tasks)? else {
+                self.has_left_out = true;
                 continue;
             };
             if let Event::Known { stat, .. } = &event {
@@ -216,6 +220,7 @@ impl<'p> Scan<'p> {
         Ok(Walked {
             notes: self.notes(),
             is_private: self.private.is_any(),
+            has_left_out: self.has_left_out || self.walk.passed_over() > 0,
         })
     }
 
@@ -255,7 +260,11 @@ impl<'p> Scan<'p> {
         let name = file.name;
         self.totals = (self.totals.0 + 1, self.totals.1 + file.stat.size);
         let tie = self.ties.of(self.walk.path(), &file.stat)?;
-        if let Some(content) = self.known(&file.stat, dedup)? {
+        let known = match self.known(&file.stat, dedup)? {
+            None => self.linked(&tie, dedup)?,
+            known => known,
+        };
+        if let Some(content) = known {
             return Ok(Event::Known {
                 name,
                 stat: file.stat.as_program(file.may_execute),
@@ -296,6 +305,15 @@ impl<'p> Scan<'p> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// The content of a file that is the pool's own inode, as the pool left it, when the store still has all of it.
+    fn linked(&self, tie: &Tie, dedup: &Dedup) -> Result<Option<Content>> {
+        let Some(content) = tie.linked().filter(|_| !self.reads_all) else {
+            return Ok(None);
+        };
+        let is_there = tie.is_of_live_version() || self.is_complete(&content, dedup)?;
+        Ok(is_there.then_some(content))
     }
 
     fn is_complete(&self, content: &Content, dedup: &Dedup) -> Result<bool> {
@@ -439,6 +457,13 @@ fn nothing_moved_since(store: &Store, base: &CacheBase, newest: u64) -> bool {
         }
     }
     false
+}
+
+/// The source without symlinks on the way.
+pub(super) fn resolved(source: &Path) -> Result<PathBuf> {
+    source
+        .canonicalize()
+        .map_err(|error| not_there(source, error))
 }
 
 fn not_there(source: &Path, error: std::io::Error) -> Error {

@@ -239,7 +239,14 @@ fn is_remembered(read_began: SystemTime) -> bool {
     let dedup = Dedup::new(store.view().unwrap().index);
     let open = || StatCache::open(dir.path(), store.format().id, &path);
     let (frames, _packer) = crossbeam_channel::unbounded();
-    let assembler = Assembler::new(&store, &request, &dedup, Some(open().writer), frames).unwrap();
+    let assembler = Assembler::new(
+        &store,
+        &request,
+        &dedup,
+        (Some(open().writer), None),
+        frames,
+    )
+    .unwrap();
     let (events, to_assemble) = crossbeam_channel::unbounded();
     let (results, finished) = crossbeam_channel::unbounded();
     let event = Event::Read {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::origin::Origin;
 use crate::error::{Error, Kind, Result};
-use crate::format::{Content, Time};
+use crate::format::{Content, Time, Version};
 use crate::host::pool::{Inodes, Made, POOL_TIME, Pool};
 use crate::host::walk::Stat;
 use crate::read::Reader;
@@ -30,6 +30,10 @@ pub(super) struct Tie {
     origin: Option<(Content, Time)>,
     /// Whether it looks as the pool made it, in a tree that a pool knows.
     is_linked: bool,
+    /// Whether it is the pool's own inode, whose bytes nobody is known to have changed.
+    is_pooled: bool,
+    /// Whether a version has all that trees here were made from.
+    is_live: bool,
 }
 
 /// The ties of the files of one put.
@@ -38,6 +42,8 @@ pub(super) struct Ties<'p> {
     /// Loaded when the first file needs them.
     inodes: Option<Vec<Inodes>>,
     origins: Vec<Origin<'p>>,
+    /// The versions that trees here were made from; fewer than trees, where some are gone.
+    versions: Vec<Version>,
 }
 
 /// What was written through a link.
@@ -58,6 +64,17 @@ impl Tie {
         self.made.is_some()
     }
 
+    /// The content of a file that need not be read: it is as the pool made it.
+    pub(super) fn linked(&self) -> Option<Content> {
+        let (content, _) = self.origin.filter(|_| self.is_pooled)?;
+        Some(content)
+    }
+
+    /// Whether that content is of a version that is there.
+    pub(super) fn is_of_live_version(&self) -> bool {
+        self.is_live
+    }
+
     /// The time of a file with this content: its own, unless that is the pool's. None where that is lost.
     pub(super) fn time(&self, content: &Content, stat: &Stat) -> Option<Time> {
         match self.origin {
@@ -71,17 +88,27 @@ impl Tie {
 impl<'p> Ties<'p> {
     /// The ties of what is below the canonical path `root`.
     pub(super) fn new(pools: &'p [Arc<Pool>], reader: &'p Reader<'p>, root: &Path) -> Self {
-        let known = pools.iter().flat_map(|pool| {
+        let view = reader.view();
+        let (mut origins, mut versions) = (Vec::new(), Vec::new());
+        for pool in pools {
             let trees = pool.trees().unwrap_or_default();
-            let marks = trees
-                .into_iter()
-                .filter_map(|tree| pool.mark_of(&tree.path));
-            marks.filter_map(|mark| Origin::new(&mark, reader, root))
-        });
+            let marks = trees.iter().filter_map(|tree| pool.mark_of(&tree.path));
+            for mark in marks {
+                let Some(origin) = Origin::new(pool, &mark, reader, root) else {
+                    continue;
+                };
+                origins.push(origin);
+                let all = view.state.refs.values();
+                let mut all = all.flat_map(|known| known.versions.values());
+                let made = all.find(|version| Some(*version.root.content()) == mark.tree);
+                versions.extend(made.cloned());
+            }
+        }
         Self {
             pools,
             inodes: None,
-            origins: known.collect(),
+            origins,
+            versions,
         }
     }
 
@@ -93,10 +120,19 @@ impl<'p> Ties<'p> {
         if stat.mtime == POOL_TIME && matches!(stat.mode & 0o7777, 0o444 | 0o555) {
             let mut origins = self.origins.iter_mut();
             let origin = origins.find_map(|origin| origin.file(path));
+            let (is_linked, origin) = (origin.is_some(), origin.flatten());
+            let is_pooled = match origin {
+                Some((content, _)) => {
+                    content.size == stat.size && self.is_pooled(&content, stat)?
+                }
+                None => false,
+            };
             return Ok(Tie {
                 made: None,
-                is_linked: origin.is_some(),
-                origin: origin.flatten(),
+                is_linked,
+                origin,
+                is_pooled,
+                is_live: self.versions.len() == self.origins.len(),
             });
         }
         let made = match stat.nlink {
@@ -115,6 +151,21 @@ impl<'p> Ties<'p> {
         origins
             .filter_map(|origin| origin.private_below().map(<[u8]>::to_vec))
             .collect()
+    }
+
+    /// Whether a file is the inode that the pool made of a content.
+    fn is_pooled(&mut self, content: &Content, stat: &Stat) -> Result<bool> {
+        if stat.nlink < 2 {
+            return Ok(false);
+        }
+        let mut found = self.inodes()?.iter();
+        let made = found.find_map(|inodes| inodes.find_intact(stat));
+        Ok(made.is_some_and(|made| made.is(content)))
+    }
+
+    /// The versions that trees here were made from.
+    pub(super) fn bases(&self) -> impl Iterator<Item = &Version> {
+        self.versions.iter()
     }
 
     /// What cannot be told of the trees that were made here.

@@ -24,6 +24,8 @@ pub(crate) struct Made {
 pub(crate) struct Inodes {
     device: u64,
     made: Vec<Made>,
+    /// Those whose bytes are not what the pool made, sorted.
+    aside: Vec<u64>,
 }
 
 impl Made {
@@ -45,6 +47,14 @@ impl Inodes {
     }
 }
 
+impl Inodes {
+    /// The same, unless it was found to have other bytes.
+    pub(crate) fn find_intact(&self, stat: &Stat) -> Option<Made> {
+        let found = self.find(stat);
+        found.filter(|made| self.aside.binary_search(&made.ino).is_err())
+    }
+}
+
 impl Pool {
     /// The inodes of all its files.
     pub(crate) fn inodes(&self) -> Result<Inodes> {
@@ -56,10 +66,18 @@ impl Pool {
                 list(shard, &mut made).map_err(failed)?;
             }
         }
-        let aside = disk::open_dir(&self.fd, b"damaged").map_err(failed)?;
-        list(aside, &mut made).map_err(failed)?;
+        let damaged = disk::open_dir(&self.fd, b"damaged").map_err(failed)?;
+        let intact = made.len();
+        list(damaged, &mut made).map_err(failed)?;
+        let aside = made.get(intact..).unwrap_or_default();
+        let mut aside: Vec<u64> = aside.iter().map(|made| made.ino).collect();
+        aside.sort_unstable();
         made.sort_unstable();
-        Ok(Inodes { device, made })
+        Ok(Inodes {
+            device,
+            made,
+            aside,
+        })
     }
 }
 

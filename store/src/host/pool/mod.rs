@@ -50,7 +50,7 @@ pub(crate) use self::place::Placed;
 pub use self::remove::RemoveReport;
 pub(crate) use self::room::Room;
 pub use self::trees::MadeTree;
-pub(crate) use self::trees::{Mark, parent};
+pub(crate) use self::trees::{Inode, Mark, parent};
 pub(crate) use self::verify::content_of;
 pub use self::verify::{Damage, PoolVerifyReport};
 

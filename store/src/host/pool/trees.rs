@@ -75,7 +75,7 @@ pub struct MadeTree {
 
 /// An inode by its number and its birth, since numbers are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Inode {
+pub(crate) struct Inode {
     number: u64,
     born_secs: i64,
     born_nanos: u32,
@@ -202,7 +202,7 @@ impl From<&Path> for Spelled {
 }
 
 impl Inode {
-    fn of(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
+    pub(crate) fn of(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
         let wanted = StatxFlags::INO | StatxFlags::BTIME;
         let found = fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
         let is_known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);

@@ -27,7 +27,7 @@ const TARGET_BYTES_MAX: u64 = 4096;
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// What stands behind a path in a list.
-pub(super) trait Item: Sized {
+pub(crate) trait Item: Sized {
     /// A directory that is mentioned only because something is below it.
     fn inner() -> Self;
     /// Appends it to `out`.
@@ -38,7 +38,7 @@ pub(super) trait Item: Sized {
 
 /// What the store makes under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Thing {
+pub(crate) enum Thing {
     /// A directory.
     Dir {
         /// When it was changed last, in the version.
@@ -66,13 +66,13 @@ pub(super) enum Thing {
 
 /// The time of what was made and is not wanted, or not as it is: a file that a job changed, a directory that stays
 /// because a job has something in it. No file has this time.
-pub(super) const NEVER: Time = Time {
+pub(crate) const NEVER: Time = Time {
     secs: i64::MIN,
     nanos: 0,
 };
 
 /// Writes a list.
-pub(super) struct ListWriter<T> {
+pub(crate) struct ListWriter<T> {
     out: BufWriter<File>,
     hash: blake3::Hasher,
     bytes: Vec<u8>,
@@ -82,21 +82,21 @@ pub(super) struct ListWriter<T> {
 }
 
 /// Reads a list.
-pub(super) struct ListReader<T> {
+pub(crate) struct ListReader<T> {
     input: Input,
     is_at_end: bool,
     item: PhantomData<T>,
 }
 
 /// An entry: its level, its name, what stands behind it.
-pub(super) type Entry<T> = (usize, Vec<u8>, T);
+pub(crate) type Entry<T> = (usize, Vec<u8>, T);
 
 /// The bytes of a list, one field after another.
-pub(super) struct Input(BufReader<File>);
+pub(crate) struct Input(BufReader<File>);
 
 impl<T: Item> ListWriter<T> {
     /// A list in a new file.
-    pub(super) fn new(file: File) -> Result<Self> {
+    pub(crate) fn new(file: File) -> Result<Self> {
         let mut list = Self {
             out: BufWriter::with_capacity(BUFFER_BYTES, file),
             hash: blake3::Hasher::new(),
@@ -111,7 +111,7 @@ impl<T: Item> ListWriter<T> {
     }
 
     /// Appends what stands behind `path`, which comes after all before it.
-    pub(super) fn push(&mut self, path: &[Vec<u8>], item: &T) -> Result<()> {
+    pub(crate) fn push(&mut self, path: &[Vec<u8>], item: &T) -> Result<()> {
         let same = self.last.iter().zip(path).take_while(|(a, b)| a == b);
         let same = same.count();
         self.last.truncate(same);
@@ -127,7 +127,7 @@ impl<T: Item> ListWriter<T> {
     }
 
     /// Whether the directory `path` stands in the list, because something in it does.
-    pub(super) fn has(&self, path: &[Vec<u8>]) -> bool {
+    pub(crate) fn has(&self, path: &[Vec<u8>]) -> bool {
         self.last.len() > path.len() && self.last.starts_with(path)
     }
 
@@ -149,7 +149,7 @@ impl<T: Item> ListWriter<T> {
     }
 
     /// Ends the list; returns its checksum and its file.
-    pub(super) fn finish(mut self) -> Result<([u8; CHECKSUM_LEN], File)> {
+    pub(crate) fn finish(mut self) -> Result<([u8; CHECKSUM_LEN], File)> {
         push_number(&mut self.bytes, END);
         self.flush()?;
         let sum = *self.hash.finalize().as_bytes();
@@ -161,7 +161,7 @@ impl<T: Item> ListWriter<T> {
 
 impl<T: Item> ListReader<T> {
     /// Reads a list whose bytes are known to be right: one that was checked, or that this process wrote.
-    pub(super) fn new(mut file: File) -> Result<Self> {
+    pub(crate) fn new(mut file: File) -> Result<Self> {
         file.rewind().map_err(failed)?;
         let mut input = Input(BufReader::with_capacity(BUFFER_BYTES, file));
         let head = input.bytes(LIST_MAGIC.len() + 4)?;
@@ -178,7 +178,7 @@ impl<T: Item> ListReader<T> {
     }
 
     /// The next entry; its level is 0 for the root itself, 1 for what is in it.
-    pub(super) fn next(&mut self) -> Result<Option<Entry<T>>> {
+    pub(crate) fn next(&mut self) -> Result<Option<Entry<T>>> {
         if self.is_at_end {
             return Ok(None);
         }
@@ -196,7 +196,7 @@ impl<T: Item> ListReader<T> {
 }
 
 /// The checksum of a list, if its bytes are those that were written.
-pub(super) fn checksum(mut file: &File) -> std::io::Result<Option<[u8; CHECKSUM_LEN]>> {
+pub(crate) fn checksum(mut file: &File) -> std::io::Result<Option<[u8; CHECKSUM_LEN]>> {
     file.rewind()?;
     let len = file.metadata()?.len();
     let Some(body) = len.checked_sub(CHECKSUM_LEN as u64) else {
@@ -218,20 +218,20 @@ pub(super) fn checksum(mut file: &File) -> std::io::Result<Option<[u8; CHECKSUM_
 }
 
 impl Input {
-    pub(super) fn byte(&mut self) -> Result<u8> {
+    pub(crate) fn byte(&mut self) -> Result<u8> {
         let mut byte = [0];
         self.0.read_exact(&mut byte).map_err(failed)?;
         let [byte] = byte;
         Ok(byte)
     }
 
-    pub(super) fn bytes(&mut self, len: usize) -> Result<Vec<u8>> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.0.read_exact(&mut bytes).map_err(failed)?;
         Ok(bytes)
     }
 
-    pub(super) fn number(&mut self) -> Result<u64> {
+    pub(crate) fn number(&mut self) -> Result<u64> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -243,7 +243,7 @@ impl Input {
         Err(wrong("number"))
     }
 
-    pub(super) fn time(&mut self) -> Result<Time> {
+    pub(crate) fn time(&mut self) -> Result<Time> {
         let secs = self.number()?;
         let nanos = u32::try_from(self.number()?).map_err(|_| wrong("time"))?;
         let secs = i64::from_le_bytes(((secs >> 1) ^ (secs & 1).wrapping_neg()).to_le_bytes());
@@ -266,7 +266,7 @@ impl Input {
     }
 }
 
-pub(super) fn push_number(out: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn push_number(out: &mut Vec<u8>, mut number: u64) {
     loop {
         let [low, ..] = number.to_le_bytes();
         number >>= 7;
@@ -277,7 +277,7 @@ pub(super) fn push_number(out: &mut Vec<u8>, mut number: u64) {
     }
 }
 
-pub(super) fn push_time(out: &mut Vec<u8>, time: Time) {
+pub(crate) fn push_time(out: &mut Vec<u8>, time: Time) {
     let secs = (time.secs << 1) ^ (time.secs >> 63);
     push_number(out, u64::from_le_bytes(secs.to_le_bytes()));
     push_number(out, time.nanos.into());
@@ -349,7 +349,7 @@ impl Item for Thing {
     }
 }
 
-pub(super) fn wrong(what: &str) -> Error {
+pub(crate) fn wrong(what: &str) -> Error {
     Error::corrupt(format!("list of a tree's paths: its {what} is none"))
         .hint(Remedy::MaterializeExactly)
 }

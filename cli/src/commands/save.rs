@@ -1,0 +1,386 @@
+//! `store save`: what a directory has become is merged into its ref.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::Serialize;
+use store::{
+    Ancestor, Case, Clash, Error, Id, Kind, Onto, ProfileChoice, PutReport, PutRequest, RefName,
+    Result,
+};
+
+use crate::config;
+use crate::context::{Context, pools};
+use crate::host::pending::Pending;
+use crate::ui::progress::Watch;
+use crate::ui::{failure, human, names, remedy};
+
+/// Merge what a directory has become into its ref, as a new version
+///
+/// `put` replaces the newest version; `save` brings into it what was added, changed and deleted in DIR since that was
+/// made. So any number of jobs may start from one version and save at once: each keeps what it did, in one version
+/// each. What others changed meanwhile is in the new version too; DIR itself stays as it is.
+///
+/// Of a path that others changed, too, yours is in the new version, and theirs in the one before; if you deleted it,
+/// theirs stays. Both are told, and stand in the version's message. A directory of yours wins over a file of theirs.
+///
+/// What DIR was made from is known of trees that `materialize` or `run` made here, and of directories that were saved
+/// here before; of others --base says it. The first save to a ref that does not exist makes it. Files that are still
+/// the pool's links, or unchanged since they were last read, are not read. Pipes, sockets, and files that cannot be
+/// read or change meanwhile are left out and named, and the command ends with 6; so it does where a deletion was not
+/// carried out because others had changed the file.
+///
+/// Where the store cannot be reached, DIR is kept on the list of `store save --pending`, which saves what is on it.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The directory
+    #[arg(required_unless_present = "pending")]
+    dir: Option<PathBuf>,
+
+    /// The ref [default: the one that DIR was last saved to, or else made from]
+    #[arg(value_name = "REF")]
+    target: Option<OsString>,
+
+    /// Save all directories whose save failed because their store could not be reached
+    #[arg(long, conflicts_with_all = ["dir", "base"])]
+    pending: bool,
+
+    #[command(flatten)]
+    how: How,
+}
+
+/// How to save.
+#[derive(clap::Args, Clone, Default)]
+pub(crate) struct How {
+    /// The version of the ref that DIR was made from; 0: none, so that DIR only adds and changes
+    #[arg(long, value_name = "N")]
+    base: Option<u64>,
+
+    /// Leave out what matches, as in .gitignore; what the ref has of it stays; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
+
+    /// Do everything but write, and tell what would be new
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+
+    /// What to say about the version
+    #[arg(long, short, value_name = "TEXT", default_value = "")]
+    message: String,
+
+    /// Save DIR also where nothing is left in it
+    #[arg(long)]
+    allow_empty: bool,
+
+    /// Take files as they are that somebody wrote to through a link that other trees share
+    #[arg(long)]
+    take_written_through: bool,
+
+    /// What to take the tree for: a Hugging Face cache, plain files, or what it looks like
+    #[arg(long, default_value = "auto", value_parser = PossibleValuesParser::new(["auto", "hf", "none"]).try_map(|name| name.parse::<ProfileChoice>()))]
+    profile: ProfileChoice,
+
+    /// Take what matches even where it seems to hold credentials; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    allow_secret: Vec<String>,
+}
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Report {
+    #[serde(rename = "ref")]
+    target: RefName,
+    #[serde(serialize_with = "names::path_as_text")]
+    directory: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directory_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Id>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    private: bool,
+    /// The newest version had all of it.
+    unchanged: bool,
+    /// The version that the directory was made from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base: Option<u64>,
+    /// The version that it was merged into.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    onto: Option<u64>,
+    added: u64,
+    changed: u64,
+    removed: u64,
+    conflicts: u64,
+    conflicting: Vec<Conflict>,
+    files: u64,
+    bytes: u64,
+    read_bytes: u64,
+    new_bytes: u64,
+    stored_bytes: u64,
+    secs: f64,
+    skipped: Vec<Skipped>,
+    notes: Vec<String>,
+}
+
+/// A path that others had changed, too.
+#[derive(Serialize)]
+struct Conflict {
+    #[serde(flatten)]
+    path: names::Path,
+    case: Case,
+}
+
+/// An entry that was left out.
+#[derive(Serialize)]
+struct Skipped {
+    #[serde(flatten)]
+    path: names::Path,
+    error: String,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let Some(dir) = &args.dir else {
+        return pending(&args.how, context);
+    };
+    let target = args.target.as_ref().map(|name| names::name(name));
+    save(dir, target.transpose()?, &args.how, context)
+}
+
+/// Saves a directory and reports; one whose store cannot be reached is put on the list.
+pub(crate) fn save(
+    dir: &Path,
+    target: Option<RefName>,
+    how: &How,
+    context: &Context,
+) -> Result<()> {
+    let url = context.store_url()?;
+    let noted = Pending::new(config::state_dir(), dir, (&url, target.as_ref()));
+    match attempt(dir, target, how, context) {
+        Err(error) if !how.dry_run && is_out_of_reach(&error) => {
+            let Some(noted) = noted.filter(|noted| noted.write().is_ok()) else {
+                return Err(error);
+            };
+            Err(error.within("not saved").hint(format!(
+                "{} is as it was; `store save --pending` saves it when the store can be reached",
+                noted.directory().display()
+            )))
+        }
+        Err(error) if error.kind() != Kind::Partial => Err(error),
+        done => {
+            if let Some(noted) = noted.filter(|_| !how.dry_run) {
+                noted.remove();
+            }
+            done
+        }
+    }
+}
+
+/// Whether it is the store that failed, for want of a network, a mount or room, and not what was asked for.
+fn is_out_of_reach(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Unavailable | Kind::Io)
+}
+
+/// Saves what is on the list for this store.
+fn pending(how: &How, context: &Context) -> Result<()> {
+    let url = context.store_url()?;
+    let all = Pending::all(config::state_dir());
+    let (here, elsewhere): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|noted| noted.store() == url);
+    for noted in &elsewhere {
+        let (directory, store) = (noted.directory().display(), noted.store());
+        context.out.note(format_args!(
+            "note: {directory} is to be saved to another store: --store {store}"
+        ));
+    }
+    if here.is_empty() {
+        context
+            .out
+            .note(format_args!("nothing is to be saved to {url}"));
+    }
+    let mut failed = Vec::new();
+    for noted in &here {
+        let target = noted.target().map(|name| names::name(OsStr::new(name)));
+        let outcome = target
+            .transpose()
+            .and_then(|target| save(noted.directory(), target, how, context));
+        failed.extend(outcome.err().map(|error| failure::one_line(&error)));
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Error::partial(format!(
+            "{} of {} not saved, or not all of it",
+            human::count(failed.len() as u64),
+            human::counted(here.len() as u64, "directory")
+        ))
+        .list(failed)),
+    }
+}
+
+fn attempt(dir: &Path, target: Option<RefName>, how: &How, context: &Context) -> Result<()> {
+    let pools = pools::of_source(dir, &context.config().pool);
+    let store = match how.dry_run {
+        true => context.open_for_dry_run()?,
+        false => context.open_for_put()?,
+    };
+    let target = match target {
+        Some(target) => target,
+        None => store::saved_to(&store, &pools, dir)?,
+    };
+    let mut request = request(dir, target.clone(), how);
+    request.pools = pools;
+    let watch = Watch::new(&context.global);
+    let done = store::put(&store, &request, &watch)?;
+    let elapsed = watch.elapsed();
+    drop(watch);
+    let report = report(dir, target, done, elapsed);
+    told(&report, context);
+    context.out.report(&report)?;
+    outcome(&report)
+}
+
+fn request(dir: &Path, target: RefName, how: &How) -> PutRequest {
+    let known = how.base.map_or(Ancestor::Known, Ancestor::Version);
+    let mut request = PutRequest::save(dir, target);
+    request.onto = Onto::Merge(known);
+    request.exclude.clone_from(&how.exclude);
+    request.dry_run = how.dry_run;
+    request.message.clone_from(&how.message);
+    request.allow_empty = how.allow_empty;
+    request.take_written_through = how.take_written_through;
+    request.profile.choice = how.profile;
+    request.profile.allow_secret.clone_from(&how.allow_secret);
+    let token = std::env::var_os("HF_TOKEN_PATH").map(PathBuf::from);
+    request.profile.secret_paths = token.into_iter().collect();
+    // A cache in use does not always fit together, and a part of it is worth keeping.
+    request.profile.check = false;
+    request.links.allow_empty = true;
+    request
+}
+
+fn report(dir: &Path, target: RefName, done: PutReport, elapsed: Duration) -> Report {
+    let skipped = |(path, error): (PathBuf, Error)| Skipped {
+        path: names::Path::new(path.as_os_str().as_bytes()),
+        error: failure::one_line(&error),
+    };
+    let conflict = |clash: Clash| Conflict {
+        path: names::Path::new(&clash.path),
+        case: clash.case,
+    };
+    let saved = done.saved.unwrap_or_default();
+    Report {
+        target,
+        directory: dir.to_path_buf(),
+        directory_hex: names::hex(dir),
+        version: done.version,
+        id: done.id,
+        private: done.private,
+        unchanged: done.unchanged,
+        base: saved.base,
+        onto: saved.onto,
+        added: saved.counts.added,
+        changed: saved.counts.changed,
+        removed: saved.counts.removed,
+        conflicts: saved.clashed,
+        conflicting: saved.clashes.into_iter().map(conflict).collect(),
+        files: done.files,
+        bytes: done.bytes,
+        read_bytes: done.read_bytes,
+        new_bytes: done.new_bytes,
+        stored_bytes: done.stored_bytes,
+        secs: elapsed.as_secs_f64(),
+        skipped: done.skipped.into_iter().map(skipped).collect(),
+        notes: done.notes.iter().map(remedy::note).collect(),
+    }
+}
+
+fn told(report: &Report, context: &Context) {
+    for note in &report.notes {
+        context.out.note(format_args!("note: {note}"));
+    }
+    for skipped in &report.skipped {
+        context
+            .out
+            .warning(format_args!("skipped: {}", skipped.error));
+    }
+    let before = report.onto.unwrap_or_default();
+    for conflict in &report.conflicting {
+        let path = &conflict.path;
+        let told = match conflict.case {
+            Case::BothChanged => {
+                format!("both changed it; yours is in the new version, theirs in @{before}")
+            }
+            Case::DeletedThere => {
+                format!("changed here, deleted in @{before}; yours is in the new version")
+            }
+            Case::DeletedHere => format!("deleted here, changed in @{before}; theirs stays"),
+        };
+        context
+            .out
+            .warning(format_args!("conflict: {path}: {told}"));
+    }
+}
+
+/// Whether all that was done in the directory is in the new version.
+fn outcome(report: &Report) -> Result<()> {
+    let kept = report.conflicting.iter();
+    let kept = kept.filter(|conflict| conflict.case == Case::DeletedHere);
+    let mut parts = Vec::new();
+    match report.skipped.len() as u64 {
+        0 => {}
+        count => parts.push(format!("{} left out", human::counted(count, "path"))),
+    }
+    match kept.count() as u64 {
+        0 => {}
+        count => parts.push(format!("{} not deleted", human::counted(count, "path"))),
+    }
+    match parts.is_empty() {
+        true => Ok(()),
+        false => Err(Error::partial(format!(
+            "{}: {}",
+            report.target,
+            parts.join(", ")
+        ))),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = names::id(self.id.as_ref());
+        match self.version {
+            Some(version) if self.unchanged => {
+                write!(out, "{}: unchanged, still @{version}{id}: ", self.target)?;
+            }
+            Some(version) => write!(out, "{}@{version}{id}: ", self.target)?,
+            None => write!(out, "{}, nothing written: ", self.target)?,
+        }
+        write!(
+            out,
+            "{} added, {} changed, {} removed",
+            human::count(self.added),
+            human::count(self.changed),
+            human::count(self.removed),
+        )?;
+        match (self.base, self.onto) {
+            (base, Some(onto)) if base != Some(onto) => write!(out, ", merged into @{onto}")?,
+            _ => {}
+        }
+        if self.conflicts > 0 {
+            write!(out, ", {}", human::counted(self.conflicts, "conflict"))?;
+        }
+        write!(
+            out,
+            " in {}\n{}, {}; read {}, new {}, stored {}",
+            human::duration(Duration::from_secs_f64(self.secs)),
+            human::counted(self.files, "file"),
+            human::bytes(self.bytes),
+            human::bytes(self.read_bytes),
+            human::bytes(self.new_bytes),
+            human::bytes(self.stored_bytes),
+        )
+    }
+}

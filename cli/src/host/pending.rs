@@ -1,0 +1,101 @@
+//! Directories whose save failed because their store could not be reached, until they are saved.
+//!
+//! A file for each, in the directory of what this program keeps on the host. It names the directory, and never
+//! holds any of its bytes: these stay where they are.
+
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use store::{Error, RefName, Result};
+
+/// Where they are, below the directory for what is kept.
+const DIR: &str = "pending";
+
+/// One of them.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Pending {
+    /// Bytes, since a path may be no text.
+    directory: Vec<u8>,
+    store: String,
+    #[serde(rename = "ref")]
+    target: Option<String>,
+    #[serde(skip)]
+    file: PathBuf,
+    #[serde(skip)]
+    path: PathBuf,
+}
+
+impl Pending {
+    /// A save of `dir`, not written down yet; none, where this host keeps nothing in `kept`.
+    pub(crate) fn new(
+        kept: Option<PathBuf>,
+        dir: &Path,
+        (store, target): (&str, Option<&RefName>),
+    ) -> Option<Self> {
+        let path = dir.canonicalize().ok()?;
+        let bytes = path.as_os_str().as_bytes();
+        let mut key = bytes.to_vec();
+        key.push(0);
+        key.extend_from_slice(store.as_bytes());
+        let name = store::ChunkId::of(&key).to_string();
+        Some(Self {
+            directory: bytes.to_vec(),
+            store: store.to_owned(),
+            target: target.map(ToString::to_string),
+            file: kept?.join(DIR).join(format!("{name}.json")),
+            path,
+        })
+    }
+
+    /// All that were written down.
+    pub(crate) fn all(kept: Option<PathBuf>) -> Vec<Self> {
+        let dir = kept.map(|dir| dir.join(DIR));
+        let entries = dir.and_then(|dir| std::fs::read_dir(dir).ok());
+        let entries = entries.into_iter().flatten().flatten();
+        let mut all: Vec<Self> = entries
+            .filter_map(|entry| {
+                let bytes = std::fs::read(entry.path()).ok()?;
+                let mut found: Self = serde_json::from_slice(&bytes).ok()?;
+                found.file = entry.path();
+                found.path = std::ffi::OsString::from_vec(found.directory.clone()).into();
+                Some(found)
+            })
+            .collect();
+        all.sort_by(|one, other| one.path.cmp(&other.path));
+        all
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn store(&self) -> &str {
+        &self.store
+    }
+
+    pub(crate) fn target(&self) -> Option<&str> {
+        self.target.as_deref()
+    }
+
+    /// Puts it on the list.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn write(&self) -> Result<()> {
+        let failed = |source| Error::io("write", &self.file, source);
+        let dir = self.file.parent().unwrap_or_else(|| Path::new("."));
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let text = serde_json::to_vec(self)
+            .map_err(|source| Error::invalid("a pending save").because(source))?;
+        let new = self.file.with_extension(std::process::id().to_string());
+        std::fs::write(&new, text)
+            .and_then(|()| std::fs::rename(&new, &self.file))
+            .map_err(failed)
+    }
+
+    /// Takes it off the list.
+    pub(crate) fn remove(&self) {
+        drop(std::fs::remove_file(&self.file));
+    }
+}

@@ -1,0 +1,81 @@
+//! What was changed between two trees, counted: the directories that differ are opened, and no others.
+
+use serde::Serialize;
+
+use super::{Trees, entries, is_same, push_name};
+use crate::error::Result;
+use crate::format::{Content, Node, TreeEntry};
+
+/// Paths that were changed; what comes or goes with a directory is counted with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// That are new.
+    pub added: u64,
+    /// That are something else now.
+    pub changed: u64,
+    /// That are gone.
+    pub removed: u64,
+}
+
+/// What was changed from `base` to `ours`; without a base all is new.
+pub(crate) fn count(
+    trees: &dyn Trees,
+    base: Option<&Content>,
+    ours: (&Content, u64),
+) -> Result<Counts> {
+    let mut counts = Counts::default();
+    let Some(base) = base else {
+        counts.added = ours.1;
+        return Ok(counts);
+    };
+    let mut open = Vec::new();
+    if base != ours.0 {
+        open.push((*base, *ours.0, Vec::new()));
+    }
+    while let Some((base, ours, path)) = open.pop() {
+        let mut base = trees.read(&base)?.into_iter().peekable();
+        let mut ours = trees.read(&ours)?.into_iter().peekable();
+        loop {
+            let names = [base.peek(), ours.peek()].into_iter().flatten();
+            let Some(name) = names.map(|entry| &entry.name).min().cloned() else {
+                break;
+            };
+            let before = base.next_if(|entry| entry.name == name);
+            let after = ours.next_if(|entry| entry.name == name);
+            let mut path = path.clone();
+            push_name(&mut path, &name);
+            counts.add(trees, &mut open, path, (before, after));
+        }
+    }
+    Ok(counts)
+}
+
+impl Counts {
+    fn add(
+        &mut self,
+        trees: &dyn Trees,
+        open: &mut Vec<(Content, Content, Vec<u8>)>,
+        path: Vec<u8>,
+        (before, after): (Option<TreeEntry>, Option<TreeEntry>),
+    ) {
+        let (before, after) = (
+            before.map(|entry| entry.node),
+            after.map(|entry| entry.node),
+        );
+        match (before, after) {
+            (before, after) if is_same(before.as_ref(), after.as_ref()) => {}
+            (
+                Some(Node::Tree {
+                    content: before, ..
+                }),
+                Some(Node::Tree { content, .. }),
+            ) => {
+                open.push((before, content, path));
+            }
+            (Some(_), Some(_)) => self.changed += 1,
+            (Some(node), None) if !trees.is_left_out(&path) => self.removed += entries(&node),
+            (None, Some(node)) => self.added += entries(&node),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! One directory of a merge: the entries that are left of its three sides, and what came of those before.
+
+use super::{Case, Step, Trees, Way, is_same};
+use crate::error::Result;
+use crate::format::{Node, Totals, TreeEntry};
+
+/// What the three sides have under one name.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) name: Vec<u8>,
+    pub(super) base: Option<Node>,
+    pub(super) ours: Option<Node>,
+    pub(super) theirs: Option<Node>,
+}
+
+type Entries = std::iter::Peekable<std::vec::IntoIter<TreeEntry>>;
+
+/// A directory that the merge is in.
+pub(super) struct Level {
+    /// What it is on the three sides.
+    pub(super) entry: Entry,
+    /// How long its path is.
+    pub(super) path_len: usize,
+    /// The first step that belongs to it.
+    pub(super) first_step: usize,
+    base: Entries,
+    ours: Entries,
+    theirs: Entries,
+    made: Vec<TreeEntry>,
+    totals: Totals,
+}
+
+impl Entry {
+    pub(super) fn way(&self) -> Way {
+        let (base, ours, theirs) = (self.base.as_ref(), self.ours.as_ref(), self.theirs.as_ref());
+        if is_same(ours, base) || is_same(ours, theirs) {
+            return Way::Theirs(None);
+        }
+        if is_same(theirs, base) {
+            return Way::Ours(None);
+        }
+        let was_tree = matches!(base, Some(Node::Tree { .. }));
+        match (ours, theirs) {
+            (Some(Node::Tree { .. }), Some(Node::Tree { .. })) => Way::Into,
+            (Some(Node::Tree { .. }), _) | (None, Some(Node::Tree { .. })) if was_tree => Way::Into,
+            (None, _) => Way::Theirs(Some(Case::DeletedHere)),
+            (Some(_), None) => Way::Ours(Some(Case::DeletedThere)),
+            (Some(_), Some(_)) => Way::Ours(Some(Case::BothChanged)),
+        }
+    }
+}
+
+impl Entry {
+    /// Whether it is a directory on all three sides.
+    pub(super) fn are_trees(&self) -> bool {
+        let sides = [&self.base, &self.ours, &self.theirs];
+        let is_tree = |node: &&Option<Node>| matches!(node, Some(Node::Tree { .. }));
+        sides.iter().all(is_tree)
+    }
+}
+
+impl Level {
+    pub(super) fn open(
+        trees: &dyn Trees,
+        entry: Entry,
+        (path_len, first_step): (usize, usize),
+    ) -> Result<Self> {
+        let open = |node: &Option<Node>| -> Result<Entries> {
+            let entries = match node {
+                Some(Node::Tree { content, .. }) => trees.read(content)?,
+                _ => Vec::new(),
+            };
+            Ok(entries.into_iter().peekable())
+        };
+        Ok(Self {
+            base: open(&entry.base)?,
+            ours: open(&entry.ours)?,
+            theirs: open(&entry.theirs)?,
+            entry,
+            path_len,
+            first_step,
+            made: Vec::new(),
+            totals: Totals::default(),
+        })
+    }
+
+    /// The next name that one of the sides has.
+    pub(super) fn next(&mut self) -> Option<Entry> {
+        let sides = [self.base.peek(), self.ours.peek(), self.theirs.peek()];
+        let names = sides.into_iter().flatten().map(|entry| &entry.name);
+        let name = names.min()?.clone();
+        let take = |side: &mut Entries| {
+            let taken = side.next_if(|entry| entry.name == name);
+            taken.map(|entry| entry.node)
+        };
+        let (base, ours) = (take(&mut self.base), take(&mut self.ours));
+        let theirs = take(&mut self.theirs);
+        Some(Entry {
+            name,
+            base,
+            ours,
+            theirs,
+        })
+    }
+
+    pub(super) fn add(&mut self, entry: TreeEntry) {
+        self.totals.add(&entry.node);
+        self.made.push(entry);
+    }
+
+    /// Where the time of the directory itself comes from.
+    pub(super) fn own_steps(&self) -> impl Iterator<Item = Step> + use<> {
+        let is_tree = |node: &Option<Node>| matches!(node, Some(Node::Tree { .. }));
+        let steps = match (is_tree(&self.entry.ours), &self.entry.theirs) {
+            (true, Some(Node::Tree { .. })) => [Some(Step::Both), None],
+            (true, Some(_)) => [Some(Step::PassTheirs(1)), Some(Step::Ours(1))],
+            (true, None) => [Some(Step::Ours(1)), None],
+            (false, _) => [Some(Step::Theirs(1)), None],
+        };
+        steps.into_iter().flatten()
+    }
+
+    /// Whether there is such a directory in the end: something is in it, or both sides have it.
+    pub(super) fn is_kept(&self) -> bool {
+        let is_tree = |node: &Option<Node>| matches!(node, Some(Node::Tree { .. }));
+        !self.made.is_empty() || (is_tree(&self.entry.ours) && is_tree(&self.entry.theirs))
+    }
+
+    /// What they made in the place of the directory.
+    pub(super) fn instead(&self) -> Option<&Node> {
+        let theirs = self.entry.theirs.as_ref();
+        theirs.filter(|node| !matches!(node, Node::Tree { .. }))
+    }
+
+    /// The directory that came of it.
+    pub(super) fn node(&self, trees: &mut dyn Trees) -> Result<Node> {
+        Ok(Node::Tree {
+            content: trees.write(&self.made)?,
+            totals: self.totals,
+        })
+    }
+}

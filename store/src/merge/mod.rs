@@ -1,0 +1,296 @@
+//! merge (pure): what a directory has become, brought into the newest version of its ref, path by path.
+//!
+//! ```text
+//! base (what it was made from), ours (what it is), theirs (the newest version) -> one tree, and what both had changed
+//! ```
+//!
+//! What we did not change is theirs; what they did not change is ours. Where both changed a path, ours is taken and
+//! the path is named; what we deleted and they changed stays, and is named. Directories that are equal by id are never
+//! opened, so that a merge costs what was changed. Never reads a disk and never writes: trees come and go by [`Trees`].
+
+mod counts;
+mod level;
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::format::{Content, Node, Totals, TreeEntry};
+
+pub use counts::Counts;
+pub(crate) use counts::count;
+use level::{Entry, Level};
+
+/// Directories one in another that a merge goes into, where both sides changed them.
+const DEPTH_MAX: usize = 100_000;
+/// Paths that a merge names; all are counted.
+pub(crate) const NAMED_MAX: usize = 1000;
+
+/// Trees by their contents.
+pub(crate) trait Trees {
+    /// The entries of a tree.
+    fn read(&self, content: &Content) -> Result<Vec<TreeEntry>>;
+    /// Stores a tree.
+    fn write(&mut self, entries: &[TreeEntry]) -> Result<Content>;
+    /// Whether anything was left out of ours, so that what is missing in it must be looked at path by path.
+    fn leaves_out(&self) -> bool;
+    /// Whether something lies at a path that is not in ours: it was left out, and nobody deleted it.
+    fn is_left_out(&self, path: &[u8]) -> bool;
+}
+
+/// What both sides did to a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Case {
+    /// Both changed it, to something different: ours is there.
+    BothChanged,
+    /// We changed it, they deleted it: ours is there.
+    DeletedThere,
+    /// We deleted it, they changed it: theirs is there.
+    DeletedHere,
+}
+
+/// A path that both sides changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clash {
+    /// From the root on.
+    pub path: Vec<u8>,
+    /// What became of it.
+    pub case: Case,
+}
+
+impl Clash {
+    /// Its path, for people.
+    pub(crate) fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.path).into_owned()
+    }
+}
+
+/// Where the entries of the merged tree come from, in depth-first order: what becomes of the times of either side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The next entry is both sides' next one: a directory.
+    Both,
+    /// So many entries of ours.
+    Ours(u64),
+    /// So many entries of theirs.
+    Theirs(u64),
+    /// So many entries of ours are not in it.
+    PassOurs(u64),
+    /// So many entries of theirs are not in it.
+    PassTheirs(u64),
+}
+
+/// What a merge came to.
+#[derive(Debug, Default)]
+pub(crate) struct Merged {
+    /// What both had changed, the first of them.
+    pub(crate) clashes: Vec<Clash>,
+    /// How many there are.
+    pub(crate) clashed: u64,
+    /// Where its entries come from, the root first.
+    pub(crate) steps: Vec<Step>,
+}
+
+/// A merge under way: the directories that it is in.
+struct Merge<'m> {
+    trees: &'m mut dyn Trees,
+    path: Vec<u8>,
+    stack: Vec<Level>,
+    merged: Merged,
+}
+
+/// What becomes of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Theirs(Option<Case>),
+    Ours(Option<Case>),
+    /// Both sides, or one of them and the base, are directories.
+    Into,
+}
+
+/// The tree that `ours` and `theirs` come to, both made from `base`; none: from nothing.
+pub(crate) fn merge(
+    trees: &mut dyn Trees,
+    base: Option<&Content>,
+    ours: &(Content, Totals),
+    theirs: &(Content, Totals),
+) -> Result<((Content, Totals), Merged)> {
+    let tree = |(content, totals): &(Content, Totals)| Node::Tree {
+        content: *content,
+        totals: *totals,
+    };
+    let mut merge = Merge {
+        trees,
+        path: Vec::new(),
+        stack: Vec::new(),
+        merged: Merged::default(),
+    };
+    let base = base.map(|content| Node::Tree {
+        content: *content,
+        totals: Totals::default(),
+    });
+    let root = merge.run(Entry {
+        name: Vec::new(),
+        base,
+        ours: Some(tree(ours)),
+        theirs: Some(tree(theirs)),
+    })?;
+    match root {
+        Some(Node::Tree { content, totals }) => Ok(((content, totals), merge.merged)),
+        _ => Err(Error::invalid("a merge of two directories is one")),
+    }
+}
+
+impl Merge<'_> {
+    fn run(&mut self, root: Entry) -> Result<Option<Node>> {
+        if let Some(node) = self.visit(root)? {
+            return Ok(node);
+        }
+        loop {
+            let Some(level) = self.stack.last_mut() else {
+                return Ok(None);
+            };
+            match level.next() {
+                Some(entry) => {
+                    self.path.truncate(level.path_len);
+                    push_name(&mut self.path, &entry.name);
+                    let name = entry.name.clone();
+                    if let Some(node) = self.visit(entry)? {
+                        self.add(name, node);
+                    }
+                }
+                None => {
+                    if let Some(root) = self.leave()? {
+                        return Ok(root);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What becomes of an entry; none, when the merge went into it.
+    fn visit(&mut self, entry: Entry) -> Result<Option<Option<Node>>> {
+        let is_missing = entry.base.is_some() && entry.ours.is_none();
+        let way = match entry.way() {
+            _ if is_missing && self.trees.is_left_out(&self.path) => Way::Theirs(None),
+            Way::Ours(None) if entry.are_trees() && self.trees.leaves_out() => Way::Into,
+            way => way,
+        };
+        let steps = &mut self.merged.steps;
+        match way {
+            Way::Theirs(case) => {
+                steps.extend(pass_ours(entry.ours.as_ref()));
+                steps.extend(
+                    entry
+                        .theirs
+                        .as_ref()
+                        .map(|node| Step::Theirs(entries(node))),
+                );
+                self.name(case);
+                Ok(Some(entry.theirs))
+            }
+            Way::Ours(case) => {
+                steps.extend(pass_theirs(entry.theirs.as_ref()));
+                steps.extend(entry.ours.as_ref().map(|node| Step::Ours(entries(node))));
+                self.name(case);
+                Ok(Some(entry.ours))
+            }
+            Way::Into => {
+                self.enter(entry)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn enter(&mut self, entry: Entry) -> Result<()> {
+        if self.stack.len() >= DEPTH_MAX {
+            return Err(Error::invalid(format!(
+                "merge: more than {DEPTH_MAX} directories one in another that both sides changed"
+            )));
+        }
+        let first_step = self.merged.steps.len();
+        let level = Level::open(self.trees, entry, (self.path.len(), first_step))?;
+        self.merged.steps.extend(level.own_steps());
+        self.stack.push(level);
+        Ok(())
+    }
+
+    /// The end of a directory; what the root came to, when it was that.
+    fn leave(&mut self) -> Result<Option<Option<Node>>> {
+        let Some(level) = self.stack.pop() else {
+            return Ok(Some(None));
+        };
+        self.path.truncate(level.path_len);
+        let node = match level.is_kept() {
+            true => Some(level.node(self.trees)?),
+            false => level.instead().cloned(),
+        };
+        let steps = &mut self.merged.steps;
+        if !level.is_kept() {
+            // Nothing of it is left: what either side has there is passed over, or taken in its place.
+            steps.truncate(level.first_step);
+            steps.extend(pass_ours(level.entry.ours.as_ref()));
+            match level.instead() {
+                Some(_) => steps.push(Step::Theirs(1)),
+                None => steps.extend(pass_theirs(level.entry.theirs.as_ref())),
+            }
+        } else if level.instead().is_some() {
+            self.name(Some(Case::BothChanged));
+        }
+        if self.stack.is_empty() {
+            return Ok(Some(node));
+        }
+        self.add(level.entry.name, node);
+        Ok(None)
+    }
+
+    fn add(&mut self, name: Vec<u8>, node: Option<Node>) {
+        if let (Some(node), Some(level)) = (node, self.stack.last_mut()) {
+            level.add(TreeEntry { name, node });
+        }
+    }
+
+    fn name(&mut self, case: Option<Case>) {
+        let Some(case) = case else { return };
+        self.merged.clashed += 1;
+        if self.merged.clashes.len() < NAMED_MAX {
+            let path = self.path.clone();
+            self.merged.clashes.push(Clash { path, case });
+        }
+    }
+}
+
+/// Entries of a node in depth-first order, itself included.
+fn entries(node: &Node) -> u64 {
+    match node {
+        Node::Tree { totals, .. } => totals.entries.saturating_add(1),
+        _ => 1,
+    }
+}
+
+fn pass_ours(node: Option<&Node>) -> Option<Step> {
+    node.map(|node| Step::PassOurs(entries(node)))
+}
+
+fn pass_theirs(node: Option<&Node>) -> Option<Step> {
+    node.map(|node| Step::PassTheirs(entries(node)))
+}
+
+fn push_name(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+}
+
+/// Whether both are the same: of directories the contents decide, whatever is known of what is below.
+fn is_same(one: Option<&Node>, other: Option<&Node>) -> bool {
+    match (one, other) {
+        (Some(Node::Tree { content: one, .. }), Some(Node::Tree { content: other, .. })) => {
+            one == other
+        }
+        (one, other) => one == other,
+    }
+}

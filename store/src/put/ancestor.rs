@@ -1,0 +1,288 @@
+//! What a directory was made from: the base of its save.
+//!
+//! Told by the note of its last save or by the mark of its tree, whichever is newer. Its trees are read from the store
+//! where a version still has them, else made again from the list of paths that this host has kept.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::saved::{Made, Notes};
+use super::{Ancestor, PutRequest};
+use crate::error::{Error, Kind, Result};
+use crate::format::{Content, Node, RefSpec, Root, State, Totals, TreeEncoder, TreeEntry};
+use crate::host::list::{ListReader, NEVER, Thing, checksum};
+use crate::host::pool::{Mark, Pool};
+use crate::id::ChunkId;
+use crate::read::Reader;
+use crate::remedy::Remedy;
+use crate::store::Store;
+use crate::tree::MetaBuilder;
+
+/// What a save is merged from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Base {
+    /// The version; none, when it was made from nothing.
+    pub(super) version: Option<u64>,
+    /// Its tree; none: nothing.
+    pub(super) root: Option<Content>,
+    /// The mark of the tree now.
+    pub(super) made: Option<Made>,
+}
+
+/// What the source was made from.
+pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor) -> Result<Base> {
+    let root = &super::scan::resolved(&request.source)?;
+    let state = &reader.view().state;
+    let mark = marked(&request.pools, root);
+    let made = mark.as_ref().map(|(_, mark)| Made {
+        record: mark.record.clone(),
+        version: mark.version,
+    });
+    let base = match ancestor {
+        Ancestor::Version(0) => Base::default(),
+        Ancestor::Version(number) => of_version(state, request, number)?,
+        Ancestor::Known => {
+            let notes = Notes::of(reader.store(), root);
+            let note = notes.as_ref().and_then(Notes::read);
+            let note = note.filter(|note| note.made == made && note.name == request.target);
+            match (notes, note, mark) {
+                (Some(notes), Some(note), _) => Base {
+                    version: Some(note.version),
+                    root: Some(whole(reader, note.root, || Ok(notes.list(&note)))?),
+                    made: None,
+                },
+                (_, _, Some((pool, mark))) if is_of(&mark, reader.store(), request) => {
+                    of_mark(reader, pool, &mark)?
+                }
+                _ if state.version(&request.target, None).is_err() => Base::default(),
+                _ => return Err(unknown(request)),
+            }
+        }
+    };
+    Ok(Base { made, ..base })
+}
+
+/// The ref that a directory was last saved to, or else made from.
+///
+/// # Errors
+/// Not found, when nothing is known of it.
+pub fn saved_to(
+    store: &Store,
+    pools: &[std::sync::Arc<Pool>],
+    dir: &Path,
+) -> Result<crate::format::RefName> {
+    let root = dir
+        .canonicalize()
+        .map_err(|source| Error::io("open", dir, source))?;
+    let note = Notes::of(store, &root).and_then(|notes| notes.read());
+    let mark = marked(pools, &root).map(|(_, mark)| mark);
+    let mark = mark.filter(|mark| mark.store == store.format().id);
+    let source = mark.and_then(|mark| mark.source.parse::<RefSpec>().ok());
+    let named = source.map(|spec| spec.name);
+    note.map(|note| note.name).or(named).ok_or_else(|| {
+        Error::not_found(format!(
+            "{}: was neither made from a ref of this store here nor saved to one",
+            dir.display()
+        ))
+        .hint(Remedy::NameRefToSave)
+    })
+}
+
+fn marked<'p>(pools: &'p [std::sync::Arc<Pool>], root: &Path) -> Option<(&'p Pool, Mark)> {
+    let mut marks = pools
+        .iter()
+        .filter_map(|pool| pool.mark_of(root).map(|mark| (pool.as_ref(), mark)));
+    marks.next()
+}
+
+fn is_of(mark: &Mark, store: &Store, request: &PutRequest) -> bool {
+    let spec = mark.source.parse::<RefSpec>();
+    mark.store == store.format().id && spec.is_ok_and(|spec| spec.name == request.target)
+}
+
+fn unknown(request: &PutRequest) -> Error {
+    Error::conflict(format!(
+        "{}: it is not known which version of {} it was made from",
+        request.source.display(),
+        request.target
+    ))
+    .hint(Remedy::NameBase)
+}
+
+fn of_version(state: &State, request: &PutRequest, number: u64) -> Result<Base> {
+    let (_, version) = state.version(&request.target, Some(number))?;
+    match version.root {
+        Root::Tree { content, .. } => Ok(Base {
+            version: Some(number),
+            root: Some(content),
+            made: None,
+        }),
+        Root::File { .. } => Err(Error::conflict(format!(
+            "{}@{number}: is a file, and {} is a directory",
+            request.target,
+            request.source.display()
+        ))
+        .hint(Remedy::OtherRef)),
+    }
+}
+
+fn of_mark(reader: &Reader<'_>, pool: &Pool, mark: &Mark) -> Result<Base> {
+    let path = mark.path();
+    let spec: RefSpec = mark.source.parse()?;
+    if !spec.path.is_empty() {
+        return Err(Error::invalid(format!(
+            "{}: was made from a path inside of {}, and only whole trees are saved",
+            path.display(),
+            spec.name
+        ))
+        .hint(Remedy::OtherRef));
+    }
+    if mark.flatten {
+        return Err(Error::invalid(format!(
+            "{}: was made with files in the place of links, which are not what {} has",
+            path.display(),
+            spec.name
+        ))
+        .hint(Remedy::OtherRef));
+    }
+    if !mark.is_settled {
+        return Err(Error::conflict(format!(
+            "{}: an update of it is under way or was interrupted, so that it is of no one version",
+            path.display()
+        ))
+        .hint(Remedy::MaterializeFirst));
+    }
+    let record = || -> Result<Option<File>> {
+        let Some(name) = &mark.record else {
+            return Ok(None);
+        };
+        let file = pool.record(&path, name)?;
+        let is_right = |file: &File| checksum(file).is_ok_and(|sum| sum.is_some());
+        Ok(file.filter(is_right))
+    };
+    let is_whole = mark.include.is_empty() && mark.exclude.is_empty();
+    let root = match mark.tree {
+        Some(root) if is_whole => whole(reader, root, record)?,
+        _ => made_again(reader, record()?.ok_or_else(gone)?)?,
+    };
+    Ok(Base {
+        version: Some(mark.version),
+        root: Some(root),
+        made: None,
+    })
+}
+
+/// The tree `root`, whose nodes can be read from here on.
+fn whole(
+    reader: &Reader<'_>,
+    root: Content,
+    list: impl FnOnce() -> Result<Option<File>>,
+) -> Result<Content> {
+    let view = reader.view();
+    let refs = view.state.refs.values();
+    let mut versions = refs.flat_map(|known| known.versions.values());
+    if versions.any(|version| *version.root.content() == root) {
+        return Ok(root);
+    }
+    match list()? {
+        Some(list) => made_again(reader, list),
+        // It may not have been collected yet.
+        None => match reader.tree(&root) {
+            Ok(_) => Ok(root),
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Err(gone()),
+            Err(error) => Err(error),
+        },
+    }
+}
+
+fn gone() -> Error {
+    Error::conflict("the version that it was made from is gone, and so is the record of it")
+        .hint(Remedy::NameBase)
+}
+
+/// A directory whose entries are still coming.
+struct Open {
+    name: Vec<u8>,
+    /// It was there for what a job had in it alone.
+    is_unwanted: bool,
+    entries: Vec<TreeEntry>,
+}
+
+/// The tree that a list tells of; `reader` knows its nodes from here on.
+fn made_again(reader: &Reader<'_>, list: File) -> Result<Content> {
+    let mut list = ListReader::<Thing>::new(list)?;
+    let mut open = vec![Open::new(Vec::new(), false)];
+    while let Some((level, name, thing)) = list.next()? {
+        while open.len() > level.max(1) {
+            close(reader, &mut open)?;
+        }
+        let Some(above) = open.last_mut() else { break };
+        // Of several that may have been there the last one counts.
+        if above.entries.last().is_some_and(|last| last.name == name) {
+            above.entries.pop();
+        }
+        let node = match thing {
+            Thing::Dir { .. } if level == 0 => continue,
+            Thing::Dir { time } => {
+                open.push(Open::new(name, time == NEVER));
+                continue;
+            }
+            Thing::File { key, .. } => Node::File {
+                content: key.content,
+                executable: key.executable,
+            },
+            Thing::Symlink { target, .. } => Node::Symlink { target },
+            Thing::Left => continue,
+        };
+        above.entries.push(TreeEntry { name, node });
+    }
+    while open.len() > 1 {
+        close(reader, &mut open)?;
+    }
+    let root = open.pop().map(|root| root.entries).unwrap_or_default();
+    known_tree(reader, &root)
+}
+
+impl Open {
+    fn new(name: Vec<u8>, is_unwanted: bool) -> Self {
+        Self {
+            name,
+            is_unwanted,
+            entries: Vec::new(),
+        }
+    }
+}
+
+fn close(reader: &Reader<'_>, open: &mut Vec<Open>) -> Result<()> {
+    let (Some(done), Some(above)) = (open.pop(), open.last_mut()) else {
+        return Ok(());
+    };
+    if done.is_unwanted && done.entries.is_empty() {
+        return Ok(());
+    }
+    let mut totals = Totals::default();
+    done.entries
+        .iter()
+        .for_each(|entry| totals.add(&entry.node));
+    let content = known_tree(reader, &done.entries)?;
+    let node = Node::Tree { content, totals };
+    above.entries.push(TreeEntry {
+        name: done.name,
+        node,
+    });
+    Ok(())
+}
+
+fn known_tree(reader: &Reader<'_>, entries: &[TreeEntry]) -> Result<Content> {
+    let chunker = reader.store().chunker().clone();
+    let mut bytes = MetaBuilder::new(chunker);
+    let mut encoder = TreeEncoder::new(&mut bytes.bytes);
+    for entry in entries {
+        encoder.push(entry, &mut bytes.bytes)?;
+    }
+    bytes.finish(&mut |bytes| {
+        let id = ChunkId::of(bytes);
+        reader.know(id, bytes);
+        Ok(id)
+    })
+}

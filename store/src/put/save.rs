@@ -1,0 +1,453 @@
+//! save: what a directory has become is merged into the newest version of its ref, then committed.
+//!
+//! The bytes are stored before. When another commit was quicker, only metadata is merged again, onto that one: the
+//! entry goes to exactly the version that was merged.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use super::ancestor::Base;
+use super::dedup::Dedup;
+use super::messages::Built;
+use super::packer::Packer;
+use super::publish::{PutSession, refused_room};
+use super::saved::Notes;
+use super::{PutReport, PutRequest, SaveReport};
+use crate::error::{Error, Result};
+use crate::format::{
+    Change, Content, Extra, Id, PackKind, Root, SIDE_TIMES, Side, Sides, TimesEncoder, TreeEncoder,
+    TreeEntry, Version,
+};
+use crate::id::ChunkId;
+use crate::log::{Outside, System};
+use crate::merge::{Case, Clash, Merged, Step, Trees, count, merge};
+use crate::pack::{Framer, KindFrame};
+use crate::read::{Reader, TimesReader};
+use crate::remedy::{Note, Remedy};
+use crate::session::Published;
+use crate::tree::MetaBuilder;
+
+/// Paths that the message of a version names.
+const TOLD_MAX: usize = 5;
+/// How often another commit may be quicker before this one waits a little.
+const TRIES_AT_ONCE: u32 = 2;
+
+/// The newest version, with its number.
+type Newest = Option<(u64, Version)>;
+
+/// What a save comes to on top of one version.
+struct Outcome {
+    root: Root,
+    times: Content,
+    merged: Merged,
+}
+
+/// What became of a commit.
+enum Committed {
+    /// As this version.
+    Version(u64),
+    /// Another commit was quicker.
+    Late,
+    /// A collector took what the pass had counted on.
+    Stale,
+}
+
+impl PutSession<'_> {
+    /// Adds the merged version; `None` when a collector took what this pass had counted on.
+    pub(super) fn save(
+        self,
+        mut built: Built,
+        base: &Base,
+        reader: &Reader<'_>,
+    ) -> Result<Option<PutReport>> {
+        let mut tries = 0;
+        let (newest, outcome, version) = loop {
+            let newest = self.newest()?;
+            let outcome = self.outcome(&built, base, newest.as_ref(), reader)?;
+            if let Some(number) = self.is_known(&outcome, newest.as_ref(), &built) {
+                break (newest, outcome, Some(number));
+            }
+            if self.request().dry_run {
+                break (newest, outcome, None);
+            }
+            match self.commit_save(&built, &outcome, newest.as_ref())? {
+                Committed::Version(number) => break (newest, outcome, Some(number)),
+                Committed::Stale => return Ok(None),
+                Committed::Late => tries += 1,
+            }
+            self.store().host().check_stop()?;
+            if tries > TRIES_AT_ONCE {
+                System.pause(tries);
+            }
+        };
+        let mut report = std::mem::take(&mut built.report);
+        (report.new_bytes, report.stored_bytes) = self.written_bytes();
+        report.unchanged =
+            version.is_some() && version == newest.as_ref().map(|(number, _)| *number);
+        report.version = version;
+        report.id = version.map(|_| Id::of(&outcome.root));
+        report.private = self.is_private(&built, newest.as_ref());
+        let was = newest.as_ref().map(|(number, _)| *number);
+        report.saved = Some(self.told(&built, base, reader, (was, outcome.merged))?);
+        if let Some(number) = version.filter(|_| !self.request().dry_run) {
+            self.remember(built, base, number, &mut report);
+        }
+        Ok(Some(report))
+    }
+
+    fn newest(&self) -> Result<Newest> {
+        let state = self.store().state()?;
+        let newest = state.version(&self.request().target, None).ok();
+        Ok(newest.map(|(number, version)| (number, version.clone())))
+    }
+
+    /// What is built, merged with the newest version where that is not what it was made from.
+    fn outcome(
+        &self,
+        built: &Built,
+        base: &Base,
+        newest: Option<&(u64, Version)>,
+        reader: &Reader<'_>,
+    ) -> Result<Outcome> {
+        let request = self.request();
+        let Root::Tree { content, totals } = built.root else {
+            return Err(Error::invalid(format!(
+                "{}: is a file, and only directories are saved",
+                request.source.display()
+            ))
+            .hint(Remedy::PutInstead));
+        };
+        let as_built = || Outcome {
+            root: built.root,
+            times: built.times,
+            merged: Merged::default(),
+        };
+        let Some((number, newest)) = newest else {
+            return Ok(as_built());
+        };
+        let Root::Tree {
+            content: their_tree,
+            totals: their_totals,
+        } = newest.root
+        else {
+            return Err(Error::conflict(format!(
+                "{}@{number}: is a file by now, and {} is a directory",
+                request.target,
+                request.source.display()
+            ))
+            .hint(Remedy::OtherRef));
+        };
+        if totals.entries == 0 && their_totals.entries > 0 && !request.allow_empty {
+            return Err(Error::conflict(format!(
+                "{}: is empty, and {}@{number} is not",
+                request.source.display(),
+                request.target
+            ))
+            .hint(Remedy::SaveEmpty));
+        }
+        if base.root == Some(their_tree) && !built.leaves_out() {
+            return Ok(as_built());
+        }
+        if built.is_known_in_part {
+            // The pass made more metadata than is kept in memory: it is read from the store.
+            self.commit_packs()?;
+        }
+        let mut stored = Stored::new(self, reader, built)?;
+        let theirs = (their_tree, their_totals);
+        let (tree, merged) = merge(&mut stored, base.root.as_ref(), &(content, totals), &theirs)?;
+        let times = match (tree.0 == their_tree, tree.0 == content) {
+            (true, _) => newest.times(),
+            (_, true) => built.times,
+            _ => stored.times(&merged.steps, (&built.times, &newest.times()))?,
+        };
+        stored.finish()?;
+        let (content, totals) = tree;
+        Ok(Outcome {
+            root: Root::Tree { content, totals },
+            times,
+            merged,
+        })
+    }
+
+    /// The newest version, where there is nothing new to say.
+    fn is_known(
+        &self,
+        outcome: &Outcome,
+        newest: Option<&(u64, Version)>,
+        built: &Built,
+    ) -> Option<u64> {
+        let request = self.request();
+        let (number, version) = newest?;
+        let is_kept = version
+            .expires
+            .is_none_or(|end| request.expires.is_some_and(|wanted| wanted <= end));
+        let is_same = version.root == outcome.root
+            && is_kept
+            && version.private == self.is_private(built, newest)
+            && !request.always;
+        is_same.then_some(*number)
+    }
+
+    /// What was private once stays it, whoever saves.
+    fn is_private(&self, built: &Built, newest: Option<&(u64, Version)>) -> bool {
+        let was = newest.is_some_and(|(_, newest)| newest.private);
+        !self.request().readable && (built.is_private || was)
+    }
+
+    fn commit_save(
+        &self,
+        built: &Built,
+        outcome: &Outcome,
+        newest: Option<&(u64, Version)>,
+    ) -> Result<Committed> {
+        let request = self.request();
+        let number = newest.map(|(number, _)| *number);
+        let mut version = 0;
+        let mut is_late = false;
+        let committed = self.commit_changes(&mut |state, refused| {
+            refused_room(refused)?;
+            let now = state.version(&request.target, None).ok();
+            let is_as_merged = match (now, newest) {
+                (Some((now, version)), Some((number, newest))) => {
+                    now == *number && version.root == newest.root
+                }
+                (now, newest) => now.is_none() && newest.is_none(),
+            };
+            if !is_as_merged {
+                is_late = true;
+                return Err(Error::conflict(format!(
+                    "{}: another version came first",
+                    request.target
+                )));
+            }
+            let known = state.refs.get(&request.target);
+            version = known.map_or(0, |known| known.last) + 1;
+            Ok(vec![Change::SetRef {
+                name: request.target.clone(),
+                version,
+                root: outcome.root,
+                sides: sides(outcome.times, newest),
+                message: message(request, &outcome.merged, number),
+                expires: request.expires,
+                origin: None,
+                ends: Vec::new(),
+                private: self.is_private(built, newest),
+                extra: Extra::new(),
+            }])
+        });
+        match committed {
+            Err(_) if is_late => Ok(Committed::Late),
+            Err(error) => Err(error),
+            Ok(Published::Stale) => Ok(Committed::Stale),
+            Ok(Published::Nothing | Published::Entry(_)) => Ok(Committed::Version(version)),
+        }
+    }
+
+    fn told(
+        &self,
+        built: &Built,
+        base: &Base,
+        reader: &Reader<'_>,
+        (onto, merged): (Option<u64>, Merged),
+    ) -> Result<SaveReport> {
+        let counts = match built.root {
+            Root::Tree { content, totals } => {
+                let stored = Stored::new(self, reader, built)?;
+                count(&stored, base.root.as_ref(), (&content, totals.entries))?
+            }
+            Root::File { .. } => return Err(Error::invalid("only directories are saved")),
+        };
+        Ok(SaveReport {
+            base: base.version,
+            onto,
+            counts,
+            clashed: merged.clashed,
+            clashes: merged.clashes,
+        })
+    }
+
+    /// The base of the next save, and of the next put; what cannot be written costs time then.
+    fn remember(&self, mut built: Built, base: &Base, number: u64, report: &mut PutReport) {
+        let request = self.request();
+        let slow =
+            |error: Error| Note::from(format!("{error}: the next save from here takes longer"));
+        if let Some(cache) = built.cache.take() {
+            let base = crate::host::stat_cache::CacheBase {
+                name: request.target.clone(),
+                version: number,
+                root: built.root,
+            };
+            report.notes.extend(cache.commit(base).err().map(slow));
+        }
+        let root = request.source.canonicalize().unwrap_or_default();
+        if let (Some(notes), Some(listing)) = (Notes::of(self.store(), &root), built.listing.take())
+        {
+            let what = (*built.root.content(), base.made.clone());
+            let written = notes.write(listing, (&request.target, number), what);
+            report.notes.extend(written.err().map(slow));
+        }
+    }
+}
+
+/// Trees of the store, of this pass, and of the merge.
+struct Stored<'s> {
+    session: &'s PutSession<'s>,
+    reader: &'s Reader<'s>,
+    root: PathBuf,
+    leaves_out: bool,
+    framer: Framer<crossbeam_channel::Sender<KindFrame>>,
+    frames: crossbeam_channel::Receiver<KindFrame>,
+}
+
+impl<'s> Stored<'s> {
+    fn new(session: &'s PutSession<'_>, reader: &'s Reader<'_>, built: &Built) -> Result<Self> {
+        let request = session.request();
+        let (sender, frames) = crossbeam_channel::unbounded();
+        let verify = request.verify_writes;
+        Ok(Self {
+            root: request.source.canonicalize().unwrap_or_default(),
+            framer: Framer::new(PackKind::Meta, request.level, verify, sender)?,
+            frames,
+            leaves_out: built.leaves_out(),
+            session,
+            reader,
+        })
+    }
+
+    fn builder(&self) -> MetaBuilder {
+        MetaBuilder::new(self.session.store().chunker().clone())
+    }
+
+    /// The times of the merged tree, each from the side that its entry comes from; of a directory of both the later.
+    fn times(&mut self, steps: &[Step], (ours, theirs): (&Content, &Content)) -> Result<Content> {
+        let mut ours = TimesReader::new(self.reader, ours)?;
+        let mut theirs = TimesReader::new(self.reader, theirs)?;
+        let mut bytes = self.builder();
+        let mut encoder = TimesEncoder::new(&mut bytes.bytes);
+        let dedup = self.session.dedup();
+        let framer = &mut self.framer;
+        let mut sink = |bytes: &[u8]| put_meta(dedup, framer, bytes);
+        for step in steps {
+            let (side, count) = match step {
+                Step::PassOurs(count) => {
+                    ours.skip(*count)?;
+                    continue;
+                }
+                Step::PassTheirs(count) => {
+                    theirs.skip(*count)?;
+                    continue;
+                }
+                Step::Both => {
+                    let time = ours.next()?.max(theirs.next()?);
+                    encoder.push(time, &mut bytes.bytes);
+                    bytes.cut(&mut sink)?;
+                    continue;
+                }
+                Step::Ours(count) => (&mut ours, count),
+                Step::Theirs(count) => (&mut theirs, count),
+            };
+            for _ in 0..*count {
+                encoder.push(side.next()?, &mut bytes.bytes);
+                bytes.cut(&mut sink)?;
+            }
+        }
+        bytes.finish(&mut sink)
+    }
+
+    /// Makes what was written durable.
+    fn finish(mut self) -> Result<()> {
+        self.framer.flush()?;
+        drop(self.framer);
+        let is_dry = self.session.request().dry_run;
+        Packer::new(self.session.store(), is_dry, self.session).run(&self.frames)
+    }
+}
+
+impl Trees for Stored<'_> {
+    fn read(&self, content: &Content) -> Result<Vec<TreeEntry>> {
+        self.session.store().host().check_stop()?;
+        self.reader.tree(content)
+    }
+
+    fn write(&mut self, entries: &[TreeEntry]) -> Result<Content> {
+        let mut bytes = self.builder();
+        let mut encoder = TreeEncoder::new(&mut bytes.bytes);
+        let dedup = self.session.dedup();
+        let framer = &mut self.framer;
+        let mut sink = |bytes: &[u8]| put_meta(dedup, framer, bytes);
+        for entry in entries {
+            encoder.push(entry, &mut bytes.bytes)?;
+            bytes.cut(&mut sink)?;
+        }
+        bytes.finish(&mut sink)
+    }
+
+    fn leaves_out(&self) -> bool {
+        self.leaves_out
+    }
+
+    fn is_left_out(&self, path: &[u8]) -> bool {
+        let path = self.root.join(std::ffi::OsStr::from_bytes(path));
+        path.symlink_metadata().is_ok()
+    }
+}
+
+fn put_meta(
+    dedup: &Dedup,
+    framer: &mut Framer<crossbeam_channel::Sender<KindFrame>>,
+    bytes: &[u8],
+) -> Result<ChunkId> {
+    let id = ChunkId::of(bytes);
+    if dedup.claim(&id)? {
+        framer.push(id, bytes)?;
+    }
+    Ok(id)
+}
+
+/// Those of the newest version, with times of their own.
+fn sides(times: Content, newest: Option<&(u64, Version)>) -> Sides {
+    let others = newest
+        .into_iter()
+        .flat_map(|(_, newest)| newest.sides.others());
+    let own = (times != Content::empty()).then(|| Side {
+        kind: SIDE_TIMES.to_owned(),
+        content: times,
+    });
+    let all = others.cloned().chain(own);
+    all.fold(Sides::default(), Sides::with)
+}
+
+/// What the person said, and what both had changed.
+fn message(request: &PutRequest, merged: &Merged, onto: Option<u64>) -> String {
+    let mut parts = Vec::new();
+    if !request.message.is_empty() {
+        parts.push(request.message.clone());
+    }
+    let of = |case: Case| {
+        merged
+            .clashes
+            .iter()
+            .filter(move |clash| clash.case == case)
+    };
+    let before = onto.map_or_else(String::new, |number| format!("@{number}"));
+    for (case, told) in [
+        (Case::BothChanged, format!("changed here and in {before}")),
+        (
+            Case::DeletedThere,
+            format!("changed here, deleted in {before}"),
+        ),
+        (
+            Case::DeletedHere,
+            format!("deleted here, kept as changed in {before}"),
+        ),
+    ] {
+        let paths: Vec<_> = of(case).take(TOLD_MAX).map(Clash::shown).collect();
+        let more = match of(case).count().saturating_sub(TOLD_MAX) {
+            _ if paths.is_empty() => continue,
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        parts.push(format!("{told}: {}{more}", paths.join(", ")));
+    }
+    parts.join("; ")
+}

@@ -1,0 +1,192 @@
+//! What a directory was when it was saved last: the base of its next save, kept on this host.
+//!
+//! A list of all its paths, and beside it a note that says of which directory. Losing them costs a save that is
+//! merged from an older base. A note holds for one inode only, as the mark of a tree does.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::CWD;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::format::{Content, RefName, Time};
+use crate::fs::{build_atomically, open_regular, read_regular, write_atomically};
+use crate::host::list::{ListWriter, Thing, checksum};
+use crate::host::pool::{Inode, PoolKey};
+use crate::store::Store;
+
+/// Most bytes of a note that is read.
+const NOTE_BYTES_MAX: u64 = 1 << 20;
+/// The only version there is.
+const NOTE_VERSION: u32 = 1;
+
+/// What a directory was saved as.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Note {
+    note: u32,
+    /// The directory.
+    inode: Inode,
+    /// The ref, and the version that the save made or found.
+    pub(super) name: RefName,
+    pub(super) version: u64,
+    /// What the directory itself was.
+    pub(super) root: Content,
+    /// The mark that it had then: a tree that was made anew since has another base.
+    pub(super) made: Option<Made>,
+    /// The checksum of the list, by which it is named.
+    list: String,
+}
+
+/// By what a materialized tree is told from what it was before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Made {
+    pub(super) record: Option<String>,
+    pub(super) version: u64,
+}
+
+/// Where notes of a store lie.
+pub(super) struct Notes {
+    dir: PathBuf,
+    name: String,
+    root: PathBuf,
+}
+
+/// A list under way of what a directory is.
+pub(super) struct Listing {
+    list: ListWriter<Thing>,
+    path: Vec<Vec<u8>>,
+}
+
+impl Notes {
+    /// Of the directory at the canonical path `root`; none on a host without a cache.
+    pub(super) fn of(store: &Store, root: &Path) -> Option<Self> {
+        let dir = store.host().cache_dir_of(store.format().id)?;
+        let mut name = blake3::hash(root.as_os_str().as_bytes())
+            .to_hex()
+            .to_string();
+        name.truncate(32);
+        Some(Self {
+            dir: dir.join("saved"),
+            name,
+            root: root.to_owned(),
+        })
+    }
+
+    /// The note of the directory that lies there now.
+    pub(super) fn read(&self) -> Option<Note> {
+        let bytes = read_regular(&self.path("json"), NOTE_BYTES_MAX).ok()?;
+        let note: Note = serde_json::from_slice(&bytes).ok()?;
+        let inode = Inode::of(CWD, self.root.as_os_str().as_bytes()).ok()?;
+        (note.note == NOTE_VERSION && note.inode == inode).then_some(note)
+    }
+
+    /// The list of a note, if its bytes are right.
+    pub(super) fn list(&self, note: &Note) -> Option<File> {
+        let file = open_regular(&self.path(&format!("{}.list", note.list))).ok()?;
+        let sum = checksum(&file).ok()??;
+        (spelled(&sum) == note.list).then_some(file)
+    }
+
+    /// A new list.
+    pub(super) fn begin(&self) -> Result<Listing> {
+        let failed = |source| Error::io("create a list in", &self.dir, source);
+        std::fs::create_dir_all(&self.dir).map_err(failed)?;
+        let file = tempfile::tempfile_in(&self.dir).map_err(failed)?;
+        Ok(Listing {
+            list: ListWriter::new(file)?,
+            path: Vec::new(),
+        })
+    }
+
+    /// Writes down what was saved, in place of what was saved before.
+    pub(super) fn write(
+        &self,
+        listing: Listing,
+        (name, version): (&RefName, u64),
+        (root, made): (Content, Option<Made>),
+    ) -> Result<()> {
+        let inode = Inode::of(CWD, self.root.as_os_str().as_bytes());
+        let inode = inode.map_err(|errno| Error::io("look at", &self.root, errno.into()))?;
+        let before = self.read();
+        let (sum, mut file) = listing.list.finish()?;
+        let note = Note {
+            note: NOTE_VERSION,
+            inode,
+            name: name.clone(),
+            version,
+            root,
+            made,
+            list: spelled(&sum),
+        };
+        let path = self.path(&format!("{}.list", note.list));
+        build_atomically(&path, |out| {
+            use std::io::Seek;
+            let copied = file.rewind().and_then(|()| std::io::copy(&mut file, out));
+            copied
+                .map(drop)
+                .map_err(|source| Error::io("write", &path, source))
+        })?;
+        let text = serde_json::to_vec(&note)
+            .map_err(|source| Error::invalid("note of a save").because(source))?;
+        write_atomically(&self.path("json"), &text)?;
+        if let Some(before) = before.filter(|before| before.list != note.list) {
+            // One that stays takes a little room.
+            drop(std::fs::remove_file(
+                self.path(&format!("{}.list", before.list)),
+            ));
+        }
+        Ok(())
+    }
+
+    fn path(&self, end: &str) -> PathBuf {
+        self.dir.join(format!("{}.{end}", self.name))
+    }
+}
+
+impl Listing {
+    /// Into a directory; the root has no name.
+    pub(super) fn enter(&mut self, name: &[u8], time: Time) -> Result<()> {
+        if name.is_empty() {
+            return Ok(());
+        }
+        self.path.push(name.to_vec());
+        self.list.push(&self.path, &Thing::Dir { time })
+    }
+
+    /// Out of it.
+    pub(super) fn leave(&mut self) {
+        self.path.pop();
+    }
+
+    pub(super) fn file(&mut self, name: &[u8], key: PoolKey, time: Time) -> Result<()> {
+        let is_private = false;
+        self.leaf(
+            name,
+            &Thing::File {
+                key,
+                time,
+                is_private,
+            },
+        )
+    }
+
+    pub(super) fn symlink(&mut self, name: &[u8], target: &[u8], time: Time) -> Result<()> {
+        let target = target.to_vec();
+        self.leaf(name, &Thing::Symlink { target, time })
+    }
+
+    fn leaf(&mut self, name: &[u8], thing: &Thing) -> Result<()> {
+        self.path.push(name.to_vec());
+        let pushed = self.list.push(&self.path, thing);
+        self.path.pop();
+        pushed
+    }
+}
+
+fn spelled(sum: &[u8; 32]) -> String {
+    let mut text = blake3::Hash::from_bytes(*sum).to_hex().to_string();
+    text.truncate(32);
+    text
+}

@@ -1,0 +1,251 @@
+//! Saving what jobs did to their trees: what is printed, which exit code, and what is kept for later.
+
+use std::fs;
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+use support::{Finished, Random, TestEnvironment, check, effort, environment};
+
+const REF: &str = "project/demo/cache";
+
+/// A ref of three files, and trees of it for jobs.
+fn site(jobs: &[&str]) -> TestEnvironment {
+    let env = environment!();
+    for file in ["a", "b", "dir/c"] {
+        env.write(format!("in/{file}"), "base");
+    }
+    env.ok(["put", "in", REF]);
+    for job in jobs {
+        env.ok(["materialize", REF, job]);
+    }
+    env
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| panic!("{text}"))
+}
+
+/// The files of the newest version.
+fn newest(env: &TestEnvironment) -> Vec<String> {
+    let listed = env.ok(["ls", REF, "--recursive", "--json"]);
+    let entries = listed.lines().map(json);
+    let files = entries.filter(|entry| entry["kind"] == "file" || entry["type"] == "file");
+    files
+        .map(|entry| entry["path"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn two_jobs_of_one_version_come_together() {
+    let env = site(&["one", "other"]);
+    env.write("one/new-one", "1");
+    env.write("other/new-other", "2");
+    fs::remove_file(env.path("other/b")).unwrap();
+    check!(env, env.store(["save", "one"]), @"
+    exit code: 0
+    --- stdout
+    project/demo/cache@2 (@[VERSION-ID]): 1 added, 0 changed, 0 removed in [SECS]
+    4 files, 13 B; read [SIZE], new 1 B, stored [SIZE]
+    --- stderr
+    ");
+    check!(env, env.store(["save", "other", "--message", "by hand"]), @"
+    exit code: 0
+    --- stdout
+    project/demo/cache@3 (@[VERSION-ID]): 1 added, 0 changed, 1 removed, merged into @2 in [SECS]
+    3 files, 9 B; read [SIZE], new 1 B, stored [SIZE]
+    --- stderr
+    ");
+    check!(env, env.store(["save", "other"]), @"
+    exit code: 0
+    --- stdout
+    project/demo/cache: unchanged, still @3 (@[VERSION-ID]): 0 added, 0 changed, 0 removed in [SECS]
+    3 files, 9 B; read [SIZE], new 0 B, stored [SIZE]
+    --- stderr
+    ");
+    assert_eq!(newest(&env), ["a", "dir/c", "new-one", "new-other"]);
+}
+
+#[test]
+fn what_clashes_is_named_and_a_deletion_that_is_not_done_ends_with_6() {
+    let env = site(&["one", "other"]);
+    for file in ["a", "b"] {
+        fs::remove_file(env.path(format!("one/{file}"))).unwrap();
+        env.write(format!("one/{file}"), "one");
+    }
+    env.ok(["save", "one"]);
+    fs::remove_file(env.path("other/a")).unwrap();
+    env.write("other/a", "other");
+    check!(env, env.store(["save", "other"]), @"
+    exit code: 0
+    --- stdout
+    project/demo/cache@3 (@[VERSION-ID]): 0 added, 1 changed, 0 removed, merged into @2, 1 conflict in [SECS]
+    3 files, 13 B; read [SIZE], new 5 B, stored [SIZE]
+    --- stderr
+    conflict: a: both changed it; yours is in the new version, theirs in @2
+    ");
+    env.ok(["materialize", &format!("{REF}@1"), "third"]);
+    fs::remove_file(env.path("third/b")).unwrap();
+    check!(env, env.store(["save", "third"]), @"
+    exit code: 6
+    --- stdout
+    project/demo/cache: unchanged, still @3 (@[VERSION-ID]): 0 added, 0 changed, 1 removed, merged into @3, 1 conflict in [SECS]
+    2 files, 8 B; read [SIZE], new 0 B, stored [SIZE]
+    --- stderr
+    conflict: b: deleted here, changed in @3; theirs stays
+    error: project/demo/cache: 1 path not deleted
+    ");
+    let told = env.ok(["history", REF, "--json"]);
+    assert!(told.contains("changed here and in @2: a"), "{told}");
+}
+
+#[test]
+fn pipes_are_left_out_and_named() {
+    let env = site(&["job"]);
+    env.write("job/new", "new");
+    rustix::fs::mkfifoat(rustix::fs::CWD, env.path("job/pipe"), 0o600.into()).unwrap();
+    let done = env.store(["save", "job"]);
+    assert_eq!(done.code, Some(6), "{done}");
+    assert!(
+        done.stderr
+            .contains("job/pipe: expected a file, directory or symlink, found a named pipe"),
+        "{done}"
+    );
+    assert!(newest(&env).contains(&"new".to_owned()));
+}
+
+#[test]
+fn credentials_are_refused_and_nothing_is_lost() {
+    let env = site(&["job"]);
+    env.write("job/new", "new");
+    env.write(
+        "job/notes",
+        "token = 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\n",
+    );
+    let done = env.store(["save", "job"]);
+    assert_eq!(done.code, Some(1), "{done}");
+    assert!(
+        done.stderr.contains("job/notes") || done.stderr.contains("notes"),
+        "{done}"
+    );
+    env.ok(["save", "job", "--exclude", "notes"]);
+    assert!(
+        newest(&env).contains(&"new".to_owned()) && !newest(&env).contains(&"notes".to_owned())
+    );
+}
+
+#[test]
+fn an_unknown_directory_needs_a_ref_and_a_base() {
+    let env = site(&[]);
+    env.write("own/x", "x");
+    check!(env, env.store(["save", "own"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: own: was neither made from a ref of this store here nor saved to one
+    hint: name the ref: `store save DIR REF`
+    ");
+    check!(env, env.store(["save", "own", REF]), @"
+    exit code: 5
+    --- stdout
+    --- stderr
+    error: own: it is not known which version of project/demo/cache it was made from
+    hint: name the version that it was made from with --base N; with --base 0, which is none, it only adds and changes; or save it to another ref
+    ");
+    env.ok(["save", "own", REF, "--base", "0"]);
+    assert_eq!(newest(&env), ["a", "b", "dir/c", "x"]);
+    let gone = env.store(["save", "nowhere", REF]);
+    assert_eq!(gone.code, Some(3), "{gone}");
+    let file = env.store(["save", "in/a", "project/demo/file"]);
+    assert_eq!(file.code, Some(2), "{file}");
+}
+
+#[test]
+fn a_put_onto_another_version_than_the_named_one_ends_with_5() {
+    let env = site(&[]);
+    env.write("in/more", "more");
+    check!(env, env.store(["put", "in", REF, "--base", "2"]), @"
+    exit code: 5
+    --- stdout
+    --- stderr
+    error: project/demo/cache: expected @2 as the newest version, found @1
+    hint: nothing was put; `store save` merges what was changed into the newest version
+    ");
+    env.ok(["put", "in", REF, "--base", "1"]);
+    let late = env.store(["put", "in", "project/demo/new", "--base", "1"]);
+    assert_eq!(late.code, Some(5), "{late}");
+    env.ok(["put", "in", "project/demo/new", "--base", "0"]);
+}
+
+#[test]
+fn a_save_without_its_store_is_kept_for_later() {
+    let env = site(&["job"]);
+    env.write("job/new", "new");
+    env.ok(["init", "shared"]);
+    env.write("far/file", "far");
+    let store = env.path("home/.local/share/store");
+    // What was a directory of objects answers nothing but errors, as a mount does whose server is away.
+    fs::rename(store.join("log"), env.path("log")).unwrap();
+    fs::write(store.join("log"), "").unwrap();
+    let failed = env.store(["save", "job", REF]);
+    assert_eq!(failed.code, Some(1), "{failed}");
+    assert!(
+        failed
+            .stderr
+            .contains("job is as it was; `store save --pending` saves it"),
+        "{failed}"
+    );
+    fs::remove_file(store.join("log")).unwrap();
+    fs::rename(env.path("log"), store.join("log")).unwrap();
+    let done = env.store(["save", "--pending"]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(newest(&env).contains(&"new".to_owned()), "{done}");
+    let none = env.store(["save", "--pending"]);
+    assert!(
+        none.code == Some(0) && none.stderr.contains("nothing is to be saved"),
+        "{none}"
+    );
+}
+
+/// Whatever is killed: what a save acknowledged is in the newest version, or named as given up.
+#[test]
+fn saves_that_are_killed_at_random_lose_nothing_that_they_acknowledged() {
+    let env = site(&[]);
+    let mut random = Random::new(13);
+    let mut acknowledged: Vec<String> = Vec::new();
+    for round in 0..effort(6, 1000) {
+        let start = |job: u64| -> (String, Child) {
+            let dir = format!("job-{round}-{job}");
+            let file = format!("dir/{round}-{job}");
+            env.ok(["materialize", REF, &dir]);
+            env.write(format!("{dir}/{file}"), file.repeat(200));
+            let mut command = env.command(["save", &dir, "--json"]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            (file, command.spawn().unwrap())
+        };
+        let mut jobs: Vec<_> = (0..4).map(start).collect();
+        for (_, job) in &mut jobs {
+            if random.below(2) == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(random.below(40)));
+                job.kill().unwrap();
+            }
+        }
+        for (file, job) in jobs {
+            let done = Finished::from(job.wait_with_output().unwrap());
+            match done.code {
+                Some(0) => acknowledged.push(file),
+                // Killed by the test.
+                None => {}
+                _ => panic!("{done}"),
+            }
+        }
+        let found = newest(&env);
+        for file in &acknowledged {
+            assert!(found.contains(file), "round {round}: {file} of {found:?}");
+        }
+        for job in 0..4 {
+            fs::remove_dir_all(env.path(format!("job-{round}-{job}"))).unwrap();
+        }
+    }
+    assert!(acknowledged.len() > 2, "{acknowledged:?}");
+    env.ok(["verify"]);
+}

@@ -1,0 +1,136 @@
+//! What a directory was made from: the base of its save, from the record, the last save, or the command line.
+
+use std::fs;
+
+use gc::collect;
+use store::refs::drop_versions;
+use store::{
+    Ancestor, Case, Kind, MaterializeRequest, Onto, PutRequest, Unwatched, materialize, put,
+};
+use support::trees::write;
+
+use crate::collect::eager;
+use crate::saves::{REF, Site, clashes, replace};
+use crate::stores::{name, spec};
+
+#[test]
+fn a_directory_is_saved_again_and_again_beside_others() {
+    let site = Site::with(&[("a", "base"), ("b", "base")]);
+    let (one, other) = (site.job("one"), site.job("other"));
+    replace(&one.join("a"), "one");
+    assert_eq!(site.save(&one).version, Some(2));
+    replace(&other.join("a"), "other");
+    assert_eq!(
+        clashes(&site.save(&other)),
+        [("a".to_owned(), Case::BothChanged)]
+    );
+    // Nothing was changed since: what the other did stays.
+    let again = site.save(&one);
+    assert_eq!((again.version, again.unchanged), (Some(3), true));
+    write(&one.join("new"), b"one");
+    assert_eq!(clashes(&site.save(&one)), []);
+    assert_eq!(site.newest(), ["a=other", "b=base", "new=one"]);
+    // What was saved once and deleted by another does not come back.
+    fs::remove_file(one.join("b")).unwrap();
+    site.save(&one);
+    assert_eq!(site.newest(), ["a=other", "new=one"]);
+    assert_eq!(site.save(&other).unchanged, true);
+    assert_eq!(site.newest(), ["a=other", "new=one"]);
+}
+
+#[test]
+fn a_base_that_was_collected_is_known_from_the_record() {
+    let site = Site::with(&[("a", "base"), ("b/c", "base"), ("b/d", "base")]);
+    let dir = site.job("job");
+    write(&site.path("first/b/c"), b"theirs");
+    put(
+        &site.store(),
+        &PutRequest::new(site.path("first"), name(REF)),
+        &Unwatched,
+    )
+    .unwrap();
+    drop_versions(&site.store(), &name(REF), Some(1)).unwrap();
+    for _ in 0..2 {
+        collect(&site.store(), site.remote.as_ref(), &eager()).unwrap();
+    }
+    write(&dir.join("new"), b"ours");
+    fs::remove_file(dir.join("b/d")).unwrap();
+    let report = site.save(&dir);
+    assert_eq!(clashes(&report), []);
+    assert_eq!(site.newest(), ["a=base", "b/c=theirs", "new=ours"]);
+    // So is what it was when it was saved last.
+    write(&dir.join("more"), b"ours");
+    let base = site.save(&dir).saved.unwrap().base;
+    assert_eq!(base, Some(3));
+    assert_eq!(
+        site.newest(),
+        ["a=base", "b/c=theirs", "more=ours", "new=ours"]
+    );
+}
+
+#[test]
+fn a_tree_of_some_files_deletes_no_others() {
+    let site = Site::with(&[("a.txt", "base"), ("b.bin", "base")]);
+    let request = MaterializeRequest {
+        include: vec!["*.txt".into()],
+        ..MaterializeRequest::new(spec(REF), site.path("job"))
+    };
+    materialize(&site.store(), &site.pool, &request, &Unwatched).unwrap();
+    write(&site.path("job/new.txt"), b"ours");
+    fs::remove_file(site.path("job/a.txt")).unwrap();
+    site.save(&site.path("job"));
+    assert_eq!(site.newest(), ["b.bin=base", "new.txt=ours"]);
+}
+
+#[test]
+fn a_directory_of_unknown_origin_needs_a_base() {
+    let site = Site::new();
+    let dir = site.path("own");
+    write(&dir.join("a"), b"ours");
+    // The first save makes the ref.
+    assert_eq!(site.save(&dir).version, Some(1));
+    let other = site.path("other");
+    write(&other.join("b"), b"theirs");
+    let error = site.try_save(&site.request(&other)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Conflict);
+    assert!(
+        error
+            .to_string()
+            .contains("not known which version of project/demo/cache"),
+        "{error}"
+    );
+    let from = |number| PutRequest {
+        onto: Onto::Merge(Ancestor::Version(number)),
+        ..site.request(&other)
+    };
+    site.try_save(&from(0)).unwrap();
+    assert_eq!(site.newest(), ["a=ours", "b=theirs"]);
+    let error = site.try_save(&from(7)).unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound, "{error}");
+    // The same path, and another directory: nothing of it was deleted.
+    fs::remove_dir_all(&dir).unwrap();
+    write(&dir.join("c"), b"ours");
+    let error = site.try_save(&site.request(&dir)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Conflict, "{error}");
+}
+
+#[test]
+fn first_saves_at_once_make_one_ref() {
+    let site = Site::new();
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let site = &site;
+            scope.spawn(move || {
+                let dir = site.path(&format!("job-{number}"));
+                write(&dir.join(format!("out/{number}")), b"x");
+                let request = PutRequest {
+                    onto: Onto::Merge(Ancestor::Version(0)),
+                    ..site.request(&dir)
+                };
+                site.try_save(&request).unwrap();
+            });
+        }
+    });
+    let expected: Vec<String> = (0..6).map(|number| format!("out/{number}=x")).collect();
+    assert_eq!(site.newest(), expected);
+}
