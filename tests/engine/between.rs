@@ -1,6 +1,7 @@
 //! Between two steps of a collection: what others do there is scripted, one rule of the collector at a time.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +9,7 @@ use gc::{Report, Request, collect};
 use store::codec::Encoder;
 use store::format::{
     Change, Extra, FORMAT_KEY, Format, LOG_PREFIX, PackChunk, PackKind, Provenance, State, Who,
-    log_key, pack_key,
+    log_key, pack_key, segment_key,
 };
 use store::log;
 use store::pack::{EncodedFrame, PackWriter, SegmentBuilder, WrittenPack};
@@ -428,47 +429,55 @@ fn what_appears_while_a_run_goes_on_is_not_old() {
     assert_named_packs_exist(&world, &remote);
 }
 
-/// The clock of whoever keeps the objects is two days behind this host's: nothing looks old for that.
+/// The clock of whoever keeps the objects is two days behind this host's: nothing looks old for that, be it half an
+/// upload, a pack that no segment names, or a segment that no entry names.
 #[test]
-fn uploads_of_others_are_not_old_by_a_clock_that_is_ahead() {
+fn objects_of_others_are_not_old_by_a_clock_that_is_ahead() {
     use jiff::{SignedDuration, Timestamp};
     use std::time::{Duration, SystemTime};
-    let world = world();
-    let remote = world.directory("clock");
-    let behind = || Timestamp::now() + SignedDuration::from_hours(48);
-    let temporary = world.tree("clock/packs/ab");
-    std::fs::create_dir_all(&temporary).unwrap();
-    let temporary = temporary.join(format!("{}#1", "ab".repeat(16)));
-    std::fs::write(&temporary, b"half").unwrap();
-    let mut request = eager();
-    request.options.min_age_secs = 24 * 3600;
     // The host's own clock says what it says to everybody in this process; what a file says is set back.
     let old = SystemTime::now() - Duration::from_hours(48);
-    std::fs::File::open(&temporary)
-        .unwrap()
-        .set_modified(old)
-        .unwrap();
-    let script = {
-        let clock = world.tree("clock/reserve/clock");
-        move |when, step, key: &str| {
-            if when == When::After && step == Step::Put && key == store::format::CLOCK_KEY {
-                std::fs::File::open(&clock)
-                    .unwrap()
-                    .set_modified(old)
-                    .unwrap();
-            }
-        }
+    let set_back = move |path: &Path| {
+        let file = std::fs::File::open(path).unwrap();
+        file.set_modified(old).unwrap();
     };
-    let scripted = Arc::new(Scripted::new(remote.clone(), script));
-    let store = world.open(scripted.clone()).unwrap();
-    collect(&store, scripted.as_ref(), &request).unwrap();
-    assert!(
-        temporary.exists(),
-        "it was written a moment ago by that clock"
-    );
-    // By a clock that is right it is two days old.
-    run(&world, &remote, &request).unwrap();
-    assert!(!temporary.exists());
-    request.clock = behind;
-    assert!(run(&world, &remote, &request).is_ok());
+    for what in ["upload", "pack", "segment"] {
+        let world = world();
+        let remote = world.directory(what);
+        let key = match what {
+            "upload" => format!("packs/ab/{}#1", "ab".repeat(16)),
+            "pack" => pack_key(pack_of(&remote, &[noise(1, 5_000)]).header.id),
+            _ => {
+                let packs = [1, 2].map(|seed| pack_of(&remote, &[noise(seed, 5_000)]));
+                commit(&*remote, &[segment_over(&*remote, &[&packs[0], &packs[1]])]);
+                let Change::AddSegment { segment, .. } = segment_over(&*remote, &[&packs[0]])
+                else {
+                    panic!("no segment");
+                };
+                segment_key(segment)
+            }
+        };
+        let path = world.tree(what).join(key);
+        if what == "upload" {
+            trees::write(&path, b"half");
+        }
+        set_back(&path);
+        let mut request = eager();
+        request.options.min_age_secs = 24 * 3600;
+        let clock = world.tree(what).join("reserve/clock");
+        let script = move |when, step, key: &str| {
+            if when == When::After && step == Step::Put && key == store::format::CLOCK_KEY {
+                set_back(&clock);
+            }
+        };
+        let scripted = Arc::new(Scripted::new(remote.clone(), script));
+        let store = world.open(scripted.clone()).unwrap();
+        collect(&store, scripted.as_ref(), &request).unwrap();
+        assert!(path.exists(), "{what}: written a moment ago by that clock");
+        // By a clock that is right it is two days old.
+        run(&world, &remote, &request).unwrap();
+        assert!(!path.exists(), "{what}");
+        request.clock = || Timestamp::now() + SignedDuration::from_hours(48);
+        assert!(run(&world, &remote, &request).is_ok());
+    }
 }

@@ -369,6 +369,10 @@ fn a_pack_whose_last_answer_was_lost_is_not_sent_again() {
         if faulty.counts().requests < only_at {
             break;
         }
+        // A read has no answer that could be lost on the way to an effect.
+        if faulty.counts().faults == 0 {
+            continue;
+        }
         let to = Store::open(remote.clone(), host()).unwrap();
         let view = to.view().unwrap();
         let mut left = remote.list(PACKS_PREFIX).unwrap();
