@@ -5,6 +5,7 @@
 pub(crate) mod clusters;
 pub(crate) mod edit;
 pub(crate) mod jobs;
+pub(crate) mod layouts;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -18,6 +19,7 @@ use store::{Extra, Pattern, Policy, Rules, Scope};
 
 use crate::config::clusters::{Cluster, Label};
 use crate::config::jobs::Job;
+use crate::config::layouts::Layout;
 use crate::connect::Profile;
 use crate::ui::human::{Percent, Span};
 use crate::ui::{remedy, suggest};
@@ -50,6 +52,9 @@ pub(crate) struct Config {
     /// Duplications with a name, as `[job.NAME]`.
     #[serde(default)]
     pub(crate) job: BTreeMap<Label, Job>,
+    /// Where `store run` makes caches, as `[layout.NAME]`.
+    #[serde(default)]
+    pub(crate) layout: BTreeMap<String, Layout>,
     /// How buckets are reached, as `[profile.NAME]`.
     #[serde(default, rename = "profile")]
     pub(crate) profiles: BTreeMap<String, Profile>,

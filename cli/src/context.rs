@@ -4,7 +4,7 @@ pub(crate) mod elsewhere;
 pub(crate) mod pools;
 pub(crate) mod schedule;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,6 +32,8 @@ pub(crate) struct Context {
     stop: Arc<AtomicBool>,
     /// The stores that were opened, for their warnings.
     opened: RefCell<Vec<Store>>,
+    /// With which code to end where all is well: that of a command that was run.
+    code: Cell<u8>,
 }
 
 /// Where the store is, and who said so.
@@ -45,7 +47,9 @@ struct Place {
 
 impl Context {
     /// Reads the configuration and takes care of signals from here on.
-    pub(crate) fn new(global: Global) -> Result<Self> {
+    ///
+    /// Where signals are for a command, they ask us to stop, and do no more.
+    pub(crate) fn new(global: Global, are_for_a_command: bool) -> Result<Self> {
         let out = Output::new(global.json, global.quiet);
         raise_open_files();
         let config = Config::load()?;
@@ -58,7 +62,8 @@ impl Context {
         Ok(Self {
             config,
             out,
-            stop: stop_on_signals()?,
+            stop: stop_on_signals(are_for_a_command)?,
+            code: Cell::default(),
             opened: RefCell::default(),
             global,
         })
@@ -254,6 +259,26 @@ impl Context {
         &self.config
     }
 
+    /// The store, whose work ends when `stop` is set, and by no signal.
+    pub(crate) fn open_until(&self, stop: Arc<AtomicBool>) -> Result<Store> {
+        let host = Host {
+            stop,
+            ..self.host()
+        };
+        let store = Store::open(self.remote(false)?, host)?;
+        Ok(self.watched(store))
+    }
+
+    /// Ends with this code, if all is well beside it.
+    pub(crate) fn end_with(&self, code: u8) {
+        self.code.set(code);
+    }
+
+    /// With which code to end where all is well.
+    pub(crate) fn code(&self) -> u8 {
+        self.code.get()
+    }
+
     /// Set when a signal asks to stop.
     pub(crate) fn stop(&self) -> &AtomicBool {
         &self.stop
@@ -421,12 +446,16 @@ fn who() -> Who {
 }
 
 /// The first signal asks to stop in good order, the second one stops at once.
-fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+fn stop_on_signals(are_for_a_command: bool) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let asked = Arc::clone(&stop);
-        signal_hook::flag::register_conditional_shutdown(signal, 130, asked)
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+        let second = match are_for_a_command {
+            true => Ok(()),
+            false => signal_hook::flag::register_conditional_shutdown(signal, 130, asked).map(drop),
+        };
+        second
+            .and_then(|()| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|source| Error::unavailable("handlers of signals").because(source))?;
     }
     Ok(stop)

@@ -31,13 +31,23 @@ pub fn main() -> ExitCode {
     if let Some(done) = commands::run_alone(&cli.command, &out) {
         return ui::failure::exit_code(done.and_then(|()| out.finish()), json);
     }
-    let done = Context::new(cli.global).and_then(|context| {
+    let mut code = 0;
+    let hands_on = cli.command.hands_on_signals();
+    let done = Context::new(cli.global, hands_on).and_then(|context| {
         let done = commands::run(&cli.command, &context)
             .map_err(|error| context::elsewhere::hint(error, &context))
             .map_err(|error| context::elsewhere::of_named_store(error, &context))
             .and_then(|()| context.out.finish());
         let told = context.tell_warnings();
-        done.and(told)
+        code = context.code();
+        match code {
+            0 => done.and(told),
+            // A command that failed is told by its code; what else went wrong was told before.
+            _ => done,
+        }
     });
-    ui::failure::exit_code(done, json)
+    match (code, done) {
+        (0, done) | (_, done @ Err(_)) => ui::failure::exit_code(done, json),
+        (code, Ok(())) => ExitCode::from(code),
+    }
 }

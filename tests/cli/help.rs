@@ -19,6 +19,7 @@ fn the_top_level_help() {
       save         Merge what a directory has become into its ref, as a new version
       get          Get a ref, or a path inside one, as a private and writable copy
       materialize  Make a tree of hard links from the host's pool, in the time it takes to make links
+      run          Run a command with the caches of its project, and save what it adds to them
       cat          Print the bytes of one file, or a range of them
 
     Look:
@@ -120,7 +121,7 @@ fn every_verb_lists_the_exit_codes() {
         .filter(|line| line.starts_with("  "))
         .filter_map(|line| line.split_whitespace().next())
         .collect();
-    assert!(verbs.len() >= 27, "{verbs:?}");
+    assert!(verbs.len() >= 28, "{verbs:?}");
     for verb in verbs {
         let help = env.ok([verb, "--help"]);
         assert!(

@@ -349,7 +349,7 @@ fn every_verb_prints_what_the_document_says() {
 }
 
 /// Those print bytes as they are, or text for a program that has a form of its own for it.
-const WITHOUT_JSON: [&str; 3] = ["cat", "completions", "man"];
+const WITHOUT_JSON: [&str; 4] = ["cat", "completions", "man", "run"];
 
 #[test]
 fn every_verb_has_a_sample() {

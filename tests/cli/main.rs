@@ -17,6 +17,7 @@ mod listing;
 mod open_files;
 mod places;
 mod round_trip;
+mod run;
 mod save;
 mod secrets;
 mod signals;

@@ -154,7 +154,10 @@ fn namespaces(context: &Context) -> Result<Vec<String>> {
 fn context() -> Result<Context> {
     let words = std::env::args_os().skip_while(|word| word != "--").skip(2);
     let global = args::global(named_store(words));
-    Context::new(global.ok_or_else(|| Error::invalid("what completes: no such options"))?)
+    Context::new(
+        global.ok_or_else(|| Error::invalid("what completes: no such options"))?,
+        false,
+    )
 }
 
 /// `--store URL`, `--from STORE`, `pull CLUSTER`.

@@ -3,7 +3,7 @@
 /// A command line, and what it does.
 type Example = (&'static str, &'static str);
 
-const EXAMPLES: [(&str, &[Example]); 23] = [
+const EXAMPLES: [(&str, &[Example]); 24] = [
     (
         "put",
         &[
@@ -50,6 +50,19 @@ const EXAMPLES: [(&str, &[Example]); 23] = [
             (
                 "store materialize --prefetch project/llama-ft/hf",
                 "only fill the pool, before the job starts",
+            ),
+        ],
+    ),
+    (
+        "run",
+        &[
+            (
+                "store run --project llama-ft --team vision -- python train.py",
+                "with the caches of both, saved when it ends",
+            ),
+            (
+                "store run --project llama-ft --layout baseten --save-every 10m -- python train.py",
+                "where the platform has them, and saved meanwhile",
             ),
         ],
     ),

@@ -28,6 +28,7 @@ mod push;
 mod put;
 mod repair;
 mod rm;
+mod run;
 pub(crate) mod save;
 mod summarize;
 mod unpin;
@@ -44,6 +45,7 @@ pub(crate) enum Command {
     Init(init::Args),
     Put(put::Args),
     Save(save::Args),
+    Run(Box<run::Args>),
     Get(get::Args),
     Materialize(Box<materialize::Args>),
     Ls(ls::Args),
@@ -70,12 +72,20 @@ pub(crate) enum Command {
     Man(man::Args),
 }
 
+impl Command {
+    /// Whether signals are for a command that it runs.
+    pub(crate) fn hands_on_signals(&self) -> bool {
+        matches!(self, Self::Run(_))
+    }
+}
+
 /// Does it; see [`run_alone`] for the others.
 pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
     match command {
         Command::Init(args) => init::run(args, context),
         Command::Put(args) => put::run(args, context),
         Command::Save(args) => save::run(args, context),
+        Command::Run(args) => run::run(args, context),
         Command::Get(args) => get::run(args, context),
         Command::Materialize(args) => materialize::run(args, context),
         Command::Ls(args) => ls::run(args, context),

@@ -243,6 +243,39 @@ fn attempt(dir: &Path, target: Option<RefName>, how: &How, context: &Context) ->
     outcome(&report)
 }
 
+/// What is saved of a cache of `store run`: nothing is known of a directory that was begun empty.
+pub(crate) fn of_run(
+    dir: &Path,
+    target: &RefName,
+    exclude: &[String],
+    message: String,
+    context: &Context,
+) -> PutRequest {
+    let how = How {
+        exclude: exclude.to_vec(),
+        message,
+        ..How::default()
+    };
+    let mut request = request(dir, target.clone(), &how);
+    request.onto = Onto::Merge(Ancestor::KnownOrNothing);
+    request.pools = pools::of_source(dir, &context.config().pool);
+    request
+}
+
+/// Tells what a save of a run did; standard output is the command's.
+pub(crate) fn tell_of_run(
+    dir: &Path,
+    target: &RefName,
+    done: PutReport,
+    elapsed: Duration,
+    context: &Context,
+) -> Result<()> {
+    let report = report(dir, target.clone(), done, elapsed);
+    told(&report, context);
+    context.out.report_aside(&report);
+    outcome(&report)
+}
+
 fn request(dir: &Path, target: RefName, how: &How) -> PutRequest {
     let known = how.base.map_or(Ancestor::Known, Ancestor::Version);
     let mut request = PutRequest::save(dir, target);

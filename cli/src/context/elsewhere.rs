@@ -103,7 +103,7 @@ pub(crate) fn at(error: Error, named: &str) -> Error {
 }
 
 /// The names of clusters that have a version of it.
-fn having(name: &RefName, context: &Context) -> Vec<String> {
+pub(crate) fn having(name: &RefName, context: &Context) -> Vec<String> {
     let until = Instant::now() + PATIENCE;
     let (sender, answers) = mpsc::channel();
     let clusters = context.config().cluster.iter();

@@ -54,13 +54,9 @@ impl Pending {
         let entries = dir.and_then(|dir| std::fs::read_dir(dir).ok());
         let entries = entries.into_iter().flatten().flatten();
         let mut all: Vec<Self> = entries
-            .filter_map(|entry| {
-                let bytes = std::fs::read(entry.path()).ok()?;
-                let mut found: Self = serde_json::from_slice(&bytes).ok()?;
-                found.file = entry.path();
-                found.path = std::ffi::OsString::from_vec(found.directory.clone()).into();
-                Some(found)
-            })
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|end| end == "json"))
+            .filter_map(|path| Self::read(&path))
             .collect();
         all.sort_by(|one, other| one.path.cmp(&other.path));
         all
@@ -76,6 +72,19 @@ impl Pending {
 
     pub(crate) fn target(&self) -> Option<&str> {
         self.target.as_deref()
+    }
+
+    /// The same as it is on the list, if it is.
+    pub(crate) fn written(&self) -> Option<Self> {
+        Self::read(&self.file)
+    }
+
+    fn read(file: &Path) -> Option<Self> {
+        let bytes = std::fs::read(file).ok()?;
+        let mut found: Self = serde_json::from_slice(&bytes).ok()?;
+        found.file = file.to_path_buf();
+        found.path = std::ffi::OsString::from_vec(found.directory.clone()).into();
+        Some(found)
     }
 
     /// Puts it on the list.

@@ -119,6 +119,14 @@ impl Output {
         }
     }
 
+    /// What a verb did, where standard output is not its own.
+    pub(crate) fn report_aside(&self, report: &(impl Serialize + Display)) {
+        match (self.json, serde_json::to_string(&Marked::new(report))) {
+            (true, Ok(line)) => self.aside(line),
+            _ => self.note(format_args!("note: {report}")),
+        }
+    }
+
     /// What is wrong and does not end the verb: who asks for quiet is told all the same. Machines are told in a
     /// line of its own, as they are told of errors.
     pub(crate) fn warning(&self, text: impl Display) {

@@ -41,7 +41,7 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
     let base = match ancestor {
         Ancestor::Version(0) => Base::default(),
         Ancestor::Version(number) => of_version(state, request, number)?,
-        Ancestor::Known => {
+        Ancestor::Known | Ancestor::KnownOrNothing => {
             let notes = Notes::of(reader.store(), root);
             let note = notes.as_ref().and_then(Notes::read);
             let note = note.filter(|note| note.made == made && note.name == request.target);
@@ -55,6 +55,7 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
                     of_mark(reader, pool, &mark)?
                 }
                 _ if state.version(&request.target, None).is_err() => Base::default(),
+                _ if ancestor == Ancestor::KnownOrNothing => Base::default(),
                 _ => return Err(unknown(request)),
             }
         }

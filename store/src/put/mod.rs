@@ -71,6 +71,8 @@ pub enum Onto {
 pub enum Ancestor {
     /// What this host knows of it: where it was saved last, or materialized.
     Known,
+    /// The same; nothing, where it knows nothing.
+    KnownOrNothing,
     /// This version of the ref; 0: nothing.
     Version(u64),
 }

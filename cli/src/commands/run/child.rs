@@ -1,0 +1,148 @@
+//! The command of a run: started with our terminal and streams, told of every signal that we get, waited for.
+//!
+//! Never reads or writes what the command says. What is to be done meanwhile is the caller's, between two looks.
+
+use std::ffi::OsString;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use store::{Error, Result};
+
+/// The longest time between two looks.
+const LOOK_MAX: Duration = Duration::from_millis(20);
+/// What a shell says of a command that is not there, or is no program.
+const NOT_FOUND: u8 = 127;
+const NO_PROGRAM: u8 = 126;
+
+/// Signals that were caught and not handed on yet.
+pub(super) struct Signals(Vec<(i32, Signal, Arc<AtomicBool>)>);
+
+/// How the command ended, or why it did not begin.
+pub(super) struct Ended {
+    /// As a shell says it.
+    pub(super) code: u8,
+    /// Why it did not begin.
+    pub(super) error: Option<Error>,
+}
+
+impl Signals {
+    /// Catches them from here on.
+    pub(super) fn catch() -> Result<Self> {
+        let all = [
+            (SIGHUP, Signal::HUP),
+            (SIGINT, Signal::INT),
+            (SIGTERM, Signal::TERM),
+            (SIGUSR1, Signal::USR1),
+            (SIGUSR2, Signal::USR2),
+        ];
+        let caught = all.into_iter().map(|(number, signal)| {
+            let flag = Arc::new(AtomicBool::new(false));
+            signal_hook::flag::register(number, Arc::clone(&flag))
+                .map_err(|source| Error::unavailable("handlers of signals").because(source))?;
+            Ok((number, signal, flag))
+        });
+        caught.collect::<Result<_>>().map(Self)
+    }
+
+    /// Hands on what was caught; whether the command was asked to end.
+    fn hand_on(&self, child: &Child) -> bool {
+        let mut is_asked = false;
+        for (number, signal, flag) in &self.0 {
+            if !flag.swap(false, Ordering::Relaxed) {
+                continue;
+            }
+            is_asked |= matches!(*number, SIGINT | SIGTERM | SIGHUP);
+            // A terminal has told the command by itself, and twice may be once too often.
+            let is_told = *number == SIGINT && is_in_foreground();
+            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            if let Some(pid) = pid.filter(|_| !is_told) {
+                // One that has just ended needs no signal.
+                let _ended = kill_process(pid, *signal);
+            }
+        }
+        is_asked
+    }
+
+    /// Whether somebody asked to end since the last look.
+    pub(super) fn is_asked(&self) -> bool {
+        let ends = |number: i32| matches!(number, SIGINT | SIGTERM | SIGHUP);
+        let mut asked = self.0.iter().filter(|(number, ..)| ends(*number));
+        asked.any(|(_, _, flag)| flag.swap(false, Ordering::Relaxed))
+    }
+}
+
+/// Runs `command` with these variables more; `meanwhile` is told how long ago the command was asked to end.
+pub(super) fn run(
+    command: &[OsString],
+    variables: impl IntoIterator<Item = (String, String)>,
+    signals: &Signals,
+    meanwhile: &mut dyn FnMut(Option<Duration>),
+) -> Ended {
+    let Some((program, arguments)) = command.split_first() else {
+        return Ended {
+            code: NOT_FOUND,
+            error: Some(Error::invalid("no command is named")),
+        };
+    };
+    let started = Command::new(program)
+        .args(arguments)
+        .envs(variables)
+        .spawn();
+    let mut child = match started {
+        Ok(child) => child,
+        Err(source) => {
+            let is_missing = source.kind() == std::io::ErrorKind::NotFound;
+            return Ended {
+                code: if is_missing { NOT_FOUND } else { NO_PROGRAM },
+                error: Some(Error::io("run", program, source)),
+            };
+        }
+    };
+    let mut asked: Option<Instant> = None;
+    let mut look = Duration::from_millis(1);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => {
+                return Ended {
+                    code: code(status),
+                    error: None,
+                };
+            }
+            Ok(None) => {}
+            Err(source) => {
+                return Ended {
+                    code: 1,
+                    error: Some(Error::io("wait for", program, source)),
+                };
+            }
+        }
+        if signals.hand_on(&child) {
+            asked.get_or_insert_with(Instant::now);
+        }
+        meanwhile(asked.map(|at| at.elapsed()));
+        std::thread::sleep(look);
+        look = (2 * look).min(LOOK_MAX);
+    }
+}
+
+/// As a shell says it: 128 and the signal that ended it.
+fn code(status: ExitStatus) -> u8 {
+    use std::os::unix::process::ExitStatusExt;
+    let signal = || 128 + status.signal().unwrap_or(0);
+    let code = status.code().unwrap_or_else(signal);
+    u8::try_from(code).unwrap_or(1)
+}
+
+/// Whether this process is in the foreground of its terminal: the 5th and the 8th field of its state.
+fn is_in_foreground() -> bool {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // A name may hold spaces and parentheses.
+    let fields = stat.rsplit_once(") ").map(|(_, rest)| rest);
+    let mut fields = fields.unwrap_or_default().split(' ').skip(2);
+    let group = fields.next();
+    group.is_some() && group == fields.nth(2)
+}

@@ -1,0 +1,240 @@
+//! `store run`: a command with the caches of its project and its team, which are saved when it ends.
+//!
+//! Standard output, standard input and the terminal are the command's; what there is to say goes to standard error.
+
+mod caches;
+mod child;
+mod saver;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use store::{Error, RefName, Result};
+
+use self::caches::Cache;
+use self::child::Signals;
+use self::saver::Saver;
+use crate::config::layouts::{Layout, Places};
+use crate::context::Context;
+use crate::context::pools::PoolArgs;
+use crate::ui::{failure, human, names};
+
+/// Run a command with the caches of its project, and save what it adds to them
+///
+/// The caches are trees of `project/P/cache` and `team/T/cache`, made or brought to the newest version where the
+/// layout says, and the command finds them by variables of its environment. When it ends they are saved, as by `store
+/// save`: jobs that run at once all keep what they added. A project that is new begins with an empty cache, which the
+/// first save makes.
+///
+/// The command has the terminal, standard input and standard output; signals are handed on to it, and its exit code is
+/// that of `store run`. Only where it ended well and the project's cache could not be saved, the exit code is that of
+/// the save. A team's cache that cannot be saved is a warning. What could not be saved stays where it is, is on the
+/// list of `store save --pending`, and is saved by the next run in its place.
+///
+/// Layouts: `plain` has the caches in `project` and `team` below --base, and tells of them by
+/// STORE_PROJECT_CACHE_DIR, STORE_TEAM_CACHE_DIR, HF_HOME, HF_DATASETS_CACHE, NEURON_COMPILE_CACHE_URL,
+/// TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR and VLLM_CACHE_ROOT. `baseten` has them where that platform has them, below
+/// /root/.cache, with BT_PROJECT_CACHE_DIR, BT_TEAM_CACHE_DIR and BT_RW_CACHE_DIR, too; with `baseten-rw-project` the
+/// last one is the project's cache. Others are configured: see `store help job-caches`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The project whose cache it is
+    #[arg(long, value_name = "P", env = "STORE_PROJECT", hide_env_values = true)]
+    project: String,
+
+    /// The team whose cache the command gets as well
+    #[arg(long, value_name = "T", env = "STORE_TEAM", hide_env_values = true)]
+    team: Option<String>,
+
+    /// The directory that the caches are made in [default: that of the layout, or else `cache`]
+    #[arg(long, value_name = "DIR")]
+    base: Option<PathBuf>,
+
+    /// Where the caches are, and which variables tell of them
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "plain",
+        env = "STORE_LAYOUT",
+        hide_env_values = true
+    )]
+    layout: String,
+
+    /// What the job is called in the versions that it makes
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
+
+    /// Save also meanwhile, so often, like 10m
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    save_every: Option<Duration>,
+
+    /// A command that was asked to end and takes longer is saved beside it
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span, default_value = "10s")]
+    grace: Duration,
+
+    /// Fail before the command starts where fewer bytes are free for the caches, like 50GB
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "0")]
+    free: u64,
+
+    /// Fail at once where the project's cache is not in this store, and say which cluster has it
+    #[arg(long, conflicts_with = "fallback")]
+    require_local: bool,
+
+    /// Where the project's cache is not in this store: the cluster that it is brought from, or `empty`
+    #[arg(long, value_name = "CLUSTER|empty", default_value = "empty")]
+    fallback: String,
+
+    #[command(flatten)]
+    pool: PoolArgs,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let signals = Signals::catch()?;
+    let layout = layout(args, context)?;
+    let base = base(args, &layout)?;
+    let job = args.job.clone().unwrap_or_else(unnamed);
+    let places = Places::new(&layout, &base, args.team.is_some(), &job);
+    let caches = prepare(args, &places, &layout, context)?;
+    make_links(&layout, &places)?;
+    check_room(&base, args.free)?;
+
+    let saver = Saver::new(context, &caches, &layout.exclude, &job);
+    let mut saving = saver.rhythm(args.save_every, args.grace);
+    let began = Instant::now();
+    let ended = child::run(
+        &args.command,
+        layout.variables(&places),
+        &signals,
+        &mut |asked| saving.look(asked, began.elapsed()),
+    );
+    saving.finish();
+    if let Some(error) = ended.error {
+        context
+            .out
+            .warning(format_args!("error: {}", failure::one_line(&error)));
+    }
+    let saved = saver.last(&signals);
+    context.end_with(ended.code);
+    match (ended.code, saved) {
+        (0, saved) => saved,
+        (_, Ok(())) => Ok(()),
+        (_, Err(error)) => {
+            // The command's own failure is what its exit code tells.
+            context
+                .out
+                .warning(format_args!("error: {}", failure::one_line(&error)));
+            Ok(())
+        }
+    }
+}
+
+fn layout(args: &Args, context: &Context) -> Result<Layout> {
+    let configured = &context.config().layout;
+    let layout = configured.get(&args.layout).cloned();
+    let layout = layout.or_else(|| Layout::shipped(&args.layout));
+    let layout = layout.ok_or_else(|| {
+        let mut known = vec!["plain", "baseten", "baseten-rw-project"];
+        known.extend(configured.keys().map(String::as_str));
+        Error::invalid(format!(
+            "--layout {}: there is none of this name",
+            args.layout
+        ))
+        .hint(format!("there are {}", known.join(", ")))
+    })?;
+    layout.check(&args.layout)?;
+    Ok(layout)
+}
+
+/// The base, made if it is missing and resolved.
+fn base(args: &Args, layout: &Layout) -> Result<PathBuf> {
+    let base = args.base.as_deref().or(layout.base.as_deref());
+    let base = base.unwrap_or(Path::new("cache"));
+    std::fs::create_dir_all(base)
+        .and_then(|()| tempfile_in(base))
+        .and_then(|()| base.canonicalize())
+        .map_err(|source| {
+            Error::io("write to the base", base, source)
+                .hint("name another directory with --base; the command was not started")
+        })
+}
+
+/// That so many bytes are free there.
+fn check_room(base: &Path, wanted: u64) -> Result<()> {
+    let found = rustix::fs::statvfs(base)
+        .map_err(|errno| Error::io("look at the file system of", base, errno.into()))?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    if free >= wanted {
+        return Ok(());
+    }
+    Err(Error::unavailable(format!(
+        "{}: {} are free, expected {}",
+        base.display(),
+        human::bytes(free),
+        human::bytes(wanted)
+    ))
+    .hint("the command was not started: make room, or name another directory with --base"))
+}
+
+/// That files can be made there.
+fn tempfile_in(dir: &Path) -> std::io::Result<()> {
+    let probe = dir.join(format!(".store-run-{}", std::process::id()));
+    std::fs::write(&probe, "")?;
+    std::fs::remove_file(probe)
+}
+
+/// A name for a job that has none: the host and the process.
+fn unnamed() -> String {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    format!("{host}-{}", std::process::id())
+}
+
+fn cache_of(kind: &str, name: &str) -> Result<RefName> {
+    if name.contains('/') {
+        return Err(Error::invalid(format!(
+            "--{kind} {name}: expected a name, found a path"
+        )));
+    }
+    names::name(std::ffi::OsStr::new(&format!("{kind}/{name}/cache")))
+        .map_err(|error| error.within(format!("--{kind} {name}")))
+}
+
+fn prepare(args: &Args, places: &Places, layout: &Layout, context: &Context) -> Result<Vec<Cache>> {
+    let store = context.open_for_put()?;
+    let project = Cache::new(cache_of("project", &args.project)?, &places.project, true);
+    let team = match (&args.team, &places.team) {
+        (Some(team), Some(dir)) => Some(Cache::new(cache_of("team", team)?, dir, false)),
+        _ => None,
+    };
+    project.bring_here(&store, (args.require_local, &args.fallback), context)?;
+    let mut caches = vec![project];
+    caches.extend(team);
+    for cache in &mut caches {
+        cache.prepare(&store, &args.pool, &layout.exclude, context)?;
+    }
+    Ok(caches)
+}
+
+/// What lies where a link should be stays.
+fn make_links(layout: &Layout, places: &Places) -> Result<()> {
+    for (link, target) in &layout.links {
+        let Some(target) = places.filled(target) else {
+            continue;
+        };
+        let link = places.base.join(link);
+        let failed = |source| Error::io("make the link", &link, source);
+        std::fs::create_dir_all(&target).map_err(failed)?;
+        match std::os::unix::fs::symlink(&target, &link) {
+            Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(failed(source));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! The saves of a run: meanwhile, on a thread beside the command, and the last one, when it has ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use store::{Error, Kind, PutReport, PutRequest, Result, Unwatched};
+
+use super::caches::Cache;
+use super::child::Signals;
+use crate::commands::save;
+use crate::context::Context;
+use crate::ui::failure;
+
+/// How often the end of a save is looked for.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What is saved, and how.
+pub(super) struct Saver<'s> {
+    context: &'s Context,
+    caches: &'s [Cache],
+    exclude: &'s [String],
+    job: &'s str,
+}
+
+/// When it is saved beside the command.
+pub(super) struct Rhythm<'s> {
+    saver: &'s Saver<'s>,
+    every: Option<Duration>,
+    grace: Duration,
+    /// How long after the beginning the next one is due.
+    next: Option<Duration>,
+    /// The command was saved since it was asked to end.
+    is_saved_for_the_end: bool,
+    running: Option<Running>,
+}
+
+/// A save of one cache on a thread of its own.
+struct Running {
+    stop: Arc<AtomicBool>,
+    /// Which of the caches it is, and those that are to follow.
+    cache: usize,
+    began: Instant,
+    thread: JoinHandle<Result<PutReport>>,
+}
+
+impl<'s> Saver<'s> {
+    pub(super) fn new(
+        context: &'s Context,
+        caches: &'s [Cache],
+        exclude: &'s [String],
+        job: &'s str,
+    ) -> Self {
+        Self {
+            context,
+            caches,
+            exclude,
+            job,
+        }
+    }
+
+    pub(super) fn rhythm(&'s self, every: Option<Duration>, grace: Duration) -> Rhythm<'s> {
+        Rhythm {
+            saver: self,
+            every,
+            grace,
+            next: every,
+            is_saved_for_the_end: false,
+            running: None,
+        }
+    }
+
+    fn request(&self, cache: &Cache) -> PutRequest {
+        let message = format!("job {}", self.job);
+        save::of_run(&cache.dir, &cache.name, self.exclude, message, self.context)
+    }
+
+    /// Begins to save a cache; none, when there is no such cache.
+    fn begin(&self, at: usize) -> Result<Option<Running>> {
+        let Some(cache) = self.caches.get(at) else {
+            return Ok(None);
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let store = self.context.open_until(Arc::clone(&stop))?;
+        let request = self.request(cache);
+        Ok(Some(Running {
+            stop,
+            cache: at,
+            began: Instant::now(),
+            thread: std::thread::spawn(move || store::put(&store, &request, &Unwatched)),
+        }))
+    }
+
+    /// Saves all when the command has ended. Whoever asks to end once more stops that.
+    pub(super) fn last(&self, signals: &Signals) -> Result<()> {
+        let mut outcome = Ok(());
+        for (at, cache) in self.caches.iter().enumerate() {
+            let saved = self.begin(at).and_then(|running| match running {
+                Some(running) => self.told(running, signals),
+                None => Ok(()),
+            });
+            // Of one that is partly done the rest was named, and would be again.
+            let is_done = match &saved {
+                Ok(()) => true,
+                Err(error) => error.kind() == Kind::Partial,
+            };
+            if let Some(unsaved) = cache.unsaved.as_ref().filter(|_| is_done) {
+                unsaved.remove();
+            }
+            let Err(error) = saved else { continue };
+            let error = if is_done {
+                error
+            } else {
+                not_saved(error, cache)
+            };
+            match outcome {
+                Ok(()) if cache.is_needed => outcome = Err(error),
+                _ => self.warn(&error),
+            }
+        }
+        outcome
+    }
+
+    /// Waits for a save, and tells of it.
+    fn told(&self, running: Running, signals: &Signals) -> Result<()> {
+        while !running.thread.is_finished() {
+            if signals.is_asked() {
+                running.stop.store(true, Ordering::Relaxed);
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.tell(running)
+    }
+
+    fn tell(&self, running: Running) -> Result<()> {
+        let Some(cache) = self.caches.get(running.cache) else {
+            return Ok(());
+        };
+        let done = running
+            .thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        save::tell_of_run(
+            &cache.dir,
+            &cache.name,
+            done,
+            running.began.elapsed(),
+            self.context,
+        )
+    }
+
+    fn warn(&self, error: &Error) {
+        let told = failure::one_line(error);
+        self.context.out.warning(format_args!("warning: {told}"));
+    }
+}
+
+impl Rhythm<'_> {
+    /// Begins a save where one is due, and tells of one that has ended. `asked`: how long ago the command was asked to end.
+    pub(super) fn look(&mut self, asked: Option<Duration>, since: Duration) {
+        if let Some(running) = self.running.take_if(|running| running.thread.is_finished()) {
+            let next = running.cache + 1;
+            if let Err(error) = self.saver.tell(running) {
+                self.saver.warn(&error);
+            }
+            self.begin(next);
+        }
+        if self.running.is_some() {
+            return;
+        }
+        let is_late = asked.is_some_and(|asked| asked >= self.grace);
+        let is_due = self.next.is_some_and(|next| since >= next);
+        if is_due || (is_late && !self.is_saved_for_the_end) {
+            self.is_saved_for_the_end |= is_late;
+            self.next = self.every.map(|every| since + every);
+            self.begin(0);
+        }
+    }
+
+    fn begin(&mut self, at: usize) {
+        match self.saver.begin(at) {
+            Ok(running) => self.running = running,
+            Err(error) => self.saver.warn(&error),
+        }
+    }
+
+    /// Ends a save that is under way: the last one does it all.
+    pub(super) fn finish(self) {
+        if let Some(running) = self.running {
+            running.stop.store(true, Ordering::Relaxed);
+            match self.saver.tell(running) {
+                Err(error) if error.kind() != Kind::Interrupted => self.saver.warn(&error),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn not_saved(error: Error, cache: &Cache) -> Error {
+    let dir = cache.dir.display();
+    let error = error.within(format!("{}: not saved", cache.name));
+    match error.remedy() {
+        Some(_) => error,
+        None => error.hint(format!(
+            "{dir} is as the command left it; `store save --pending` saves it, and so does the next run there"
+        )),
+    }
+}

@@ -1,0 +1,225 @@
+//! Where `store run` makes the caches of a job, and which variables tell the job of them: `[layout.NAME]`.
+//!
+//! Two layouts are known without a configuration: `plain`, and `baseten`, whose places are those of that platform.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use store::{Error, Result};
+
+/// A layout as it is configured.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Layout {
+    /// The directory that all is in, if the command line names no other.
+    pub(crate) base: Option<PathBuf>,
+    /// The project's cache, below the base.
+    pub(crate) project: PathBuf,
+    /// The team's.
+    pub(crate) team: PathBuf,
+    /// Variables of the job; `{base}`, `{project}`, `{team}` and `{job}` stand for what they name.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Symbolic links in the base and where they lead, spelled like variables; what lies there already stays.
+    pub(crate) links: BTreeMap<PathBuf, String>,
+    /// What is never saved, as globs.
+    pub(crate) exclude: Vec<String>,
+}
+
+/// The places of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub(crate) base: PathBuf,
+    pub(crate) project: PathBuf,
+    pub(crate) team: Option<PathBuf>,
+    pub(crate) job: String,
+}
+
+/// What Hugging Face clients leave in their cache that is nobody else's.
+const EXCLUDE: [&str; 5] = [
+    "huggingface/token",
+    "huggingface/stored_tokens",
+    "*.lock",
+    "*.incomplete",
+    ".locks/",
+];
+
+/// Caches of clients and compilers, below the project's cache.
+const CLIENTS: [(&str, &str); 6] = [
+    ("HF_HOME", "{project}/huggingface"),
+    ("HF_DATASETS_CACHE", "{project}/huggingface/datasets"),
+    ("NEURON_COMPILE_CACHE_URL", "{project}/neuron"),
+    ("TORCHINDUCTOR_CACHE_DIR", "{project}/inductor"),
+    ("TRITON_CACHE_DIR", "{project}/triton"),
+    ("VLLM_CACHE_ROOT", "{project}/vllm"),
+];
+
+impl Layout {
+    /// One that is known without a configuration.
+    pub(crate) fn shipped(name: &str) -> Option<Self> {
+        let own: &[(&str, &str)] = match name {
+            "plain" => &[
+                ("STORE_PROJECT_CACHE_DIR", "{project}"),
+                ("STORE_TEAM_CACHE_DIR", "{team}"),
+            ],
+            // BT_RW_CACHE_DIR is the base in today's reference; in an older one it is the project's cache.
+            "baseten" | "baseten-rw-project" => &[
+                ("BT_PROJECT_CACHE_DIR", "{project}"),
+                ("BT_TEAM_CACHE_DIR", "{team}"),
+                ("BT_RW_CACHE_DIR", "{base}"),
+            ],
+            _ => return None,
+        };
+        let all = own.iter().chain(&CLIENTS);
+        let mut env: BTreeMap<String, String> = all
+            .map(|(name, place)| ((*name).to_owned(), (*place).to_owned()))
+            .collect();
+        if name == "baseten-rw-project" {
+            env.insert("BT_RW_CACHE_DIR".to_owned(), "{project}".to_owned());
+        }
+        let is_plain = name == "plain";
+        // The place of caches that were mounted for Hugging Face alone.
+        let legacy = ("huggingface".into(), "{project}/huggingface".to_owned());
+        Some(Self {
+            base: (!is_plain).then(|| PathBuf::from("/root/.cache")),
+            project: if is_plain {
+                "project"
+            } else {
+                "user_artifacts"
+            }
+            .into(),
+            team: if is_plain { "team" } else { "team_artifacts" }.into(),
+            env,
+            links: (!is_plain).then_some(legacy).into_iter().collect(),
+            exclude: EXCLUDE.map(str::to_owned).to_vec(),
+        })
+    }
+
+    /// That all of it lies in its base, and every variable can be told.
+    pub(crate) fn check(&self, name: &str) -> Result<()> {
+        let links = self.links.keys().map(|link| ("links", link));
+        let own = [("project", &self.project), ("team", &self.team)];
+        for (key, path) in own.into_iter().chain(links) {
+            let is_plain = |part| matches!(part, std::path::Component::Normal(_));
+            if path.as_os_str().is_empty() || !path.components().all(is_plain) {
+                return Err(Error::invalid(format!(
+                    "layout {name}: {key}: expected a path below the base, found {:?}",
+                    path.display().to_string()
+                )));
+            }
+        }
+        for (key, text) in self.env.iter() {
+            check_text(text).map_err(|error| error.within(format!("layout {name}: env.{key}")))?;
+        }
+        for (link, text) in &self.links {
+            let link = link.display();
+            check_text(text)
+                .map_err(|error| error.within(format!("layout {name}: links.{link}")))?;
+        }
+        Ok(())
+    }
+
+    /// The variables of a job; those of a team are for jobs with a team.
+    pub(crate) fn variables(&self, places: &Places) -> BTreeMap<String, String> {
+        let told = self.env.iter();
+        told.filter_map(|(name, text)| Some((name.clone(), places.filled(text)?)))
+            .collect()
+    }
+}
+
+impl Places {
+    pub(crate) fn new(layout: &Layout, base: &Path, has_team: bool, job: &str) -> Self {
+        Self {
+            project: base.join(&layout.project),
+            team: has_team.then(|| base.join(&layout.team)),
+            base: base.to_path_buf(),
+            job: job.to_owned(),
+        }
+    }
+
+    /// The text with places for their names; none, where it names a team's and there is none.
+    pub(crate) fn filled(&self, text: &str) -> Option<String> {
+        let shown = |path: &Path| path.display().to_string();
+        let mut text = text.to_owned();
+        if text.contains("{team}") {
+            text = text.replace("{team}", &shown(self.team.as_ref()?));
+        }
+        let text = text.replace("{base}", &shown(&self.base));
+        let text = text.replace("{project}", &shown(&self.project));
+        Some(text.replace("{job}", &self.job))
+    }
+}
+
+/// That braces name what is known.
+fn check_text(text: &str) -> Result<()> {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once('{') {
+        let Some((name, behind)) = after.split_once('}') else {
+            return Err(Error::invalid("expected } behind {"));
+        };
+        if !["base", "project", "team", "job"].contains(&name) {
+            return Err(Error::invalid(format!(
+                "expected {{base}}, {{project}}, {{team}} or {{job}}, found {{{name}}}"
+            )));
+        }
+        rest = behind;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(layout: &Layout, team: bool) -> BTreeMap<String, String> {
+        layout.variables(&Places::new(layout, Path::new("/root/.cache"), team, "7"))
+    }
+
+    #[test]
+    fn the_places_of_the_platform_are_those_of_its_reference() {
+        let layout = Layout::shipped("baseten").unwrap();
+        layout.check("baseten").unwrap();
+        let told = places(&layout, true);
+        for (name, place) in [
+            ("BT_PROJECT_CACHE_DIR", "/root/.cache/user_artifacts"),
+            ("BT_TEAM_CACHE_DIR", "/root/.cache/team_artifacts"),
+            ("BT_RW_CACHE_DIR", "/root/.cache"),
+            ("HF_HOME", "/root/.cache/user_artifacts/huggingface"),
+        ] {
+            assert_eq!(told.get(name).map(String::as_str), Some(place), "{name}");
+        }
+        assert!(!places(&layout, false).contains_key("BT_TEAM_CACHE_DIR"));
+        let other = Layout::shipped("baseten-rw-project").unwrap();
+        let told = places(&other, false);
+        let place = told.get("BT_RW_CACHE_DIR").map(String::as_str);
+        assert_eq!(place, Some("/root/.cache/user_artifacts"));
+        assert_eq!(Layout::shipped("none"), None);
+    }
+
+    #[test]
+    fn a_layout_that_leaves_its_base_or_names_nothing_is_refused() {
+        let plain = Layout::shipped("plain").unwrap();
+        let with = |project: &str, text: &str| Layout {
+            project: project.into(),
+            env: [("X".to_owned(), text.to_owned())].into(),
+            ..plain.clone()
+        };
+        for (layout, told) in [
+            (
+                with("../up", ""),
+                "layout x: project: expected a path below the base, found \"../up\"",
+            ),
+            (
+                with("", ""),
+                "layout x: project: expected a path below the base, found \"\"",
+            ),
+            (
+                with("p", "{home}"),
+                "layout x: env.X: expected {base}, {project}, {team} or {job}, found {home}",
+            ),
+            (with("p", "{base"), "layout x: env.X: expected } behind {"),
+        ] {
+            assert_eq!(layout.check("x").unwrap_err().to_string(), told);
+        }
+    }
+}
