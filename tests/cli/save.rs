@@ -199,11 +199,27 @@ fn a_save_without_its_store_is_kept_for_later() {
     let done = env.store(["save", "--pending"]);
     assert_eq!(done.code, Some(0), "{done}");
     assert!(newest(&env).contains(&"new".to_owned()), "{done}");
+    // One that is gone is told of once.
+    env.write(
+        "home/.local/state/store/pending/x.json",
+        pending(&env.path("gone"), &store),
+    );
+    let gone = env.store(["save", "--pending"]);
+    assert!(
+        gone.code == Some(0) && gone.stderr.contains("gone: is gone"),
+        "{gone}"
+    );
     let none = env.store(["save", "--pending"]);
     assert!(
         none.code == Some(0) && none.stderr.contains("nothing is to be saved"),
         "{none}"
     );
+}
+
+/// What stands on the list for a directory.
+fn pending(directory: &std::path::Path, store: &std::path::Path) -> String {
+    let bytes = directory.to_str().unwrap().as_bytes();
+    serde_json::json!({"directory": bytes, "store": store, "ref": REF}).to_string()
 }
 
 /// Whatever is killed: what a save acknowledged is in the newest version, or named as given up.

@@ -204,6 +204,14 @@ fn pending(how: &How, context: &Context) -> Result<()> {
     }
     let mut failed = Vec::new();
     for noted in &here {
+        if !noted.directory().exists() {
+            let directory = noted.directory().display();
+            context.out.warning(format_args!(
+                "warning: {directory}: is gone, and what was not saved of it"
+            ));
+            noted.remove();
+            continue;
+        }
         let target = noted.target().map(|name| names::name(OsStr::new(name)));
         let outcome = target
             .transpose()

@@ -17,7 +17,7 @@ use super::job::{FileJob, Task, batch_dirs_max};
 use super::messages::{Base, Event, Walked};
 use super::pipeline::workers;
 use super::private::Private;
-use super::ties::{Tie, Ties};
+use super::ties::Ties;
 use crate::error::{Error, Kind, Result};
 use crate::format::{Change, Content, FORMAT_KEY};
 use crate::host::stat_cache::{CacheBase, StatCache, StatCacheReader, StatCacheWriter};
@@ -260,9 +260,14 @@ impl<'p> Scan<'p> {
         let name = file.name;
         self.totals = (self.totals.0 + 1, self.totals.1 + file.stat.size);
         let tie = self.ties.of(self.walk.path(), &file.stat)?;
-        let known = match self.known(&file.stat, dedup)? {
-            None => self.linked(&tie, dedup)?,
-            known => known,
+        // What a live version has need not be looked up chunk by chunk.
+        let linked = tie.linked().filter(|_| !self.reads_all);
+        let known = match linked.filter(|_| tie.is_of_live_version()) {
+            Some(content) => Some(content),
+            None => match self.known(&file.stat, dedup)? {
+                None => self.complete(linked, dedup)?,
+                known => known,
+            },
         };
         if let Some(content) = known {
             return Ok(Event::Known {
@@ -308,12 +313,11 @@ impl<'p> Scan<'p> {
     }
 
     /// The content of a file that is the pool's own inode, as the pool left it, when the store still has all of it.
-    fn linked(&self, tie: &Tie, dedup: &Dedup) -> Result<Option<Content>> {
-        let Some(content) = tie.linked().filter(|_| !self.reads_all) else {
-            return Ok(None);
-        };
-        let is_there = tie.is_of_live_version() || self.is_complete(&content, dedup)?;
-        Ok(is_there.then_some(content))
+    fn complete(&self, linked: Option<Content>, dedup: &Dedup) -> Result<Option<Content>> {
+        match linked {
+            Some(content) if self.is_complete(&content, dedup)? => Ok(Some(content)),
+            _ => Ok(None),
+        }
     }
 
     fn is_complete(&self, content: &Content, dedup: &Dedup) -> Result<bool> {
