@@ -32,6 +32,7 @@ fn the_top_level_help() {
 
     Clusters:
       cluster      Give names to stores, so that `--store`, `push`, `pull` and `duplicate` know them
+      where        Show which clusters have a ref: all of it, or which versions
       push         Copy refs to a cluster; only missing chunks are sent
       pull         Copy refs from a cluster; only missing chunks are sent
       duplicate    Copy refs from one store to another; only missing chunks are sent
@@ -121,7 +122,7 @@ fn every_verb_lists_the_exit_codes() {
         .filter(|line| line.starts_with("  "))
         .filter_map(|line| line.split_whitespace().next())
         .collect();
-    assert!(verbs.len() >= 28, "{verbs:?}");
+    assert!(verbs.len() >= 29, "{verbs:?}");
     for verb in verbs {
         let help = env.ok([verb, "--help"]);
         assert!(

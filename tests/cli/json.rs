@@ -9,10 +9,8 @@ use support::{Random, TestEnvironment, environment};
 const DOCUMENT: &str = include_str!("../../cli/JSON.md");
 
 /// Fields of the document that come with damage, delay or a race that no run here has.
-const RARE: [(&str, &str); 18] = [
+const RARE: [(&str, &str); 16] = [
     ("duplicate", ".stopped: text"),
-    ("error", ".details: list"),
-    ("error", ".details[]: text"),
     ("materialize", ".damaged[].file: text"),
     ("materialize", ".damaged[].set_aside: text"),
     ("materialize", ".damaged[].shared_with: list"),
@@ -260,6 +258,11 @@ fn clusters(env: &TestEnvironment, said: &mut Said) {
     said.run(env, "duplicate", &["--status"]);
     said.run(env, "duplicate", &["--status", "nightly"]);
     said.run(env, "cluster rm", &["far"]);
+    said.run(env, "where", &["project/demo/data"]);
+    env.write("broken/format", "no store");
+    env.ok(["cluster", "add", "broken", "broken", "--no-check"]);
+    said.run(env, "where", &["project/demo/data"]);
+    env.ok(["cluster", "rm", "broken"]);
 }
 
 fn soundness(env: &TestEnvironment, said: &mut Said) {

@@ -25,3 +25,4 @@ mod summarize;
 mod told;
 mod unchanged;
 mod versions;
+mod whereis;

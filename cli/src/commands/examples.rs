@@ -3,7 +3,7 @@
 /// A command line, and what it does.
 type Example = (&'static str, &'static str);
 
-const EXAMPLES: [(&str, &[Example]); 24] = [
+const EXAMPLES: [(&str, &[Example]); 25] = [
     (
         "put",
         &[
@@ -124,6 +124,13 @@ const EXAMPLES: [(&str, &[Example]); 24] = [
         &[(
             "store cluster add h200 s3://datasets-h200/store --profile h200",
             "a name for a store",
+        )],
+    ),
+    (
+        "where",
+        &[(
+            "store where project/llama-ft/hf",
+            "which clusters have it, and which versions",
         )],
     ),
     (

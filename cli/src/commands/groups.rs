@@ -11,7 +11,10 @@ pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
         "Look",
         &["ls", "diff", "history", "summarize", "du", "info"],
     ),
-    ("Clusters", &["cluster", "push", "pull", "duplicate"]),
+    (
+        "Clusters",
+        &["cluster", "where", "push", "pull", "duplicate"],
+    ),
     ("Space", &["rm", "pin", "unpin", "policy", "gc", "pool"]),
     ("Soundness", &["verify", "repair"]),
     ("Set-up", &["init", "help", "completions", "man"]),

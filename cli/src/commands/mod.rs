@@ -33,6 +33,7 @@ pub(crate) mod save;
 mod summarize;
 mod unpin;
 mod verify;
+mod whereis;
 
 use store::Result;
 
@@ -66,6 +67,7 @@ pub(crate) enum Command {
     Gc(gc::Args),
     Policy(policy::Args),
     Info(info::Args),
+    Where(whereis::Args),
     Pool(pool::Args),
     Help(help::Args),
     Completions(completions::Args),
@@ -106,6 +108,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Gc(args) => gc::run(args, context),
         Command::Policy(args) => policy::run(args, context),
         Command::Info(args) => info::run(args, context),
+        Command::Where(args) => whereis::run(args, context),
         Command::Pool(args) => pool::run(args, context),
         Command::Help(_) | Command::Completions(_) | Command::Man(_) => Ok(()),
     }

@@ -1,0 +1,194 @@
+//! `store where`: which of the stores that have a name have a ref, all of it or some versions.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use serde::Serialize;
+use store::{Error, Id, Kind, RefSpec, Result, Store};
+
+use crate::config::clusters;
+use crate::context::Context;
+use crate::ui::table::Side;
+use crate::ui::{failure, names};
+
+/// What the store that every verb works with is called here.
+const HERE: &str = "here";
+
+/// Show which clusters have a ref: all of it, or which versions
+///
+/// Asked are the store that every verb works with, and all clusters of the configuration. A version is there whole or not at all; its
+/// number belongs to one store, its id is the same everywhere. `all` means: every version that any of them has, or, with
+/// @N, that version of the store `here`. Ends with 3 where none has any, and with 6 where one could not be asked.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A ref, like project/llama-ft/imagenet, or a version of it
+    #[arg(value_name = "REF[@N]")]
+    what: OsString,
+}
+
+/// How much of it a store has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Has {
+    All,
+    Part,
+    None,
+    /// It could not be asked.
+    Unknown,
+}
+
+/// A version in one store.
+#[derive(Serialize)]
+struct Held {
+    version: u64,
+    id: Id,
+}
+
+/// One store; an object of `--json`.
+#[derive(Serialize)]
+struct Line {
+    /// The name of a cluster, or `here`.
+    place: String,
+    /// Without what must not stand there.
+    url: String,
+    has: Has,
+    versions: Vec<Held>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let spec = names::spec(&args.what)?;
+    if !spec.path.is_empty() {
+        return Err(Error::invalid(format!(
+            "{spec}: expected a ref or a version, found a path in it"
+        )));
+    }
+    let here = context.open();
+    let spec = by_id(spec, &here)?;
+    let mut lines = vec![line(HERE, context.store_url()?, here, &spec)];
+    for (label, cluster) in &context.config().cluster {
+        let opened = context.open_named(label.as_str(), None);
+        lines.push(line(label.as_str(), cluster.url.clone(), opened, &spec));
+    }
+    let wanted = wanted(&lines, spec.version.is_some());
+    for line in &mut lines {
+        line.judge(&wanted);
+    }
+    let failed: Vec<String> = lines
+        .iter()
+        .filter_map(|line| Some(format!("{}: {}", line.place, line.error.as_ref()?)))
+        .collect();
+    let is_anywhere = lines.iter().any(|line| !line.versions.is_empty());
+    let columns = [
+        ("place", Side::Left),
+        ("has", Side::Left),
+        ("versions", Side::Left),
+        ("url", Side::Left),
+    ];
+    context.out.list(&columns, lines.into_iter(), cells)?;
+    match (failed.is_empty(), is_anywhere) {
+        (false, _) => Err(Error::partial(format!("{spec}: not all could be asked")).list(failed)),
+        (true, false) => Err(Error::not_found(format!("{spec}: none of them has it"))),
+        (true, true) => Ok(()),
+    }
+}
+
+/// The same version by its id, which is the same everywhere; its number is that of the store here.
+fn by_id(spec: RefSpec, here: &Result<Store>) -> Result<RefSpec> {
+    let (Some(_), Ok(store)) = (&spec.version, here) else {
+        return Ok(spec);
+    };
+    let state = store.readable_state()?;
+    match state.at(&spec.name, spec.version.as_ref()) {
+        Ok((_, version)) => format!("{}@{}", spec.name, version.id()).parse(),
+        // An id may be known elsewhere.
+        Err(_) if spec.to_string().contains("@t") => Ok(spec),
+        Err(error) => Err(error),
+    }
+}
+
+fn line(place: &str, url: String, opened: Result<Store>, spec: &RefSpec) -> Line {
+    let (versions, error) = match opened.and_then(|store| held(&store, spec)) {
+        Ok(versions) => (versions, None),
+        // Where there is no store, or not this ref, there is none of it.
+        Err(error) if error.kind() == Kind::NotFound => (Vec::new(), None),
+        Err(error) => (Vec::new(), Some(failure::one_line(&error))),
+    };
+    Line {
+        place: place.to_owned(),
+        url: clusters::masked(&url),
+        has: if error.is_some() {
+            Has::Unknown
+        } else {
+            Has::None
+        },
+        versions,
+        error,
+    }
+}
+
+/// The versions that a store has of it. A number belongs to one store, so that all are told, and the caller compares.
+fn held(store: &Store, spec: &RefSpec) -> Result<Vec<Held>> {
+    let state = store.readable_state()?;
+    let versions = state.versions(&spec.name)?;
+    let wanted = match &spec.version {
+        Some(at) => Some(state.at(&spec.name, Some(at))?.0),
+        None => None,
+    };
+    let all = versions.iter().map(|(number, version)| Held {
+        version: *number,
+        id: version.id(),
+    });
+    Ok(all
+        .filter(|held| wanted.is_none_or(|wanted| held.version == wanted))
+        .collect())
+}
+
+/// The ids that a store with all of it has.
+fn wanted(lines: &[Line], is_one_version: bool) -> BTreeSet<Id> {
+    let here = lines.iter().filter(|line| line.place == HERE);
+    let ids = |line: &Line| {
+        line.versions
+            .iter()
+            .map(|held| held.id.clone())
+            .collect::<Vec<_>>()
+    };
+    let of_here: BTreeSet<Id> = here.flat_map(ids).collect();
+    if is_one_version && !of_here.is_empty() {
+        return of_here;
+    }
+    lines.iter().flat_map(ids).collect()
+}
+
+impl Line {
+    fn judge(&mut self, wanted: &BTreeSet<Id>) {
+        let own: BTreeSet<Id> = self.versions.iter().map(|held| held.id.clone()).collect();
+        if self.has == Has::Unknown || own.is_empty() {
+            return;
+        }
+        self.has = match wanted.is_subset(&own) {
+            true => Has::All,
+            false => Has::Part,
+        };
+    }
+}
+
+fn cells(line: &Line) -> [String; 4] {
+    let has = match line.has {
+        Has::All => "all",
+        Has::Part => "part",
+        Has::None => "none",
+        Has::Unknown => "?",
+    };
+    let versions = line.versions.iter();
+    let versions: Vec<String> = versions
+        .map(|held| format!("@{}{}", held.version, names::id(Some(&held.id))))
+        .collect();
+    [
+        line.place.clone(),
+        has.to_owned(),
+        line.error.clone().unwrap_or_else(|| versions.join(", ")),
+        line.url.clone(),
+    ]
+}

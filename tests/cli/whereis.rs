@@ -1,0 +1,92 @@
+//! Which clusters have a ref, and which versions of it.
+
+use serde_json::Value;
+use support::{TestEnvironment, environment};
+
+const REF: &str = "project/demo/data";
+
+/// Place, what it has, and how many versions.
+fn found(env: &TestEnvironment, what: &str, code: i32) -> Vec<(String, String, usize)> {
+    let done = env.store(["where", what, "--json"]);
+    assert_eq!(done.code, Some(code), "{done}");
+    let text = String::from_utf8(done.stdout).unwrap();
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let word = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
+    let told = lines.map(|line| {
+        let versions = line["versions"].as_array().unwrap().len();
+        (word(&line, "place"), word(&line, "has"), versions)
+    });
+    told.collect()
+}
+
+fn told(places: &[(&str, &str, usize)]) -> Vec<(String, String, usize)> {
+    let places = places.iter();
+    places
+        .map(|(place, has, versions)| ((*place).to_owned(), (*has).to_owned(), *versions))
+        .collect()
+}
+
+#[test]
+fn clusters_have_all_of_a_ref_part_of_it_or_nothing() {
+    let env = environment!();
+    for cluster in ["full", "part", "empty"] {
+        env.ok(["init", cluster]);
+        env.ok(["cluster", "add", cluster, cluster]);
+    }
+    for text in ["one", "two"] {
+        env.write("in/file", text);
+        env.ok(["put", "in", REF]);
+        if text == "one" {
+            env.ok(["push", REF, "part"]);
+        }
+    }
+    env.ok(["push", REF, "full", "--versions", "all"]);
+    let all = told(&[
+        ("here", "all", 2),
+        ("empty", "none", 0),
+        ("full", "all", 2),
+        ("part", "part", 1),
+    ]);
+    assert_eq!(found(&env, REF, 0), all);
+    // By its number here, which is another one there; and by what is there alone.
+    let second = told(&[
+        ("here", "all", 1),
+        ("empty", "none", 0),
+        ("full", "all", 1),
+        ("part", "none", 0),
+    ]);
+    assert_eq!(found(&env, &format!("{REF}@2"), 0), second);
+    env.ok(["rm", REF, "--yes"]);
+    let gone = told(&[
+        ("here", "none", 0),
+        ("empty", "none", 0),
+        ("full", "all", 2),
+        ("part", "part", 1),
+    ]);
+    assert_eq!(found(&env, REF, 0), gone);
+    let nowhere = told(&[
+        ("here", "none", 0),
+        ("empty", "none", 0),
+        ("full", "none", 0),
+        ("part", "none", 0),
+    ]);
+    assert_eq!(found(&env, "project/demo/none", 3), nowhere);
+    let inside = env.store(["where", &format!("{REF}:file")]);
+    assert_eq!(inside.code, Some(2), "{inside}");
+}
+
+#[test]
+fn one_that_cannot_be_asked_is_named() {
+    let env = environment!();
+    env.write("in/file", "text");
+    env.ok(["put", "in", REF]);
+    env.write("broken/format", "no store");
+    env.ok(["cluster", "add", "broken", "broken", "--no-check"]);
+    let places = found(&env, REF, 6);
+    assert_eq!(
+        places,
+        told(&[("here", "all", 1), ("broken", "unknown", 0)])
+    );
+}
