@@ -45,6 +45,7 @@ struct Inner {
     message: String,
     details: Vec<String>,
     missing: Option<String>,
+    is_given_up: bool,
     remedy: Option<Remedy>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -66,6 +67,7 @@ impl Error {
             message: message.into(),
             details: Vec::new(),
             missing: None,
+            is_given_up: false,
             remedy: None,
             source: None,
         }))
@@ -132,6 +134,13 @@ impl Error {
         self
     }
 
+    /// The same error, after trying for as long as the caller wants to wait.
+    #[must_use]
+    pub(crate) fn given_up(mut self, is_given_up: bool) -> Self {
+        self.0.is_given_up = is_given_up;
+        self
+    }
+
     /// The same error with what to do next. Plain text names no flag and no verb: it is not known who runs this.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<Remedy>) -> Self {
@@ -149,6 +158,11 @@ impl Error {
     /// What the caller can do about it.
     pub fn kind(&self) -> Kind {
         self.0.kind
+    }
+
+    /// Whether it was tried for as long as the caller wants to wait, so that it is not to be tried again.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.0.is_given_up
     }
 
     /// Whether it comes of a disk that is full, or of a quota of a file system.

@@ -263,7 +263,8 @@ fn settle_before(remote: &dyn Write, number: u64) -> Result<()> {
 }
 
 /// Creates `entry`; whether it is the one under its number afterwards. An error does not say that it was
-/// not created, so the same is asked again until there is an answer: `Exists`, and then who wrote it.
+/// not created, so the same is asked again until there is an answer: `Exists`, and then who wrote it. Not where the
+/// store asked for as long as anybody wants to wait.
 fn place(
     remote: &dyn Write,
     outside: &mut dyn Outside,
@@ -286,7 +287,11 @@ fn place(
             }
             Err(error) => error,
         };
+        let is_over = failed.is_given_up();
         doubt = Some(failed);
+        if is_over {
+            break;
+        }
         outside.pause(tries);
     }
     let unknown = Error::unavailable(format!(

@@ -368,6 +368,20 @@ fn the_reserve_is_not_for_what_only_adds() {
     assert_eq!(pieces(), 0, "what takes may have it");
 }
 
+#[test]
+fn what_the_store_was_asked_for_until_the_deadline_is_asked_once() {
+    let inner = Arc::new(Objects::memory());
+    let mut state = filled(&*inner, 3);
+    let remote = OnceFaulty {
+        is_given_up: true,
+        ..OnceFaulty::new(Faulty::new(inner, Faults::default()))
+    };
+    let error = add(&remote, &mut state, 7, &name(1)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(error.to_string().contains("it is not known whether"));
+    assert_eq!(*remote.created.lock().unwrap(), [log_key(4)]);
+}
+
 /// Faults until the first create, none after; notes what is created.
 #[derive(Debug)]
 struct OnceFaulty {
@@ -375,6 +389,8 @@ struct OnceFaulty {
     created: Arc<Mutex<Vec<String>>>,
     /// There is no room for anything.
     is_full: bool,
+    /// It was tried for as long as anybody waits.
+    is_given_up: bool,
 }
 
 impl OnceFaulty {
@@ -383,6 +399,7 @@ impl OnceFaulty {
             inner,
             created: Arc::default(),
             is_full: false,
+            is_given_up: false,
         }
     }
 }
@@ -426,6 +443,10 @@ impl Write for OnceFaulty {
         if self.is_full {
             let full = std::io::ErrorKind::StorageFull.into();
             return Err(Error::io("write", key, full));
+        }
+        if self.is_given_up {
+            self.created.lock().unwrap().push(key.to_owned());
+            return Err(Error::unavailable("500 for ever").given_up(true));
         }
         let answer = self.inner.create(key, bytes);
         self.inner.set(Faults::default());

@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -158,6 +158,11 @@ impl Objects {
         }
     }
 
+    /// Whether what was asked since `begun` was asked for as long as anybody wants to wait.
+    fn is_over(&self, begun: Instant) -> bool {
+        begun.elapsed() >= self.deadline
+    }
+
     /// S3 answers 409 to one of two conditional puts at once, also when neither will be there in the end.
     fn found(&self, key: &str, source: &object_store::Error) -> Result<Created> {
         if is_conflict(source) {
@@ -253,10 +258,12 @@ impl Read for Objects {
         let path = object_path(key)?;
         match &self.directory {
             Some(directory) => directory.size(key).map_err(self.io_failed(key, READ)),
-            None => self
-                .ask(|| self.store.head(&path))
-                .map(|meta| meta.size)
-                .map_err(self.failed(key, READ)),
+            None => {
+                let begun = Instant::now();
+                let head = self.ask(|| self.store.head(&path));
+                head.map(|meta| meta.size)
+                    .map_err(|error| self.failed(key, READ)(error).given_up(self.is_over(begun)))
+            }
         }
     }
 
@@ -307,6 +314,7 @@ impl Write for Objects {
                 .map_err(self.io_failed(key, WRITE))?;
             return Ok(Created::Exists);
         }
+        let begun = Instant::now();
         match self.put_as(key, bytes, PutMode::Create)? {
             Ok(()) => Ok(Created::Created),
             Err(
@@ -322,7 +330,7 @@ impl Write for Objects {
             Err(error) if in_chain::<Unconditional>(&error).is_some() => {
                 Err(overwrites(&self.url).because(error))
             }
-            Err(error) => Err(self.failed(key, WRITE)(error)),
+            Err(error) => Err(self.failed(key, WRITE)(error).given_up(self.is_over(begun))),
         }
     }
 

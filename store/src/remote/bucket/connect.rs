@@ -26,7 +26,7 @@ use object_store::{ClientOptions, HeaderMap};
 pub(in crate::remote) use alive::Alive;
 pub(super) use alive::Stopped;
 use alive::sending_time;
-use body::Body;
+use body::{Body, Patience};
 use endpoints::Endpoints;
 pub(super) use endpoints::NoConnection;
 
@@ -167,8 +167,12 @@ impl Wire {
                 Ok(answer)
             }
             answer => answer.map(|answer| {
-                let (alive, most) = (self.alive.clone(), STALL_MAX.min(self.answer_max));
-                answer.map(|body| HttpResponseBody::new(Body::new(body, most, alive, &path)))
+                let alive = self.alive.clone();
+                let patience = Patience {
+                    stall_max: STALL_MAX.min(self.answer_max),
+                    most: self.answer_max,
+                };
+                answer.map(|body| HttpResponseBody::new(Body::new(body, patience, alive, &path)))
             }),
         }
     }

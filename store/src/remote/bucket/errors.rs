@@ -84,6 +84,7 @@ fn bucket_kind(
         (Some(401 | 403), _) | (_, "AccessDenied" | "AuthorizationPermissionMismatch") => {
             (Kind::Denied, advice(DENIED))
         }
+        (Some(501), _) => (Kind::Unsupported, advice(NO_STORE)),
         (Some(429 | 500..), _) => (Kind::Unavailable, advice(BUSY)),
         _ => match (source, answer.transport) {
             (E::NotFound { .. }, _) if doing != WRITE => (Kind::NotFound, None),
@@ -96,6 +97,7 @@ fn bucket_kind(
             _ if answer.plain => (Kind::Unavailable, advice(PLAIN)),
             _ if answer.encrypted => (Kind::Unavailable, advice(ENCRYPTED)),
             _ if answer.no_connection => (Kind::Unavailable, advice(UNREACHABLE)),
+            _ if answer.astray => (Kind::Unavailable, advice(NO_STORE)),
             (_, Some(_)) => (Kind::Unavailable, advice(BUSY)),
             _ => (Kind::Unavailable, None),
         },
@@ -109,7 +111,10 @@ const WRONG: &str =
 const DENIED: &str = "check what the credentials permit (reading, writing and listing below the prefix, for gc deleting), and \
      that they have not expired; where listing is not permitted, a missing object looks denied";
 const BUCKET: &str = "make the bucket, or correct its name, the endpoint or the account";
-const REGION: &str = "set the region of the bucket, and the endpoint where it is not the usual one";
+const REGION: &str = "set the region of the bucket, and the endpoint where it is not the usual one; a proxy that asks for a \
+     login answers so, too";
+/// Of who answers, and not as an object store does.
+pub(in crate::remote) const NO_STORE: &str = "this is no object store: check the endpoint; a proxy may stand before it that asks for a login, or the page of a console";
 const BUSY: &str =
     "run it again when the endpoint is well: that is safe, and nothing is stored twice";
 const UNREACHABLE: &str = "check the setting of the endpoint (AWS_ENDPOINT_URL and its like, or `endpoint` in the profile), \

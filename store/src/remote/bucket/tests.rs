@@ -115,6 +115,36 @@ fn no_credential_shows_in_an_error_nor_in_debug() {
 }
 
 #[test]
+fn a_create_that_was_tried_until_the_deadline_is_given_up() {
+    let server = Server::start(|asked| match asked.number {
+        0..3 => Reply::Whole(http("500 Internal Server Error", &[], b"")),
+        _ => Reply::Whole(http("403 Forbidden", &[], b"")),
+    });
+    let remote = s3(&server);
+    let key = "log/000000/00000001";
+    for error in [
+        remote.create(key, Bytes::new()).unwrap_err(),
+        remote.get(key).unwrap_err(),
+        remote.size(key).unwrap_err(),
+    ] {
+        assert!(error.is_given_up(), "{error:?}");
+    }
+    let mut settings = options(&[
+        ("aws_endpoint_url", server.url.as_str()),
+        ("aws_access_key_id", PLANTED),
+        ("aws_secret_access_key", PLANTED),
+    ]);
+    settings.deadline = Duration::from_secs(3600);
+    let remote = open_url("s3://bkt/pre/fix", &settings).unwrap();
+    for error in [
+        remote.create(key, Bytes::new()).unwrap_err(),
+        remote.get(key).unwrap_err(),
+    ] {
+        assert!(!error.is_given_up(), "{error:?}");
+    }
+}
+
+#[test]
 fn a_wrong_setting_is_named_without_its_value() {
     let plain = [("aws_access_key_id", PLANTED)];
     for (name, value, why) in [

@@ -1,6 +1,7 @@
 //! Reads and listings of a bucket: many keys or ranges at once, asked for again where an answer breaks off.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
@@ -11,7 +12,7 @@ use super::{Objects, exact, object_info};
 use crate::error::{Error, Kind, Result};
 use crate::format::bytes_max;
 use crate::remedy::Remedy;
-use crate::remote::bucket::retry;
+use crate::remote::bucket::{NO_STORE, retry};
 use crate::remote::failure::{LIST, READ};
 use crate::remote::key::object_path;
 use crate::remote::{ObjectInfo, Read};
@@ -30,9 +31,27 @@ async fn bounded(
 
 impl Objects {
     pub(super) fn bucket_get(&self, key: &str, path: &Path) -> Result<Bytes> {
+        let begun = Instant::now();
         self.ask(|| bounded(self.store.as_ref(), path))
-            .map_err(self.failed(key, READ))?
+            .map_err(|error| self.failed(key, READ)(error).given_up(self.is_over(begun)))?
             .map_err(|size| self.too_large(key, size))
+            .and_then(|bytes| self.no_page(key, bytes))
+    }
+
+    /// Whoever asks for a login answers everything with a page, and no object of a store begins like one.
+    fn no_page(&self, key: &str, bytes: Bytes) -> Result<Bytes> {
+        let begins = |with: &[u8]| {
+            let head = bytes.trim_ascii_start().get(..with.len());
+            head.is_some_and(|head| head.eq_ignore_ascii_case(with))
+        };
+        if !begins(b"<!doctype") && !begins(b"<html") {
+            return Ok(bytes);
+        }
+        let what = format!(
+            "{key}: expected an object of a store in {}, found a page of HTML",
+            self.url
+        );
+        Err(Error::unavailable(what).hint(NO_STORE))
     }
 
     fn too_large(&self, key: &str, size: u64) -> Error {
@@ -58,7 +77,7 @@ impl Objects {
         let mut found = Vec::new();
         for (answer, key) in answers.into_iter().zip(keys) {
             match answer {
-                Ok(Ok(bytes)) => found.push(bytes),
+                Ok(Ok(bytes)) => found.push(self.no_page(key, bytes)?),
                 Ok(Err(size)) => return Err(self.too_large(key, size)),
                 Err(object_store::Error::NotFound { .. }) => break,
                 Err(error) => return Err(self.failed(key, READ)(error)),

@@ -1,49 +1,87 @@
-//! The body of an answer, which fails when nothing of it comes for too long.
+//! The body of an answer, which fails when nothing of it comes for too long, and when what comes is next to nothing.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use object_store::client::{HttpError, HttpErrorKind, HttpResponseBody};
 use tokio::time::{Sleep, sleep};
 
-use super::Alive;
+use super::{Alive, sending_time};
 
 /// A body, and how long one has waited for its next bytes.
 pub(super) struct Body {
     inner: HttpResponseBody,
-    stall_max: Duration,
+    patience: Patience,
     path: String,
     alive: Alive,
-    /// Runs only while bytes are asked for and do not come.
-    wait: Option<Pin<Box<Sleep>>>,
+    /// Runs only while bytes are asked for and do not come, and since when.
+    wait: Option<(Pin<Box<Sleep>>, Instant)>,
+    /// How long bytes were waited for so far, and how many have come.
+    waited: Duration,
+    received: usize,
 }
 
-/// Nothing came for so long.
+/// How long a body is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// For its next bytes.
+    pub(super) stall_max: Duration,
+    /// For all of them, beside what as many take over a slow line.
+    pub(super) most: Duration,
+}
+
+/// Nothing came for so long, or so few bytes.
 #[derive(Debug)]
 struct Stalled {
     path: String,
     secs: u64,
+    received: Option<usize>,
 }
 
 impl Body {
     /// `inner`, which answers a request for `path`.
     pub(super) fn new(
         inner: HttpResponseBody,
-        stall_max: Duration,
+        patience: Patience,
         alive: Alive,
         path: &str,
     ) -> Self {
         Self {
             inner,
-            stall_max,
+            patience,
             path: path.to_owned(),
             alive,
             wait: None,
+            waited: Duration::ZERO,
+            received: 0,
+        }
+    }
+
+    fn stalled(&self, waited: Duration, received: Option<usize>) -> HttpError {
+        let stalled = Stalled {
+            path: self.path.clone(),
+            secs: waited.as_secs(),
+            received,
+        };
+        HttpError::new(HttpErrorKind::Timeout, stalled)
+    }
+
+    /// What came after a wait, unless so little has come in all that time that nobody waits for the rest.
+    fn came(&mut self, frame: Result<Frame<Bytes>, HttpError>) -> Result<Frame<Bytes>, HttpError> {
+        if let Some((_, since)) = self.wait.take() {
+            self.waited += since.elapsed();
+        }
+        let data = frame.as_ref().ok().and_then(Frame::data_ref);
+        self.received = self.received.saturating_add(data.map_or(0, Bytes::len));
+        let most = self.patience.most;
+        match self.waited > most.saturating_add(sending_time(self.received)) {
+            true => Err(self.stalled(self.waited, Some(self.received))),
+            false => frame,
         }
     }
 }
@@ -57,18 +95,14 @@ impl http_body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) {
-            self.wait = None;
             self.alive.sign();
-            return Poll::Ready(frame);
+            return Poll::Ready(frame.map(|frame| self.came(frame)));
         }
-        let stall_max = self.stall_max;
-        let wait = self.wait.get_or_insert_with(|| Box::pin(sleep(stall_max)));
+        let stall_max = self.patience.stall_max;
+        let begin = || (Box::pin(sleep(stall_max)), Instant::now());
+        let (wait, _) = self.wait.get_or_insert_with(begin);
         ready!(wait.as_mut().poll(context));
-        let stalled = Stalled {
-            path: self.path.clone(),
-            secs: stall_max.as_secs(),
-        };
-        Poll::Ready(Some(Err(HttpError::new(HttpErrorKind::Timeout, stalled))))
+        Poll::Ready(Some(Err(self.stalled(stall_max, None))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -82,7 +116,11 @@ impl http_body::Body for Body {
 
 impl fmt::Display for Stalled {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: nothing came for {} s", self.path, self.secs)
+        let (path, secs) = (&self.path, self.secs);
+        match self.received {
+            None => write!(out, "{path}: nothing came for {secs} s"),
+            Some(received) => write!(out, "{path}: only {received} bytes came in {secs} s"),
+        }
     }
 }
 
@@ -136,7 +174,11 @@ mod tests {
     fn a_slow_body_is_no_stall() {
         let trickles = HttpResponseBody::new(Trickles(9, None));
         // Shorter than all of it takes, longer than any of its frames.
-        let mut body = Body::new(trickles, Duration::from_secs(2), Alive::default(), "/x");
+        let patience = Patience {
+            stall_max: Duration::from_secs(2),
+            most: Duration::from_secs(60),
+        };
+        let mut body = Body::new(trickles, patience, Alive::default(), "/x");
         for _ in 0..9 {
             let frame = std::future::poll_fn(|context| {
                 http_body::Body::poll_frame(Pin::new(&mut body), context)
@@ -147,11 +189,35 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_only_drips_is_given_up() {
+        let drips = HttpResponseBody::new(Trickles(u32::MAX, None));
+        let patience = Patience {
+            stall_max: Duration::from_secs(30),
+            most: Duration::from_secs(1),
+        };
+        let mut body = Body::new(drips, patience, Alive::default(), "/x");
+        let mut next = || {
+            let frame = std::future::poll_fn(|context| {
+                http_body::Body::poll_frame(Pin::new(&mut body), context)
+            });
+            Wait::shared().unwrap().on(frame).unwrap()
+        };
+        let error = (0..100).find_map(|_| next().err()).unwrap();
+        assert_eq!(error.kind(), HttpErrorKind::Timeout);
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.starts_with("/x: only "), "{cause}");
+        assert!(cause.ends_with(" bytes came in 1 s"), "{cause}");
+    }
+
+    #[test]
     fn what_came_is_passed_on_and_a_stall_is_an_error_that_names_the_object() {
         let stalls = HttpResponseBody::new(Stalls(Some(Bytes::from_static(b"abc"))));
         let mut body = Body::new(
             stalls,
-            Duration::from_millis(20),
+            Patience {
+                stall_max: Duration::from_millis(20),
+                most: Duration::from_secs(60),
+            },
             Alive::default(),
             "/bucket/packs/ab/x",
         );

@@ -22,6 +22,8 @@ const TLS_WANTED: [&str; 3] = [
     "HTTP request to an HTTPS server",
     "speaking plain HTTP to an SSL-enabled server port",
 ];
+/// What object_store says of answers that no object store gives.
+const ASTRAY: [&str; 1] = ["Unable to extract metadata from headers"];
 const CODE_BYTES_MAX: usize = 64;
 const MESSAGE_CHARS_MAX: usize = 300;
 
@@ -42,6 +44,8 @@ pub(super) struct Answer {
     pub(super) plain: bool,
     /// Whether it was not spoken to somebody who does.
     pub(super) encrypted: bool,
+    /// Whether whoever answered is no object store.
+    pub(super) astray: bool,
     /// Whether it was the search for credentials that failed.
     pub(super) credentials: bool,
     text: String,
@@ -85,6 +89,8 @@ impl Answer {
             plain: no_connection.is_some_and(|no_connection| no_connection.is_plain),
             encrypted: TLS_WANTED.into_iter().any(|words| said.contains(words))
                 || root(source) == "invalid HTTP version parsed",
+            astray: ASTRAY.into_iter().any(|words| said.contains(words))
+                || root(source) == "too many redirects",
             credentials: ["169.254.", "metadata.google", "credential", "token request"]
                 .into_iter()
                 .any(|word| said.contains(word)),

@@ -3,6 +3,8 @@
 use super::*;
 use crate::remedy::Remedy;
 
+const LAST_MODIFIED: &str = "last-modified: Thu, 01 Jan 1970 00:00:00 GMT";
+
 /// A server that takes what is asked and never answers, and how often it was asked.
 fn silent() -> Server {
     Server::start(|_| {
@@ -74,6 +76,52 @@ fn a_server_that_answers_is_waited_for_also_by_who_is_asked_to_stop() {
     for _ in 0..3 {
         remote.put("key", Bytes::from_static(b"x")).unwrap();
     }
+}
+
+#[test]
+fn whoever_answers_and_is_no_object_store_is_told_so() {
+    type Answer = fn(&Asked) -> Reply;
+    let answers: [(&str, Answer); 4] = [
+        ("a page", |_| {
+            let headers = ["content-type: text/html", "etag: \"a\"", LAST_MODIFIED];
+            let page = b"\n<!DOCTYPE html><html><title>Log in</title></html>";
+            Reply::Whole(http("200 OK", &headers, page))
+        }),
+        ("a page without what objects have", |_| {
+            Reply::Whole(http("200 OK", &[], b"<HTML>log in</HTML>"))
+        }),
+        ("501", |_| {
+            Reply::Whole(http("501 Not Implemented", &[], b""))
+        }),
+        ("a way in circles", |asked| {
+            let host = asked
+                .headers
+                .iter()
+                .find_map(|line| line.strip_prefix("host: "));
+            let location = format!("location: http://{}{}", host.unwrap(), asked.path);
+            Reply::Whole(http("302 Found", &[&location], b""))
+        }),
+    ];
+    for (what, answer) in answers {
+        let server = Server::start(answer);
+        let remote = unsigned(&server.url, 0);
+        let keys = ["log/000000/00000001".to_owned()];
+        for error in [
+            remote.get("format").unwrap_err(),
+            remote.get_run(&keys).unwrap_err(),
+        ] {
+            assert!(!error.is_damage() || what == "501", "{what}: {error:?}");
+            let hint = error.remedy().unwrap().to_string();
+            assert!(
+                hint.starts_with("this is no object store"),
+                "{what}: {error:?}"
+            );
+        }
+    }
+    let server = Server::start(|_| Reply::Whole(http("200 OK", &[], b"<html>")));
+    let error = crate::remote::keeps_first(unsigned(&server.url, 0).as_ref()).unwrap_err();
+    let hint = error.remedy().unwrap().to_string();
+    assert!(hint.starts_with("this is no object store"), "{error:?}");
 }
 
 #[test]
