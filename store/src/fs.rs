@@ -4,6 +4,6 @@ mod atomic;
 mod mmap;
 
 pub(crate) use atomic::{
-    build_atomically, is_host_local, open_regular, read_regular, regular, write_atomically,
+    build_atomically, is_host_local, open_regular, read_regular, stat_regular, write_atomically,
 };
 pub(crate) use mmap::map;

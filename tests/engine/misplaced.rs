@@ -16,13 +16,19 @@ use crate::stores::host;
 type Make = fn(&Path);
 
 /// What may lie in the place of an object.
-const MISPLACED: [(&str, Make); 3] = [
+const MISPLACED: [(&str, Make); 5] = [
     ("a pipe", |path| {
         let made = Command::new("mkfifo").arg(path).status().unwrap();
         assert!(made.success());
     }),
     ("a sparse file", |path| {
         fs::File::create(path).unwrap().set_len(20 << 30).unwrap();
+    }),
+    ("a symlink to nothing", |path| {
+        std::os::unix::fs::symlink("nowhere", path).unwrap();
+    }),
+    ("a symlink to itself", |path| {
+        std::os::unix::fs::symlink(path.file_name().unwrap(), path).unwrap();
     }),
     ("a directory", |path| {
         fs::create_dir_all(path.join("with/something")).unwrap();

@@ -14,16 +14,35 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// Opens a file for reading if it is a regular one; never waits, whatever lies there.
+/// Opens a file for reading if it is a regular one; never waits, whatever lies there. A symlink that leads to no file
+/// is not taken for nothing.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options()
         .read(true)
         .custom_flags(nonblocking)
-        .open(path)?;
+        .open(path)
+        .map_err(|error| astray(path, error))?;
     regular(&file.metadata()?)?;
     Ok(file)
+}
+
+/// What is at `path`, if it is a regular file; as [`open_regular`] has it.
+pub(crate) fn stat_regular(path: &Path) -> io::Result<Metadata> {
+    let metadata = std::fs::metadata(path).map_err(|error| astray(path, error))?;
+    regular(&metadata).map(|()| metadata)
+}
+
+/// Why `path` cannot be followed, where a symlink lies there.
+fn astray(path: &Path, error: io::Error) -> io::Error {
+    let is_loop = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+    let is_symlink = || std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    if (is_loop || error.kind() == io::ErrorKind::NotFound) && is_symlink() {
+        let what = "expected a regular file, found a symlink that leads to none";
+        return io::Error::new(io::ErrorKind::InvalidData, what);
+    }
+    error
 }
 
 /// All bytes of a regular file of at most `max`; never waits, whatever lies there.
@@ -37,7 +56,7 @@ pub(crate) fn read_regular(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Fails for what is no regular file.
-pub(crate) fn regular(metadata: &Metadata) -> io::Result<()> {
+fn regular(metadata: &Metadata) -> io::Result<()> {
     match metadata {
         metadata if metadata.is_file() => Ok(()),
         metadata if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),

@@ -21,7 +21,7 @@ use rustix::buffer::spare_capacity;
 
 use super::ObjectInfo;
 use crate::format::{bytes_max, is_object_key};
-use crate::fs::{open_regular, regular};
+use crate::fs::{open_regular, stat_regular};
 
 /// A root with these bits belongs to a group: made by the group's members, in directories that all may write.
 const SHARED: u32 = 0o2020;
@@ -149,9 +149,8 @@ impl Directory {
     }
 
     pub(super) fn size(&self, key: &str) -> io::Result<u64> {
-        let metadata = fs::metadata(self.path(key))?;
-        regular(&metadata)
-            .map(|()| metadata.len())
+        stat_regular(&self.path(key))
+            .map(|metadata| metadata.len())
             .map_err(|error| misplaced(key, error))
     }
 
@@ -222,7 +221,7 @@ impl Directory {
                     format!("{directory}/{name}")
                 };
                 match fs::metadata(entry.path()) {
-                    Err(error) if is_missing(&error) => {}
+                    Err(error) if is_missing(&error) || entry.file_type()?.is_symlink() => {}
                     Err(error) => return Err(error),
                     Ok(metadata) if metadata.is_dir() => pending.push(key),
                     Ok(metadata) if metadata.is_file() && wanted(&key) => {
