@@ -43,16 +43,28 @@ impl State {
     /// Not found, saying what there is instead.
     pub fn versions(&self, name: &RefName) -> Result<&BTreeMap<u64, Version>> {
         match self.refs.get(name) {
-            None => Err(Error::not_found(format!("{name}: no such ref"))
-                .of_missing(name.as_str())
-                .hint(self.instead_of(name))),
-            Some(known) if known.versions.is_empty() => Err(Error::not_found(format!(
-                "{name}: the ref was removed (last version: {})",
-                known.last
-            ))
-            .of_missing(name.as_str())
-            .hint(self.instead_of(name))),
+            None => {
+                let error = Error::not_found(format!("{name}: no such ref"));
+                Err(self.not_found(error.of_missing(name.as_str()), || self.instead_of(name)))
+            }
+            Some(known) if known.versions.is_empty() => {
+                let last = known.last;
+                let what = format!("{name}: the ref was removed (last version: {last})");
+                let error = Error::not_found(what).of_missing(name.as_str());
+                Err(self.not_found(error, || self.instead_of(name)))
+            }
             Some(known) => Ok(&known.versions),
+        }
+    }
+
+    /// `error` with a hint; where the log is damaged behind this state, what was looked for may be there.
+    fn not_found(&self, error: Error, hint: impl FnOnce() -> Remedy) -> Error {
+        match &self.cut.0 {
+            None => error.hint(hint()),
+            Some(damage) => Error::corrupt(format!(
+                "{error} in what can be read of the log, which is damaged: {damage}"
+            ))
+            .hint(Remedy::RepairLog),
         }
     }
 
@@ -72,12 +84,11 @@ impl State {
     pub fn no_namespace(&self, namespace: &Namespace) -> Error {
         let error = Error::not_found(format!("{namespace}: no such namespace"));
         let known = self.live().map(RefName::namespace_str);
-        match nearest(namespace.as_str(), known) {
-            Some(near) => error.hint(Remedy::NearNamespace {
-                near: near.to_owned(),
-            }),
-            None => error.hint(Remedy::ListNamespaces),
-        }
+        let near = nearest(namespace.as_str(), known).map(str::to_owned);
+        let hint = near.map_or(Remedy::ListNamespaces, |near| Remedy::NearNamespace {
+            near,
+        });
+        self.not_found(error, || hint)
     }
 
     /// What to say to somebody who named a ref that is not there.
@@ -127,16 +138,21 @@ impl State {
             None => versions.last_key_value(),
             Some(number) => versions.get_key_value(&number),
         };
+        let is_used_up = || {
+            let last = self.refs.get(name).map_or(0, |known| known.last);
+            number.is_some_and(|number| number <= last)
+        };
         found
             .map(|(number, version)| (*number, version))
             .ok_or_else(|| {
-                Error::not_found(format!(
-                    "{name}@{}: no such version",
-                    number.unwrap_or_default()
-                ))
-                .hint(Remedy::ListVersions {
-                    name: name.to_string(),
-                })
+                let number = number.unwrap_or_default();
+                let error = Error::not_found(format!("{name}@{number}: no such version"));
+                let name = name.to_string();
+                let hint = Remedy::ListVersions { name };
+                match is_used_up() {
+                    true => error.hint(hint),
+                    false => self.not_found(error, || hint),
+                }
             })
     }
 }
@@ -166,13 +182,9 @@ impl State {
         let versions = self.versions(name)?.iter().rev();
         let mut found = versions.filter(|(_, version)| id.is_of(&version.root));
         let Some((number, version)) = found.next() else {
-            return Err(
-                Error::not_found(format!("{name}@{id}: no such version")).hint(
-                    Remedy::ListVersions {
-                        name: name.to_string(),
-                    },
-                ),
-            );
+            let error = Error::not_found(format!("{name}@{id}: no such version"));
+            let name = name.to_string();
+            return Err(self.not_found(error, || Remedy::ListVersions { name }));
         };
         match found.find(|(_, other)| other.id() != version.id()) {
             None => Ok((*number, version)),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::chunk::Chunker;
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    ChunkerParams, FORMAT_KEY, Format, LogEntry, Policy, Provenance, State, Who, log_key,
+    ChunkerParams, Cut, FORMAT_KEY, Format, LogEntry, Policy, Provenance, State, Who, log_key,
 };
 use crate::id::StoreId;
 use crate::index::Index;
@@ -272,11 +272,13 @@ impl Store {
         if let Some(number) = self.at {
             return log::load_at(self.remote.as_ref(), self.format.id, number);
         }
-        let log::Known { state, damage } = self.known()?;
+        let log::Known { mut state, damage } = self.known()?;
         let damage = match damage {
             None if !self.is_far() => self.witness(&state)?,
             damage => damage,
         };
+            // What an entry set that cannot be read is not known to be missing.
+            state.cut = Cut(Some(damage.to_string().into()));
         if let Some(damage) = damage {
             self.warn(damage);
         }

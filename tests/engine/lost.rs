@@ -113,6 +113,32 @@ fn the_newest_entry_is_given_up_on_request_only() {
     damaged.heal();
 }
 
+/// What the newest entry set, as long as nobody can say what that was.
+#[test]
+fn what_a_damaged_entry_may_have_set_is_not_called_missing() {
+    let damaged = Damaged::new();
+    let later = damaged.dir.path().join("later");
+    fs::write(&later, noise(9, 300_000)).unwrap();
+    put_tree(&damaged.store, &later, "project/demo/later");
+    let key = log_key(2);
+    flip(&damaged.object(&key), 40);
+    let out = damaged.dir.path().join("out");
+    for what in [
+        "project/demo/later",
+        &format!("{REF}@2"),
+        &format!("{REF}@t0123456789ab"),
+    ] {
+        let error = get_to(&damaged.store, what, &out).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{what}: {error:?}");
+        assert!(error.to_string().contains(&key), "{what}: {error:?}");
+        assert_eq!(error.remedy(), Some(&Remedy::RepairLog), "{what}");
+    }
+    // A path in a version that is known is missing for sure.
+    let inside = get_to(&damaged.store, &format!("{REF}@1:nowhere"), &out);
+    assert_eq!(inside.unwrap_err().kind(), Kind::NotFound);
+    get_to(&damaged.store, REF, &out).unwrap();
+}
+
 #[test]
 fn an_old_entry_that_a_checkpoint_stands_in_for_is_a_note() {
     let damaged = Damaged::new();

@@ -16,7 +16,7 @@ pub(super) struct Key<'a>(#[serde(borrow)] pub(super) std::borrow::Cow<'a, str>)
 /// puts all others into its field `extra`. What serde makes of `flatten` copies every field on the way, and most of
 /// a checkpoint is versions.
 macro_rules! carries_unknown {
-    ($name:ident { $($field:ident $(= $default:expr)?),* $(,)? } $(skips $skipped:ident)?) => {
+    ($name:ident { $($field:ident $(= $default:expr)?),* $(,)? } $(skips $($skipped:ident),+)?) => {
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
                 struct Fields;
@@ -49,7 +49,7 @@ macro_rules! carries_unknown {
                         }
                         Ok($name {
                             $($field: carries_unknown!(@or A, $field $(, $default)?),)*
-                            $($skipped: Default::default(),)?
+                            $($($skipped: Default::default(),)+)?
                             extra,
                         })
                     }

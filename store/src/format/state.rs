@@ -63,6 +63,9 @@ pub struct State {
     /// The text of entry `number`, where it was read.
     #[serde(skip)]
     pub newest: Newest,
+    /// Why there may be more than it says, where the log is damaged behind it.
+    #[serde(skip)]
+    pub cut: Cut,
 }
 
 /// The text of the entry that a state ends with. No part of what the state says: two states that differ in it only
@@ -84,6 +87,18 @@ impl PartialEq for Newest {
 }
 
 impl Eq for Newest {}
+
+/// What is wrong with the log behind a state that was read as far as it can be. No part of what the state says, either.
+#[derive(Clone, Debug, Default)]
+pub struct Cut(pub Option<std::sync::Arc<str>>);
+
+impl PartialEq for Cut {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Cut {}
 
 /// When a pack or segment left the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,7 +160,7 @@ carries_unknown!(State {
     refs,
     policy = Policy::default(),
     features = Features::default(),
-} skips newest);
+} skips newest, cut);
 carries_unknown!(RefState { last, versions });
 carries_unknown!(Version {
     root,
