@@ -262,6 +262,27 @@ fn a_second_collector_says_who_runs_and_ends_well() {
 }
 
 #[test]
+fn what_no_line_of_crontab_can_say_is_refused() {
+    let env = environment!();
+    let line = "two\n0 0 * * * lines";
+    for store in ["a%b", line] {
+        env.ok(["init", store]);
+    }
+    let percent = env.ok(["gc", "--crontab", "--store", "a%b"]);
+    assert!(percent.contains("a\\%b"), "{percent}");
+    for option in ["--crontab", "--systemd"] {
+        let named = env.store(["gc", "--store", line, option]);
+        assert_eq!(named.code, Some(2), "{named}");
+        assert!(named.stderr.contains("two\\n0 0 * * * lines"), "{named}");
+        assert!(named.stdout.is_empty(), "{named}");
+        let mut around = env.command(["gc", option]);
+        around.env("XDG_CACHE_HOME", env.path(line));
+        let around: support::Finished = around.output().unwrap().into();
+        assert_eq!(around.code, Some(2), "{around}");
+    }
+}
+
+#[test]
 fn units_and_crontabs_run_the_same_command() {
     let env = dropped();
     let line = env.ok(["gc", "--crontab", "--keep-last", "3", "--refs", "team/*"]);

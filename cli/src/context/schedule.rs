@@ -78,6 +78,7 @@ impl Unattended {
             };
         }
         let command = Command::of_this(unit, context)?;
+        command.check()?;
         let words = || command.words.iter();
         if words().any(|word| clusters::masked(word) != *word) {
             return Err(Error::invalid("a URL on the command line holds credentials").hint(
@@ -181,6 +182,20 @@ impl Command {
             variables: VARIABLES.into_iter().filter_map(set).collect(),
             words,
         })
+    }
+
+    /// Refuses what no line can say: it would end there, and the rest would be another line.
+    fn check(&self) -> Result<()> {
+        let values = self.variables.iter().map(|(_, value)| value);
+        let cannot = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
+        match self.words.iter().chain(values).find(|word| word.contains(cannot)) {
+            None => Ok(()),
+            Some(word) => Err(Error::invalid(format!(
+                "{word:?}: holds a newline, another control character or what is no UTF-8, which neither crontab nor \
+                 systemd takes"
+            ))
+            .hint("give the directory another name, or let a script of your own run the command")),
+        }
     }
 
     fn units(&self, unit: &Unit, schedule: Schedule) -> [(String, String); 2] {
