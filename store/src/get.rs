@@ -114,7 +114,13 @@ pub fn get(store: &Store, request: &GetRequest, progress: &dyn Progress) -> Resu
     let ground = room.ground()?;
     fetch(&reader, |requests| copy.run(node, &ground, requests))?;
     copy.finish_directories(&ground)?;
-    room.move_in(&site)?;
+    let is_open = room.move_in(&site, copy.is_private())?;
+    if is_open {
+        copy.report.notes.push(Note::from(format!(
+            "{}: its mode cannot be changed, so that others may see the names in it",
+            site.given.display()
+        )));
+    }
     if let Ok(ground) = room::ground_of(&site) {
         copy.note_dangling(&ground);
     }

@@ -182,6 +182,17 @@ fn what_only_its_owner_could_read_comes_out_for_one_person_alone() {
     assert_closed(&env.path("got"), "data/secret");
     assert_eq!(mode(&env.path("got/data/secret")), 0o600);
     assert_eq!(mode(&env.path("got/data")), 0o700);
+    // Also where it comes into a directory that was there, and that nothing can take the place of.
+    std::fs::create_dir(env.path("here")).unwrap();
+    set_mode(&env.path("here"), 0o755);
+    let mut inside = env.command(["get", "project/demo/a", "."]);
+    let inside: support::Finished = inside
+        .current_dir(env.path("here"))
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(inside.code, Some(0), "{inside}");
+    assert_closed(&env.path("here"), "data/secret");
     env.ok(["get", "project/demo/a:data/secret", "file"]);
     assert_closed(&env.path("file"), "");
     env.ok(["get", "project/demo/a", "open", "--readable"]);

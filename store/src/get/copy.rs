@@ -115,6 +115,11 @@ impl<'g> Copy<'g> {
         }
     }
 
+    /// Whether it is for one user alone.
+    pub(super) fn is_private(&self) -> bool {
+        self.access.bits & 0o077 == 0
+    }
+
     /// What the copy itself is: `node`, or what that leads to where symlinks are flattened.
     pub(super) fn top(&mut self, node: &Node) -> Result<Node> {
         let (Some((links, _)), Node::Symlink { target }) = (&mut self.links, node) else {

@@ -119,18 +119,23 @@ impl Room {
         Ok(Ground::new(fd, TREE, self.shown.clone()))
     }
 
-    /// Gives the copy its name.
-    pub(super) fn move_in(self, site: &Site) -> Result<()> {
+    /// Gives the copy its name. Whether others may look into it although it is private: a directory that was there
+    /// is closed to them, unless that is not permitted.
+    pub(super) fn move_in(self, site: &Site, is_private: bool) -> Result<bool> {
         let failed = |errno| disk::failed("rename into place", &site.given, errno);
         if self.is_inside {
-            return self.move_out().map_err(failed);
+            let is_open = is_private && !close(&self.above);
+            return self.move_out().map(|()| is_open).map_err(failed);
         }
         let name = site.name.as_os_str();
         if site.there == There::EmptyDirectory {
             // An empty directory is replaced; one that has got an entry meanwhile makes the rename fail.
-            return fs::renameat(&self.fd, TREE, &self.above, name).map_err(failed);
+            fs::renameat(&self.fd, TREE, &self.above, name).map_err(failed)?;
+            return Ok(false);
         }
-        fs::renameat_with(&self.fd, TREE, &self.above, name, RenameFlags::NOREPLACE).map_err(failed)
+        fs::renameat_with(&self.fd, TREE, &self.above, name, RenameFlags::NOREPLACE)
+            .map_err(failed)?;
+        Ok(false)
     }
 
     /// Moves the entries of the copy up into the destination; all of them, or none.
@@ -167,6 +172,16 @@ impl Drop for Room {
             disk::forgive(fs::futimens(&self.above, &super::copy::stamps(time)));
         }
     }
+}
+
+/// Keeps others out of a directory; whether they are.
+fn close(dir: &OwnedFd) -> bool {
+    let Ok(stat) = fs::fstat(dir) else {
+        return false;
+    };
+    let mode = Mode::from_raw_mode(stat.st_mode & 0o7700);
+    // The descriptor may be for looking only.
+    stat.st_mode & 0o077 == 0 || fs::chmodat(dir, ".", mode, AtFlags::empty()).is_ok()
 }
 
 /// The finished copy, for a last look.
