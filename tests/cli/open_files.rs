@@ -14,6 +14,21 @@ fn with_limit(env: &TestEnvironment, limit: u32, arguments: &str) -> Finished {
 }
 
 #[test]
+fn a_tree_with_more_levels_than_files_may_be_open_says_which_limit() {
+    let env = environment!();
+    let deep: String = (0..100).map(|_| "d/").collect();
+    env.write(format!("in/{deep}f"), "deep");
+    env.ok(["put", "in", "project/demo/a"]);
+    let finished = with_limit(&env, 64, "materialize project/demo/a out");
+    assert_eq!(finished.code, Some(1), "{finished}");
+    let hint = "hint: raise the limit on open files (`ulimit -n`), which is 64 now";
+    assert!(finished.stderr.contains(hint), "{finished}");
+    assert!(!env.path("out").exists());
+    let finished = with_limit(&env, 200, "materialize project/demo/a out");
+    assert_eq!(finished.code, Some(0), "{finished}");
+}
+
+#[test]
 fn fifteen_hundred_files_are_put_and_got_with_few_descriptors() {
     let env = environment!();
     for number in 0..1_500 {

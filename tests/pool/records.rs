@@ -46,6 +46,71 @@ fn records(world: &World) -> usize {
     all.iter().filter(|path| !path.ends_with("at")).count()
 }
 
+/// What may lie in the place of a file or directory of the pool.
+const MISPLACED: [(&str, &str); 4] = [
+    ("a sparse file", "truncate -s 20G"),
+    ("a pipe", "mkfifo"),
+    ("a directory", "mkdir"),
+    (
+        "a symlink to itself",
+        "f() { ln -s \"$(basename \"$1\")\" \"$1\"; }; f",
+    ),
+];
+
+#[test]
+fn what_lies_in_the_place_of_a_record_is_lost_and_costs_no_more_than_that() {
+    for (what, make) in MISPLACED {
+        let world = versions(110, &[&["keep", "other", "dir/third"]]);
+        world.make("out", &[]);
+        let made = files_below(&world.pool().join("made"));
+        let record = made.iter().find(|path| !path.ends_with("at")).unwrap();
+        shell(&format!("rm '{0}'; {make} '{0}'", record.display()));
+        // What was made cannot be told; the tree is as it should be.
+        world.make("out", &[]);
+        assert_same(&world.path("source-1"), &world.path("out"));
+        assert_eq!(records(&world), 1, "{what}");
+        let status = world.env.ok(["pool", "status"]);
+        assert!(!status.contains("not settled"), "{what}: {status}");
+        version(&world, 2, &["keep", "new"]);
+        world.make("out", &[]);
+        assert_same(&world.path("source-2"), &world.path("out"));
+    }
+}
+
+#[test]
+fn what_lies_in_the_place_of_a_part_of_the_pool_is_named() {
+    for (what, make) in MISPLACED {
+        let world = versions(111, &[&["keep", "other"]]);
+        world.make("out", &[]);
+        let (pool, mark) = (world.pool(), world.pool().join("pool"));
+        let aside = world.path("aside");
+        let tree = fs::read_dir(pool.join("made")).unwrap().next().unwrap();
+        let mut parts = vec![(mark, 1)];
+        if make != "mkdir" {
+            parts.extend([(tree.unwrap().path(), 4), (pool.join("made"), 4)]);
+        }
+        for (part, code) in parts {
+            shell(&format!(
+                "mv '{0}' '{1}'; {make} '{0}'",
+                part.display(),
+                aside.display()
+            ));
+            let named = ["--pool", pool.to_str().unwrap()];
+            let made = ["materialize", REF, "out"];
+            let finished = world.env.store([made.as_slice(), &named].concat());
+            let named = part.to_str().unwrap();
+            assert_eq!(finished.code, Some(code), "{what}: {finished}");
+            assert!(finished.stderr.contains(named), "{what}: {finished}");
+            shell(&format!(
+                "rm -r '{0}'; mv '{1}' '{0}'",
+                part.display(),
+                aside.display()
+            ));
+            world.make("out", &[]);
+        }
+    }
+}
+
 #[test]
 fn an_update_is_right_when_the_old_version_was_collected() {
     let world = versions(100, &[&["keep", "old-0", "old-1", "dir/old"]]);

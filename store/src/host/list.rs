@@ -17,6 +17,11 @@ use crate::remedy::Remedy;
 const LIST_MAGIC: [u8; 8] = *b"STORMADE";
 /// Its version.
 const LIST_VERSION: u8 = 1;
+/// Both, as a list begins.
+const HEAD: [u8; 12] = {
+    let [a, b, c, d, e, f, g, h] = LIST_MAGIC;
+    [a, b, c, d, e, f, g, h, LIST_VERSION, 0, 0, 0]
+};
 /// The level at the end of a list; entries of the root have level 1.
 const END: u64 = 0;
 /// Bytes of the checksum behind the end.
@@ -104,8 +109,7 @@ impl<T: Item> ListWriter<T> {
             last: Vec::new(),
             item: PhantomData,
         };
-        list.bytes.extend_from_slice(&LIST_MAGIC);
-        list.bytes.extend_from_slice(&[LIST_VERSION, 0, 0, 0]);
+        list.bytes.extend_from_slice(&HEAD);
         list.flush()?;
         Ok(list)
     }
@@ -164,10 +168,8 @@ impl<T: Item> ListReader<T> {
     pub(crate) fn new(mut file: File) -> Result<Self> {
         file.rewind().map_err(failed)?;
         let mut input = Input(BufReader::with_capacity(BUFFER_BYTES, file));
-        let head = input.bytes(LIST_MAGIC.len() + 4)?;
-        if head.split_at_checked(LIST_MAGIC.len())
-            != Some((&LIST_MAGIC[..], &[LIST_VERSION, 0, 0, 0]))
-        {
+        let head = input.bytes(HEAD.len())?;
+        if head != HEAD {
             return Err(wrong("head"));
         }
         Ok(Self {
@@ -199,9 +201,15 @@ impl<T: Item> ListReader<T> {
 pub(crate) fn checksum(mut file: &File) -> std::io::Result<Option<[u8; CHECKSUM_LEN]>> {
     file.rewind()?;
     let len = file.metadata()?.len();
+    let mut head = [0; HEAD.len()];
     let Some(body) = len.checked_sub(CHECKSUM_LEN as u64) else {
         return Ok(None);
     };
+    // What is no list at all may be of any length.
+    if body < head.len() as u64 || file.read_exact(&mut head).is_err() || head != HEAD {
+        return Ok(None);
+    }
+    file.rewind()?;
     let mut hash = blake3::Hasher::new();
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut input = Read::take(file, body);

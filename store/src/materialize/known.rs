@@ -97,7 +97,8 @@ impl Record {
             return Ok(None);
         };
         let sum = checksum(&file);
-        let sum = sum.map_err(|source| Error::io("read a record of pool", pool.path(), source))?;
+        let sum =
+            sum.map_err(|source| Error::io("read", pool.record_path(destination, &name), source))?;
         Ok(sum.map(|sum| Self { name, sum, file }))
     }
 

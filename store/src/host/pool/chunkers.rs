@@ -1,7 +1,9 @@
 //! Which chunkers the contents of a pool come from: a file can be verified without its store only by who
 //! cuts it as that store does.
 
+use std::ffi::OsStr;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs;
 
@@ -13,7 +15,6 @@ use crate::format::ChunkerParams;
 impl Pool {
     /// Writes down how a store cuts whose files come into the pool.
     pub(crate) fn know_chunker(&self, params: &ChunkerParams) -> Result<()> {
-        let failed = |errno| disk::failed("write down in pool", &self.path, errno);
         let text = serde_json::to_vec(params)
             .map_err(|source| Error::invalid("parameters of a chunker").because(source))?;
         let hash = blake3::hash(&text).to_hex();
@@ -22,6 +23,7 @@ impl Pool {
             let mut known = Vec::new();
             file.take(4096).read_to_end(&mut known).map(|_| known)
         };
+        let failed = |errno| disk::failed("write", &self.path.join(&name), errno);
         let file = disk::open_file(&self.fd, name.as_bytes());
         if file.is_ok_and(|file| known(file).is_ok_and(|known| known == text)) {
             return Ok(());
@@ -41,10 +43,11 @@ impl Pool {
         let dir = self.directory("chunkers")?;
         let mut chunkers = Vec::new();
         for name in disk::names(&dir, &self.path)? {
+            let path = || self.path.join("chunkers").join(OsStr::from_bytes(&name));
             let read = disk::open_file(&dir, &name)
-                .map_err(|errno| disk::failed("read a chunker of pool", &self.path, errno))?;
+                .map_err(|errno| disk::failed("open", &path(), errno))?;
             let text = std::io::read_to_string(std::io::Read::take(read, 4096))
-                .map_err(|source| Error::io("read a chunker of pool", &self.path, source))?;
+                .map_err(|source| Error::io("read", path(), source))?;
             // One that this program does not know is of a store that it makes no pool files of.
             let params = serde_json::from_str::<ChunkerParams>(&text);
             chunkers.extend(params.ok().and_then(|params| Chunker::new(&params).ok()));

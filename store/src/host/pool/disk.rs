@@ -7,6 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Error, Result};
 use crate::remedy::Remedy;
@@ -30,12 +31,19 @@ pub(crate) fn failed(doing: &str, path: &Path, errno: Errno) -> Error {
     let error = Error::io(doing, path, errno.into());
     match errno {
         Errno::ROFS => error.hint("the file system is mounted read-only: name a writable place"),
-        Errno::MFILE | Errno::NFILE => error.hint("raise the limit on open files (`ulimit -n`)"),
+        Errno::MFILE | Errno::NFILE => error.hint(too_few_files()),
         Errno::ACCESS | Errno::PERM => {
             error.hint("give yourself the right to write there, or name another place")
         }
         _ => error,
     }
+}
+
+/// Each level of a tree takes an open directory, besides some dozen files.
+fn too_few_files() -> String {
+    let most = getrlimit(Resource::Nofile).current;
+    let most = most.map_or_else(String::new, |most| format!(", which is {most} now"));
+    format!("raise the limit on open files (`ulimit -n`){most}: each level of a tree takes one")
 }
 
 /// Whether an open directory holds nothing, as far as can be seen.

@@ -6,9 +6,9 @@
 
 use std::fs::File;
 use std::io::{Seek, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, Mode};
+use rustix::fs::{self, AtFlags, FileType, Mode};
 use rustix::io::Errno;
 
 use super::trees::mark_name;
@@ -21,6 +21,10 @@ const MADE: &str = "made";
 /// The symlink whose text is the time at which a tree was settled.
 const AT: &str = "at";
 
+fn is_of(stat: &fs::Stat, kind: FileType) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == kind
+}
+
 impl Pool {
     /// The names of the records of the tree at `path`.
     pub(crate) fn records(&self, path: &Path) -> Result<Vec<String>> {
@@ -28,7 +32,7 @@ impl Pool {
         let dir = match disk::open_dir(self.fd(), dir.as_bytes()) {
             Ok(dir) => dir,
             Err(Errno::NOENT) => return Ok(Vec::new()),
-            Err(errno) => return Err(disk::failed("open records of pool", self.path(), errno)),
+            Err(errno) => return Err(self.misplaced(&dir, errno)),
         };
         let names = disk::names(&dir, self.path())?.into_iter();
         let mut names: Vec<String> = names
@@ -39,13 +43,37 @@ impl Pool {
         Ok(names)
     }
 
-    /// Opens a record; none, when it is gone.
+    /// What is in the way of the records of a tree.
+    fn misplaced(&self, dir: &str, errno: Errno) -> Error {
+        let path = [MADE, dir].map(|name| self.path().join(name));
+        let is_wrong =
+            |path: &&PathBuf| fs::lstat(*path).is_ok_and(|stat| !is_of(&stat, FileType::Directory));
+        match path.iter().find(is_wrong) {
+            Some(wrong) => Error::corrupt(format!(
+                "{}: expected a directory of the pool, found something else",
+                wrong.display()
+            ))
+            .hint("remove it, and run it again: what it said of trees is found out anew"),
+            None => disk::failed("open", &self.path().join(dir), errno),
+        }
+    }
+
+    /// Where a record is.
+    pub(crate) fn record_path(&self, path: &Path, name: &str) -> PathBuf {
+        self.path().join(MADE).join(mark_name(path)).join(name)
+    }
+
+    /// Opens a record; none, when it is gone, or something else lies in its place.
     pub(crate) fn record(&self, path: &Path, name: &str) -> Result<Option<File>> {
         let record = format!("{MADE}/{}/{name}", mark_name(path));
+        let failed = |errno| disk::failed("open", &self.record_path(path, name), errno);
         match disk::open_file(self.fd(), record.as_bytes()) {
-            Ok(file) => Ok(Some(file)),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(disk::failed("open a record of pool", self.path(), errno)),
+            Ok(file) => {
+                let stat = fs::fstat(&file).map_err(failed)?;
+                Ok(is_of(&stat, FileType::RegularFile).then_some(file))
+            }
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => Ok(None),
+            Err(errno) => Err(failed(errno)),
         }
     }
 
@@ -96,12 +124,9 @@ impl Pool {
     /// Removes records of the tree at `path`.
     pub(crate) fn forget_records(&self, path: &Path, names: &[String]) {
         for name in names {
-            // One that stays costs the next pass a look.
-            disk::forgive(fs::unlinkat(
-                self.fd(),
-                format!("{MADE}/{}/{name}", mark_name(path)),
-                AtFlags::empty(),
-            ));
+            // One that stays costs the next pass a look. What lies in the place of one goes, too.
+            let record = format!("{MADE}/{}/{name}", mark_name(path));
+            disk::forgive(disk::remove_tree(self.fd(), record.as_bytes()));
         }
     }
 

@@ -386,19 +386,19 @@ fn check_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
         Ok(file) => {
             trust::check_own_file(&file, &path.join(MARK))?;
             let text = std::io::read_to_string(std::io::Read::take(file, 100))
-                .map_err(|source| Error::io("read the mark of pool", path, source))?;
+                .map_err(|source| Error::io("read", path.join(MARK), source))?;
             if text.as_bytes() == MARK_TEXT {
                 return Ok(());
             }
             Err(Error::unsupported(format!(
-                "pool {}: expected version 1, found {:?}",
-                path.display(),
-                text.trim_end()
+                "{}: expected the mark of a pool of version 1, found {:?}",
+                path.join(MARK).display(),
+                text.trim_end_matches(['\0', '\n'])
             ))
             .hint("update this program, or name another pool"))
         }
         Err(Errno::NOENT) => make_mark(fd, path),
-        Err(errno) => Err(disk::failed("look at pool", path, errno)),
+        Err(errno) => Err(disk::failed("open", &path.join(MARK), errno)),
     }
 }
 
