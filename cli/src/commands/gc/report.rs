@@ -7,6 +7,7 @@ use gc::Report;
 use gc::plan::{PackFate, Plan, Wait};
 use gc::policy::{Drop, Why};
 use gc::report::Over;
+use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::ui::human;
@@ -155,10 +156,21 @@ fn held(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         held.by_grace,
         "condemned, to be deleted after the grace",
     ));
-    rows.push(waiting(
-        held.by_age,
-        "of puts and transfers that have not ended; `store gc --min-age 0` takes it at once",
-    ));
+    // Of what such a run itself has left there is nothing to say but that.
+    let is_waiting = held
+        .by_age
+        .until
+        .is_some_and(|until| until > Timestamp::now());
+    rows.push(match is_waiting {
+        true => waiting(
+            held.by_age,
+            "of puts and transfers that have not ended; `store gc --min-age 0` takes it at once",
+        ),
+        false => (
+            held.by_age.bytes,
+            "of puts and transfers that have not ended; a later run looks at it again".to_owned(),
+        ),
+    });
     rows.push((
         held.unused_bytes,
         "unused inside packs, below the limit".to_owned(),
@@ -195,4 +207,34 @@ fn waiting(wait: Wait, what: &str) -> (u64, String) {
         format!(", until {} UTC", human::time(until))
     });
     (wait.bytes, format!("{what}{until}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Told<'r>(&'r Report);
+
+    impl fmt::Display for Told<'_> {
+        fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            held(out, self.0)
+        }
+    }
+
+    #[test]
+    fn a_run_that_takes_what_is_young_is_not_told_to_take_it() {
+        let mut report = Report::default();
+        for (secs, is_advised) in [(3600, true), (-1, false)] {
+            report.held.by_age = Wait {
+                bytes: 5000,
+                until: Some(Timestamp::now() + jiff::SignedDuration::from_secs(secs)),
+            };
+            let told = Told(&report).to_string();
+            assert!(
+                told.contains("of puts and transfers that have not ended"),
+                "{told}"
+            );
+            assert_eq!(told.contains("--min-age 0"), is_advised, "{told}");
+        }
+    }
 }
