@@ -16,6 +16,10 @@ use crate::pack::Portions;
 use crate::remedy::Remedy;
 use crate::remote::{Created, Prune, SingleWriter, Write, keeps_first, overwrites};
 
+mod opening;
+
+use opening::{check_nothing_remains, read_format};
+
 /// How many states in a row may be outdated before their segments are open.
 const STATES_MAX: u32 = 64;
 
@@ -92,14 +96,7 @@ impl Store {
     /// # Errors
     /// Not found when there is none; unsupported when its format is of a future version.
     pub fn open(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
-        let bytes = remote.get(FORMAT_KEY).map_err(|error| match error.kind() {
-            Kind::NotFound => {
-                let hint = error.remedy().cloned().unwrap_or(Remedy::MakeStore);
-                Error::not_found(format!("{}: there is no store", remote.url())).hint(hint)
-            }
-            _ => error,
-        })?;
-        let format = Format::decode(&bytes).map_err(|error| error.within(remote.url()))?;
+        let format = read_format(remote.as_ref())?;
         // How another one would cut matters to who writes, and that is refused.
         let chunker =
             Chunker::new(&format.chunker).or_else(|_| Chunker::new(&ChunkerParams::default()))?;
@@ -165,17 +162,19 @@ impl Store {
     }
 
     fn init_as(remote: Arc<dyn Write>, host: Host, format: &Format) -> Result<Self> {
+        check_nothing_remains(remote.as_ref())?;
         match remote.create(FORMAT_KEY, format.encode()?.into())? {
             Created::Created => {
                 // Without room for it nothing else fits either, and who puts next is told.
                 let _has_room = log::reserve::fill(remote.as_ref())?;
                 Self::open(remote, host)
             }
-            Created::Exists => Err(Error::conflict(format!(
-                "{}: there is a store already",
-                remote.url()
-            ))
-            .hint("use it as it is, or name an empty place")),
+            Created::Exists => {
+                // Or what answers is no object store at all.
+                remote.get(FORMAT_KEY)?;
+                let what = format!("{}: there is a store already", remote.url());
+                Err(Error::conflict(what).hint("use it as it is, or name an empty place"))
+            }
         }
     }
 
@@ -277,9 +276,9 @@ impl Store {
             None if !self.is_far() => self.witness(&state)?,
             damage => damage,
         };
+        if let Some(damage) = damage {
             // What an entry set that cannot be read is not known to be missing.
             state.cut = Cut(Some(damage.to_string().into()));
-        if let Some(damage) = damage {
             self.warn(damage);
         }
         Ok(state)

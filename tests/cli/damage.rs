@@ -26,6 +26,52 @@ fn flip(path: &PathBuf, at: usize) {
     std::fs::write(path, bytes).unwrap();
 }
 
+/// A `put` makes the embedded store where there is none; where one lost its first object it must not make another.
+#[test]
+fn where_a_store_lost_its_format_no_new_one_is_made() {
+    let env = environment!();
+    env.write("in", "text");
+    env.ok(["put", "in", "project/demo/a"]);
+    let store = env.path("home/.local/share/store");
+    let (format, aside) = (store.join("format"), env.path("aside"));
+    std::fs::rename(&format, &aside).unwrap();
+    for log in ["there", "gone, too"] {
+        if log != "there" {
+            std::fs::rename(store.join("log"), env.path("log-aside")).unwrap();
+        }
+        for words in [
+            &["put", "in", "project/demo/b"][..],
+            &["init"],
+            &["ls"],
+            &["verify"],
+            &["gc"],
+            &["get", "project/demo/a", "out"],
+        ] {
+            let finished = env.store(words);
+            assert_eq!(finished.code, Some(4), "{words:?}: {finished}");
+            assert!(
+                finished.stderr.contains("format: missing, although "),
+                "{finished}"
+            );
+            assert!(
+                finished.stderr.contains("hint: bring `format` back"),
+                "{finished}"
+            );
+            assert!(!format.exists(), "{words:?}");
+        }
+    }
+    std::fs::rename(env.path("log-aside"), store.join("log")).unwrap();
+    std::fs::write(&format, "half").unwrap();
+    let finished = env.store(["verify"]);
+    assert_eq!(finished.code, Some(4), "{finished}");
+    assert!(
+        finished.stderr.contains("hint: bring `format` back"),
+        "{finished}"
+    );
+    std::fs::rename(&aside, &format).unwrap();
+    env.ok(["verify", "--read-data"]);
+}
+
 #[test]
 fn a_sound_store() {
     let env = environment!();

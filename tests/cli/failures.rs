@@ -111,7 +111,7 @@ fn a_damaged_store_is_4() {
     --- stdout
     --- stderr
     error: file://[ROOT]/s: format: checksum of its first line is `blake3 [CHUNK-ID]`, its second line is `blake3 [CHUNK-ID]\n`
-    hint: run `store verify --store s` to see what is hit, then `store repair --store s`, or put the original files again
+    hint: bring `format` back from a copy of the store: nothing else in it says what was in there; make no new store in its place
     ");
 }
 

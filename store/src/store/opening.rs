@@ -1,0 +1,60 @@
+//! What a store begins with: its object `format`, which nothing else in it says.
+
+use crate::error::{Error, Kind, Result};
+use crate::format::{FORMAT_KEY, Format, LOG_PREFIX, PACKS_PREFIX, SEGMENTS_PREFIX, is_object_key};
+use crate::remedy::Remedy;
+use crate::remote::Read;
+
+/// What to do where it is lost.
+const LOST: &str = "bring `format` back from a copy of the store: nothing else in it says what was in there; make no new \
+                    store in its place";
+
+/// The format of the store that lies at `remote`.
+///
+/// # Errors
+/// Not found, when there is no store; corrupt, when there is one, and its format is damaged or gone.
+pub(super) fn read_format(remote: &dyn Read) -> Result<Format> {
+    let url = remote.url();
+    let bytes = remote.get(FORMAT_KEY).map_err(|error| match error.kind() {
+        Kind::NotFound => {
+            // Elsewhere each look is a request, and who makes a store looks.
+            let is_near = remote.local_path(FORMAT_KEY).is_some();
+            let lost = is_near.then(|| check_nothing_remains(remote).err());
+            lost.flatten().unwrap_or_else(|| {
+                let hint = error.remedy().cloned().unwrap_or(Remedy::MakeStore);
+                Error::not_found(format!("{url}: there is no store")).hint(hint)
+            })
+        }
+        Kind::Corrupt => error.hint(LOST),
+        _ => error,
+    })?;
+    Format::decode(&bytes).map_err(|error| match error.kind() {
+        Kind::Corrupt => error.within(url).hint(LOST),
+        _ => error.within(url),
+    })
+}
+
+/// Refuses a place without a format where other objects of a store are.
+///
+/// # Errors
+/// Corrupt, naming one of them.
+pub(super) fn check_nothing_remains(remote: &dyn Read) -> Result<()> {
+    let is_missing =
+        || matches!(remote.get(FORMAT_KEY), Err(error) if error.kind() == Kind::NotFound);
+    match remains(remote) {
+        Some(key) if is_missing() => Err(Error::corrupt(format!(
+            "{}: {FORMAT_KEY}: missing, although {key} exists",
+            remote.url()
+        ))
+        .hint(LOST)),
+        _ => Ok(()),
+    }
+}
+
+/// An object of a store, but for its format; none also where nobody may list.
+fn remains(remote: &dyn Read) -> Option<String> {
+    let prefixes = [LOG_PREFIX, SEGMENTS_PREFIX, PACKS_PREFIX].into_iter();
+    let listed = prefixes.filter_map(|prefix| remote.keys_after(prefix, prefix).ok());
+    let mut keys = listed.flatten();
+    keys.find(|key| is_object_key(key))
+}
