@@ -275,7 +275,7 @@ fn what_no_line_of_crontab_can_say_is_refused() {
         assert_eq!(named.code, Some(2), "{named}");
         assert!(named.stderr.contains("two\\n0 0 * * * lines"), "{named}");
         assert!(named.stdout.is_empty(), "{named}");
-        let mut around = env.command(["gc", option]);
+        let mut around = env.command(["gc", "--store", "a%b", option]);
         around.env("XDG_CACHE_HOME", env.path(line));
         let around: support::Finished = around.output().unwrap().into();
         assert_eq!(around.code, Some(2), "{around}");
