@@ -43,5 +43,6 @@ mod stores;
 mod travel;
 mod underfoot;
 mod uses;
+mod verified;
 mod wide;
 mod world;

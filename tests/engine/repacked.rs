@@ -23,7 +23,7 @@ const SMALL: u64 = 40;
 
 /// Two packs of data in which what lives and what was dropped take turns: large files that do not compress, and small ones
 /// that share frames. Nothing is shared between the refs.
-fn sparse() -> World {
+pub(crate) fn sparse() -> World {
     let mut world = World::new();
     for (tree, seed) in [("one", 1000), ("two", 2000)] {
         let (both, kept) = (world.tree(&format!("{tree}-both")), world.tree(tree));

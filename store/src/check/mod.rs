@@ -17,12 +17,13 @@ use jiff::Timestamp;
 pub use self::repair::{RepairReport, RepairRequest, repair};
 pub use self::subset::Subset;
 use self::walk::RefWalk;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Change, State, Target};
-use crate::id::PackId;
+use crate::id::{PackId, SegmentId};
 use crate::index::Index;
 use crate::log;
 use crate::progress::Progress;
+use crate::retry::{VAIN_MAX, retry};
 use crate::sound::packs::{Damage, PackTask, Reading, check_packs};
 use crate::sound::record::Record;
 pub use crate::sound::{Finding, Hit, Part, VerifyReport};
@@ -66,8 +67,7 @@ pub fn verify(
     let remote = store.remote().as_ref();
     let state = objects::check_log(remote, store.format().id, &mut report)?;
     let mut readable = state.clone();
-    objects::check_segments(remote, &mut readable, &mut report)?;
-    let index = store.open_index(&readable, &Index::default())?;
+    let index = open_sound(store, &mut readable, &mut report)?;
     let view = View {
         state: readable,
         index,
@@ -82,22 +82,51 @@ pub fn verify(
     let damage = check_packs(store, &tasks, needed.is_none(), progress, &mut report)?;
     let mut walk = RefWalk::new(store, &view, &damage, &mut report);
     walk.versions(request.target.as_ref())?;
-    if report.hits.is_empty() {
-        // A chunk may lie twice in the packs of a segment, which lists one place. When a collector took that one,
-        // nobody needed the chunk, and the other place is garbage like any other.
-        report
-            .findings
-            .retain(|finding| !damage.unlisted.contains(finding));
-    }
-
+    forget_unlisted(&damage, &mut report);
     if needed.is_none() {
         rolled_back::check(store, &view, &mut report)?;
     }
     remember(&mut record, &tasks, &view.index, &mut report, request.now);
     if !report.is_clean() {
-        forget_what_moved(store, &state, &mut report)?;
+        let now = forget_what_moved(store, &state, &mut report);
+        walk_again(store, request, (&state, now), &damage, &mut report)?;
+        forget_unlisted(&damage, &mut report);
     }
     Ok(report)
+}
+
+/// Opens the segments of `state` that are sound, and leaves it those. One that a collector takes after it was looked at is
+/// looked at again.
+fn open_sound(store: &Store, state: &mut State, report: &mut VerifyReport) -> Result<Index> {
+    let remote = store.remote().as_ref();
+    objects::check_segments(remote, state, report)?;
+    let looked_at = report.segments;
+    let opened = retry(|| match store.open_index(state, &Index::default()) {
+        Err(error) if error.is_damage() => {
+            let before = state.segments.len();
+            objects::check_segments(remote, state, report)?;
+            // Where all are sound still it is something else.
+            match state.segments.len() < before {
+                true => Ok(None),
+                false => Err(error),
+            }
+        }
+        opened => opened.map(Some),
+    })?;
+    report.segments = looked_at;
+    opened.ok_or_else(|| {
+        Error::conflict("segments: collectors took one after the other while they were opened")
+            .hint("run it again")
+    })
+}
+
+/// A chunk may lie twice in the packs of a segment, which lists one place. When a collector took that one, nobody needed
+/// the chunk, and the other place is garbage like any other.
+fn forget_unlisted(damage: &Damage, report: &mut VerifyReport) {
+    if report.hits.is_empty() {
+        let is_unlisted = |finding: &Finding| damage.unlisted.contains(finding);
+        report.findings.retain(|finding| !is_unlisted(finding));
+    }
 }
 
 /// The packs that hold what `target` needs.
@@ -176,11 +205,9 @@ fn remember(
     }
 }
 
-/// A collector may have worked meanwhile: what it took from the state is not missing.
-fn forget_what_moved(store: &Store, before: &State, report: &mut VerifyReport) -> Result<()> {
-    let Ok(now) = store.readable_state() else {
-        return Ok(());
-    };
+/// A collector may have worked meanwhile: what it took from the state is not missing. The newest state, if it is to be had.
+fn forget_what_moved(store: &Store, before: &State, report: &mut VerifyReport) -> Option<State> {
+    let now = store.readable_state().ok()?;
     // The newest state may have forgotten what was condemned since, so each entry in between is asked.
     let mut taken = HashSet::new();
     for entry in log::read_after(store.remote().as_ref(), &mut before.clone()).unwrap_or_default() {
@@ -199,5 +226,48 @@ fn forget_what_moved(store: &Store, before: &State, report: &mut VerifyReport) -
     report
         .hits
         .retain(|hit| stands(hit.cause) && now.version(&hit.name, Some(hit.version)).is_ok());
+    Some(now)
+}
+
+/// What versions need was looked for without the segments that a collector had taken by then: what is still not found is
+/// looked for where the newest state has it.
+fn walk_again(
+    store: &Store,
+    request: &VerifyRequest,
+    (before, now): (&State, Option<State>),
+    damage: &Damage,
+    report: &mut VerifyReport,
+) -> Result<()> {
+    let Some(mut state) = now else {
+        return Ok(());
+    };
+    for _ in 0..VAIN_MAX {
+        let has_lost = before
+            .segments
+            .keys()
+            .any(|id| !state.segments.contains_key(id));
+        if report.hits.is_empty() || !has_lost {
+            return Ok(());
+        }
+        let parts = report.findings.iter().map(|finding| finding.part);
+        let damaged: HashSet<SegmentId> = parts.filter_map(Part::segment).collect();
+        state.segments.retain(|id, _| !damaged.contains(id));
+        match store.open_index(&state, &Index::default()) {
+            Ok(index) => {
+                let view = View { state, index };
+                let mut again = VerifyReport {
+                    findings: std::mem::take(&mut report.findings),
+                    ..VerifyReport::default()
+                };
+                RefWalk::new(store, &view, damage, &mut again).versions(request.target.as_ref())?;
+                (report.findings, report.hits) = (again.findings, again.hits);
+                report.hits_left_out = again.hits_left_out;
+                return Ok(());
+            }
+            // Taken again since.
+            Err(error) if error.is_damage() => state = store.readable_state()?,
+            Err(error) => return Err(error),
+        }
+    }
     Ok(())
 }

@@ -88,6 +88,14 @@ impl Part {
             Self::Version => None,
         }
     }
+
+    /// The segment, if it is one.
+    pub(crate) fn segment(self) -> Option<SegmentId> {
+        match self {
+            Self::Segment(id) => Some(id),
+            _ => None,
+        }
+    }
 }
 
 impl Finding {
