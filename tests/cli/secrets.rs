@@ -306,7 +306,7 @@ fn a_file_by_itself_is_judged_by_its_name_too() {
             "{\"username\":\"me\",\"key\":\"4f9d02c1b8e67a35\"}",
         ),
     ] {
-        let path = env.write(&format!("home/{path}"), text);
+        let path = env.write(format!("home/{path}"), text);
         let source = path.to_str().unwrap();
         let finished = env.store(["put", source, "project/demo/a"]);
         assert_eq!(finished.code, Some(1), "{source}: {finished}");
@@ -354,17 +354,17 @@ fn a_url_with_a_password_in_a_file_of_settings_is_found() {
         ),
         (".npmrc", format!("registry={url}\n")),
     ] {
-        env.write(&format!("in/{path}"), text);
+        env.write(format!("in/{path}"), text);
         let finished = env.store(["put", "in", "project/demo/a"]);
         assert_eq!(finished.code, Some(1), "{path}: {finished}");
         assert!(finished.stderr.contains(&format!("{path}: ")), "{finished}");
         env.write(
-            &format!("in/{path}"),
+            format!("in/{path}"),
             "index-url = https://${USER}:${PASSWORD}@pypi.intern/simple\n",
         );
         // A mode says nothing of such a file, but for those that hold tokens as a rule.
         if path != ".npmrc" {
-            set_mode(&env.path(&format!("in/{path}")), 0o600);
+            set_mode(&env.path(format!("in/{path}")), 0o600);
         }
         env.ok(["put", "in", "project/demo/a"]);
         std::fs::remove_dir_all(env.path("in")).unwrap();
