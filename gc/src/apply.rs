@@ -406,7 +406,7 @@ impl<'s, 'p> Session<'s, 'p> {
             };
             if let Ok((number, version)) = state.version(name, Some(*version)) {
                 let name = format!("{name}@{number}");
-                self.marker.version_in(&reader, &name, version, &index)?;
+                self.marker.version_in(&reader, &name, &version, &index)?;
             }
         }
         Ok(true)

@@ -38,8 +38,9 @@ impl Size<'_> {
     pub(crate) fn evict(&self, policy: &Policy, drops: &mut BTreeSet<Drop>) -> Result<Vec<Over>> {
         let mut over = Vec::new();
         let mut namespaces: BTreeMap<String, u64> = BTreeMap::new();
-        for name in self.view.state.refs.keys() {
-            if let Some(quota) = policy.quota(name) {
+        for found in self.view.state.refs.heads(None) {
+            let (name, _) = found?;
+            if let Some(quota) = policy.quota(&name) {
                 let least = namespaces.entry(name.namespace().as_str().to_owned());
                 let least = least.or_insert(quota);
                 *least = quota.min(*least);
@@ -67,12 +68,22 @@ impl Size<'_> {
         drops: &mut BTreeSet<Drop>,
     ) -> Result<u64> {
         let gone = names(drops);
-        let (mut kept, others): (Vec<Named<'_>>, Vec<Named<'_>>) = versions(&self.view.state)
-            .filter(|(name, number, _)| !gone.contains(&(*name, *number)))
-            .partition(|(name, ..)| inside(name));
+        let (mut kept, mut others): (Vec<Named>, Vec<Named>) = (Vec::new(), Vec::new());
+        for found in versions(&self.view.state) {
+            let named = found?;
+            if !gone.contains(&(&named.0, named.1)) {
+                let side = if inside(&named.0) {
+                    &mut kept
+                } else {
+                    &mut others
+                };
+                side.push(named);
+            }
+        }
         drop(gone);
-        let newest: BTreeMap<&RefName, u64> = kept.iter().map(|named| (named.0, named.1)).collect();
-        let stays = |(name, number, version): &Named<'_>| {
+        let newest = kept.iter().map(|named| (named.0.clone(), named.1));
+        let newest: BTreeMap<RefName, u64> = newest.collect();
+        let stays = |(name, number, version): &Named| {
             let is_newest = newest.get(name) == Some(number);
             version.pinned || (is_newest && !policy.given.may_drop_newest)
         };
@@ -84,7 +95,7 @@ impl Size<'_> {
                 !stays(named),
                 last_use,
                 Reverse(version.time),
-                (*name).clone(),
+                name.clone(),
                 *number,
             )
         });
@@ -96,7 +107,7 @@ impl Size<'_> {
         let fixed = fitting
             .iter()
             .chain(over.iter().filter(|named| stays(named)));
-        let over: Vec<&Named<'_>> = over.iter().filter(|named| !stays(named)).collect();
+        let over: Vec<&Named> = over.iter().filter(|named| !stays(named)).collect();
         for named in self.freeing(fixed.chain(&others), over)? {
             drops.insert(Drop {
                 name: named.0.clone(),
@@ -109,7 +120,7 @@ impl Size<'_> {
         let left = Marker::new(self.store, self.view);
         for named in kept
             .iter()
-            .filter(|named| !gone.contains(&(named.0, named.1)))
+            .filter(|named| !gone.contains(&(&named.0, named.1)))
         {
             self.mark(&left, named)?;
         }
@@ -117,7 +128,7 @@ impl Size<'_> {
     }
 
     /// How many of `versions`, from the first on, take at most `most` bytes together, and how many bytes.
-    fn fitting(&self, versions: &[Named<'_>], most: u64) -> Result<(usize, u64)> {
+    fn fitting(&self, versions: &[Named], most: u64) -> Result<(usize, u64)> {
         let marker = Marker::new(self.store, self.view);
         for (at, named) in versions.iter().enumerate() {
             let before = marker.stored_bytes();
@@ -130,11 +141,11 @@ impl Size<'_> {
     }
 
     /// Those of `over` whose end gives back what is worth it: bytes that none of `fixed` needs.
-    fn freeing<'n, 'v: 'n>(
+    fn freeing<'n>(
         &self,
-        fixed: impl Iterator<Item = &'n Named<'v>>,
-        over: Vec<&'n Named<'v>>,
-    ) -> Result<Vec<&'n Named<'v>>> {
+        fixed: impl Iterator<Item = &'n Named>,
+        over: Vec<&'n Named>,
+    ) -> Result<Vec<&'n Named>> {
         if over.is_empty() {
             return Ok(over);
         }
@@ -158,12 +169,12 @@ impl Size<'_> {
         Ok(freeing)
     }
 
-    fn mark(&self, marker: &Marker<'_>, (name, number, version): &Named<'_>) -> Result<()> {
+    fn mark(&self, marker: &Marker<'_>, (name, number, version): &Named) -> Result<()> {
         marker.version(self.reader, &format!("{name}@{number}"), version)
     }
 
     /// The put is a use, too.
-    fn last_use(&self, (name, number, version): &Named<'_>) -> LastUse {
+    fn last_use(&self, (name, number, version): &Named) -> LastUse {
         let put = LastUse {
             day: access::day(version.time),
             is_read: false,

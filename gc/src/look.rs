@@ -12,13 +12,13 @@ use store::{Error, Kind, Remedy, Result, Store, View};
 
 use crate::limits::Size;
 use crate::mark::{Marker, may_be_moved, reached_by};
-use crate::plan::{Plan, Uploads, plan, sizes};
+use crate::plan::{CHECKPOINTS_LEFT, Plan, Uploads, idle_uses, plan, sizes};
 use crate::policy::Drop;
 use crate::recent_drops;
 use crate::report::{Live, Over};
 use crate::request::Request;
 use crate::usage::Usage;
-use crate::versions::classes;
+use crate::versions::{Class, each_of};
 
 /// How many states in a row may be gone before they were looked at.
 const LOOKS_MAX: u32 = 32;
@@ -68,7 +68,7 @@ fn look_at<'s>(
     verify_segments(&view)?;
     let reader = Reader::at(store, view.clone());
     let policy = request.policy.in_force(&view.state);
-    let mut drops = policy.drops(&view.state, now);
+    let mut drops = policy.drops(&view.state, now)?;
     let uses = Uses::read(prune)?;
     let size = Size {
         store,
@@ -90,7 +90,9 @@ fn look_at<'s>(
     if uploads.first.is_none() {
         uploads.first = Some(sizes(&usage).into_keys().collect());
     }
-    let plan = plan(&view.state, &usage, &drops, uploads, &request.options, now);
+    usage.layers = layers(store, &view.state, &usage)?;
+    let mut plan = plan(&view.state, &usage, &drops, uploads, &request.options, now);
+    plan.uses = idle_uses(&view.state, &usage.uses, now)?;
     Ok(Planned {
         view,
         marker,
@@ -108,6 +110,24 @@ fn verify_segments(view: &View) -> Result<()> {
     segments
         .par_iter()
         .try_for_each(|segment| segment.damage().map_or(Ok(()), Err))
+}
+
+/// The checkpoints that those which stay are written on.
+fn layers(store: &Store, state: &State, usage: &Usage) -> Result<HashSet<u64>> {
+    let mut numbers: Vec<u64> = usage
+        .checkpoints
+        .iter()
+        .map(|(number, _)| *number)
+        .collect();
+    numbers.retain(|number| *number <= state.number);
+    numbers.sort_unstable_by(|one, other| other.cmp(one));
+    let mut layers = HashSet::new();
+    if numbers.len() > CHECKPOINTS_LEFT {
+        for number in numbers.into_iter().take(CHECKPOINTS_LEFT) {
+            layers.extend(store.layers_of(number)?);
+        }
+    }
+    Ok(layers)
 }
 
 /// A pack that lives and is not there: deleting anything now might take the last copy of what was in it.
@@ -163,19 +183,19 @@ fn mark<'s>(
     }
     let mut live = Live::default();
     let mut shared = BTreeMap::new();
-    let classes = classes(&view.state, drops);
     let mut held = Vec::new();
-    for class in &classes {
+    for class in Class::ALL {
         let before = marker.stored_bytes();
-        for (name, number, version) in class {
+        each_of(&view.state, class, drops, &mut |name, number, version| {
             let watched = marker.watched_bytes();
             marker.version(reader, &format!("{name}@{number}"), version)?;
             live.versions += 1;
             match marker.watched_bytes() - watched {
                 0 => {}
-                bytes => *shared.entry((*name).clone()).or_default() += bytes,
+                bytes => *shared.entry(name.clone()).or_default() += bytes,
             }
-        }
+            Ok(())
+        })?;
         held.push(marker.stored_bytes() - before);
     }
     if let [newest, older, pinned] = held.as_slice() {
@@ -186,12 +206,7 @@ fn mark<'s>(
         ) = (*newest, *older, *pinned);
     }
     live.chunks = marker.reached().count();
-    live.refs = view
-        .state
-        .refs
-        .values()
-        .filter(|known| !known.versions.is_empty())
-        .count() as u64;
+    live.refs = view.state.refs.sums().values().map(|sums| sums.refs).sum();
     Ok((marker, live, shared))
 }
 
@@ -208,7 +223,8 @@ fn reached_by_drops(
         .iter()
         .filter_map(|drop| view.state.version(&drop.name, Some(drop.version)).ok())
         .map(|(_, version)| version);
-    let versions = || going.clone().chain(&gone);
+    let going: Vec<_> = going.collect();
+    let versions = || going.iter().chain(&gone);
     versions().next()?;
     Some(reached_by(store, reader, view, versions()))
 }

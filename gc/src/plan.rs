@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use store::access::Uses;
 use store::format::{Condemned, State, use_key};
-use store::{PackId, SegmentId, VersionId};
+use store::{PackId, Result, SegmentId, VersionId};
 
 use crate::policy::Drop;
 use crate::request::{Options, after};
@@ -22,7 +22,7 @@ pub const SEGMENTS_MAX: usize = 64;
 /// So many are left when that happens.
 const SEGMENTS_LEFT: usize = 32;
 /// The newest checkpoints are kept, more than one in case that it is damaged.
-const CHECKPOINTS_LEFT: usize = 2;
+pub(crate) const CHECKPOINTS_LEFT: usize = 2;
 /// A segment is written anew when at least one in so many of its chunks lies in condemned packs.
 const DEAD_SHARE: u64 = 4;
 /// Uploads in progress touch their file all the time; younger ones than this are left alone unless it is known that
@@ -157,7 +157,6 @@ pub fn plan(
         ..Plan::default()
     };
     delete(&mut plan, state, usage, options, now);
-    plan.uses = idle_uses(state, &usage.uses, now);
     let spared = spared(state, usage, options, now);
     let (spared_packs, rest): (Vec<_>, Vec<_>) =
         (usage.packs.iter()).partition(|pack| spared.packs.contains_key(&pack.pack));
@@ -234,6 +233,7 @@ fn delete(plan: &mut Plan, state: &State, usage: &Usage, options: &Options, now:
     plan.checkpoints = checkpoints
         .into_iter()
         .skip(CHECKPOINTS_LEFT)
+        .filter(|(number, _)| !usage.layers.contains(number))
         .map(|(_, doomed)| doomed)
         .collect();
     let now = usage.by_store_clock(now);
@@ -255,15 +255,23 @@ fn delete(plan: &mut Plan, state: &State, usage: &Usage, options: &Options, now:
 }
 
 /// Keys of uses of versions that live no more, and of those before the last.
-fn idle_uses(state: &State, uses: &Uses, now: Timestamp) -> Vec<String> {
-    let live: HashSet<VersionId> = state
-        .refs
-        .iter()
-        .flat_map(|(name, known)| {
-            let numbers = known.versions.keys();
-            numbers.map(move |number| VersionId::of(name, *number))
-        })
-        .collect();
+///
+/// # Errors
+/// When the state cannot be read.
+pub(crate) fn idle_uses(state: &State, uses: &Uses, now: Timestamp) -> Result<Vec<String>> {
+    let mut live: HashSet<VersionId> = HashSet::new();
+    if uses.iter().next().is_none() {
+        return Ok(Vec::new());
+    }
+    for found in state.refs.iter() {
+        let (name, known) = found?;
+        live.extend(
+            known
+                .versions
+                .keys()
+                .map(|number| VersionId::of(&name, *number)),
+        );
+    }
     let mut idle: Vec<String> = uses
         .iter()
         .filter(|(day, version)| {
@@ -272,7 +280,7 @@ fn idle_uses(state: &State, uses: &Uses, now: Timestamp) -> Vec<String> {
         .map(|(day, version)| use_key(day, version))
         .collect();
     idle.sort_unstable();
-    idle
+    Ok(idle)
 }
 
 /// Packs and segments that are there and that the log has never heard of.
@@ -785,6 +793,13 @@ mod tests {
         // That of entry 320 is somebody's who is ahead of this state.
         let plan = made(&state, &usage, &OPTIONS, 0);
         assert_eq!(plan.checkpoints, [doomed(128).1, doomed(64).1]);
+        // Those that stay are written on one of them.
+        let usage = Usage {
+            layers: [64].into(),
+            ..usage
+        };
+        let plan = made(&state, &usage, &OPTIONS, 0);
+        assert_eq!(plan.checkpoints, [doomed(128).1]);
     }
 
     #[test]
@@ -829,9 +844,9 @@ mod tests {
             ..Usage::default()
         };
         // A day far ahead is not the last one, and may come.
-        let plan = made(&state, &usage, &OPTIONS, 5 * 24 * HOUR);
+        let idle = idle_uses(&state, &usage.uses, at(5 * 24 * HOUR)).unwrap();
         assert_eq!(
-            plan.uses,
+            idle,
             [use_key(day(1), version(1)), use_key(day(9), version(3))]
         );
     }

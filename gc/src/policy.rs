@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::Serialize;
+use store::Result;
 use store::format::{RefName, State, Version, quota};
 
 pub use store::format::{Pattern, Rules, Scope};
@@ -96,11 +97,15 @@ impl Policy {
     }
 
     /// The versions that rules and times to live give up; limits of size need more than a state.
-    pub fn drops(&self, state: &State, now: Timestamp) -> BTreeSet<Drop> {
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    pub fn drops(&self, state: &State, now: Timestamp) -> Result<BTreeSet<Drop>> {
         let mut drops = BTreeSet::new();
-        for (name, known) in &state.refs {
+        for found in state.refs.iter() {
+            let (name, known) = found?;
             let rules = self
-                .scope(name)
+                .scope(&name)
                 .map(|scope| scope.rules)
                 .unwrap_or_default();
             let versions: Vec<(u64, &Version)> = known
@@ -125,7 +130,7 @@ impl Policy {
                 }
             }
         }
-        drops
+        Ok(drops)
     }
 }
 
@@ -235,7 +240,7 @@ mod tests {
             }],
             ..Policy::default()
         };
-        let drops = policy.drops(state, at(now));
+        let drops = policy.drops(state, at(now)).unwrap();
         drops.into_iter().map(|drop| drop.version).collect()
     }
 
@@ -333,11 +338,13 @@ mod tests {
     #[test]
     fn the_end_of_a_time_to_live_takes_even_the_newest_and_a_pin_keeps_all() {
         let mut state = state(&TIMES);
-        let versions = &mut state.refs.values_mut().next().unwrap().versions;
+        let mut refs = state.refs.all().unwrap();
+        let versions = &mut refs.values_mut().next().unwrap().versions;
         for version in versions.values_mut() {
             version.expires = Some(at(NOW));
         }
         versions.get_mut(&2).unwrap().pinned = true;
+        state.refs = refs.into();
         assert_eq!(dropped(&state, Rules::default(), NOW), [1, 3, 4, 5]);
         assert!(dropped(&state, Rules::default(), "2025-02-03T23:59:59Z").is_empty());
     }

@@ -24,7 +24,7 @@ pub(crate) fn dropped(store: &Store, now: &State) -> Result<Vec<Version>> {
             if let Change::DropRef { name, version } = change
                 && let Ok((_, version)) = state.version(name, Some(*version))
             {
-                dropped.push(version.clone());
+                dropped.push(version);
             }
         }
         state.apply(entry)?;
@@ -34,16 +34,14 @@ pub(crate) fn dropped(store: &Store, now: &State) -> Result<Vec<Version>> {
 
 /// The state of the second newest checkpoint; without one that can be read, the state as it is.
 fn checkpoint(store: &Store, now: &State) -> Result<State> {
-    let remote = store.remote().as_ref();
-    let listed = remote.list(CHECKPOINTS_PREFIX)?;
-    let mut numbers: Vec<(u64, String)> = listed
-        .into_iter()
-        .filter_map(|info| Some((parse_checkpoint_key(&info.key)?, info.key)))
-        .filter(|(number, _)| *number <= now.number)
-        .collect();
+    let listed = store.remote().list(CHECKPOINTS_PREFIX)?;
+    let numbers = listed
+        .iter()
+        .filter_map(|info| parse_checkpoint_key(&info.key));
+    let mut numbers: Vec<u64> = numbers.filter(|number| *number <= now.number).collect();
     numbers.sort_unstable();
-    let Some((_, key)) = numbers.iter().rev().nth(1).or(numbers.last()) else {
-        return Ok(now.clone());
-    };
-    State::decode(key, &remote.get(key)?)
+    match numbers.iter().rev().nth(1).or(numbers.last()) {
+        Some(number) => store.checkpoint(*number),
+        None => Ok(now.clone()),
+    }
 }

@@ -83,6 +83,8 @@ pub struct Usage {
     pub dead_uploads: HashSet<String>,
     /// Checkpoints by their number.
     pub checkpoints: Vec<(u64, Doomed)>,
+    /// Those that the ones which stay need.
+    pub layers: HashSet<u64>,
     /// On which days versions were read.
     pub uses: Uses,
     /// How far this host's clock is ahead of the one that the times of objects are by.
@@ -204,6 +206,7 @@ impl Usage {
         let packs = state.segments.values().map(|info| u64::from(info.packs));
         Ok(Self {
             checkpoints: checkpoints.into_iter().filter_map(checkpoint).collect(),
+            layers: HashSet::new(),
             pack_objects: pack_objects(prune, packs.sum())?,
             segment_objects: listed(prune.list(SEGMENTS_PREFIX)?, parse_segment_key),
             dead_uploads: prune.abandoned(&uploads),

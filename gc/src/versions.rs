@@ -2,34 +2,50 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use store::Result;
 use store::format::{RefName, State, Version};
 
 use crate::policy::Drop;
 
 /// A version of a ref, by its name and number.
-pub(crate) type Named<'v> = (&'v RefName, u64, &'v Version);
+pub(crate) type Named = (RefName, u64, Version);
 
-/// The versions that stay: the newest of each ref, older ones, pinned ones.
-pub(crate) fn classes<'v>(state: &'v State, drops: &BTreeSet<Drop>) -> [Vec<Named<'v>>; 3] {
+/// Why a version stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Newest,
+    Older,
+    Pinned,
+}
+
+impl Class {
+    /// All of them, in the order in which bytes are explained.
+    pub(crate) const ALL: [Self; 3] = [Self::Newest, Self::Older, Self::Pinned];
+}
+
+/// Calls `each` with the versions of one class that stay.
+pub(crate) fn each_of(
+    state: &State,
+    class: Class,
+    drops: &BTreeSet<Drop>,
+    each: &mut dyn FnMut(&RefName, u64, &Version) -> Result<()>,
+) -> Result<()> {
     let dropped = names(drops);
-    let mut classes = [const { Vec::new() }; 3];
-    let [newest, older, pinned] = &mut classes;
-    for (name, number, version) in versions(state) {
-        if dropped.contains(&(name, number)) {
-            continue;
-        }
-        let last = state
-            .refs
-            .get(name)
-            .and_then(|known| known.versions.last_key_value());
-        let is_newest = last.is_some_and(|(last, _)| *last == number);
-        match (version.pinned, is_newest) {
-            (true, _) => pinned.push((name, number, version)),
-            (false, true) => newest.push((name, number, version)),
-            (false, false) => older.push((name, number, version)),
+    for found in state.refs.iter() {
+        let (name, known) = found?;
+        let last = known.versions.last_key_value().map(|(last, _)| *last);
+        for (number, version) in &known.versions {
+            let own = match (version.pinned, last == Some(*number)) {
+                (true, _) => Class::Pinned,
+                (false, true) => Class::Newest,
+                (false, false) => Class::Older,
+            };
+            if own == class && !dropped.contains(&(&name, *number)) {
+                each(&name, *number, version)?;
+            }
         }
     }
-    classes
+    Ok(())
 }
 
 pub(crate) fn names(drops: &BTreeSet<Drop>) -> HashSet<(&RefName, u64)> {
@@ -37,11 +53,17 @@ pub(crate) fn names(drops: &BTreeSet<Drop>) -> HashSet<(&RefName, u64)> {
     names.collect()
 }
 
-pub(crate) fn versions(state: &State) -> impl Iterator<Item = Named<'_>> {
-    state.refs.iter().flat_map(|(name, known)| {
-        known
-            .versions
-            .iter()
-            .map(move |(number, version)| (name, *number, version))
+/// All of them.
+pub(crate) fn versions(state: &State) -> impl Iterator<Item = Result<Named>> {
+    state.refs.iter().flat_map(|found| {
+        let (failed, found) = match found {
+            Ok(found) => (None, Some(found)),
+            Err(error) => (Some(Err(error)), None),
+        };
+        let versions = found.into_iter().flat_map(|(name, known)| {
+            let versions = known.versions.into_iter();
+            versions.map(move |(number, version)| Ok((name.clone(), number, version)))
+        });
+        failed.into_iter().chain(versions)
     })
 }

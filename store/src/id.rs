@@ -109,6 +109,10 @@ id_type!(
     EntryId, 32, "entry"
 );
 id_type!(
+    /// The checksum in the trailer of a checkpoint, by which another one names it.
+    CheckpointId, 32, "checkpoint"
+);
+id_type!(
     /// Random name of one pass of a writer, by which its segments are told from garbage until it ends.
     PassId, 16, "pass"
 );

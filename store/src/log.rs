@@ -11,18 +11,19 @@ use jiff::Timestamp;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    Change, EntryText, LOG_ENTRY_BYTES_MAX, LogEntry, Newest, State, Who, checkpoint_key,
-    log_group_prefix, log_key,
+    Change, EntryText, LOG_ENTRY_BYTES_MAX, LogEntry, Newest, State, Who, log_group_prefix, log_key,
 };
 use crate::id::CommitId;
 use crate::remedy::Remedy;
 use crate::remote::{Created, Read, Write};
 
+mod checkpoint;
 mod filler;
 pub mod heal;
 mod known;
 #[cfg(test)]
 mod loss_tests;
+mod pieces;
 mod remembered;
 pub mod reserve;
 #[cfg(test)]
@@ -31,13 +32,17 @@ mod schedules;
 mod tests;
 pub mod witness;
 
+pub(crate) use checkpoint::{Far, Place, write as write_checkpoint};
+pub(crate) use known::copy_of;
 pub use known::{Known, load, load_at, load_known};
-pub(crate) use known::{copy_of, read_checkpoint};
 use known::{ends_with, missing};
+pub(crate) use known::{load_at_from, load_known_from};
 pub(crate) use remembered::load_remembered;
 
 /// A checkpoint follows every entry whose number is a multiple of this.
 pub const CHECKPOINT_EVERY: u64 = 64;
+/// A checkpoint follows every entry of so many bytes, so that few of these are ever read again.
+const ENTRY_BYTES_DUE: usize = 64 << 10;
 /// Entries that are asked for at once, where the first ones show that there are many.
 const ENTRIES_AT_ONCE_MAX: u64 = 16;
 /// How often a commit tries to find out whether its entry was created.
@@ -210,7 +215,10 @@ pub fn commit_with(
                 let (entry, text) = LogEntry::decode_text(number, &bytes)?;
                 state.apply(&entry)?;
                 state.newest = Newest(Some(text));
-                let checkpoint = write_checkpoint(remote, state).err();
+                let checkpoint = match checkpoint::is_due(state) {
+                    true => write_checkpoint(remote, state).err(),
+                    false => None,
+                };
                 return Ok(Some(Committed { entry, checkpoint }));
             }
             Ok(false) => outside.pause(races),
@@ -375,13 +383,6 @@ fn exists(remote: &dyn Read, key: &str) -> Result<bool> {
             _ => Err(error),
         },
     }
-}
-
-fn write_checkpoint(remote: &dyn Write, state: &State) -> Result<()> {
-    if !state.number.is_multiple_of(CHECKPOINT_EVERY) {
-        return Ok(());
-    }
-    remote.put(&checkpoint_key(state.number), state.encode()?.into())
 }
 
 /// The hint of an entry that is there and is not what was written.

@@ -41,10 +41,18 @@ fn in_force<'s>(store: &'s Store, state: &'s State) -> &'s Policy {
 }
 
 /// Stored bytes that a namespace may take: the least of the quotas that hold for its refs.
-pub(crate) fn quota(store: &Store, state: &State, namespace: &Namespace) -> Option<u64> {
+///
+/// # Errors
+/// When the state cannot be read.
+pub(crate) fn quota(store: &Store, state: &State, namespace: &Namespace) -> Result<Option<u64>> {
     let policy = in_force(store, state);
-    let inside = state.refs.keys().filter(|name| namespace.contains(name));
-    inside.filter_map(|name| policy.quota(name)).min()
+    let mut least: Option<u64> = None;
+    for found in state.refs.heads(Some(namespace)) {
+        if let Some(quota) = policy.quota(&found?.0) {
+            least = Some(least.map_or(quota, |least| least.min(quota)));
+        }
+    }
+    Ok(least)
 }
 
 /// Namespaces without room for what a commit would add to them.
@@ -213,13 +221,10 @@ fn each_version(
     namespace: &Namespace,
     mut each: impl FnMut(&Version) -> Result<()>,
 ) -> Result<()> {
-    let inside = state
-        .refs
-        .iter()
-        .filter(|(name, _)| namespace.contains(name));
-    inside
-        .flat_map(|(_, known)| known.versions.values())
-        .try_for_each(&mut each)
+    for found in state.refs.within(Some(namespace)) {
+        found?.1.versions.values().try_for_each(&mut each)?;
+    }
+    Ok(())
 }
 
 fn over(quota: u64, used: u64, after: u64) -> Option<Over> {

@@ -113,7 +113,10 @@ impl<'s> Reader<'s> {
     fn gone(&self, id: &ChunkId) -> Error {
         let state = &self.view().state;
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let lives = |(name, number): &(RefName, u64)| state.version(name, Some(*number)).is_ok();
+        let lives = |(name, number): &(RefName, u64)| {
+            let found = state.version(name, Some(*number));
+            !found.is_err_and(|error| error.kind() == Kind::NotFound)
+        };
         let is_live = match asked.as_slice() {
             [] => state.number == self.began,
             asked => asked.iter().all(lives),
@@ -306,7 +309,7 @@ impl<'s> Reader<'s> {
         }
         Ok(Found {
             number,
-            version: version.clone(),
+            version,
             node,
             entries_before,
         })

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::format::{At, Change, Namespace, RefName, RefSpec, State, Version};
+use crate::format::{At, Change, Content, Namespace, RefHead, RefName, RefSpec, State, Version};
 use crate::log;
 use crate::remedy::Remedy;
 use crate::store::Store;
@@ -41,20 +41,25 @@ impl State {
     ///
     /// # Errors
     /// Not found, saying what there is instead.
-    pub fn versions(&self, name: &RefName) -> Result<&BTreeMap<u64, Version>> {
-        match self.refs.get(name) {
-            None => {
-                let error = Error::not_found(format!("{name}: no such ref"));
-                Err(self.not_found(error.of_missing(name.as_str()), || self.instead_of(name)))
+    pub fn versions(&self, name: &RefName) -> Result<BTreeMap<u64, Version>> {
+        self.live_head(name)?;
+        let known = self.refs.get(name)?;
+        Ok(known.map(|known| known.versions).unwrap_or_default())
+    }
+
+    /// What is known of a ref with a live version.
+    fn live_head(&self, name: &RefName) -> Result<RefHead> {
+        let what = match self.refs.head(name)? {
+            None => format!("{name}: no such ref"),
+            Some(head) if head.live == 0 => {
+                let last = head.last;
+                format!("{name}: the ref was removed (last version: {last})")
             }
-            Some(known) if known.versions.is_empty() => {
-                let last = known.last;
-                let what = format!("{name}: the ref was removed (last version: {last})");
-                let error = Error::not_found(what).of_missing(name.as_str());
-                Err(self.not_found(error, || self.instead_of(name)))
-            }
-            Some(known) => Ok(&known.versions),
-        }
+            Some(head) => return Ok(head),
+        };
+        let error = Error::not_found(what).of_missing(name.as_str());
+        let hint = self.instead_of(name)?;
+        Err(self.not_found(error, || hint))
     }
 
     /// `error` with a hint; where the log is damaged behind this state, what was looked for may be there.
@@ -69,21 +74,26 @@ impl State {
     }
 
     /// The ref whose name `name` begins with, and the rest, where somebody wrote `/` for `:`.
-    fn ref_above(&self, name: &RefName) -> Option<(RefName, String)> {
-        let text = name.to_string();
-        let slashes = text.match_indices('/').map(|(at, _)| at);
-        slashes.rev().find_map(|at| {
-            let (above, path) = (text.get(..at)?, text.get(at + 1..)?);
-            let above: RefName = above.parse().ok()?;
-            let known = self.refs.get(&above)?;
-            (!known.versions.is_empty()).then(|| (above, path.to_owned()))
-        })
+    fn ref_above(&self, name: &RefName) -> Result<Option<(RefName, String)>> {
+        let text = name.as_str();
+        for (at, _) in text.match_indices('/').rev() {
+            let (Some(above), Some(path)) = (text.get(..at), text.get(at + 1..)) else {
+                continue;
+            };
+            let Ok(above) = above.parse::<RefName>() else {
+                continue;
+            };
+            if self.refs.head(&above)?.is_some_and(|head| head.live > 0) {
+                return Ok(Some((above, path.to_owned())));
+            }
+        }
+        Ok(None)
     }
 
     /// The error for a namespace without a live version.
     pub fn no_namespace(&self, namespace: &Namespace) -> Error {
         let error = Error::not_found(format!("{namespace}: no such namespace"));
-        let known = self.live().map(RefName::namespace_str);
+        let known = self.refs.sums().keys().map(Namespace::as_str);
         let near = nearest(namespace.as_str(), known).map(str::to_owned);
         let hint = near.map_or(Remedy::ListNamespaces, |near| Remedy::NearNamespace {
             near,
@@ -92,24 +102,27 @@ impl State {
     }
 
     /// What to say to somebody who named a ref that is not there.
-    fn instead_of(&self, name: &RefName) -> Remedy {
-        let text = name.as_str();
-        if let Some((known, path)) = self.ref_above(name) {
-            return format!("{known} is a ref; a path inside of it is spelled {known}:{path}")
-                .into();
+    fn instead_of(&self, name: &RefName) -> Result<Remedy> {
+        if let Some((known, path)) = self.ref_above(name)? {
+            let text = format!("{known} is a ref; a path inside of it is spelled {known}:{path}");
+            return Ok(text.into());
         }
         let namespace = name.namespace();
-        let is_there = self.live().any(|known| namespace.contains(known));
-        if let Some(near) = nearest(text, self.live().map(RefName::as_str)) {
-            return format!("did you mean {near}?").into();
+        let is_there = self.refs.sums().contains_key(&namespace);
+        // Those beside it first: where there are too many to compare with all of them, they are the likely ones.
+        for within in [is_there.then_some(&namespace), None] {
+            let live = self.live(within)?;
+            if let Some(near) = nearest(name.as_str(), live.iter().map(RefName::as_str)) {
+                return Ok(format!("did you mean {near}?").into());
+            }
         }
         if is_there {
-            return Remedy::ListBelow {
+            return Ok(Remedy::ListBelow {
                 place: namespace.to_string(),
-            };
+            });
         }
-        let known = self.live().map(RefName::namespace_str);
-        match nearest(namespace.as_str(), known) {
+        let known = self.refs.sums().keys().map(Namespace::as_str);
+        Ok(match nearest(namespace.as_str(), known) {
             Some(near) => Remedy::NearNamespaceOfRef {
                 namespace: namespace.to_string(),
                 near: near.to_owned(),
@@ -117,43 +130,62 @@ impl State {
             None => Remedy::NoNamespaceOfRef {
                 namespace: namespace.to_string(),
             },
-        }
+        })
     }
 
-    fn live(&self) -> impl Iterator<Item = &RefName> {
-        let live = self
-            .refs
-            .iter()
-            .filter(|(_, known)| !known.versions.is_empty());
-        live.map(|(name, _)| name)
+    /// Refs with a version, as many as a wrong name is compared with.
+    fn live(&self, namespace: Option<&Namespace>) -> Result<Vec<RefName>> {
+        let heads = self.refs.heads(namespace);
+        let is_live = |found: &Result<(RefName, RefHead)>| {
+            found.as_ref().map_or(true, |(_, head)| head.live > 0)
+        };
+        let names = heads.filter(is_live).map(|found| Ok(found?.0));
+        names.take(NAMES_COMPARED_MAX).collect()
+    }
+
+    /// A version that is this tree or file; the `likely` one is looked at first.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    pub(crate) fn with_root(
+        &self,
+        root: &Content,
+        likely: Option<(RefName, u64)>,
+    ) -> Result<Option<Version>> {
+        if let Some((name, number)) = likely
+            && let Some(version) = self.refs.version(&name, number)?
+            && version.root.content() == root
+        {
+            return Ok(Some(version));
+        }
+        for found in self.refs.iter() {
+            let mut versions = found?.1.versions.into_values();
+            if let Some(version) = versions.find(|version| version.root.content() == root) {
+                return Ok(Some(version));
+            }
+        }
+        Ok(None)
     }
 
     /// A version of a ref and its number; the newest, when none is named.
     ///
     /// # Errors
     /// Not found, saying what there is instead.
-    pub fn version(&self, name: &RefName, number: Option<u64>) -> Result<(u64, &Version)> {
-        let versions = self.versions(name)?;
-        let found = match number {
-            None => versions.last_key_value(),
-            Some(number) => versions.get_key_value(&number),
+    pub fn version(&self, name: &RefName, number: Option<u64>) -> Result<(u64, Version)> {
+        let head = self.live_head(name)?;
+        let number = number.unwrap_or(head.newest);
+        if let Some(version) = self.refs.version(name, number)? {
+            return Ok((number, version));
+        }
+        let error = Error::not_found(format!("{name}@{number}: no such version"));
+        let hint = Remedy::ListVersions {
+            name: name.to_string(),
         };
-        let is_used_up = || {
-            let last = self.refs.get(name).map_or(0, |known| known.last);
-            number.is_some_and(|number| number <= last)
-        };
-        found
-            .map(|(number, version)| (*number, version))
-            .ok_or_else(|| {
-                let number = number.unwrap_or_default();
-                let error = Error::not_found(format!("{name}@{number}: no such version"));
-                let name = name.to_string();
-                let hint = Remedy::ListVersions { name };
-                match is_used_up() {
-                    true => error.hint(hint),
-                    false => self.not_found(error, || hint),
-                }
-            })
+        Err(match number <= head.last {
+            // It is used up.
+            true => error.hint(hint),
+            false => self.not_found(error, || hint),
+        })
     }
 }
 
@@ -173,13 +205,13 @@ impl State {
     ///
     /// # Errors
     /// Not found, saying what there is instead; invalid input, when the beginning of an id is that of several.
-    pub fn at(&self, name: &RefName, at: Option<&At>) -> Result<(u64, &Version)> {
+    pub fn at(&self, name: &RefName, at: Option<&At>) -> Result<(u64, Version)> {
         let id = match at {
             None => return self.version(name, None),
             Some(At::Number(number)) => return self.version(name, Some(*number)),
             Some(At::Id(id)) => id,
         };
-        let versions = self.versions(name)?.iter().rev();
+        let versions = self.versions(name)?.into_iter().rev();
         let mut found = versions.filter(|(_, version)| id.is_of(&version.root));
         let Some((number, version)) = found.next() else {
             let error = Error::not_found(format!("{name}@{id}: no such version"));
@@ -187,7 +219,7 @@ impl State {
             return Err(self.not_found(error, || Remedy::ListVersions { name }));
         };
         match found.find(|(_, other)| other.id() != version.id()) {
-            None => Ok((*number, version)),
+            None => Ok((number, version)),
             Some((other, _)) => Err(Error::invalid(format!(
                 "{name}@{id}: is the beginning of several ids, of versions {number} and {other} for two"
             ))
@@ -270,11 +302,7 @@ pub fn pin(store: &Store, name: &RefName, number: Option<u64>, pinned: bool) -> 
 pub fn plan_drop_versions(state: &State, name: &RefName, number: Option<u64>) -> Result<Dropped> {
     let chosen = match number {
         Some(number) => vec![state.version(name, Some(number))?],
-        None => state
-            .versions(name)?
-            .iter()
-            .map(|(number, version)| (*number, version))
-            .collect(),
+        None => state.versions(name)?.into_iter().collect(),
     };
     if let Some((number, _)) = chosen.iter().find(|(_, version)| version.pinned) {
         return Err(Error::conflict(format!(
@@ -301,11 +329,8 @@ pub fn plan_drop_versions(state: &State, name: &RefName, number: Option<u64>) ->
 /// As there.
 pub fn plan_drop_namespace(state: &State, namespace: &Namespace) -> Result<Dropped> {
     let mut dropped = Dropped::default();
-    for (name, found) in state
-        .refs
-        .iter()
-        .filter(|(name, _)| namespace.contains(name))
-    {
+    for found in state.refs.within(Some(namespace)) {
+        let (name, found) = found?;
         for (number, version) in &found.versions {
             let list = if version.pinned {
                 &mut dropped.kept

@@ -16,6 +16,7 @@ use crate::pack::Portions;
 use crate::remedy::Remedy;
 use crate::remote::{Created, Prune, SingleWriter, Write, keeps_first, overwrites};
 
+mod checkpoints;
 mod opening;
 
 use opening::{check_nothing_remains, read_format};
@@ -269,7 +270,8 @@ impl Store {
     /// When the log cannot be read.
     pub fn readable_state(&self) -> Result<State> {
         if let Some(number) = self.at {
-            return log::load_at(self.remote.as_ref(), self.format.id, number);
+            let far = self.far();
+            return log::load_at_from(self.place(far.as_ref()), self.format.id, number);
         }
         let log::Known { mut state, damage } = self.known()?;
         let damage = match damage {
@@ -316,10 +318,11 @@ impl Store {
     }
 
     fn known(&self) -> Result<log::Known> {
-        let (remote, id) = (self.remote.as_ref(), self.format.id);
-        let known = match self.host.cache_dir_of(id) {
-            Some(dir) if self.is_far() => log::load_remembered(remote, id, &dir),
-            _ => log::load_known(remote, id),
+        let (far, id) = (self.far(), self.format.id);
+        let place = self.place(far.as_ref());
+        let known = match far.as_ref().and_then(|far| far.dir.as_ref()) {
+            Some(dir) => log::load_remembered(place, id, dir),
+            None => log::load_known_from(place, id),
         }?;
         self.seen.fetch_max(known.state.number, Ordering::Relaxed);
         Ok(known)

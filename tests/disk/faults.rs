@@ -154,7 +154,7 @@ fn add(remote: &dyn Write, message: &str, place: &Path) -> Result<u64> {
 fn set(state: &State, message: &str) -> Result<Change> {
     let name = "team/t/r".parse()?;
     Ok(Change::SetRef {
-        version: state.refs.get(&name).map_or(0, |found| found.last) + 1,
+        version: state.refs.last(&name).unwrap() + 1,
         name,
         root: Root::File {
             content: Content::empty(),

@@ -104,7 +104,7 @@ impl Witness {
         let remote: Arc<dyn Write> = Arc::new(Objects::directory(&self.store)?);
         let store = Store::open(remote, host())?;
         let mut found = Vec::new();
-        for (name, known) in &store.state()?.refs {
+        for (name, known) in &store.state()?.refs.all().unwrap() {
             for (number, version) in &known.versions {
                 let spec = format!("{name}@{number}");
                 let out = tempfile::tempdir().unwrap();

@@ -213,7 +213,7 @@ fn duplicate_chunks() {
             .map(|(segment, info)| Change::AddSegment { segment, info })
             .collect();
         let mut state = golden.state();
-        let who = &golden.state().refs[&name("team/golden/file")].versions[&1].who;
+        let who = &golden.state().refs.all().unwrap()[&name("team/golden/file")].versions[&1].who;
         log::commit(golden.remote.as_ref(), &mut state, who, &mut |_, _| {
             Ok(added.clone())
         })
@@ -330,7 +330,7 @@ fn a_stale_checkpoint() {
     for version in VERSIONS {
         broken.get(version).unwrap();
     }
-    let versions = &broken.state().refs[&name("project/golden/tree")].versions;
+    let versions = &broken.state().refs.all().unwrap()[&name("project/golden/tree")].versions;
     assert_eq!(versions.keys().copied().collect::<Vec<_>>(), [1, 3]);
     assert_eq!(broken.repair().checkpoints, [5]);
     broken.assert_whole();

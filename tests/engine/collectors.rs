@@ -71,7 +71,7 @@ fn run(world: &World, seed: u64) {
     let state = world.open(remote.clone()).unwrap().state().unwrap();
     for version in acknowledged {
         let (name, number) = version.rsplit_once('@').unwrap();
-        let last = state.refs[&name.parse().unwrap()].last;
+        let last = state.refs.all().unwrap()[&name.parse().unwrap()].last;
         assert!(
             number.parse::<u64>().unwrap() <= last,
             "{what}: {version}, last {last}"

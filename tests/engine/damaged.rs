@@ -97,6 +97,8 @@ impl Damaged {
             .state()
             .unwrap()
             .refs
+            .all()
+            .unwrap()
             .values()
             .next()
             .unwrap()

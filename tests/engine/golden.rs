@@ -47,7 +47,7 @@ fn the_store_of_version_2_reads_as_it_was_written() {
         assert!(!expected.is_empty());
     }
     let state = store.state().unwrap();
-    let versions = &state.refs[&name("project/golden/tree")].versions;
+    let versions = &state.refs.all().unwrap()[&name("project/golden/tree")].versions;
     let pinned: Vec<_> = versions
         .iter()
         .map(|(number, version)| (*number, version.pinned))

@@ -178,7 +178,10 @@ fn an_older_version_does_not_become_the_newest_unasked() {
         report.notes
     );
     there = world.open(to).unwrap();
-    assert_eq!(there.state().unwrap().refs[&name(REF)].last, 4);
+    assert_eq!(
+        there.state().unwrap().refs.all().unwrap()[&name(REF)].last,
+        4
+    );
 }
 
 #[test]

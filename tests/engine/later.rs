@@ -286,7 +286,7 @@ fn with(world: &World, remote: &Arc<dyn Prune>, change: impl Fn(&State, &mut Cha
     world.open(remote.clone()).unwrap().state().unwrap()
 }
 
-fn newest(state: &State) -> &store::format::Version {
+fn newest(state: &State) -> store::format::Version {
     state.version(&name(REF), None).unwrap().1
 }
 

@@ -393,7 +393,11 @@ fn a_lost_entry_without_a_copy_costs_its_own_version() {
     let repaired = repair(&store, request, &Unwatched).unwrap();
     assert_eq!(repaired.entries_lost, [2]);
     let state = store.state().unwrap();
-    let versions: Vec<u64> = state.refs[&name(REF)].versions.keys().copied().collect();
+    let versions: Vec<u64> = state.refs.all().unwrap()[&name(REF)]
+        .versions
+        .keys()
+        .copied()
+        .collect();
     assert_eq!(versions, [1, 3, 4]);
     for number in versions {
         let out = dir.path().join(format!("out-{number}"));
@@ -407,7 +411,7 @@ fn a_lost_entry_without_a_copy_costs_its_own_version() {
         assert_eq!(fs::read(out).unwrap(), contents[index]);
     }
     assert!(matches!(
-        state.refs[&name(REF)].versions[&1].root,
+        state.refs.all().unwrap()[&name(REF)].versions[&1].root,
         Root::File { .. }
     ));
 }

@@ -15,6 +15,7 @@ mod input;
 mod inspect;
 mod interleaved;
 mod kept;
+mod large_state;
 mod later;
 mod limits;
 mod long;

@@ -113,7 +113,7 @@ fn run(world: &World, seed: u64) {
         .map(|entry| entry.unwrap().path())
         .filter(|path| !path.ends_with("pool"))
         .collect();
-    for (name, known) in &store.state().unwrap().refs {
+    for (name, known) in &store.state().unwrap().refs.all().unwrap() {
         let Some((number, version)) = known.versions.last_key_value() else {
             continue;
         };

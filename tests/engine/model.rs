@@ -244,7 +244,7 @@ impl Run {
         let state = self.store.state().unwrap();
         let mut listed = BTreeSet::new();
         let mut pinned = BTreeSet::new();
-        for (name, known) in &state.refs {
+        for (name, known) in &state.refs.all().unwrap() {
             for (number, version) in &known.versions {
                 listed.insert((name.clone(), *number));
                 if version.pinned {

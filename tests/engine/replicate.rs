@@ -99,7 +99,7 @@ pub(crate) fn assert_sound(world: &World, remote: &Arc<dyn Prune>, what: &str) -
     };
     let report = verify(&store, &request, &Unwatched).unwrap();
     assert!(report.is_clean(), "{what}: {report:#?}");
-    let refs = store.state().unwrap().refs;
+    let refs = store.state().unwrap().refs.all().unwrap();
     let versions = refs.iter().flat_map(|(name, known)| {
         let numbers = known.versions.keys();
         numbers.map(move |number| format!("{name}@{number}"))

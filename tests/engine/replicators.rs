@@ -197,7 +197,8 @@ fn live(world: &World, remote: &Arc<dyn Prune>) -> store::ReplicateRequest {
 fn newest(world: &World, remote: &Arc<dyn Prune>) -> Vec<(String, store::format::Root)> {
     let state = world.open(remote.clone()).unwrap().state().unwrap();
     let refs = state.refs.iter();
-    refs.filter_map(|(name, known)| {
+    refs.filter_map(|found| {
+        let (name, known) = found.unwrap();
         let (_, version) = known.versions.last_key_value()?;
         Some((name.to_string(), version.root))
     })

@@ -138,7 +138,7 @@ impl World {
     pub(crate) fn check(&self, remote: Arc<dyn Write>, what: &str) -> Vec<String> {
         let store = self.open(remote).unwrap();
         let mut found = Vec::new();
-        for (name, known) in &store.state().unwrap().refs {
+        for (name, known) in &store.state().unwrap().refs.all().unwrap() {
             for (number, version) in &known.versions {
                 let spec = format!("{name}@{number}");
                 let out = self.get(&store, &spec).unwrap_or_else(|error| {

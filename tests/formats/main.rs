@@ -4,5 +4,6 @@
 #![cfg(test)]
 
 mod binary;
+mod checkpoint;
 mod malformed;
 mod sealed;

@@ -12,7 +12,7 @@ use store::format::{
     decode_times, decode_tree,
 };
 
-use crate::{binary, sealed};
+use crate::{binary, checkpoint, sealed};
 
 /// One malformed object: its kind, its defect, its bytes.
 pub(crate) type Defect = (&'static str, &'static str, Vec<u8>);
@@ -53,7 +53,7 @@ fn every_malformed_object_is_refused_with_the_words_beside_it() {
 
 #[test]
 fn every_object_is_refused_at_every_length_but_its_own() {
-    for (kind, good) in binary::good().into_iter().chain(sealed::good()) {
+    for (kind, good) in [binary::good(), sealed::good(), checkpoint::good()].concat() {
         assert_eq!(words(kind, &good), "accepted\n", "{kind}");
         for len in 0..good.len() {
             let whole_entries = matches!(kind, "tree" | "times");
@@ -92,6 +92,7 @@ fn the_files_are_those_that_the_generators_make() {
 fn defects() -> Vec<Defect> {
     let mut defects = binary::defects();
     defects.extend(sealed::defects());
+    defects.extend(checkpoint::defects());
     defects
 }
 

@@ -1,4 +1,4 @@
-//! Malformed objects of sealed text: `format`, log entries, checkpoints.
+//! Malformed objects of sealed text: `format` and log entries.
 //!
 //! Most are sealed again after the change, since a wrong checksum hides every other defect.
 
@@ -7,14 +7,12 @@ use serde_json::{Value, json};
 use crate::malformed::Defect;
 
 const ZEROS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-const EMPTY: &str = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
 
 /// Good objects, from which each defect is one step away.
 pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("format", seal(&format())),
         ("log", [seal(&log()), before()].concat()),
-        ("checkpoint", compress(&seal(&checkpoint()))),
     ]
 }
 
@@ -24,7 +22,6 @@ pub(crate) fn defects() -> Vec<Defect> {
     for (kind, named) in [
         ("format", format_defects()),
         ("log", [entry_defects(), change_defects()].concat()),
-        ("checkpoint", checkpoint_defects()),
     ] {
         defects.extend(named.into_iter().map(|(name, bytes)| (kind, name, bytes)));
     }
@@ -307,115 +304,8 @@ fn change_defects() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn checkpoint() -> Value {
-    let gone = json!({ "entry": 2, "time": "2025-01-02T03:04:05Z" });
-    let version = json!({
-        "root": {
-            "kind": "file", "executable": false,
-            "content": { "size": 0, "depth": 0, "root": EMPTY },
-        },
-        "sides": [
-            { "kind": "times", "content": { "size": 9, "depth": 0, "root": "05".repeat(32) } },
-        ],
-        "time": "2025-01-02T03:04:05Z",
-        "who": { "host": "", "user": "", "program": "" },
-        "message": "", "pinned": true, "expires": null,
-    });
-    json!({
-        "magic": "store-state", "version": 2, "store": "06".repeat(16), "number": 2, "entry": "07".repeat(32),
-        "segments": {
-            "01".repeat(16): {
-                "chunks": 1, "packs": 1, "pack_bytes": 148, "raw_bytes": 3, "bytes": 204,
-            },
-        },
-        "dropped": { "02".repeat(16): gone },
-        "condemned": { "03".repeat(16): gone },
-        "refs": { "team/a/b": { "last": 3, "versions": { "3": version } } },
-    })
-}
-
-fn checkpoint_defects() -> Vec<(&'static str, Vec<u8>)> {
-    let with = |path: &str, value: Value| compress(&seal(&changed(checkpoint(), path, value)));
-    let gone = json!({ "entry": 2, "time": "2025-01-02T03:04:05Z" });
-    let good = compress(&seal(&checkpoint()));
-    let mut unsealed = seal(&checkpoint());
-    unsealed[40] ^= 1;
-    vec![
-        ("empty", Vec::new()),
-        ("not-compressed", seal(&checkpoint())),
-        ("truncated", good[..good.len() / 2].to_vec()),
-        ("last-byte-missing", good[..good.len() - 1].to_vec()),
-        ("byte-behind", [&good[..], b"!"].concat()),
-        (
-            "compressed-in-two-frames",
-            [good.clone(), compress(b"\n")].concat(),
-        ),
-        ("bit-flipped-before-compression", compress(&unsealed)),
-        (
-            "magic-of-another-object",
-            with("/magic", json!("store-log")),
-        ),
-        ("later-version", with("/version", json!(3))),
-        ("interim-version", with("/version", json!(1))),
-        ("store-missing", with("/store", Value::Null)),
-        ("entry-missing", with("/entry", Value::Null)),
-        ("entry-too-short", with("/entry", json!("07"))),
-        (
-            "entry-before-the-first",
-            compress(&seal(&json!({
-                "magic": "store-state", "version": 2, "store": "06".repeat(16), "number": 0,
-                "entry": "07".repeat(32), "segments": {}, "dropped": {}, "condemned": {},
-                "refs": {},
-            }))),
-        ),
-        (
-            "segment-live-and-dropped",
-            with(&format!("/dropped/{}", "01".repeat(16)), gone),
-        ),
-        (
-            "pack-condemned-by-a-later-entry",
-            with(&format!("/condemned/{}/entry", "03".repeat(16)), json!(3)),
-        ),
-        (
-            "version-above-the-last",
-            with("/refs/team~1a~1b/last", json!(2)),
-        ),
-        (
-            "ref-of-no-namespace",
-            with("/refs/x", json!({ "last": 0, "versions": {} })),
-        ),
-        (
-            "content-too-deep",
-            with(
-                "/refs/team~1a~1b/versions/3/sides/0/content/depth",
-                json!(9),
-            ),
-        ),
-        (
-            "sides-missing",
-            with("/refs/team~1a~1b/versions/3/sides", Value::Null),
-        ),
-        (
-            "side-of-no-kind",
-            with("/refs/team~1a~1b/versions/3/sides/0/kind", json!("")),
-        ),
-        (
-            "unknown-incompatible-feature",
-            with(
-                "/features",
-                json!({ "compatible": [], "read_only": [], "incompatible": ["warp"] }),
-            ),
-        ),
-        (
-            "features-of-another-shape",
-            with("/features", json!(["warp"])),
-        ),
-        ("segment-id-too-short", with("/segments/01", json!({}))),
-    ]
-}
-
 /// `json` with `value` at the JSON pointer `path`; null takes the field away.
-fn changed(mut json: Value, path: &str, value: Value) -> Value {
+pub(crate) fn changed(mut json: Value, path: &str, value: Value) -> Value {
     let (parent, field) = path.rsplit_once('/').unwrap();
     let parent = json.pointer_mut(parent).unwrap();
     match parent {
@@ -427,7 +317,7 @@ fn changed(mut json: Value, path: &str, value: Value) -> Value {
     json
 }
 
-fn seal(json: &Value) -> Vec<u8> {
+pub(crate) fn seal(json: &Value) -> Vec<u8> {
     seal_text(&json.to_string())
 }
 
@@ -441,7 +331,7 @@ fn seal_bytes(text: &[u8]) -> Vec<u8> {
 }
 
 /// A frame of zstd with one raw block (RFC 8878), spelled out so that no version of zstd makes other bytes.
-fn compress(text: &[u8]) -> Vec<u8> {
+pub(crate) fn compress(text: &[u8]) -> Vec<u8> {
     let len = u32::try_from(text.len()).unwrap();
     let block = (len << 3 | 1).to_le_bytes();
     let magic = [0x28, 0xb5, 0x2f, 0xfd];

@@ -48,6 +48,57 @@ def total(data):
     return blake3(data).digest()[:8]
 
 
+def unpacked(data, length, what):
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    raw = frame.decompress(data)
+    check(frame.eof and not frame.unused_data and len(raw) == length, f"{what}: one frame of {length} bytes")
+    return raw
+
+
+def row_key(data, at):
+    """Name and number that a row begins with, and what is behind them."""
+    (length,) = struct.unpack_from("<H", data, at)
+    (number,) = struct.unpack_from("<Q", data, at + 2 + length)
+    return data[at + 2 : at + 2 + length], number, at + 10 + length
+
+
+def version(value):
+    """What the row of a version says, in the words of set_ref."""
+    at = 0
+
+    def take(layout):
+        nonlocal at
+        found = struct.unpack_from("<" + layout, value, at)
+        at += struct.calcsize("<" + layout)
+        return found
+
+    def content():
+        size, depth, root = take("QB32s")
+        return {"size": size, "depth": depth, "root": root.hex()}
+
+    (flags,) = take("B")
+    check(flags & ~31 == 0 and flags & 3 != 3, "flags of a version")
+    root = {"kind": "tree" if flags & 1 else "file", "content": content()}
+    if flags & 1:
+        entries, size = take("QQ")
+        root["totals"] = {"entries": entries, "bytes": size}
+    else:
+        root["executable"], size = bool(flags & 2), root["content"]["size"]
+    take("qi")
+    if flags & 16:
+        take("qi")
+    sides = []
+    for _ in range(take("H")[0]):
+        (length,) = take("B")
+        (kind,) = take(f"{length}s")
+        sides.append({"kind": kind.decode(), "content": content()})
+    for _ in range(4):
+        (length,) = take("I")
+        take(f"{length}s")[0].decode()
+    more = json.loads(value[at:]) if value[at:] else {}
+    return {**more, "root": root, "sides": sides, "private": bool(flags & 8), "bytes": size}
+
+
 class Store:
     def __init__(self, root, use_checkpoint):
         self.root = root
@@ -70,8 +121,7 @@ class Store:
     def load_checkpoint(self):
         names = os.listdir(os.path.join(self.root, "checkpoints"))
         newest = max(int(name) for name in names)
-        text = zstandard.ZstdDecompressor().decompressobj().decompress(self.read(f"checkpoints/{newest:08}"))
-        state = unseal(text, "store-state")
+        state, rows, _ = self.open_checkpoint(newest)
         check((state["number"], state["store"]) == (newest, self.id), "number and store of the checkpoint")
         check(not state.get("features", {}).get("incompatible"), "unknown features")
         self.number, self.last = newest, state["entry"]
@@ -79,8 +129,73 @@ class Store:
         check(entry_id(two_lines(self.read(log))[0]) == self.last, f"{log}: is the one of the checkpoint")
         self.segments = {name: info["added"]["entry"] for name, info in state["segments"].items()}
         self.condemned = dict.fromkeys(state["condemned"], True)
-        for name, ref in state["refs"].items():
-            self.refs[name] = {int(number): version for number, version in ref["versions"].items()}
+        before = newest
+        for layer in state["layers"]:
+            check(layer["number"] < before, "layers: in order")
+            before = layer["number"]
+            _, below, own = self.open_checkpoint(before, layer["bytes"])
+            check(own == layer["id"], f"checkpoint {before}: is the one that is named")
+            rows = {**below, **rows}
+        rows = {key: value for key, value in rows.items() if value}
+        for (kind, name, number), value in rows.items():
+            if kind == 0:
+                last, live, newest, size = struct.unpack("<4Q", value[:32])
+                numbers = [at for of, one, at in rows if of and one == name]
+                check(len(numbers) == live and max(numbers, default=0) == newest <= last, f"{name}: versions")
+                self.refs[name] = {}
+        for (kind, name, number), value in rows.items():
+            if kind:
+                self.refs[name][number] = version(value)
+        self.check_sums(state)
+
+    def open_checkpoint(self, number, size=None):
+        """Head, rows by key, and id of a checkpoint."""
+        what = f"checkpoint {number}"
+        data = self.read(f"checkpoints/{number:08}")
+        check(size in (None, len(data)), f"{what}: length")
+        check(data[:16] == b"STORECKP" + struct.pack("<H6x", 3), f"{what}: header")
+        check(data[-16:] == struct.pack("<H6x", 3) + b"STORECKP", f"{what}: end")
+        fields = struct.unpack("<5Q", data[-88:-48])
+        head_len, head_raw, index_len, index_raw, count = fields
+        start = len(data) - 88 - index_len - head_len
+        check(start >= 16 and digest(data[start:-48]) == data[-48:-16], f"{what}: checksum")
+        head = unpacked(data[start : start + head_len], head_raw, what)
+        index = unpacked(data[start + head_len : -88], index_raw, what)
+        rows, at, offset = {}, 0, 16
+        while at < len(index):
+            name, first, at = row_key(index, at)
+            stored, raw, expected = struct.unpack_from("<3I", index, at)
+            block = data[offset : offset + stored]
+            check(total(block) == index[at + 12 : at + 20], f"{what}: sum of the block at {offset}")
+            at, offset = at + 20, offset + stored
+            block, place, found = unpacked(block, raw, what), 0, []
+            while place < len(block):
+                key, own, place = row_key(block, place)
+                (length,) = struct.unpack_from("<I", block, place)
+                found.append(((int(own > 0), key, own), block[place + 4 : place + 4 + length]))
+                place += 4 + length
+            check(place == len(block) and len(found) == expected > 0, f"{what}: rows of a block")
+            check(found[0][0] == (int(first > 0), name, first), f"{what}: first row of a block")
+            for key, value in found:
+                check(not rows or next(reversed(rows)) < key, f"{what}: order")
+                rows[key] = value
+        check(offset == start and len(rows) == count, f"{what}: blocks")
+        named = {(kind, name.decode(), own): value for (kind, name, own), value in rows.items()}
+        return json.loads(head), named, data[-48:-16].hex()
+
+    def check_sums(self, state):
+        sums = {}
+        for name, versions in self.refs.items():
+            if versions:
+                own = sums.setdefault("/".join(name.split("/")[:2]), [0] * 5)
+                own[0] += 1
+                own[1] += len(versions)
+                own[2] += sum(one["private"] for one in versions.values())
+                own[3] += versions[max(versions)]["bytes"]
+                own[4] += sum(one["bytes"] for one in versions.values())
+        fields = ("refs", "versions", "private_versions", "bytes", "version_bytes")
+        said = {name: [of[field] for field in fields] for name, of in state["namespaces"].items()}
+        check(said == sums, "sums of the namespaces")
 
     def fold_log(self):
         while True:

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
-use store::{Error, Result};
+use store::{Error, Namespace, Result};
 
 use crate::commands::{args, help};
 use crate::config::Config;
@@ -137,11 +137,15 @@ fn refs(typed: &str, or_namespace: bool) -> Result<Vec<String>> {
     }
     let state = context.open()?.state()?;
     if let Some((name, _)) = typed.split_once('@') {
-        let versions = state.versions(&name.parse()?)?.keys().rev();
+        let versions = state.versions(&name.parse()?)?;
+        let versions = versions.keys().rev();
         return Ok(versions.map(|number| format!("{name}@{number}")).collect());
     }
-    let refs = state.refs_of(None);
-    Ok(refs.map(|line| line.name.to_string()).collect())
+    let end = typed.match_indices('/').nth(1).map(|(at, _)| at);
+    let namespace: Option<Namespace> = end.and_then(|end| typed.get(..end)?.parse().ok());
+    let refs = state.refs.heads(namespace.as_ref());
+    let refs = refs.filter(|found| found.as_ref().map_or(true, |(_, head)| head.live > 0));
+    refs.map(|found| Ok(found?.0.to_string())).collect()
 }
 
 fn namespaces(context: &Context) -> Result<Vec<String>> {

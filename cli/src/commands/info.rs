@@ -1,10 +1,9 @@
 //! `store info`: what a store is and how much is in it.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
-use store::{ChunkerParams, Features, State};
+use store::{ChunkerParams, Features, RefSums, State};
 use store::{Result, Store, StoreId};
 
 use crate::context::Context;
@@ -25,11 +24,11 @@ struct Info {
     features: Features,
     log_entry: u64,
     namespaces: usize,
-    refs: usize,
-    versions: usize,
+    refs: u64,
+    versions: u64,
     /// Versions that come out for one person alone.
     #[serde(skip_serializing_if = "is_zero")]
-    private_versions: usize,
+    private_versions: u64,
     /// Bytes of all versions as if each were stored whole.
     logical_bytes: u64,
     segments: usize,
@@ -48,19 +47,16 @@ pub(crate) fn run(_args: &Args, context: &Context) -> Result<()> {
     context.out.answer(&info(&store, &state))
 }
 
-fn is_zero(count: &usize) -> bool {
+fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
 fn info(store: &Store, state: &State) -> Info {
     let format = store.format();
-    let live = || {
-        state
-            .refs
-            .iter()
-            .filter(|(_, refs)| !refs.versions.is_empty())
-    };
-    let namespaces: BTreeSet<_> = live().map(|(name, _)| name.namespace()).collect();
+    let sums = state.refs.sums();
+    let all = sums
+        .values()
+        .fold(RefSums::default(), |all, one| all.and(one));
     let segments = || state.segments.values();
     Info {
         url: store.remote().url(),
@@ -69,17 +65,11 @@ fn info(store: &Store, state: &State) -> Info {
         chunker: format.chunker.clone(),
         features: format.features.clone(),
         log_entry: state.number,
-        namespaces: namespaces.len(),
-        refs: live().count(),
-        versions: live().map(|(_, refs)| refs.versions.len()).sum(),
-        private_versions: live()
-            .flat_map(|(_, refs)| refs.versions.values())
-            .filter(|version| version.private)
-            .count(),
-        logical_bytes: live()
-            .flat_map(|(_, refs)| refs.versions.values())
-            .map(|version| version.root.bytes())
-            .sum(),
+        namespaces: sums.len(),
+        refs: all.refs,
+        versions: all.versions,
+        private_versions: all.private_versions,
+        logical_bytes: all.version_bytes,
         segments: state.segments.len(),
         chunks: segments().map(|segment| segment.chunks).sum(),
         packs: segments().map(|segment| u64::from(segment.packs)).sum(),
@@ -115,12 +105,12 @@ impl fmt::Display for Info {
         writeln!(
             out,
             "refs         {} of {} in {}",
-            human::counted(self.versions as u64, "version"),
-            human::counted(self.refs as u64, "ref"),
+            human::counted(self.versions, "version"),
+            human::counted(self.refs, "ref"),
             human::counted(self.namespaces as u64, "namespace")
         )?;
         if self.private_versions > 0 {
-            let count = human::counted(self.private_versions as u64, "version");
+            let count = human::counted(self.private_versions, "version");
             writeln!(out, "private      {count}")?;
         }
         writeln!(

@@ -85,18 +85,27 @@ struct NamespaceTold {
 fn namespaces(args: &Args, context: &Context, store: &Store) -> Result<()> {
     let state = store.readable_state()?;
     let uses = LastUses::read(store)?;
-    let told = |line: NamespaceLine| NamespaceTold {
-        last_use: state
-            .refs_of(Some(&line.name))
-            .filter_map(|one| uses.of(&state, one.name))
-            .max(),
-        last_put: state.refs_of(Some(&line.name)).map(|one| put(&one)).max(),
-        namespace: line.name,
-        refs: line.refs,
-        versions: line.kept.versions,
-        bytes: line.kept.bytes,
+    let told = |line: NamespaceLine| -> Result<NamespaceTold> {
+        let (mut last_use, mut last_put) = (None, None);
+        // Nothing but days is asked of single refs.
+        if !uses.is_empty() || args.sort == Sort::LastUse {
+            for one in state.refs_of(Some(&line.name)) {
+                let one = one?;
+                last_use = last_use.max(uses.of(&state, &one.name)?);
+                last_put = last_put.max(Some(put(&one)));
+            }
+        }
+        Ok(NamespaceTold {
+            last_use,
+            last_put,
+            namespace: line.name,
+            refs: line.refs,
+            versions: line.kept.versions,
+            bytes: line.kept.bytes,
+        })
     };
-    let mut lines: Vec<NamespaceTold> = state.namespaces().into_iter().map(told).collect();
+    let lines = state.namespaces().into_iter().map(told);
+    let mut lines = lines.collect::<Result<Vec<NamespaceTold>>>()?;
     sort(args, &mut lines, |line| {
         (line.bytes, line.last_use.max(line.last_put))
     });
@@ -147,15 +156,22 @@ impl LastUses {
     }
 
     /// Of any version of a ref.
-    fn of(&self, state: &State, name: &RefName) -> Option<Date> {
-        let versions = &state.refs.get(name)?.versions;
+    fn of(&self, state: &State, name: &RefName) -> Result<Option<Date>> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let known = state.refs.get(name)?.unwrap_or_default();
         let last = |number: &u64| self.uses.last(VersionId::of(name, *number), self.now);
-        versions.keys().filter_map(last).max()
+        Ok(known.versions.keys().filter_map(last).max())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.uses.iter().next().is_none()
     }
 }
 
 /// The day on which the newest version was put.
-fn put(line: &RefLine<'_>) -> Date {
+fn put(line: &RefLine) -> Date {
     line.version.time.to_zoned(TimeZone::UTC).date()
 }
 
@@ -165,9 +181,9 @@ fn day(day: Option<Date>) -> String {
 
 /// A ref; an object of `--json`.
 #[derive(Serialize)]
-struct RefTold<'s> {
+struct RefTold {
     #[serde(rename = "ref")]
-    name: &'s str,
+    name: String,
     newest: u64,
     versions: u64,
     bytes: u64,
@@ -176,36 +192,38 @@ struct RefTold<'s> {
     last_use: Option<Date>,
     #[serde(skip)]
     last_put: Date,
-    message: &'s str,
+    message: String,
 }
 
-impl<'s> RefTold<'s> {
-    fn new(line: RefLine<'s>, last_use: Option<Date>) -> Self {
+impl RefTold {
+    fn new(line: RefLine, last_use: Option<Date>) -> Self {
         Self {
             last_put: put(&line),
             last_use,
-            name: line.name.as_str(),
+            name: line.name.to_string(),
             newest: line.newest,
             versions: line.kept.versions,
             bytes: line.kept.bytes,
             time: line.version.time,
-            message: &line.version.message,
+            message: line.version.message,
         }
     }
 }
 
 fn refs(args: &Args, context: &Context, store: &Store, namespace: &Namespace) -> Result<()> {
     let state = store.readable_state()?;
-    let mut lines: Vec<RefLine<'_>> = state.refs_of(Some(namespace)).collect();
+    let lines = state
+        .refs_of(Some(namespace))
+        .collect::<Result<Vec<RefLine>>>()?;
     if lines.is_empty() {
         return Err(state.no_namespace(namespace));
     }
     let uses = LastUses::read(store)?;
-    let lines = lines.drain(..).map(|line| {
-        let last_use = uses.of(&state, line.name);
-        RefTold::new(line, last_use)
+    let lines = lines.into_iter().map(|line| {
+        let last_use = uses.of(&state, &line.name)?;
+        Ok(RefTold::new(line, last_use))
     });
-    let mut lines: Vec<RefTold<'_>> = lines.collect();
+    let mut lines = lines.collect::<Result<Vec<RefTold>>>()?;
     sort(args, &mut lines, |line| {
         (line.bytes, line.last_use.max(Some(line.last_put)))
     });
@@ -218,14 +236,14 @@ fn refs(args: &Args, context: &Context, store: &Store, namespace: &Namespace) ->
         ("ref", Side::Left),
         ("message", Side::Left),
     ];
-    let cells = |told: &RefTold<'_>| {
+    let cells = |told: &RefTold| {
         [
             told.newest.to_string(),
             human::count(told.versions),
             human::bytes(told.bytes),
             human::time(told.time),
             day(told.last_use),
-            told.name.to_owned(),
+            told.name.clone(),
             names::shown(told.message.as_bytes()),
         ]
     };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use store::{Error, Result, Store};
+use store::{Error, RefName, Result, Store};
 use store::{Extra, Pattern, Policy, Rules, Scope};
 
 use crate::config::{Keep, Size};
@@ -283,9 +283,11 @@ fn note_what_matches_nothing(policy: &Policy, store: &Store, context: &Context) 
     if policy.keep.is_empty() {
         return Ok(());
     }
-    let refs = store.state()?.refs;
+    let heads = store.state()?;
+    let heads = heads.refs.heads(None).map(|found| Ok(found?.0));
+    let names = heads.collect::<Result<Vec<RefName>>>()?;
     for scope in &policy.keep {
-        if !refs.keys().any(|name| scope.pattern.matches(name)) {
+        if !names.iter().any(|name| scope.pattern.matches(name)) {
             let pattern = scope.pattern.as_str();
             context
                 .out

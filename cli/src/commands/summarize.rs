@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let reader = Reader::new(&store)?;
     let summary = inspect::summarize(&reader, &target)?;
     let mut parts = match &target {
-        Target::Namespace(namespace) => refs(&reader.view().state, namespace),
+        Target::Namespace(namespace) => refs(&reader.view().state, namespace)?,
         Target::Ref(spec) => paths(&reader, spec, args.depth)?,
     };
     sort(&mut parts, args.sort, args.order);
@@ -164,15 +164,18 @@ fn sort(parts: &mut [Part], key: Sort, order: Option<Order>) {
     }
 }
 
-fn refs(state: &State, namespace: &Namespace) -> Vec<Part> {
-    let part = |line: inspect::RefLine<'_>| Part {
-        path: names::Path::new(line.name.as_str().as_bytes()),
-        versions: Some(line.kept.versions),
-        entries: line.version.root.entries(),
-        bytes: line.kept.bytes,
-        modified: Some(line.version.time),
-        kind: None,
-        permissions: None,
+fn refs(state: &State, namespace: &Namespace) -> Result<Vec<Part>> {
+    let part = |line: Result<inspect::RefLine>| {
+        let line = line?;
+        Ok(Part {
+            path: names::Path::new(line.name.as_str().as_bytes()),
+            versions: Some(line.kept.versions),
+            entries: line.version.root.entries(),
+            bytes: line.kept.bytes,
+            modified: Some(line.version.time),
+            kind: None,
+            permissions: None,
+        })
     };
     state.refs_of(Some(namespace)).map(part).collect()
 }

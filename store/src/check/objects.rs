@@ -81,7 +81,20 @@ pub(super) fn check_log(
             report.find(Part::Log(number), log_key(number), &damage);
         }
     }
-    Ok(known.state)
+    Ok(undamaged(known.state, folded, report))
+}
+
+/// The newest state from where nothing is damaged: parts of a checkpoint that are may be asked for later.
+fn undamaged(known: State, folded: Option<State>, report: &VerifyReport) -> State {
+    let is_checkpoint = |finding: &Finding| matches!(finding.part, Part::Checkpoint(_));
+    match folded.filter(|folded| folded.number == known.number) {
+        Some(folded) if report.findings.iter().any(is_checkpoint) => State {
+            newest: known.newest,
+            cut: known.cut,
+            ..folded
+        },
+        _ => known,
+    }
 }
 
 fn fold(folded: &mut Option<State>, entry: Result<LogEntry>) -> Result<()> {
@@ -149,7 +162,10 @@ fn newest_readable(
     listed: &BTreeSet<u64>,
 ) -> Result<Option<u64>> {
     for number in listed.iter().rev() {
-        if log::read_checkpoint(remote, *number, store)?.is_some() {
+        if log::Place::new(remote)
+            .read(*number, None, store)?
+            .is_some()
+        {
             return Ok(Some(*number));
         }
     }
@@ -170,9 +186,8 @@ fn check_checkpoint(
     report: &mut VerifyReport,
 ) -> Result<()> {
     let key = checkpoint_key(number);
-    let decoded = remote
-        .get(&key)
-        .and_then(|bytes| State::decode(&key, &bytes));
+    let opened = log::Place::new(remote).open(number, None);
+    let decoded = opened.and_then(|state| state.check(&key).map(|()| state));
     let defect = match decoded {
         Ok(state) => match folded {
             Some(folded) if *folded != state => {
@@ -214,7 +229,7 @@ pub(super) fn rewrite_checkpoints(remote: &dyn Write, findings: &[Finding]) -> R
             Err(error) => return Err(error),
         }
         if numbers.contains(&number) {
-            remote.put(&checkpoint_key(number), state.encode()?.into())?;
+            log::write_checkpoint(remote, &state)?;
             written.push(number);
         }
     }

@@ -90,10 +90,16 @@ impl<'w> RefWalk<'w> {
             Some(Target::Namespace(namespace)) => namespace.contains(name),
             Some(Target::Ref(spec)) => spec.name == *name && named.is_none_or(|one| one == number),
         };
-        for (name, RefState { versions, .. }) in &view.state.refs {
-            for (number, version) in versions {
-                if is_wanted(name, *number) {
-                    self.version(name, *number, version)?;
+        let within = match target {
+            Some(Target::Namespace(namespace)) => Some(namespace.clone()),
+            Some(Target::Ref(spec)) => Some(spec.name.namespace()),
+            None => None,
+        };
+        for found in view.state.refs.within(within.as_ref()) {
+            let (name, RefState { versions, .. }) = found?;
+            for (number, version) in &versions {
+                if is_wanted(&name, *number) {
+                    self.version(&name, *number, version)?;
                 }
             }
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::cursor::corrupt;
-use crate::error::Result;
+use super::refs::RefUndo;
+use crate::error::{Error, Result};
 use crate::format::{
     Added, Change, Condemned, Features, LogEntry, Policy, RefName, SegmentInfo, State, Version,
     log_key,
@@ -31,9 +32,14 @@ impl State {
             undo: Vec::new(),
         };
         for (at, change) in entry.changes.iter().enumerate() {
-            if let Err(detail) = fold.change(change) {
+            if let Err(refused) = fold.change(change) {
                 fold.roll_back();
-                return Err(corrupt(&object, format_args!("change {at}: {detail}")));
+                return Err(match refused {
+                    Refused::Contradiction(detail) => {
+                        corrupt(&object, format_args!("change {at}: {detail}"))
+                    }
+                    Refused::Unknown(error) => error,
+                });
             }
         }
         Ok(fold)
@@ -78,13 +84,32 @@ enum Undo {
     Segment(SegmentId, Option<SegmentInfo>),
     Dropped(SegmentId, Option<Condemned>),
     Condemned(PackId, Option<Condemned>),
-    Version(RefName, u64, Option<Box<Version>>),
-    Last(RefName, Option<u64>),
+    Ref(Box<RefUndo>),
     Policy(Policy),
     Features(Features),
 }
 
-type Folded = std::result::Result<(), String>;
+/// Why a change is not folded in.
+enum Refused {
+    /// It contradicts the state.
+    Contradiction(String),
+    /// What the state is cannot be read.
+    Unknown(Error),
+}
+
+impl From<String> for Refused {
+    fn from(detail: String) -> Self {
+        Self::Contradiction(detail)
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Unknown(error)
+    }
+}
+
+type Folded = std::result::Result<(), Refused>;
 
 impl Fold<'_> {
     fn change(&mut self, change: &Change) -> Folded {
@@ -132,7 +157,7 @@ impl Fold<'_> {
 
     fn add_segment(&mut self, id: SegmentId, info: SegmentInfo) -> Folded {
         if self.state.segments.contains_key(&id) || self.state.dropped.contains_key(&id) {
-            return Err(format!("segment {id}: expected a new one, found it before"));
+            return Err(format!("segment {id}: expected a new one, found it before").into());
         }
         let added = Some(Added {
             entry: self.entry.number,
@@ -159,7 +184,7 @@ impl Fold<'_> {
 
     fn drop_segment(&mut self, id: SegmentId) -> Folded {
         let Some(info) = self.state.segments.remove(&id) else {
-            return Err(format!("segment {id}: expected a live one, found none"));
+            return Err(format!("segment {id}: expected a live one, found none").into());
         };
         let now = self.now();
         self.undo.push(Undo::Segment(id, Some(info)));
@@ -193,42 +218,30 @@ impl Fold<'_> {
         let Some(version) = self.version(change) else {
             return Ok(());
         };
-        let last = self.state.refs.get(name).map(|state| state.last);
-        if last.unwrap_or(0).checked_add(1) != Some(number) {
-            let last = last.unwrap_or(0);
-            return Err(format!(
-                "{name}: expected the version after {last}, found {number}"
-            ));
+        match self.state.refs.set(name, number, version)? {
+            Ok(undo) => {
+                self.undo.push(Undo::Ref(Box::new(undo)));
+                Ok(())
+            }
+            Err(last) => {
+                Err(format!("{name}: expected the version after {last}, found {number}").into())
+            }
         }
-        let state = self.state.refs.entry(name.clone()).or_default();
-        state.last = number;
-        let before = state.versions.insert(number, version);
-        self.undo.push(Undo::Last(name.clone(), last));
-        let before = before.map(Box::new);
-        self.undo.push(Undo::Version(name.clone(), number, before));
-        Ok(())
     }
 
     fn drop_ref(&mut self, name: &RefName, number: u64) -> Folded {
-        let state = self.state.refs.get_mut(name);
-        let Some(version) = state.and_then(|state| state.versions.remove(&number)) else {
-            return Err(no_version(name, number));
-        };
-        let before = Some(Box::new(version));
-        self.undo.push(Undo::Version(name.clone(), number, before));
-        Ok(())
+        let undo = self.state.refs.take(name, number)?;
+        self.keep(undo, name, number)
     }
 
     fn pin(&mut self, name: &RefName, number: u64, pinned: bool) -> Folded {
-        let state = self.state.refs.get_mut(name);
-        let Some(version) = state.and_then(|state| state.versions.get_mut(&number)) else {
-            return Err(no_version(name, number));
-        };
-        if version.pinned != pinned {
-            let before = Some(Box::new(version.clone()));
-            version.pinned = pinned;
-            self.undo.push(Undo::Version(name.clone(), number, before));
-        }
+        let undo = self.state.refs.pin(name, number, pinned)?;
+        self.keep(undo, name, number)
+    }
+
+    fn keep(&mut self, undo: Option<RefUndo>, name: &RefName, number: u64) -> Folded {
+        let undo = undo.ok_or_else(|| no_version(name, number))?;
+        self.undo.push(Undo::Ref(Box::new(undo)));
         Ok(())
     }
 
@@ -275,18 +288,9 @@ impl Fold<'_> {
                 Undo::Segment(id, before) => put_back(&mut self.state.segments, id, before),
                 Undo::Dropped(id, before) => put_back(&mut self.state.dropped, id, before),
                 Undo::Condemned(id, before) => put_back(&mut self.state.condemned, id, before),
-                Undo::Version(name, number, before) => {
-                    let state = self.state.refs.entry(name).or_default();
-                    put_back(&mut state.versions, number, before.map(|version| *version));
-                }
+                Undo::Ref(undo) => self.state.refs.undo(*undo),
                 Undo::Policy(before) => self.state.policy = before,
                 Undo::Features(before) => self.state.features = before,
-                Undo::Last(name, None) => {
-                    self.state.refs.remove(&name);
-                }
-                Undo::Last(name, Some(last)) => {
-                    self.state.refs.entry(name).or_default().last = last;
-                }
             }
         }
     }

@@ -6,6 +6,7 @@
 #![doc = include_str!("../../FORMATS.md")]
 
 mod at;
+mod checkpoint;
 mod config;
 mod content;
 mod cursor;
@@ -21,6 +22,13 @@ mod origin;
 mod pack;
 mod policy;
 mod provenance;
+mod ref_block;
+mod ref_index;
+mod ref_row;
+mod ref_rows;
+mod ref_table;
+mod ref_writer;
+mod refs;
 mod sealed;
 mod segment;
 mod segment_rows;
@@ -30,6 +38,7 @@ mod times;
 mod tree;
 
 pub use at::*;
+pub use checkpoint::{CHECKPOINT_LAYERS_MAX, Checkpoint, Layer};
 pub use config::*;
 pub use content::*;
 pub use entry::*;
@@ -43,6 +52,10 @@ pub use origin::Origin;
 pub use pack::*;
 pub use policy::*;
 pub use provenance::Provenance;
+pub use ref_index::*;
+pub use ref_row::RefHead;
+pub use ref_table::{RefTable, Source};
+pub use refs::{RefSums, Refs};
 pub use sealed::*;
 pub use segment::*;
 pub use segment_rows::{SegmentEntry, SegmentFrame, SegmentPack};

@@ -68,6 +68,11 @@ impl RefName {
         &self.0
     }
 
+    /// No name, but a place in the order of names: before those that begin so.
+    pub(super) fn place(prefix: &str) -> Self {
+        Self(prefix.to_owned())
+    }
+
     /// Who owns it: the first two components.
     pub fn namespace(&self) -> Namespace {
         Namespace(self.namespace_str().to_owned())

@@ -361,8 +361,7 @@ proptest! {
     fn checkpoints_survive(state in state()) {
         let bytes = state.encode().unwrap();
         prop_assert_eq!(&State::decode("x", &bytes).unwrap(), &state);
-        // Some bits of zstd's own headers mean nothing; what they lead to is covered.
-        check_flips(&bytes, |bytes| State::decode("x", bytes).is_ok_and(|other| other != state))?;
+        check_flips(&bytes, |bytes| State::decode("x", bytes).is_ok())?;
     }
 
     /// A program that does not know a field carries it from the entry into every checkpoint.
@@ -374,7 +373,7 @@ proptest! {
         entry.changes.retain(|change| matches!(change, Change::SetRef { .. }));
         for change in &mut entry.changes {
             if let Change::SetRef { name, version, .. } = change {
-                *version = state.refs.get(name).map_or(0, |found| found.last) + 1;
+                *version = state.refs.last(name).unwrap() + 1;
             }
         }
         entry.changes.truncate(1);
@@ -385,14 +384,14 @@ proptest! {
         carried = State::decode("x", &carried.encode().unwrap()).unwrap();
         prop_assert_eq!(&carried, &state);
         prop_assert_eq!(&carried.extra, &before.extra);
-        for (name, found) in &before.refs {
-            prop_assert_eq!(&carried.refs[name].extra, &found.extra);
+        for (name, found) in &before.refs.all().unwrap() {
+            prop_assert_eq!(&carried.refs.all().unwrap()[name].extra, &found.extra);
             for (number, version) in &found.versions {
-                prop_assert_eq!(&carried.refs[name].versions[number], version);
+                prop_assert_eq!(&carried.refs.all().unwrap()[name].versions[number], version);
             }
         }
         if let Some(Change::SetRef { name, version, extra, sides, .. }) = entry.changes.first() {
-            let carried = &carried.refs[name].versions[version];
+            let carried = &carried.refs.all().unwrap()[name].versions[version];
             prop_assert_eq!(&carried.extra, extra);
             prop_assert_eq!(&carried.sides, sides);
         }

@@ -36,6 +36,11 @@ impl Sides {
         Self((times != Content::empty()).then(side).into_iter().collect())
     }
 
+    /// These, as they come; see [`Self::defect`].
+    pub(super) fn of(sides: Vec<Side>) -> Self {
+        Self(sides)
+    }
+
     /// The same with one more, or with another one of its kind.
     #[must_use]
     pub fn with(mut self, side: Side) -> Self {

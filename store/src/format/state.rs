@@ -4,44 +4,27 @@
 //! whole or not at all. A checkpoint is derived: losing one costs time, never data.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::cursor::corrupt;
-use super::extra::carries_unknown;
-use super::sealed::{SEALED_BYTES_MAX, parse, seal_as, unseal_as};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{
     Change, Content, EntryText, Extra, Features, LogEntry, Origin, Policy, Provenance, ReadAs,
-    RefName, Root, SegmentInfo, Sides, Who,
+    Refs, Root, SegmentInfo, Sides, Who,
 };
 use crate::id::{CommitId, EntryId, PackId, SegmentId, StoreId};
 
-/// The first field of a checkpoint.
-pub const STATE_MAGIC: &str = "store-state";
-/// Version of checkpoints.
-pub const STATE_VERSION: u32 = 2;
-/// Level of zstd that checkpoints are written with; any level is read.
-const CHECKPOINT_ZSTD_LEVEL: i32 = 3;
-/// Bytes of text that any checkpoint may hold.
-const CHECKPOINT_TEXT_BYTES: usize = 16 << 20;
-/// Bytes of text more that each of its own bytes may hold.
-const CHECKPOINT_RATIO_MAX: usize = 256;
-
 /// Everything the log says, up to and including one entry.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The store whose state it is; that of the first entry, where it is not known before.
     pub store: StoreId,
     /// Number of the newest entry folded in; 0 before the first.
     pub number: u64,
     /// The id of that entry; none before the first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub entry: Option<EntryId>,
     /// Entries up to this number are lost, and were known to who wrote what is in the store; 0 for none.
-    #[serde(skip_serializing_if = "is_zero")]
     pub until: u64,
     /// Live segments: their packs offer chunks, but for condemned packs.
     pub segments: BTreeMap<SegmentId, SegmentInfo>,
@@ -50,21 +33,16 @@ pub struct State {
     /// Packs that offer nothing any more and whose objects may still exist.
     pub condemned: BTreeMap<PackId, Condemned>,
     /// Refs, those without versions included: a version number is never used again.
-    pub refs: BTreeMap<RefName, RefState>,
+    pub refs: Refs,
     /// What the store keeps, if it says so itself.
-    #[serde(skip_serializing_if = "Policy::is_empty")]
     pub policy: Policy,
     /// What it has learned since it was made.
-    #[serde(skip_serializing_if = "Features::is_empty")]
     pub features: Features,
     /// What this program does not know.
-    #[serde(flatten)]
     pub extra: Extra,
     /// The text of entry `number`, where it was read.
-    #[serde(skip)]
     pub newest: Newest,
     /// Why there may be more than it says, where the log is damaged behind it.
-    #[serde(skip)]
     pub cut: Cut,
 }
 
@@ -110,19 +88,18 @@ pub struct Condemned {
 }
 
 /// One ref's versions.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefState {
     /// Newest version number ever given; 0 before the first.
     pub last: u64,
     /// Live versions by number.
     pub versions: BTreeMap<u64, Version>,
     /// What this program does not know.
-    #[serde(flatten)]
     pub extra: Extra,
 }
 
 /// One version of a ref.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     /// The directory or file.
     pub root: Root,
@@ -139,45 +116,23 @@ pub struct Version {
     /// When retention may take it, if it was put with a time to live.
     pub expires: Option<Timestamp>,
     /// Where it was first put, when it was brought from another store.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Box<Origin>>,
     /// Whether nobody but their owner could read some of its files, so that it comes out for one person alone.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub private: bool,
     /// What this program does not know.
-    #[serde(flatten)]
     pub extra: Extra,
 }
-
-carries_unknown!(State {
-    store,
-    number,
-    entry = None,
-    until = 0,
-    segments,
-    dropped,
-    condemned,
-    refs,
-    policy = Policy::default(),
-    features = Features::default(),
-} skips newest, cut);
-carries_unknown!(RefState { last, versions });
-carries_unknown!(Version {
-    root,
-    sides,
-    time,
-    who,
-    message,
-    pinned,
-    expires = None,
-    origin = None,
-    private = false,
-});
 
 impl Version {
     /// The times of its entries in depth-first order, the root's first (see `times`).
     pub fn times(&self) -> Content {
         self.sides.times()
+    }
+
+    /// What no log can have led to, if anything.
+    pub(super) fn defect(&self) -> Option<String> {
+        let content = self.root.content();
+        content.defect().or_else(|| self.sides.defect())
     }
 }
 
@@ -237,48 +192,8 @@ impl State {
         self.fold(entry).map(super::fold::Fold::roll_back)
     }
 
-    /// The checkpoint object of this state.
-    ///
-    /// # Errors
-    /// Invalid input, when it is larger than [`SEALED_BYTES_MAX`] or contradicts itself.
-    pub fn encode(&self) -> Result<Vec<u8>> {
-        if let Some(defect) = self.defect() {
-            return Err(Error::invalid(format!("checkpoint: {defect}")));
-        }
-        let text = seal_as(STATE_MAGIC, Some(STATE_VERSION), self)?;
-        let bytes = zstd::bulk::compress(&text, CHECKPOINT_ZSTD_LEVEL)
-            .map_err(|source| Error::invalid("checkpoint: zstd refused it").because(source))?;
-        match text.len() <= text_bytes_max(bytes.len()) {
-            true => Ok(bytes),
-            false => Err(Error::invalid(format!(
-                "checkpoint: {} bytes are packed into {}, which no reader believes",
-                text.len(),
-                bytes.len()
-            ))),
-        }
-    }
-
-    /// Parses a checkpoint.
-    ///
-    /// # Errors
-    /// Corrupt, when it is not what was written; unsupported, when a newer program wrote it.
-    pub fn decode(object: &str, bytes: &[u8]) -> Result<Self> {
-        let text = decompress(object, bytes, text_bytes_max(bytes.len()))?;
-        let text = unseal_as(object, STATE_MAGIC, STATE_VERSION, &text)?;
-        let mut state: Self = parse(object, text)?;
-        // These are written by who writes the checkpoint.
-        state
-            .extra
-            .retain(|name, _| name != "magic" && name != "version");
-        state.features.check_readable(object)?;
-        match state.defect() {
-            None => Ok(state),
-            Some(defect) => Err(corrupt(object, defect)),
-        }
-    }
-
-    /// What no log can have led to, if anything.
-    fn defect(&self) -> Option<String> {
+    /// What no log can have led to, if anything, but for what its refs hold.
+    pub(super) fn defect(&self) -> Option<String> {
         if (self.number > 0) != self.entry.is_some() {
             let found = if self.number > 0 { "none" } else { "one" };
             let number = self.number;
@@ -293,70 +208,9 @@ impl State {
             ));
         }
         let gone = self.dropped.values().chain(self.condemned.values());
-        if let Some(entry) = gone.map(|gone| gone.entry).find(|at| *at > self.number) {
-            let number = self.number;
-            return Some(format!("state of entry {number} names later entry {entry}"));
-        }
-        self.refs.iter().find_map(|(name, state)| {
-            let defect = state.defect()?;
-            Some(format!("{name}: {defect}"))
-        })
-    }
-}
-
-impl RefState {
-    fn defect(&self) -> Option<String> {
-        let last = self.last;
-        let mut numbers = self.versions.keys();
-        if let Some(bad) = numbers.find(|number| !(1..=last).contains(*number)) {
-            return Some(format!("expected versions from 1 to {last}, found {bad}"));
-        }
-        self.versions.iter().find_map(|(number, version)| {
-            let content = version.root.content();
-            let defect = content.defect().or_else(|| version.sides.defect())?;
-            Some(format!("version {number}: {defect}"))
-        })
-    }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands over a reference"
-)]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-/// Most bytes of text that so many bytes of a checkpoint are believed to hold: ids do not compress, so a state that
-/// is large is large on disk as well.
-fn text_bytes_max(bytes: usize) -> usize {
-    let plausible = bytes.saturating_mul(CHECKPOINT_RATIO_MAX);
-    plausible
-        .saturating_add(CHECKPOINT_TEXT_BYTES)
-        .min(SEALED_BYTES_MAX)
-}
-
-/// The bytes that `bytes` hold compressed, at most `bytes_max`.
-fn decompress(object: &str, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>> {
-    let fail = |source| corrupt(object, "expected one frame of zstd").because(source);
-    let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
-    let decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(fail)?;
-    let mut decoder = decoder.single_frame().take(limit.saturating_add(1));
-    let mut text = Vec::new();
-    decoder.read_to_end(&mut text).map_err(fail)?;
-    if text.len() > bytes_max {
-        let detail = format_args!("expected at most {bytes_max} bytes once decompressed");
-        return Err(corrupt(object, detail));
-    }
-    match decoder.into_inner().finish() {
-        [] => Ok(text),
-        rest => {
-            let detail = format_args!(
-                "expected one frame of zstd, found {} more bytes",
-                rest.len()
-            );
-            Err(corrupt(object, detail))
-        }
+        let later = gone.map(|gone| gone.entry).find(|at| *at > self.number)?;
+        let number = self.number;
+        Some(format!("state of entry {number} names later entry {later}"))
     }
 }
 
@@ -364,7 +218,7 @@ fn decompress(object: &str, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::error::Kind;
-    use crate::format::Added;
+    use crate::format::{Added, RefName};
     use crate::id::PassId;
 
     const SEGMENT: SegmentId = SegmentId([1; 16]);
@@ -465,7 +319,7 @@ mod tests {
         assert_eq!(state.segments.len(), 1);
         assert_eq!(state.dropped, BTreeMap::from([(SEGMENT, condemned)]));
         assert_eq!(state.condemned, BTreeMap::from([(PACK, condemned)]));
-        let versions = &state.refs[&name()];
+        let versions = &state.refs.all().unwrap()[&name()];
         assert_eq!(versions.last, 2);
         assert_eq!(versions.versions[&1].time, time(100));
         assert!(versions.versions[&2].pinned);
@@ -478,8 +332,12 @@ mod tests {
         let changes = vec![condemn(), forget, drop_ref(1), drop_ref(2)];
         state.apply(&entry(3, changes)).unwrap();
         assert!(state.condemned.is_empty() && state.dropped.is_empty());
-        assert!(state.refs[&name()].versions.is_empty());
-        assert_eq!(state.refs[&name()].last, 2, "numbers are never used again");
+        assert!(state.refs.all().unwrap()[&name()].versions.is_empty());
+        assert_eq!(
+            state.refs.all().unwrap()[&name()].last,
+            2,
+            "numbers are never used again"
+        );
         state.apply(&entry(4, vec![set(3)])).unwrap();
     }
 
@@ -519,8 +377,6 @@ mod tests {
         assert_eq!(state, before, "rolled back");
         state.apply(&entry(3, vec![last])).unwrap();
         assert_eq!(passes(&state), [None, Some(6), None]);
-        let bytes = state.encode().unwrap();
-        assert_eq!(State::decode("x", &bytes).unwrap(), state);
     }
 
     #[test]
@@ -611,87 +467,5 @@ mod tests {
         let changes = vec![set(1), set(2), drop_ref(1), condemn(), drop_ref(1)];
         state.apply(&entry(1, changes)).unwrap_err();
         assert_eq!(state, State::default());
-    }
-
-    #[test]
-    fn a_checkpoint_survives() {
-        let state = full();
-        let bytes = state.encode().unwrap();
-        assert_eq!(
-            State::decode("checkpoints/00000002", &bytes).unwrap(),
-            state
-        );
-        let text = decompress("x", &bytes, SEALED_BYTES_MAX).unwrap();
-        assert!(text.starts_with(br#"{"magic":"store-state","version":2,"store":"00000000000000000000000000000000","number":2,"#));
-    }
-
-    #[test]
-    fn a_checkpoint_that_unfolds_beyond_its_limit_is_refused_before_it_does() {
-        let bytes = zstd::bulk::compress(&vec![0; 1 << 20], 3).unwrap();
-        assert!(bytes.len() < 1000);
-        let error = decompress("x", &bytes, 1 << 19).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "x: expected at most 524288 bytes once decompressed"
-        );
-        assert_eq!(decompress("x", &bytes, 1 << 20).unwrap().len(), 1 << 20);
-    }
-
-    #[test]
-    fn a_checkpoint_with_flipped_or_missing_bytes_is_refused() {
-        let bytes = full().encode().unwrap();
-        for at in 0..bytes.len() {
-            let mut flipped = bytes.clone();
-            flipped[at] ^= 0x55;
-            if let Ok(state) = State::decode("x", &flipped) {
-                // Bits of zstd's header that say nothing about the content may flip.
-                assert_eq!(state, full());
-            }
-            State::decode("x", &bytes[..at]).unwrap_err();
-        }
-        let error = State::decode("x", &[&bytes[..], b"!"].concat()).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "x: expected one frame of zstd, found 1 more bytes"
-        );
-        assert_eq!(
-            State::decode("x", b"[]").unwrap_err().to_string(),
-            "x: expected one frame of zstd"
-        );
-    }
-
-    #[test]
-    fn a_checkpoint_that_contradicts_itself_is_refused_both_ways() {
-        let mut state = full();
-        state.number = 1;
-        let error = state.encode().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "checkpoint: state of entry 1 names later entry 2"
-        );
-        let text = seal_as(STATE_MAGIC, Some(STATE_VERSION), &state).unwrap();
-        let bytes = zstd::bulk::compress(&text, 1).unwrap();
-        let error = State::decode("x", &bytes).unwrap_err();
-        assert_eq!(error.to_string(), "x: state of entry 1 names later entry 2");
-        let mut state = full();
-        state.refs.get_mut(&name()).unwrap().last = 1;
-        assert_eq!(
-            state.encode().unwrap_err().to_string(),
-            "checkpoint: team/a/b: expected versions from 1 to 1, found 2"
-        );
-        let mut state = full();
-        state.segments.insert(SEGMENT, SegmentInfo::default());
-        assert!(state.encode().is_err());
-    }
-
-    #[test]
-    fn a_checkpoint_that_promises_too_much_is_not_believed() {
-        let bomb = zstd::bulk::compress(&vec![b' '; 300 << 20], 1).unwrap();
-        assert!(bomb.len() < 100_000);
-        assert!(text_bytes_max(bomb.len()) < 64 << 20);
-        let error = State::decode("x", &bomb).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt);
-        let expected = format!("expected at most {} bytes", text_bytes_max(bomb.len()));
-        assert!(error.to_string().contains(&expected), "{error}");
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use crate::error::{Error, Result};
-use crate::format::{Content, Node, RefName, Version};
+use crate::format::{Content, Node, RefName, Root};
 use crate::index::Marks;
 use crate::read::Reader;
 use crate::remedy::Remedy;
@@ -23,11 +23,12 @@ pub fn contents_only_of(
     let view = reader.view();
     let own: HashSet<(&RefName, u64)> = own.iter().map(|(name, number)| (name, *number)).collect();
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for (name, found) in &view.state.refs {
-        for (number, version) in &found.versions {
-            match own.contains(&(name, *number)) {
-                true => ours.push(version),
-                false => theirs.push(version),
+    for found in view.state.refs.iter() {
+        let (name, found) = found?;
+        for (number, version) in found.versions {
+            match own.contains(&(&name, number)) {
+                true => ours.push(version.root),
+                false => theirs.push(version.root),
             }
         }
     }
@@ -45,17 +46,17 @@ pub fn contents_only_of(
     Ok(unused)
 }
 
-/// Calls `each` with the contents of files below `versions` until it says that it has enough.
+/// Calls `each` with the contents of files below `roots` until it says that it has enough.
 fn each_content(
     reader: &Reader<'_>,
-    versions: &[&Version],
+    roots: &[Root],
     each: &mut dyn FnMut(&Content) -> bool,
 ) -> Result<()> {
     let view = reader.view();
     let trees = view.index.marks();
     let mut nodes: Vec<Node> = Vec::new();
-    for version in versions {
-        nodes.push(version.root.into());
+    for root in roots {
+        nodes.push((*root).into());
         while let Some(node) = nodes.pop() {
             match node {
                 Node::Symlink { .. } => {}

@@ -2,10 +2,10 @@
 //!
 //! Refs come from the log alone; entries read the trees that are listed, and nothing of the files.
 
-use std::collections::BTreeMap;
-
 use crate::error::Result;
-use crate::format::{Content, Namespace, Node, RefName, RefSpec, State, Time, Version};
+use crate::format::{
+    Content, Namespace, Node, RefHead, RefName, RefSpec, RefSums, State, Time, Version,
+};
 use crate::read::{Reader, TimesReader};
 
 /// How to list.
@@ -41,13 +41,13 @@ pub struct NamespaceLine {
 
 /// A ref and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefLine<'s> {
+pub struct RefLine {
     /// Its name.
-    pub name: &'s RefName,
+    pub name: RefName,
     /// Number of the newest version.
     pub newest: u64,
     /// The newest version.
-    pub version: &'s Version,
+    pub version: Version,
     /// What all its versions have.
     pub kept: Kept,
 }
@@ -64,40 +64,42 @@ pub struct Kept {
 impl State {
     /// The namespaces that have a ref with a version, by name.
     pub fn namespaces(&self) -> Vec<NamespaceLine> {
-        let mut lines: BTreeMap<Namespace, NamespaceLine> = BTreeMap::new();
-        for line in self.refs_of(None) {
-            let name = line.name.namespace();
-            let sum = lines.entry(name.clone()).or_insert(NamespaceLine {
-                name,
-                kept: Kept::default(),
-                refs: 0,
-            });
-            sum.refs += 1;
-            sum.kept.versions += line.kept.versions;
-            sum.kept.bytes = sum.kept.bytes.saturating_add(line.kept.bytes);
-        }
-        lines.into_values().collect()
+        let sums = self.refs.sums().iter();
+        let line = |(name, sums): (&Namespace, &RefSums)| NamespaceLine {
+            name: name.clone(),
+            kept: Kept {
+                versions: sums.versions,
+                bytes: sums.bytes,
+            },
+            refs: sums.refs,
+        };
+        sums.map(line).collect()
     }
 
     /// The refs of a namespace, or of all, that have a version, by name.
-    pub fn refs_of(&self, namespace: Option<&Namespace>) -> impl Iterator<Item = RefLine<'_>> {
-        let wanted = move |name: &RefName| namespace.is_none_or(|one| one.contains(name));
-        self.refs
-            .iter()
-            .filter(move |(name, _)| wanted(name))
-            .filter_map(|(name, state)| {
-                let (newest, version) = state.versions.last_key_value()?;
-                let kept = Kept {
-                    versions: state.versions.len() as u64,
-                    bytes: version.root.bytes(),
-                };
-                Some(RefLine {
-                    name,
-                    newest: *newest,
-                    version,
-                    kept,
-                })
-            })
+    pub fn refs_of(
+        &self,
+        namespace: Option<&Namespace>,
+    ) -> impl Iterator<Item = Result<RefLine>> + use<'_> {
+        let heads = self.refs.heads(namespace);
+        heads.filter_map(|found| self.line(found).transpose())
+    }
+
+    fn line(&self, found: Result<(RefName, RefHead)>) -> Result<Option<RefLine>> {
+        let (name, head) = found?;
+        if head.live == 0 {
+            return Ok(None);
+        }
+        let (newest, version) = self.version(&name, Some(head.newest))?;
+        Ok(Some(RefLine {
+            name,
+            newest,
+            version,
+            kept: Kept {
+                versions: head.live,
+                bytes: head.bytes,
+            },
+        }))
     }
 }
 

@@ -33,16 +33,14 @@ pub struct Summary {
 /// Not found, when there is nothing of that name; not found and corrupt as [`Reader`] has them.
 pub fn summarize(reader: &Reader<'_>, target: &Target) -> Result<Summary> {
     let view = reader.view();
-    let (own, others) = split(&view.state, target)?;
+    let own = own(&view.state, target)?;
     let mut summary = totals(&own);
     let index = &view.index;
     let mine = Reach::among(reader, view.clone());
     own.iter()
         .try_for_each(|(_, _, version)| mine.version(version))?;
     let theirs = Reach::among(reader, view.clone());
-    others
-        .iter()
-        .try_for_each(|version| theirs.version(version))?;
+    each_other(&view.state, &own, &mut |version| theirs.version(version))?;
     let (mut shared, mut unique) = (Sum::default(), Sum::default());
     for at in mine.chunks().positions() {
         let (_, location) = index.at(at)?;
@@ -57,39 +55,55 @@ pub fn summarize(reader: &Reader<'_>, target: &Target) -> Result<Summary> {
 }
 
 /// A version of a ref and its number.
-type Owned<'s> = (&'s RefName, u64, &'s Version);
+type Owned = (RefName, u64, Version);
 
-/// The versions that `target` names, and all others.
-fn split<'s>(state: &'s State, target: &Target) -> Result<(Vec<Owned<'s>>, Vec<&'s Version>)> {
-    let named = match target {
-        Target::Ref(spec) => state.number(&spec.name, spec.version.as_ref())?,
-        Target::Namespace(_) => None,
+/// The versions that `target` names, sorted.
+fn own(state: &State, target: &Target) -> Result<Vec<Owned>> {
+    let (namespace, versions) = match target {
+        Target::Namespace(namespace) => {
+            let mut own = Vec::new();
+            for found in state.refs.within(Some(namespace)) {
+                let (name, known) = found?;
+                let versions = known.versions.into_iter();
+                own.extend(versions.map(|(number, version)| (name.clone(), number, version)));
+            }
+            (namespace.clone(), own)
+        }
+        Target::Ref(spec) => {
+            let named = state.number(&spec.name, spec.version.as_ref())?;
+            let versions = state.versions(&spec.name)?.into_iter();
+            let is_own = |(number, _): &(u64, Version)| named.is_none_or(|one| one == *number);
+            let own = versions.filter(is_own);
+            let own = own.map(|(number, version)| (spec.name.clone(), number, version));
+            (spec.name.namespace(), own.collect())
+        }
     };
-    let is_own = |name: &RefName, number: u64| match target {
-        Target::Namespace(namespace) => namespace.contains(name),
-        Target::Ref(spec) => spec.name == *name && named.is_none_or(|one| one == number),
-    };
-    let (mut own, mut others) = (Vec::new(), Vec::new());
-    for (name, known) in &state.refs {
+    match versions.is_empty() {
+        true => Err(state.no_namespace(&namespace)),
+        false => Ok(versions),
+    }
+}
+
+/// Calls `each` with all versions but these.
+fn each_other(
+    state: &State,
+    own: &[Owned],
+    each: &mut dyn FnMut(&Version) -> Result<()>,
+) -> Result<()> {
+    for found in state.refs.iter() {
+        let (name, known) = found?;
         for (number, version) in &known.versions {
-            match is_own(name, *number) {
-                true => own.push((name, *number, version)),
-                false => others.push(version),
+            let is_own = own.binary_search_by(|(one, at, _)| (one, at).cmp(&(&name, number)));
+            if is_own.is_err() {
+                each(version)?;
             }
         }
     }
-    if own.is_empty() {
-        let namespace = match target {
-            Target::Namespace(namespace) => namespace.clone(),
-            Target::Ref(spec) => spec.name.namespace(),
-        };
-        return Err(state.no_namespace(&namespace));
-    }
-    Ok((own, others))
+    Ok(())
 }
 
 /// What the log alone says; `own` is sorted by ref and version.
-fn totals(own: &[Owned<'_>]) -> Summary {
+fn totals(own: &[Owned]) -> Summary {
     let mut summary = Summary::default();
     for (at, (name, _, version)) in own.iter().enumerate() {
         summary.versions += 1;

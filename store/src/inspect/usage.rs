@@ -3,7 +3,6 @@
 //! Anything that cannot be read is an error: a number that leaves something out would be a wrong one.
 
 use crate::error::Result;
-use crate::format::{Namespace, Version};
 use crate::graph::reach::Reach;
 use crate::graph::shares::{Owners, Share, Sum};
 use crate::inspect::NamespaceLine;
@@ -38,9 +37,11 @@ pub fn usage(reader: &Reader<'_>) -> Result<Vec<Usage>> {
     for (owner, line) in (0..).zip(view.state.namespaces()) {
         let reach = Reach::among(reader, view.clone());
         let mut version_bytes = 0u64;
-        for version in versions(&view.state.refs, &line.name) {
-            version_bytes = version_bytes.saturating_add(version.root.bytes());
-            reach.version(version)?;
+        for found in view.state.refs.within(Some(&line.name)) {
+            for version in found?.1.versions.values() {
+                version_bytes = version_bytes.saturating_add(version.root.bytes());
+                reach.version(version)?;
+            }
         }
         let mut all = Sum::default();
         for at in reach.chunks().positions() {
@@ -57,21 +58,15 @@ pub fn usage(reader: &Reader<'_>) -> Result<Vec<Usage>> {
         }
     }
     let usages = walked.into_iter().zip(alone);
-    Ok(usages
-        .map(|((line, version_bytes, all, stored_bytes), own)| Usage {
-            quota_bytes: policy::quota(reader.store(), &view.state, &line.name),
+    let usages = usages.map(|((line, version_bytes, all, stored_bytes), own)| {
+        Ok(Usage {
+            quota_bytes: policy::quota(reader.store(), &view.state, &line.name)?,
             line,
             version_bytes,
             unique: own.share(),
             shared: all.without(&own).share(),
             stored_bytes,
         })
-        .collect())
-}
-
-type Refs = std::collections::BTreeMap<crate::format::RefName, crate::format::RefState>;
-
-fn versions<'s>(refs: &'s Refs, namespace: &Namespace) -> impl Iterator<Item = &'s Version> {
-    let inside = refs.iter().filter(|(name, _)| namespace.contains(name));
-    inside.flat_map(|(_, known)| known.versions.values())
+    });
+    usages.collect()
 }

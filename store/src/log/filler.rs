@@ -62,19 +62,22 @@ impl Presupposed {
 
     /// Drops what is made up and still live in `state`: a version that was pinned by an entry that is there, and set
     /// by one that is lost.
-    pub(super) fn left_in(self, state: &State) -> Vec<Change> {
-        let left = self.versions.into_iter().filter(|(name, version)| {
-            let found = state.refs.get(name);
-            found.is_some_and(|found| found.versions.contains_key(version))
-        });
-        left.map(|(name, version)| Change::DropRef { name, version })
-            .collect()
+    pub(super) fn left_in(self, state: &State) -> Result<Vec<Change>> {
+        let mut left = Vec::new();
+        for (name, version) in self.versions {
+            if state.refs.version(&name, version)?.is_some() {
+                left.push(Change::DropRef { name, version });
+            }
+        }
+        Ok(left)
     }
 }
 
 /// What is there when an entry is looked at.
 struct Known<'a> {
-    /// Of each ref, the newest number.
+    /// What was there before all of them.
+    state: &'a State,
+    /// Of refs that entries have set, the newest number, and these versions.
     last: BTreeMap<&'a RefName, u64>,
     versions: BTreeSet<(&'a RefName, u64)>,
     segments: BTreeSet<SegmentId>,
@@ -92,16 +95,12 @@ struct Needed {
 impl<'a> Known<'a> {
     fn of(state: &'a State, entries: &'a [LogEntry]) -> Self {
         let mut known = Self {
+            state,
             last: BTreeMap::new(),
             versions: BTreeSet::new(),
             segments: state.segments.keys().copied().collect(),
             spoken_of: BTreeSet::new(),
         };
-        for (name, found) in &state.refs {
-            known.last.insert(name, found.last);
-            let numbers = found.versions.keys();
-            known.versions.extend(numbers.map(|number| (name, *number)));
-        }
         for change in entries.iter().flat_map(|entry| &entry.changes) {
             if let Change::DropRef { name, version } | Change::Pin { name, version, .. } = change {
                 known.spoken_of.insert((name, *version));
@@ -115,13 +114,14 @@ impl<'a> Known<'a> {
         let mut needed = Needed::default();
         match change {
             Change::SetRef { name, version, .. } => {
-                self.make_up(name, version.saturating_sub(1), &mut needed);
+                self.make_up(name, version.saturating_sub(1), &mut needed)?;
                 self.last.insert(name, *version);
                 self.versions.insert((name, *version));
             }
             Change::DropRef { name, version } | Change::Pin { name, version, .. } => {
-                self.make_up(name, *version, &mut needed);
-                if !self.versions.contains(&(name, *version)) {
+                self.make_up(name, *version, &mut needed)?;
+                let is_set = self.versions.contains(&(name, *version));
+                if !is_set && self.state.refs.version(name, *version)?.is_none() {
                     return Err(Error::corrupt(format!(
                         "{}: needs {name}@{version}, which was dropped before",
                         log_key(entry)
@@ -147,8 +147,11 @@ impl<'a> Known<'a> {
     }
 
     /// Makes up the versions of `name` up to `until` that nobody has set.
-    fn make_up(&mut self, name: &'a RefName, until: u64, needed: &mut Needed) {
-        let last = self.last.get(name).copied().unwrap_or(0);
+    fn make_up(&mut self, name: &'a RefName, until: u64, needed: &mut Needed) -> Result<()> {
+        let last = match self.last.get(name) {
+            Some(last) => *last,
+            None => self.state.refs.last(name)?,
+        };
         for version in last + 1..=until {
             needed.changes.push(empty(name, version));
             if self.spoken_of.contains(&(name, version)) {
@@ -160,6 +163,7 @@ impl<'a> Known<'a> {
             }
         }
         self.last.insert(name, last.max(until));
+        Ok(())
     }
 }
 

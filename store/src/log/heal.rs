@@ -8,12 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::filler::{Gap, Presupposed, filler};
-use super::known::{End, checkpoints, copy_of, end_of, go_on, load_at, missing, read_checkpoint};
-use super::{Outside, System, read_entry};
+use super::known::{End, checkpoints, copy_of, end_of, go_on, load_at, missing};
+use super::{Outside, Place, System, read_entry, write_checkpoint};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    Change, EntryText, LOG_PREFIX, LogEntry, ReadAs, State, Who, checkpoint_key, log_key,
-    parse_log_key,
+    Change, EntryText, LOG_PREFIX, LogEntry, ReadAs, State, Who, log_key, parse_log_key,
 };
 use crate::id::{EntryId, StoreId};
 use crate::remedy::Remedy;
@@ -293,7 +292,7 @@ impl Look {
         }
         let state = go_on(remote, self.state_before(remote)?)?.whole()?;
         // So that older checkpoints, and programs that know nothing of this, are not asked.
-        remote.put(&checkpoint_key(state.number), state.encode()?.into())?;
+        write_checkpoint(remote, &state)?;
         Ok(true)
     }
 
@@ -332,7 +331,7 @@ impl Look {
                 None => behind.next().map_or(Ok(()), |entry| state.apply(entry))?,
             }
         }
-        Ok((fillers, presupposed.left_in(&state)))
+        Ok((fillers, presupposed.left_in(&state)?))
     }
 }
 
@@ -369,8 +368,8 @@ fn before(remote: &dyn Read, number: u64) -> Result<Option<(LogEntry, EntryText)
 
 /// The newest checkpoint that can be read, and the id of the entry that it ends with.
 fn base(remote: &dyn Read, store: StoreId) -> Result<(u64, Option<EntryId>)> {
-    for number in checkpoints(remote)? {
-        if let Some(state) = read_checkpoint(remote, number, store)? {
+    for (number, bytes) in checkpoints(remote)? {
+        if let Some(state) = Place::new(remote).read(number, Some(bytes), store)? {
             return Ok((number, state.entry));
         }
     }

@@ -3,10 +3,10 @@
 //! Listings may show too little, never too much: what one shows behind the end is evidence, what it does not
 //! show is none. Who reads goes on with what is known; who adds or deletes must not.
 
-use super::{exists, read_entry, read_on};
+use super::{Place, exists, read_entry, read_on};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    CHECKPOINTS_PREFIX, EntryText, LOG_PREFIX, LogEntry, Newest, State, checkpoint_key, log_key,
+    CHECKPOINTS_PREFIX, EntryText, LOG_PREFIX, LogEntry, Newest, State, log_key,
     parse_checkpoint_key, parse_log_key,
 };
 use crate::id::{EntryId, StoreId};
@@ -51,10 +51,16 @@ pub fn load(remote: &dyn Read) -> Result<State> {
 /// # Errors
 /// Unsupported, when a newer program wrote an entry; when the store does not answer.
 pub fn load_known(remote: &dyn Read, store: StoreId) -> Result<Known> {
+    load_known_from(Place::new(remote), store)
+}
+
+/// [`load_known`], with checkpoints as they are read there.
+pub(crate) fn load_known_from(place: Place<'_>, store: StoreId) -> Result<Known> {
+    let remote = place.remote;
     let checkpoints = checkpoints(remote)?;
     let mut known = None;
-    for &number in &checkpoints {
-        if let Some(state) = read_checkpoint(remote, number, store)? {
+    for &(number, bytes) in &checkpoints {
+        if let Some(state) = place.read(number, Some(bytes), store)? {
             match go_on(remote, state) {
                 // It was written by who did not know yet that an entry before it was given up.
                 Err(error) if error.kind() == Kind::Conflict => {}
@@ -69,7 +75,7 @@ pub fn load_known(remote: &dyn Read, store: StoreId) -> Result<Known> {
         Some(known) => known,
         None => go_on(remote, empty(store))?,
     };
-    if let Some(&newest) = checkpoints.first()
+    if let Some(&(newest, _)) = checkpoints.first()
         && newest > known.state.number
     {
         let number = known.state.number + 1;
@@ -84,10 +90,16 @@ pub fn load_known(remote: &dyn Read, store: StoreId) -> Result<Known> {
 /// # Errors
 /// As [`load`]; not found, when the log does not reach so far.
 pub fn load_at(remote: &dyn Read, store: StoreId, number: u64) -> Result<State> {
+    load_at_from(Place::new(remote), store, number)
+}
+
+/// [`load_at`], with checkpoints as they are read there.
+pub(crate) fn load_at_from(place: Place<'_>, store: StoreId, number: u64) -> Result<State> {
+    let remote = place.remote;
     let mut state = empty(store);
-    for checkpoint in checkpoints(remote)? {
+    for (checkpoint, bytes) in checkpoints(remote)? {
         if checkpoint <= number
-            && let Some(found) = read_checkpoint(remote, checkpoint, store)?
+            && let Some(found) = place.read(checkpoint, Some(bytes), store)?
         {
             state = found;
             break;
@@ -272,35 +284,15 @@ pub(super) fn ends_with(remote: &dyn Read, state: &State) -> Result<bool> {
     }
 }
 
-/// Numbers of the checkpoints that the listing shows, the newest first.
-pub(super) fn checkpoints(remote: &dyn Read) -> Result<Vec<u64>> {
+/// Numbers and bytes of the checkpoints that the listing shows, the newest first.
+pub(super) fn checkpoints(remote: &dyn Read) -> Result<Vec<(u64, u64)>> {
     let listed = remote.list(CHECKPOINTS_PREFIX)?;
     let mut numbers: Vec<_> = listed
         .iter()
-        .filter_map(|info| parse_checkpoint_key(&info.key))
+        .filter_map(|info| Some((parse_checkpoint_key(&info.key)?, info.size)))
         .collect();
     numbers.sort_unstable_by(|left, right| right.cmp(left));
     Ok(numbers)
-}
-
-/// The checkpoint at `number`, if it is there, whole and of this store.
-pub(crate) fn read_checkpoint(
-    remote: &dyn Read,
-    number: u64,
-    store: StoreId,
-) -> Result<Option<State>> {
-    let key = checkpoint_key(number);
-    match remote
-        .get(&key)
-        .and_then(|bytes| State::decode(&key, &bytes))
-    {
-        Ok(state) if store.is_known() && state.store != store => Ok(None),
-        Ok(state) => Ok(Some(state)),
-        Err(error) => match error.kind() {
-            Kind::NotFound | Kind::Corrupt | Kind::Unsupported => Ok(None),
-            _ => Err(error),
-        },
-    }
 }
 
 /// An entry that is gone, and what says that it was there.

@@ -2,7 +2,7 @@
 
 use super::tests::*;
 use super::*;
-use crate::format::{ReadAs, parse_log_key};
+use crate::format::{ReadAs, checkpoint_key, parse_log_key};
 use crate::id::{EntryId, StoreId};
 use crate::remedy::Remedy;
 use crate::remote::{Objects, Prune};
@@ -139,7 +139,7 @@ fn the_newest_entry_costs_its_own_changes_and_only_on_request() {
     // A checkpoint by somebody who knew the lost entry is not believed.
     let mut wrong = load_at(&remote, StoreId::default(), 5).unwrap();
     wrong.number = 6;
-    wrong.refs.clear();
+    wrong.refs = crate::format::Refs::default();
     remote
         .put(&checkpoint_key(6), wrong.encode().unwrap().into())
         .unwrap();
@@ -180,7 +180,7 @@ fn without_copies(remote: &Objects, until: u64) {
 }
 
 fn versions(state: &State, number: u64) -> Vec<u64> {
-    let found = &state.refs[&name(number)];
+    let found = &state.refs.all().unwrap()[&name(number)];
     found.versions.keys().copied().collect()
 }
 
@@ -232,7 +232,7 @@ fn a_lost_version_that_later_entries_pin_or_drop_is_given_up_all_the_same() {
         let healed = heal::heal(&remote, StoreId::default(), &Who::default(), true).unwrap();
         assert_eq!(healed, heal::Healed::default());
         add(&remote, &mut state, 9, &name(2)).unwrap();
-        assert_eq!(state.refs[&name(2)].last, 2 + others / 5);
+        assert_eq!(state.refs.all().unwrap()[&name(2)].last, 2 + others / 5);
     }
 }
 
@@ -382,7 +382,9 @@ fn a_checkpoint_of_another_store_is_passed_over() {
     remote.put(&checkpoint_key(128), bytes.into()).unwrap();
     // Who does not know which store it is believes it.
     assert_eq!(load(&remote).unwrap_err().kind(), Kind::Corrupt);
-    let checkpoint = known::read_checkpoint(&remote, 128, StoreId([1; 16])).unwrap();
+    let checkpoint = Place::new(&remote)
+        .read(128, None, StoreId([1; 16]))
+        .unwrap();
     assert!(checkpoint.is_none());
     remote.delete(&[checkpoint_key(128)]).unwrap();
     assert_eq!(load(&remote).unwrap(), state);

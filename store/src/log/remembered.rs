@@ -5,17 +5,14 @@
 
 use std::path::Path;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::format::{Newest, State, checkpoint_key};
-use crate::fs::{read_regular, write_atomically};
 use crate::id::StoreId;
 use crate::remote::Read;
 
-use super::known::{Found, Known, go_on, load_known, newest_of};
+use super::checkpoint::{Place, remember};
+use super::known::{Found, Known, go_on, load_known_from, newest_of};
 use super::{CHECKPOINT_EVERY, exists};
-
-/// Most bytes of a remembered state that are read.
-const STATE_BYTES_MAX: u64 = 1 << 30;
 
 /// The state is written again once it has got this many entries more.
 const REMEMBERED_EVERY: u64 = 16;
@@ -24,9 +21,10 @@ const REMEMBERED_EVERY: u64 = 16;
 ///
 /// # Errors
 /// As [`load`].
-pub(crate) fn load_remembered(remote: &dyn Read, store: StoreId, dir: &Path) -> Result<Known> {
-    let path = dir.join("state");
-    let remembered = read(&path, store).ok().flatten();
+pub(crate) fn load_remembered(place: Place<'_>, store: StoreId, dir: &Path) -> Result<Known> {
+    let (remote, path) = (place.remote, dir.join("state"));
+    let remembered = place.remembered(&path).ok();
+    let remembered = remembered.filter(|state| state.store == store);
     let before = remembered.as_ref().map_or(0, |state| state.number);
     let mut known = None;
     if let Some(remembered) = remembered
@@ -40,21 +38,14 @@ pub(crate) fn load_remembered(remote: &dyn Read, store: StoreId, dir: &Path) -> 
     }
     let known = match known {
         Some(known) => known,
-        None => load_known(remote, store)?,
+        None => load_known_from(place, store)?,
     };
     let number = known.state.number;
     if known.damage.is_none() && (number < before || number >= before + REMEMBERED_EVERY) {
         // Not to remember costs time, nothing else.
-        drop(write_atomically(&path, &known.state.encode()?));
+        drop(remember(&path, &known.state));
     }
     Ok(known)
-}
-
-fn read(path: &Path, store: StoreId) -> Result<Option<State>> {
-    let bytes =
-        read_regular(path, STATE_BYTES_MAX).map_err(|source| Error::io("read", path, source))?;
-    let state = State::decode(&path.display().to_string(), &bytes)?;
-    Ok(Some(state).filter(|state| state.store == store))
 }
 
 /// The state, if the store has this past, and no checkpoint since.
@@ -81,7 +72,7 @@ mod tests {
     use crate::remote::{Objects, Prune, Write};
 
     fn state_of(remote: &dyn Read, dir: &Path) -> Result<State> {
-        load_remembered(remote, StoreId::default(), dir)?.whole()
+        load_remembered(Place::new(remote), StoreId::default(), dir)?.whole()
     }
 
     /// The objects of `from` below `prefix`, in a place of their own.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::*;
-use crate::format::{Content, Extra, RefName, Root, Sides};
+use crate::format::{Content, Extra, RefName, Root, Sides, checkpoint_key};
 use crate::id::EntryId;
 use crate::remote::testing::faulty::{Faults, Faulty};
 use crate::remote::{Objects, Prune};
@@ -40,7 +40,7 @@ pub(super) fn name(number: u64) -> RefName {
 pub(super) fn set(state: &State, name: &RefName, message: &str) -> Change {
     Change::SetRef {
         name: name.clone(),
-        version: state.refs.get(name).map_or(0, |found| found.last) + 1,
+        version: state.refs.last(name).unwrap() + 1,
         root: Root::File {
             content: Content::empty(),
             executable: false,

@@ -180,9 +180,7 @@ fn whole(
     list: impl FnOnce() -> Result<Option<File>>,
 ) -> Result<Content> {
     let view = reader.view();
-    let refs = view.state.refs.values();
-    let mut versions = refs.flat_map(|known| known.versions.values());
-    if versions.any(|version| *version.root.content() == root) {
+    if view.state.with_root(&root, None)?.is_some() {
         return Ok(root);
     }
     match list()? {

@@ -241,10 +241,7 @@ impl<'p> PutSession<'p> {
                 is_private = same.is_private(state);
                 return Ok(Vec::new());
             }
-            let last = state
-                .refs
-                .get(&request.target)
-                .map_or(0, |known| known.last);
+            let last = state.refs.last(&request.target)?;
             (version, is_known) = (last + 1, false);
             is_private = same.is_private(state);
             Ok(vec![Change::SetRef {
@@ -343,7 +340,7 @@ struct Same<'c> {
 impl Same<'_> {
     /// The newest version of the target in `state`, if another one would say nothing new: the same tree, its
     /// files of the same times, and kept for at least as long.
-    fn version<'s>(&self, state: &'s State) -> Option<(u64, &'s Version)> {
+    fn version(&self, state: &State) -> Option<(u64, Version)> {
         let (number, newest) = state.version(&self.request.target, None).ok()?;
         let is_kept = newest
             .expires
@@ -352,7 +349,7 @@ impl Same<'_> {
             && is_kept
             && newest.root == self.built.root
             && newest.private == self.is_private(state)
-            && (newest.times() == self.built.times || self.has_times_of(newest));
+            && (newest.times() == self.built.times || self.has_times_of(&newest));
         is_same.then_some((number, newest))
     }
 

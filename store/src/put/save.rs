@@ -97,8 +97,7 @@ impl PutSession<'_> {
 
     fn newest(&self) -> Result<Newest> {
         let state = self.store().state()?;
-        let newest = state.version(&self.request().target, None).ok();
-        Ok(newest.map(|(number, version)| (number, version.clone())))
+        Ok(state.version(&self.request().target, None).ok())
     }
 
     /// What is built, merged with the newest version where that is not what it was made from.
@@ -220,8 +219,7 @@ impl PutSession<'_> {
                     request.target
                 )));
             }
-            let known = state.refs.get(&request.target);
-            version = known.map_or(0, |known| known.last) + 1;
+            version = state.refs.last(&request.target)? + 1;
             Ok(vec![Change::SetRef {
                 name: request.target.clone(),
                 version,

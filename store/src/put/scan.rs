@@ -113,7 +113,7 @@ impl<'p> Scan<'p> {
             .filter(|base| !request.dry_run || base.name.namespace() == request.target.namespace())
             .and_then(|base| {
                 let (_, version) = view.state.version(&base.name, Some(base.version)).ok()?;
-                (version.root == base.root).then(|| Base(version.clone()))
+                (version.root == base.root).then_some(Base(version))
             });
         let root_path = root.clone();
         let ties = Ties::new(&request.pools, reader, &root);

@@ -98,10 +98,9 @@ impl<'p> Ties<'p> {
                     continue;
                 };
                 origins.push(origin);
-                let all = view.state.refs.values();
-                let mut all = all.flat_map(|known| known.versions.values());
-                let made = all.find(|version| Some(*version.root.content()) == mark.tree);
-                versions.extend(made.cloned());
+                let likely = mark.source.parse().ok().map(|name| (name, mark.version));
+                let made = mark.tree.map(|tree| view.state.with_root(&tree, likely));
+                versions.extend(made.and_then(Result::ok).flatten());
             }
         }
         Self {

@@ -2,9 +2,11 @@
 //!
 //! Holds one chunk of the list at a time, and the ids of the rest.
 
+use jiff::Timestamp;
+
 use super::Reader;
 use crate::error::{Error, Kind, Result};
-use crate::format::{Content, Time, TimesDecoder};
+use crate::format::{Content, RefName, Time, TimesDecoder};
 use crate::id::ChunkId;
 
 /// The times of a ref version, one after another, the root's first.
@@ -72,15 +74,8 @@ impl<'g> TimesReader<'g> {
         if error.kind() != Kind::Corrupt {
             return Err(error);
         }
-        let view = self.reader.view();
-        let versions = view.state.refs.iter().flat_map(|(name, known)| {
-            let numbers = known.versions.iter();
-            numbers.map(move |(number, version)| (name, number, version))
-        });
-        let of = versions
-            .rev()
-            .find(|(_, _, version)| version.times() == self.times);
-        let put = of.map(|(_, _, version)| version.time).unwrap_or_default();
+        let of = self.owner()?;
+        let put = of.as_ref().map(|(_, _, put)| *put).unwrap_or_default();
         let time = Time {
             secs: put.as_second(),
             nanos: 0,
@@ -93,6 +88,19 @@ impl<'g> TimesReader<'g> {
         )));
         self.instead = Some(time);
         Ok(time)
+    }
+
+    /// A version that has these times, the last one of all, and when it was put.
+    fn owner(&self) -> Result<Option<(RefName, u64, Timestamp)>> {
+        let mut owner = None;
+        for found in self.reader.view().state.refs.iter() {
+            let (name, known) = found?;
+            let mut versions = known.versions.iter().rev();
+            if let Some((number, version)) = versions.find(|(_, one)| one.times() == self.times) {
+                owner = Some((name, *number, version.time));
+            }
+        }
+        Ok(owner)
     }
 
     /// Passes over the times of so many entries.

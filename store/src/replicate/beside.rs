@@ -409,7 +409,9 @@ fn segments_of_a_pass_are_marked_until_its_version_is_there() {
             if when == When::After && step == Step::Create && key.starts_with(LOG_PREFIX) {
                 let state = open(remote.clone()).state().unwrap();
                 let passes: Vec<_> = state.segments.values().map(|info| info.pass).collect();
-                seen.lock().unwrap().push((state.refs.len(), passes));
+                seen.lock()
+                    .unwrap()
+                    .push((state.refs.all().unwrap().len(), passes));
             }
         }
     };

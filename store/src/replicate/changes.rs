@@ -1,26 +1,31 @@
 //! What the entry of a batch says, and what becomes of each version by it. Pure.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::select::{Bring, Found};
 use super::{RefOutcome, RefStatus};
+use crate::error::Result;
 use crate::format::{Change, RefName, RefState, State};
 use crate::policy::Refused;
 
 /// The changes that publish `good` versions at `state`, but for those of namespaces that are refused; what becomes of
 /// each.
+///
+/// # Errors
+/// When the state cannot be read.
 pub(super) fn changes(
     good: &[&Bring],
     state: &State,
     refused: &Refused,
-) -> (Vec<Change>, Vec<RefOutcome>) {
+) -> Result<(Vec<Change>, Vec<RefOutcome>)> {
     let (mut changes, mut settled) = (Vec::new(), Vec::new());
     let mut refs: HashMap<&RefName, RefState> = HashMap::new();
     for bring in good {
-        let there = refs.entry(&bring.name).or_insert_with(|| {
-            let known = state.refs.get(&bring.name);
-            known.cloned().unwrap_or_default()
-        });
+        let there = match refs.entry(&bring.name) {
+            Entry::Occupied(found) => found.into_mut(),
+            Entry::Vacant(place) => place.insert(state.refs.get(&bring.name)?.unwrap_or_default()),
+        };
         let namespace = bring.name.namespace();
         // Somebody else may have brought it meanwhile.
         let (number, status) = match (bring.found(there), refused.get(&namespace)) {
@@ -52,5 +57,5 @@ pub(super) fn changes(
         };
         settled.push(bring.outcome(number, status));
     }
-    (changes, settled)
+    Ok((changes, settled))
 }

@@ -282,7 +282,7 @@ impl<'r> Job<'r> {
     ) -> Result<Option<Vec<RefOutcome>>> {
         let mut settled = Vec::new();
         let published = session.commit(&mut |state, refused| {
-            let (changes, outcomes) = changes(good, state, refused);
+            let (changes, outcomes) = changes(good, state, refused)?;
             settled = outcomes;
             Ok(changes)
         })?;
@@ -379,7 +379,7 @@ impl<'r> Job<'r> {
         let Surplus {
             dropped: planned,
             own,
-        } = surplus(delete, selected, &failed, source, &there);
+        } = surplus(delete, selected, &failed, source, &there)?;
         self.report.own = own;
         let outcomes = self.report.refs.iter();
         let brought = outcomes

@@ -199,7 +199,7 @@ pub fn replicate(
     if request.delete.drops() {
         // Refused before anything is sent: what such a source has is not wanted there either.
         let delete = request.delete;
-        let planned = surplus(delete, &selected, &selected.failed(), &source, &there).dropped;
+        let planned = surplus(delete, &selected, &selected.failed(), &source, &there)?.dropped;
         let brought = selected.bring.iter().map(|bring| &bring.name);
         check(request.delete, ends, &planned, &there, brought)?;
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
 use crate::error::{Error, Result};
-use crate::format::{At, Change, Namespace, Origin, RefName, RefState, State, Version};
+use crate::format::{At, Change, Namespace, Origin, RefHead, RefName, RefState, State, Version};
 use crate::id::StoreId;
 use crate::remedy::{Note, Remedy};
 
@@ -104,7 +104,7 @@ pub(super) fn select(
     for selection in &request.what {
         match selection {
             Selection::Namespace(namespace) => {
-                let names = live(from, namespace);
+                let names = live(from, namespace)?;
                 if names.is_empty() {
                     let error = Error::not_found(format!(
                         "{namespace}: the source has no ref in this namespace"
@@ -189,7 +189,7 @@ fn select_ref(
         asked.numbers.contains(&number)
             || (asked.whole && (request.versions == Versions::All || Some(number) == newest))
     };
-    let mut there = to.refs.get(name).cloned().unwrap_or_default();
+    let mut there = to.refs.get(name)?.unwrap_or_default();
     let mut unchanged = None;
     let before = selected.bring.len();
     let bring_of = |number: u64, version: &Version| Bring {
@@ -201,7 +201,7 @@ fn select_ref(
         is_newest: asked.whole && Some(number) == newest,
         kept: None,
     };
-    let above = above(source, &there);
+    let above = above(&source, &there);
     let is_topped = match source.last_key_value().filter(|_| asked.whole) {
         Some((number, last)) => bring_of(*number, last).found(&there) == Found::Nowhere,
         None => false,
@@ -440,9 +440,9 @@ pub(super) fn is_same(one: &Version, other: &Version) -> bool {
 }
 
 /// The refs of a namespace that have a version.
-fn live<'s>(state: &'s State, namespace: &Namespace) -> Vec<&'s RefName> {
-    let refs = state.refs.iter();
-    refs.filter(|(name, known)| namespace.contains(name) && !known.versions.is_empty())
-        .map(|(name, _)| name)
-        .collect()
+fn live(state: &State, namespace: &Namespace) -> Result<Vec<RefName>> {
+    let refs = state.refs.heads(Some(namespace));
+    let is_live =
+        |found: &Result<(RefName, RefHead)>| found.as_ref().map_or(true, |(_, head)| head.live > 0);
+    refs.filter(is_live).map(|found| Ok(found?.0)).collect()
 }

@@ -32,15 +32,17 @@ pub(super) fn surplus(
     failed: &BTreeSet<RefName>,
     from: &State,
     to: &State,
-) -> Surplus {
+) -> Result<Surplus> {
     let mut surplus = Surplus::default();
     let in_namespace =
         |name: &RefName| selected.namespaces.iter().any(|space| space.contains(name));
-    for (name, there) in &to.refs {
-        if failed.contains(name) || !(selected.refs.contains(name) || in_namespace(name)) {
+    for found in to.refs.heads(None) {
+        let (name, _) = found?;
+        if failed.contains(&name) || !(selected.refs.contains(&name) || in_namespace(&name)) {
             continue;
         }
-        let source = from.refs.get(name);
+        let source = from.refs.get(&name)?;
+        let there = to.refs.get(&name)?.unwrap_or_default();
         for (number, version) in &there.versions {
             let mut known = source.iter().flat_map(|known| known.versions.values());
             if known.any(|known| is_same(known, version)) {
@@ -55,7 +57,7 @@ pub(super) fn surplus(
             list.push((name.clone(), *number));
         }
     }
-    surplus
+    Ok(surplus)
 }
 
 /// What is left of a plan: others may have dropped or pinned versions since it was made.
@@ -99,7 +101,7 @@ pub(super) fn check<'n>(
     }
     let is_foreign = |(name, number): &&(RefName, u64)| {
         let version = to.version(name, Some(*number)).ok();
-        let origin = version.and_then(|(_, version)| version.origin.as_ref());
+        let origin = version.and_then(|(_, version)| version.origin);
         origin.is_some_and(|origin| ![ends.from, ends.to].contains(&origin.source()))
     };
     let foreign: Vec<_> = planned
@@ -134,13 +136,15 @@ fn emptied<'n>(
     for (name, _) in &planned.versions {
         counts.entry(name.namespace()).or_default().0 += 1;
     }
-    let there = to.refs.iter();
-    let there =
-        there.flat_map(|(name, known)| known.versions.keys().map(move |_| name.namespace()));
-    for namespace in there.chain(brought.map(RefName::namespace)) {
+    for namespace in brought.map(RefName::namespace) {
         if let Some((_, all)) = counts.get_mut(&namespace) {
             *all += 1;
         }
+    }
+    for (namespace, (_, all)) in &mut counts {
+        let there = to.refs.sums().get(namespace);
+        let there = there.map_or(0, |sums| sums.versions);
+        *all = all.saturating_add(usize::try_from(there).unwrap_or(usize::MAX));
     }
     let mut counts = counts.into_iter();
     counts.find_map(|(name, (going, all))| (going * 2 > all).then_some((name, going, all)))
@@ -233,7 +237,7 @@ mod tests {
             extra: Extra::new(),
         };
         State {
-            refs: [(name(), known)].into(),
+            refs: BTreeMap::from([(name(), known)]).into(),
             ..State::default()
         }
     }
@@ -248,9 +252,10 @@ mod tests {
     #[test]
     fn a_version_that_was_pinned_since_the_plan_stays() {
         let mut now = state(&[None, None, None]);
-        let known = now.refs.get_mut(&name()).unwrap();
+        let mut known = now.refs.get(&name()).unwrap().unwrap();
         known.versions.get_mut(&1).unwrap().pinned = true;
         known.versions.remove(&2);
+        now.refs = BTreeMap::from([(name(), known)]).into();
         let left = still(&plan(&[1, 2, 3]), &now);
         assert_eq!(left.versions, [(name(), 3)]);
         assert_eq!(left.kept, [(name(), 1)]);

@@ -50,3 +50,47 @@ pub fn segment(data: &[u8]) -> Vec<u8> {
     bytes[trailer + 8..].copy_from_slice(checksum.as_bytes());
     bytes
 }
+
+/// A checkpoint whose head is the first line of `data`, and whose one block of rows is the rest.
+pub fn checkpoint(data: &[u8]) -> Vec<u8> {
+    let mut parts = data.splitn(2, |byte| *byte == b'\n');
+    let (head, rows) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let stored = compressed(rows);
+    let (mut index, mut count) = (Vec::new(), 0_u32);
+    let mut rest = rows;
+    while let Some((len, behind)) = rest.split_first_chunk::<2>() {
+        let name = usize::from(u16::from_le_bytes(*len));
+        let Some((value, _)) = behind.get(name + 8..).and_then(<[u8]>::split_first_chunk::<4>) else {
+            break;
+        };
+        if index.is_empty() {
+            index.extend_from_slice(&rest[..2 + name + 8]);
+        }
+        count += 1;
+        let end = name + 12 + u32::from_le_bytes(*value) as usize;
+        rest = behind.get(end..).unwrap_or_default();
+    }
+    let is_empty = index.is_empty();
+    for len in [stored.len() as u32, rows.len() as u32, count] {
+        index.extend_from_slice(&len.to_le_bytes());
+    }
+    index.extend_from_slice(&blake3::hash(&stored).as_bytes()[..8]);
+    if is_empty {
+        index.clear();
+    }
+    let seal = [&3_u16.to_le_bytes()[..], &[0; 6], b"STORECKP"].concat();
+    let mut bytes = [b"STORECKP", &seal[..8]].concat();
+    if !is_empty {
+        bytes.extend_from_slice(&stored);
+    }
+    let mut end = [compressed(head), compressed(&index)].concat();
+    let lens = [compressed(head).len(), head.len(), compressed(&index).len(), index.len()];
+    for len in lens.map(|len| len as u64).into_iter().chain([u64::from(count)]) {
+        end.extend_from_slice(&len.to_le_bytes());
+    }
+    let checksum = blake3::hash(&end);
+    bytes.extend_from_slice(&end);
+    bytes.extend_from_slice(checksum.as_bytes());
+    bytes.extend_from_slice(&seal);
+    bytes
+}

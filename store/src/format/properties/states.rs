@@ -145,7 +145,7 @@ pub(super) fn state() -> impl Strategy<Value = State> {
             segments,
             dropped,
             condemned,
-            refs,
+            refs: refs.into(),
             ..State::default()
         },
     )

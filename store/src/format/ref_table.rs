@@ -1,0 +1,344 @@
+//! The rows of a checkpoint in its blocks: sorted, packed block by block, looked up in place.
+//!
+//! The index and the trailer are read first, a block when something in it is asked for, and each is compared with its
+//! sum before it is believed. Nothing is trusted about order, lengths or counts.
+
+use std::io::Read;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+use super::cursor::{Hex, corrupt};
+use super::ref_block::{Block, Key};
+use super::ref_index::{
+    BlockAt, CHECKPOINT_BLOCK_BYTES_MAX, CHECKPOINT_HEADER_LEN, CHECKPOINT_SECTION_BYTES_MAX,
+    CHECKPOINT_TRAILER_LEN, Trailer, back_from, check_header, decode_index, sum,
+};
+use crate::error::{Error, Result};
+use crate::id::CheckpointId;
+
+/// Bytes at the end of an object that are read at first.
+const TAIL_BYTES: u64 = 256 << 10;
+/// Blocks that stay decoded.
+const BLOCKS_HELD: usize = 8;
+
+/// The bytes of one checkpoint, wherever they are.
+pub trait Source: std::fmt::Debug + Send + Sync {
+    /// The bytes of a range. Where an older copy of them is at hand, `is_right` says whether it will do.
+    ///
+    /// # Errors
+    /// When they cannot be read; corrupt, when the object is shorter.
+    fn read(&self, range: Range<u64>, is_right: &dyn Fn(&[u8]) -> bool) -> Result<Bytes>;
+}
+
+impl Source for Bytes {
+    fn read(&self, range: Range<u64>, _is_right: &dyn Fn(&[u8]) -> bool) -> Result<Bytes> {
+        let (start, end) = (usize::try_from(range.start), usize::try_from(range.end));
+        match (start, end) {
+            (Ok(start), Ok(end)) if start <= end && end <= self.len() => Ok(self.slice(start..end)),
+            _ => Err(Error::corrupt(format!(
+                "expected bytes {} to {}, found {}",
+                range.start,
+                range.end,
+                self.len()
+            ))),
+        }
+    }
+}
+
+/// The rows of a checkpoint and its head, which is text that this room does not look at.
+#[derive(Debug)]
+pub struct RefTable {
+    object: String,
+    source: Arc<dyn Source>,
+    len: u64,
+    id: CheckpointId,
+    rows: u64,
+    head: Bytes,
+    blocks: Vec<BlockAt>,
+    /// Those that were asked for last, the latest at the end.
+    held: Mutex<Vec<(usize, Arc<Block>)>>,
+}
+
+/// A place among the rows of a table: the block and the row in it.
+pub(super) type Place = (usize, usize);
+
+impl RefTable {
+    /// Reads the end of a checkpoint of `len` bytes, of the one with this `id` if it is known.
+    ///
+    /// # Errors
+    /// Corrupt, when it is not what was written; unsupported, when a newer program wrote it.
+    pub fn open(
+        object: &str,
+        source: Arc<dyn Source>,
+        len: u64,
+        id: Option<CheckpointId>,
+    ) -> Result<Self> {
+        let least = CHECKPOINT_HEADER_LEN + CHECKPOINT_TRAILER_LEN;
+        if len < least {
+            let detail = format_args!("expected at least {least} bytes, found {len}");
+            return Err(corrupt(object, detail));
+        }
+        let is_right = |end: &[u8]| {
+            let trailer = Trailer::decode(object, end, len).ok();
+            let trailer = trailer.filter(|trailer| id == Some(CheckpointId(trailer.checksum)));
+            trailer.is_some_and(|trailer| {
+                trailer.sections() > end.len() as u64 || trailer.check(object, end).is_ok()
+            })
+        };
+        let read = |start: u64| read_all(object, source.as_ref(), start..len, &is_right);
+        let start = len.saturating_sub(TAIL_BYTES);
+        let mut tail = read(start)?;
+        if start == 0 {
+            check_header(object, &tail)?;
+        }
+        let trailer = Trailer::decode(object, &tail, len)?;
+        if trailer.sections() > tail.len() as u64 {
+            tail = read(len - trailer.sections())?;
+        }
+        trailer.check(object, &tail)?;
+        if id.is_some_and(|id| id.0 != trailer.checksum) {
+            return Err(corrupt(
+                object,
+                "is another checkpoint than the one that is named",
+            ));
+        }
+        let at = |back: u64| back_from(&tail, back);
+        let index_at = at(CHECKPOINT_TRAILER_LEN + trailer.index);
+        let head = tail.slice(at(trailer.sections())..index_at);
+        let index = tail.slice(index_at..at(CHECKPOINT_TRAILER_LEN));
+        let head = unpacked(
+            object,
+            &head,
+            trailer.head_raw,
+            CHECKPOINT_SECTION_BYTES_MAX,
+        )?;
+        let index = unpacked(
+            object,
+            &index,
+            trailer.index_raw,
+            CHECKPOINT_SECTION_BYTES_MAX,
+        )?;
+        let blocks = decode_index(object, Bytes::from(index), len - trailer.sections())?;
+        let rows: u64 = blocks.iter().map(|block| u64::from(block.rows)).sum();
+        if rows != trailer.rows {
+            let detail = format_args!("expected {} rows, found {rows}", trailer.rows);
+            return Err(corrupt(object, detail));
+        }
+        Ok(Self {
+            object: object.to_owned(),
+            source,
+            len,
+            id: CheckpointId(trailer.checksum),
+            rows,
+            head: Bytes::from(head),
+            blocks,
+            held: Mutex::default(),
+        })
+    }
+
+    /// Reads all that has not been looked at when it was opened.
+    ///
+    /// # Errors
+    /// Corrupt, when it is not what was written.
+    pub fn verify(&self) -> Result<()> {
+        let header = self.source.read(0..CHECKPOINT_HEADER_LEN, &|_| false)?;
+        check_header(&self.object, &header)?;
+        (0..self.blocks.len()).try_for_each(|at| self.read_block(at).map(drop))
+    }
+
+    /// What the checkpoint says beside its rows.
+    pub fn head(&self) -> &Bytes {
+        &self.head
+    }
+
+    /// Bytes of the object.
+    pub fn bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// By what another checkpoint names it.
+    pub fn id(&self) -> CheckpointId {
+        self.id
+    }
+
+    /// Its rows, those for what is gone included.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// What it is called in errors.
+    pub fn object(&self) -> &str {
+        &self.object
+    }
+
+    /// Where the rows of refs lie, in bytes of the object.
+    pub fn refs_range(&self) -> Range<u64> {
+        let refs = self.blocks.iter().take_while(|block| block.first.1 == 0);
+        let end = refs
+            .last()
+            .map_or(0, |last| last.offset + u64::from(last.stored));
+        CHECKPOINT_HEADER_LEN..end.max(CHECKPOINT_HEADER_LEN)
+    }
+
+    pub(super) fn seek(&self, key: &Key<'_>) -> Result<Place> {
+        let behind = self
+            .blocks
+            .partition_point(|block| block.first_key() <= *key);
+        let Some(at) = behind.checked_sub(1) else {
+            return Ok((0, 0));
+        };
+        let block = self.block(at)?;
+        match block.seek(key) {
+            row if row == block.len() => Ok((at + 1, 0)),
+            row => Ok((at, row)),
+        }
+    }
+
+    /// The value under `key`; empty for what is gone.
+    pub(super) fn get(&self, key: &Key<'_>) -> Result<Option<Bytes>> {
+        let (at, row) = self.seek(key)?;
+        if at >= self.blocks.len() {
+            return Ok(None);
+        }
+        let block = self.block(at)?;
+        Ok((block.key(row) == Some(*key)).then(|| block.value(row)))
+    }
+
+    /// The greatest number below `number` that `name` has a row for, not that of the ref itself.
+    pub(super) fn before(&self, name: &[u8], number: u64) -> Result<Option<u64>> {
+        let (at, row) = self.seek(&Key { name, number })?;
+        let (at, row) = match row.checked_sub(1) {
+            Some(row) => (at, row),
+            None => match at.checked_sub(1) {
+                Some(at) => (at, self.block(at)?.len().saturating_sub(1)),
+                None => return Ok(None),
+            },
+        };
+        let block = self.block(at)?;
+        let found = block
+            .key(row)
+            .filter(|key| key.name == name && key.number > 0);
+        Ok(found.map(|key| key.number))
+    }
+
+    /// Block `at`, if there is one.
+    pub(super) fn block_at(&self, at: usize) -> Result<Option<Arc<Block>>> {
+        match at < self.blocks.len() {
+            true => self.block(at).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn block(&self, at: usize) -> Result<Arc<Block>> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = held.iter().position(|(number, _)| *number == at) {
+            let found = held.remove(place);
+            let block = Arc::clone(&found.1);
+            held.push(found);
+            return Ok(block);
+        }
+        drop(held);
+        let block = Arc::new(self.read_block(at)?);
+        held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.len() >= BLOCKS_HELD {
+            held.remove(0);
+        }
+        held.push((at, Arc::clone(&block)));
+        Ok(block)
+    }
+
+    fn read_block(&self, at: usize) -> Result<Block> {
+        let Some(found) = self.blocks.get(at) else {
+            return Err(corrupt(&self.object, format_args!("has no block {at}")));
+        };
+        let object = format!("{}: block at offset {}", self.object, found.offset);
+        let range = found.offset..found.offset + u64::from(found.stored);
+        let is_right = |bytes: &[u8]| sum(bytes) == found.sum;
+        let bytes = self
+            .source
+            .read(range, &is_right)
+            .map_err(|error| error.within(&object))?;
+        if !is_right(&bytes) {
+            let (is, says) = (sum(&bytes), found.sum);
+            let detail = format_args!("its sum is {}, the index says {}", Hex(&is), Hex(&says));
+            return Err(corrupt(&object, detail));
+        }
+        let raw = unpacked(
+            &object,
+            &bytes,
+            found.raw.into(),
+            CHECKPOINT_BLOCK_BYTES_MAX,
+        )?;
+        let block = Block::decode(&object, raw, found.rows)?;
+        let last = block.key(block.len().saturating_sub(1));
+        let next = self.blocks.get(at + 1).map(BlockAt::first_key);
+        if block.key(0) != Some(found.first_key()) || next.is_some_and(|next| last >= Some(next)) {
+            return Err(corrupt(
+                &object,
+                "expected the rows that the index says, found others",
+            ));
+        }
+        Ok(block)
+    }
+}
+
+/// Exactly the bytes of a range.
+fn read_all(
+    object: &str,
+    source: &dyn Source,
+    range: Range<u64>,
+    is_right: &dyn Fn(&[u8]) -> bool,
+) -> Result<Bytes> {
+    let expected = range.end.saturating_sub(range.start);
+    let bytes = source
+        .read(range, is_right)
+        .map_err(|error| error.within(object))?;
+    match bytes.len() as u64 == expected {
+        true => Ok(bytes),
+        false => {
+            let found = bytes.len();
+            Err(corrupt(
+                object,
+                format_args!("expected {expected} bytes, found {found}"),
+            ))
+        }
+    }
+}
+
+/// What one frame of zstd holds, which is `len` bytes.
+fn unpacked(object: &str, bytes: &[u8], len: u64, max: u64) -> Result<Vec<u8>> {
+    if len > max {
+        return Err(corrupt(
+            object,
+            format_args!("expected at most {max} bytes, found {len}"),
+        ));
+    }
+    let fail = |source| corrupt(object, "expected one frame of zstd").because(source);
+    let decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(fail)?;
+    let mut decoder = decoder.single_frame();
+    let mut raw = Vec::new();
+    decoder
+        .by_ref()
+        .take(len + 1)
+        .read_to_end(&mut raw)
+        .map_err(fail)?;
+    if raw.len() as u64 != len {
+        let found = raw.len();
+        return Err(corrupt(
+            object,
+            format_args!("expected {len} bytes, found {found} or more"),
+        ));
+    }
+    match decoder.finish() {
+        [] => Ok(raw),
+        rest => {
+            let rest = rest.len();
+            Err(corrupt(
+                object,
+                format_args!("expected one frame of zstd, found {rest} more bytes"),
+            ))
+        }
+    }
+}

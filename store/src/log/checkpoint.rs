@@ -1,0 +1,264 @@
+//! Checkpoints in a store: opened where they are, written when they are due.
+//!
+//! A small one is read whole. Of a large one the end is read, and its rows block by block when they are asked for.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::pieces::{Opened, Ranges};
+use super::{CHECKPOINT_EVERY, ENTRY_BYTES_DUE};
+use crate::error::{Error, Kind, Result};
+use crate::format::{
+    CHECKPOINT_LAYERS_MAX, Checkpoint, Layer, RefTable, Source, State, checkpoint_key,
+};
+use crate::fs::{build_atomically, open_regular, read_regular};
+use crate::id::StoreId;
+use crate::remedy::Remedy;
+use crate::remote::{Read, Write};
+
+/// Checkpoints up to this size are read whole.
+const WHOLE_BYTES_MAX: u64 = 256 << 10;
+/// The rows of refs are fetched together where they take at most so many bytes.
+const TOGETHER_BYTES_MAX: u64 = 4 << 20;
+/// A checkpoint that may have more bytes is written piece by piece.
+const HELD_BYTES_MAX: u64 = 4 << 20;
+/// A layer stays when it has so many times the bytes of what is above it, and not fewer than these.
+const LAYER_RATIO: u64 = 8;
+const LAYER_BYTES_MIN: u64 = 256 << 10;
+/// Most layers of a checkpoint that is written.
+const LAYERS_MAX: usize = 2;
+/// About the bytes of a row.
+const ROW_BYTES: u64 = 100;
+/// Most bytes of a remembered state that are read.
+const STATE_BYTES_MAX: u64 = 1 << 30;
+
+/// A store that is asked again later for pieces of its checkpoints, and where this host keeps these.
+#[derive(Clone, Debug)]
+pub(crate) struct Far {
+    pub(crate) remote: Arc<dyn Read>,
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// Where checkpoints are read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'p> {
+    pub(crate) remote: &'p dyn Read,
+    /// Without it, what lies in no file is read whole.
+    pub(crate) far: Option<&'p Far>,
+}
+
+/// The bytes of a checkpoint.
+struct Opening {
+    source: Arc<dyn Source>,
+    bytes: u64,
+    /// All of them are in memory.
+    is_held: bool,
+    ranges: Option<Arc<Ranges>>,
+}
+
+impl<'p> Place<'p> {
+    pub(crate) fn new(remote: &'p dyn Read) -> Self {
+        Self { remote, far: None }
+    }
+
+    /// The checkpoint at `number`, if it is there, whole and of this store.
+    pub(crate) fn read(
+        self,
+        number: u64,
+        bytes: Option<u64>,
+        store: StoreId,
+    ) -> Result<Option<State>> {
+        match self.open(number, bytes) {
+            Ok(state) if store.is_known() && state.store != store => Ok(None),
+            Ok(state) => Ok(Some(state)),
+            Err(error) => match error.kind() {
+                // Gone since it was listed, damaged, or of another program.
+                Kind::NotFound | Kind::Conflict | Kind::Corrupt | Kind::Unsupported => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// The checkpoint at `number`, which has `bytes` if they are known.
+    ///
+    /// # Errors
+    /// Corrupt, when it or one of its layers is not what was written, as far as that was read; not found, when one
+    /// of them is not there.
+    pub(crate) fn open(self, number: u64, bytes: Option<u64>) -> Result<State> {
+        let key = checkpoint_key(number);
+        let bytes = bytes.map_or_else(|| self.remote.size(&key), Ok)?;
+        let opening = self.opening(&key, bytes)?;
+        let source = Arc::clone(&opening.source);
+        let checkpoint = Checkpoint::open(&key, source, opening.bytes)?;
+        opening.begin(checkpoint.table())?;
+        self.over_layers(checkpoint)
+    }
+
+    /// The state that this host has written to `path`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) fn remembered(self, path: &Path) -> Result<State> {
+        let bytes = read_regular(path, STATE_BYTES_MAX)
+            .map_err(|source| Error::io("read", path, source))?;
+        let (len, object) = (bytes.len() as u64, path.display().to_string());
+        let checkpoint = Checkpoint::open(&object, Arc::new(Bytes::from(bytes)), len)?;
+        checkpoint.table().verify()?;
+        self.over_layers(checkpoint)
+    }
+
+    fn over_layers(self, checkpoint: Checkpoint) -> Result<State> {
+        let object = checkpoint.table().object();
+        let tables = checkpoint.layers().iter().map(|layer| {
+            self.layer(layer)
+                .map(Arc::new)
+                .map_err(|error| match error.kind() {
+                    Kind::NotFound | Kind::Conflict => Error::corrupt(format!(
+                        "{object}: is written on {}, which is missing",
+                        checkpoint_key(layer.number)
+                    ))
+                    .hint(Remedy::VerifyThenRepairOrPut)
+                    .because(error),
+                    _ => error,
+                })
+        });
+        let tables = tables.collect::<Result<_>>()?;
+        checkpoint.into_state(tables)
+    }
+
+    fn layer(self, layer: &Layer) -> Result<RefTable> {
+        let key = checkpoint_key(layer.number);
+        let opening = self.opening(&key, layer.bytes)?;
+        let source = Arc::clone(&opening.source);
+        let table = RefTable::open(&key, source, opening.bytes, Some(layer.id))?;
+        opening.begin(&table)?;
+        Ok(table)
+    }
+
+    fn opening(self, key: &str, bytes: u64) -> Result<Opening> {
+        let far = self.far.filter(|_| bytes > WHOLE_BYTES_MAX);
+        let path = self.remote.local_path(key);
+        if let Some(path) = path.filter(|_| bytes > WHOLE_BYTES_MAX) {
+            let file = open_regular(&path).map_err(|source| Error::io("open", &path, source))?;
+            return Ok(Opening {
+                source: Arc::new(Opened(file)),
+                bytes,
+                is_held: false,
+                ranges: None,
+            });
+        }
+        if let Some(far) = far {
+            let ranges = Arc::new(Ranges::new(&far.remote, far.dir.as_deref(), key, bytes));
+            return Ok(Opening {
+                source: Arc::clone(&ranges) as Arc<dyn Source>,
+                bytes,
+                is_held: false,
+                ranges: Some(ranges),
+            });
+        }
+        let held = self.remote.get(key)?;
+        Ok(Opening {
+            bytes: held.len() as u64,
+            source: Arc::new(held),
+            is_held: true,
+            ranges: None,
+        })
+    }
+}
+
+impl Opening {
+    /// What is at hand is looked at now.
+    fn begin(&self, table: &RefTable) -> Result<()> {
+        if self.is_held && self.bytes <= WHOLE_BYTES_MAX {
+            table.verify()?;
+        }
+        let refs = table.refs_range();
+        if let Some(ranges) = &self.ranges
+            && refs.end - refs.start <= TOGETHER_BYTES_MAX
+        {
+            ranges.keep_together(refs);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a checkpoint follows the entry that `state` ends with: by number, or because the entry is large.
+pub(super) fn is_due(state: &State) -> bool {
+    let entry = state.newest.0.as_ref().map_or(0, |text| text.len());
+    state.number.is_multiple_of(CHECKPOINT_EVERY) || entry >= ENTRY_BYTES_DUE
+}
+
+/// Writes the checkpoint of `state`. What is large and has changed little is left to the checkpoints before.
+///
+/// # Errors
+/// When it cannot be written, or one that it is based on cannot be read.
+pub(crate) fn write(remote: &dyn Write, state: &State) -> Result<()> {
+    let layers = layers(state);
+    let key = checkpoint_key(state.number);
+    if bytes_above(state, layers.len()) <= HELD_BYTES_MAX {
+        return remote.put(&key, encoded(state, &layers)?.into());
+    }
+    let mut upload = remote.upload(&key)?;
+    state.write(&layers, &mut |piece| upload.write(piece))?;
+    upload.finish()
+}
+
+/// Writes `state` to a file of this host, but for what checkpoints in the store have.
+///
+/// # Errors
+/// As [`write`].
+pub(super) fn remember(path: &Path, state: &State) -> Result<()> {
+    let mut layers = stored(state);
+    let above = layers.len().saturating_sub(CHECKPOINT_LAYERS_MAX);
+    layers.drain(..above);
+    build_atomically(path, |file| {
+        state.write(&layers, &mut |piece| {
+            std::io::Write::write_all(file, &piece)
+                .map_err(|source| Error::io("write", path, source))
+        })
+    })
+}
+
+fn encoded(state: &State, layers: &[Layer]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    state.write(layers, &mut |piece| {
+        bytes.extend_from_slice(&piece);
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+/// The last tables of a state that are checkpoints in the store, the newest first.
+fn stored(state: &State) -> Vec<Layer> {
+    let tables = state.refs.tables().iter().rev();
+    let mut layers: Vec<Layer> = tables.map_while(|table| table.layer()).collect();
+    layers.reverse();
+    layers
+}
+
+/// The layers on which the checkpoint of `state` is written: so that each byte is written again a number of times
+/// that grows with the logarithm of all of them.
+fn layers(state: &State) -> Vec<Layer> {
+    let mut layers = stored(state);
+    while let Some(top) = layers.first() {
+        let above = bytes_above(state, layers.len());
+        let is_large = top.bytes >= LAYER_BYTES_MIN && top.bytes / LAYER_RATIO >= above;
+        if is_large && layers.len() <= LAYERS_MAX && top.number < state.number {
+            break;
+        }
+        layers.remove(0);
+    }
+    layers
+}
+
+/// About the bytes of what changed, and of all tables but the last `kept`.
+fn bytes_above(state: &State, kept: usize) -> u64 {
+    let tables = state.refs.tables();
+    let above = tables
+        .get(..tables.len().saturating_sub(kept))
+        .unwrap_or_default();
+    let bytes: u64 = above.iter().map(|table| table.bytes()).sum();
+    bytes.saturating_add(state.refs.changed_rows() * ROW_BYTES)
+}

@@ -1,0 +1,175 @@
+//! Pieces of a checkpoint that is not read whole: out of its file, or by ranges, of which this host keeps a copy.
+//!
+//! A copy is a file with holes: what is not right in it is fetched, and written there. Losing one costs time.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use crate::error::{Error, Kind, Result};
+use crate::format::{Source, parse_checkpoint_key};
+use crate::remote::Read;
+
+/// Bytes that one request brings at least, and at most when one piece is asked for after the other.
+const REQUEST_BYTES: [u64; 2] = [128 << 10, 8 << 20];
+/// How long a copy stays that was not used.
+const COPIES_KEPT: Duration = Duration::from_secs(24 * 3600);
+/// Where copies are, in the directory of a store in the cache of this host.
+const COPIES: &str = "checkpoints";
+
+/// A checkpoint in a file that was opened.
+#[derive(Debug)]
+pub(super) struct Opened(pub(super) File);
+
+impl Source for Opened {
+    fn read(&self, range: Range<u64>, _is_right: &dyn Fn(&[u8]) -> bool) -> Result<Bytes> {
+        let bytes = read_at(&self.0, &range);
+        let bytes = bytes.map_err(|source| match source.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                let Range { start, end } = range;
+                Error::corrupt(format!("expected bytes {start} to {end}, found fewer"))
+            }
+            _ => Error::io("read", "a checkpoint", source),
+        })?;
+        Ok(bytes.into())
+    }
+}
+
+fn read_at(file: &File, range: &Range<u64>) -> std::io::Result<Vec<u8>> {
+    let len = range.end.saturating_sub(range.start);
+    let mut bytes = vec![0; usize::try_from(len).map_err(std::io::Error::other)?];
+    file.read_exact_at(&mut bytes, range.start)?;
+    Ok(bytes)
+}
+
+/// A checkpoint in a bucket.
+#[derive(Debug)]
+pub(super) struct Ranges {
+    remote: Arc<dyn Read>,
+    key: String,
+    len: u64,
+    copy: Option<File>,
+    /// What is fetched by one request if anything of it is.
+    together: OnceLock<Range<u64>>,
+    /// What the last request brought, and where that was.
+    last: Mutex<(u64, Bytes)>,
+}
+
+impl Ranges {
+    /// Of an object of `len` bytes, with a copy below `dir`.
+    pub(super) fn new(remote: &Arc<dyn Read>, dir: Option<&Path>, key: &str, len: u64) -> Self {
+        Self {
+            remote: Arc::clone(remote),
+            key: key.to_owned(),
+            len,
+            // Not to have a copy costs time, nothing else.
+            copy: dir.and_then(|dir| copy(dir, key, len).ok()),
+            together: OnceLock::new(),
+            last: Mutex::default(),
+        }
+    }
+
+    /// From now on all of `range` is fetched when anything of it is asked for.
+    pub(super) fn keep_together(&self, range: Range<u64>) {
+        drop(self.together.set(range));
+    }
+
+    /// What to ask for, to have `range`: more, where the pieces of one after the other were asked for.
+    fn request(&self, range: &Range<u64>, last: &Range<u64>) -> Range<u64> {
+        if let Some(all) = self.together.get()
+            && all.start <= range.start
+            && range.end <= all.end
+        {
+            return all.clone();
+        }
+        let [least, most] = REQUEST_BYTES;
+        let ahead = match range.start == last.end {
+            true => (2 * (last.end - last.start)).clamp(least, most),
+            false => least,
+        };
+        let end = range.start.saturating_add(ahead).min(self.len);
+        range.start..end.max(range.end)
+    }
+}
+
+impl Source for Ranges {
+    fn read(&self, range: Range<u64>, is_right: &dyn Fn(&[u8]) -> bool) -> Result<Bytes> {
+        let copied = self
+            .copy
+            .as_ref()
+            .and_then(|copy| read_at(copy, &range).ok());
+        if let Some(bytes) = copied.filter(|bytes| is_right(bytes)) {
+            return Ok(bytes.into());
+        }
+        // One thread asks at a time: what the others want is most likely in the same answer.
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = last.0..last.0 + last.1.len() as u64;
+        if there.start <= range.start && range.end <= there.end {
+            let found = slice(&last.1, there.start, &range);
+            if is_right(&found) {
+                return Ok(found);
+            }
+        }
+        let asked = self.request(&range, &there);
+        let answers = self
+            .remote
+            .get_ranges(&self.key, std::slice::from_ref(&asked));
+        let answers = answers.map_err(|error| match error.kind() {
+            Kind::NotFound => {
+                let what = format!("{}: newer ones took its place while it was read", self.key);
+                Error::conflict(what).hint("run it again")
+            }
+            _ => error,
+        })?;
+        let bytes = answers.into_iter().next().unwrap_or_default();
+        if let Some(copy) = &self.copy {
+            drop(copy.write_all_at(&bytes, asked.start));
+        }
+        *last = (asked.start, bytes);
+        Ok(slice(&last.1, asked.start, &range))
+    }
+}
+
+/// The bytes of `range`, of which `bytes` has those from `start` on.
+fn slice(bytes: &Bytes, start: u64, range: &Range<u64>) -> Bytes {
+    let place = |at: u64| {
+        let at = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
+        at.min(bytes.len())
+    };
+    bytes.slice(place(range.start)..place(range.end))
+}
+
+/// The copy of a checkpoint, with holes where nothing of it was fetched.
+fn copy(dir: &Path, key: &str, len: u64) -> Result<File> {
+    let dir = dir.join(COPIES);
+    std::fs::create_dir_all(&dir).map_err(|source| Error::io("create", &dir, source))?;
+    forget(&dir);
+    let path = dir.join(format!("{}-{len}", parse_checkpoint_key(key).unwrap_or(0)));
+    let failed = |source| Error::io("open", &path, source);
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.open(&path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(failed(std::io::ErrorKind::InvalidData.into()));
+    }
+    file.set_len(len).map_err(failed)?;
+    // Used now.
+    file.set_modified(SystemTime::now()).map_err(failed)?;
+    Ok(file)
+}
+
+/// Deletes copies that were not used for a day. One that cannot be deleted costs its space.
+fn forget(dir: &Path) {
+    let old = SystemTime::now().checked_sub(COPIES_KEPT);
+    for copy in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let used = copy.metadata().and_then(|metadata| metadata.modified());
+        if used.is_ok_and(|used| Some(used) < old) {
+            drop(std::fs::remove_file(copy.path()));
+        }
+    }
+}

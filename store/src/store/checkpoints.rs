@@ -1,0 +1,52 @@
+//! Checkpoints of an open store: where they are read, and what they are written on.
+
+use std::sync::Arc;
+
+use super::Store;
+use crate::error::Result;
+use crate::format::State;
+use crate::log;
+use crate::remote::Read;
+
+impl Store {
+    /// The checkpoints that the one at `number` is written on; none, where it cannot be read.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub fn layers_of(&self, number: u64) -> Result<Vec<u64>> {
+        let far = self.far();
+        let found = self
+            .place(far.as_ref())
+            .read(number, None, self.format.id)?;
+        let tables = found
+            .iter()
+            .flat_map(|state| state.refs.tables().iter().skip(1));
+        Ok(tables
+            .filter_map(|table| Some(table.layer()?.number))
+            .collect())
+    }
+
+    /// The state of the checkpoint at `number`.
+    ///
+    /// # Errors
+    /// Corrupt, when it is not what was written; not found, when it is not there.
+    pub fn checkpoint(&self, number: u64) -> Result<State> {
+        let far = self.far();
+        self.place(far.as_ref()).open(number, None)
+    }
+
+    /// What checkpoints are read from later, where that is no file.
+    pub(super) fn far(&self) -> Option<log::Far> {
+        self.is_far().then(|| log::Far {
+            remote: Arc::clone(&self.remote) as Arc<dyn Read>,
+            dir: self.host.cache_dir_of(self.format.id),
+        })
+    }
+
+    pub(super) fn place<'p>(&'p self, far: Option<&'p log::Far>) -> log::Place<'p> {
+        log::Place {
+            remote: self.remote.as_ref(),
+            far,
+        }
+    }
+}
