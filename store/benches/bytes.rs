@@ -58,6 +58,7 @@ fn cut(bencher: Bencher<'_, '_>, kind: &str) {
         max: 256 << 10,
         normalization: 1,
         seed: 0,
+        tensors: 0,
     };
     let chunker = Chunker::new(&params).unwrap();
     bencher

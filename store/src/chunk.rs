@@ -4,6 +4,12 @@
 //! on how it was read. A cut point that moves stores every byte anew, so the boundaries are pinned
 //! by `fixtures/chunks/boundaries.txt`, which a second implementation can be checked against.
 
+mod cutter;
+mod gguf;
+mod pytorch;
+mod safetensors;
+mod tensors;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,8 +17,10 @@ use std::sync::{Arc, OnceLock};
 use fastcdc::v2020::{self, Normalization};
 
 use crate::error::{Error, Result};
-use crate::format::{CHUNK_BYTES_MAX, CHUNKER_ALGORITHM, ChunkerParams};
+use crate::format::{CHUNK_BYTES_MAX, CHUNKER_ALGORITHM, CHUNKER_TENSORS_MAX, ChunkerParams};
 use crate::id::ChunkId;
+
+pub(crate) use cutter::Cutter;
 
 /// Finds cut points; clones share their tables.
 #[derive(Clone)]
@@ -125,6 +133,13 @@ fn check(params: &ChunkerParams) -> Result<Normalization> {
             "chunker: expected min < avg < max, found {min}, {avg}, {max}"
         )));
     }
+    if params.tensors > CHUNKER_TENSORS_MAX {
+        let message = format!(
+            "chunker tensors: rule {} is unknown, this program has {CHUNKER_TENSORS_MAX}",
+            params.tensors
+        );
+        return Err(Error::unsupported(message).hint("update this program"));
+    }
     match params.normalization {
         0 => Ok(Normalization::Level0),
         1 => Ok(Normalization::Level1),
@@ -160,6 +175,8 @@ mod tests {
 
     const BOUNDARIES: &str = include_str!("../../fixtures/chunks/boundaries.txt");
 
+    const TABLES: &str = include_str!("../../fixtures/chunks/tables.txt");
+
     fn params(min: u32, avg: u32, max: u32) -> ChunkerParams {
         ChunkerParams {
             algorithm: CHUNKER_ALGORITHM.into(),
@@ -168,6 +185,7 @@ mod tests {
             max,
             normalization: 1,
             seed: 0,
+            tensors: 0,
         }
     }
 
@@ -251,6 +269,8 @@ mod tests {
                 2 << 20,
             ),
             (params(4 << 10, 12 << 10, 64 << 10), "random", 1 << 20),
+            (ChunkerParams::default(), "random", 8 << 20),
+            (ChunkerParams::default(), "text", 4 << 20),
         ];
         let mut out = String::new();
         for (params, kind, len) in zeros.chain(random).chain(large) {
@@ -379,6 +399,19 @@ mod tests {
             }
             prop_assert_eq!(found, lengths(&chunker, &bytes));
         }
+    }
+
+    #[test]
+    fn the_printed_tables_are_those_that_cut() {
+        let (gear, _) = v2020::get_gear_with_seed(0);
+        let mut found = String::new();
+        for (name, table) in [("gear", &gear[..]), ("mask", &v2020::MASKS[..])] {
+            for (index, value) in table.iter().enumerate() {
+                writeln!(found, "{name} {index} {value:016x}").unwrap();
+            }
+        }
+        let lines = TABLES.lines().filter(|line| !line.starts_with('#'));
+        assert!(lines.eq(found.lines()));
     }
 
     #[test]

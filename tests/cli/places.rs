@@ -53,7 +53,7 @@ fn init_for_machines() {
     check!(env, env.store(["info", "--json"]), @r#"
     exit code: 0
     --- stdout
-    {"url":"file://[ROOT]/home/.local/share/store","id":"[ID]","format":2,"chunker":{"algorithm":"fastcdc-v2020","min":16384,"avg":65536,"max":262144,"normalization":1,"seed":0},"features":{"compatible":[],"read_only":[],"incompatible":[]},"log_entry":0,"namespaces":0,"refs":0,"versions":0,"logical_bytes":0,"segments":0,"chunks":0,"packs":0,"distinct_bytes":0,"stored_bytes":[SIZE],"condemned_packs":0}
+    {"url":"file://[ROOT]/home/.local/share/store","id":"[ID]","format":2,"chunker":{"algorithm":"fastcdc-v2020","min":16384,"avg":65536,"max":262144,"normalization":2,"seed":0,"tensors":1},"features":{"compatible":[],"read_only":[],"incompatible":[]},"log_entry":0,"namespaces":0,"refs":0,"versions":0,"logical_bytes":0,"segments":0,"chunks":0,"packs":0,"distinct_bytes":0,"stored_bytes":[SIZE],"condemned_packs":0}
     --- stderr
     "#);
 }

@@ -41,6 +41,7 @@ mod saves;
 mod schedules;
 mod settled;
 mod stores;
+mod tensors;
 mod travel;
 mod underfoot;
 mod uses;

@@ -80,7 +80,7 @@ fn format_text() -> String {
         "magic": "store-format", "version": 2, "id": "07".repeat(16), "hash": "blake3",
         "chunker": {
             "algorithm": "fastcdc-v2020", "min": 16384, "avg": 65536, "max": 262_144,
-            "normalization": 1, "seed": 0,
+            "normalization": 2, "seed": 0, "tensors": 1,
         },
         "features": { "compatible": [], "read_only": [], "incompatible": [] },
     })
@@ -132,6 +132,14 @@ fn format_defects() -> Vec<(&'static str, Vec<u8>)> {
         (
             "chunker-normalization-4",
             with("/chunker/normalization", json!(4)),
+        ),
+        (
+            "chunker-tensors-unknown",
+            with("/chunker/tensors", json!(7)),
+        ),
+        (
+            "chunker-tensors-negative",
+            with("/chunker/tensors", json!(-1)),
         ),
         ("chunker-missing", with("/chunker", Value::Null)),
         ("id-too-short", with("/id", json!("07"))),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# reader           a reader in Python, written from FORMATS.md alone, gets back what the command put
+# reader           a reader and a writer in Python, written from FORMATS.md alone, agree with the command
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cargo build -p cli
@@ -26,6 +26,14 @@ ln -s ../nowhere "$tree/link"
 touch -d '1969-12-31 23:59:58.5 UTC' "$tree/zero"
 find "$tree" -type f ! -name run -exec chmod 0644 {} +
 
+"$python" tests/reader/samples.py "$tree/models"
+
+"$python" tests/reader/fastcdc.py
+image=target/reader/SekienAkashita.jpg
+[ -f "$image" ] || curl --fail --silent --show-error --location --output "$image" \
+    https://raw.githubusercontent.com/nlfiedler/fastcdc-rs/49c3d0b/test/fixtures/SekienAkashita.jpg
+"$python" tests/reader/fastcdc.py "$image"
+
 export STORE_URL=$work/store
 "$store" init "$STORE_URL"
 "$store" put --allow-secrets "$tree" team/reader/tree
@@ -49,3 +57,30 @@ for how in "" --log; do
     rm -rf "$work/out"
 done
 echo "reader: every byte, name, mode and time is the same"
+
+# What the command has put costs the stranger nothing, and the other way round.
+new_bytes() {
+    "$python" -c 'import json, sys; print(json.load(sys.stdin)["new_bytes"])'
+}
+rm "$tree/random" "$tree/again" "$tree/numbers"
+head -c 3000000 /dev/urandom >"$tree/random"
+"$store" put --allow-secrets "$tree" team/reader/small
+[ "$("$python" tests/reader/writer.py "$STORE_URL" "$tree" team/writer/same | tee /dev/stderr | new_bytes)" = 0 ]
+printf changed | dd of="$tree/random" bs=1 seek=1500000 conv=notrunc status=none
+new=$("$python" tests/reader/writer.py "$STORE_URL" "$tree" team/writer/changed | tee /dev/stderr | new_bytes)
+[ "$new" -gt 0 ] && [ "$new" -lt 600000 ]
+for name in same changed; do
+    "$store" verify --read-data "team/writer/$name"
+done
+"$store" put --json --allow-secrets "$tree" team/writer/changed | grep -q '"unchanged":true'
+"$store" gc --grace 0s --min-age 0s
+"$store" verify --read-data
+"$store" get team/writer/changed "$work/out"
+diff -r --no-dereference "$tree" "$work/out"
+cmp <(list "$tree") <(list "$work/out")
+rm -rf "$work/out"
+echo more >>"$tree/run"
+"$store" put --allow-secrets "$tree" team/writer/changed
+"$python" tests/reader/reader.py "$STORE_URL" team/writer/changed "$work/out"
+diff -r --no-dereference "$tree" "$work/out"
+echo "writer: the command verifies, gets, collects and continues what a stranger wrote"

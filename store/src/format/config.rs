@@ -32,6 +32,13 @@ pub const CHUNKER_MAX_RANGE: std::ops::RangeInclusive<u32> = 1024..=CHUNK_BYTES_
 /// Highest [`ChunkerParams::normalization`].
 pub const CHUNKER_NORMALIZATION_MAX: u8 = 3;
 
+/// Bytes of a header of GGUF, or of the directory of an archive, that are looked at for tensors.
+pub const TENSOR_HEADER_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of a header of safetensors; a string in it may be as long.
+pub const SAFETENSORS_HEADER_BYTES_MAX: u64 = 16 << 20;
+/// The newest rule of [`ChunkerParams::tensors`].
+pub const CHUNKER_TENSORS_MAX: u32 = 1;
+
 /// Parameters of the chunker; part of a store's identity, since they decide what deduplicates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChunkerParams {
@@ -47,6 +54,8 @@ pub struct ChunkerParams {
     pub normalization: u8,
     /// Seed of the gear table; 0 is the table of the paper.
     pub seed: u64,
+    /// By which rule files of tensors are cut at their tensors; 0 for none.
+    pub tensors: u32,
 }
 
 /// The object `format`.
@@ -65,15 +74,16 @@ pub struct Format {
 }
 
 impl Default for ChunkerParams {
-    /// FastCDC 2020, 16/64/256 KiB, normalization 1, the table of the paper.
+    /// FastCDC 2020, 16/64/256 KiB, normalization 2, the table of the paper, cuts at tensors.
     fn default() -> Self {
         Self {
             algorithm: CHUNKER_ALGORITHM.to_owned(),
             min: 16 << 10,
             avg: 64 << 10,
             max: 256 << 10,
-            normalization: 1,
+            normalization: 2,
             seed: 0,
+            tensors: CHUNKER_TENSORS_MAX,
         }
     }
 }
@@ -106,12 +116,19 @@ impl ChunkerParams {
                 self.normalization
             )));
         }
+        if self.tensors > CHUNKER_TENSORS_MAX {
+            let message = format!(
+                "chunker tensors: rule {} is unknown, this program has {CHUNKER_TENSORS_MAX}",
+                self.tensors
+            );
+            return Err(Error::unsupported(message).hint("update this program"));
+        }
         Ok(())
     }
 }
 
 impl Format {
-    /// The format of a new store: version 2, FastCDC 16/64/256 KiB, no features.
+    /// The format of a new store: version 2, FastCDC 16/64/256 KiB, cuts at tensors, no features.
     pub fn new(id: StoreId) -> Self {
         Self {
             version: FORMAT_VERSION,
@@ -203,6 +220,7 @@ impl<'de> Deserialize<'de> for ChunkerParams {
             max: 0,
             normalization: 0,
             seed: 0,
+            tensors: 0,
         };
         Ok(unknown.of(algorithm))
     }
@@ -220,6 +238,8 @@ struct FastCdc {
     max: u32,
     normalization: u8,
     seed: u64,
+    #[serde(default)]
+    tensors: u32,
 }
 
 impl FastCdc {
@@ -231,6 +251,7 @@ impl FastCdc {
             max: self.max,
             normalization: self.normalization,
             seed: self.seed,
+            tensors: self.tensors,
         }
     }
 }
@@ -398,6 +419,20 @@ mod tests {
     #[test]
     fn unknown_fields_are_ignored() {
         Format::decode(&sealed(|json| json["new"] = 1.into())).unwrap();
+    }
+
+    #[test]
+    fn an_unknown_rule_for_tensors_forbids_writing_and_not_reading() {
+        let bytes = sealed(|json| json["chunker"]["tensors"] = 7.into());
+        let format = Format::decode(&bytes).unwrap();
+        let error = format.check_writable().unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(
+            error.to_string(),
+            "format: chunker tensors: rule 7 is unknown, this program has 1"
+        );
+        let bytes = sealed(|json| drop(json["chunker"].as_object_mut().unwrap().remove("tensors")));
+        assert_eq!(Format::decode(&bytes).unwrap().chunker.tensors, 0);
     }
 
     #[test]

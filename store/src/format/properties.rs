@@ -340,10 +340,17 @@ fn check_flips(bytes: &[u8], decode: impl Fn(&[u8]) -> bool) -> Result<(), TestC
 
 proptest! {
     #[test]
-    fn formats_survive(id: [u8; 16], seed: u64, normalization in 0..=3_u8, features: [Vec<String>; 1]) {
+    fn formats_survive(
+        id: [u8; 16],
+        seed: u64,
+        normalization in 0..=3_u8,
+        tensors in 0..=1_u32,
+        features: [Vec<String>; 1],
+    ) {
         let mut format = Format::new(StoreId(id));
         format.chunker.seed = seed;
         format.chunker.normalization = normalization;
+        format.chunker.tensors = tensors;
         [format.features.compatible] = features;
         let bytes = format.encode().unwrap();
         prop_assert_eq!(Format::decode(&bytes).unwrap(), format);

@@ -14,7 +14,7 @@ use super::dedup::Dedup;
 use super::job::{FileJob, Task};
 use super::messages::{FileChunk, FileRead, Ingested};
 use super::reading::{Cursor, read_small, unchanged};
-use crate::chunk::Chunker;
+use crate::chunk::{Chunker, Cutter};
 use crate::error::{Error, Result};
 use crate::format::PackKind;
 use crate::host::stat_cache::WriteBack;
@@ -212,7 +212,12 @@ impl<'p> Ingest<'p> {
             job.check_whole(&bytes).map_err(Fault::Broken)?;
             let cuts = match job.stores_nothing() {
                 true => Vec::new(),
-                false => self.cuts(&bytes, true),
+                false => {
+                    let size = bytes.len() as u64;
+                    let cutter = Cutter::new(&self.chunker, &bytes.as_slice(), size);
+                    let mut cutter = cutter.map_err(|e| Fault::Unreadable(job.unreadable(e)))?;
+                    cuts(&mut cutter, &bytes, true)
+                }
             };
             let chunks = self.store_chunks(&bytes, &cuts).map_err(Fault::Broken)?;
             self.tell(Ingested::Part {
@@ -234,10 +239,13 @@ impl<'p> Ingest<'p> {
         let file = job.dir.open_file(&job.name).map_err(Fault::Unreadable)?;
         let shows_changes = self.ensure_shown(job, &file, false);
         let before = Stat::of_file(&file, &job.path()).map_err(Fault::Unreadable)?;
+        let mut cutter = Cutter::new(&self.chunker, &file, before.size)
+            .map_err(|error| Fault::Unreadable(job.unreadable(error)))?;
         let mut cursor = Cursor {
             file: &file,
             job,
-            is_sparse: before.is_sparse(),
+            // The chunks of a hole are known only where content alone says where to cut.
+            is_sparse: before.is_sparse() && cutter.is_plain(),
             size: before.size,
             offset: 0,
         };
@@ -266,7 +274,7 @@ impl<'p> Ingest<'p> {
             bytes.clear();
             bytes.append(&mut rest);
             let is_end = cursor.fill(&mut bytes).map_err(Fault::Unreadable)?;
-            let cuts = self.cuts(&bytes, is_end);
+            let cuts = cuts(&mut cutter, &bytes, is_end);
             let used = cuts.last().map_or(0, |cut| cut.end);
             rest.extend_from_slice(bytes.get(used..).unwrap_or_default());
             cursor.rewind(&mut rest);
@@ -354,21 +362,22 @@ impl<'p> Ingest<'p> {
         Ok(chunks)
     }
 
-    fn cuts(&self, bytes: &[u8], is_end: bool) -> Vec<Range<usize>> {
-        let mut cuts = Vec::new();
-        let mut start = 0;
-        while let Some(rest) = bytes.get(start..).filter(|rest| !rest.is_empty()) {
-            let Some(len) = self.chunker.cut(rest, is_end) else {
-                break;
-            };
-            cuts.push(start..start + len);
-            start += len;
-        }
-        cuts
-    }
-
     /// Sends a result; when nobody listens any more, the put has failed for a reason that is known there.
     fn tell(&self, ingested: Ingested) {
         drop(self.results.send(ingested));
     }
+}
+
+/// Where bytes are cut that begin where the last chunk ended.
+fn cuts(cutter: &mut Cutter, bytes: &[u8], is_end: bool) -> Vec<Range<usize>> {
+    let mut cuts = Vec::new();
+    let mut start = 0;
+    while let Some(rest) = bytes.get(start..).filter(|rest| !rest.is_empty()) {
+        let Some(len) = cutter.cut(rest, is_end) else {
+            break;
+        };
+        cuts.push(start..start + len);
+        start += len;
+    }
+    cuts
 }

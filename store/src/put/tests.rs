@@ -175,6 +175,7 @@ fn the_list_of_a_large_file_ends_its_nodes_where_it_always_did() {
     // Small chunks, so that a small file has a long list.
     let mut format = Format::new(StoreId([7; 16]));
     (format.chunker.min, format.chunker.avg, format.chunker.max) = (64, 256, 1024);
+    format.chunker.normalization = 1;
     let text = format.encode().unwrap();
     remote.put(crate::format::FORMAT_KEY, text.into()).unwrap();
     let store = Store::open(remote, host()).unwrap();

@@ -16,7 +16,7 @@ use rustix::fs;
 use rustix::io::Errno;
 
 use super::{Look, Pool, PoolKey, disk, look_of, trust};
-use crate::chunk::Chunker;
+use crate::chunk::{Chunker, Cutter};
 use crate::error::{Error, Result};
 use crate::format::Content;
 use crate::host::walk::Stat;
@@ -276,6 +276,9 @@ impl Pool {
 
 /// The content of a file's bytes.
 pub(crate) fn content_of(mut file: File, chunker: &Chunker) -> Result<Content> {
+    let failed = |source| Error::io("read", "pool file", source);
+    let size = file.metadata().map_err(failed)?.len();
+    let mut cutter = Cutter::new(chunker, &file, size).map_err(failed)?;
     let mut list = ListBuilder::default();
     let mut sink = |node: &[u8]| Ok(ChunkId::of(node));
     let mut bytes = Vec::new();
@@ -285,10 +288,10 @@ pub(crate) fn content_of(mut file: File, chunker: &Chunker) -> Result<Content> {
         let read = (&mut file)
             .take(READ_BYTES as u64)
             .read_to_end(&mut bytes)
-            .map_err(|source| Error::io("read", "pool file", source))?;
+            .map_err(failed)?;
         used = 0;
         while let Some(rest) = bytes.get(used..).filter(|rest| !rest.is_empty()) {
-            let Some(chunk) = chunker.cut(rest, read == 0).and_then(|len| rest.get(..len)) else {
+            let Some(chunk) = cutter.cut(rest, read == 0).and_then(|len| rest.get(..len)) else {
                 break;
             };
             let len = u32::try_from(chunk.len()).unwrap_or(u32::MAX);

@@ -1,0 +1,105 @@
+//! GGUF: keys with values, then a line about each tensor, then the tensors, each from its offset to the next one's.
+
+use std::ops::Range;
+
+use super::tensors::{Header, Look, ReadAt, Stop};
+
+/// Dimensions of a tensor.
+const DIMENSIONS_MAX: u32 = 16;
+/// Arrays in arrays.
+const DEPTH_MAX: u32 = 4;
+/// The key that says at what multiples tensors begin.
+const ALIGNMENT: &[u8] = b"general.alignment";
+
+/// All tensors; what fills the place behind one counts as its own.
+pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Range<u64>>> {
+    let mut header = Header::new(file, 4, size);
+    if !matches!(header.u32()?, 2 | 3) {
+        return Err(Stop::Another);
+    }
+    let (tensors, values) = (header.u64()?, header.u64()?);
+    let mut alignment = 32;
+    for _ in 0..values {
+        let is_alignment = key(&mut header)?;
+        match (is_alignment, header.u32()?) {
+            (true, 4) => alignment = header.u32()?,
+            (true, _) => return Err(Stop::Another),
+            (false, kind) => pass_over(&mut header, kind, 0)?,
+        }
+    }
+    let mut offsets = Vec::new();
+    for _ in 0..tensors {
+        offsets.push(offset(&mut header)?);
+    }
+    let begin = header.at().checked_next_multiple_of(u64::from(alignment));
+    let begin = begin.ok_or(Stop::Another)?;
+    places(offsets, begin, size).ok_or(Stop::Another)
+}
+
+/// Each offset with the one behind it; none where one lies behind the file.
+fn places(mut offsets: Vec<u64>, begin: u64, size: u64) -> Option<Vec<Range<u64>>> {
+    offsets.sort_unstable();
+    for offset in &mut offsets {
+        *offset = begin.checked_add(*offset).filter(|at| *at <= size)?;
+    }
+    let ends = offsets.iter().skip(1).chain([&size]);
+    Some(
+        offsets
+            .iter()
+            .zip(ends)
+            .map(|(at, end)| *at..*end)
+            .collect(),
+    )
+}
+
+/// Passes over a key; whether it is that of the alignment.
+fn key(header: &mut Header<'_>) -> Look<bool> {
+    let len = header.u64()?;
+    if len != ALIGNMENT.len() as u64 {
+        return header.skip(len).map(|()| false);
+    }
+    Ok(header.array::<{ ALIGNMENT.len() }>()? == ALIGNMENT)
+}
+
+fn pass_over(header: &mut Header<'_>, kind: u32, depth: u32) -> Look<()> {
+    if let Some(width) = width(kind) {
+        return header.skip(width);
+    }
+    match kind {
+        8 => {
+            let len = header.u64()?;
+            header.skip(len)
+        }
+        9 if depth < DEPTH_MAX => {
+            let (kind, count) = (header.u32()?, header.u64()?);
+            match width(kind) {
+                Some(width) => header.skip(count.checked_mul(width).ok_or(Stop::Another)?),
+                None => (0..count).try_for_each(|_| pass_over(header, kind, depth + 1)),
+            }
+        }
+        _ => Err(Stop::Another),
+    }
+}
+
+/// Bytes of a value of fixed size.
+fn width(kind: u32) -> Option<u64> {
+    match kind {
+        0 | 1 | 7 => Some(1),
+        2 | 3 => Some(2),
+        4..=6 => Some(4),
+        10..=12 => Some(8),
+        _ => None,
+    }
+}
+
+/// The offset in the line about one tensor.
+fn offset(header: &mut Header<'_>) -> Look<u64> {
+    let name = header.u64()?;
+    header.skip(name)?;
+    let dimensions = header.u32()?;
+    if dimensions > DIMENSIONS_MAX {
+        return Err(Stop::Another);
+    }
+    header.skip(8 * u64::from(dimensions) + 4)?;
+    header.u64()
+}

@@ -1,0 +1,67 @@
+//! Safetensors: eight bytes say how long the JSON is that says where the tensors lie behind it.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+
+use super::tensors::{Header, Look, ReadAt, Stop};
+use crate::format::SAFETENSORS_HEADER_BYTES_MAX;
+
+/// The one name that no tensor has.
+const METADATA: &str = "__metadata__";
+
+/// All tensors.
+pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Range<u64>>> {
+    let len = Header::new(file, 0, size).u64()?;
+    let begin = len.checked_add(8).filter(|begin| *begin <= size);
+    let begin = begin.ok_or(Stop::Another)?;
+    if len > SAFETENSORS_HEADER_BYTES_MAX {
+        return Err(Stop::Another);
+    }
+    let read = serde_json::from_reader::<_, Places>(Header::new(file, 8, begin));
+    let Places(places) = read.map_err(|error| match error.is_io() {
+        true => Stop::from(std::io::Error::from(error)),
+        false => Stop::Another,
+    })?;
+    let place = |(start, end): (u64, u64)| Some(begin.checked_add(start)?..begin.checked_add(end)?);
+    let tensors: Option<_> = places.into_iter().map(place).collect();
+    tensors.ok_or(Stop::Another)
+}
+
+/// Where the tensors begin and end, behind the JSON.
+struct Places(Vec<(u64, u64)>);
+
+#[derive(Deserialize)]
+struct Tensor {
+    data_offsets: (u64, u64),
+}
+
+impl<'de> Deserialize<'de> for Places {
+    fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_map(PlacesVisitor)
+    }
+}
+
+struct PlacesVisitor;
+
+impl<'de> Visitor<'de> for PlacesVisitor {
+    type Value = Places;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("tensors by name")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Places, M::Error> {
+        let mut places = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if name == METADATA {
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                places.push(map.next_value::<Tensor>()?.data_offsets);
+            }
+        }
+        Ok(Places(places))
+    }
+}

@@ -1,0 +1,179 @@
+//! Where the large tensors of a file lie: safetensors, GGUF and uncompressed archives of PyTorch, known by their own
+//! bytes and never by a name.
+//!
+//! A header is data like any other: what does not fit in every detail makes a file without tensors, and no more is
+//! kept of it than the places of large tensors. FORMATS, "Tensors", says the same for other programs.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use super::{gguf, pytorch, safetensors};
+use crate::format::TENSOR_HEADER_BYTES_MAX;
+
+/// Bytes that one request reads.
+const READ_BYTES: usize = 64 << 10;
+
+/// Bytes at any place.
+pub(crate) trait ReadAt {
+    /// Fills `bytes` from `offset` on; an error of kind `UnexpectedEof` where the file ends before.
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+impl ReadAt for File {
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, bytes, offset)
+    }
+}
+
+impl ReadAt for &[u8] {
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = start.saturating_add(bytes.len());
+        match self.get(start..end) {
+            Some(found) => bytes.copy_from_slice(found),
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+        Ok(())
+    }
+}
+
+/// Why a header was not read to its end.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// It is not what it began to look like.
+    Another,
+    /// The file cannot be read.
+    Failed(io::Error),
+}
+
+/// What reading a header gives.
+pub(super) type Look<T> = Result<T, Stop>;
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Another,
+            _ => Self::Failed(error),
+        }
+    }
+}
+
+/// The tensors of at least `least` bytes in a file of `size` bytes, in order; nothing if it is another file.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(super) fn tensors(file: &dyn ReadAt, size: u64, least: u64) -> io::Result<Vec<Range<u64>>> {
+    if size < least.max(16) {
+        return Ok(Vec::new());
+    }
+    let mut start = [0; 16];
+    let found = file.read_exact_at(&mut start, 0).map_err(Stop::from);
+    let found = found.and_then(|()| match &start {
+        [b'G', b'G', b'U', b'F', ..] => gguf::tensors(file, size),
+        [b'P', b'K', 3, 4, ..] => pytorch::tensors(file, size, least),
+        [_, _, _, _, _, _, _, _, b'{', ..] => safetensors::tensors(file, size),
+        _ => Err(Stop::Another),
+    });
+    match found {
+        Ok(tensors) => Ok(in_order(tensors, size, least)),
+        Err(Stop::Another) => Ok(Vec::new()),
+        Err(Stop::Failed(error)) => Err(error),
+    }
+}
+
+/// The large ones in order; none if two overlap or one ends behind the file.
+fn in_order(mut tensors: Vec<Range<u64>>, size: u64, least: u64) -> Vec<Range<u64>> {
+    tensors.sort_unstable_by_key(|tensor| (tensor.start, tensor.end));
+    let mut before = 0;
+    for tensor in &tensors {
+        if tensor.start < before || tensor.end < tensor.start || tensor.end > size {
+            return Vec::new();
+        }
+        before = tensor.end;
+    }
+    tensors.retain(|tensor| tensor.end - tensor.start >= least);
+    tensors
+}
+
+/// A part of a file, read from its start to its end.
+pub(super) struct Header<'f> {
+    file: &'f dyn ReadAt,
+    /// Where the next bytes are read from, and where the part ends.
+    next: u64,
+    end: u64,
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+impl<'f> Header<'f> {
+    /// The bytes from `start` to `end`, of which no more than the limit are read.
+    pub(super) fn new(file: &'f dyn ReadAt, start: u64, end: u64) -> Self {
+        let end = end.min(start.saturating_add(TENSOR_HEADER_BYTES_MAX));
+        Self {
+            file,
+            next: start,
+            end,
+            bytes: Vec::new(),
+            used: 0,
+        }
+    }
+
+    /// Where in the file the next byte lies.
+    pub(super) fn at(&self) -> u64 {
+        self.next - (self.bytes.len() - self.used) as u64
+    }
+
+    /// Passes over bytes.
+    pub(super) fn skip(&mut self, len: u64) -> Look<()> {
+        let at = self.at().checked_add(len).filter(|at| *at <= self.end);
+        let at = at.ok_or(Stop::Another)?;
+        match usize::try_from(len) {
+            Ok(len) if len <= self.bytes.len() - self.used => self.used += len,
+            _ => (self.next, self.used) = (at, self.bytes.len()),
+        }
+        Ok(())
+    }
+
+    /// The next `N` bytes.
+    pub(super) fn array<const N: usize>(&mut self) -> Look<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(super) fn u16(&mut self) -> Look<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Look<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Look<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+}
+
+impl Read for Header<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.bytes.len() {
+            let len = usize::try_from(self.end - self.next).unwrap_or(READ_BYTES);
+            self.bytes.resize(len.min(READ_BYTES), 0);
+            self.file.read_exact_at(&mut self.bytes, self.next)?;
+            self.next += self.bytes.len() as u64;
+            self.used = 0;
+        }
+        let rest = self.bytes.get(self.used..).unwrap_or_default();
+        let len = rest.len().min(bytes.len());
+        if let (Some(to), Some(from)) = (bytes.get_mut(..len), rest.get(..len)) {
+            to.copy_from_slice(from);
+        }
+        self.used += len;
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests;
