@@ -65,6 +65,10 @@ impl PutSession<'_> {
             let newest = self.newest()?;
             let outcome = self.outcome(&built, base, newest.as_ref(), reader)?;
             if let Some(number) = self.is_known(&outcome, newest.as_ref(), &built) {
+                if !self.request().dry_run {
+                    // What was stored all the same was missing: in a version, or of what this directory is.
+                    self.commit_packs()?;
+                }
                 break (newest, outcome, Some(number));
             }
             if self.request().dry_run {
