@@ -219,7 +219,7 @@ fn a_save_without_its_store_is_kept_for_later() {
 /// What stands on the list for a directory.
 fn pending(directory: &std::path::Path, store: &std::path::Path) -> String {
     let bytes = directory.to_str().unwrap().as_bytes();
-    serde_json::json!({"directory": bytes, "store": store, "ref": REF}).to_string()
+    serde_json::json!({"pending": 1, "directory": bytes, "store": store, "ref": REF}).to_string()
 }
 
 /// Whatever is killed: what a save acknowledged is in the newest version, or named as given up.

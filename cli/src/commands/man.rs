@@ -78,7 +78,8 @@ const FILES: [(&str, &str); 6] = [
     ),
     (
         "~/.local/state/store",
-        "Journals of jobs and locks. What is lost there costs time and nothing else.",
+        "Journals of jobs and locks, and the list of directories that are still to be saved. What is lost there costs time and \
+         nothing else.",
     ),
     (
         "~/.aws/config, ~/.aws/credentials",

@@ -12,9 +12,13 @@ use store::{Error, RefName, Result};
 /// Where they are, below the directory for what is kept.
 const DIR: &str = "pending";
 
+/// The version of such a file; others are left alone.
+const VERSION: u32 = 1;
+
 /// One of them.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Pending {
+    pending: u32,
     /// Bytes, since a path may be no text.
     directory: Vec<u8>,
     store: String,
@@ -40,6 +44,7 @@ impl Pending {
         key.extend_from_slice(store.as_bytes());
         let name = store::ChunkId::of(&key).to_string();
         Some(Self {
+            pending: VERSION,
             directory: bytes.to_vec(),
             store: store.to_owned(),
             target: target.map(ToString::to_string),
@@ -84,7 +89,7 @@ impl Pending {
         let mut found: Self = serde_json::from_slice(&bytes).ok()?;
         found.file = file.to_path_buf();
         found.path = std::ffi::OsString::from_vec(found.directory.clone()).into();
-        Some(found)
+        (found.pending == VERSION).then_some(found)
     }
 
     /// Puts it on the list.
