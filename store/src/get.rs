@@ -8,6 +8,7 @@
 //! renamed into place when all of it is there: whole or not at all. Where something is mounted, or where
 //! the caller stands, nothing can be renamed over the destination: it is built inside of it.
 
+mod beside;
 mod copy;
 mod place;
 mod room;
@@ -16,15 +17,16 @@ use std::path::{Path, PathBuf};
 
 use crate::access;
 use crate::error::{Error, Result};
-use crate::format::{FORMAT_KEY, Node, RefName, RefSpec};
+use crate::format::{FORMAT_KEY, Keep, Node, RefName, RefSpec};
 use crate::host::destination::{Guard, Precious, Site, There};
 use crate::progress::Progress;
+use crate::read::Reader;
 use crate::read::fetch::fetch;
-use crate::read::{Reader, TimesReader};
 use crate::remedy::Note;
 use crate::store::Store;
 use crate::wanted::Wanted;
 
+use beside::{Beside, Disowned};
 use copy::Copy;
 use room::Room;
 
@@ -46,6 +48,8 @@ pub struct GetRequest {
     pub flatten: bool,
     /// Let others read it as the umask says, also where the version is private.
     pub readable: bool,
+    /// What to give the copy of what was kept beside the tree.
+    pub keep: Vec<Keep>,
     /// What no copy may be made onto, into or around.
     pub precious: Precious,
 }
@@ -60,6 +64,7 @@ impl GetRequest {
             exclude: Vec::new(),
             flatten: false,
             readable: false,
+            keep: Vec::new(),
             precious: Precious::default(),
         }
     }
@@ -103,9 +108,16 @@ pub fn get(store: &Store, request: &GetRequest, progress: &dyn Progress) -> Resu
         .store(format.as_deref().and_then(Path::parent))
         .with_working_directory(false)
         .check(&site)?;
-    let mut times = TimesReader::new(&reader, &found.version.times())?;
-    times.skip(found.entries_before)?;
-    let mut copy = Copy::new(&reader, times, progress, request, &found, wanted);
+    if request.flatten && !request.keep.is_empty() {
+        return Err(Error::invalid(
+            "what symlinks lead to is given no modes and owners: ask for either",
+        ));
+    }
+    let beside = Beside::new(&reader, &found, &request.keep, &request.spec)?;
+    let disowned = Disowned::default();
+    let mut copy = Copy::new(
+        &reader, beside, progress, request, &found, wanted, &disowned,
+    );
     let node = copy.top(&found.node)?;
     check_free(&site, matches!(node, Node::Tree { .. }))?;
     let room = Room::new(&site)?;
@@ -114,6 +126,7 @@ pub fn get(store: &Store, request: &GetRequest, progress: &dyn Progress) -> Resu
     let ground = room.ground()?;
     fetch(&reader, |requests| copy.run(node, &ground, requests))?;
     copy.finish_directories(&ground)?;
+    let top = copy.open_top(&ground)?;
     let is_open = room.move_in(&site, copy.is_private())?;
     if is_open {
         copy.report.notes.push(Note::from(format!(
@@ -121,9 +134,14 @@ pub fn get(store: &Store, request: &GetRequest, progress: &dyn Progress) -> Resu
             site.given.display()
         )));
     }
+    if let Some((top, own)) = top {
+        let dressed = own.dress_directory(top, &disowned);
+        dressed.map_err(|errno| Error::io("set the mode of", &site.given, errno.into()))?;
+    }
     if let Ok(ground) = room::ground_of(&site) {
         copy.note_dangling(&ground);
     }
+    copy.report.notes.extend(disowned.note().map(Note::from));
     access::leave(store, &request.spec.name, found.number);
 
     Ok(copy.report)

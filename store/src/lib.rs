@@ -94,9 +94,9 @@ pub use access::Uses;
 pub use cat::cat;
 pub use error::{Error, Kind as ErrorKind, Kind, Result};
 pub use format::{
-    ChunkerParams, Content, Extra, FeatureKind, Features, Format, Id, Namespace, Node, Origin,
-    Pattern, Policy, RefName, RefSpec, RefState, RefSums, Root, Rules, Scope, State, Target, Time,
-    Version, Who,
+    ChunkerParams, Content, Extra, FeatureKind, Features, Format, Id, Keep, Namespace, Node,
+    Origin, Pattern, Policy, RefName, RefSpec, RefState, RefSums, Root, Rules, Scope, State,
+    Target, Time, Version, Who,
 };
 pub use get::{GetReport, GetRequest, get};
 pub use host::destination::{Precious, Replaced};

@@ -21,9 +21,11 @@ use crate::store::{Store, View};
 
 pub mod fetch;
 mod frames;
+mod kept;
 mod times;
 
 use frames::FrameCache;
+pub(crate) use kept::KeptReader;
 pub use times::TimesReader;
 
 /// Bytes of metadata that is read whole (a tree): about twenty million entries.

@@ -196,7 +196,7 @@ fn side_objects_of_an_unknown_kind_survive_collecting_pushing_and_repairing() {
         let state = open().state().unwrap();
         let (_, version) = state.version(&name("team/b/side"), None).unwrap();
         Side {
-            kind: "modes".to_owned(),
+            kind: "labels".to_owned(),
             content: *version.root.content(),
         }
     };

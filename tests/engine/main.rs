@@ -24,6 +24,7 @@ mod materializers;
 mod meddler;
 mod misplaced;
 mod model;
+mod modes;
 mod origins;
 mod orphaned;
 mod profile;

@@ -3,6 +3,7 @@
 //! `REGENERATE=1` writes files and words anew; what it changes is then read by a person.
 #![cfg(test)]
 
+mod beside;
 mod binary;
 mod checkpoint;
 mod malformed;

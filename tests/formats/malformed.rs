@@ -8,20 +8,22 @@ use std::path::{Path, PathBuf};
 
 use store::Error;
 use store::format::{
-    Format, ListNode, LogEntry, PackHeader, PackTable, PackTrailer, SegmentLayout, State,
-    decode_times, decode_tree,
+    Format, Keep, ListNode, LogEntry, PackHeader, PackTable, PackTrailer, SegmentLayout, State,
+    decode_kept, decode_times, decode_tree,
 };
 
-use crate::{binary, checkpoint, sealed};
+use crate::{beside, binary, checkpoint, sealed};
 
 /// One malformed object: its kind, its defect, its bytes.
 pub(crate) type Defect = (&'static str, &'static str, Vec<u8>);
 
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 10] = [
     "checkpoint",
     "format",
     "list",
     "log",
+    "modes",
+    "owners",
     "pack",
     "segment",
     "times",
@@ -53,10 +55,16 @@ fn every_malformed_object_is_refused_with_the_words_beside_it() {
 
 #[test]
 fn every_object_is_refused_at_every_length_but_its_own() {
-    for (kind, good) in [binary::good(), sealed::good(), checkpoint::good()].concat() {
+    let good = [
+        binary::good(),
+        sealed::good(),
+        checkpoint::good(),
+        beside::good(),
+    ];
+    for (kind, good) in good.concat() {
         assert_eq!(words(kind, &good), "accepted\n", "{kind}");
         for len in 0..good.len() {
-            let whole_entries = matches!(kind, "tree" | "times");
+            let whole_entries = matches!(kind, "tree" | "times" | "modes" | "owners");
             let found = words(kind, good.get(..len).unwrap());
             // An entry without the copy of the one before is an entry.
             let is_entry = kind == "log" && len == two_lines(&good);
@@ -64,6 +72,10 @@ fn every_object_is_refused_at_every_length_but_its_own() {
                 whole_entries || is_entry || found != "accepted\n",
                 "{kind} of {len} bytes"
             );
+        }
+        if kind == "modes" {
+            // One byte more is one entry more.
+            continue;
         }
         let found = words(kind, &[&good[..], b"!"].concat());
         assert_ne!(found, "accepted\n", "{kind} with one byte more");
@@ -93,6 +105,7 @@ fn defects() -> Vec<Defect> {
     let mut defects = binary::defects();
     defects.extend(sealed::defects());
     defects.extend(checkpoint::defects());
+    defects.extend(beside::defects());
     defects
 }
 
@@ -113,6 +126,8 @@ fn decode(kind: &str, bytes: &[u8]) -> Result<(), Error> {
         "pack" => decode_pack(bytes),
         "segment" => SegmentLayout::parse("segment 0", bytes)?.verify(bytes),
         "times" => decode_times("times 0", bytes).map(drop),
+        "modes" => decode_kept(Keep::Modes, bytes).map(drop),
+        "owners" => decode_kept(Keep::Owners, bytes).map(drop),
         "tree" => decode_tree("tree 0", bytes).map(drop),
         _ => panic!("{kind}: no such kind"),
     }

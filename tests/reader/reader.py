@@ -416,6 +416,23 @@ def times(data):
         yield secs * 10**9 + nanos
 
 
+def kept(data, magic, count):
+    """The numbers of a list of modes (one an entry) or owners (two)."""
+    check(data[:8] == magic + b"\1\0\0\0", f"header of {magic}")
+    numbers, value, shift = [], 0, 0
+    for byte in data[8:]:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            check(byte or shift == 7, f"{magic}: a number is spelled long")
+            numbers.append(value)
+            value, shift = 0, 0
+    check(shift == 0 and len(numbers) % count == 0, f"{magic}: cut short")
+    most = 0o7777 if count == 1 else 2**32 - 2
+    check(all(number <= most for number in numbers), f"{magic}: out of range")
+    return [tuple(numbers[at : at + count]) for at in range(0, len(numbers), count)]
+
+
 def extract(store, path, content, stamps):
     """Makes the tree at `path`; gives its entries and bytes."""
     own = next(stamps)
@@ -458,6 +475,12 @@ def main():
     check([side["kind"] for side in version["sides"]] == sorted(sides), f"{name}: order of side objects")
     for side in sides.values():
         store.content(*content(side))
+    entries = version["root"]["totals"]["entries"] + 1
+    for kind, magic, count in ("modes", b"mode", 1), ("owners", b"ownr", 2):
+        if kind in sides:
+            found = kept(store.content(*content(sides[kind])), magic, count)
+            check(len(found) == entries, f"{name}: {kind} for each entry")
+            print(f"reader: {kind}: {sorted(set(found))}")
     stamps = times(store.content(*content(sides["times"])))
     totals = extract(store, os.fsencode(destination), content(version["root"]["content"]), stamps)
     said = version["root"]["totals"]

@@ -64,6 +64,8 @@ new_bytes() {
 }
 rm "$tree/random" "$tree/again" "$tree/numbers"
 head -c 3000000 /dev/urandom >"$tree/random"
+chmod 0640 "$tree/random"
+chmod 2750 "$tree/empty"
 "$store" put --allow-secrets "$tree" team/reader/small
 [ "$("$python" tests/reader/writer.py "$STORE_URL" "$tree" team/writer/same | tee /dev/stderr | new_bytes)" = 0 ]
 printf changed | dd of="$tree/random" bs=1 seek=1500000 conv=notrunc status=none
@@ -72,15 +74,16 @@ new=$("$python" tests/reader/writer.py "$STORE_URL" "$tree" team/writer/changed 
 for name in same changed; do
     "$store" verify --read-data "team/writer/$name"
 done
-"$store" put --json --allow-secrets "$tree" team/writer/changed | grep -q '"unchanged":true'
+# The same tree, times, modes and owners: nothing that the command would write in another way.
+"$store" put --json --allow-secrets --keep modes,owners "$tree" team/writer/changed | grep -q '"unchanged":true'
 "$store" gc --grace 0s --min-age 0s
 "$store" verify --read-data
-"$store" get team/writer/changed "$work/out"
+"$store" get --keep modes,owners team/writer/changed "$work/out"
 diff -r --no-dereference "$tree" "$work/out"
 cmp <(list "$tree") <(list "$work/out")
 rm -rf "$work/out"
 echo more >>"$tree/run"
-"$store" put --allow-secrets "$tree" team/writer/changed
+"$store" put --allow-secrets --keep modes,owners "$tree" team/writer/changed
 "$python" tests/reader/reader.py "$STORE_URL" team/writer/changed "$work/out"
 diff -r --no-dereference "$tree" "$work/out"
 echo "writer: the command verifies, gets, collects and continues what a stranger wrote"

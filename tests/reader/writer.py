@@ -100,21 +100,21 @@ class Writer:
     def metadata(self, data):
         return self.content(1, data, self.chunker.by_content(data, 0, len(data)))
 
-    def tree(self, path, stamps):
+    def tree(self, path, stats):
         """Stores a directory: its content, entries and bytes."""
-        stamps.append(os.lstat(path).st_mtime_ns)
+        stats.append(os.lstat(path))
         data, entries, size = b"tree\1\0\0\0", 0, 0
         for name in sorted(os.listdir(path)):
             place = os.path.join(path, name)
             found = os.lstat(place)
             entries += 1
             if stat.S_ISDIR(found.st_mode):
-                below, count, total_bytes = self.tree(place, stamps)
+                below, count, total_bytes = self.tree(place, stats)
                 data += struct.pack("<BB", 3, len(name)) + name + struct.pack("<QB32s", *below)
                 data += struct.pack("<QQ", count, total_bytes)
                 entries, size = entries + count, size + total_bytes
                 continue
-            stamps.append(found.st_mtime_ns)
+            stats.append(found)
             if stat.S_ISLNK(found.st_mode):
                 target = os.readlink(place)
                 data += struct.pack("<BB", 2, len(name)) + name + struct.pack("<H", len(target)) + target
@@ -240,6 +240,10 @@ def times(stamps):
     return data
 
 
+def kept(magic, entries):
+    return magic + b"\1\0\0\0" + b"".join(leb128(number) for entry in entries for number in entry)
+
+
 def described(content):
     return {"size": content[0], "depth": content[1], "root": content[2].hex()}
 
@@ -248,9 +252,14 @@ def main():
     root, source, name = sys.argv[1:]
     began = time.monotonic()
     writer = Writer(root)
-    stamps = []
-    content, entries, size = writer.tree(os.fsencode(source), stamps)
-    stamps = writer.metadata(times(stamps))
+    stats = []
+    content, entries, size = writer.tree(os.fsencode(source), stats)
+    lists = {
+        "modes": kept(b"mode", [[found.st_mode & 0o7777] for found in stats]),
+        "owners": kept(b"ownr", [[found.st_uid, found.st_gid] for found in stats]),
+        "times": times([found.st_mtime_ns for found in stats]),
+    }
+    sides = [{"kind": kind, "content": described(writer.metadata(data))} for kind, data in lists.items()]
     changes = [writer.put_objects()] if writer.packs else []
     versions = writer.store.refs.get(name, {})
     check(not versions, f"{name}: is a new ref")
@@ -261,7 +270,7 @@ def main():
             "name": name,
             "version": 1,
             "root": tree | {"totals": {"entries": entries, "bytes": size}},
-            "sides": [{"kind": "times", "content": described(stamps)}],
+            "sides": sides,
             "message": "",
             "expires": None,
         }

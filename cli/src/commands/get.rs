@@ -5,9 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
-use store::RefName;
 use store::{GetReport, GetRequest, Result};
+use store::{Keep, RefName};
 
 use crate::config;
 use crate::context::Context;
@@ -44,6 +45,10 @@ pub(crate) struct Args {
     /// could read; without this the copy is for you alone then
     #[arg(long)]
     readable: bool,
+
+    /// Give the copy the modes, or the users and groups, that `put --keep` kept; only root gives files to other users
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', conflicts_with = "flatten", value_parser = PossibleValuesParser::new(Keep::ALL.map(Keep::as_str)).try_map(|name| name.parse::<Keep>()))]
+    keep: Vec<Keep>,
 }
 
 /// What a machine reads.
@@ -71,6 +76,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         exclude: args.exclude.clone(),
         flatten: args.flatten,
         readable: args.readable,
+        keep: args.keep.clone(),
         precious: config::precious(),
         ..GetRequest::new(spec, &args.dest)
     };

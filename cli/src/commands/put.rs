@@ -12,7 +12,7 @@ use serde::Serialize;
 use store::{
     Class, Error, LinkOptions, Onto, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result,
 };
-use store::{Id, RefName};
+use store::{Id, Keep, RefName};
 
 use crate::context::Context;
 use crate::context::pools;
@@ -23,7 +23,7 @@ use crate::ui::{failure, human, names, remedy};
 ///
 /// All or nothing: a file that cannot be read, or that changes while it is read, is an error,
 /// and nothing is published. Kept are names, bytes, executable bits, symbolic links, empty
-/// directories and modification times; owners and other modes are not. A version with files or directories that
+/// directories and modification times; owners and other modes only with --keep. A version with files or directories that
 /// nobody but their owner may read is private, and so are those after it: `get` and `materialize` make of it what only
 /// the user who runs them can read, unless --readable is given here or there. Files that are unchanged
 /// since they were last put from this host are not read again: on ext4, XFS and btrfs, and once
@@ -134,6 +134,10 @@ pub(crate) struct Args {
     /// Let others read what comes out of this version also where nobody but their owner may read the files
     #[arg(long)]
     readable: bool,
+
+    /// Keep modes, or the numbers of users and groups, beside the tree; `get --keep` gives them back
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = PossibleValuesParser::new(Keep::ALL.map(Keep::as_str)).try_map(|name| name.parse::<Keep>()))]
+    keep: Vec<Keep>,
 }
 
 /// What a machine reads.
@@ -220,6 +224,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
         always: args.always,
         pools: Vec::new(),
         readable: args.readable,
+        keep: args.keep.clone(),
         onto: args.base.map_or(Onto::Replace, Onto::Only),
         allow_empty: true,
         take_written_through: args.take_written_through,

@@ -8,11 +8,12 @@ use std::collections::HashSet;
 use super::{Damage, Finding, Hit, Part, VerifyReport};
 use crate::error::{Error, Result};
 use crate::format::{
-    Content, Node, RefName, RefState, Root, Target, Totals, TreeEntry, Version, pack_key,
+    Content, Keep, Node, RefName, RefState, Root, Side, Target, Totals, TreeEntry, Version,
+    pack_key,
 };
 use crate::id::{ChunkId, PackId};
 use crate::index::{Index, Location, Marks, Position};
-use crate::read::{Reader, TimesReader};
+use crate::read::{KeptReader, Reader, TimesReader};
 use crate::remedy::Remedy;
 use crate::store::{Store, View};
 
@@ -118,7 +119,9 @@ impl<'w> RefWalk<'w> {
             self.times(version)?;
         }
         for side in version.sides.others() {
-            self.content(&side.content)?;
+            if self.content(&side.content)? {
+                self.kept(version, side)?;
+            }
         }
         self.node(&version.root.into()).map(drop)
     }
@@ -258,10 +261,7 @@ impl<'w> RefWalk<'w> {
 
     /// One time for each entry, and none left over.
     fn times(&mut self, version: &Version) -> Result<()> {
-        let entries = match version.root {
-            Root::File { .. } => 1,
-            Root::Tree { totals, .. } => totals.entries.saturating_add(1),
-        };
+        let entries = entries_of(version);
         let read = || {
             let mut times = TimesReader::strict(&self.reader, &version.times())?;
             times.skip(entries)?;
@@ -275,6 +275,30 @@ impl<'w> RefWalk<'w> {
         match read() {
             Ok(()) => Ok(()),
             Err(error) => self.unreadable(&version.times().root, error).map(drop),
+        }
+    }
+
+    /// One mode or owner for each entry, and none left over; what other kinds say is not known.
+    fn kept(&mut self, version: &Version, side: &Side) -> Result<()> {
+        let Ok(keep) = side.kind.parse::<Keep>() else {
+            return Ok(());
+        };
+        let read = || {
+            let Some(mut kept) = KeptReader::of(&self.reader, keep, &version.sides)? else {
+                return Ok(());
+            };
+            let entries = entries_of(version);
+            kept.skip(entries)?;
+            match kept.is_at_end() {
+                true => Ok(()),
+                false => Err(Error::corrupt(format!(
+                    "list of {keep}: has more than the {entries} of its tree"
+                ))),
+            }
+        };
+        match read() {
+            Ok(()) => Ok(()),
+            Err(error) => self.unreadable(&side.content.root, error).map(drop),
         }
     }
 
@@ -319,5 +343,13 @@ impl<'w> RefWalk<'w> {
 
     fn index(&self) -> &'w Index {
         &self.view.index
+    }
+}
+
+/// Entries of a version, its root included.
+fn entries_of(version: &Version) -> u64 {
+    match version.root {
+        Root::File { .. } => 1,
+        Root::Tree { totals, .. } => totals.entries.saturating_add(1),
     }
 }

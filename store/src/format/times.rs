@@ -78,10 +78,11 @@ impl TimesDecoder {
         if !self.started {
             check_header(header)?;
         }
-        let Some((delta, delta_len)) = take_varint(rest)? else {
+        let Some((delta, delta_len)) = take_varint(OBJECT, rest)? else {
             return Ok(None);
         };
-        let Some((nanos, nanos_len)) = take_varint(rest.get(delta_len..).unwrap_or_default())?
+        let Some((nanos, nanos_len)) =
+            take_varint(OBJECT, rest.get(delta_len..).unwrap_or_default())?
         else {
             return Ok(None);
         };
@@ -147,7 +148,7 @@ fn unzigzag(value: u64) -> i64 {
 }
 
 /// LEB128: seven bits a byte, the lowest first, the high bit set on all but the last.
-fn push_varint(mut value: u64, out: &mut Vec<u8>) {
+pub(super) fn push_varint(mut value: u64, out: &mut Vec<u8>) {
     loop {
         let [low, ..] = value.to_le_bytes();
         value >>= 7;
@@ -160,14 +161,14 @@ fn push_varint(mut value: u64, out: &mut Vec<u8>) {
 }
 
 /// A number and its bytes; `None` when `input` ends inside of it.
-fn take_varint(input: &[u8]) -> Result<Option<(u64, usize)>> {
+pub(super) fn take_varint(object: &str, input: &[u8]) -> Result<Option<(u64, usize)>> {
     let mut value: u64 = 0;
     for (at, byte) in input.iter().enumerate() {
         let (bits, last) = (u64::from(byte & 0x7f), byte & 0x80 == 0);
         let fits = at < 9 || at == 9 && bits <= 1 && last;
         if !fits || last && bits == 0 && at > 0 {
             let detail = "number: expected the shortest spelling of at most 64 bits, found another";
-            return Err(corrupt(OBJECT, detail));
+            return Err(corrupt(object, detail));
         }
         value |= bits << (7 * at);
         if last {

@@ -3,9 +3,11 @@
 //! A list of directories on the way down takes the place of a recursion: a tree may be deeper than a stack.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
 
+use super::beside::{Beside, Disowned, Own};
 use super::place::{Ground, Place};
 use super::{GetReport, GetRequest, NAMED_MAX};
 use crate::error::{Error, Result};
@@ -13,15 +15,17 @@ use crate::format::{Node, Time, TreeEntry};
 use crate::graph::links::{FlattenLimit, Leads, Links};
 use crate::progress::Progress;
 use crate::read::fetch::{Requests, Sink};
-use crate::read::{Found, Reader, TimesReader};
+use crate::read::{Found, Reader};
 use crate::remedy::{Note, Remedy};
 use crate::wanted::Wanted;
 
 /// The walk over the trees of one ref version.
 pub(super) struct Copy<'g> {
     reader: &'g Reader<'g>,
-    times: TimesReader<'g>,
+    beside: Beside<'g>,
     progress: &'g dyn Progress,
+    /// Where it is counted whose owner could not be given.
+    disowned: &'g Disowned,
     wanted: Wanted,
     /// Follows symlinks, where they are to be flattened.
     links: Option<(Links<'g>, FlattenLimit)>,
@@ -33,8 +37,8 @@ pub(super) struct Copy<'g> {
     path: Vec<u8>,
     /// The modes that the umask is taken from.
     access: Access,
-    /// Directories and their times, to be set when nothing is written into them any more.
-    directories: Vec<(Place, Time)>,
+    /// Directories and what belongs to them, to be set when nothing is written into them any more.
+    directories: Vec<(Place, Own)>,
     /// Symlinks by the number of their directory, or none for the copy itself.
     symlinks: Vec<(Option<usize>, Box<[u8]>)>,
     pub(super) report: GetReport,
@@ -55,8 +59,8 @@ struct Open {
     path_len: usize,
     /// What [`Copy::canonical`] is again after it.
     before: Before,
-    /// Behind a flattened symlink: the time of that link holds for all.
-    time: Option<Time>,
+    /// Behind a flattened symlink: what belongs to that link holds for all.
+    own: Option<Own>,
 }
 
 /// How to go back to the directory above.
@@ -70,11 +74,12 @@ enum Before {
 impl<'g> Copy<'g> {
     pub(super) fn new(
         reader: &'g Reader<'g>,
-        times: TimesReader<'g>,
+        beside: Beside<'g>,
         progress: &'g dyn Progress,
         request: &GetRequest,
         found: &Found,
         wanted: Wanted,
+        disowned: &'g Disowned,
     ) -> Self {
         let root = Node::from(found.version.root);
         let limit = FlattenLimit::of(&root);
@@ -87,8 +92,9 @@ impl<'g> Copy<'g> {
         };
         Self {
             reader,
-            times,
+            beside,
             progress,
+            disowned,
             wanted,
             links,
             canonical: names
@@ -149,18 +155,18 @@ impl<'g> Copy<'g> {
     where
         'g: 's,
     {
-        let time = self.times.next()?;
+        let own = self.beside.next()?;
         let mut open: Vec<Open> = Vec::new();
         match node {
             Node::Tree { content, .. } => {
                 let entries = self.reader.tree(&content)?;
-                let below = self.directory(ground, Place::top(), entries, time)?;
+                let below = self.directory(ground, Place::top(), entries, own)?;
                 open.push(Open {
-                    time: self.is_elsewhere.then_some(time),
+                    own: self.is_elsewhere.then_some(own),
                     ..below
                 });
             }
-            node => self.leaf(ground, (None, Place::top(), b""), node, time, requests)?,
+            node => self.leaf(ground, (None, Place::top(), b""), node, own, requests)?,
         }
         while let Some(here) = open.last_mut() {
             let Some(entry) = here.entries.next() else {
@@ -171,9 +177,9 @@ impl<'g> Copy<'g> {
                 }
                 continue;
             };
-            let time = match here.time {
-                Some(time) => time,
-                None => self.times.next()?,
+            let own = match here.own {
+                Some(own) => own,
+                None => self.beside.next()?,
             };
             if self.links.is_some() || !self.wanted.is_everything() {
                 self.path.truncate(here.path_len);
@@ -183,13 +189,13 @@ impl<'g> Copy<'g> {
                 self.path.extend_from_slice(&entry.name);
             }
             if !self.wanted.takes(self.reader, &self.path, &entry.node)? {
-                if let (Node::Tree { totals, .. }, None) = (&entry.node, here.time) {
-                    self.times.skip(totals.entries)?;
+                if let (Node::Tree { totals, .. }, None) = (&entry.node, here.own) {
+                    self.beside.skip(totals.entries)?;
                 }
                 continue;
             }
-            let at = (here.number, here.time);
-            if let Some(below) = self.entry(ground, at, entry, time, requests)? {
+            let at = (here.number, here.own);
+            if let Some(below) = self.entry(ground, at, entry, own, requests)? {
                 open.push(below);
             }
         }
@@ -200,9 +206,9 @@ impl<'g> Copy<'g> {
     fn entry<'s>(
         &mut self,
         ground: &'s Ground,
-        (above, inherited): (usize, Option<Time>),
+        (above, inherited): (usize, Option<Own>),
         entry: TreeEntry,
-        time: Time,
+        own: Own,
         requests: &mut Requests<'_, FileSink<'s>>,
     ) -> Result<Option<Open>>
     where
@@ -223,7 +229,7 @@ impl<'g> Copy<'g> {
                 }
                 Leads::To(found, to) => {
                     if matches!(found, Node::Tree { .. }) {
-                        inherited = Some(time);
+                        inherited = Some(own);
                         before = Before::Elsewhere(std::mem::replace(&mut self.canonical, to));
                     }
                     node = found;
@@ -238,17 +244,17 @@ impl<'g> Copy<'g> {
         }
         let Node::Tree { content, .. } = node else {
             let at = (Some(above), place, &*entry.name);
-            self.leaf(ground, at, node, time, requests)?;
+            self.leaf(ground, at, node, own, requests)?;
             return Ok(None);
         };
         if matches!(before, Before::Above) {
             self.canonical.push(entry.name);
         }
         let entries = self.reader.tree(&content)?;
-        let below = self.directory(ground, place, entries, time)?;
+        let below = self.directory(ground, place, entries, own)?;
         Ok(Some(Open {
             before,
-            time: inherited,
+            own: inherited,
             ..below
         }))
     }
@@ -259,22 +265,24 @@ impl<'g> Copy<'g> {
         ground: &Ground,
         place: Place,
         entries: Vec<TreeEntry>,
-        time: Time,
+        own: Own,
     ) -> Result<Open> {
         self.reader.store().host().check_stop()?;
         self.report.directories += 1;
         self.progress.advance(1, 0);
-        let mode = self.access.mode(0o777);
+        let mode = self
+            .access
+            .mode(own.mode.map_or(0o777, |mode| mode | 0o700));
         ground
             .at(&place, |dir, path| fs::mkdirat(dir, path, mode))
             .map_err(|errno| ground.failed("create directory", &place, errno))?;
-        self.directories.push((place, time));
+        self.directories.push((place, own));
         Ok(Open {
             entries: entries.into_iter(),
             number: self.directories.len() - 1,
             path_len: self.path.len(),
             before: Before::Above,
-            time: None,
+            own: None,
         })
     }
 
@@ -284,7 +292,7 @@ impl<'g> Copy<'g> {
         ground: &'s Ground,
         (above, place, name): (Option<usize>, Place, &[u8]),
         node: Node,
-        time: Time,
+        own: Own,
         requests: &mut Requests<'_, FileSink<'s>>,
     ) -> Result<()>
     where
@@ -302,7 +310,8 @@ impl<'g> Copy<'g> {
                     place,
                     executable,
                     access: self.access,
-                    time,
+                    own,
+                    disowned: self.disowned,
                     progress: self.progress,
                 };
                 requests.push(sink, &content)
@@ -314,17 +323,39 @@ impl<'g> Copy<'g> {
                 ground
                     .at(&place, |dir, path| fs::symlinkat(&*target, dir, path))
                     .map_err(|errno| ground.failed("create symlink", &place, errno))?;
-                set_time(ground, &place, time)
+                ground
+                    .at(&place, |dir, path| {
+                        own.dress_symlink((dir, path), self.disowned)
+                    })
+                    .map_err(|errno| ground.failed("set the owner of", &place, errno))?;
+                set_time(ground, &place, own.time)
             }
             Node::Tree { .. } => Ok(()),
         }
     }
 
+    /// Gives directories what belongs to them, but for the mode of the copy itself: one that nobody may write to could
+    /// not be moved.
     pub(super) fn finish_directories(&self, ground: &Ground) -> Result<()> {
-        self.directories
-            .iter()
-            .rev()
-            .try_for_each(|(place, time)| set_time(ground, place, *time))
+        let directories = self.directories.iter().enumerate().rev();
+        directories
+            .into_iter()
+            .try_for_each(|(number, (place, own))| {
+                if number > 0 && own.is_kept() {
+                    let dir = open_directory(ground, place)?;
+                    own.dress_directory(&dir, self.disowned)
+                        .map_err(|errno| ground.failed("set the mode of", place, errno))?;
+                }
+                set_time(ground, place, own.time)
+            })
+    }
+
+    /// The directory that is the copy, to be given its mode when it has its name: by then the way to it may be another.
+    pub(super) fn open_top(&self, ground: &Ground) -> Result<Option<(OwnedFd, Own)>> {
+        match self.directories.first() {
+            Some((place, own)) if own.is_kept() => Ok(Some((open_directory(ground, place)?, *own))),
+            _ => Ok(None),
+        }
     }
 
     /// Looks which symlinks of the finished copy lead nowhere, and says so.
@@ -376,6 +407,15 @@ fn leads_nowhere(path: &[u8], target: &[u8]) -> Error {
     .hint(Remedy::ExcludeOrLeaveLinks)
 }
 
+fn open_directory(ground: &Ground, place: &Place) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    ground
+        .at(place, |dir, path| {
+            fs::openat(dir, path, flags, Mode::empty())
+        })
+        .map_err(|errno| ground.failed("open", place, errno))
+}
+
 fn set_time(ground: &Ground, place: &Place, time: Time) -> Result<()> {
     ground
         .at(place, |dir, path| {
@@ -401,7 +441,8 @@ pub(super) struct FileSink<'g> {
     place: Place,
     executable: bool,
     access: Access,
-    time: Time,
+    own: Own,
+    disowned: &'g Disowned,
     progress: &'g dyn Progress,
 }
 
@@ -413,7 +454,9 @@ impl Access {
 
 impl FileSink<'_> {
     fn open_with(&self, doing: &str, flags: OFlags) -> Result<File> {
-        let mode = if self.executable { 0o777 } else { 0o666 };
+        let usual = if self.executable { 0o777 } else { 0o666 };
+        // Never wider than it will be, from its first byte on.
+        let mode = self.own.mode.map_or(usual, |mode| mode | 0o600);
         let flags = flags | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         self.ground
             .at(&self.place, |dir, path| {
@@ -443,7 +486,12 @@ impl Sink for FileSink<'_> {
 
     fn finish(&self, file: &File) -> Result<()> {
         self.progress.advance(1, 0);
-        fs::futimens(file, &stamps(self.time))
+        if self.own.is_kept() {
+            self.own
+                .dress(file, self.disowned)
+                .map_err(|errno| self.ground.failed("set the mode of", &self.place, errno))?;
+        }
+        fs::futimens(file, &stamps(self.own.time))
             .map_err(|errno| self.ground.failed("set the time of", &self.place, errno))
     }
 

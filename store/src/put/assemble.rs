@@ -14,7 +14,10 @@ use super::scan::resolved;
 use super::ties::{Tie, WrittenThrough, refused};
 use super::{PutReport, PutRequest};
 use crate::error::{Error, Result};
-use crate::format::{Content, Node, PackKind, Root, TimesEncoder, Totals, TreeEncoder, TreeEntry};
+use crate::format::{
+    Content, Keep, Kept, MODE_MAX, Node, PackKind, Root, Side, TimesEncoder, Totals, TreeEncoder,
+    TreeEntry,
+};
 use crate::host::pool::PoolKey;
 use crate::host::stat_cache::StatCacheWriter;
 use crate::host::walk::Stat;
@@ -36,6 +39,7 @@ pub(super) struct Assembler<'p> {
     path: Vec<u8>,
     times: TimesEncoder,
     times_bytes: MetaBuilder,
+    kept: Vec<KeptList>,
     file_times: FileTimes,
     /// Metadata chunks of times that were claimed.
     new_times: u64,
@@ -66,6 +70,12 @@ struct OpenTree {
     encoder: TreeEncoder,
     bytes: MetaBuilder,
     totals: Totals,
+}
+
+/// A list of what is kept beside the tree.
+struct KeptList {
+    keep: Keep,
+    bytes: MetaBuilder,
 }
 
 /// What is known of a file that a worker was given.
@@ -112,6 +122,11 @@ impl<'p> Assembler<'p> {
             path: Vec::new(),
             times,
             times_bytes,
+            kept: request
+                .keep
+                .iter()
+                .map(|keep| KeptList::new(*keep, store))
+                .collect(),
             file_times: FileTimes::default(),
             new_times: 0,
             written_through: WrittenThrough::default(),
@@ -156,10 +171,15 @@ impl<'p> Assembler<'p> {
         let before = self.meta.claimed;
         let times = self.times_bytes.finish(&mut |bytes| self.meta.put(bytes))?;
         self.new_times += self.meta.claimed - before;
+        let kept = std::mem::take(&mut self.kept).into_iter();
+        let kept = kept
+            .map(|list| list.finish(&mut self.meta))
+            .collect::<Result<_>>()?;
         self.meta.framer.flush()?;
         Ok(Built {
             root,
             times,
+            kept,
             file_times: self.file_times.finish(),
             new_times: self.new_times,
             is_private: false,
@@ -345,7 +365,10 @@ impl<'p> Assembler<'p> {
         self.times.push(stat.mtime, &mut self.times_bytes.bytes);
         self.times_bytes.cut(&mut |bytes| self.meta.put(bytes))?;
         self.new_times += self.meta.claimed - before;
-        Ok(())
+        let meta = &mut self.meta;
+        self.kept
+            .iter_mut()
+            .try_for_each(|list| list.push(stat, meta))
     }
 
     /// Waits until a file is read: its content, or why it is left out.
@@ -425,5 +448,28 @@ impl Meta<'_> {
             }
         }
         Ok(id)
+    }
+}
+
+impl KeptList {
+    fn new(keep: Keep, store: &Store) -> Self {
+        let mut bytes = MetaBuilder::new(store.chunker().clone());
+        keep.begin(&mut bytes.bytes);
+        Self { keep, bytes }
+    }
+
+    fn push(&mut self, stat: &Stat, meta: &mut Meta<'_>) -> Result<()> {
+        let kept = match self.keep {
+            Keep::Modes => Kept::Mode(stat.mode & MODE_MAX),
+            Keep::Owners => Kept::Owner(stat.uid, stat.gid),
+        };
+        kept.push(&mut self.bytes.bytes);
+        self.bytes.cut(&mut |bytes| meta.put(bytes))
+    }
+
+    fn finish(self, meta: &mut Meta<'_>) -> Result<Side> {
+        let kind = self.keep.as_str().to_owned();
+        let content = self.bytes.finish(&mut |bytes| meta.put(bytes))?;
+        Ok(Side { kind, content })
     }
 }

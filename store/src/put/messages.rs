@@ -7,7 +7,7 @@ use super::PutReport;
 use super::saved::Listing;
 use super::ties::Tie;
 use crate::error::Error;
-use crate::format::{Content, Root, Time, Version};
+use crate::format::{Content, Root, Side, Time, Version};
 use crate::host::stat_cache::StatCacheWriter;
 use crate::host::walk::Stat;
 use crate::id::ChunkId;
@@ -99,6 +99,8 @@ pub(super) struct FileRead {
 pub(super) struct Built {
     pub(super) root: Root,
     pub(super) times: Content,
+    /// What it was asked to keep.
+    pub(super) kept: Vec<Side>,
     /// Over the times of files alone: those of directories move with everything that passes through.
     pub(super) file_times: blake3::Hash,
     /// Metadata chunks of `times` that the store did not have.

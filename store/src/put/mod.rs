@@ -35,7 +35,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::error::{Error, Result};
-use crate::format::{Id, RefName};
+use crate::format::{Id, Keep, RefName};
 use crate::host::pool::Pool;
 use crate::log::{Outside, System};
 use crate::merge::{Clash, Counts};
@@ -116,6 +116,8 @@ pub struct PutRequest {
     pub onto: Onto,
     /// Save a directory also where nothing is left in it.
     pub allow_empty: bool,
+    /// What to keep beside the tree.
+    pub keep: Vec<Keep>,
 }
 
 /// What a save did beside a put.
@@ -190,6 +192,7 @@ impl PutRequest {
             readable: false,
             onto: Onto::Replace,
             allow_empty: false,
+            keep: Vec::new(),
         }
     }
 

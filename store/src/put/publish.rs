@@ -248,7 +248,11 @@ impl<'p> PutSession<'p> {
                 name: request.target.clone(),
                 version,
                 root: built.root,
-                sides: Sides::of_times(built.times),
+                sides: built
+                    .kept
+                    .iter()
+                    .cloned()
+                    .fold(Sides::of_times(built.times), Sides::with),
                 message: request.message.clone(),
                 expires: request.expires,
                 origin: None,
@@ -330,6 +334,12 @@ pub(super) fn refused_room(refused: &Refused) -> Result<()> {
     }
 }
 
+/// Whether a version has all that a put was asked to keep, as it is now. It may have more.
+fn built_is_kept(built: &Built, newest: &Version) -> bool {
+    let has = |side| newest.sides.iter().any(|known| known == side);
+    built.kept.iter().all(has)
+}
+
 /// Whether a version is what a put has built.
 struct Same<'c> {
     request: &'c PutRequest,
@@ -349,6 +359,7 @@ impl Same<'_> {
             && is_kept
             && newest.root == self.built.root
             && newest.private == self.is_private(state)
+            && built_is_kept(self.built, &newest)
             && (newest.times() == self.built.times || self.has_times_of(&newest));
         is_same.then_some((number, newest))
     }

@@ -52,6 +52,7 @@ pub(super) fn stat(seed: u64) -> Stat {
         dev: seed / 4,
         mode: 0o100_644,
         uid: 0,
+        gid: 0,
         nlink: 1,
         blocks: 8,
     }

@@ -26,6 +26,8 @@ pub struct Stat {
     pub mode: u32,
     /// The user whom it belongs to.
     pub uid: u32,
+    /// The group that it belongs to.
+    pub gid: u32,
     /// Names that it has.
     pub nlink: u64,
     /// Blocks of 512 bytes that it takes on disk.
@@ -85,6 +87,7 @@ impl From<fs::Stat> for Stat {
             dev: number(stat.st_dev),
             mode: stat.st_mode,
             uid: stat.st_uid,
+            gid: stat.st_gid,
             nlink: number(stat.st_nlink),
             blocks: number(stat.st_blocks),
         }

@@ -153,6 +153,7 @@ impl Lies for World<'_> {
             nlink: 1,
             blocks: 0,
             uid: 0,
+            gid: 0,
         }))
     }
 

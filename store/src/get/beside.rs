@@ -1,0 +1,151 @@
+//! What belongs to an entry of a copy beside its bytes: its time, and its mode and owner where they were kept and are
+//! asked for.
+//!
+//! Bits that lend somebody's rights to who runs a file come with their owner or not at all.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{self, AtFlags, Gid, Mode, Uid};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::format::{Keep, Kept, RefSpec, Time};
+use crate::read::{Found, KeptReader, Reader, TimesReader};
+
+/// Setuid and setgid.
+const LENDING: u32 = 0o6000;
+
+/// The lists of a version, entry by entry.
+pub(super) struct Beside<'g> {
+    times: TimesReader<'g>,
+    kept: Vec<KeptReader<'g>>,
+}
+
+/// What belongs to one entry.
+#[derive(Clone, Copy)]
+pub(super) struct Own {
+    pub(super) time: Time,
+    pub(super) mode: Option<u32>,
+    owner: Option<(u32, u32)>,
+}
+
+/// Entries whose owner could not be given.
+#[derive(Debug, Default)]
+pub(super) struct Disowned(AtomicU64);
+
+impl<'g> Beside<'g> {
+    /// The lists of `found`, from its first entry on.
+    pub(super) fn new(
+        reader: &'g Reader<'g>,
+        found: &Found,
+        keep: &[Keep],
+        spec: &RefSpec,
+    ) -> Result<Self> {
+        let mut kept = Vec::new();
+        for keep in keep {
+            let list = KeptReader::of(reader, *keep, &found.version.sides)?;
+            kept.push(list.ok_or_else(|| {
+                let message = format!("{}@{}: has no {keep} to keep", spec.name, found.number);
+                Error::not_found(message).hint("it was put without them: get it without them, too")
+            })?);
+        }
+        let times = TimesReader::new(reader, &found.version.times())?;
+        let mut beside = Self { times, kept };
+        beside.skip(found.entries_before)?;
+        Ok(beside)
+    }
+
+    pub(super) fn skip(&mut self, entries: u64) -> Result<()> {
+        self.times.skip(entries)?;
+        self.kept.iter_mut().try_for_each(|kept| kept.skip(entries))
+    }
+
+    pub(super) fn next(&mut self) -> Result<Own> {
+        let (time, mut mode, mut owner) = (self.times.next()?, None, None);
+        for kept in &mut self.kept {
+            match kept.next()? {
+                Kept::Mode(kept) => mode = Some(kept),
+                Kept::Owner(user, group) => owner = Some((user, group)),
+            }
+        }
+        Ok(Own { time, mode, owner })
+    }
+}
+
+impl Own {
+    /// Whether there is anything but a time.
+    pub(super) fn is_kept(&self) -> bool {
+        self.mode.is_some() || self.owner.is_some()
+    }
+
+    /// Gives an open file its owner and mode.
+    pub(super) fn dress(&self, file: impl AsFd, disowned: &Disowned) -> rustix::io::Result<()> {
+        let file = file.as_fd();
+        let is_owned = self.give(disowned, |user, group| fs::fchown(file, user, group))?;
+        let Some(mode) = self.mode else {
+            return Ok(());
+        };
+        let mode = if is_owned { mode } else { mode & !LENDING };
+        fs::fchmod(file, Mode::from_raw_mode(mode))
+    }
+
+    /// The same for an open directory, where setgid only says whose group new entries have.
+    pub(super) fn dress_directory(
+        &self,
+        dir: impl AsFd,
+        disowned: &Disowned,
+    ) -> rustix::io::Result<()> {
+        let dir = dir.as_fd();
+        self.give(disowned, |user, group| fs::fchown(dir, user, group))?;
+        let Some(mode) = self.mode else {
+            return Ok(());
+        };
+        fs::fchmod(dir, Mode::from_raw_mode(mode))
+    }
+
+    /// The same for a symlink, which has no mode of its own.
+    pub(super) fn dress_symlink(
+        &self,
+        (dir, path): (BorrowedFd<'_>, &[u8]),
+        disowned: &Disowned,
+    ) -> rustix::io::Result<()> {
+        let chown = |user, group| fs::chownat(dir, path, user, group, AtFlags::SYMLINK_NOFOLLOW);
+        self.give(disowned, chown).map(drop)
+    }
+
+    /// Changes user and group, or the group alone where the user may not be changed; whether both are as they were kept.
+    fn give(
+        &self,
+        disowned: &Disowned,
+        chown: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
+    ) -> rustix::io::Result<bool> {
+        let Some((user, group)) = self.owner else {
+            return Ok(false);
+        };
+        let group = Some(Gid::from_raw(group));
+        match chown(Some(Uid::from_raw(user)), group) {
+            // Who is not root gives nothing away; in a user namespace not every number has a meaning.
+            Err(Errno::PERM | Errno::INVAL) => {}
+            done => return done.map(|()| true),
+        }
+        disowned.0.fetch_add(1, Ordering::Relaxed);
+        match chown(None, group) {
+            Err(Errno::PERM | Errno::INVAL) => Ok(false),
+            done => done.map(|()| false),
+        }
+    }
+}
+
+impl Disowned {
+    /// What should be known of it.
+    pub(super) fn note(&self) -> Option<String> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            count => Some(format!(
+                "{count} entries belong to you and not to their owners, whom only root can make them belong to; \
+                 their groups are those that were kept where you are a member"
+            )),
+        }
+    }
+}

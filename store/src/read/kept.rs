@@ -1,0 +1,83 @@
+//! What was kept of the entries of a version, modes or owners, as they come by in depth-first order.
+//!
+//! Holds one chunk of the list at a time, and the ids of the rest.
+
+use super::Reader;
+use crate::error::{Error, Result};
+use crate::format::{Keep, Kept, KeptDecoder, Sides};
+use crate::id::ChunkId;
+
+/// One list of a version, the root's entry first.
+#[derive(Debug)]
+pub(crate) struct KeptReader<'g> {
+    reader: &'g Reader<'g>,
+    keep: Keep,
+    chunks: std::vec::IntoIter<ChunkId>,
+    bytes: Vec<u8>,
+    used: usize,
+    decoder: KeptDecoder,
+}
+
+impl<'g> KeptReader<'g> {
+    /// The list of this kind, if the version has one.
+    ///
+    /// # Errors
+    /// When its chunk list cannot be read.
+    pub(crate) fn of(reader: &'g Reader<'g>, keep: Keep, sides: &Sides) -> Result<Option<Self>> {
+        let Some(side) = sides.iter().find(|side| side.kind == keep.as_str()) else {
+            return Ok(None);
+        };
+        let mut chunks = Vec::new();
+        reader.chunks(&side.content, &mut |id, _| {
+            chunks.push(id);
+            Ok(())
+        })?;
+        Ok(Some(Self {
+            reader,
+            keep,
+            chunks: chunks.into_iter(),
+            bytes: Vec::new(),
+            used: 0,
+            decoder: KeptDecoder::new(keep),
+        }))
+    }
+
+    /// Passes over so many entries.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(crate) fn skip(&mut self, entries: u64) -> Result<()> {
+        (0..entries).try_for_each(|_| self.next().map(drop))
+    }
+
+    /// What was kept of the next entry.
+    ///
+    /// # Errors
+    /// Corrupt, when there is none left; not found and corrupt as [`Reader`] has them.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the end is an error here: there is one for each entry"
+    )]
+    pub(crate) fn next(&mut self) -> Result<Kept> {
+        loop {
+            let rest = self.bytes.get(self.used..).unwrap_or_default();
+            if let Some((kept, used)) = self.decoder.next(rest)? {
+                self.used += used;
+                return Ok(kept);
+            }
+            let Some(id) = self.chunks.next() else {
+                let keep = self.keep;
+                let message = format!("list of {keep}: ends before the last entry of its tree");
+                return Err(Error::corrupt(message));
+            };
+            self.bytes.drain(..self.used);
+            self.used = 0;
+            self.bytes.extend_from_slice(&self.reader.meta_chunk(&id)?);
+        }
+    }
+
+    /// Whether every entry has been taken.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.used == self.bytes.len() && self.chunks.len() == 0
+    }
+}

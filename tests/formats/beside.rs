@@ -1,0 +1,66 @@
+//! Malformed lists of what a put keeps beside a tree: modes and owners.
+
+use crate::malformed::Defect;
+
+type Named = Vec<(&'static str, Vec<u8>)>;
+
+/// Good lists, from which each defect is one step away.
+pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        ("modes", kept(b"mode", &[0xed, 3, 0xff, 0x1f])),
+        ("owners", kept(b"ownr", &[0, 0, 0xe8, 7, 0x64])),
+    ]
+}
+
+/// Every malformed list of these kinds.
+pub(crate) fn defects() -> Vec<Defect> {
+    let of = |kind, defects: Named| {
+        defects
+            .into_iter()
+            .map(move |(name, bytes)| (kind, name, bytes))
+    };
+    of("modes", modes_defects())
+        .chain(of("owners", owners_defects()))
+        .collect()
+}
+
+/// A list of modes or owners, by its magic.
+fn kept(magic: &[u8; 4], bytes: &[u8]) -> Vec<u8> {
+    [magic.as_slice(), b"\x01\0\0\0", bytes].concat()
+}
+
+fn modes_defects() -> Named {
+    let modes = |bytes| kept(b"mode", bytes);
+    vec![
+        ("empty", Vec::new()),
+        ("no-entries", modes(&[])),
+        ("header-cut-short", b"mode\x01\0\0".to_vec()),
+        ("magic", kept(b"ownr", &[0, 0])),
+        ("later-version", b"mode\x02\0\0\0\0".to_vec()),
+        ("padding", b"mode\x01\0\0\x01\0".to_vec()),
+        ("of-13-bits", modes(&[0x80, 0x20])),
+        (
+            "of-65-bits",
+            modes(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]),
+        ),
+        ("cut-short", modes(&[0, 0x80])),
+        ("spelled-long", modes(&[0x80, 0])),
+    ]
+}
+
+fn owners_defects() -> Named {
+    let owners = |bytes| kept(b"ownr", bytes);
+    vec![
+        ("empty", Vec::new()),
+        ("no-entries", owners(&[])),
+        ("magic", kept(b"mode", &[0, 0])),
+        ("later-version", b"ownr\x02\0\0\0\0\0".to_vec()),
+        ("group-missing", owners(&[0])),
+        ("user-of-nobody", owners(&[0xff, 0xff, 0xff, 0xff, 0xf, 0])),
+        (
+            "group-above-32-bits",
+            owners(&[0, 0x80, 0x80, 0x80, 0x80, 0x10]),
+        ),
+        ("spelled-long", owners(&[0, 0x80, 0])),
+    ]
+}
