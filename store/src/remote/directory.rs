@@ -8,7 +8,7 @@
 //! that died (`name#1`); here they are found.
 
 use std::collections::HashSet;
-use std::fs::{self, File, Metadata, Permissions};
+use std::fs::{self, DirEntry, File, Metadata, Permissions};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
@@ -25,6 +25,8 @@ use crate::fs::{open_regular, stat_regular};
 
 /// A root with these bits belongs to a group: made by the group's members, in directories that all may write.
 const SHARED: u32 = 0o2020;
+/// Names in a directory that are looked at for a sign that it is durable.
+const LOOKED_AT: usize = 4;
 
 /// A directory that holds objects under their keys.
 #[derive(Debug)]
@@ -169,8 +171,11 @@ impl Directory {
             let above = self.root.join(&below);
             below.push(name);
             if !self.settled().contains(&below) {
-                self.make_below(&self.root.join(&below))?;
-                sync(&above)?;
+                let path = self.root.join(&below);
+                if !holds_objects(&path) {
+                    self.make_below(&path)?;
+                    sync(&above)?;
+                }
                 self.settled().insert(below.clone());
             }
         }
@@ -266,6 +271,20 @@ impl Directory {
     fn settled(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether an object lies in this directory, or in one of the first of those in it: then its writer has made the way
+/// to it durable before.
+fn holds_objects(path: &Path) -> bool {
+    let first = |path: &Path| fs::read_dir(path).map(|entries| entries.take(LOOKED_AT).flatten());
+    let is_object = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_file());
+    let Ok(mut entries) = first(path) else {
+        return false;
+    };
+    entries.any(|entry| {
+        is_object(&entry)
+            || first(&entry.path()).is_ok_and(|mut inner| inner.any(|entry| is_object(&entry)))
+    })
 }
 
 /// A directory in the place of an object is damage, and not a place without one.
