@@ -3,6 +3,7 @@
 //! A chunk that several segments hold has one position, that of the place which is read, so that
 //! marking by position is marking by chunk. Marks belong to the index that they were made for.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where an index has the entry of a chunk.
@@ -18,9 +19,15 @@ pub struct Position {
 #[derive(Debug, Default)]
 pub struct Marks(Vec<Bits>);
 
-/// One bit for each chunk of a segment.
+/// One bit for each chunk of a segment. There is memory only for those that were set, and their neighbours: a store of a
+/// billion chunks is opened without it.
 #[derive(Debug)]
-pub(super) struct Bits(Vec<AtomicU64>);
+pub(super) struct Bits(Vec<OnceLock<Box<Page>>>);
+
+/// Bits that get their memory together.
+type Page = [AtomicU64; PAGE_WORDS];
+const PAGE_WORDS: usize = 512;
+const PAGE_BITS: u64 = PAGE_WORDS as u64 * 64;
 
 impl Marks {
     /// Nothing marked, in segments of these numbers of chunks.
@@ -63,50 +70,64 @@ impl Marks {
 
 impl Bits {
     pub(super) fn none(chunks: u64) -> Self {
-        Self(
-            (0..chunks.div_ceil(64))
-                .map(|_| AtomicU64::new(0))
-                .collect(),
-        )
+        let pages = 0..chunks.div_ceil(PAGE_BITS);
+        Self(pages.map(|_| OnceLock::new()).collect())
     }
 
     /// Sets a bit; whether it was not set before.
     pub(super) fn set(&self, position: u64) -> bool {
         let bit = 1 << (position % 64);
-        self.word(position)
-            .is_some_and(|word| word.fetch_or(bit, Ordering::Relaxed) & bit == 0)
+        let Some(page) = self.page(position) else {
+            return false;
+        };
+        let word = page.get_or_init(no_bits).get(word_of(position));
+        word.is_some_and(|word| word.fetch_or(bit, Ordering::Relaxed) & bit == 0)
     }
 
     pub(super) fn set_all(&self) {
-        self.0
-            .iter()
-            .for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+        for page in &self.0 {
+            let words = page.get_or_init(no_bits).iter();
+            words.for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+        }
     }
 
     pub(super) fn count(&self) -> u64 {
         let ones = |word: &AtomicU64| u64::from(word.load(Ordering::Relaxed).count_ones());
-        self.0.iter().map(ones).sum()
+        let pages = self.0.iter().filter_map(OnceLock::get);
+        pages.flat_map(|page| page.iter()).map(ones).sum()
     }
 
     pub(super) fn positions(&self) -> impl Iterator<Item = u64> {
-        (0u64..).zip(&self.0).flat_map(|(at, word)| {
-            let word = word.load(Ordering::Relaxed);
-            (0..64)
-                .filter(move |bit| word >> bit & 1 == 1)
-                .map(move |bit| at * 64 + bit)
+        let pages = (0_u64..).zip(&self.0);
+        let pages = pages.filter_map(|(number, page)| Some((number * PAGE_BITS, page.get()?)));
+        pages.flat_map(|(first, page)| {
+            (0_u64..).zip(page.iter()).flat_map(move |(at, word)| {
+                let word = word.load(Ordering::Relaxed);
+                (0..64)
+                    .filter(move |bit| word >> bit & 1 == 1)
+                    .map(move |bit| first + at * 64 + bit)
+            })
         })
     }
 
     fn has(&self, position: u64) -> bool {
-        self.word(position)
+        let page = self.page(position).and_then(OnceLock::get);
+        page.and_then(|page| page.get(word_of(position)))
             .is_some_and(|word| word.load(Ordering::Relaxed) >> (position % 64) & 1 == 1)
     }
 
-    fn word(&self, position: u64) -> Option<&AtomicU64> {
-        usize::try_from(position / 64)
-            .ok()
-            .and_then(|at| self.0.get(at))
+    fn page(&self, position: u64) -> Option<&OnceLock<Box<Page>>> {
+        self.0.get(usize::try_from(position / PAGE_BITS).ok()?)
     }
+}
+
+fn no_bits() -> Box<Page> {
+    Box::new([const { AtomicU64::new(0) }; PAGE_WORDS])
+}
+
+/// Which word of its page the bit of `position` is in.
+fn word_of(position: u64) -> usize {
+    usize::try_from(position % PAGE_BITS / 64).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -127,5 +148,19 @@ mod tests {
         assert_eq!(marks.count(), 4);
         let marked: Vec<_> = marks.positions().collect();
         assert_eq!(marked, [at(0, 2), at(2, 0), at(2, 64), at(2, 129)]);
+    }
+
+    #[test]
+    fn memory_comes_with_marks() {
+        let bits = Bits::none(100 * PAGE_BITS);
+        let set = [7 * PAGE_BITS - 1, 7 * PAGE_BITS, 99 * PAGE_BITS + 77];
+        assert!(set.iter().all(|at| bits.set(*at)));
+        let pages = bits.0.iter().filter(|page| page.get().is_some());
+        assert_eq!(pages.count(), 3);
+        assert_eq!(bits.positions().collect::<Vec<_>>(), set);
+        assert!(bits.has(set[2]) && !bits.has(set[2] + 1) && !bits.has(50 * PAGE_BITS));
+        assert!(!bits.set(100 * PAGE_BITS), "there is no such chunk");
+        bits.set_all();
+        assert_eq!(bits.count(), 100 * PAGE_BITS);
     }
 }
