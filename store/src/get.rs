@@ -71,9 +71,10 @@ impl GetRequest {
 }
 
 /// What a get brought.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct GetReport {
     /// The ref.
+    #[serde(rename = "ref")]
     pub name: RefName,
     /// The version that was read.
     pub version: u64,
@@ -87,7 +88,8 @@ pub struct GetReport {
     pub dangling: u64,
     /// Bytes of all files.
     pub bytes: u64,
-    /// What should be known.
+    /// What should be known; worded by who shows it.
+    #[serde(skip)]
     pub notes: Vec<Note>,
 }
 

@@ -16,7 +16,9 @@ struct House {
 const ENGINE: House = House {
     src: "store/src/",
     floors: &[
-        &["id", "error", "progress", "remedy", "retry", "size"],
+        &[
+            "id", "error", "progress", "remedy", "retry", "shown", "size",
+        ],
         &["format"],
         &["chunk", "codec", "tree"],
         &["merge"],

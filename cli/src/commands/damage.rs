@@ -1,76 +1,26 @@
-//! What is wrong with a store, as people and machines read it; `verify` and `repair` share it.
+//! What is wrong with a store, as people read it; `verify` and `repair` share it.
 
-use serde::Serialize;
-use store::RefName;
 use store::Result;
 use store::check::{Finding, Hit};
 
 use crate::context::Context;
 use crate::ui::{human, names};
 
-/// An object that something is wrong with.
-#[derive(Serialize)]
-pub(crate) struct FindingTold {
-    object: String,
-    what: String,
-}
-
-/// A path that cannot be read as it was put.
-#[derive(Serialize)]
-pub(crate) struct HitTold {
-    #[serde(rename = "ref")]
-    name: RefName,
-    version: u64,
-    #[serde(flatten)]
-    path: names::Path,
-    /// The damaged object, where there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    object: Option<String>,
-    what: String,
-}
-
-impl From<&Finding> for FindingTold {
-    fn from(finding: &Finding) -> Self {
-        Self {
-            object: finding.object.clone(),
-            what: finding.what.clone(),
-        }
-    }
-}
-
-impl From<&Hit> for HitTold {
-    fn from(hit: &Hit) -> Self {
-        Self {
-            name: hit.name.clone(),
-            version: hit.version,
-            path: names::Path::new(&hit.path),
-            object: hit.cause.object(),
-            what: hit.what.clone(),
-        }
-    }
-}
-
 /// A line for each object, then a line for each path.
 pub(crate) fn show(
     context: &Context,
-    findings: &[FindingTold],
-    hits: &[HitTold],
+    findings: &[Finding],
+    hits: &[Hit],
     left_out: u64,
 ) -> Result<()> {
-    for FindingTold { object, what } in findings {
+    for Finding { object, what, .. } in findings {
         context.out.line(format_args!("{object}: {what}"))?;
     }
     for hit in hits {
-        let HitTold {
-            name,
-            version,
-            path,
-            what,
-            ..
-        } = hit;
+        let (name, version, path) = (&hit.name, hit.version, names::shown(&hit.path));
         context
             .out
-            .line(format_args!("{name}@{version}:{path}: {what}"))?;
+            .line(format_args!("{name}@{version}:{path}: {}", hit.what))?;
     }
     if left_out > 0 {
         let more = human::counted(left_out, "path");

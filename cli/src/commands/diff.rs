@@ -44,7 +44,7 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<Told>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    aspects: Vec<&'static str>,
+    aspects: Vec<Aspect>,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -150,15 +150,6 @@ fn line(event: &Event) -> Line {
         change,
         before: before.map(Told::from),
         after: after.map(Told::from),
-        aspects: aspects.iter().map(aspect).collect(),
-    }
-}
-
-fn aspect(aspect: &Aspect) -> &'static str {
-    match aspect {
-        Aspect::Kind => "kind",
-        Aspect::Content => "content",
-        Aspect::Executable => "executable",
-        Aspect::Target => "target",
+        aspects: aspects.to_vec(),
     }
 }

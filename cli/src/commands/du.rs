@@ -3,11 +3,9 @@
 use std::cmp::Reverse;
 use std::ffi::OsString;
 
-use serde::Serialize;
 use store::inspect::{self, Usage};
 use store::{Error, Namespace, Reader, Result, State, Target};
 
-use crate::commands::summarize::ShareTold;
 use crate::context::Context;
 use crate::ui::table::Side;
 use crate::ui::{human, names};
@@ -24,22 +22,6 @@ pub(crate) struct Args {
     namespaces: Vec<OsString>,
 }
 
-/// A namespace; an object of `--json`.
-#[derive(Serialize)]
-struct Line {
-    namespace: Namespace,
-    refs: u64,
-    versions: u64,
-    /// Of the newest version of each ref, as it comes out.
-    bytes: u64,
-    version_bytes: u64,
-    stored_bytes: u64,
-    unique: ShareTold,
-    shared: ShareTold,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    quota_bytes: Option<u64>,
-}
-
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let wanted: Vec<Namespace> = args
         .namespaces
@@ -49,10 +31,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let store = context.open()?;
     let reader = Reader::new(&store)?;
     check(&wanted, &reader.view().state)?;
-    let mut lines: Vec<Line> = inspect::usage(&reader)?
+    let mut lines: Vec<Usage> = inspect::usage(&reader)?
         .into_iter()
         .filter(|usage| wanted.is_empty() || wanted.contains(&usage.line.name))
-        .map(Line::from)
         .collect();
     lines.sort_by_key(|line| Reverse(line.stored_bytes));
     let columns = [
@@ -91,33 +72,17 @@ fn check(wanted: &[Namespace], state: &State) -> Result<()> {
     missing.map_or(Ok(()), |name| Err(state.no_namespace(name)))
 }
 
-impl From<Usage> for Line {
-    fn from(usage: Usage) -> Self {
-        Self {
-            refs: usage.line.refs,
-            versions: usage.line.kept.versions,
-            bytes: usage.line.kept.bytes,
-            namespace: usage.line.name,
-            version_bytes: usage.version_bytes,
-            stored_bytes: usage.stored_bytes,
-            unique: usage.unique.into(),
-            shared: usage.shared.into(),
-            quota_bytes: usage.quota_bytes,
-        }
-    }
-}
-
-fn cells(line: &Line) -> [String; 9] {
-    let used = |quota| human::percent(line.stored_bytes, quota);
+fn cells(usage: &Usage) -> [String; 9] {
+    let used = |quota| human::percent(usage.stored_bytes, quota);
     [
-        human::bytes(line.stored_bytes),
-        human::bytes(line.unique.stored_bytes),
-        human::bytes(line.shared.stored_bytes),
-        human::bytes(line.bytes),
-        human::count(line.refs),
-        human::count(line.versions),
-        line.quota_bytes.map(human::bytes).unwrap_or_default(),
-        line.quota_bytes.map(used).unwrap_or_default(),
-        line.namespace.as_str().to_owned(),
+        human::bytes(usage.stored_bytes),
+        human::bytes(usage.unique.stored_bytes),
+        human::bytes(usage.shared.stored_bytes),
+        human::bytes(usage.line.kept.bytes),
+        human::count(usage.line.refs),
+        human::count(usage.line.kept.versions),
+        usage.quota_bytes.map(human::bytes).unwrap_or_default(),
+        usage.quota_bytes.map(used).unwrap_or_default(),
+        usage.line.name.as_str().to_owned(),
     ]
 }

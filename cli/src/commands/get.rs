@@ -54,15 +54,8 @@ pub(crate) struct Args {
 /// What a machine reads.
 #[derive(Serialize)]
 struct Report {
-    #[serde(rename = "ref")]
-    name: RefName,
-    version: u64,
-    files: u64,
-    directories: u64,
-    symlinks: u64,
-    /// Symlinks that lead to nothing that is there.
-    dangling: u64,
-    bytes: u64,
+    #[serde(flatten)]
+    done: GetReport,
     notes: Vec<String>,
     secs: f64,
 }
@@ -93,15 +86,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 
 fn report(done: GetReport, elapsed: Duration) -> Report {
     Report {
-        name: done.name,
-        version: done.version,
-        files: done.files,
-        directories: done.directories,
-        symlinks: done.symlinks,
-        dangling: done.dangling,
-        bytes: done.bytes,
         notes: done.notes.iter().map(remedy::note).collect(),
         secs: elapsed.as_secs_f64(),
+        done,
     }
 }
 
@@ -111,12 +98,12 @@ impl fmt::Display for Report {
         write!(
             out,
             "{}@{}: {}, {} in {} ({})",
-            self.name,
-            self.version,
-            human::counted(self.files, "file"),
-            human::bytes(self.bytes),
+            self.done.name,
+            self.done.version,
+            human::counted(self.done.files, "file"),
+            human::bytes(self.done.bytes),
             human::duration(elapsed),
-            human::rate(self.bytes, elapsed),
+            human::rate(self.done.bytes, elapsed),
         )
     }
 }

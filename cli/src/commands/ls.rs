@@ -72,10 +72,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 /// A namespace; an object of `--json`.
 #[derive(Serialize)]
 struct NamespaceTold {
-    namespace: Namespace,
-    refs: u64,
-    versions: u64,
-    bytes: u64,
+    #[serde(flatten)]
+    line: NamespaceLine,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_use: Option<Date>,
     #[serde(skip)]
@@ -98,16 +96,13 @@ fn namespaces(args: &Args, context: &Context, store: &Store) -> Result<()> {
         Ok(NamespaceTold {
             last_use,
             last_put,
-            namespace: line.name,
-            refs: line.refs,
-            versions: line.kept.versions,
-            bytes: line.kept.bytes,
+            line,
         })
     };
     let lines = state.namespaces().into_iter().map(told);
     let mut lines = lines.collect::<Result<Vec<NamespaceTold>>>()?;
     sort(args, &mut lines, |line| {
-        (line.bytes, line.last_use.max(line.last_put))
+        (line.line.kept.bytes, line.last_use.max(line.last_put))
     });
     let columns = [
         ("refs", Side::Right),
@@ -117,11 +112,11 @@ fn namespaces(args: &Args, context: &Context, store: &Store) -> Result<()> {
         ("namespace", Side::Left),
     ];
     let cells = |told: &NamespaceTold| {
-        let name = told.namespace.as_str().to_owned();
+        let name = told.line.name.as_str().to_owned();
         [
-            human::count(told.refs),
-            human::count(told.versions),
-            human::bytes(told.bytes),
+            human::count(told.line.refs),
+            human::count(told.line.kept.versions),
+            human::bytes(told.line.kept.bytes),
             day(told.last_use),
             name,
         ]

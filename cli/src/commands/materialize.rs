@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use store::Damage;
-use store::materialize::{Kept, Plan, Why};
+use store::materialize::{Kept, Plan};
 use store::{Error, LinkMode, MaterializeReport, MaterializeRequest, Pool, Result};
 
 use crate::context::Context;
@@ -108,54 +108,16 @@ pub(crate) struct Args {
 /// What a machine reads.
 #[derive(Serialize)]
 struct Report {
-    #[serde(rename = "ref")]
-    name: store::RefName,
-    version: u64,
-    #[serde(serialize_with = "names::host_path_if")]
-    destination: Option<PathBuf>,
+    #[serde(flatten)]
+    done: MaterializeReport,
     #[serde(skip_serializing_if = "Option::is_none")]
     destination_hex: Option<String>,
-    #[serde(serialize_with = "names::path_as_text")]
+    #[serde(serialize_with = "store::path_as_text")]
     pool: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     pool_hex: Option<String>,
-    files: u64,
-    directories: u64,
-    symlinks: u64,
-    bytes: u64,
-    linked: u64,
-    reflinked: u64,
-    copied: u64,
-    updated: u64,
-    unchanged: u64,
-    removed: u64,
-    kept: u64,
-    conflicts: u64,
-    conflicting: Vec<Conflict>,
-    fetched: u64,
-    fetched_bytes: u64,
-    bytes_not_copied: u64,
-    /// What lay at the destination when it was taken over.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replaced: Option<Replaced>,
-    damaged: Vec<Damage>,
     notes: Vec<String>,
     secs: f64,
-}
-
-/// Files that this command had not made.
-#[derive(Serialize)]
-struct Replaced {
-    files: u64,
-    bytes: u64,
-}
-
-/// A path that stays as it is.
-#[derive(Serialize)]
-struct Conflict {
-    #[serde(flatten)]
-    path: names::Path,
-    why: Why,
 }
 
 /// What would be done.
@@ -309,42 +271,12 @@ fn standard_input_can_end() -> bool {
 
 fn report(done: MaterializeReport, pool: &Pool, elapsed: Duration) -> Report {
     Report {
-        name: done.name,
-        version: done.version,
         destination_hex: done.destination.as_deref().and_then(names::hex),
-        destination: done.destination,
         pool: pool.path().into(),
         pool_hex: names::hex(pool.path()),
-        files: done.files,
-        directories: done.directories,
-        symlinks: done.symlinks,
-        bytes: done.bytes,
-        linked: done.linked,
-        reflinked: done.reflinked,
-        copied: done.copied,
-        updated: done.updated,
-        unchanged: done.unchanged,
-        removed: done.removed,
-        kept: done.kept,
-        conflicts: done.conflicts,
-        conflicting: done
-            .conflicting
-            .iter()
-            .map(|kept| Conflict {
-                path: names::Path::new(kept.path.as_os_str().as_bytes()),
-                why: kept.why,
-            })
-            .collect(),
-        fetched: done.fetched,
-        fetched_bytes: done.fetched_bytes,
-        bytes_not_copied: done.shared_bytes,
-        replaced: done.replaced.map(|found| Replaced {
-            files: found.files,
-            bytes: found.bytes,
-        }),
-        damaged: done.damaged,
         notes: done.notes.iter().map(remedy::note).collect(),
         secs: elapsed.as_secs_f64(),
+        done,
     }
 }
 
@@ -353,19 +285,19 @@ impl fmt::Display for Report {
         write!(
             out,
             "{}@{}: {}, {}; {} linked, {} reflinked, {} copied, {} updated, {} removed, {} kept, {} fetched ({}), {} not copied, in {}",
-            self.name,
-            self.version,
-            human::counted(self.files, "file"),
-            human::bytes(self.bytes),
-            human::count(self.linked),
-            human::count(self.reflinked),
-            human::count(self.copied),
-            human::count(self.updated),
-            human::count(self.removed),
-            human::count(self.kept),
-            human::count(self.fetched),
-            human::bytes(self.fetched_bytes),
-            human::bytes(self.bytes_not_copied),
+            self.done.name,
+            self.done.version,
+            human::counted(self.done.files, "file"),
+            human::bytes(self.done.bytes),
+            human::count(self.done.linked),
+            human::count(self.done.reflinked),
+            human::count(self.done.copied),
+            human::count(self.done.updated),
+            human::count(self.done.removed),
+            human::count(self.done.kept),
+            human::count(self.done.fetched),
+            human::bytes(self.done.fetched_bytes),
+            human::bytes(self.done.shared_bytes),
             human::duration(Duration::from_secs_f64(self.secs)),
         )
     }

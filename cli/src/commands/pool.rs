@@ -63,7 +63,7 @@ struct Evict {
 
 #[derive(Serialize)]
 struct Status {
-    #[serde(serialize_with = "names::path_as_text")]
+    #[serde(serialize_with = "store::path_as_text")]
     pool: PathBuf,
     #[serde(flatten)]
     usage: PoolUsage,

@@ -9,10 +9,10 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
+use store::{Keep, RefName};
 use store::{
     Class, Error, LinkOptions, Onto, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result,
 };
-use store::{Id, Keep, RefName};
 
 use crate::context::Context;
 use crate::context::pools;
@@ -145,23 +145,8 @@ pub(crate) struct Args {
 struct Report {
     #[serde(rename = "ref")]
     target: RefName,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<u64>,
-    /// What names its content in every store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<Id>,
-    /// It comes out for one person alone.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    private: bool,
-    /// The version was there already, and nothing has changed since.
-    unchanged: bool,
-    files: u64,
-    unchanged_files: u64,
-    directories: u64,
-    symlinks: u64,
-    bytes: u64,
-    new_bytes: u64,
-    stored_bytes: u64,
+    #[serde(flatten)]
+    done: PutReport,
     secs: f64,
     skipped: Vec<Skipped>,
     notes: Vec<String>,
@@ -189,7 +174,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let elapsed = watch.elapsed();
     drop(watch);
     let report = report(target, done, elapsed);
-    let unsaid = report.unchanged.then(|| unsaid(args)).flatten();
+    let unsaid = report.done.unchanged.then(|| unsaid(args)).flatten();
     for note in report.notes.iter().chain(&unsaid) {
         context.out.note(format_args!("note: {note}"));
     }
@@ -269,42 +254,35 @@ fn expires(args: &Args) -> Result<Option<Timestamp>> {
     args.ttl.map(end).transpose()
 }
 
-fn report(target: RefName, done: PutReport, elapsed: Duration) -> Report {
+fn report(target: RefName, mut done: PutReport, elapsed: Duration) -> Report {
     let skipped = |(path, error): (PathBuf, Error)| Skipped {
         path: names::Path::new(path.as_os_str().as_bytes()),
         error: failure::one_line(&error),
     };
     Report {
         target,
-        version: done.version,
-        id: done.id,
-        private: done.private,
-        unchanged: done.unchanged,
-        files: done.files,
-        unchanged_files: done.unchanged_files,
-        directories: done.directories,
-        symlinks: done.symlinks,
-        bytes: done.bytes,
-        new_bytes: done.new_bytes,
-        stored_bytes: done.stored_bytes,
         secs: elapsed.as_secs_f64(),
-        skipped: done.skipped.into_iter().map(skipped).collect(),
+        skipped: std::mem::take(&mut done.skipped)
+            .into_iter()
+            .map(skipped)
+            .collect(),
         notes: done.notes.iter().map(remedy::note).collect(),
+        done,
     }
 }
 
 impl Report {
     /// What the version is called in every store.
     fn known_as(&self) -> String {
-        names::id(self.id.as_ref())
+        names::id(self.done.id.as_ref())
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let elapsed = Duration::from_secs_f64(self.secs);
-        match self.version {
-            Some(version) if self.unchanged => write!(
+        match self.done.version {
+            Some(version) if self.done.unchanged => write!(
                 out,
                 "{}: unchanged, still @{version}{}: ",
                 self.target,
@@ -316,19 +294,19 @@ impl fmt::Display for Report {
         write!(
             out,
             "{}, {} in {} ({})\nnew {}, stored {}",
-            human::counted(self.files, "file"),
-            human::bytes(self.bytes),
+            human::counted(self.done.files, "file"),
+            human::bytes(self.done.bytes),
             human::duration(elapsed),
-            human::rate(self.bytes, elapsed),
-            human::bytes(self.new_bytes),
-            human::bytes(self.stored_bytes),
+            human::rate(self.done.bytes, elapsed),
+            human::bytes(self.done.new_bytes),
+            human::bytes(self.done.stored_bytes),
         )?;
         // Of less than that, what a version takes by itself is all there is to see.
-        if self.bytes >= 1000 {
-            let percent = human::percent(self.stored_bytes, self.bytes);
+        if self.done.bytes >= 1000 {
+            let percent = human::percent(self.done.stored_bytes, self.done.bytes);
             write!(out, " ({percent} of its size)")?;
         }
-        match self.unchanged_files {
+        match self.done.unchanged_files {
             0 => Ok(()),
             count => write!(out, ", {} unchanged", human::counted(count, "file")),
         }

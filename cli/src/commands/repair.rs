@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 use store::check::{self, RepairReport, RepairRequest};
-use store::{Error, PackId, Result, SegmentId};
+use store::{Error, Result};
 
-use crate::commands::damage::{self, FindingTold, HitTold};
+use crate::commands::damage;
 use crate::context::Context;
 use crate::ui::human;
 use crate::ui::progress::Watch;
@@ -36,20 +36,8 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Report {
     dry_run: bool,
-    findings: Vec<FindingTold>,
-    entries_restored: Vec<u64>,
-    entries_lost: Vec<u64>,
-    segments_dropped: Vec<SegmentId>,
-    segments_added: Vec<SegmentId>,
-    packs_kept: u64,
-    packs_condemned: Vec<PackId>,
-    chunks_saved: u64,
-    chunks_lost: u64,
-    checkpoints: Vec<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    log_entry: Option<u64>,
-    hits: Vec<HitTold>,
-    hits_left_out: u64,
+    #[serde(flatten)]
+    done: RepairReport,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -62,11 +50,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     };
     let done = check::repair(&store, request, &watch)?;
     drop(watch);
-    let told = report(&done, args.dry_run);
+    let told = Report {
+        dry_run: args.dry_run,
+        done,
+    };
+    let done = &told.done;
     if context.out.is_json() {
         context.out.json(&told)?;
     } else {
-        damage::show(context, &told.findings, &told.hits, told.hits_left_out)?;
+        damage::show(context, &done.findings, &done.hits, done.hits_left_out)?;
         context.out.report(&told)?;
     }
     if !done.entries_lost.is_empty() && !args.dry_run {
@@ -85,34 +77,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-fn report(done: &RepairReport, dry_run: bool) -> Report {
-    Report {
-        dry_run,
-        findings: done.findings.iter().map(Into::into).collect(),
-        entries_restored: done.entries_restored.clone(),
-        entries_lost: done.entries_lost.clone(),
-        segments_dropped: done.segments_dropped.clone(),
-        segments_added: done.segments_added.clone(),
-        packs_kept: done.packs_kept,
-        packs_condemned: done.packs_condemned.clone(),
-        chunks_saved: done.chunks_saved,
-        chunks_lost: done.chunks_lost,
-        checkpoints: done.checkpoints.clone(),
-        log_entry: done.entry,
-        hits: done.hits.iter().map(Into::into).collect(),
-        hits_left_out: done.hits_left_out,
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.findings.is_empty() && self.packs_kept == 0 && self.hits.is_empty() {
+        if self.done.findings.is_empty() && self.done.packs_kept == 0 && self.done.hits.is_empty() {
             return out.write_str("nothing to repair");
         }
         let mut parts = Vec::new();
         for (entries, what) in [
-            (&self.entries_restored, "put back"),
-            (&self.entries_lost, "given up"),
+            (&self.done.entries_restored, "put back"),
+            (&self.done.entries_lost, "given up"),
         ] {
             match entries.len() {
                 0 => {}
@@ -120,25 +93,25 @@ impl fmt::Display for Report {
                 count => parts.push(format!("{count} log entries {what}")),
             }
         }
-        if !self.segments_dropped.is_empty() {
-            let segments = human::counted(self.segments_dropped.len() as u64, "segment");
-            let packs = human::counted(self.packs_kept, "pack");
+        if !self.done.segments_dropped.is_empty() {
+            let segments = human::counted(self.done.segments_dropped.len() as u64, "segment");
+            let packs = human::counted(self.done.packs_kept, "pack");
             parts.push(format!("{segments} made anew from {packs}"));
         }
-        if self.segments_dropped.is_empty() && self.packs_kept > 0 {
-            let packs = human::counted(self.packs_kept, "pack");
+        if self.done.segments_dropped.is_empty() && self.done.packs_kept > 0 {
+            let packs = human::counted(self.done.packs_kept, "pack");
             parts.push(format!(
                 "{packs} that no segment named taken into a new one"
             ));
         }
-        if !self.packs_condemned.is_empty() {
-            let packs = human::counted(self.packs_condemned.len() as u64, "pack");
-            let saved = human::counted(self.chunks_saved, "chunk");
-            let lost = human::count(self.chunks_lost);
+        if !self.done.packs_condemned.is_empty() {
+            let packs = human::counted(self.done.packs_condemned.len() as u64, "pack");
+            let saved = human::counted(self.done.chunks_saved, "chunk");
+            let lost = human::count(self.done.chunks_lost);
             parts.push(format!("{packs} condemned: {saved} copied, {lost} lost"));
         }
-        if !self.checkpoints.is_empty() {
-            let checkpoints = human::counted(self.checkpoints.len() as u64, "checkpoint");
+        if !self.done.checkpoints.is_empty() {
+            let checkpoints = human::counted(self.done.checkpoints.len() as u64, "checkpoint");
             parts.push(format!("{checkpoints} written again"));
         }
         match (parts.is_empty(), self.dry_run) {

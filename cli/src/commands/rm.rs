@@ -67,7 +67,7 @@ struct Report {
 /// What became of the files of a namespace in one pool.
 #[derive(Serialize)]
 struct Cleaned {
-    #[serde(serialize_with = "names::path_as_text")]
+    #[serde(serialize_with = "store::path_as_text")]
     pool: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     pool_hex: Option<String>,

@@ -77,32 +77,9 @@ enum Format {
 #[derive(Serialize)]
 struct Report {
     target: String,
-    refs: u64,
-    versions: u64,
-    entries: u64,
-    bytes: u64,
-    version_bytes: u64,
-    unique: ShareTold,
-    shared: ShareTold,
+    #[serde(flatten)]
+    summary: Summary,
     parts: Vec<Part>,
-}
-
-/// Chunks, and what they take.
-#[derive(Serialize)]
-pub(crate) struct ShareTold {
-    chunks: u64,
-    bytes: u64,
-    pub(crate) stored_bytes: u64,
-}
-
-impl From<Share> for ShareTold {
-    fn from(share: Share) -> Self {
-        Self {
-            chunks: share.chunks,
-            bytes: share.bytes,
-            stored_bytes: share.stored_bytes,
-        }
-    }
 }
 
 /// A ref of the namespace, or a path of the ref.
@@ -135,7 +112,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         Target::Ref(spec) => paths(&reader, spec, args.depth)?,
     };
     sort(&mut parts, args.sort, args.order);
-    let report = report(target.to_string(), summary, parts);
+    let report = Report {
+        target: target.to_string(),
+        summary,
+        parts,
+    };
     match args.output {
         Format::Csv if !context.out.is_json() => csv(context, &report),
         Format::Json => context.out.json(&report),
@@ -237,34 +218,20 @@ fn permissions(node: &Node) -> &'static str {
     }
 }
 
-fn report(target: String, summary: Summary, parts: Vec<Part>) -> Report {
-    Report {
-        target,
-        refs: summary.refs,
-        versions: summary.versions,
-        entries: summary.entries,
-        bytes: summary.bytes,
-        version_bytes: summary.version_bytes,
-        unique: summary.unique.into(),
-        shared: summary.shared.into(),
-        parts,
-    }
-}
-
 /// One line for the whole, then one for each part; what is not known of a part is empty.
 fn csv(context: &Context, report: &Report) -> Result<()> {
     context.out.line("name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes,modified,type,permissions")?;
     context.out.line(format_args!(
         "{},{},{},{},{},{},{},{},{},,,",
         csv_field(&report.target),
-        report.versions,
-        report.entries,
-        report.bytes,
-        report.version_bytes,
-        report.unique.bytes,
-        report.unique.stored_bytes,
-        report.shared.bytes,
-        report.shared.stored_bytes,
+        report.summary.versions,
+        report.summary.entries,
+        report.summary.bytes,
+        report.summary.version_bytes,
+        report.summary.unique.bytes,
+        report.summary.unique.stored_bytes,
+        report.summary.shared.bytes,
+        report.summary.shared.stored_bytes,
     ))?;
     report.parts.iter().try_for_each(|part| {
         let versions = part
@@ -295,21 +262,21 @@ fn csv_field(text: &str) -> String {
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let versions = human::counted(self.versions, "version");
+        let versions = human::counted(self.summary.versions, "version");
         writeln!(
             out,
             "{}: {versions} of {}",
             self.target,
-            human::counted(self.refs, "ref")
+            human::counted(self.summary.refs, "ref")
         )?;
         writeln!(
             out,
             "logical  {} (newest), {} (all versions)",
-            human::bytes(self.bytes),
-            human::bytes(self.version_bytes)
+            human::bytes(self.summary.bytes),
+            human::bytes(self.summary.version_bytes)
         )?;
-        writeln!(out, "unique   {}", self.unique)?;
-        writeln!(out, "shared   {}", self.shared)?;
+        writeln!(out, "unique   {}", share(&self.summary.unique))?;
+        writeln!(out, "shared   {}", share(&self.summary.shared))?;
         let of_refs = self.parts.iter().any(|part| part.versions.is_some());
         let mut table = match of_refs {
             true => Table::new(&[
@@ -350,14 +317,11 @@ impl fmt::Display for Report {
     }
 }
 
-impl fmt::Display for ShareTold {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let chunks = human::counted(self.chunks, "chunk");
-        write!(
-            out,
-            "{} in {chunks}, stored {}",
-            human::bytes(self.bytes),
-            human::bytes(self.stored_bytes)
-        )
-    }
+fn share(share: &Share) -> String {
+    format!(
+        "{} in {}, stored {}",
+        human::bytes(share.bytes),
+        human::counted(share.chunks, "chunk"),
+        human::bytes(share.stored_bytes)
+    )
 }

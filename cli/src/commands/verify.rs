@@ -10,7 +10,7 @@ use store::Target;
 use store::check::{self, ReadData, Subset, VerifyReport, VerifyRequest};
 use store::{Error, Result};
 
-use crate::commands::damage::{self, FindingTold, HitTold};
+use crate::commands::damage;
 use crate::context::Context;
 use crate::ui::progress::Watch;
 use crate::ui::{human, names};
@@ -59,16 +59,8 @@ enum How {
 #[derive(Serialize)]
 struct Report {
     clean: bool,
-    log_entries: u64,
-    checkpoints: u64,
-    segments: u64,
-    packs: u64,
-    packs_read: u64,
-    bytes_read: u64,
-    versions: u64,
-    findings: Vec<FindingTold>,
-    hits: Vec<HitTold>,
-    hits_left_out: u64,
+    #[serde(flatten)]
+    done: VerifyReport,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -91,16 +83,20 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let done = check::verify(&store, &request, &watch)?;
     drop(watch);
     done.notes.iter().for_each(|note| context.out.note(note));
-    let told = Report::from(&done);
+    let told = Report {
+        clean: done.is_clean(),
+        done,
+    };
+    let done = &told.done;
     if context.out.is_json() {
         context.out.json(&told)?;
     } else {
-        damage::show(context, &told.findings, &told.hits, told.hits_left_out)?;
+        damage::show(context, &done.findings, &done.hits, done.hits_left_out)?;
         context.out.report(&told)?;
     }
-    match done.is_clean() {
+    match told.clean {
         true => Ok(()),
-        false => Err(damaged(&done, &store.remote().url())),
+        false => Err(damaged(done, &store.remote().url())),
     }
 }
 
@@ -128,44 +124,26 @@ fn damaged(done: &VerifyReport, url: &str) -> Error {
     }
 }
 
-impl From<&VerifyReport> for Report {
-    fn from(done: &VerifyReport) -> Self {
-        Self {
-            clean: done.is_clean(),
-            log_entries: done.entries,
-            checkpoints: done.checkpoints,
-            segments: done.segments,
-            packs: done.packs,
-            packs_read: done.packs_read,
-            bytes_read: done.bytes_read,
-            versions: done.versions,
-            findings: done.findings.iter().map(Into::into).collect(),
-            hits: done.hits.iter().map(Into::into).collect(),
-            hits_left_out: done.hits_left_out,
-        }
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = human::counted;
         write!(
             out,
             "verified {} in {}, {} and {}",
-            counted(self.versions, "version"),
-            counted(self.packs, "pack"),
-            counted(self.segments, "segment"),
-            match self.log_entries {
+            counted(self.done.versions, "version"),
+            counted(self.done.packs, "pack"),
+            counted(self.done.segments, "segment"),
+            match self.done.entries {
                 1 => "1 log entry".to_owned(),
                 count => format!("{} log entries", human::count(count)),
             },
         )?;
-        match self.packs_read {
+        match self.done.packs_read {
             0 => write!(out, "; no file was read, see --read-data"),
             packs => write!(
                 out,
                 "; read {} in {}",
-                human::bytes(self.bytes_read),
+                human::bytes(self.done.bytes_read),
                 counted(packs, "pack")
             ),
         }

@@ -327,18 +327,19 @@ fn finish(
         told.notes.extend(journal.notes());
         success = journal.last_success();
     }
-    let ended = match done {
-        Err(error) => {
-            told.notes
-                .iter()
-                .for_each(|note| context.out.note(format_args!("note: {note}")));
-            Err(transfer.at_source(error))
+    let shown = match done.is_ok() {
+        true => show(&told, context),
+        false => {
+            let notes = told.notes.iter();
+            notes.for_each(|note| context.out.note(format_args!("note: {note}")));
+            Ok(())
         }
-        Ok(done) => show(&told, context)
-            .and_then(|()| ended(done))
-            .map_err(|error| transfer.at_source(error)),
     };
-    transfer.write_metrics(&told.job, numbers, success, ended)
+    let job = told.job;
+    let ended = done
+        .and_then(|done| shown.and_then(|()| ended(done)))
+        .map_err(|error| transfer.at_source(error));
+    transfer.write_metrics(&job, numbers, success, ended)
 }
 
 fn outcome(done: &Result<ReplicateReport>) -> (Outcome, Option<String>) {
@@ -358,7 +359,7 @@ fn outcome(done: &Result<ReplicateReport>) -> (Outcome, Option<String>) {
     }
 }
 
-fn show(report: &Report, context: &Context) -> Result<()> {
+fn show(report: &Report<'_>, context: &Context) -> Result<()> {
     report
         .notes
         .iter()

@@ -6,29 +6,26 @@ use std::time::Duration;
 use serde::Serialize;
 use store::Error;
 use store::replicate::{RefOutcome, RefStatus, ReplicateReport};
-use store::{Id, Namespace, RefName};
+use store::{Id, Namespace};
 
 use super::{Transfer, estimate};
 use crate::context::Context;
 use crate::journal::{Numbers, RefError};
 use crate::ui::{failure, human, names, remedy};
 
+/// What is said of what did not make it.
+const FAILED: &str = "failed";
+
 /// What a machine reads.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct Report<'r> {
     pub(super) job: String,
     from: String,
     to: String,
     dry_run: bool,
-    refs: Vec<Line>,
-    /// As `REF@N` at the destination.
-    dropped: Vec<String>,
-    kept_pinned: Vec<String>,
-    kept_own: Vec<String>,
-    chunks: u64,
-    raw_bytes: u64,
-    pub(super) sent_bytes: u64,
-    resumed_bytes: u64,
+    refs: Vec<Line<'r>>,
+    #[serde(flatten)]
+    done: &'r ReplicateReport,
     pub(super) secs: f64,
     /// Of a dry run; null, where nothing is known to tell it by.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,22 +38,23 @@ pub(super) struct Report {
 
 /// What became of one version.
 #[derive(Serialize)]
-struct Line {
-    /// Or the namespace, which has none.
-    #[serde(rename = "ref")]
-    name: String,
-    /// Its number at the source.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from_version: Option<u64>,
-    /// What names its content in every store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<Id>,
-    /// Its number at the destination.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<u64>,
-    status: &'static str,
+struct Line<'r> {
+    #[serde(flatten)]
+    of: Of<'r>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+}
+
+/// A version, or a namespace that has none.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Of<'r> {
+    Version(&'r RefOutcome),
+    Namespace {
+        #[serde(rename = "ref")]
+        name: &'r Namespace,
+        status: &'static str,
+    },
 }
 
 /// How many refs did not make it, namespaces that have none among them.
@@ -65,31 +63,21 @@ pub(super) fn failed(report: &ReplicateReport) -> u64 {
     report.refs.iter().filter(failed).count() as u64 + report.missing.len() as u64
 }
 
-impl Report {
+impl<'r> Report<'r> {
     pub(super) fn new(
         transfer: &Transfer,
         job: String,
-        done: &ReplicateReport,
+        done: &'r ReplicateReport,
         elapsed: Duration,
         context: &Context,
     ) -> Self {
-        let versions = |list: &[(RefName, u64)]| {
-            let shown = |(name, version): &(RefName, u64)| format!("{name}@{version}");
-            list.iter().map(shown).collect()
-        };
         Self {
             job,
             from: transfer.from.told(context).unwrap_or_default(),
             to: transfer.to.told(context).unwrap_or_default(),
             dry_run: transfer.request.dry_run,
             refs: lines(done),
-            dropped: versions(&done.dropped),
-            kept_pinned: versions(&done.kept),
-            kept_own: versions(&done.own),
-            chunks: done.chunks,
-            raw_bytes: done.raw_bytes,
-            sent_bytes: done.sent_bytes,
-            resumed_bytes: done.resumed_bytes,
+            done,
             secs: elapsed.as_secs_f64(),
             estimated_secs: None,
             stopped: done.stopped.as_ref().map(failure::one_line),
@@ -99,24 +87,24 @@ impl Report {
 
     /// Tells how long it would take at `rate` bytes in a second.
     pub(super) fn estimate(&mut self, rate: Option<u64>) {
-        let time = rate.map(|rate| estimate::time(self.sent_bytes, rate).as_secs_f64());
+        let time = rate.map(|rate| estimate::time(self.done.sent_bytes, rate).as_secs_f64());
         self.estimated_secs = Some(time);
     }
 
     pub(super) fn numbers(&self) -> Numbers {
         Numbers {
             published: self.counted("published"),
-            failed: self.counted("failed"),
-            chunks: self.chunks,
-            sent_bytes: self.sent_bytes,
-            resumed_bytes: self.resumed_bytes,
+            failed: self.counted(FAILED),
+            chunks: self.done.chunks,
+            sent_bytes: self.done.sent_bytes,
+            resumed_bytes: self.done.resumed_bytes,
             secs: self.secs,
         }
     }
 
     /// The refs that did not make it.
     pub(super) fn errors(&self) -> Vec<RefError> {
-        let failed = |line: &Line| {
+        let failed = |line: &Line<'_>| {
             Some(RefError {
                 name: line.to_string(),
                 error: line.error.clone()?,
@@ -126,80 +114,83 @@ impl Report {
     }
 
     fn counted(&self, status: &str) -> u64 {
-        let found = self.refs.iter().filter(|line| line.status == status);
+        let found = self.refs.iter().filter(|line| line.status() == status);
         found.count() as u64
     }
 }
 
-fn lines(done: &ReplicateReport) -> Vec<Line> {
+fn lines(done: &ReplicateReport) -> Vec<Line<'_>> {
     let refs = done.refs.iter().map(Line::from);
     refs.chain(done.missing.iter().map(Line::from)).collect()
 }
 
-impl From<&(Namespace, Error)> for Line {
-    fn from((namespace, error): &(Namespace, Error)) -> Self {
+impl<'r> From<&'r (Namespace, Error)> for Line<'r> {
+    fn from((name, error): &'r (Namespace, Error)) -> Self {
         Self {
-            name: namespace.to_string(),
-            from_version: None,
-            id: None,
-            version: None,
-            status: "failed",
+            of: Of::Namespace {
+                name,
+                status: FAILED,
+            },
             error: Some(failure::one_line(error)),
         }
     }
 }
 
-impl From<&RefOutcome> for Line {
-    fn from(outcome: &RefOutcome) -> Self {
-        let (status, error) = match &outcome.status {
-            RefStatus::Published => ("published", None),
-            RefStatus::Unchanged => ("unchanged", None),
-            RefStatus::Healed => ("healed", None),
-            RefStatus::Failed(error) => ("failed", Some(failure::one_line(error))),
-        };
+impl<'r> From<&'r RefOutcome> for Line<'r> {
+    fn from(outcome: &'r RefOutcome) -> Self {
         Self {
-            name: outcome.name.to_string(),
-            from_version: outcome.from,
-            id: outcome.id.clone(),
-            version: outcome.to,
-            status,
-            error,
+            of: Of::Version(outcome),
+            error: match &outcome.status {
+                RefStatus::Failed(error) => Some(failure::one_line(error)),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl Line<'_> {
+    fn status(&self) -> &'static str {
+        match self.of {
+            Of::Version(outcome) => outcome.status.word(),
+            Of::Namespace { status, .. } => status,
+        }
+    }
+
+    /// Its number at the destination, and what names its content in every store.
+    fn there(&self) -> (Option<u64>, Option<&Id>) {
+        match self.of {
+            Of::Version(outcome) => (outcome.to, outcome.id.as_ref()),
+            Of::Namespace { .. } => (None, None),
         }
     }
 }
 
 /// As the source knows it.
-impl fmt::Display for Line {
+impl fmt::Display for Line<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}", self.name)?;
-        match self.from_version {
-            Some(version) => write!(out, "@{version}"),
-            None => Ok(()),
+        match self.of {
+            Of::Namespace { name, .. } => write!(out, "{name}"),
+            Of::Version(RefOutcome { name, from, .. }) => match from {
+                Some(version) => write!(out, "{name}@{version}"),
+                None => write!(out, "{name}"),
+            },
         }
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for Report<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let published = self.refs.iter().filter(|line| line.status == "published");
+        let published = self.refs.iter().filter(|line| line.status() == "published");
         for line in published {
-            match line.version {
-                Some(version) => writeln!(
-                    out,
-                    "{line}{} is version {version} at {}",
-                    names::id(line.id.as_ref()),
-                    self.to
-                )?,
-                None => writeln!(
-                    out,
-                    "{line}{} would be published at {}",
-                    names::id(line.id.as_ref()),
-                    self.to
-                )?,
+            let (version, id) = line.there();
+            let (id, to) = (names::id(id), &self.to);
+            match version {
+                Some(version) => writeln!(out, "{line}{id} is version {version} at {to}")?,
+                None => writeln!(out, "{line}{id} would be published at {to}")?,
             }
         }
-        for line in self.refs.iter().filter(|line| line.status == "healed") {
-            let version = line.version.unwrap_or_default();
+        for line in self.refs.iter().filter(|line| line.status() == "healed") {
+            let version = line.there().0.unwrap_or_default();
             let verb = if self.dry_run { "would be" } else { "was" };
             writeln!(
                 out,
@@ -212,18 +203,22 @@ impl fmt::Display for Report {
         } else {
             "dropped"
         };
-        for version in &self.dropped {
-            writeln!(out, "{version} {verb} at {}", self.to)?;
+        for (name, version) in &self.done.dropped {
+            writeln!(out, "{name}@{version} {verb} at {}", self.to)?;
         }
-        for version in &self.kept_own {
+        for (name, version) in &self.done.own {
             let to = &self.to;
             writeln!(
                 out,
-                "{version} stays at {to}, since it was put there; --delete-all drops it"
+                "{name}@{version} stays at {to}, since it was put there; --delete-all drops it"
             )?;
         }
-        for version in &self.kept_pinned {
-            writeln!(out, "{version} stays at {}, since it is pinned", self.to)?;
+        for (name, version) in &self.done.kept {
+            writeln!(
+                out,
+                "{name}@{version} stays at {}, since it is pinned",
+                self.to
+            )?;
         }
         write!(
             out,
@@ -234,27 +229,27 @@ impl fmt::Display for Report {
                 0 => String::new(),
                 healed => format!("{} healed, ", human::count(healed)),
             },
-            human::count(self.counted("failed")),
-            human::counted(self.chunks, "chunk"),
-            human::bytes(self.raw_bytes),
-            human::bytes(self.sent_bytes),
+            human::count(self.counted(FAILED)),
+            human::counted(self.done.chunks, "chunk"),
+            human::bytes(self.done.raw_bytes),
+            human::bytes(self.done.sent_bytes),
         )?;
-        if self.resumed_bytes > 0 {
-            let bytes = human::bytes(self.resumed_bytes);
+        if self.done.resumed_bytes > 0 {
+            let bytes = human::bytes(self.done.resumed_bytes);
             write!(out, ", and {bytes} of an earlier run")?;
         }
         self.time(out)
     }
 }
 
-impl Report {
+impl Report<'_> {
     fn time(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let duration =
             |secs| human::duration(Duration::try_from_secs_f64(secs).unwrap_or_default());
         match self.estimated_secs {
             None => {
                 let took = Duration::try_from_secs_f64(self.secs).unwrap_or_default();
-                let rate = human::rate(self.sent_bytes, took);
+                let rate = human::rate(self.done.sent_bytes, took);
                 write!(out, " in {} ({rate})", duration(self.secs))
             }
             Some(None) => write!(out, "; nothing is done, estimated time: unknown"),

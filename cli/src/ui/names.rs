@@ -6,9 +6,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use serde::{Serialize, Serializer};
 use store::{Error, Result};
 use store::{RefName, RefSpec, Target};
+pub(crate) use store::{ShownPath as Path, shown};
 
 /// `REF[@N][:PATH]`.
 pub(crate) fn spec(text: &OsStr) -> Result<RefSpec> {
@@ -75,22 +75,6 @@ pub(crate) fn check_order(verb: &str, refs: &[OsString], cluster: &str) -> Resul
     )))
 }
 
-/// A path on one line: what is not printable as `\n`, `\xff`, and so on.
-pub(crate) fn shown(path: &[u8]) -> String {
-    let mut text = String::with_capacity(path.len());
-    for part in path.utf8_chunks() {
-        for c in part.valid().chars() {
-            match c {
-                '\\' => text += "\\\\",
-                _ if c.is_control() => text.extend(c.escape_default()),
-                _ => text.push(c),
-            }
-        }
-        text += &part.invalid().escape_ascii().to_string();
-    }
-    text
-}
-
 /// A text on one line, as [`shown`] has paths; a backslash stays one, since the text may hold what was escaped.
 pub(crate) fn printable(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
@@ -103,64 +87,9 @@ pub(crate) fn printable(text: &str) -> String {
     line
 }
 
-/// The same as [`path_as_text`] for a path that there may be.
-#[expect(clippy::ref_option, reason = "serde passes references")]
-pub(crate) fn host_path_if<S: Serializer>(
-    path: &Option<std::path::PathBuf>,
-    out: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    match path {
-        Some(path) => path_as_text(path, out),
-        None => out.serialize_none(),
-    }
-}
-
 /// The bytes of a path that is not UTF-8.
 pub(crate) fn hex(path: &std::path::Path) -> Option<String> {
-    Path::new(path.as_os_str().as_bytes()).path_hex
-}
-
-/// A path for machines.
-#[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Path {
-    /// Escaped as for people where it is not UTF-8.
-    #[serde(serialize_with = "lossless_or_shown")]
-    path: Vec<u8>,
-    /// Only where it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_hex: Option<String>,
-}
-
-impl Path {
-    pub(crate) fn new(path: &[u8]) -> Self {
-        let hex = || path.iter().map(|byte| format!("{byte:02x}")).collect();
-        let path_hex = std::str::from_utf8(path).is_err().then(hex);
-        Self {
-            path: path.to_vec(),
-            path_hex,
-        }
-    }
-}
-
-impl std::fmt::Display for Path {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&shown(&self.path))
-    }
-}
-
-/// A path of the host in JSON, which has only text.
-pub(crate) fn path_as_text<S: Serializer>(
-    path: &std::path::Path,
-    out: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    lossless_or_shown(path.as_os_str().as_bytes(), out)
-}
-
-fn lossless_or_shown<S: Serializer>(path: &[u8], out: S) -> std::result::Result<S::Ok, S::Error> {
-    match std::str::from_utf8(path) {
-        Ok(text) => out.serialize_str(text),
-        Err(_) => out.serialize_str(&shown(path)),
-    }
+    store::hex(path.as_os_str().as_bytes())
 }
 
 /// ` (@t3f9a1c0b7d2e)`, behind a version: what it is called in every store.
@@ -182,31 +111,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_one_line_and_unambiguous() {
-        for (path, text) in [
-            (&b"plain name.txt"[..], "plain name.txt"),
-            (b"two\nlines\t", "two\\nlines\\t"),
-            (b"\xff\xfeabc", "\\xff\\xfeabc"),
-            (b"back\\slash", "back\\\\slash"),
-            ("gr\u{fc}n".as_bytes(), "gr\u{fc}n"),
-            (b"\x1b[31m", "\\u{1b}[31m"),
-        ] {
-            assert_eq!(shown(path), text);
-        }
-    }
-
-    #[test]
     fn a_text_tells_the_terminal_nothing() {
         assert_eq!(
             printable("l: to \u{1b}[2J\r\n\u{9b}1m \\x1b gr\u{fc}n"),
             "l: to \\u{1b}[2J\\r\\n\\u{9b}1m \\x1b gr\u{fc}n"
         );
-    }
-
-    #[test]
-    fn machines_get_every_byte() {
-        let json = |path: &[u8]| serde_json::to_string(&Path::new(path)).unwrap();
-        assert_eq!(json(b"a\nb"), r#"{"path":"a\nb"}"#);
-        assert_eq!(json(b"a\xff"), r#"{"path":"a\\xff","path_hex":"61ff"}"#);
     }
 }

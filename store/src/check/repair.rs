@@ -42,7 +42,7 @@ pub struct RepairRequest {
 }
 
 /// What a repair found and did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RepairReport {
     /// What was wrong.
     pub findings: Vec<Finding>,
@@ -69,6 +69,7 @@ pub struct RepairReport {
     /// Hits that are not listed because there are too many.
     pub hits_left_out: u64,
     /// Number of the log entry; none when nothing had to change, and after a dry run.
+    #[serde(rename = "log_entry", skip_serializing_if = "Option::is_none")]
     pub entry: Option<u64>,
 }
 

@@ -3,7 +3,7 @@
 use crate::index::{Location, Position};
 
 /// Some of the chunks of a store, data and metadata.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Share {
     /// Chunks.
     pub chunks: u64,

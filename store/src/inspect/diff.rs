@@ -41,7 +41,8 @@ pub enum Difference {
 }
 
 /// In what two entries of one path differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Aspect {
     /// A file here is a directory or a link there; nothing else is compared then.
     Kind,

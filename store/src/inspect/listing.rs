@@ -29,14 +29,16 @@ pub struct Listed {
 }
 
 /// A namespace and what is in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct NamespaceLine {
     /// Its name.
+    #[serde(rename = "namespace")]
     pub name: Namespace,
-    /// What its refs have.
-    pub kept: Kept,
     /// Refs with a version.
     pub refs: u64,
+    /// What they have.
+    #[serde(flatten)]
+    pub kept: Kept,
 }
 
 /// A ref and what is in it.
@@ -53,7 +55,7 @@ pub struct RefLine {
 }
 
 /// What versions have, as far as the log knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Kept {
     /// Live versions.
     pub versions: u64,

@@ -9,7 +9,7 @@ use crate::graph::shares::{Share, Sum};
 use crate::read::Reader;
 
 /// What a namespace or a ref has, and what it takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Summary {
     /// Refs with a live version.
     pub refs: u64,

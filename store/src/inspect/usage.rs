@@ -10,19 +10,21 @@ use crate::policy;
 use crate::read::Reader;
 
 /// What a namespace has, takes and may take.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Usage {
     /// Which one, and what the log says of it.
+    #[serde(flatten)]
     pub line: NamespaceLine,
     /// Bytes of all files in all its versions, as if each were stored whole.
     pub version_bytes: u64,
+    /// Stored bytes of all its chunks, as a quota and the collector count them.
+    pub stored_bytes: u64,
     /// Chunks that no other namespace needs.
     pub unique: Share,
     /// Chunks that others need as well.
     pub shared: Share,
-    /// Stored bytes of all of them, as a quota and the collector count them.
-    pub stored_bytes: u64,
     /// Stored bytes that it may take, where a policy limits it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
 }
 

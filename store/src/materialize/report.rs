@@ -4,23 +4,28 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 use super::diff::{Counts, Why};
 use crate::format::RefName;
 use crate::host::destination::Replaced;
 use crate::host::pool::Damage;
 use crate::remedy::Note;
+use crate::shown;
 
 /// So many paths are named; the others are counted.
 const NAMED_MAX: usize = 100;
 
 /// What a materialization found and did.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct MaterializeReport {
     /// The ref.
+    #[serde(rename = "ref")]
     pub name: RefName,
     /// Its version.
     pub version: u64,
     /// Where the tree is; none after a prefetch.
+    #[serde(serialize_with = "shown::path_if")]
     pub destination: Option<PathBuf>,
     /// Regular files of the tree.
     pub files: u64,
@@ -53,19 +58,23 @@ pub struct MaterializeReport {
     /// Bytes that it read from the store for them.
     pub fetched_bytes: u64,
     /// Bytes that linking and reflinking did not have to copy.
+    #[serde(rename = "bytes_not_copied")]
     pub shared_bytes: u64,
     /// What was at the destination when it was taken over.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub replaced: Option<Replaced>,
     /// Pool files that somebody had written to.
     pub damaged: Vec<Damage>,
-    /// What should be known: why files were not linked as they might have been.
+    /// What should be known: why files were not linked as they might have been. Worded by who shows it.
+    #[serde(skip)]
     pub notes: Vec<Note>,
 }
 
 /// A path that stays as it is, although the version has it otherwise.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kept {
     /// From the destination on.
+    #[serde(flatten, serialize_with = "shown::on_host")]
     pub path: PathBuf,
     /// Why.
     pub why: Why,

@@ -136,13 +136,16 @@ pub struct SaveReport {
 }
 
 /// What a put found and wrote.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, serde::Serialize)]
 pub struct PutReport {
     /// The version's number; none after a dry run, unless there would be no new one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     /// What names its content in every store.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,
     /// Whether it comes out for one person alone, since its files are their owner's alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub private: bool,
     /// That version was there already and is the newest: nothing has changed.
     pub unchanged: bool,
@@ -160,13 +163,15 @@ pub struct PutReport {
     pub new_bytes: u64,
     /// Bytes that the store grew by: frames as encoded, data and metadata.
     pub stored_bytes: u64,
-    /// Paths that were left out because they could not be read, and why.
+    /// Paths that were left out because they could not be read, and why. Errors and notes are worded by who shows them.
+    #[serde(skip)]
     pub skipped: Vec<(PathBuf, Error)>,
     /// Bytes of files that were read.
     pub read_bytes: u64,
     /// What it was merged with, where it was.
     pub saved: Option<SaveReport>,
     /// What did not stop the put and is worth knowing.
+    #[serde(skip)]
     pub notes: Vec<Note>,
 }
 

@@ -31,6 +31,8 @@ mod uploader;
 
 pub use resume::{Forgetful, Memory, Resume};
 
+use serde::{Serialize, Serializer};
+
 use crate::error::{Error, Kind, Result};
 use crate::format::{At, Id, Namespace, RefName};
 use crate::id::StoreId;
@@ -101,15 +103,20 @@ pub enum Versions {
 }
 
 /// What came over, and what did not.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct ReplicateReport {
-    /// One for each version that had to be brought, and one for each ref of which none had to.
+    /// One for each version that had to be brought, and one for each ref of which none had to. Errors, here and below,
+    /// and notes are worded by who shows them.
+    #[serde(skip)]
     pub refs: Vec<RefOutcome>,
     /// Versions that were dropped at the destination; after a dry run, that would be.
+    #[serde(serialize_with = "as_specs")]
     pub dropped: Vec<(RefName, u64)>,
     /// Versions that the destination alone has and that stay, since they are pinned.
+    #[serde(rename = "kept_pinned", serialize_with = "as_specs")]
     pub kept: Vec<(RefName, u64)>,
     /// Versions that the destination alone has and that stay, since they were first put there.
+    #[serde(rename = "kept_own", serialize_with = "as_specs")]
     pub own: Vec<(RefName, u64)>,
     /// Chunks that the destination did not have.
     pub chunks: u64,
@@ -118,25 +125,43 @@ pub struct ReplicateReport {
     /// Bytes of the frames that were sent, as encoded.
     pub sent_bytes: u64,
     /// Namespaces that were asked for and have no ref at the source.
+    #[serde(skip)]
     pub missing: Vec<(Namespace, Error)>,
     /// Bytes of packs that an earlier run had sent and that were taken up; after a dry run, that would be.
     pub resumed_bytes: u64,
     /// What ended the run before its end: refs after it are not in `refs`. What is there stands.
+    #[serde(skip)]
     pub stopped: Option<Error>,
     /// What did not stop the run and is worth knowing.
+    #[serde(skip)]
     pub notes: Vec<Note>,
 }
 
+/// Each as `REF@N`.
+fn as_specs<S: Serializer>(
+    list: &[(RefName, u64)],
+    out: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    out.collect_seq(
+        list.iter()
+            .map(|(name, version)| format!("{name}@{version}")),
+    )
+}
+
 /// What became of one version of a ref.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct RefOutcome {
     /// The ref, which has the same name on both sides.
+    #[serde(rename = "ref")]
     pub name: RefName,
     /// The version's number at the source; none, when the source has no such ref.
+    #[serde(rename = "from_version", skip_serializing_if = "Option::is_none")]
     pub from: Option<u64>,
     /// What names its content in every store; none, when the source has no such version.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,
     /// Its number at the destination; none when it is not there, and for what a dry run would publish.
+    #[serde(rename = "version", skip_serializing_if = "Option::is_none")]
     pub to: Option<u64>,
     /// What became of it.
     pub status: RefStatus,
@@ -153,6 +178,24 @@ pub enum RefStatus {
     Healed,
     /// It did not make it: why.
     Failed(Error),
+}
+
+impl RefStatus {
+    /// In one word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::Unchanged => "unchanged",
+            Self::Healed => "healed",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+impl Serialize for RefStatus {
+    fn serialize<S: Serializer>(&self, out: S) -> std::result::Result<S::Ok, S::Error> {
+        out.serialize_str(self.word())
+    }
 }
 
 impl ReplicateRequest {

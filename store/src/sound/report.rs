@@ -2,17 +2,21 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use crate::error::Error;
 use crate::format::{RefName, checkpoint_key, log_key, pack_key, segment_key};
 use crate::id::{PackId, SegmentId};
+use crate::shown;
 
 /// Hits that a report lists; the rest are counted.
 const HITS_MAX: usize = 10_000;
 
 /// What was looked at, and all that is wrong.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
     /// Log entries.
+    #[serde(rename = "log_entries")]
     pub entries: u64,
     /// Checkpoints.
     pub checkpoints: u64,
@@ -33,6 +37,7 @@ pub struct VerifyReport {
     /// Hits that are not listed because there are too many.
     pub hits_left_out: u64,
     /// What did not stop the verification and is worth knowing.
+    #[serde(skip)]
     pub notes: Vec<String>,
 }
 
@@ -52,9 +57,10 @@ pub enum Part {
 }
 
 /// Something that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// With what.
+    #[serde(skip)]
     pub part: Part,
     /// The key of the object.
     pub object: String,
@@ -63,21 +69,37 @@ pub struct Finding {
 }
 
 /// A path that cannot be read as it was put.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hit {
     /// The ref.
+    #[serde(rename = "ref")]
     pub name: RefName,
     /// Its version.
     pub version: u64,
     /// The path in it; empty for the root.
+    #[serde(flatten, serialize_with = "shown::in_tree")]
     pub path: Vec<u8>,
-    /// With what something is wrong.
+    /// With what something is wrong; serialized as the key of that object.
+    #[serde(
+        rename = "object",
+        skip_serializing_if = "Part::is_nowhere",
+        serialize_with = "object"
+    )]
     pub cause: Part,
     /// What is wrong.
     pub what: String,
 }
 
+fn object<S: serde::Serializer>(part: &Part, out: S) -> Result<S::Ok, S::Error> {
+    part.object().serialize(out)
+}
+
 impl Part {
+    /// Whether no object offers it.
+    fn is_nowhere(&self) -> bool {
+        *self == Self::Version
+    }
+
     /// The key of the object; none for what no object offers.
     pub fn object(&self) -> Option<String> {
         match self {

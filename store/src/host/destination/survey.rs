@@ -10,13 +10,14 @@ use crate::host::walk::{Item, WalkOptions, walk};
 use crate::remedy::Remedy;
 
 /// What was at a destination before it was taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Replaced {
     /// Files and symlinks.
     pub files: u64,
     /// Bytes of the files.
     pub bytes: u64,
     /// What could not be looked at.
+    #[serde(skip)]
     pub unreadable: u64,
 }
 

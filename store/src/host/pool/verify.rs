@@ -7,8 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
@@ -21,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::format::Content;
 use crate::host::walk::Stat;
 use crate::id::ChunkId;
+use crate::shown;
 use crate::tree::ListBuilder;
 
 /// Bytes that one read asks for.
@@ -32,10 +32,10 @@ pub struct Damage {
     /// The name of the pool file.
     pub file: String,
     /// Where its inode is now.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "shown::path_as_text")]
     pub set_aside: PathBuf,
     /// Files of materialized trees that share the inode.
-    #[serde(serialize_with = "as_texts")]
+    #[serde(serialize_with = "shown::paths")]
     pub shared_with: Vec<PathBuf>,
 }
 
@@ -50,24 +50,6 @@ pub struct PoolVerifyReport {
     pub damaged: Vec<Damage>,
     /// Small files that are only copied, whose bytes a power cut took before they were on disk. They are removed.
     pub lost: u64,
-}
-
-/// A path as text, with what is not UTF-8 escaped: JSON has no other strings.
-fn as_text<S: serde::Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
-    out.serialize_str(&text_of(path))
-}
-
-fn as_texts<S: serde::Serializer>(paths: &[PathBuf], out: S) -> Result<S::Ok, S::Error> {
-    out.collect_seq(paths.iter().map(|path| text_of(path)))
-}
-
-fn text_of(path: &Path) -> String {
-    let mut text = String::new();
-    for part in path.as_os_str().as_bytes().utf8_chunks() {
-        text += part.valid();
-        text += &part.invalid().escape_ascii().to_string();
-    }
-    text
 }
 
 /// What a pool knows that verifies files before they are used.
