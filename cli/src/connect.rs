@@ -20,6 +20,10 @@ use crate::ui::human::Span;
 
 /// Where the file of certificates is: no setting of the bucket, and a name among them until it is read.
 pub(crate) const CA_BUNDLE: &str = "aws_ca_bundle";
+/// A program that prints credentials, which a profile of AWS names; no setting of the bucket, and one of them until then.
+pub(crate) const CREDENTIAL_PROCESS: &str = "credential_process";
+const PROCESS_FAILED: &str =
+    "run the program that `credential_process` of the AWS profile names, and see what it says";
 /// Counts more than the other variables of Azure.
 const AZURE_CONNECTION: &str = "AZURE_STORAGE_CONNECTION_STRING";
 
@@ -107,6 +111,8 @@ pub(crate) struct Reach {
     pub(crate) ca_bundle: Option<Vec<u8>>,
     /// After so long a request is not tried again, says the profile.
     pub(crate) deadline: Option<Duration>,
+    /// A program that prints credentials of AWS.
+    pub(crate) credential_process: Option<String>,
     /// Why there are no credentials, where that is known.
     pub(crate) no_credentials: Option<String>,
 }
@@ -140,9 +146,10 @@ pub(crate) fn to(
 ) -> Result<Reach> {
     let Some((name, profile)) = profile else {
         let no_credentials = url.starts_with("s3:").then(|| aws::why_none(variables));
+        let found = Reach::of(from_environment(url, variables)?)?;
         return Ok(Reach {
-            no_credentials: no_credentials.flatten(),
-            ..Reach::of(from_environment(url, variables)?)?
+            no_credentials: no_credentials.flatten().or(found.no_credentials),
+            ..found
         });
     };
     let profile = profile.ok_or_else(|| {
@@ -176,17 +183,23 @@ fn named(profile: &str) -> String {
 
 impl Reach {
     fn of(pairs: Vec<(String, String)>) -> Result<Self> {
-        let (bundles, settings): (Vec<_>, Vec<_>) =
-            pairs.into_iter().partition(|(name, _)| name == CA_BUNDLE);
-        let bundle = bundles.last().map(|(_, path)| {
+        let last = |wanted: &str| pairs.iter().rfind(|(name, _)| name == wanted);
+        let bundle = last(CA_BUNDLE).map(|(_, path)| {
             std::fs::read(path)
                 .map_err(|source| Error::io("read the certificates in", Path::new(path), source))
         });
+        let credential_process = last(CREDENTIAL_PROCESS).map(|(_, command)| command.clone());
+        let other = |(name, _): &(String, String)| {
+            ![CA_BUNDLE, CREDENTIAL_PROCESS].contains(&name.as_str())
+        };
         Ok(Self {
-            settings: settings.into_iter().collect(),
             ca_bundle: bundle.transpose()?,
+            settings: pairs.into_iter().filter(other).collect(),
             deadline: None,
-            no_credentials: None,
+            no_credentials: credential_process
+                .is_some()
+                .then(|| PROCESS_FAILED.to_owned()),
+            credential_process,
         })
     }
 }

@@ -318,6 +318,7 @@ impl Context {
             upload_bytes: self.memory_bytes() / 2,
             waits: self.out.waits(url),
             stop: Arc::clone(&self.stop),
+            credential_process: reach.credential_process,
             no_credentials: reach.no_credentials,
             proxies: connect::proxies(&variables),
         };

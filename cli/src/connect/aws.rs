@@ -1,14 +1,14 @@
 //! Profiles of AWS's own files: `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! Keys, region, endpoint, certificates and web identity are taken. What runs programs or asks a browser
-//! (`credential_process`, single sign-on) is refused by name. No value in a message.
+//! Keys, region, endpoint, certificates, web identity and `credential_process` are taken. What asks a browser or another
+//! profile (single sign-on, `source_profile`) is refused by name. No value in a message.
 
 use std::path::{Path, PathBuf};
 
 use configparser::ini::Ini;
 use store::{Error, Result};
 
-use crate::connect::{CA_BUNDLE, Variables};
+use crate::connect::{CA_BUNDLE, CREDENTIAL_PROCESS, Variables};
 use crate::ui::remedy;
 
 /// What is taken, and what the engine calls it.
@@ -24,8 +24,7 @@ const TAKEN: [(&str, &str); 9] = [
     ("ca_bundle", CA_BUNDLE),
 ];
 /// Ways to credentials that are not gone here.
-const REFUSED: [&str; 5] = [
-    "credential_process",
+const REFUSED: [&str; 4] = [
     "login_session",
     "source_profile",
     "sso_session",
@@ -62,16 +61,20 @@ pub(crate) fn profile(named: Option<&str>, variables: &Variables) -> Result<Vec<
     found.extend(of_credentials.unwrap_or_default());
     let value = |key: &str| found.iter().rev().find(|(name, _)| name == key);
     let usable = value("aws_access_key_id").is_some() || value("web_identity_token_file").is_some();
+    let process = value(CREDENTIAL_PROCESS).filter(|_| !usable);
     if let (Some(_), false, Some(way)) = (
         chosen,
-        usable,
+        usable || process.is_some(),
         REFUSED.into_iter().find(|way| value(way).is_some()),
     ) {
-        return Err(
-            Error::new(store::Kind::Unsupported, format!("profile {name} of AWS: {way} is not supported")).hint(format!(
-                "`aws configure export-credentials --profile {name} --format env` prints variables that are"
-            )),
-        );
+        return Err(Error::new(
+            store::Kind::Unsupported,
+            format!("profile {name} of AWS: {way} is not supported"),
+        )
+        .hint(format!(
+            "make a profile that asks AWS's command for them: credential_process = aws configure \
+                 export-credentials --profile {name} --format process"
+        )));
     }
     let taken = TAKEN.into_iter().filter_map(|(key, setting)| {
         // A role is assumed by web identity only.
@@ -80,7 +83,7 @@ pub(crate) fn profile(named: Option<&str>, variables: &Variables) -> Result<Vec<
         }
         Some((setting.to_owned(), value(key)?.1.clone()))
     });
-    Ok(taken.collect())
+    Ok(taken.chain(process.cloned()).collect())
 }
 
 /// Why the default profile, which nobody named, has no credentials for us; none, where nothing is known of it.
@@ -186,6 +189,19 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_prints_credentials_is_taken_where_there_are_no_others() {
+        let (home, variables) = home();
+        let config = home.path().join(".aws/config");
+        let process = "[profile program]\ncredential_process = /opt/login --as 'a b'\n\
+                       [profile h200]\ncredential_process = no\n";
+        std::fs::write(config, process).unwrap();
+        let found = shown(&profile(Some("program"), &variables).unwrap());
+        assert_eq!(found, ["credential_process=/opt/login --as 'a b'"]);
+        let keys = shown(&profile(Some("h200"), &variables).unwrap());
+        assert_eq!(keys, ["aws_access_key_id=h", "aws_secret_access_key=s"]);
+    }
+
+    #[test]
     fn a_default_profile_of_single_sign_on_says_why_it_is_of_no_use() {
         let (home, variables) = home();
         assert_eq!(why_none(&variables), None);
@@ -195,7 +211,7 @@ mod tests {
         std::fs::write(aws.join("config"), "[default]\nsso_session = x\n").unwrap();
         assert!(profile(None, &variables).unwrap().is_empty());
         let why = why_none(&variables).unwrap();
-        let expected = "profile default of AWS: sso_session is not supported; `aws configure export-credentials";
+        let expected = "profile default of AWS: sso_session is not supported; make a profile that asks AWS's command";
         assert!(why.starts_with(expected), "{why}");
     }
 }

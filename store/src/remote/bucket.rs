@@ -1,7 +1,7 @@
 //! Buckets: which services there are, and the rooms of what is peculiar to them.
 //!
-//! `open` makes objects of a URL and `settings`; `connect` carries requests and watches over the answers; `errors`
-//! says what an answer means, `retry` asks again where it broke off; `upload` sends an object in parts.
+//! `open` makes objects of a URL and `settings`; `connect` carries requests and watches over the answers,
+//! `credentials` are what signs them; `errors` says what an answer means, `retry` asks again where it broke off; `upload` sends an object in parts.
 
 use std::str::FromStr;
 
@@ -10,6 +10,7 @@ use object_store::azure::AzureConfigKey;
 use object_store::gcp::GoogleConfigKey;
 
 mod connect;
+mod credentials;
 mod errors;
 mod open;
 mod retry;
@@ -17,7 +18,7 @@ mod settings;
 mod upload;
 
 pub use connect::Waits;
-pub(super) use connect::{Alive, Unconditional};
+pub(super) use connect::{Alive, Unconditional, by_status};
 pub(super) use errors::{NO_STORE, bucket_failure, in_chain, is_conflict, is_without_credentials};
 pub(super) use open::open;
 pub(super) use retry::retry;

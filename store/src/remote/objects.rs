@@ -21,8 +21,8 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions}
 
 use super::abandoned::abandoned;
 use super::bucket::{
-    Alive, NamedUpload, Parts, PartsMax, Unconditional, bucket_failure, in_chain, is_conflict,
-    is_without_credentials, retry,
+    Alive, NamedUpload, Parts, PartsMax, Unconditional, bucket_failure, by_status, in_chain,
+    is_conflict, is_without_credentials, retry,
 };
 use super::directory::{Directory, Ranges};
 use super::failure::{DELETE, LIST, READ, WRITE, failure, io_failure};
@@ -351,6 +351,7 @@ impl Write for Objects {
         let put = self
             .store
             .put_opts(&path, Bytes::new().into(), PutMode::Create.into());
+        let put = async { put.await.map_err(by_status) };
         match self.wait.on_within(TOUCH_MAX, put) {
             Some(Err(error)) if in_chain::<Unconditional>(&error).is_some() => {
                 self.put(key, Bytes::new())
@@ -413,7 +414,7 @@ impl Prune for Objects {
             let paths = futures_util::stream::iter(paths.clone().into_iter().map(Ok));
             let mut deleted = self.store.delete_stream(paths.boxed());
             while let Some(result) = deleted.next().await {
-                match result {
+                match result.map_err(by_status) {
                     Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
                     Err(error) => return Err(error),
                 }

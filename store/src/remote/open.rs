@@ -24,6 +24,9 @@ pub struct Options {
     pub waits: Waits,
     /// Set when somebody asks to stop: a bucket that does not answer is not waited for any more.
     pub stop: Arc<AtomicBool>,
+    /// A command that prints credentials of AWS: `credential_process` of a profile. The shell runs it when they are
+    /// asked for.
+    pub credential_process: Option<String>,
     /// Why no credentials were found, where that is known.
     pub no_credentials: Option<String>,
     /// What is said of the way to endpoints that begin like this, where there is no connection: a proxy, most likely.
@@ -41,6 +44,7 @@ impl Default for Options {
             deadline: Duration::from_secs(180),
             waits: Waits::default(),
             stop: Arc::default(),
+            credential_process: None,
             no_credentials: None,
             proxies: Vec::new(),
             upload_bytes: 64 << 20,

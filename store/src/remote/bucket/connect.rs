@@ -8,11 +8,12 @@
 mod alive;
 mod body;
 mod endpoints;
+mod refusal;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -29,6 +30,9 @@ use alive::sending_time;
 use body::{Body, Patience};
 use endpoints::Endpoints;
 pub(super) use endpoints::NoConnection;
+pub(super) use refusal::Refusal;
+use refusal::Refused;
+pub(in crate::remote) use refusal::by_status;
 
 /// How often a wait is told.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
@@ -42,6 +46,8 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 const IF_ABSENT: &str = "if-none-match";
 /// Where machines of a cloud find their credentials; elsewhere nobody answers.
 const METADATA_HOST: &str = "169.254.169.254";
+/// Where they begin with it.
+const METADATA_TOKEN: &str = "/latest/api/token";
 
 /// Who is told what a bucket is waited for: seconds, and the path that was asked for. Clones tell the same.
 #[derive(Clone, Default)]
@@ -69,6 +75,7 @@ pub(super) struct Watched {
     endpoints: Arc<Endpoints>,
     alive: Alive,
     deadline: Duration,
+    at_need: bool,
 }
 
 /// An endpoint that does not know put-if-absent, and says so.
@@ -92,14 +99,28 @@ impl Watched {
             endpoints: Arc::new(Endpoints::new(proxies)),
             alive,
             deadline,
+            at_need: false,
+        }
+    }
+
+    /// The same, which gets ready with the first request.
+    pub(super) fn at_need(self) -> Self {
+        Self {
+            at_need: true,
+            ..self
         }
     }
 }
 
 impl HttpConnector for Watched {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = match self.at_need {
+            true => OnceLock::new(),
+            false => ReqwestConnector::default().connect(options)?.into(),
+        };
         Ok(HttpClient::new(Wire {
-            client: ReqwestConnector::default().connect(options)?,
+            client,
+            options: options.clone(),
             waits: self.waits.clone(),
             endpoints: Arc::clone(&self.endpoints),
             alive: self.alive.clone(),
@@ -110,7 +131,8 @@ impl HttpConnector for Watched {
 
 #[derive(Debug)]
 struct Wire {
-    client: HttpClient,
+    client: OnceLock<HttpClient>,
+    options: ClientOptions,
     waits: Waits,
     endpoints: Arc<Endpoints>,
     alive: Alive,
@@ -118,6 +140,39 @@ struct Wire {
 }
 
 impl Wire {
+    /// The answer to `request` for `path`, which is waited for no longer than `most`.
+    async fn execute(
+        &self,
+        request: HttpRequest,
+        most: Duration,
+        path: &str,
+    ) -> Result<HttpResponse, HttpError> {
+        let mut answer = std::pin::pin!(self.client()?.execute(request));
+        let mut waited = Duration::ZERO;
+        loop {
+            let part = TOLD_EVERY.min(most.saturating_sub(waited));
+            if let Ok(answer) = tokio::time::timeout(part, answer.as_mut()).await {
+                return answer;
+            }
+            waited += part;
+            if waited >= most {
+                return Err(HttpError::new(HttpErrorKind::Timeout, NoAnswer(most)));
+            }
+            if let Some(tell) = &self.waits.0 {
+                tell(waited.as_secs(), path);
+            }
+        }
+    }
+
+    fn client(&self) -> Result<&HttpClient, HttpError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let client = ReqwestConnector::default().connect(&self.options);
+        let client = client.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        Ok(self.client.get_or_init(|| client))
+    }
+
     async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let path = request.uri().path().to_owned();
         let endpoint = endpoint(&request);
@@ -126,23 +181,7 @@ impl Wire {
         let bytes = request.body().content_length();
         self.alive.sending(bytes);
         let most = self.answer_max.saturating_add(sending_time(bytes));
-        let mut answer = std::pin::pin!(self.client.execute(request));
-        let mut waited = Duration::ZERO;
-        let answer = loop {
-            let part = TOLD_EVERY.min(most.saturating_sub(waited));
-            match tokio::time::timeout(part, answer.as_mut()).await {
-                Ok(answer) => break answer,
-                Err(_elapsed) => {
-                    waited += part;
-                    if waited >= most {
-                        break Err(HttpError::new(HttpErrorKind::Timeout, NoAnswer(most)));
-                    }
-                    if let Some(tell) = &self.waits.0 {
-                        tell(waited.as_secs(), &path);
-                    }
-                }
-            }
-        };
+        let answer = self.execute(request, most, &path).await;
         if let Ok(answer) = &answer {
             self.endpoints.answered(&endpoint);
             // One that is busy for ever is not waited for by who wants to stop.
@@ -150,7 +189,7 @@ impl Wire {
                 self.alive.sign();
             }
         }
-        match answer {
+        let answer = match answer {
             // Not tried again: of the kinds of failure this is one that object_store takes as final.
             Err(error) if is_metadata && error.kind() != HttpErrorKind::Decode => {
                 Err(HttpError::new(HttpErrorKind::Unknown, error))
@@ -166,14 +205,24 @@ impl Wire {
                 tokio::time::sleep(asked_pause(answer.headers(), Timestamp::now())).await;
                 Ok(answer)
             }
-            answer => answer.map(|answer| {
-                let alive = self.alive.clone();
-                let patience = Patience {
-                    stall_max: STALL_MAX.min(self.answer_max),
-                    most: self.answer_max,
-                };
-                answer.map(|body| HttpResponseBody::new(Body::new(body, patience, alive, &path)))
-            }),
+            answer => Ok(answer?),
+        };
+        let alive = self.alive.clone();
+        let patience = Patience {
+            stall_max: STALL_MAX.min(self.answer_max),
+            most: self.answer_max,
+        };
+        let answer =
+            answer?.map(|body| HttpResponseBody::new(Body::new(body, patience, alive, &path)));
+        let status = answer.status();
+        match status.as_u16() {
+            // object_store asks for its status, to go another way.
+            403 if path == METADATA_TOKEN => Ok(answer),
+            304 => Ok(answer),
+            // It does not read what redirections say.
+            300..400 => Err(Refused::error(answer).await),
+            _ if status.is_success() => Ok(answer),
+            _ => Ok(Refused::body(answer)),
         }
     }
 }

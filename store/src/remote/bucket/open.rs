@@ -14,6 +14,7 @@ use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, Certificate, ClientOptions, ObjectStore, RetryConfig};
 
 use super::connect::{Alive, Watched};
+use super::credentials::{Found, Process};
 use super::{Service, Settings, spelled};
 use crate::error::{Error, Result};
 use crate::remote::{Objects, Options};
@@ -144,6 +145,17 @@ pub(super) fn is_plain(name: &str, value: &str) -> bool {
         && !other.into_iter().any(|word| spelled(name).contains(word))
 }
 
+fn client_options(options: &Options, settings: &Settings) -> object_store::Result<ClientOptions> {
+    let plain = settings.iter().any(|(name, value)| is_plain(name, value));
+    let client = ClientOptions::new()
+        .with_allow_http(plain)
+        .with_timeout_disabled()
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_read_timeout(READ_TIMEOUT);
+    let certificates = certificates(options)?.into_iter();
+    Ok(certificates.fold(client, ClientOptions::with_root_certificate))
+}
+
 fn built(
     service: Service,
     bucket: &str,
@@ -151,15 +163,7 @@ fn built(
     settings: &Settings,
     alive: &Alive,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let plain = settings.iter().any(|(name, value)| is_plain(name, value));
-    let client = ClientOptions::new()
-        .with_allow_http(plain)
-        .with_timeout_disabled()
-        .with_connect_timeout(CONNECT_TIMEOUT)
-        .with_read_timeout(READ_TIMEOUT);
-    let client = certificates(options)?
-        .into_iter()
-        .fold(client, ClientOptions::with_root_certificate);
+    let client = client_options(options, settings)?;
     let retry = RetryConfig {
         backoff: BackoffConfig {
             max_backoff: PAUSE_MAX,
@@ -168,43 +172,68 @@ fn built(
         max_retries: RETRIES_MAX,
         retry_timeout: options.deadline,
     };
-    let watched = Watched::new(
-        options.waits.clone(),
-        alive.clone(),
-        options.deadline,
-        &options.proxies,
-    );
+    let watched = || {
+        Watched::new(
+            options.waits.clone(),
+            alive.clone(),
+            options.deadline,
+            &options.proxies,
+        )
+    };
     let pairs = || settings.iter().map(|(name, value)| (spelled(name), value));
+    // Each is built twice: for its provider of credentials, which makes no connection before it is asked, and with that.
     Ok(match service {
         Service::S3 => {
             let mut builder = AmazonS3Builder::new()
                 .with_client_options(client)
-                .with_http_connector(watched);
+                .with_bucket_name(bucket)
+                .with_retry(retry);
             for (name, value) in pairs() {
                 builder = builder.with_config(name.parse()?, value);
             }
-            Arc::new(builder.with_bucket_name(bucket).with_retry(retry).build()?)
+            let at_need = builder.clone().with_http_connector(watched().at_need());
+            let credentials = match &options.credential_process {
+                Some(command) => Arc::new(Process::new(command, Arc::clone(&options.stop))),
+                None => Arc::clone(at_need.build()?.credentials()),
+            };
+            let builder = builder.with_http_connector(watched());
+            Arc::new(
+                builder
+                    .with_credentials(Arc::new(Found(credentials)))
+                    .build()?,
+            )
         }
         Service::Google => {
             let mut builder = GoogleCloudStorageBuilder::new()
                 .with_client_options(client)
-                .with_http_connector(watched);
+                .with_bucket_name(bucket)
+                .with_retry(retry);
             for (name, value) in pairs() {
                 builder = builder.with_config(name.parse()?, value);
             }
-            Arc::new(builder.with_bucket_name(bucket).with_retry(retry).build()?)
+            let at_need = builder.clone().with_http_connector(watched().at_need());
+            let credentials = Arc::clone(at_need.build()?.credentials());
+            let builder = builder.with_http_connector(watched());
+            Arc::new(
+                builder
+                    .with_credentials(Arc::new(Found(credentials)))
+                    .build()?,
+            )
         }
         Service::Azure => {
             let mut builder = MicrosoftAzureBuilder::new()
                 .with_client_options(client)
-                .with_http_connector(watched);
+                .with_container_name(bucket)
+                .with_retry(retry);
             for (name, value) in pairs() {
                 builder = builder.with_config(name.parse()?, value);
             }
+            let at_need = builder.clone().with_http_connector(watched().at_need());
+            let credentials = Arc::clone(at_need.build()?.credentials());
+            let builder = builder.with_http_connector(watched());
             Arc::new(
                 builder
-                    .with_container_name(bucket)
-                    .with_retry(retry)
+                    .with_credentials(Arc::new(Found(credentials)))
                     .build()?,
             )
         }

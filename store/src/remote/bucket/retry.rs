@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use object_store::Result;
 use object_store::client::{HttpError, HttpErrorKind};
 
+use super::connect::by_status;
 use super::errors::in_chain;
 
 /// How often, the first time included.
@@ -22,7 +23,7 @@ pub(in crate::remote) async fn retry<T, F: Future<Output = Result<T>>>(
     let begun = Instant::now();
     let mut tries = TRIES;
     loop {
-        let answer = ask().await;
+        let answer = ask().await.map_err(by_status);
         tries -= 1;
         let passes = |error: &object_store::Error| {
             let kind = in_chain::<HttpError>(error).map(HttpError::kind);

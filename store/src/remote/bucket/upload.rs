@@ -13,7 +13,7 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload, Res
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::connect::Alive;
+use super::connect::{Alive, by_status};
 use crate::remote::failure::WRITE;
 use crate::remote::wait::Wait;
 use crate::remote::{Objects, Upload};
@@ -167,6 +167,7 @@ impl Parts {
 
 /// Waits for `future`; for a bucket that is silent not after somebody asked to stop.
 fn on<T>(wait: &Wait, alive: &Alive, future: impl Future<Output = Result<T>>) -> Result<T> {
+    let future = async { future.await.map_err(by_status) };
     match wait {
         Wait::Here => wait.on(future),
         Wait::Shared(_) => wait.on(alive.watch(future)),

@@ -170,12 +170,13 @@ fn is_untrusted(error: &HttpError) -> bool {
 fn is_plain(error: &HttpError) -> bool {
     chain(error).any(|error| {
         let of_tls = error.downcast_ref::<rustls::Error>();
-        matches!(of_tls, Some(rustls::Error::InvalidMessage(_)))
-            || error.to_string() == "tls handshake eof"
+        // TCP does not end while it connects: what ends is the handshake.
+        let ended = error.downcast_ref().map(io::Error::kind) == Some(io::ErrorKind::UnexpectedEof);
+        matches!(of_tls, Some(rustls::Error::InvalidMessage(_))) || ended
     })
 }
 
-/// Whether nobody listens there, or the name is nobody's.
+/// Whether nobody listens there, or the name is nobody's. The type of what says the latter is private to hyper.
 fn is_nobody(error: &HttpError) -> bool {
     chain(error).any(|error| {
         let refused = error.downcast_ref().map(io::Error::kind);

@@ -1,7 +1,8 @@
 //! What a bucket answered, in its own words and without what the request carried.
 //!
 //! Services repeat tokens, signatures and keys in the texts of their errors: of those texts only the code
-//! and the message are kept, and of the message nothing that is the value of a secret setting.
+//! and the message are kept, and of the message nothing that is the value of a secret setting. No text of a service is parsed
+//! here: what is known of an answer was taken down where it came in.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,22 +11,11 @@ use std::io;
 use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::remote::bucket::Settings;
-use crate::remote::bucket::connect::NoConnection;
+use crate::remote::bucket::connect::{NoConnection, Refusal};
+use crate::remote::bucket::credentials::{Failed, NoCredentials};
 
-/// How object_store introduces the status of an answer.
-const STATUS: &str = "status code: ";
-/// What it says of a redirection that leads nowhere.
-const REDIRECT: &str = "redirect without LOCATION";
-/// What servers of TLS say to who does not speak it.
-const TLS_WANTED: [&str; 3] = [
-    "plain HTTP request was sent to HTTPS port",
-    "HTTP request to an HTTPS server",
-    "speaking plain HTTP to an SSL-enabled server port",
-];
-/// What object_store says of answers that no object store gives.
-const ASTRAY: [&str; 1] = ["Unable to extract metadata from headers"];
-const CODE_BYTES_MAX: usize = 64;
-const MESSAGE_CHARS_MAX: usize = 300;
+/// What object_store says of answers that no object store gives; its type is private there.
+const ASTRAY: &str = "Unable to extract metadata from headers";
 
 /// An answer, or why there was none.
 #[derive(Debug)]
@@ -53,50 +43,51 @@ pub(super) struct Answer {
 
 impl Answer {
     pub(super) fn of(source: &object_store::Error, settings: &Settings) -> Self {
-        let said = source.to_string();
-        let body = said
-            .split_once(STATUS)
-            .map(|(_, rest)| rest.split_once(": ").unwrap_or((rest, "")));
-        let (status_line, body) = body.unwrap_or_default();
-        let (code, message) = code_and_message(body);
-        let transport = in_chain::<HttpError>(source).map(HttpError::kind);
+        let refusal = in_chain::<Refusal>(source);
         let no_connection = in_chain::<NoConnection>(source);
-        let text = match (status_line, transport) {
-            ("", Some(_)) if no_connection.is_some() => {
-                no_connection.map(ToString::to_string).unwrap_or_default()
-            }
-            ("", Some(kind)) => format!("{}: {}", told(kind), root(source)),
-            ("", None) => said.clone(),
-            _ => [status_line.trim(), &code, &message].into_iter().fold(
-                String::new(),
-                |text, part| match (text.as_str(), part) {
-                    ("", part) => part.to_owned(),
-                    (_, "") => text,
-                    (before, part) => format!("{before}: {part}"),
-                },
-            ),
+        let transport = in_chain::<HttpError>(source).filter(|_| refusal.is_none());
+        let transport = transport.map(HttpError::kind);
+        let text = match (refusal, no_connection, transport) {
+            (Some(refusal), ..) => joined(refusal),
+            (None, Some(no_connection), _) => no_connection.to_string(),
+            (None, None, Some(kind)) => format!("{}: {}", told(kind), root(source)),
+            (None, None, None) => match in_chain::<Failed>(source) {
+                Some(failed) => failed.to_string(),
+                None => source.to_string(),
+            },
         };
-        let redirected = said.contains(REDIRECT).then_some(301);
+        let is_no_http = in_chain::<hyper::Error>(source).is_some_and(is_no_http);
         Self {
-            status: status_line
-                .get(..3)
-                .and_then(|digits| digits.parse().ok())
-                .or(redirected),
-            code,
+            status: refusal.map(|refusal| refusal.status),
+            code: refusal.map_or_else(String::new, |refusal| refusal.code.clone()),
             transport,
             no_connection: no_connection.is_some(),
             untrusted: no_connection.is_some_and(|no_connection| no_connection.is_untrusted),
             plain: no_connection.is_some_and(|no_connection| no_connection.is_plain),
-            encrypted: TLS_WANTED.into_iter().any(|words| said.contains(words))
-                || root(source) == "invalid HTTP version parsed",
-            astray: ASTRAY.into_iter().any(|words| said.contains(words))
-                || root(source) == "too many redirects",
-            credentials: ["169.254.", "metadata.google", "credential", "token request"]
-                .into_iter()
-                .any(|word| said.contains(word)),
+            encrypted: is_no_http || refusal.is_some_and(|refusal| refusal.wants_tls),
+            astray: source.to_string().contains(ASTRAY)
+                || in_chain::<reqwest::Error>(source).is_some_and(reqwest::Error::is_redirect),
+            credentials: in_chain::<NoCredentials>(source).is_some(),
             text: settings.redact(&text),
         }
     }
+}
+
+/// Status, code and message, as far as there are any.
+fn joined(refusal: &Refusal) -> String {
+    let mut text = refusal.to_string().trim_end().to_owned();
+    for part in [&refusal.code, &refusal.message] {
+        if !part.is_empty() {
+            text += ": ";
+            text += part;
+        }
+    }
+    text
+}
+
+/// Whether what came does not even begin as an answer does.
+fn is_no_http(error: &hyper::Error) -> bool {
+    error.is_parse() && !error.is_parse_status()
 }
 
 impl fmt::Display for Answer {
@@ -109,7 +100,7 @@ impl StdError for Answer {}
 
 /// Whether the service answered 409: something else was done to the object at the same time.
 pub(in crate::remote) fn is_conflict(source: &object_store::Error) -> bool {
-    Answer::of(source, &Settings::default()).status == Some(409)
+    in_chain::<Refusal>(source).is_some_and(|refusal| refusal.status == 409)
 }
 
 /// The first of this type among an error and its causes.
@@ -137,45 +128,4 @@ fn told(kind: HttpErrorKind) -> &'static str {
         HttpErrorKind::Decode => "the answer is no HTTP",
         _ => "the request failed",
     }
-}
-
-/// From the XML of S3, Google and Azure, or the JSON of those who give out tokens.
-fn code_and_message(body: &str) -> (String, String) {
-    let json = body
-        .find('{')
-        .and_then(|start| serde_json::from_str::<serde_json::Value>(body.get(start..)?).ok());
-    let (code, message) = match &json {
-        Some(json) => {
-            let at = |place: &str| json.pointer(place).and_then(serde_json::Value::as_str);
-            let code = at("/error").or_else(|| at("/error/status"));
-            let message = at("/error_description").or_else(|| at("/error/message"));
-            (
-                code.or_else(|| at("/Code")),
-                message.or_else(|| at("/message")),
-            )
-        }
-        None => (within(body, "Code"), within(body, "Message")),
-    };
-    let plain = |code: &&str| {
-        code.len() <= CODE_BYTES_MAX
-            && code
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
-    };
-    let line = message
-        .unwrap_or_default()
-        .lines()
-        .next()
-        .unwrap_or_default();
-    let short = line.chars().filter(|letter| !letter.is_control());
-    (
-        code.filter(plain).unwrap_or_default().to_owned(),
-        short.take(MESSAGE_CHARS_MAX).collect(),
-    )
-}
-
-fn within<'b>(body: &'b str, element: &str) -> Option<&'b str> {
-    let (_, rest) = body.split_once(&format!("<{element}>"))?;
-    rest.split_once(&format!("</{element}>"))
-        .map(|(text, _)| text)
 }

@@ -214,6 +214,67 @@ fn without_its_bucket_there_is_no_store() {
     );
     // An entry that is not found would be the end of the log.
     assert_eq!(remote.get("log/1").unwrap_err().kind(), Kind::Unavailable);
+    let run = remote.get_run(&["log/1".to_owned()]).unwrap_err();
+    assert_eq!(run.kind(), Kind::Unavailable);
+}
+
+#[test]
+fn what_keeps_credentials_away_is_told_as_that() {
+    let server = Server::start(|asked| match asked.path.as_str() {
+        "/latest/api/token" => Reply::Whole(http("404 Not Found", &[], b"")),
+        path => panic!("{path}: asked without credentials"),
+    });
+    let pairs = [
+        ("aws_metadata_endpoint", server.url.as_str()),
+        ("aws_endpoint_url", server.url.as_str()),
+    ];
+    let remote = open_url("s3://bkt", &options(&pairs)).unwrap();
+    for error in [
+        remote.get("format").unwrap_err(),
+        remote.list("log").unwrap_err(),
+        remote.create("log/1", Bytes::new()).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), Kind::Denied, "{error:?}");
+        assert_eq!(error.remedy(), Some(&Remedy::Credentials), "{error:?}");
+        assert!(
+            format!("{error:?}").ends_with(": 404 Not Found"),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn what_a_program_prints_signs_the_requests() {
+    let server = Server::start(|asked| {
+        let is_signed = |line: &String| {
+            line.starts_with("authorization: AWS4-HMAC-SHA256 Credential=of-program/")
+        };
+        Reply::Whole(match asked.headers.iter().any(is_signed) {
+            true => http("200 OK", &["etag: \"a\""], b""),
+            false => error("403 Forbidden", "AccessDenied", "no"),
+        })
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("printed");
+    let opened = || {
+        let command = format!("cat {}", file.display());
+        let options = Options {
+            credential_process: Some(command),
+            ..options(&[("endpoint", &server.url)])
+        };
+        open_url("s3://bkt", &options).unwrap()
+    };
+    let failed = opened().put("key", Bytes::new()).unwrap_err();
+    assert_eq!(failed.kind(), Kind::Denied, "{failed:?}");
+    assert_eq!(failed.remedy(), Some(&Remedy::Credentials), "{failed:?}");
+    assert!(
+        format!("{failed:?}").contains("credential_process exit status: 1: cat: "),
+        "{failed:?}"
+    );
+    let printed =
+        format!(r#"{{"Version": 1, "AccessKeyId": "of-program", "SecretAccessKey": "{PLANTED}"}}"#);
+    std::fs::write(&file, printed).unwrap();
+    opened().put("key", Bytes::new()).unwrap();
 }
 
 #[test]
