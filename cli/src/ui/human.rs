@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SpanRelativeTo, Timestamp};
 
 /// `0 B`, `999 B`, `1.50 kB`, `12.3 MB`, `456 GB`: three digits that count.
 pub(crate) fn bytes(count: u64) -> String {
@@ -85,9 +85,17 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     scaled(number, base.pow(power)).ok_or_else(|| SIZE_EXPECTED.to_owned())
 }
 
-/// A time from `90s`, `30m`, `12h`, `30d`, `8w`, `1y` (365 days).
+/// A time from `90s`, `30m`, `12h`, `30d`, `8w`, `1y` (365 days), or from several units, like `1h30m`, `2 days, 6 hours`
+/// or `PT36H`.
 pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
     let text = text.trim();
+    one_unit(text)
+        .or_else(|| units(text))
+        .ok_or_else(|| SPAN_EXPECTED.to_owned())
+}
+
+/// A number that may have a fraction, also of days and longer, and its unit.
+fn one_unit(text: &str) -> Option<Duration> {
     let split = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
@@ -100,11 +108,16 @@ pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
         "w" => 7 * 24 * 3600,
         "y" => 365 * 24 * 3600,
         "" if number == "0" => 1,
-        _ => return Err(SPAN_EXPECTED.to_owned()),
+        _ => return None,
     };
-    scaled(number, secs)
-        .map(Duration::from_secs)
-        .ok_or_else(|| SPAN_EXPECTED.to_owned())
+    scaled(number, secs).map(Duration::from_secs)
+}
+
+/// As jiff reads them. A day has 24 hours; months have no length.
+fn units(text: &str) -> Option<Duration> {
+    let span: jiff::Span = text.parse().ok()?;
+    let exact = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
+    exact.try_into().ok()
 }
 
 /// Parts per million from `5%` or `0.5%`.
@@ -229,10 +242,16 @@ mod tests {
             ("12h", 43_200),
             ("1.5d", 129_600),
             ("2w", 1_209_600),
+            ("1y", 31_536_000),
+            ("30 min", 1_800),
+            ("1h30m", 5_400),
+            ("1w2d", 777_600),
+            ("2 days, 6 hours", 194_400),
+            ("PT36H", 129_600),
         ] {
             assert_eq!(parse_span(text), Ok(Duration::from_secs(secs)), "{text}");
         }
-        for bad in ["", "5", "h", "5 parsecs", "-1d"] {
+        for bad in ["", "5", "h", "5 parsecs", "-1d", "1mo", "1h ago", "1d-2h"] {
             assert_eq!(parse_span(bad), Err(SPAN_EXPECTED.to_owned()), "{bad}");
         }
         assert_eq!(parse_percent("5%"), Ok(50_000));
