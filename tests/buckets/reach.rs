@@ -150,6 +150,45 @@ fn two_clusters_with_credentials_of_their_own_go_together() {
 }
 
 #[test]
+fn a_program_that_a_profile_names_gives_credentials() {
+    let env = environment!();
+    let server = Server::ceph();
+    let url = format!("s3://{BUCKET}/{}", fresh_prefix("process"));
+    let aws = |program: &str| {
+        let text = format!(
+            "[profile signed]\nregion = {}\nendpoint_url = {}\ncredential_process = {program}\n",
+            server.region, server.endpoint
+        );
+        env.write("home/.aws/config", text);
+    };
+    let printed = format!(
+        r#"{{"Version": 1, "AccessKeyId": {:?}, "SecretAccessKey": {:?}, "Expiration": "2999-01-01T00:00:00Z"}}"#,
+        server.key, server.secret
+    );
+    env.write("printed", printed);
+    let command = |words: &[&str]| {
+        let mut command = env.command(["--store", &url]);
+        command.args(words).env("AWS_PROFILE", "signed");
+        command
+    };
+    aws(&format!("cat '{}'", env.path("printed").display()));
+    trees::version(&env.path("tree"), 3, 1, 200_000);
+    good(command(&["init"]));
+    good(command(&["put", "tree", "project/a/b"]));
+    good(command(&["get", "project/a/b", "out"]));
+    assert_same_tree(&env.path("tree"), &env.path("out"));
+    aws("echo sign in first >&2; exit 4");
+    let failed = finished(command(&["ls"]));
+    assert_eq!(failed.code, Some(1), "{failed}");
+    let told = &failed.stderr;
+    assert!(told.contains("exit status: 4: sign in first"), "{told}");
+    assert!(
+        told.contains("hint: run the program that `credential_process`"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_long_wait_is_told_with_what_is_waited_for() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = Server {
