@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use rayon::prelude::*;
 use store::access::Uses;
 use store::format::{RefName, State, pack_key, segment_key};
+use store::index::check_segments;
 use store::log::witness;
 use store::read::Reader;
 use store::remote::Prune;
@@ -65,7 +65,8 @@ fn look_at<'s>(
     view: View,
 ) -> Result<Planned<'s>> {
     let now = (request.clock)();
-    verify_segments(&view)?;
+    // A flipped bit in a segment could lead to the wrong pack, so that is found out before anything is planned.
+    check_segments(&view.index.segments().collect::<Vec<_>>())?;
     let reader = Reader::at(store, view.clone());
     let policy = request.policy.in_force(&view.state);
     let mut drops = policy.drops(&view.state, now)?;
@@ -102,14 +103,6 @@ fn look_at<'s>(
         live,
         shared,
     })
-}
-
-/// A flipped bit in a segment could lead to the wrong pack, so that is found out before anything is planned.
-fn verify_segments(view: &View) -> Result<()> {
-    let segments: Vec<_> = view.index.segments().collect();
-    segments
-        .par_iter()
-        .try_for_each(|segment| segment.damage().map_or(Ok(()), Err))
 }
 
 /// The checkpoints that those which stay are written on.

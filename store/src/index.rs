@@ -335,6 +335,15 @@ impl LiveSegment {
     }
 }
 
+/// Fails when one of `segments` is not what was written, down to the last byte. All cores read.
+///
+/// # Errors
+/// The damage of one of them.
+pub fn check_segments<S: AsRef<OpenSegment> + Sync>(segments: &[S]) -> Result<()> {
+    let damage = |segment: &S| segment.as_ref().damage().map_or(Ok(()), Err);
+    segments.par_iter().try_for_each(damage)
+}
+
 impl OpenSegment {
     /// Opens segment `id`, whose object is what `info` says, as the log has it at `state`.
     fn open(
@@ -394,6 +403,11 @@ impl OpenSegment {
                 .hint("run it again: it is fetched anew")
                 .because(error),
         )
+    }
+
+    /// Where this host keeps its copy, if it has one.
+    pub(crate) fn copy(&self) -> Option<&Path> {
+        self.copy.as_deref()
     }
 
     /// The segment's bytes.

@@ -5,8 +5,6 @@
 
 use std::collections::HashSet;
 
-use rayon::prelude::*;
-
 use super::known::{End, end_of, missing, not_yet};
 use super::read_after;
 use crate::error::{Error, Kind, Result};
@@ -15,7 +13,7 @@ use crate::format::{
     State, log_key, pack_key, parse_pack_key, parse_segment_key,
 };
 use crate::id::{PackId, SegmentId};
-use crate::remote::Read;
+use crate::remote::{Read, of_each};
 
 /// What objects that no entry names say of the log.
 #[derive(Debug)]
@@ -67,17 +65,7 @@ fn segments(remote: &dyn Read, state: &State) -> Result<Vec<String>> {
 /// # Errors
 /// When the store does not answer.
 pub fn ask(remote: &dyn Read, state: &State, keys: &[String]) -> Result<Option<Witness>> {
-    // Threads gain nothing where an answer comes at once.
-    let made: Vec<Option<Provenance>> = match remote.local_path(SEGMENTS_PREFIX) {
-        Some(_) => keys
-            .iter()
-            .map(|key| provenance(remote, key))
-            .collect::<Result<_>>()?,
-        None => keys
-            .par_iter()
-            .map(|key| provenance(remote, key))
-            .collect::<Result<_>>()?,
-    };
+    let made = of_each(remote, keys, |key| provenance(remote, key))?;
     let mut newest: Option<(&String, u64)> = None;
     for (key, made) in keys.iter().zip(made) {
         let Some(made) = made else { continue };

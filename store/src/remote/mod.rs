@@ -14,8 +14,10 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use rayon::prelude::*;
 
 use crate::error::{Kind, Result};
+use crate::format::FORMAT_KEY;
 
 mod abandoned;
 mod bucket;
@@ -113,6 +115,21 @@ pub fn one_by_one<R: Read + ?Sized>(remote: &R, keys: &[String]) -> Result<Vec<B
         }
     }
     Ok(found)
+}
+
+/// What `ask` says of each of `items`. Threads gain nothing where an answer comes at once.
+///
+/// # Errors
+/// The first of `ask`.
+pub(crate) fn of_each<I: Sync, T: Send>(
+    remote: &dyn Read,
+    items: &[I],
+    ask: impl Fn(&I) -> Result<T> + Send + Sync,
+) -> Result<Vec<T>> {
+    match remote.local_path(FORMAT_KEY) {
+        Some(_) => items.iter().map(ask).collect(),
+        None => items.par_iter().map(ask).collect(),
+    }
 }
 
 /// Reads and adds objects.

@@ -14,7 +14,7 @@ use crate::index::Index;
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::session::Relied;
-use crate::sound::mend;
+use crate::sound::{mend, segments};
 use crate::store::{Store, View};
 
 /// The two sides of a run.
@@ -49,7 +49,7 @@ pub(super) fn incomplete(
     let lacking = sides.lacking(kept, &relied)?;
     let bad = match request.verify {
         true => {
-            mend::check_segments(&relied)?;
+            segments::check(to, &relied)?;
             mend::damaged(to, &there, &relied.packs()?, progress)?
         }
         false => mend::unsound(to, &there.state, &relied)?,

@@ -6,26 +6,22 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use rayon::prelude::*;
-
 use super::packs::{PackTask, Reading, check_packs};
 use super::record::Record;
 use super::saver::{Saver, condemning};
-use super::{Part, VerifyReport};
+use super::{Part, VerifyReport, segments};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Change, PACKS_PREFIX, State, pack_key, parse_pack_key};
 use crate::id::PackId;
 use crate::log;
 use crate::progress::{Progress, Unwatched};
-use crate::remote::Read;
+use crate::remote::{Read, of_each};
 use crate::retry::{VAIN_MAX, retry};
 use crate::session::{Relied, moves_chunks};
 use crate::store::{Store, View};
 
 /// Objects that a bucket tells in one answer to a listing.
 const LISTED_AT_ONCE: usize = 1000;
-/// Segments of more bytes together are not read for each put: that would take longer than a tenth of a second.
-const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 /// Where a bucket has more packs, those of versions that are counted on as a whole are not looked at.
 const LISTED_MAX: usize = 4 * LISTED_AT_ONCE;
 
@@ -47,25 +43,9 @@ pub(crate) fn mend(
     }
 }
 
-/// Fails when a segment that `relied` counts on is not what was written: it may lead to the wrong place, so that what is
-/// put or kept by it cannot be read.
-pub(crate) fn check_segments(relied: &Relied) -> Result<()> {
-    let segments = relied.segments();
-    let bytes: u64 = segments
-        .iter()
-        .map(|segment| segment.bytes().len() as u64)
-        .sum();
-    if bytes > SEGMENT_BYTES_MAX {
-        return Ok(());
-    }
-    segments
-        .par_iter()
-        .try_for_each(|segment| segment.damage().map_or(Ok(()), Err))
-}
-
 /// The packs that `relied` counts on and that are gone, or known to be damaged.
 pub(crate) fn unsound(store: &Store, state: &State, relied: &Relied) -> Result<BTreeSet<PackId>> {
-    check_segments(relied)?;
+    segments::check(store, relied)?;
     let index = relied.index();
     let marked = relied.packs()?;
     let named: HashSet<PackId> = index.packs().map(|pack| pack.id).collect();
@@ -122,16 +102,15 @@ pub(crate) fn gone(remote: &dyn Read, packs: &[PackId], all: usize) -> Result<BT
     };
     // A listing may be late: what it does not show is asked for.
     let asked: Vec<&PackId> = packs.iter().filter(|pack| !listed.contains(pack)).collect();
-    let ask = |pack: &PackId| match remote.size(&pack_key(*pack)) {
-        Ok(_) => Ok(None),
-        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(Some(*pack)),
-        Err(error) => Err(error),
-    };
-    // Threads gain nothing where an answer comes at once.
-    let found = match is_near {
-        true => asked.into_iter().map(ask).collect::<Result<Vec<_>>>()?,
-        false => asked.into_par_iter().map(ask).collect::<Result<Vec<_>>>()?,
-    };
+    let found = of_each(remote, &asked, |pack| {
+        match remote.size(&pack_key(**pack)) {
+            Ok(_) => Ok(None),
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => {
+                Ok(Some(**pack))
+            }
+            Err(error) => Err(error),
+        }
+    })?;
     Ok(found.into_iter().flatten().collect())
 }
 

@@ -1,0 +1,198 @@
+//! Segments that somebody counts on are what was written, down to the last byte; and which of them this host has read
+//! lately, in a small JSON file of its cache.
+//!
+//! Reading 200 MB takes longer than a put of which nothing has changed. So a segment whose file is the one that was read
+//! within a day is not read again. Losing the file costs time and nothing else.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::format::segment_key;
+use crate::fs::{read_regular, write_atomically};
+use crate::id::SegmentId;
+use crate::index::{OpenSegment, check_segments};
+use crate::session::Relied;
+use crate::store::Store;
+
+/// So few bytes are read each time: that takes a few milliseconds.
+const ALWAYS_BYTES: u64 = 8 << 20;
+/// Segments of more bytes together are not read by each put: that would take longer than a tenth of a second.
+const BYTES_MAX: u64 = 256 << 20;
+/// A disk may damage a file and leave its times as they are, so what was read is not believed for longer.
+const AGE_SECS_MAX: i64 = 24 * 3600;
+/// Most bytes of the file: it names segments, 150 bytes each.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
+
+/// Fails when a segment that `relied` counts on is not what was written: it may lead to the wrong place, so that what is
+/// put or kept by it cannot be read.
+pub(crate) fn check(store: &Store, relied: &Relied) -> Result<()> {
+    let segments = relied.segments();
+    let bytes: u64 = segments.iter().map(bytes_of).sum();
+    match bytes {
+        0..=ALWAYS_BYTES => check_segments(&segments),
+        ..=BYTES_MAX => check_remembered(store, segments),
+        _ => Ok(()),
+    }
+}
+
+fn check_remembered(store: &Store, segments: Vec<Arc<OpenSegment>>) -> Result<()> {
+    let dir = store.host().cache_dir_of(store.format().id);
+    let Some(path) = dir.map(|dir| dir.join("segments-read.json")) else {
+        return check_segments(&segments);
+    };
+    let now = Timestamp::now().as_second();
+    let mut record = Record::load(&path);
+    // Looked at before it is read: what changes meanwhile is read again the next time.
+    let files: Vec<_> = segments
+        .iter()
+        .map(|segment| (segment.id, file_of(store, segment)))
+        .collect();
+    let is_new = |(segment, (id, file)): (Arc<OpenSegment>, &(SegmentId, Option<ReadFile>))| {
+        let known = file
+            .as_ref()
+            .is_some_and(|file| record.knows(*id, file, now));
+        (!known).then_some(segment)
+    };
+    let new: Vec<_> = segments
+        .into_iter()
+        .zip(&files)
+        .filter_map(is_new)
+        .collect();
+    check_segments(&new)?;
+    if !new.is_empty() {
+        record.read(files, now);
+        // Without it, they are read again.
+        let _forgotten = record.save(&path);
+    }
+    Ok(())
+}
+
+fn bytes_of(segment: &Arc<OpenSegment>) -> u64 {
+    segment.bytes().len() as u64
+}
+
+/// The file that its bytes are mapped from, as it is now.
+fn file_of(store: &Store, segment: &OpenSegment) -> Option<ReadFile> {
+    let own: Option<PathBuf> = segment.copy().map(Path::to_owned);
+    let path = own.or_else(|| store.remote().local_path(&segment_key(segment.id)))?;
+    ReadFile::of(&path)
+}
+
+/// What tells one file from another, and from what it was before.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+struct ReadFile {
+    device: u64,
+    inode: u64,
+    size: u64,
+    /// When it was modified and changed: seconds since 1970, and nanoseconds.
+    times: [i64; 4],
+}
+
+impl ReadFile {
+    fn of(path: &Path) -> Option<Self> {
+        let found = std::fs::symlink_metadata(path).ok()?;
+        Some(Self {
+            device: found.dev(),
+            inode: found.ino(),
+            size: found.size(),
+            times: [
+                found.mtime(),
+                found.mtime_nsec(),
+                found.ctime(),
+                found.ctime_nsec(),
+            ],
+        })
+    }
+}
+
+/// Segments that were read and found whole: as which file, and when in seconds since 1970.
+#[derive(Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(transparent)]
+struct Record(BTreeMap<SegmentId, (ReadFile, i64)>);
+
+impl Record {
+    /// What cannot be read is empty.
+    fn load(path: &Path) -> Self {
+        let bytes = read_regular(path, RECORD_BYTES_MAX).ok();
+        let known = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        known.unwrap_or_default()
+    }
+
+    fn knows(&self, id: SegmentId, file: &ReadFile, now: i64) -> bool {
+        self.0.get(&id).is_some_and(|(read, at)| {
+            read == file && (0..AGE_SECS_MAX).contains(&now.saturating_sub(*at))
+        })
+    }
+
+    /// All of `files` are whole; those that were not read now keep their time. Others are forgotten.
+    fn read(&mut self, files: Vec<(SegmentId, Option<ReadFile>)>, now: i64) {
+        let before = std::mem::take(self);
+        let known = files.into_iter().filter_map(|(id, file)| {
+            let file = file?;
+            let at = match before.knows(id, &file, now) {
+                true => before.0.get(&id).map_or(now, |(_, at)| *at),
+                false => now,
+            };
+            Some((id, (file, at)))
+        });
+        self.0 = known.collect();
+    }
+
+    fn save(&self, path: &Path) -> Result<()> {
+        match serde_json::to_vec(self) {
+            Ok(bytes) => write_atomically(path, &bytes),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    #[test]
+    fn a_file_is_known_for_a_day_as_long_as_it_is_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, record_path) = (dir.path().join("segment"), dir.path().join("record"));
+        let id = SegmentId([1; 16]);
+        std::fs::write(&path, "bytes").unwrap();
+        let file = || ReadFile::of(&path).unwrap();
+        let mut record = Record::load(&record_path);
+        assert!(!record.knows(id, &file(), NOW));
+        record.read(vec![(id, Some(file()))], NOW);
+        record.save(&record_path).unwrap();
+        let mut record = Record::load(&record_path);
+        assert!(record.knows(id, &file(), NOW));
+        assert!(record.knows(id, &file(), NOW + AGE_SECS_MAX - 1));
+        assert!(!record.knows(id, &file(), NOW + AGE_SECS_MAX));
+        assert!(!record.knows(id, &file(), NOW - 1));
+        assert!(!record.knows(SegmentId([2; 16]), &file(), NOW));
+        // What is known already does not become younger by it.
+        record.read(vec![(id, Some(file()))], NOW + 10);
+        assert!(!record.knows(id, &file(), NOW + AGE_SECS_MAX));
+        // The same bytes, written again.
+        let old = file();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "bytes").unwrap();
+        assert_ne!(file(), old);
+        assert!(!record.knows(id, &file(), NOW));
+        record.read(Vec::new(), NOW);
+        assert_eq!(record, Record::default());
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("record");
+        std::fs::write(&path, "{").unwrap();
+        assert_eq!(Record::load(&path), Record::default());
+    }
+}
