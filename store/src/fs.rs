@@ -3,7 +3,8 @@
 mod atomic;
 mod mmap;
 
+pub use atomic::open_regular;
 pub(crate) use atomic::{
-    build_atomically, is_host_local, open_regular, read_regular, stat_regular, write_atomically,
+    build_atomically, is_host_local, read_regular, stat_regular, write_atomically,
 };
 pub(crate) use mmap::map;

@@ -99,6 +99,7 @@ pub use format::{
     Origin, Pattern, Policy, RefName, RefSpec, RefState, RefSums, Root, Rules, Scope, State,
     Target, Time, Version, Who,
 };
+pub use fs::open_regular;
 pub use get::{GetReport, GetRequest, get};
 pub use host::destination::{Precious, Replaced};
 pub use host::pool::{

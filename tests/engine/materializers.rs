@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gc::collect;
-use store::materialize::LinkMode;
 use store::remote::Prune;
 use store::remote::testing::faulty::{Faults, Faulty};
 use store::{Error, MaterializeRequest, Pool, PoolLimits, Result, Store, Unwatched, materialize};
@@ -50,19 +49,9 @@ impl Site {
 
     fn make(&self, store: &Store, spec: &str, destination: &Path, exact: bool) -> Result<()> {
         let request = MaterializeRequest {
-            spec: spec.parse()?,
-            destination: Some(destination.to_owned()),
-            link_mode: LinkMode::Auto,
             copy_below_bytes: COPY_BELOW_BYTES,
-            include: Vec::new(),
-            exclude: Vec::new(),
             exact,
-            force: false,
-            flatten: false,
-            ephemeral: false,
-            allow_outside_symlinks: false,
-            readable: false,
-            precious: store::Precious::default(),
+            ..MaterializeRequest::new(spec.parse()?, destination)
         };
         materialize(store, &self.pool, &request, &Unwatched).map(drop)
     }

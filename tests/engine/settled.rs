@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use store::materialize::LinkMode;
 use store::{
     Kind, MaterializeReport, MaterializeRequest, Pool, PoolLimits, Progress, Result, Store,
     materialize,
@@ -121,11 +120,7 @@ impl Site {
         progress: &dyn Progress,
     ) -> Result<MaterializeReport> {
         let request = MaterializeRequest {
-            spec: spec(&format!("{REF}@{}", options.number + 1)),
-            destination: Some(to.to_owned()),
-            link_mode: LinkMode::Auto,
             copy_below_bytes: 400,
-            include: Vec::new(),
             exclude: if options.excludes {
                 vec!["small".into()]
             } else {
@@ -134,10 +129,7 @@ impl Site {
             exact: options.exact,
             force: options.force,
             flatten: options.flatten,
-            ephemeral: false,
-            allow_outside_symlinks: false,
-            readable: false,
-            precious: store::Precious::default(),
+            ..MaterializeRequest::new(spec(&format!("{REF}@{}", options.number + 1)), to)
         };
         materialize(&self.stores[options.which], &self.pool, &request, progress)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use store::remote::Read;
 use store::remote::testing::faulty::{Faults, Faulty};
-use store::{LinkMode, MaterializeRequest, Pool, PoolLimits, Store, Unwatched, materialize};
+use store::{MaterializeRequest, Pool, PoolLimits, Store, Unwatched, materialize};
 
 use crate::stores::{noise, spec};
 use crate::world::World;
@@ -23,19 +23,8 @@ fn world() -> World {
 fn materialized(world: &World, store: &Store) {
     let out = world.tree("out");
     let request = MaterializeRequest {
-        spec: spec(REF),
-        destination: Some(out.clone()),
-        link_mode: LinkMode::Auto,
         copy_below_bytes: 0,
-        include: Vec::new(),
-        exclude: Vec::new(),
-        exact: false,
-        force: false,
-        flatten: false,
-        ephemeral: false,
-        allow_outside_symlinks: false,
-        readable: false,
-        precious: store::Precious::default(),
+        ..MaterializeRequest::new(spec(REF), out.clone())
     };
     let pool = Pool::open(&world.tree("pool"), PoolLimits::default()).unwrap();
     materialize(store, &pool, &request, &Unwatched).unwrap();

@@ -1,4 +1,4 @@
-//! The whole command line: how the command line is put together.
+//! The whole command line: verbs in groups, options of all verbs, and what ends every `--help`.
 
 use std::ffi::OsString;
 

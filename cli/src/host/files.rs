@@ -53,20 +53,6 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
     }
 }
 
-/// Opens a file for reading if it is a regular one; never waits, whatever lies there.
-pub(crate) fn open_regular(path: &Path) -> std::io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options()
-        .read(true)
-        .custom_flags(nonblocking)
-        .open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(std::io::ErrorKind::InvalidData.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 use store::{Error, Result};
 
 use crate::config;
-use crate::host::files;
 use crate::host::lock::{Lock, Running};
 
 /// So long after its last run a job without a name is forgotten.
@@ -87,14 +86,14 @@ impl JobDir {
 
     /// The right to look into the database, as long as no process runs the job.
     pub(super) fn peek(&self) -> Option<File> {
-        let alive = files::open_regular(&self.0.join("alive")).ok()?;
+        let alive = store::open_regular(&self.0.join("alive")).ok()?;
         alive.try_lock().ok()?;
         Some(alive)
     }
 
     /// Whether a process runs the job now.
     pub(crate) fn is_running(&self) -> bool {
-        let alive = files::open_regular(&self.0.join("alive"));
+        let alive = store::open_regular(&self.0.join("alive"));
         alive.is_ok_and(|alive| matches!(alive.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 

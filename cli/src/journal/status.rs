@@ -49,7 +49,7 @@ impl Status {
     /// What is known; none, where nothing is or it cannot be read.
     pub(crate) fn read(dir: &JobDir) -> Option<Self> {
         let mut text = Vec::new();
-        let file = files::open_regular(&dir.status()).ok()?;
+        let file = store::open_regular(&dir.status()).ok()?;
         file.take(STATUS_BYTES_MAX).read_to_end(&mut text).ok()?;
         let mut status: Self = serde_json::from_slice(&text).ok()?;
         if !dir.is_running() {

@@ -87,11 +87,15 @@ pub(super) fn check_incompatible(object: &str, features: &[String]) -> Result<()
 
 /// What cannot be the name of a feature that is learned, if anything.
 pub(super) fn name_defect(name: &str) -> Option<String> {
-    let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    let is_good = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain);
-    (!is_good).then(|| {
+    (!is_plain_word(name, NAME_BYTES_MAX)).then(|| {
         format!("feature: expected 1 to {NAME_BYTES_MAX} of a-z, 0-9 and -, found {name:?}")
     })
+}
+
+/// Whether it is 1 to `bytes_max` of a-z, 0-9 and `-`: a name that stays one in every text.
+pub(super) fn is_plain_word(name: &str, bytes_max: usize) -> bool {
+    let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    (1..=bytes_max).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 fn check(object: &str, so: &str, features: &[String], known: &[&str]) -> Result<()> {

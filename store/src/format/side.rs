@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::format::Content;
+use crate::format::features::is_plain_word;
 
 /// Modification times, as a list of times.
 pub const SIDE_TIMES: &str = "times";
@@ -77,8 +78,7 @@ impl Sides {
             ));
         }
         self.0.iter().find_map(|Side { kind, content }| {
-            let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-            if !(1..=SIDE_KIND_BYTES_MAX).contains(&kind.len()) || !kind.bytes().all(is_plain) {
+            if !is_plain_word(kind, SIDE_KIND_BYTES_MAX) {
                 return Some(format!(
                     "sides: expected kinds of 1 to {SIDE_KIND_BYTES_MAX} of a-z, 0-9 and -, found {kind:?}"
                 ));

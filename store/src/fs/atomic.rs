@@ -16,7 +16,7 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Opens a file for reading if it is a regular one; never waits, whatever lies there. A symlink that leads to no file
 /// is not taken for nothing.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+pub fn open_regular(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options()

@@ -7,20 +7,15 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use rustix::fs::{
-    self, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps,
-    UTIME_NOW,
-};
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::place::Ground;
 use crate::error::{Error, Result};
 use crate::format::Time;
+use crate::host::beat::Beat;
 use crate::host::destination::{Site, There};
 use crate::host::pool::{Identity, disk};
 use crate::host::walk::Stat;
@@ -33,8 +28,6 @@ const NOTE: &str = "room";
 const NOTE_BYTES_MAX: usize = 4096;
 /// What is built in a room.
 const TREE: &[u8] = b"tree";
-/// How often a builder shows that it lives.
-const BEAT: Duration = Duration::from_secs(2);
 /// So long a builder of whom nothing is known may show nothing.
 const SILENCE_SECS_MAX: i64 = 3600;
 
@@ -47,7 +40,7 @@ pub(super) struct Room {
     shown: PathBuf,
     /// It lies in the destination, whose entries come out of it one by one.
     is_inside: bool,
-    beat: Option<(Sender<()>, JoinHandle<()>)>,
+    beat: Option<Beat>,
 }
 
 /// Who builds in a room.
@@ -101,7 +94,7 @@ impl Room {
         // Where locks are not to be had, the touches tell.
         disk::forgive(fs::flock(&note, FlockOperation::NonBlockingLockExclusive));
         let now = Stat::of_file(&note, at)?.mtime;
-        room.beat = Some(touch_regularly(note));
+        room.beat = Some(Beat::of(note));
         sweep(&room.above, &room.name, now);
         Ok(room)
     }
@@ -161,10 +154,7 @@ impl Room {
 impl Drop for Room {
     /// Leaves nothing behind; what a killed process left, the next one takes.
     fn drop(&mut self) {
-        if let Some((stop, thread)) = self.beat.take() {
-            drop(stop);
-            drop(thread.join());
-        }
+        drop(self.beat.take());
         let time = fs::fstat(&self.above).map(|stat| Stat::from(stat).mtime);
         disk::forgive(empty(&self.fd));
         disk::forgive(fs::unlinkat(&self.above, &self.name, AtFlags::REMOVEDIR));
@@ -189,25 +179,6 @@ pub(super) fn ground_of(site: &Site) -> Result<Ground> {
     use std::os::unix::ffi::OsStrExt;
     let fd = disk::open_path(&site.parent)?;
     Ok(Ground::new(fd, site.name.as_bytes(), site.given.clone()))
-}
-
-fn touch_regularly(note: std::fs::File) -> (Sender<()>, JoinHandle<()>) {
-    let (stop, stopped) = channel();
-    let thread = std::thread::spawn(move || {
-        while stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
-            let now = Timespec {
-                tv_sec: 0,
-                tv_nsec: UTIME_NOW,
-            };
-            let times = Timestamps {
-                last_access: now,
-                last_modification: now,
-            };
-            // Who cannot show that it lives is taken for dead in an hour.
-            disk::forgive(fs::futimens(&note, &times));
-        }
-    });
-    (stop, thread)
 }
 
 /// Removes the rooms of dead processes in `above`; what cannot be removed stays for the next time.

@@ -218,10 +218,9 @@ pub(super) enum Found {
 /// Looks whether the entry that `state` ends with is the one that it knows.
 pub(super) fn newest_of(remote: &dyn Read, state: &State) -> Result<Found> {
     let number = state.number;
-    let found = match remote.get(&log_key(number)) {
-        Ok(bytes) => LogEntry::decode_alone(number, &bytes),
-        Err(error) => Err(error),
-    };
+    let found = remote
+        .get(&log_key(number))
+        .and_then(|bytes| LogEntry::decode_alone(number, &bytes));
     match found {
         Ok((entry, text)) => match (state.entry, entry.id()?) {
             (Some(own), found) if own != found => Ok(Found::Another(another(number, own, found))),
@@ -235,17 +234,15 @@ pub(super) fn newest_of(remote: &dyn Read, state: &State) -> Result<Found> {
 /// What entry `number` was, and its text: as the entry after it says, or as it says itself where only its copy of the
 /// one before is damaged.
 pub(crate) fn copy_of(remote: &dyn Read, number: u64) -> Result<Option<(LogEntry, EntryText)>> {
-    let copied = match remote.get(&log_key(number + 1)) {
-        Ok(bytes) => LogEntry::decode_before(number + 1, &bytes),
-        Err(error) => Err(error),
-    };
+    let copied = remote
+        .get(&log_key(number + 1))
+        .and_then(|bytes| LogEntry::decode_before(number + 1, &bytes));
     if let Some(copy) = unless_gone(copied)?.flatten() {
         return Ok(Some(copy));
     }
-    let own = match remote.get(&log_key(number)) {
-        Ok(bytes) => LogEntry::decode_alone(number, &bytes),
-        Err(error) => Err(error),
-    };
+    let own = remote
+        .get(&log_key(number))
+        .and_then(|bytes| LogEntry::decode_alone(number, &bytes));
     unless_gone(own)
 }
 

@@ -236,14 +236,13 @@ impl<'p> PutSession<'p> {
         let published = self.session.commit(&mut |state, refused| {
             refused_room(refused)?;
             request.check_newest(state)?;
+            is_private = same.is_private(state);
             if let Some((number, _)) = same.version(state) {
                 (version, is_known) = (number, true);
-                is_private = same.is_private(state);
                 return Ok(Vec::new());
             }
             let last = state.refs.last(&request.target)?;
             (version, is_known) = (last + 1, false);
-            is_private = same.is_private(state);
             Ok(vec![Change::SetRef {
                 name: request.target.clone(),
                 version,

@@ -30,16 +30,11 @@ pub(super) fn changes(
         // Somebody else may have brought it meanwhile.
         let (number, status) = match (bring.found(there), refused.get(&namespace)) {
             (Found::There(number) | Found::GoneBack { there: number, .. }, _) => {
-                let is_healed = bring.kept == Some(number);
-                let unchanged = RefStatus::Unchanged;
-                (
-                    Some(number),
-                    if is_healed {
-                        RefStatus::Healed
-                    } else {
-                        unchanged
-                    },
-                )
+                let status = match bring.kept == Some(number) {
+                    true => RefStatus::Healed,
+                    false => RefStatus::Unchanged,
+                };
+                (Some(number), status)
             }
             (Found::Overtaken { there, newest }, _) => {
                 let error = bring.overtaken(there, newest);

@@ -113,10 +113,10 @@ pub(crate) fn check_packs(
             report.find(Part::Pack(id), pack_key(id), defect);
         }
         if let Some(lie) = &outcome.lie {
-            let found = report.findings.len();
             let segment = task.segment.id;
-            report.find(Part::Segment(segment), segment_key(segment), lie);
-            damage.unlisted.extend(report.findings.get(found).cloned());
+            let found = Finding::of(Part::Segment(segment), segment_key(segment), lie);
+            report.findings.push(found.clone());
+            damage.unlisted.push(found);
         }
     }
     if is_all {

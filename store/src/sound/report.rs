@@ -121,6 +121,14 @@ impl Part {
 }
 
 impl Finding {
+    /// What `error` says about `object`, which its message may begin with.
+    pub(crate) fn of(part: Part, object: String, error: &Error) -> Self {
+        let message = error.to_string();
+        let what = message.strip_prefix(&format!("{object}: "));
+        let what = what.unwrap_or(&message).to_owned();
+        Self { part, object, what }
+    }
+
     pub(crate) fn new(part: Part, object: String, what: impl Into<String>) -> Self {
         Self {
             part,
@@ -142,14 +150,9 @@ impl VerifyReport {
         hits.map(|hit| (&hit.name, hit.version)).collect()
     }
 
-    /// Notes what `error` says about `object`, which its message may begin with.
+    /// Notes what `error` says about `object`.
     pub(crate) fn find(&mut self, part: Part, object: String, error: &Error) {
-        let message = error.to_string();
-        let what = message
-            .strip_prefix(&format!("{object}: "))
-            .unwrap_or(&message);
-        let what = what.to_owned();
-        self.findings.push(Finding { part, object, what });
+        self.findings.push(Finding::of(part, object, error));
     }
 
     pub(crate) fn hit(&mut self, hit: Hit) {

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::host::pool::disk;
+use crate::host::pool::trust::is_trusted;
 
 /// Bytes of a `format` or of a pool's mark that are of interest.
 const MARK_BYTES: u64 = 4096;
@@ -60,12 +61,11 @@ pub(super) struct Above {
 /// A symlink that another user owns leads wherever that one likes, from one moment to the next.
 fn refuse_links_of_others(given: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
-    let own = rustix::process::geteuid().as_raw();
     for above in given.ancestors().skip(1) {
         let Ok(found) = std::fs::symlink_metadata(above) else {
             continue;
         };
-        if found.is_symlink() && ![0, own].contains(&found.uid()) {
+        if found.is_symlink() && !is_trusted(found.uid()) {
             return Err(Error::conflict(format!(
                 "{}: leads through {}, a symlink of user {}",
                 given.display(),

@@ -7,19 +7,16 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{self, AtFlags, Mode, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{self, AtFlags, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::{disk, trust};
 use crate::error::{Error, Result};
+use crate::host::beat::Beat;
 use crate::host::walk::Stat;
 
-/// How often an owner shows that it lives.
-const BEAT: Duration = Duration::from_secs(2);
 /// How long a sweep looks on before it believes a long silence: after a leap of the clock, or when the host wakes,
 /// owners that live have shown it by then.
 pub(super) const CONFIRMATION: Duration = Duration::from_secs(5);
@@ -123,7 +120,7 @@ pub(crate) struct Owner {
     /// The inode of its file, and of its claims.
     pub(super) inode: u64,
     pool: OwnedFd,
-    beat: Option<(Sender<()>, JoinHandle<()>)>,
+    beat: Option<Beat>,
 }
 
 impl Owner {
@@ -151,7 +148,7 @@ impl Owner {
             temporaries,
             inode,
             pool,
-            beat: Some(touch_regularly(file)),
+            beat: Some(Beat::of(file)),
         })
     }
 
@@ -164,31 +161,9 @@ impl Owner {
 impl Drop for Owner {
     /// Leaves nothing behind; what a killed process left, a sweep takes.
     fn drop(&mut self) {
-        if let Some((stop, thread)) = self.beat.take() {
-            drop(stop);
-            drop(thread.join());
-        }
+        drop(self.beat.take());
         bury(&self.pool, &self.id);
     }
-}
-
-fn touch_regularly(file: std::fs::File) -> (Sender<()>, JoinHandle<()>) {
-    let (stop, stopped) = channel();
-    let thread = std::thread::spawn(move || {
-        while stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
-            let now = Timespec {
-                tv_sec: 0,
-                tv_nsec: UTIME_NOW,
-            };
-            let times = Timestamps {
-                last_access: now,
-                last_modification: now,
-            };
-            // An owner that cannot show that it lives is taken for dead in time, which is harmless.
-            disk::forgive(fs::futimens(&file, &times));
-        }
-    });
-    (stop, thread)
 }
 
 /// Removes what an owner has in the pool: its temporaries first, its name last.

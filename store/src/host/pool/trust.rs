@@ -208,6 +208,6 @@ impl<'p> Way<'p> {
 const ON_THE_WAY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Whether what this user makes is no danger: root may do anything in any case.
-fn is_trusted(uid: u32) -> bool {
+pub(crate) fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == user()
 }
