@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use store::{
-    Ancestor, Case, Clash, Error, Id, Kind, Onto, ProfileChoice, PutReport, PutRequest, RefName,
-    Result,
+    Ancestor, Case, Error, Id, Kind, Onto, ProfileChoice, PutReport, PutRequest, RefName, Result,
+    SaveReport,
 };
 
 use crate::config;
@@ -94,7 +94,7 @@ pub(crate) struct How {
 struct Report {
     #[serde(rename = "ref")]
     target: RefName,
-    #[serde(serialize_with = "names::path_as_text")]
+    #[serde(serialize_with = "store::path_as_text")]
     directory: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     directory_hex: Option<String>,
@@ -106,17 +106,8 @@ struct Report {
     private: bool,
     /// The newest version had all of it.
     unchanged: bool,
-    /// The version that the directory was made from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    base: Option<u64>,
-    /// The version that it was merged into.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    onto: Option<u64>,
-    added: u64,
-    changed: u64,
-    removed: u64,
-    conflicts: u64,
-    conflicting: Vec<Conflict>,
+    #[serde(flatten)]
+    saved: SaveReport,
     files: u64,
     bytes: u64,
     read_bytes: u64,
@@ -125,14 +116,6 @@ struct Report {
     secs: f64,
     skipped: Vec<Skipped>,
     notes: Vec<String>,
-}
-
-/// A path that others had changed, too.
-#[derive(Serialize)]
-struct Conflict {
-    #[serde(flatten)]
-    path: names::Path,
-    case: Case,
 }
 
 /// An entry that was left out.
@@ -308,11 +291,6 @@ fn report(dir: &Path, target: RefName, done: PutReport, elapsed: Duration) -> Re
         path: names::Path::new(path.as_os_str().as_bytes()),
         error: failure::one_line(&error),
     };
-    let conflict = |clash: Clash| Conflict {
-        path: names::Path::new(&clash.path),
-        case: clash.case,
-    };
-    let saved = done.saved.unwrap_or_default();
     Report {
         target,
         directory: dir.to_path_buf(),
@@ -321,13 +299,7 @@ fn report(dir: &Path, target: RefName, done: PutReport, elapsed: Duration) -> Re
         id: done.id,
         private: done.private,
         unchanged: done.unchanged,
-        base: saved.base,
-        onto: saved.onto,
-        added: saved.counts.added,
-        changed: saved.counts.changed,
-        removed: saved.counts.removed,
-        conflicts: saved.clashed,
-        conflicting: saved.clashes.into_iter().map(conflict).collect(),
+        saved: done.saved.unwrap_or_default(),
         files: done.files,
         bytes: done.bytes,
         read_bytes: done.read_bytes,
@@ -348,9 +320,9 @@ fn told(report: &Report, context: &Context) {
             .out
             .warning(format_args!("skipped: {}", skipped.error));
     }
-    let before = report.onto.unwrap_or_default();
-    for conflict in &report.conflicting {
-        let path = &conflict.path;
+    let before = report.saved.onto.unwrap_or_default();
+    for conflict in &report.saved.clashes {
+        let path = names::shown(&conflict.path);
         let told = match conflict.case {
             Case::BothChanged => {
                 format!("both changed it; yours is in the new version, theirs in @{before}")
@@ -368,7 +340,7 @@ fn told(report: &Report, context: &Context) {
 
 /// Whether all that was done in the directory is in the new version.
 fn outcome(report: &Report) -> Result<()> {
-    let kept = report.conflicting.iter();
+    let kept = report.saved.clashes.iter();
     let kept = kept.filter(|conflict| conflict.case == Case::DeletedHere);
     let mut parts = Vec::new();
     match report.skipped.len() as u64 {
@@ -402,16 +374,16 @@ impl fmt::Display for Report {
         write!(
             out,
             "{} added, {} changed, {} removed",
-            human::count(self.added),
-            human::count(self.changed),
-            human::count(self.removed),
+            human::count(self.saved.counts.added),
+            human::count(self.saved.counts.changed),
+            human::count(self.saved.counts.removed),
         )?;
-        match (self.base, self.onto) {
+        match (self.saved.base, self.saved.onto) {
             (base, Some(onto)) if base != Some(onto) => write!(out, ", merged into @{onto}")?,
             _ => {}
         }
-        if self.conflicts > 0 {
-            write!(out, ", {}", human::counted(self.conflicts, "conflict"))?;
+        if self.saved.clashed > 0 {
+            write!(out, ", {}", human::counted(self.saved.clashed, "conflict"))?;
         }
         write!(
             out,

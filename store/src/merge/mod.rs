@@ -52,9 +52,10 @@ pub enum Case {
 }
 
 /// A path that both sides changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Clash {
     /// From the root on.
+    #[serde(flatten, serialize_with = "crate::shown::in_tree")]
     pub path: Vec<u8>,
     /// What became of it.
     pub case: Case,

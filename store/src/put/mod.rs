@@ -98,13 +98,13 @@ pub struct PutRequest {
     pub level: i32,
     /// Decode and compare every frame before it is uploaded.
     pub verify_writes: bool,
-    /// Read every file, also those that look unchanged.
+    /// Read every file, even if it looks unchanged.
     pub read_all: bool,
-    /// Make a version also where the newest one is the same already.
+    /// Make a version even if the newest one is the same already.
     pub always: bool,
     /// The pools whose files trees on this host link.
     pub pools: Vec<Arc<Pool>>,
-    /// Take files as they are that somebody wrote to through a link that a pool shares.
+    /// If somebody wrote to a file through a link that a pool shares, take the file as it is.
     pub take_written_through: bool,
     /// What to take the source for.
     pub profile: ProfileOptions,
@@ -121,17 +121,22 @@ pub struct PutRequest {
 }
 
 /// What a save did beside a put.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, serde::Serialize)]
 pub struct SaveReport {
     /// The version that the directory was made from; none: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<u64>,
     /// The newest version, which it was merged into; none: there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub onto: Option<u64>,
     /// What was changed since the base.
+    #[serde(flatten)]
     pub counts: Counts,
     /// Paths that others had changed, too.
+    #[serde(rename = "conflicts")]
     pub clashed: u64,
     /// The first of them.
+    #[serde(rename = "conflicting")]
     pub clashes: Vec<Clash>,
 }
 
@@ -166,9 +171,11 @@ pub struct PutReport {
     /// Paths that were left out because they could not be read, and why. Errors and notes are worded by who shows them.
     #[serde(skip)]
     pub skipped: Vec<(PathBuf, Error)>,
-    /// Bytes of files that were read.
+    /// Bytes of files that were read; told of a save.
+    #[serde(skip)]
     pub read_bytes: u64,
     /// What it was merged with, where it was.
+    #[serde(skip)]
     pub saved: Option<SaveReport>,
     /// What did not stop the put and is worth knowing.
     #[serde(skip)]
