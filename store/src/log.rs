@@ -114,7 +114,7 @@ pub fn read_after(remote: &dyn Read, state: &mut State) -> Result<Vec<LogEntry>>
     read_on(remote, state, began)
 }
 
-/// [`read_after`] for who has worked with the entries up to `began` before.
+/// [`read_after`] for a caller that has worked with the entries up to `began` before.
 fn read_on(remote: &dyn Read, state: &mut State, began: u64) -> Result<Vec<LogEntry>> {
     let mut entries = Vec::new();
     let mut asked = 1;
@@ -192,6 +192,7 @@ pub fn commit_with(
     let commit = outside.commit_id()?;
     let mut is_end_known = false;
     for races in 1..=RACES_MAX {
+        // DESIGN, writer 3: each entry since the last look, one by one.
         let news = read_after(remote, state)?;
         state.features.check_writable(&log_key(state.number))?;
         let changes = prepare(state, &news)?;
@@ -201,12 +202,14 @@ pub fn commit_with(
         let entry = state.next(commit, outside.now(), who.clone(), changes);
         let number = entry.number;
         state.accepts(&entry).map_err(contradiction)?;
+        // DESIGN, writer 4: one look, for each commit, whether the log really ends here.
         if !is_end_known {
             if !ends_with(remote, state)? {
                 continue;
             }
             is_end_known = true;
         }
+        // DESIGN, writer 6: it carries the entry before it.
         let before = newest(remote, state)?;
         let bytes = encoded(&entry, before.as_deref())?;
         let mut written = || place(remote, outside, &entry, &bytes);
@@ -215,6 +218,7 @@ pub fn commit_with(
                 let (entry, text) = LogEntry::decode_text(number, &bytes)?;
                 state.apply(&entry)?;
                 state.newest = Newest(Some(text));
+                // DESIGN, writer 11: the commit stands without it.
                 let checkpoint = match checkpoint::is_due(state) {
                     true => write_checkpoint(remote, state).err(),
                     false => None,
@@ -246,8 +250,8 @@ fn newest(remote: &dyn Read, state: &State) -> Result<Option<EntryText>> {
     }
 }
 
-/// Makes an entry durable that was read, for who acts on it outside of the log (deletes what it condemns):
-/// on a file system its writer may not have synced it yet, and a power cut could take it back.
+/// Makes an entry that was read durable, for a caller that acts on it outside of the log (deletes what it condemns): on
+/// a file system its writer may not have synced it yet, and a power cut could take it back.
 ///
 /// # Errors
 /// When it cannot be read or made durable; corrupt, when it is there no more, or is not what was written.
@@ -261,7 +265,7 @@ pub fn confirm(remote: &dyn Write, number: u64) -> Result<()> {
     remote.create(&key, bytes).map(drop)
 }
 
-/// Entries of one directory become durable in order; the first of the next one must not overtake them.
+/// DESIGN, writer 12: entries of one directory become durable in order; the first of the next must not overtake them.
 fn settle_before(remote: &dyn Write, number: u64) -> Result<()> {
     let before = number.saturating_sub(1);
     if before == 0 || log_group_prefix(before) == log_group_prefix(number) {
@@ -270,9 +274,9 @@ fn settle_before(remote: &dyn Write, number: u64) -> Result<()> {
     confirm(remote, before)
 }
 
-/// Creates `entry`; whether it is the one under its number afterwards. An error does not say that it was
-/// not created, so the same is asked again until there is an answer: `Exists`, and then who wrote it. Not where the
-/// store asked for as long as anybody wants to wait.
+/// DESIGN, writer 4 and 5: creates `entry`; whether it is the one under its number afterwards. An error does not say
+/// that it was not created, so the same is asked again until there is an answer, unless the store asked for as long as
+/// anybody wants to wait. After `Exists`, the entry is read: it says whose it is.
 fn place(
     remote: &dyn Write,
     outside: &mut dyn Outside,

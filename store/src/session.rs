@@ -28,12 +28,12 @@ pub(crate) use relied::all_offered;
 pub(crate) struct Session<'p> {
     store: &'p Store,
     relied: &'p Relied,
-    /// By this its segments are told from garbage until a version reaches them.
+    /// Its segments carry this id, which tells them from garbage until a version reaches them.
     pass: PassId,
     written: Mutex<Written>,
 }
 
-/// What asks for the changes of a commit, of which none may give a version to a namespace that is refused.
+/// Called for the changes of a commit. None of them may give a version to a namespace that is refused.
 pub(crate) type Changes<'c> = dyn FnMut(&State, &Refused) -> Result<Vec<Change>> + 'c;
 
 /// What became of a commit.
@@ -298,7 +298,7 @@ impl<'p> Session<'p> {
         change
     }
 
-    /// The same changes, of which the first version ends this pass and those that it goes on from.
+    /// The same changes; their first version ends this pass and those that it goes on from.
     fn ending(&self, mut changes: Vec<Change>, state: &State) -> Vec<Change> {
         let mut versions = changes.iter_mut();
         if let Some(Change::SetRef { ends, .. }) =

@@ -1,7 +1,7 @@
 //! What can be known of a log: its newest state, and the evidence that there was more.
 //!
 //! Listings may show too little, never too much: what one shows behind the end is evidence, what it does not
-//! show is none. Who reads goes on with what is known; who adds or deletes must not.
+//! show is none. A reader goes on with what is known; a writer or collector must not.
 
 use super::{Place, exists, read_entry, read_on};
 use crate::error::{Error, Kind, Result};
@@ -18,13 +18,13 @@ use crate::remote::Read;
 pub struct Known {
     /// The newest state that can be known.
     pub state: State,
-    /// What says that more was there, or that an entry on the way is damaged. Who reads may go on; who writes or
-    /// deletes must not.
+    /// What says that more was there, or that an entry on the way is damaged. A reader may go on; a writer or collector
+    /// must not.
     pub damage: Option<Error>,
 }
 
 impl Known {
-    /// The state, for who writes or deletes.
+    /// The state, for a writer or a collector.
     ///
     /// # Errors
     /// The damage, when there is any.
@@ -46,7 +46,7 @@ pub fn load(remote: &dyn Read) -> Result<State> {
     load_known(remote, StoreId::default())?.whole()
 }
 
-/// [`load`] for who only reads: the newest state that can be known of this store.
+/// [`load`] for a reader: the newest state that can be known of this store.
 ///
 /// # Errors
 /// Unsupported, when a newer program wrote an entry; when the store does not answer.
@@ -62,7 +62,7 @@ pub(crate) fn load_known_from(place: Place<'_>, store: StoreId) -> Result<Known>
     for &(number, bytes) in &checkpoints {
         if let Some(state) = place.read(number, Some(bytes), store)? {
             match go_on(remote, state) {
-                // It was written by who did not know yet that an entry before it was given up.
+                // Its writer did not know yet that an entry before it was given up.
                 Err(error) if error.kind() == Kind::Conflict => {}
                 gone_on => {
                     known = Some(gone_on?);

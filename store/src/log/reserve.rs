@@ -36,7 +36,7 @@ pub fn fill(remote: &dyn Write) -> Result<bool> {
     Ok(true)
 }
 
-/// Gives a piece of the reserve up for who met `full`; that error again, when there is none left.
+/// Gives up a piece of the reserve for a caller that met `full`; that error again, when none is left.
 pub(super) fn give_up(remote: &dyn Write, full: Error) -> Result<()> {
     for key in (0..RESERVE_PIECES).map(reserve_key) {
         if len(remote, &key)?.is_some() {

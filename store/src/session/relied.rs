@@ -51,7 +51,7 @@ impl Relied {
         indexes.last().map(Arc::clone).unwrap_or_default()
     }
 
-    /// The packs of all chunks that are marked, but for those that this pass wrote itself.
+    /// The packs of all marked chunks, without those that this pass wrote itself.
     pub(crate) fn packs(&self) -> Result<BTreeSet<PackId>> {
         let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
         let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,7 +125,7 @@ impl Relied {
         if bases.is_empty() {
             return Ok(true);
         }
-        // Also a live version may lack chunks by now: a repair gives up what is damaged.
+        // Even a live version may lack chunks by now: a repair gives up what is damaged.
         let reader = Reader::at(store, now.clone());
         for base in bases.iter() {
             let is_offered = match all_offered(&reader, &now.index, base) {
