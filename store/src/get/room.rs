@@ -59,7 +59,7 @@ impl Room {
         let is_fixed = site.there == There::EmptyDirectory && site.is_fixed()?;
         if !is_fixed {
             match Self::make(site, false) {
-                // Who may not write beside an empty directory of its own builds inside of it.
+                // A user who may not write beside an empty directory of his own builds inside of it.
                 Err(error)
                     if error.kind() == crate::error::Kind::Denied
                         && site.there == There::EmptyDirectory => {}

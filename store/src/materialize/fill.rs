@@ -44,7 +44,7 @@ pub(super) struct Filled {
     pub(super) damaged: Vec<Damage>,
 }
 
-/// Files set aside: their key, where they are, as what they were found.
+/// Files that were set aside: their key, where they are, and what they looked like.
 type Aside = Vec<(PoolKey, PathBuf, Stat)>;
 
 /// Returns when every key was in the pool, intact, at some moment of the call.
@@ -138,7 +138,7 @@ fn round(
         }
         Ok(())
     });
-    // Also what was built before something failed: the next one does not fetch it again.
+    // What was built before something failed gets its name, too: the next process does not fetch it again.
     let built = counts
         .built
         .into_inner()

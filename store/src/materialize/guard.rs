@@ -14,8 +14,8 @@ use crate::remedy::Remedy;
 use crate::store::Store;
 use crate::wanted::Wanted;
 
-/// Refuses a destination that is precious, before so much as a pool is looked for. Those of `pools` are asked only where
-/// it matters whether one of them made it.
+/// Refuses a destination that is precious, before a pool is even looked for. `pools` are asked only where it matters
+/// whether one of them made it.
 ///
 /// # Errors
 /// Conflict, where it is, holds or lies in something precious.

@@ -6,7 +6,7 @@
 //!
 //! A new destination is built beside it and renamed into place: whole or not at all. One that was made
 //! before is brought to the new tree file by file, each by rename: first what is new, then what is
-//! another, last what is gone. What a job added, changed or deleted stays. No symlink is followed while writing.
+//! different, last what is gone. What a job added, changed or deleted stays. No symlink is followed while writing.
 
 mod apply;
 mod build;
@@ -97,9 +97,9 @@ pub struct MaterializeRequest {
     pub flatten: bool,
     /// The tree ends with this process: [`Pool::remove_held`], or a sweep after its death.
     pub ephemeral: bool,
-    /// Write also symlinks that lead out of the destination.
+    /// Write symlinks that lead out of the destination, too.
     pub allow_outside_symlinks: bool,
-    /// Let others read it as the umask says, also where the version is private.
+    /// Let others read it as the umask says, even if the version is private.
     pub readable: bool,
     /// What no tree may be made onto, into or around.
     pub precious: Precious,
@@ -256,7 +256,7 @@ enum Way {
     Build {
         replaces: bool,
     },
-    /// A directory, file by file; without a mark one of somebody else.
+    /// A directory, file by file; without a mark, it is somebody else's.
     Update(Option<Box<Mark>>),
     /// A file that was made before.
     File(Box<Mark>),

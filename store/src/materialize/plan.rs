@@ -28,7 +28,7 @@ pub struct Step {
     /// Bytes of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// When: 1 what is new, 2 what is another, 3 what is gone, 4 times of directories.
+    /// When: 1 what is new, 2 what is different, 3 what is gone, 4 times of directories.
     pub phase: u8,
     /// Why it is kept.
     #[serde(skip_serializing_if = "Option::is_none")]

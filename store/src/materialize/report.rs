@@ -47,7 +47,7 @@ pub struct MaterializeReport {
     pub unchanged: u64,
     /// Files, symlinks and directories that were removed.
     pub removed: u64,
-    /// What a job added, changed or deleted, and what nobody knows whose it is: left as it is.
+    /// What a job added, changed or deleted, and what is of unknown origin: it is left as it is.
     pub kept: u64,
     /// Those of them where the version has something else, or nothing any more.
     pub conflicts: u64,

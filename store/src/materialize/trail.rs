@@ -10,7 +10,7 @@ use super::shown;
 use crate::error::{Error, Result};
 use crate::host::pool::disk;
 
-/// So many of the last directories stay open, and of the others every such one.
+/// How many of the last directories stay open; of the others every 64th does.
 const OPEN: usize = 64;
 
 /// A way from a root to the directory that was asked for last.

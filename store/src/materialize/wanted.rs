@@ -98,7 +98,7 @@ impl<'m> Wanted<'m> {
     pub(super) fn alone(&mut self, node: &Node) -> Result<Thing> {
         let time = self.times.next()?;
         let name = self.canonical.pop().unwrap_or_default();
-        // What the pool has is readable by all whom a directory lets in, and here none is made.
+        // Everybody whom a directory lets in can read what the pool has, and here no directory is made.
         self.is_copied = self.is_for_one;
         self.thing(&name, node, time, None)
     }
@@ -186,7 +186,7 @@ impl<'m> Wanted<'m> {
     }
 
     fn check_target(&mut self, name: &[u8], target: &[u8]) -> Result<()> {
-        // Where nothing is written nothing leads out.
+        // If nothing is written, nothing leads out.
         let is_free = self.request.destination.is_none() || self.request.allow_outside_symlinks;
         if is_free || Links::stays_inside(self.path.len(), target) {
             return Ok(());

@@ -147,7 +147,7 @@ impl<'p> Assembler<'p> {
         let never = crossbeam_channel::never();
         let mut more = results;
         loop {
-            // Results are taken also while no event comes: who has one waits until it is taken.
+            // Results are taken while no event comes, too: a worker that has one waits until it is taken.
             select! {
                 recv(events) -> event => match event {
                     Ok(event) => self.event(event, results)?,
@@ -345,7 +345,7 @@ impl<'p> Assembler<'p> {
         )
     }
 
-    /// Adds an entry to the innermost open directory; directories have had their time when they were entered.
+    /// Adds an entry to the innermost open directory; the time of a directory is noted when it is entered.
     fn add(&mut self, name: Vec<u8>, node: Node, stat: Option<&Stat>) -> Result<()> {
         if let Some(stat) = stat {
             self.time(stat)?;

@@ -10,8 +10,8 @@ use crate::host::walk::{Dir, Stat, open_max};
 use crate::profile::{Check, Inspection};
 use crate::remedy::Remedy;
 
-/// How often a file is read again that is not what was seen before. Each wait before that is longer than the one
-/// before it, so that it falls out of step with a client that writes at a steady pace.
+/// How often a file is read again when its bytes are not those that were seen before. Each wait is longer than the last
+/// one, so that it falls out of step with a client that writes at a steady pace.
 const LOOKS_MAX: u32 = 20;
 const LOOK_PAUSE: Duration = Duration::from_millis(3);
 
@@ -48,7 +48,7 @@ impl FileJob {
         self.dir.path_of(&self.name)
     }
 
-    /// Nothing of a file that fails goes anywhere.
+    /// Of a file that fails, nothing goes anywhere.
     pub(super) fn check_whole(&self, bytes: &[u8]) -> Result<()> {
         let checked = self
             .check
@@ -69,8 +69,8 @@ impl FileJob {
         }
     }
 
-    /// Reads it by `read`; one whose bytes were seen already, when the tree around it was judged, is read again
-    /// for a while until it has them, since some programs empty a file before they write it.
+    /// Reads it by `read`. If its bytes were seen already, when the tree around it was judged, it is read again for a
+    /// while until it has them: some programs empty a file before they write it.
     pub(super) fn read_as_seen(
         &self,
         bytes: &mut Vec<u8>,

@@ -87,9 +87,9 @@ pub(super) enum Ingested {
 /// A file that was read to its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileRead {
-    /// So many parts were told.
+    /// How many parts were told.
     pub(super) parts: u64,
-    /// As what it was found when it had been read.
+    /// What it looked like when it had been read.
     pub(super) stat: Stat,
     /// Whether each later change shows in its times.
     pub(super) shows_changes: bool,

@@ -100,7 +100,7 @@ impl<'p> Origin<'p> {
         }
     }
 
-    /// That times are lost, when they are.
+    /// The note that times are lost, if they are.
     pub(super) fn note(&self) -> Option<String> {
         let source = &self.source;
         let note = format!(

@@ -122,8 +122,8 @@ impl<'p> PutSession<'p> {
 
     /// Adds the ref version; `None` when a collector took what this pass had counted on.
     ///
-    /// Where the newest version is the same already there is none: what was stored all the same was missing in
-    /// it, and is committed without one.
+    /// If the newest version is the same already, no version is added. What was stored all the same was missing in that
+    /// version, and is committed without a new one.
     pub(super) fn commit(
         self,
         mut built: Built,
@@ -211,8 +211,8 @@ impl<'p> PutSession<'p> {
         Ok(true)
     }
 
-    /// The newest version, where nothing needs to be written for it: what was built is the same, and what was
-    /// stored for it is nothing, or the times of directories alone. Where these are its own, it lacks them.
+    /// The newest version, if nothing needs to be written for it: what was built is the same, and nothing was stored for
+    /// it but the times of directories. If these times are its own, the version lacks them.
     fn known(&self, same: &Same<'_>) -> Result<Option<u64>> {
         let claims = self.dedup.claims();
         if !self.request.dry_run && claims > same.built.new_times {
@@ -363,7 +363,7 @@ impl Same<'_> {
         is_same.then_some((number, newest))
     }
 
-    /// Whether the version comes out for one person alone: what was private once stays it, because a copy that came
+    /// Whether the version comes out for one person alone: what was private once stays so, because a copy that came
     /// out of the store may have other modes than the files had.
     fn is_private(&self, state: &State) -> bool {
         let was = || {
@@ -374,8 +374,8 @@ impl Same<'_> {
         !self.request.readable && (self.built.is_private || was())
     }
 
-    /// Whether the files of `newest`, which is the same tree, have the same times. What cannot be read is
-    /// taken for other times: a version more heals it.
+    /// Whether the files of `newest`, which is the same tree, have the same times. Times that cannot be read count as
+    /// others: one more version heals them.
     fn has_times_of(&self, newest: &Version) -> bool {
         let Root::Tree { content, .. } = newest.root else {
             return false;

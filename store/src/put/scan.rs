@@ -35,12 +35,12 @@ const BATCH_BYTES: u64 = 2 << 20;
 /// Small files that one worker takes at once.
 const BATCH_FILES: usize = 128;
 
-/// From this length on the system takes no path, with the zero byte behind it.
+/// The system takes no path of this length or more, its zero byte included.
 const PATH_BYTES_MAX: usize = 4096;
 /// Bytes of such a path that a note shows.
 const NAMED_BYTES: usize = 60;
 
-/// Log entries that are read to find out whether a version is whole without a look at its chunks.
+/// So many log entries are read at most to find out, without a look at its chunks, whether a version is whole.
 const ENTRIES_READ_MAX: u64 = 32;
 
 /// The walk of one put.
@@ -170,7 +170,7 @@ impl<'p> Scan<'p> {
         Some(format!("{damage}: the files behind it were read anew"))
     }
 
-    /// What will have been found of credentials when every file was read.
+    /// The credentials that are found: all of them once every file was read.
     pub(super) fn secrets(&self) -> Option<Arc<Secrets>> {
         self.profile.secrets()
     }
@@ -224,7 +224,7 @@ impl<'p> Scan<'p> {
         })
     }
 
-    /// Refuses globs that leave nothing of a source which has something.
+    /// Refuses globs that leave nothing of a source that is not empty.
     fn check_something_is_left(&self) -> Result<()> {
         let is_cut = self.has_globs && self.walk.passed_over() > 0;
         if !is_cut || self.totals.0 + self.follow.seen() > 0 {

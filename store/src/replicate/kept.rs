@@ -23,8 +23,8 @@ struct Sides<'s> {
     to: Reader<'s>,
 }
 
-/// Those of `kept` that are not whole at the destination. What they need there and is damaged is condemned by then,
-/// but for a dry run.
+/// Those of `kept` that are not whole at the destination. Unless this is a dry run, what they need and is damaged there
+/// is condemned by then.
 pub(super) fn incomplete(
     from: &Store,
     to: &Store,

@@ -56,10 +56,10 @@ pub struct ReplicateRequest {
     /// that are selected also those of refs that the source no longer has. Pinned versions, and those that were first
     /// put at the destination, stay and are reported; nothing is dropped from a ref that failed, or that was selected by a version.
     pub delete: Delete,
-    /// Read every pack back from the destination, down to the last byte, before anything that needs it is
-    /// published; also those of versions that are there already.
+    /// Read every pack back from the destination, down to the last byte, before anything that needs it is published. That
+    /// includes the packs of versions that are there already.
     pub verify: bool,
-    /// Bytes of frames to send in a second, at most; 0 is no limit.
+    /// At most so many bytes of frames are sent in a second; 0 is no limit.
     pub bytes_per_second: Option<u64>,
     /// Do everything but write.
     pub dry_run: bool,

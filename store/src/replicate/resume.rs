@@ -20,11 +20,11 @@ pub trait Resume: Send + Sync {
     /// Packs that earlier runs sealed and did not commit; not all of them need be there.
     fn packs(&self) -> Vec<PackId>;
 
-    /// Told when all of a pack has arrived at the destination, right before it becomes an object there. What it cannot
-    /// write down is sent again by the next run.
+    /// Called when all of a pack has arrived at the destination, right before it becomes an object there. The next run
+    /// sends again what this cannot write down.
     fn pack_sealed(&self, pack: PackId);
 
-    /// Told when packs need not be remembered any more: they were committed, or turned out to be useless.
+    /// Called when packs need not be remembered any more: they were committed, or turned out to be useless.
     fn packs_committed(&self, packs: &[PackId]);
 }
 

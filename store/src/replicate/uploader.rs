@@ -28,7 +28,7 @@ pub(super) struct Sent {
     pub(super) stored_bytes: u64,
 }
 
-/// Packs that are in no segment yet, finished or about to be, and who remembers them when this process is gone.
+/// Packs that are in no segment yet, finished or about to be, and what remembers them when this process is gone.
 pub(super) struct Unsettled<'r> {
     packs: Mutex<BTreeSet<PackId>>,
     resume: &'r dyn Resume,

@@ -1,4 +1,4 @@
-//! Carrying out a plan: what is new first, then what is another, last what is gone, and the times of directories.
+//! Carrying out a plan: first what is new, then what is different, last what is gone, and the times of directories.
 //!
 //! Nothing is decided here. Each step looks again: at the claim, which somebody else may have taken over while this
 //! process was stopped, and at what it replaces or removes, which a job may have changed since the plan was made.
@@ -49,7 +49,7 @@ pub(super) struct Apply<'m> {
     pub(super) report: MaterializeReport,
 }
 
-/// The names that lead to a directory; neighbours have it together.
+/// The names that lead to a directory; neighbours share them.
 type Dir = Arc<Vec<Vec<u8>>>;
 
 /// A step that is put off.

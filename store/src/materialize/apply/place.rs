@@ -1,4 +1,4 @@
-//! What was put off: the pool is filled with it, and it is placed, again where the pool was emptied in between.
+//! What was put off: the pool is filled with it, and it is placed; again, if the pool was emptied in between.
 
 use super::*;
 use crate::error::Error;

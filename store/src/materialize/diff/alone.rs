@@ -57,7 +57,7 @@ fn made(steps: ListWriter<Op>, records: ListWriter<Thing>, counts: Counts) -> Re
     })
 }
 
-/// A disk with nothing on it, for a tree that is new.
+/// An empty disk, for a tree that is new.
 pub(in crate::materialize) struct Nothing;
 
 impl Lies for Nothing {
