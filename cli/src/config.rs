@@ -293,7 +293,7 @@ pub(crate) fn state_dir() -> Option<PathBuf> {
 pub(crate) fn precious() -> store::Precious {
     let config = config_file().and_then(|file| Some(file.parent()?.to_path_buf()));
     let own = [data_dir(), state_dir(), cache_dir(), config];
-    // The home of the environment may be another one than that of the user, as under `sudo` and in jobs.
+    // $HOME may not be the home of the user, as under `sudo` and in jobs.
     let home = std::env::home_dir().filter(|home| home.is_absolute());
     let users = std::fs::read("/etc/passwd").unwrap_or_default();
     store::Precious {

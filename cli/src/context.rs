@@ -36,7 +36,7 @@ pub(crate) struct Context {
     code: Cell<u8>,
 }
 
-/// Where the store is, and who said so.
+/// Where the store is, and what said so.
 struct Place {
     url: String,
     /// Which profile of the configuration reaches it.

@@ -27,7 +27,7 @@ pub(crate) fn is_answered() -> bool {
     let asked = CompleteEnv::with_factory(|| with_values(args::command()))
         .var(VARIABLE)
         .try_complete(std::env::args_os(), here.as_deref());
-    // Who asks in a wrong way gets nothing, and no message in the middle of a line.
+    // A wrong request gets nothing: a message would stand in the middle of a line.
     asked.unwrap_or(true)
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct Args {
     #[arg(long)]
     flatten: bool,
 
-    /// Write also symlinks that lead out of DEST
+    /// Write symlinks that lead out of DEST, too
     #[arg(long)]
     allow_outside_symlinks: bool,
 

@@ -22,17 +22,17 @@ use crate::ui::{failure, human, names, remedy};
 /// Put a directory or a file into the store, as a new version of a ref
 ///
 /// All or nothing: a file that cannot be read, or that changes while it is read, is an error,
-/// and nothing is published. Kept are names, bytes, executable bits, symbolic links, empty
-/// directories and modification times; owners and other modes only with --keep. A version with files or directories that
-/// nobody but their owner may read is private, and so are those after it: `get` and `materialize` make of it what only
-/// the user who runs them can read, unless --readable is given here or there. Files that are unchanged
+/// and nothing is published. A version keeps names, bytes, executable bits, symbolic links, empty
+/// directories and modification times; owners and other modes only with --keep. If only their owner may read some of
+/// the files or directories, the version is private, and so are those after it: what `get` and `materialize` make of
+/// it, only the user who runs them can read, unless --readable is given here or there. Files that are unchanged
 /// since they were last put from this host are not read again: on ext4, XFS and btrfs, and once
 /// what was written through a mapping is on the disk (large files, and of small ones that changed
 /// in the last minutes the first 1,000, are written there first). A put that is stopped by Ctrl-C
 /// or a termination keeps what it has stored for the next one, which does not store it again; one
 /// that is killed keeps all but the last 4 GiB. `store gc` leaves that alone for its --min-age.
 ///
-/// Where the newest version has the same tree and its files the same times, there is no new one:
+/// If the newest version has the same tree, and its files have the same times, there is no new one:
 /// "unchanged", exit 0, whatever --message says. Times of directories alone make no version.
 /// One that would be kept longer than the newest (--ttl) is made; --always makes one in any case.
 ///
@@ -77,7 +77,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     ttl: Option<Duration>,
 
-    /// Make a version also where nothing has changed
+    /// Make a version even if nothing has changed
     #[arg(long)]
     always: bool,
 
@@ -85,11 +85,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     base: Option<u64>,
 
-    /// Take files as they are that somebody wrote to through a link that other trees share
+    /// Take files as they are, even if somebody wrote to them through a link that other trees share
     #[arg(long)]
     take_written_through: bool,
 
-    /// Read every file, also those that look unchanged
+    /// Read every file, even if it looks unchanged
     #[arg(long)]
     read_all: bool,
 
@@ -109,11 +109,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = PossibleValuesParser::new(Class::ALL.map(Class::as_str)).try_map(|name| name.parse::<Class>()))]
     with: Vec<Class>,
 
-    /// Take what matches even where it seems to hold credentials; may be given several times
+    /// Take what matches even if it seems to hold credentials; may be given several times
     #[arg(long, value_name = "GLOB")]
     allow_secret: Vec<String>,
 
-    /// Take all files even where they seem to hold credentials
+    /// Take all files even if they seem to hold credentials
     #[arg(long)]
     allow_secrets: bool,
 
@@ -122,7 +122,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_check: bool,
 
-    /// Take the files and directories that links lead to which lead out of PATH, instead of the links
+    /// Follow links that lead out of PATH: take the files and directories that they lead to
     #[arg(long)]
     dereference: bool,
 
@@ -131,7 +131,7 @@ pub(crate) struct Args {
     #[arg(long)]
     keep_absolute_links: bool,
 
-    /// Let others read what comes out of this version also where nobody but their owner may read the files
+    /// Let others read what comes out of this version, even if only their owner may read the files
     #[arg(long)]
     readable: bool,
 
@@ -301,7 +301,7 @@ impl fmt::Display for Report {
             human::bytes(self.done.new_bytes),
             human::bytes(self.done.stored_bytes),
         )?;
-        // Of less than that, what a version takes by itself is all there is to see.
+        // For less than that, all that would show is what a version takes by itself.
         if self.done.bytes >= 1000 {
             let percent = human::percent(self.done.stored_bytes, self.done.bytes);
             write!(out, " ({percent} of its size)")?;

@@ -24,7 +24,7 @@ use crate::ui::{failure, human, names};
 
 /// Drop a version, a ref with all its versions, or a namespace with all its refs
 ///
-/// REF@N drops one version and REF drops all of them, and asks first where there is a terminal and more than
+/// REF@N drops one version and REF drops all of them, and asks first if there is a terminal and more than
 /// one goes; a pinned version is refused, and then nothing is dropped. NAMESPACE drops every ref in it but for pinned versions, and asks for its
 /// name to be typed again; what it alone used in the pools of this host is removed from them but for
 /// files that trees still share. The number of a dropped version is never used again, and the log keeps
@@ -109,7 +109,7 @@ fn dry_run(args: &Args, store: &Store, target: &Target) -> Result<Report> {
         }
         Target::Namespace(namespace) => refs::plan_drop_namespace(state, namespace)?,
     };
-    // What a pinned version keeps is not told apart: the sum would be too large.
+    // The sum would be too large: it does not leave out what a pinned version keeps.
     let unique = match planned.kept.is_empty() {
         true => Some(summarize(&reader, target)?.unique.stored_bytes),
         false => None,
@@ -153,7 +153,7 @@ fn drop_namespace(
         confirm(context, &store.state()?, namespace)?;
     }
     let (pools, warnings) = open_pools(args, context);
-    // Trees can be read for certain only as long as they are not dropped.
+    // Trees can be read for certain only before they are dropped.
     let unused = match unused(store, namespace, &pools) {
         Err(error) if error.kind() == Kind::Interrupted => return Err(error),
         unused => unused,

@@ -19,7 +19,7 @@ use crate::ui::{human, names};
 ///
 /// Reads the whole log, every checkpoint, every segment, the table of every pack, and the trees of
 /// every version. Tells all that is wrong, and which refs and paths are hit, and ends with exit code
-/// 4 then. Only with --read-data it reads the files' bytes as well.
+/// 4 then. It reads the files' bytes only with --read-data.
 ///
 /// Where the log itself is damaged, other verbs read the newest state that can be known, and
 /// --at-entry N, with any verb that only reads, shows the store as it was after log entry N.

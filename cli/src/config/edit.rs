@@ -56,7 +56,7 @@ fn edit(change: impl FnOnce(&mut DocumentMut) -> Result<()>) -> Result<PathBuf> 
     })?;
     let dir = path.parent().unwrap_or_else(|| Path::new("."));
     std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
-    // Two verbs at once change the file one after the other; where a file system has no locks, they must not.
+    // Two verbs at once change the file one after the other. If the file system has no locks, they must not.
     let lock = File::open(dir).map_err(|source| Error::io("open", dir, source))?;
     let _unlocked = lock.lock();
     let text = match std::fs::read_to_string(&path) {
@@ -76,7 +76,7 @@ fn edited(
 ) -> Result<String> {
     // The better message about a mistake is the reader's.
     Config::parse(path, text)?;
-    // What it says of a mistake may hold the line, and that a credential.
+    // The text of a mistake may quote the line, and the line may hold a credential.
     let mut document: DocumentMut = text.parse().map_err(|_| {
         Error::invalid(format!(
             "configuration {}: it cannot be edited",

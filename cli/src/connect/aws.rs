@@ -111,7 +111,7 @@ fn section(path: Option<&Path>, name: &str) -> Result<Option<Vec<(String, String
     let mut ini = Ini::new_cs();
     // Keys may hold these.
     ini.set_inline_comment_symbols(Some(&[]));
-    // What it says of a mistake repeats the line.
+    // The text of a mistake repeats the line.
     let mut sections = ini
         .read(text)
         .map_err(|_repeated| Error::invalid(format!("{}: is no INI file", path.display())))?;

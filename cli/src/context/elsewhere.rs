@@ -84,7 +84,7 @@ pub(crate) fn at(error: Error, named: &str) -> Error {
         match verb.filter(|verb| {
             VERBS.contains(verb) && !part.contains("--store") && !part.contains("STORE")
         }) {
-            // It says where by itself.
+            // The text itself says where.
             Some("init") if part != "store init" => changed += part,
             Some(verb) => {
                 let rest = part

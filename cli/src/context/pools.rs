@@ -270,7 +270,7 @@ mod tests {
                 0,
                 Some("/asked"),
             ),
-            // A variable that is set to nothing is not set.
+            // A variable that is empty counts as not set.
             (
                 args(Some(""), None, None),
                 &configured,

@@ -1,4 +1,4 @@
-//! Files of people and of machines, replaced as a whole: who reads one meanwhile sees the old or the new.
+//! Files of people and of machines, replaced as a whole: a reader sees the old one or the new one.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -34,7 +34,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
         .map_err(failed)?;
     temporary.write_all(bytes).map_err(failed)?;
     if let Ok(old) = std::fs::metadata(path) {
-        // Only root may give files away; whoever else may replace the file has it from then on.
+        // Only root may give files away; another user who may replace the file owns it from then on.
         let _refused = fchown(temporary.as_file(), Some(old.uid()), Some(old.gid()));
         let mode = Permissions::from_mode(old.mode() & 0o7777);
         temporary.as_file().set_permissions(mode).map_err(failed)?;

@@ -63,7 +63,7 @@ impl Lock {
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
                 file.read_to_string(&mut text).map_err(failed)?;
-                // Between its lock and its first byte nothing is known of the holder but that it runs.
+                // Between its lock and its first byte, all that is known of the holder is that it runs.
                 let Text { running } = serde_json::from_str(&text).unwrap_or_default();
                 return Ok(Err(Running { running, doing }));
             }

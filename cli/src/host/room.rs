@@ -21,7 +21,7 @@ const OURS: [&str; 9] = [
 ];
 /// The group may do what the owner may, and what is made below belongs to it as well.
 const SHARED: u32 = 0o2070;
-/// What everybody else may do who has an account on the host, where they are let in.
+/// What everybody else with an account on the host may do, where they are let in.
 const OTHERS: u32 = 0o005;
 
 /// Who may read a store that a group writes to.
@@ -36,7 +36,7 @@ pub(crate) enum Readers {
 /// Fails for a directory that holds something else: a store in the middle of it would be taken for part of it.
 pub(crate) fn check(dir: &Path) -> Result<()> {
     let entries = match std::fs::read_dir(dir) {
-        // What is no directory is told by whoever opens it.
+        // If it is no directory, whoever opens it says so.
         Err(_) => return Ok(()),
         Ok(entries) => entries,
     };
@@ -89,7 +89,7 @@ pub(crate) fn share(dir: &Path, readers: Readers) -> Result<()> {
             _ => error,
         }
     })?;
-    // The system leaves the bit out without a word where its group is none of the caller's.
+    // If the caller is not in the group, the system leaves the bit out without a word.
     if mode().map_err(failed)? & SHARED == SHARED {
         return Ok(());
     }

@@ -53,7 +53,7 @@ impl Database {
             .flush_every_ms(None);
         Self::on_a_thread(PATIENCE, move || {
             let db = config.open()?;
-            // What is damaged in the middle shows itself only where it is read.
+            // Damage in the middle shows only where it is read.
             for name in db.tree_names() {
                 db.open_tree(name)?
                     .iter()
@@ -76,7 +76,7 @@ impl Database {
             let told = opened.send(db.as_ref().map(drop).map_err(Clone::clone));
             if let (Ok(db), Ok(())) = (db, told) {
                 to_do.iter().for_each(|task| task(&db));
-                // Also its end may panic.
+                // Even dropping it may panic.
                 let _gone = guarded(|| {
                     drop(db);
                     Ok(())
@@ -136,7 +136,7 @@ impl Database {
                 some.iter().for_each(|one| change(&mut batch, one));
                 tree.apply_batch(batch)?;
             }
-            // So that a process that is killed has it written down.
+            // Written down now, in case the process is killed.
             db.flush().map(drop)
         })
     }
@@ -149,7 +149,7 @@ impl Database {
     ) -> Result<T, Reason> {
         let (answer, answered) = channel();
         let task: Task = Box::new(move |db| {
-            // Who does not wait any more does not want to know.
+            // A caller that does not wait any more does not want to know.
             let _unread = answer.send(guarded(|| act(db)));
         });
         let sent = self.tasks.as_ref().map(|tasks| tasks.send(task));

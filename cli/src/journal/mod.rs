@@ -252,7 +252,7 @@ impl Resume for Journal {
     }
 }
 
-/// Packs that earlier runs finished and did not commit, for who only looks.
+/// Packs that earlier runs finished and did not commit, for a caller that only looks.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     packs: Vec<PackId>,

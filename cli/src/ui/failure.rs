@@ -76,7 +76,7 @@ pub(crate) fn exit_code(done: Result<()>, json: bool) -> ExitCode {
         Ok(line) if json => line + "\n",
         _ => text(&told),
     };
-    // Where standard error is closed, the exit code says it alone.
+    // If standard error is closed, the exit code alone says it.
     let _unread = paint::aside(&text);
     ExitCode::from(told.exit_code)
 }

@@ -50,7 +50,7 @@ pub(crate) fn check_order(verb: &str, refs: &[OsString], cluster: &str) -> Resul
     if !is_ref(OsStr::new(cluster)) || refs.iter().all(|text| is_ref(text)) {
         return Ok(());
     }
-    // What stands first may be the cluster, what stands last a ref, or the other way round.
+    // The first word may be the cluster and the last one a ref, or the other way round.
     let words = |refs: Vec<&OsString>| {
         let words: Vec<_> = refs.iter().map(|text| text.to_string_lossy()).collect();
         words.join(" ")

@@ -127,7 +127,7 @@ impl Output {
         }
     }
 
-    /// What is wrong and does not end the verb: who asks for quiet is told all the same. Machines are told in a
+    /// What is wrong and does not end the verb: with --quiet it is told all the same. Machines are told in a
     /// line of its own, as they are told of errors.
     pub(crate) fn warning(&self, text: impl Display) {
         if !self.json {
@@ -142,7 +142,7 @@ impl Output {
         // What comes before it is printed before it; what cannot be printed is told at the end.
         let _told_later = self.to.borrow_mut().flush();
         for line in text.to_string().lines() {
-            // Where standard error is closed, nobody wants to know.
+            // If standard error is closed, nobody wants to know.
             let _unread = paint::aside(&(paint::line(&names::printable(line)) + "\n"));
         }
     }
@@ -161,7 +161,7 @@ impl Output {
 
     /// A question; the answer is typed on the same line.
     pub(crate) fn ask(&self, question: impl Display) {
-        // Who cannot read the question will not type the right answer.
+        // A person who cannot read the question will not type the right answer.
         let _unread = write!(io::stderr(), "{question}");
     }
 

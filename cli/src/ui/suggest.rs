@@ -1,4 +1,4 @@
-//! What somebody may have meant who wrote something else.
+//! What a person may have meant by a word that is unknown.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 

@@ -9,7 +9,7 @@ use store::{Result, StoreId};
 use crate::host::files::{self, Use};
 use crate::host::metrics::{self, Row};
 
-/// Replaces `file` as a whole: who reads it meanwhile sees the old one or the new one.
+/// Replaces `file` as a whole: a reader sees the old one or the new one.
 pub(crate) fn write(file: &Path, id: StoreId, report: &Report) -> Result<()> {
     let text = text(id, report, Timestamp::now());
     files::replace(file, text.as_bytes(), Use::Report)

@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let done = collected(args, context);
     let file = args.metrics_file.as_ref().filter(|_| !args.dry_run);
     if let (Some(file), Err(_)) = (file, &done) {
-        // Why it failed says more than why that could not be told.
+        // The first failure says more than the failure to tell it.
         let _untold = metrics::write_failure(file, failure::code_of(&done), &context.here()?);
     }
     done
