@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
-use store::{GetReport, GetRequest, Result};
-use store::{Keep, RefName};
+use store::{GetReport, GetRequest, Keep, Result};
 
 use crate::config;
 use crate::context::Context;

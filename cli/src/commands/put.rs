@@ -9,10 +9,10 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
-use store::{Keep, RefName};
 use store::{
     Class, Error, LinkOptions, Onto, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result,
 };
+use store::{Keep, RefName};
 
 use crate::context::Context;
 use crate::context::pools;
