@@ -422,7 +422,7 @@ mod tests {
         for (text, cause) in [
             (
                 "stroe = \"/x\"",
-                "unknown field `stroe`, expected one of `store`, `store-profile`, `memory`, `deadline`, `pool`, `gc`, `keep`, `cluster`, `job`, `profile`",
+                "unknown field `stroe`, expected one of `store`, `store-profile`, `memory`, `deadline`, `pool`, `gc`, `keep`, `cluster`, `job`, `layout`, `profile`",
             ),
             (
                 "memory = \"lots\"",

@@ -3,6 +3,7 @@
 use support::{Finished, TestEnvironment, check, environment};
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it lists every verb")]
 fn the_top_level_help() {
     let env = environment!();
     check!(env, env.store(["--help"]), @"

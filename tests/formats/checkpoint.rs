@@ -20,7 +20,8 @@ pub(crate) fn defects() -> Vec<Defect> {
         whole_defects(),
         head_defects(),
         index_defects(),
-        row_defects(),
+        ref_defects(),
+        version_defects(),
     ];
     let all = all.into_iter().flatten();
     all.map(|(name, bytes)| ("checkpoint", name, bytes))
@@ -387,9 +388,7 @@ fn index_defects() -> Named {
     ]
 }
 
-fn row_defects() -> Named {
-    let tail = |text: &str| [&version(&[])[..], text.as_bytes()].concat();
-    let whole = version(&[]);
+fn ref_defects() -> Named {
     vec![
         (
             "rows-out-of-order",
@@ -436,6 +435,13 @@ fn row_defects() -> Named {
             "tail-of-a-ref-not-json",
             Parts::of_ref("team/a/b", ref_row([3, 1, 3, 0], "{")),
         ),
+    ]
+}
+
+fn version_defects() -> Named {
+    let tail = |text: &str| [&version(&[])[..], text.as_bytes()].concat();
+    let whole = version(&[]);
+    vec![
         ("unknown-flag", Parts::of(version(&[(0, &[64])]))),
         ("executable-tree", Parts::of(version(&[(0, &[3])]))),
         (

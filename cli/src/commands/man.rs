@@ -21,7 +21,7 @@ pub(crate) struct Args {
 }
 
 /// Variables of the environment, and what they are for.
-const ENVIRONMENT: [(&str, &str); 14] = [
+const ENVIRONMENT: [(&str, &str); 17] = [
     ("STORE_URL", "The store, as --store names it."),
     (
         "STORE_PROFILE",
@@ -37,6 +37,9 @@ const ENVIRONMENT: [(&str, &str); 14] = [
         "STORE_POOL_FREE",
         "Bytes of the pool's file system that are left free for others.",
     ),
+    ("STORE_PROJECT", "The project of store run, as --project."),
+    ("STORE_TEAM", "The team of store run, as --team."),
+    ("STORE_LAYOUT", "Where store run makes caches, as --layout."),
     (
         "XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_CACHE_HOME, XDG_STATE_HOME",
         "Where FILES are, if not below HOME.",

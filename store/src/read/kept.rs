@@ -50,14 +50,10 @@ impl<'g> KeptReader<'g> {
         (0..entries).try_for_each(|_| self.next().map(drop))
     }
 
-    /// What was kept of the next entry.
+    /// What was kept of the next entry; the end is an error, since there is one for each.
     ///
     /// # Errors
     /// Corrupt, when there is none left; not found and corrupt as [`Reader`] has them.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "the end is an error here: there is one for each entry"
-    )]
     pub(crate) fn next(&mut self) -> Result<Kept> {
         loop {
             let rest = self.bytes.get(self.used..).unwrap_or_default();

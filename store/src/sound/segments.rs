@@ -34,10 +34,12 @@ const RECORD_BYTES_MAX: u64 = 64 << 20;
 pub(crate) fn check(store: &Store, relied: &Relied) -> Result<()> {
     let segments = relied.segments();
     let bytes: u64 = segments.iter().map(bytes_of).sum();
-    match bytes {
-        0..=ALWAYS_BYTES => check_segments(&segments),
-        ..=BYTES_MAX => check_remembered(store, segments),
-        _ => Ok(()),
+    if bytes <= ALWAYS_BYTES {
+        return check_segments(&segments);
+    }
+    match bytes <= BYTES_MAX {
+        true => check_remembered(store, segments),
+        false => Ok(()),
     }
 }
 
