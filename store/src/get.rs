@@ -10,6 +10,7 @@
 
 mod beside;
 mod copy;
+mod file;
 mod place;
 mod room;
 

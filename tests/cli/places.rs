@@ -118,7 +118,7 @@ fn a_mistake_in_the_configuration_is_named() {
     --- stdout
     --- stderr
     error: configuration [ROOT]/home/.config/store/config.toml
-      caused by: line 2, column 1: unknown field `stroe`, expected one of `store`, `store-profile`, `memory`, `deadline`, `pool`, `gc`, `keep`, `cluster`, `job`, `profile`
+      caused by: line 2, column 1: unknown field `stroe`, expected one of `store`, `store-profile`, `memory`, `deadline`, `pool`, `gc`, `keep`, `cluster`, `job`, `layout`, `profile`
     "#);
 }
 

@@ -265,3 +265,42 @@ fn saves_that_are_killed_at_random_lose_nothing_that_they_acknowledged() {
     assert!(acknowledged.len() > 2, "{acknowledged:?}");
     env.ok(["verify"]);
 }
+
+#[test]
+fn what_was_left_out_of_a_save_is_nobodys_change() {
+    let env = site(&["one", "other"]);
+    env.write("one/new", "1");
+    env.ok(["save", "one", "--exclude", "b"]);
+    fs::remove_file(env.path("other/b")).unwrap();
+    env.write("other/b", "theirs");
+    env.ok(["save", "other"]);
+    env.ok(["save", "one"]);
+    assert_eq!(env.ok(["cat", &format!("{REF}:b")]), "theirs");
+    // What is deleted after it was left out is deleted.
+    env.ok(["save", "one", "--exclude", "a"]);
+    fs::remove_file(env.path("one/a")).unwrap();
+    env.ok(["save", "one"]);
+    assert_eq!(newest(&env), ["b", "dir/c", "new"]);
+}
+
+#[test]
+fn what_was_kept_beside_a_tree_says_nothing_of_another_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let env = environment!();
+    for (name, mode) in [("in/a", 0o640), ("in/b", 0o750)] {
+        env.write(name, name);
+        fs::set_permissions(env.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    env.ok(["put", "in", REF, "--keep", "modes"]);
+    env.ok(["materialize", REF, "job"]);
+    fs::remove_file(env.path("job/a")).unwrap();
+    env.write("job/c", "3");
+    let said = env.store(["save", "job"]);
+    assert_eq!(said.code, Some(0), "{said}");
+    let note = "modes were kept beside the tree of @1";
+    assert!(said.stderr.contains(note), "{said}");
+    env.ok(["verify", "--read-data"]);
+    env.store(["get", REF, "out", "--keep", "modes"]);
+    let mode = |name: &str| fs::metadata(env.path(name)).map(|found| found.permissions().mode());
+    assert!(mode("out/c").map_or(true, |mode| mode & 0o111 == 0));
+}

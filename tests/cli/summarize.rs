@@ -28,7 +28,7 @@ fn a_ref_and_its_paths() {
     project/demo/one: 1 version of 1 ref
     logical  400 kB (newest), 400 kB (all versions)
     unique   100 kB in 5 chunks, stored 100 kB
-    shared   300 kB in 7 chunks, stored 300 kB
+    shared   300 kB in 8 chunks, stored 300 kB
 
       size  entries  modified (UTC)       type       permissions  path
     300 kB        1  [TIME]  file       -rw-r--r--   shared.bin
@@ -39,7 +39,7 @@ fn a_ref_and_its_paths() {
     exit code: 0
     --- stdout
     name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes,modified,type,permissions
-    project/demo/one@1,1,3,400000,400000,100280,100262,300255,300241,,,
+    project/demo/one@1,1,3,400000,400000,100280,100261,300295,300280,,,
     deep,,1,100000,,,,,,[TIME],directory,drwxr-xr-x
     "deep/own, ""quoted"".bin",,1,100000,,,,,,[TIME],file,-rw-r--r--
     shared.bin,,1,300000,,,,,,[TIME],file,-rw-r--r--
@@ -118,8 +118,8 @@ fn a_namespace_and_its_refs() {
     --- stdout
     project/demo: 2 versions of 2 refs
     logical  900 kB (newest), 900 kB (all versions)
-    unique   200 kB in 7 chunks, stored 200 kB
-    shared   401 kB in 12 chunks, stored 401 kB
+    unique   200 kB in 6 chunks, stored 200 kB
+    shared   401 kB in 13 chunks, stored 401 kB
 
       size  entries  put (UTC)            ref
     500 kB        3  [TIME]  project/demo/two
@@ -129,7 +129,7 @@ fn a_namespace_and_its_refs() {
     check!(env, env.store(["summarize", "project/demo", "--output", "json"]), @r#"
     exit code: 0
     --- stdout
-    {"target":"project/demo","refs":2,"versions":2,"entries":6,"bytes":900000,"version_bytes":900000,"unique":{"chunks":7,"bytes":200360,"stored_bytes":[SIZE]},"shared":{"chunks":12,"bytes":400535,"stored_bytes":[SIZE]},"parts":[{"path":"project/demo/two","versions":1,"entries":3,"bytes":500000,"modified":"[TIME]"},{"path":"project/demo/one","versions":1,"entries":3,"bytes":400000,"modified":"[TIME]"}]}
+    {"target":"project/demo","refs":2,"versions":2,"entries":6,"bytes":900000,"version_bytes":900000,"unique":{"chunks":6,"bytes":200320,"stored_bytes":[SIZE]},"shared":{"chunks":13,"bytes":400575,"stored_bytes":[SIZE]},"parts":[{"path":"project/demo/two","versions":1,"entries":3,"bytes":500000,"modified":"[TIME]"},{"path":"project/demo/one","versions":1,"entries":3,"bytes":400000,"modified":"[TIME]"}]}
     --- stderr
     "#);
 }
@@ -179,7 +179,7 @@ fn namespaces_by_what_they_take() {
     check!(env, env.store(["du", "team/other", "--json"]), @r#"
     exit code: 0
     --- stdout
-    {"namespace":"team/other","refs":1,"versions":1,"bytes":400000,"version_bytes":400000,"stored_bytes":[SIZE],"unique":{"chunks":0,"bytes":0,"stored_bytes":[SIZE]},"shared":{"chunks":12,"bytes":400535,"stored_bytes":[SIZE]},"quota_bytes":4000000}
+    {"namespace":"team/other","refs":1,"versions":1,"bytes":400000,"version_bytes":400000,"stored_bytes":[SIZE],"unique":{"chunks":0,"bytes":0,"stored_bytes":[SIZE]},"shared":{"chunks":13,"bytes":400575,"stored_bytes":[SIZE]},"quota_bytes":4000000}
     --- stderr
     "#);
     // The same as `summarize` has for each of them.

@@ -124,14 +124,22 @@ fn linked_files_keep_the_times_of_their_version() {
     assert_eq!(modified(&world.path("got-above/below/big")), time);
 }
 
+/// What the pool wrote down when it made a tree says its times, also when no version does any more.
 #[test]
-fn a_tree_whose_version_is_gone_is_put_with_a_note() {
+fn a_tree_whose_version_is_gone_keeps_its_times() {
     let world = World::with_tree(704);
+    let time = date(&world.path("source/big"));
+    world.put();
     world.make("made", &[]);
+    date(&world.path("source/sub/middle"));
     world.write("source/more", 100);
+    fs::remove_file(world.path("source/big")).unwrap();
     world.put();
     world.env.ok(["rm", "project/demo/data@1"]);
+    world.env.ok(["rm", "project/demo/data@2"]);
     let said = put(&world, "made", &[]);
     assert_eq!(said.code, Some(0), "{said}");
-    assert!(said.stderr.contains("dated 1980"), "{said}");
+    assert!(!said.stderr.contains("dated 1980"), "{said}");
+    world.env.ok(["get", REF, "got"]);
+    assert_eq!(modified(&world.path("got/big")), time);
 }

@@ -2,19 +2,19 @@
 //!
 //! A list of directories on the way down takes the place of a recursion: a tree may be deeper than a stack.
 
-use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use super::beside::{Beside, Disowned, Own};
+use super::file::{Access, FileSink, stamps};
 use super::place::{Ground, Place};
 use super::{GetReport, GetRequest, NAMED_MAX};
 use crate::error::{Error, Result};
 use crate::format::{Node, Time, TreeEntry};
 use crate::graph::links::{FlattenLimit, Leads, Links};
 use crate::progress::Progress;
-use crate::read::fetch::{Requests, Sink};
+use crate::read::fetch::Requests;
 use crate::read::{Found, Reader};
 use crate::remedy::{Note, Remedy};
 use crate::wanted::Wanted;
@@ -42,12 +42,6 @@ pub(super) struct Copy<'g> {
     /// Symlinks by the number of their directory, or none for the copy itself.
     symlinks: Vec<(Option<usize>, Box<[u8]>)>,
     pub(super) report: GetReport,
-}
-
-/// Who may read what is made, as far as the umask lets him.
-#[derive(Clone, Copy)]
-struct Access {
-    bits: u32,
 }
 
 /// A directory on the way down.
@@ -422,80 +416,4 @@ fn set_time(ground: &Ground, place: &Place, time: Time) -> Result<()> {
             fs::utimensat(dir, path, &stamps(time), AtFlags::SYMLINK_NOFOLLOW)
         })
         .map_err(|errno| ground.failed("set the time of", place, errno))
-}
-
-pub(super) fn stamps(time: Time) -> Timestamps {
-    let time = Timespec {
-        tv_sec: time.secs,
-        tv_nsec: time.nanos.into(),
-    };
-    Timestamps {
-        last_access: time,
-        last_modification: time,
-    }
-}
-
-/// A regular file of the copy.
-pub(super) struct FileSink<'g> {
-    ground: &'g Ground,
-    place: Place,
-    executable: bool,
-    access: Access,
-    own: Own,
-    disowned: &'g Disowned,
-    progress: &'g dyn Progress,
-}
-
-impl Access {
-    fn mode(self, mode: u32) -> Mode {
-        Mode::from_raw_mode(mode & self.bits)
-    }
-}
-
-impl FileSink<'_> {
-    fn open_with(&self, doing: &str, flags: OFlags) -> Result<File> {
-        let usual = if self.executable { 0o777 } else { 0o666 };
-        // Never wider than it will be, from its first byte on.
-        let mode = self.own.mode.map_or(usual, |mode| mode | 0o600);
-        let flags = flags | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.ground
-            .at(&self.place, |dir, path| {
-                fs::openat(dir, path, flags, self.access.mode(mode))
-            })
-            .map(File::from)
-            .map_err(|errno| self.ground.failed(doing, &self.place, errno))
-    }
-}
-
-impl Sink for FileSink<'_> {
-    fn open(&self) -> Result<File> {
-        self.open_with("create", OFlags::CREATE | OFlags::EXCL)
-    }
-
-    fn can_open_again(&self) -> bool {
-        true
-    }
-
-    fn open_again(&self) -> Result<File> {
-        self.open_with("open", OFlags::empty())
-    }
-
-    fn written(&self, bytes: u64) {
-        self.progress.advance(0, bytes);
-    }
-
-    fn finish(&self, file: &File) -> Result<()> {
-        self.progress.advance(1, 0);
-        if self.own.is_kept() {
-            self.own
-                .dress(file, self.disowned)
-                .map_err(|errno| self.ground.failed("set the mode of", &self.place, errno))?;
-        }
-        fs::futimens(file, &stamps(self.own.time))
-            .map_err(|errno| self.ground.failed("set the time of", &self.place, errno))
-    }
-
-    fn name(&self) -> String {
-        self.ground.shown(&self.place).display().to_string()
-    }
 }

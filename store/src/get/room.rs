@@ -146,7 +146,7 @@ impl Room {
             }
         }
         // The time of a directory that was there is not ours to insist on.
-        disk::forgive(fs::futimens(&self.above, &super::copy::stamps(time)));
+        disk::forgive(fs::futimens(&self.above, &super::file::stamps(time)));
         Ok(())
     }
 }
@@ -159,7 +159,7 @@ impl Drop for Room {
         disk::forgive(empty(&self.fd));
         disk::forgive(fs::unlinkat(&self.above, &self.name, AtFlags::REMOVEDIR));
         if let (true, Ok(time)) = (self.is_inside, time) {
-            disk::forgive(fs::futimens(&self.above, &super::copy::stamps(time)));
+            disk::forgive(fs::futimens(&self.above, &super::file::stamps(time)));
         }
     }
 }
@@ -333,7 +333,7 @@ mod tests {
             let file = std::fs::File::open(path.join(NOTE)).unwrap();
             fs::futimens(
                 &file,
-                &super::super::copy::stamps(Time {
+                &super::super::file::stamps(Time {
                     secs: mtime,
                     nanos: 0,
                 }),

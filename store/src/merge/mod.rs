@@ -90,6 +90,8 @@ pub(crate) struct Merged {
     pub(crate) clashes: Vec<Clash>,
     /// How many there are.
     pub(crate) clashed: u64,
+    /// Paths of the base that were left out of ours: nobody knows what we did to them.
+    pub(crate) left_out: u64,
     /// Where its entries come from, the root first.
     pub(crate) steps: Vec<Step>,
 }
@@ -175,7 +177,10 @@ impl Merge<'_> {
     fn visit(&mut self, entry: Entry) -> Result<Option<Option<Node>>> {
         let is_missing = entry.base.is_some() && entry.ours.is_none();
         let way = match entry.way() {
-            _ if is_missing && self.trees.is_left_out(&self.path) => Way::Theirs(None),
+            _ if is_missing && self.trees.is_left_out(&self.path) => {
+                self.merged.left_out += u64::from(entry.base.is_some());
+                Way::Theirs(None)
+            }
             Way::Ours(None) if entry.are_trees() && self.trees.leaves_out() => Way::Into,
             way => way,
         };

@@ -91,9 +91,13 @@ impl PutSession<'_> {
         report.version = version;
         report.id = version.map(|_| Id::of(&outcome.root));
         report.private = self.is_private(&built, newest.as_ref());
+        let left = left_behind(&outcome, newest.as_ref());
+        report.notes.extend(left.map(Note::from));
         let was = newest.as_ref().map(|(number, _)| *number);
+        let left_out = outcome.merged.left_out;
         report.saved = Some(self.told(&built, base, reader, (was, outcome.merged))?);
-        if let Some(number) = version.filter(|_| !self.request().dry_run) {
+        // What was left out has the base that it had: with another one, the next save would take it for ours.
+        if let Some(number) = version.filter(|_| !self.request().dry_run && left_out == 0) {
             self.remember(built, base, number, &mut report);
         }
         Ok(Some(report))
@@ -228,7 +232,7 @@ impl PutSession<'_> {
                 name: request.target.clone(),
                 version,
                 root: outcome.root,
-                sides: sides(outcome.times, newest),
+                sides: sides(outcome, newest),
                 message: message(request, &outcome.merged, number),
                 expires: request.expires,
                 origin: None,
@@ -406,17 +410,29 @@ fn put_meta(
     Ok(id)
 }
 
-/// Those of the newest version, with times of their own.
-fn sides(times: Content, newest: Option<&(u64, Version)>) -> Sides {
-    let others = newest
+/// Times of their own. Whatever else stands beside the newest version says something of its tree, entry by entry, and
+/// nothing of another one.
+fn sides(outcome: &Outcome, newest: Option<&(u64, Version)>) -> Sides {
+    let same = newest.filter(|(_, newest)| newest.root == outcome.root);
+    let others = same
         .into_iter()
         .flat_map(|(_, newest)| newest.sides.others());
-    let own = (times != Content::empty()).then(|| Side {
+    let own = (outcome.times != Content::empty()).then(|| Side {
         kind: SIDE_TIMES.to_owned(),
-        content: times,
+        content: outcome.times,
     });
     let all = others.cloned().chain(own);
     all.fold(Sides::default(), Sides::with)
+}
+
+/// What the newest version kept beside its tree, and the one that is made of it does not.
+fn left_behind(outcome: &Outcome, newest: Option<&(u64, Version)>) -> Option<String> {
+    let (number, newest) = newest.filter(|(_, newest)| newest.root != outcome.root)?;
+    let kinds: Vec<&str> = newest.sides.others().map(|side| &*side.kind).collect();
+    let kinds = (!kinds.is_empty()).then(|| kinds.join(" and "))?;
+    Some(format!(
+        "{kinds} were kept beside the tree of @{number}, and are not beside this one"
+    ))
 }
 
 /// What the person said, and what both had changed.
