@@ -194,11 +194,20 @@ fn a_save_without_its_store_is_kept_for_later() {
             .contains("job is as it was; `store save --pending` saves it"),
         "{failed}"
     );
+    // To each ref by itself; what the list cannot say is not promised.
+    env.store(["save", "job", "project/demo/second"]);
+    let chosen = env.store(["save", "job", "project/demo/third", "--exclude", "new"]);
+    assert!(
+        chosen.stderr.contains("neither --base nor --exclude"),
+        "{chosen}"
+    );
     fs::remove_file(store.join("log")).unwrap();
     fs::rename(env.path("log"), store.join("log")).unwrap();
     let done = env.store(["save", "--pending"]);
     assert_eq!(done.code, Some(0), "{done}");
     assert!(newest(&env).contains(&"new".to_owned()), "{done}");
+    env.ok(["history", "project/demo/second"]);
+    assert_eq!(env.store(["history", "project/demo/third"]).code, Some(3));
     // One that is gone is told of once.
     env.write(
         "home/.local/state/store/pending/x.json",

@@ -1,5 +1,6 @@
 //! A state whose checkpoint is too large to be read whole: looked up in place, written in layers, damaged in a block.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use store::check::{ReadData, RepairRequest, repair};
@@ -186,5 +187,33 @@ fn damage_in_a_block_is_named_and_written_anew() {
         );
         assert_eq!(remote.get(&key).unwrap(), original);
         check(&world.open(remote.clone()).unwrap(), "repaired");
+    }
+}
+
+/// Whatever lies in the place of a layer, the log has what the checkpoints over it had.
+#[test]
+fn a_layer_that_is_no_file_is_passed_over() {
+    use std::os::unix::fs::symlink;
+    let world = world();
+    for (what, replace) in [
+        (
+            "directory",
+            (|path: &Path| std::fs::create_dir(path).unwrap()) as fn(&Path),
+        ),
+        ("dangling", |path| symlink("nowhere", path).unwrap()),
+        ("loop", |path| symlink(path, path).unwrap()),
+        ("missing", |_| {}),
+    ] {
+        let remote = world.directory(what);
+        set_many(&world.open(remote.clone()).unwrap(), 100, 120);
+        let newest = world.open(remote.clone()).unwrap();
+        assert_eq!(newest.layers_of(3).unwrap(), [2]);
+        let path = world.tree(what).join(checkpoint_key(2));
+        std::fs::remove_file(&path).unwrap();
+        replace(&path);
+        let store = world.open(remote.clone()).unwrap();
+        let mut folded = log::load_at(store.remote().as_ref(), store.format().id, 1).unwrap();
+        log::read_after(store.remote().as_ref(), &mut folded).unwrap();
+        assert!(store.state().unwrap() == folded, "{what}");
     }
 }

@@ -89,6 +89,13 @@ pub(crate) struct How {
     allow_secret: Vec<String>,
 }
 
+impl How {
+    /// Whether a save from the list would do the same: the list names a directory and a ref, and nothing else.
+    fn is_remembered(&self) -> bool {
+        self.base.is_none() && self.exclude.is_empty() && !self.allow_empty
+    }
+}
+
 /// What a machine reads.
 #[derive(Serialize)]
 struct Report {
@@ -144,6 +151,13 @@ pub(crate) fn save(
     let url = context.store_url()?;
     let noted = Pending::new(config::state_dir(), dir, (&url, target.as_ref()));
     match attempt(dir, target, how, context) {
+        Err(error) if !how.dry_run && is_out_of_reach(&error) && !how.is_remembered() => {
+            Err(error.within("not saved").hint(format!(
+                "{} is as it was; run this again when the store can be reached: the list of `store save --pending` keeps \
+                 neither --base nor --exclude nor --allow-empty",
+                dir.display()
+            )))
+        }
         Err(error) if !how.dry_run && is_out_of_reach(&error) => {
             let Some(noted) = noted.filter(|noted| noted.write().is_ok()) else {
                 return Err(error);

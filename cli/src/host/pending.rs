@@ -42,6 +42,9 @@ impl Pending {
         let mut key = bytes.to_vec();
         key.push(0);
         key.extend_from_slice(store.as_bytes());
+        // One directory may be saved to several refs.
+        key.push(0);
+        key.extend(target.iter().flat_map(|name| name.as_str().bytes()));
         let name = store::ChunkId::of(&key).to_string();
         Some(Self {
             pending: VERSION,
