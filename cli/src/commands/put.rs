@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -148,16 +147,8 @@ struct Report {
     #[serde(flatten)]
     done: PutReport,
     secs: f64,
-    skipped: Vec<Skipped>,
+    skipped: Vec<failure::Skipped>,
     notes: Vec<String>,
-}
-
-/// An entry that was left out.
-#[derive(Serialize)]
-struct Skipped {
-    #[serde(flatten)]
-    path: names::Path,
-    error: String,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -255,17 +246,10 @@ fn expires(args: &Args) -> Result<Option<Timestamp>> {
 }
 
 fn report(target: RefName, mut done: PutReport, elapsed: Duration) -> Report {
-    let skipped = |(path, error): (PathBuf, Error)| Skipped {
-        path: names::Path::new(path.as_os_str().as_bytes()),
-        error: failure::one_line(&error),
-    };
     Report {
         target,
         secs: elapsed.as_secs_f64(),
-        skipped: std::mem::take(&mut done.skipped)
-            .into_iter()
-            .map(skipped)
-            .collect(),
+        skipped: failure::skipped(std::mem::take(&mut done.skipped)),
         notes: done.notes.iter().map(remedy::note).collect(),
         done,
     }

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -121,16 +120,8 @@ struct Report {
     new_bytes: u64,
     stored_bytes: u64,
     secs: f64,
-    skipped: Vec<Skipped>,
+    skipped: Vec<failure::Skipped>,
     notes: Vec<String>,
-}
-
-/// An entry that was left out.
-#[derive(Serialize)]
-struct Skipped {
-    #[serde(flatten)]
-    path: names::Path,
-    error: String,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -301,10 +292,6 @@ fn request(dir: &Path, target: RefName, how: &How) -> PutRequest {
 }
 
 fn report(dir: &Path, target: RefName, done: PutReport, elapsed: Duration) -> Report {
-    let skipped = |(path, error): (PathBuf, Error)| Skipped {
-        path: names::Path::new(path.as_os_str().as_bytes()),
-        error: failure::one_line(&error),
-    };
     Report {
         target,
         directory: dir.to_path_buf(),
@@ -320,7 +307,7 @@ fn report(dir: &Path, target: RefName, done: PutReport, elapsed: Duration) -> Re
         new_bytes: done.new_bytes,
         stored_bytes: done.stored_bytes,
         secs: elapsed.as_secs_f64(),
-        skipped: done.skipped.into_iter().map(skipped).collect(),
+        skipped: failure::skipped(done.skipped),
         notes: done.notes.iter().map(remedy::note).collect(),
     }
 }

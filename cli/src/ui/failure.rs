@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::error::Error as _;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -23,6 +25,23 @@ struct Told<'e> {
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<Cow<'static, str>>,
     exit_code: u8,
+}
+
+/// An entry that was left out of a tree.
+#[derive(Serialize)]
+pub(crate) struct Skipped {
+    #[serde(flatten)]
+    path: names::Path,
+    pub(crate) error: String,
+}
+
+/// What was left out, as a machine reads it.
+pub(crate) fn skipped(left_out: Vec<(PathBuf, Error)>) -> Vec<Skipped> {
+    let told = |(path, error): (PathBuf, Error)| Skipped {
+        path: names::Path::new(path.as_os_str().as_bytes()),
+        error: one_line(&error),
+    };
+    left_out.into_iter().map(told).collect()
 }
 
 /// Help is no failure; anything else that clap says is a wrong usage.
