@@ -4,7 +4,6 @@
 //! neighbours in a new one. Every chunk is verified before it is copied: a copy must not seal damage.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use store::codec::{Decoder, LEVEL};
 use store::format::{PackChunk, PackKind, pack_key};
@@ -42,11 +41,7 @@ pub(crate) fn repack(
     into: &mut SegmentBuilder,
 ) -> Result<Copied> {
     let rows = gather(marker, packs)?;
-    let sink = || {
-        let remote = Arc::clone(store.remote());
-        PackSink::new(remote, store.portions(), store.provenance())
-    };
-    let (mut data, mut meta) = (sink(), sink());
+    let (mut data, mut meta) = (store.pack_sink(), store.pack_sink());
     let copied = copy(store, &rows, deadline, &mut data, &mut meta);
     let mut bytes = 0;
     for sink in [data, meta] {

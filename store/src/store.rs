@@ -12,7 +12,7 @@ use crate::format::{
 use crate::id::StoreId;
 use crate::index::Index;
 use crate::log;
-use crate::pack::Portions;
+use crate::pack::{PackSink, Portions};
 use crate::remedy::Remedy;
 use crate::remote::{Created, Prune, SingleWriter, Write, keeps_first, overwrites};
 
@@ -307,6 +307,11 @@ impl Store {
     pub fn check_writable(&self, state: &State) -> Result<()> {
         self.format.check_writable()?;
         state.features.check_writable(&log_key(state.number))
+    }
+
+    /// Where what is copied within this store is written.
+    pub fn pack_sink(&self) -> PackSink {
+        PackSink::new(Arc::clone(&self.remote), self.portions, self.provenance())
     }
 
     /// Of what is written now: of this store, by who has seen so much of its log.

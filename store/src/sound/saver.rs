@@ -36,16 +36,12 @@ impl<'s> Saver<'s> {
         is_dry: bool,
     ) -> Result<Self> {
         let state = condemning(&view.state, bad);
-        let sink = || {
-            let remote = Arc::clone(store.remote());
-            PackSink::new(remote, store.portions(), store.provenance())
-        };
         Ok(Self {
             store,
             index: view.index.clone().at_state(&state)?,
             is_dry,
-            data: sink(),
-            meta: sink(),
+            data: store.pack_sink(),
+            meta: store.pack_sink(),
             done: HashSet::new(),
             saved: 0,
             lost: 0,
