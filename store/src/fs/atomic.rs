@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::remedy::Remedy;
 
 /// Writes `bytes` to `path`, as [`build_atomically`] does.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
@@ -26,6 +27,16 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
         .map_err(|error| astray(path, error))?;
     regular(&file.metadata()?)?;
     Ok(file)
+}
+
+/// Opens the file of the object `key`. What is no regular file was written by nobody: it is damage, which `remedy` mends.
+pub(crate) fn open_object(path: &Path, key: &str, remedy: Remedy) -> Result<File> {
+    open_regular(path).map_err(|source| match source.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::IsADirectory => {
+            Error::corrupt(format!("{key}: {source} at {}", path.display())).hint(remedy)
+        }
+        _ => Error::io("open", path, source),
+    })
 }
 
 /// What is at `path`, if it is a regular file; as [`open_regular`] has it.

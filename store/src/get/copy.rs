@@ -7,11 +7,12 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use super::beside::{Beside, Disowned, Own};
-use super::file::{Access, FileSink, stamps};
+use super::file::{Access, FileSink};
 use super::place::{Ground, Place};
 use super::{GetReport, GetRequest, NAMED_MAX};
 use crate::error::{Error, Result};
 use crate::format::{Node, Time, TreeEntry};
+use crate::fs::stamps;
 use crate::graph::links::{FlattenLimit, Leads, Links};
 use crate::progress::Progress;
 use crate::read::fetch::Requests;

@@ -2,12 +2,12 @@
 
 use std::fs::File;
 
-use rustix::fs::{self, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{self, Mode, OFlags};
 
 use super::beside::{Disowned, Own};
 use super::place::{Ground, Place};
 use crate::error::Result;
-use crate::format::Time;
+use crate::fs::stamps;
 use crate::progress::Progress;
 use crate::read::fetch::Sink;
 
@@ -15,18 +15,6 @@ use crate::read::fetch::Sink;
 #[derive(Clone, Copy)]
 pub(super) struct Access {
     pub(super) bits: u32,
-}
-
-/// The times of a file that was modified then.
-pub(super) fn stamps(time: Time) -> Timestamps {
-    let time = Timespec {
-        tv_sec: time.secs,
-        tv_nsec: time.nanos.into(),
-    };
-    Timestamps {
-        last_access: time,
-        last_modification: time,
-    }
 }
 
 /// A regular file of the copy.

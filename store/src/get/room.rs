@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::place::Ground;
 use crate::error::{Error, Result};
 use crate::format::Time;
+use crate::fs::stamps;
 use crate::host::beat::Beat;
 use crate::host::destination::{Site, There};
 use crate::host::pool::{Identity, disk};
@@ -146,7 +147,7 @@ impl Room {
             }
         }
         // The time of a directory that was there is not ours to insist on.
-        disk::forgive(fs::futimens(&self.above, &super::file::stamps(time)));
+        disk::forgive(fs::futimens(&self.above, &stamps(time)));
         Ok(())
     }
 }
@@ -159,7 +160,7 @@ impl Drop for Room {
         disk::forgive(empty(&self.fd));
         disk::forgive(fs::unlinkat(&self.above, &self.name, AtFlags::REMOVEDIR));
         if let (true, Ok(time)) = (self.is_inside, time) {
-            disk::forgive(fs::futimens(&self.above, &super::file::stamps(time)));
+            disk::forgive(fs::futimens(&self.above, &stamps(time)));
         }
     }
 }
@@ -333,7 +334,7 @@ mod tests {
             let file = std::fs::File::open(path.join(NOTE)).unwrap();
             fs::futimens(
                 &file,
-                &super::super::file::stamps(Time {
+                &stamps(Time {
                     secs: mtime,
                     nanos: 0,
                 }),

@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 use ::bytes::Bytes;
 use memmap2::Mmap;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::{SegmentLayout, State, segment_key};
 use crate::fs::map;
-use crate::fs::{build_atomically, is_host_local, open_regular};
+use crate::fs::{build_atomically, is_host_local, open_object};
 use crate::id::SegmentId;
 use crate::remedy::Remedy;
 use crate::remote::Read;
@@ -82,14 +82,11 @@ impl SegmentBytes {
     }
 
     fn map(path: &Path, key: &str) -> Result<Self> {
-        let failed = |source: std::io::Error| match source.kind() {
-            std::io::ErrorKind::InvalidData | std::io::ErrorKind::IsADirectory => {
-                Error::corrupt(format!("{key}: {source} at {}", path.display()))
-                    .hint(Remedy::RepairSegments)
-            }
-            _ => Error::io("open", path, source).within(key),
-        };
-        let file = open_regular(path).map_err(failed)?;
+        let file =
+            open_object(path, key, Remedy::RepairSegments).map_err(|error| match error.kind() {
+                Kind::Corrupt => error,
+                _ => error.within(key),
+            })?;
         Ok(Self::Mapped(map(&file, &path.display().to_string())?))
     }
 

@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{
     CHECKPOINT_LAYERS_MAX, Checkpoint, Layer, RefTable, Source, State, checkpoint_key,
 };
-use crate::fs::{build_atomically, open_regular, read_regular};
+use crate::fs::{build_atomically, open_object, read_regular};
 use crate::id::StoreId;
 use crate::remedy::Remedy;
 use crate::remote::{Read, Write};
@@ -141,7 +141,7 @@ impl<'p> Place<'p> {
         let far = self.far.filter(|_| bytes > WHOLE_BYTES_MAX);
         let path = self.remote.local_path(key);
         if let Some(path) = path.filter(|_| bytes > WHOLE_BYTES_MAX) {
-            let file = open_regular(&path).map_err(|source| unopened(key, &path, source))?;
+            let file = open_object(&path, key, Remedy::VerifyThenRepairOrPut)?;
             return Ok(Opening {
                 source: Arc::new(Opened(file)),
                 bytes,
@@ -165,17 +165,6 @@ impl<'p> Place<'p> {
             is_held: true,
             ranges: None,
         })
-    }
-}
-
-/// Why a checkpoint could not be opened: what is no regular file was written by nobody, and is damage.
-fn unopened(key: &str, path: &Path, source: std::io::Error) -> Error {
-    use std::io::ErrorKind::{InvalidData, IsADirectory};
-    let is_loop = source.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
-    match is_loop || matches!(source.kind(), InvalidData | IsADirectory) {
-        true => Error::corrupt(format!("{key}: {source} at {}", path.display()))
-            .hint(Remedy::VerifyThenRepairOrPut),
-        false => Error::io("open", path, source),
     }
 }
 

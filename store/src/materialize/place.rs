@@ -4,12 +4,13 @@
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{self, AtFlags, Mode, Timespec, Timestamps};
+use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 
 use super::{LinkMode, MaterializeReport, shown};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Time};
+use crate::fs::stamps;
 use crate::host::pool::place::{copy_verified, reflink};
 use crate::host::pool::{Placed, Pool, PoolKey, disk};
 use crate::remedy::{Note, Remedy};
@@ -187,15 +188,4 @@ impl<'m> Placer<'m> {
 fn set_time(file: &File, time: Time, name: &[u8]) -> Result<()> {
     fs::futimens(file, &stamps(time))
         .map_err(|source| Error::io("set the time of", shown(name).to_string(), source.into()))
-}
-
-pub(super) fn stamps(time: Time) -> Timestamps {
-    let time = Timespec {
-        tv_sec: time.secs,
-        tv_nsec: time.nanos.into(),
-    };
-    Timestamps {
-        last_access: time,
-        last_modification: time,
-    }
 }

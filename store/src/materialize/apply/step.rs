@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use super::*;
 use crate::error::{Error, Result};
 use crate::format::Time;
+use crate::fs::stamps;
 use crate::host::walk::Stat;
 use crate::materialize::diff::{Seen, Why};
-use crate::materialize::place::stamps;
 use crate::materialize::shown;
 
 /// What a thing is called in the room.
