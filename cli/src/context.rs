@@ -346,6 +346,11 @@ impl Context {
             .unwrap_or(url))
     }
 
+    /// Whether nobody named a store, so that it is the one that the first put makes.
+    pub(crate) fn is_embedded(&self) -> Result<bool> {
+        Ok(self.place()?.embedded)
+    }
+
     fn place(&self) -> Result<Place> {
         let named = match &self.global.store {
             Some(url) => Some(

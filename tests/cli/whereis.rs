@@ -90,3 +90,42 @@ fn one_that_cannot_be_asked_is_named() {
         told(&[("here", "all", 1), ("broken", "unknown", 0)])
     );
 }
+
+/// A mount that is away leaves an empty directory, or none.
+#[test]
+fn a_cluster_that_is_gone_or_lost_its_log_could_not_be_asked() {
+    let env = environment!();
+    env.write("in/file", "text");
+    env.ok(["put", "in", REF]);
+    for cluster in ["new", "gone", "cut", "hollow"] {
+        env.ok(["init", cluster]);
+        env.ok(["cluster", "add", cluster, cluster]);
+        if cluster != "new" {
+            env.ok(["push", REF, cluster]);
+        }
+    }
+    std::fs::rename(env.path("gone"), env.path("away")).unwrap();
+    std::fs::rename(env.path("cut/log"), env.path("log")).unwrap();
+    std::fs::rename(env.path("hollow"), env.path("hollow-away")).unwrap();
+    std::fs::create_dir(env.path("hollow")).unwrap();
+    let places = found(&env, REF, 6);
+    let expected = [
+        ("here", "all", 1),
+        ("cut", "unknown", 0),
+        ("gone", "unknown", 0),
+        ("hollow", "unknown", 0),
+        ("new", "none", 0),
+    ];
+    assert_eq!(places, told(&expected));
+    let said = env.store(["where", REF]);
+    for named in ["gone: ", "cut: its log is empty", "hollow: "] {
+        assert!(said.stderr.contains(named), "{named}: {said}");
+    }
+    // The store of this host is made by the first put.
+    std::fs::remove_dir_all(env.path("home/.local/share/store")).unwrap();
+    let first = found(&env, REF, 6);
+    assert_eq!(
+        first.first(),
+        Some(&("here".to_owned(), "none".to_owned(), 0))
+    );
+}

@@ -64,12 +64,22 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             "{spec}: expected a ref or a version, found a path in it"
         )));
     }
-    let here = context.open();
-    let spec = by_id(spec, &here)?;
-    let mut lines = vec![line(HERE, context.store_url()?, here, &spec)];
+    let here = match context.open() {
+        // The embedded store is made by the first put: until then it has nothing.
+        Err(error) if error.kind() == Kind::NotFound && context.is_embedded()? => None,
+        opened => Some(opened),
+    };
+    let spec = by_id(spec, here.as_ref())?;
+    let here = here.map(|opened| opened.and_then(|store| held(&store, &spec)));
+    let mut lines = vec![line(
+        HERE,
+        context.store_url()?,
+        here.unwrap_or_else(|| Ok(Vec::new())),
+    )];
     for (label, cluster) in &context.config().cluster {
         let opened = context.open_named(label.as_str(), None);
-        lines.push(line(label.as_str(), cluster.url.clone(), opened, &spec));
+        let found = opened.and_then(|store| held(&store, &spec));
+        lines.push(line(label.as_str(), cluster.url.clone(), found));
     }
     let wanted = wanted(&lines, spec.version.is_some());
     for line in &mut lines {
@@ -95,8 +105,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 }
 
 /// The same version by its id, which is the same everywhere; its number is that of the store here.
-fn by_id(spec: RefSpec, here: &Result<Store>) -> Result<RefSpec> {
-    let (Some(_), Ok(store)) = (&spec.version, here) else {
+fn by_id(spec: RefSpec, here: Option<&Result<Store>>) -> Result<RefSpec> {
+    let (Some(_), Some(Ok(store))) = (&spec.version, here) else {
         return Ok(spec);
     };
     let state = store.readable_state()?;
@@ -108,11 +118,10 @@ fn by_id(spec: RefSpec, here: &Result<Store>) -> Result<RefSpec> {
     }
 }
 
-fn line(place: &str, url: String, opened: Result<Store>, spec: &RefSpec) -> Line {
-    let (versions, error) = match opened.and_then(|store| held(&store, spec)) {
+/// A store that is not where it should be could not be asked: it may be a mount that is away.
+fn line(place: &str, url: String, found: Result<Vec<Held>>) -> Line {
+    let (versions, error) = match found {
         Ok(versions) => (versions, None),
-        // Where there is no store, or not this ref, there is none of it.
-        Err(error) if error.kind() == Kind::NotFound => (Vec::new(), None),
         Err(error) => (Vec::new(), Some(failure::one_line(&error))),
     };
     Line {
@@ -128,12 +137,23 @@ fn line(place: &str, url: String, opened: Result<Store>, spec: &RefSpec) -> Line
     }
 }
 
-/// The versions that a store has of it. A number belongs to one store, so that all are told, and the caller compares.
+/// The versions that a store has of it; none, where it does not know the ref. A number belongs to one store, so that
+/// all are told, and the caller compares.
 fn held(store: &Store, spec: &RefSpec) -> Result<Vec<Held>> {
     let state = store.readable_state()?;
-    let versions = state.versions(&spec.name)?;
+    let is_nowhere = |error: Error| match error.kind() {
+        Kind::NotFound => check_log(store, state.number).map(|()| Vec::new()),
+        _ => Err(error),
+    };
+    let versions = match state.versions(&spec.name) {
+        Ok(versions) => versions,
+        Err(error) => return is_nowhere(error),
+    };
     let wanted = match &spec.version {
-        Some(at) => Some(state.at(&spec.name, Some(at))?.0),
+        Some(at) => match state.at(&spec.name, Some(at)) {
+            Ok((number, _)) => Some(number),
+            Err(error) => return is_nowhere(error),
+        },
         None => None,
     };
     let all = versions.iter().map(|(number, version)| Held {
@@ -143,6 +163,20 @@ fn held(store: &Store, spec: &RefSpec) -> Result<Vec<Held>> {
     Ok(all
         .filter(|held| wanted.is_none_or(|wanted| held.version == wanted))
         .collect())
+}
+
+/// That a log without any entry is that of a store in which nothing was ever put.
+fn check_log(store: &Store, entries: u64) -> Result<()> {
+    if entries > 0
+        || store
+            .remote()
+            .keys_after("segments", "segments")?
+            .is_empty()
+    {
+        return Ok(());
+    }
+    Err(Error::corrupt("its log is empty, and it holds segments")
+        .hint("`store verify` there says what is missing"))
 }
 
 /// The ids that a store with all of it has.
