@@ -12,6 +12,7 @@ mod help;
 mod herd;
 mod jobs;
 mod json;
+mod leftovers;
 mod links;
 mod listing;
 mod open_files;

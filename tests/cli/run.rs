@@ -236,11 +236,12 @@ fn a_cache_that_is_elsewhere_is_named_or_brought() {
         refused.stdout.is_empty() && refused.stderr.contains("h200 has it"),
         "{refused}"
     );
+    env.ok(["put", "in", "team/vision/cache", "--store", "h200"]);
     let brought = env.ok(run(
-        &["--fallback", "h200"],
-        "cat $STORE_PROJECT_CACHE_DIR/file",
+        &["--fallback", "h200", "--team", "vision"],
+        "cat $STORE_PROJECT_CACHE_DIR/file $STORE_TEAM_CACHE_DIR/file",
     ));
-    assert_eq!(brought, "far");
+    assert_eq!(brought, "farfar");
     assert_eq!(env.ok(run(&["--require-local"], "echo here")), "here\n");
 }
 
@@ -269,6 +270,26 @@ fn what_cannot_be_saved_is_kept_and_named() {
     fs::rename(&away, &log).unwrap();
     env.ok(["save", "--pending"]);
     assert_eq!(newest(&env, REF), ["new=new"]);
+}
+
+#[test]
+fn a_store_that_is_gone_when_a_job_ends_gets_what_it_made_later() {
+    let env = environment!();
+    env.ok(["init", "shared"]);
+    let (store, away) = (env.path("shared"), env.path("away"));
+    let script = format!(
+        "echo new > $STORE_PROJECT_CACHE_DIR/new; mv {} {}",
+        store.display(),
+        away.display()
+    );
+    let store_text = store.display().to_string();
+    let failed = env.store([&["--store", &store_text], &run(&[], &script)[..]].concat());
+    assert_eq!(failed.code, Some(1), "{failed}");
+    assert!(failed.stderr.contains("--pending` saves it"), "{failed}");
+    fs::rename(&away, &store).unwrap();
+    env.ok(["--store", &store_text, "save", "--pending"]);
+    let found = env.ok(["--store", &store_text, "cat", &format!("{REF}:new")]);
+    assert_eq!(found, "new\n");
 }
 
 #[test]
@@ -328,7 +349,7 @@ fn too_little_room_is_told_before_the_command() {
 fn a_team_cache_that_cannot_be_saved_is_a_warning() {
     let env = environment!();
     let script = "echo mine > $STORE_PROJECT_CACHE_DIR/mine; \
-                  echo 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 > $STORE_TEAM_CACHE_DIR/notes";
+                  rm -r $STORE_TEAM_CACHE_DIR";
     let done = env.store(run(&["--team", "vision"], script));
     assert_eq!(done.code, Some(0), "{done}");
     assert!(

@@ -111,6 +111,7 @@ fn files_of_tensors_come_back_and_are_cut_alike_on_any_number_of_threads() {
             flatten: false,
             ephemeral: false,
             allow_outside_symlinks: false,
+            is_begun: false,
             readable: false,
             precious: Precious::default(),
         };

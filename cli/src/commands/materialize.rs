@@ -149,6 +149,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         flatten: args.flatten,
         ephemeral: args.ephemeral,
         allow_outside_symlinks: args.allow_outside_symlinks,
+        is_begun: false,
         readable: args.readable,
         precious,
     };

@@ -213,6 +213,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
             choice: args.profile,
             with: args.with.clone(),
             allow_secrets: args.allow_secrets,
+            leave_out_secrets: false,
             allow_secret: args.allow_secret.clone(),
             check: !args.no_check,
             secret_paths: std::env::var_os("HF_TOKEN_PATH")

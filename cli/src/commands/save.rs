@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use store::{
-    Ancestor, Case, Error, Id, Kind, Onto, ProfileChoice, PutReport, PutRequest, RefName, Result,
-    SaveReport,
+    Ancestor, Case, Error, Id, Kind, Note, Onto, ProfileChoice, PutReport, PutRequest, RefName,
+    Remedy, Result, SaveReport,
 };
 
 use crate::config;
@@ -29,9 +29,10 @@ use crate::ui::{failure, human, names, remedy};
 ///
 /// What DIR was made from is known of trees that `materialize` or `run` made here, and of directories that were saved
 /// here before; of others --base says it. The first save to a ref that does not exist makes it. Files that are still
-/// the pool's links, or unchanged since they were last read, are not read. Pipes, sockets, and files that cannot be
-/// read or change meanwhile are left out and named, and the command ends with 6; so it does where a deletion was not
-/// carried out because others had changed the file.
+/// the pool's links, or unchanged since they were last read, are not read. Pipes, sockets, what looks like credentials,
+/// and files that cannot be read or change meanwhile are left out and named, and the command ends with 6; so it does
+/// where a deletion was not carried out because others had changed the file. Symbolic links are kept as links, also
+/// those that lead out of DIR, which are named.
 ///
 /// Where the store cannot be reached, DIR is kept on the list of `store save --pending`, which saves what is on it.
 #[derive(clap::Args)]
@@ -122,6 +123,9 @@ struct Report {
     secs: f64,
     skipped: Vec<failure::Skipped>,
     notes: Vec<String>,
+    /// What to do about credentials that were left out.
+    #[serde(skip)]
+    about_secrets: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -142,18 +146,19 @@ pub(crate) fn save(
     let url = context.store_url()?;
     let noted = Pending::new(config::state_dir(), dir, (&url, target.as_ref()));
     match attempt(dir, target, how, context) {
-        Err(error) if !how.dry_run && is_out_of_reach(&error) && !how.is_remembered() => {
-            Err(error.within("not saved").hint(format!(
-                "{} is as it was; run this again when the store can be reached: the list of `store save --pending` keeps \
-                 neither --base nor --exclude nor --allow-empty",
-                dir.display()
-            )))
-        }
-        Err(error) if !how.dry_run && is_out_of_reach(&error) => {
+        Err(error) if !how.dry_run && is_out_of_reach(&error, dir, context) => {
+            let error = out_of_reach(error).within("not saved");
+            if !how.is_remembered() {
+                return Err(error.hint(format!(
+                    "{} is as it was; run this again when the store can be reached: the list of `store save --pending` \
+                     keeps neither --base nor --exclude nor --allow-empty",
+                    dir.display()
+                )));
+            }
             let Some(noted) = noted.filter(|noted| noted.write().is_ok()) else {
                 return Err(error);
             };
-            Err(error.within("not saved").hint(format!(
+            Err(error.hint(format!(
                 "{} is as it was; `store save --pending` saves it when the store can be reached",
                 noted.directory().display()
             )))
@@ -168,9 +173,29 @@ pub(crate) fn save(
     }
 }
 
-/// Whether it is the store that failed, for want of a network, a mount or room, and not what was asked for.
-fn is_out_of_reach(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Unavailable | Kind::Io)
+/// Whether it is the store that failed, for want of a network, a mount, credentials or room, and not what was asked for.
+fn is_out_of_reach(error: &Error, dir: &Path, context: &Context) -> bool {
+    match error.kind() {
+        Kind::Unavailable | Kind::Io => true,
+        // A mount that is away leaves an empty directory, or none.
+        Kind::NotFound => dir.is_dir() && is_store_gone(context),
+        Kind::Denied => std::fs::read_dir(dir).is_ok(),
+        _ => false,
+    }
+}
+
+fn is_store_gone(context: &Context) -> bool {
+    context
+        .open()
+        .is_err_and(|error| error.kind() == Kind::NotFound)
+}
+
+/// The same for whoever asks what to do: try again later.
+pub(crate) fn out_of_reach(error: Error) -> Error {
+    match error.kind() {
+        Kind::NotFound => Error::unavailable("the store cannot be reached").because(error),
+        _ => error,
+    }
 }
 
 /// Saves what is on the list for this store.
@@ -292,6 +317,10 @@ fn request(dir: &Path, target: RefName, how: &How) -> PutRequest {
 }
 
 fn report(dir: &Path, target: RefName, done: PutReport, elapsed: Duration) -> Report {
+    let again = format!(
+        "store save {} {target}",
+        names::quoted(&dir.to_string_lossy())
+    );
     Report {
         target,
         directory: dir.to_path_buf(),
@@ -307,9 +336,36 @@ fn report(dir: &Path, target: RefName, done: PutReport, elapsed: Duration) -> Re
         new_bytes: done.new_bytes,
         stored_bytes: done.stored_bytes,
         secs: elapsed.as_secs_f64(),
+        about_secrets: about_secrets(&done.skipped, &again),
         skipped: failure::skipped(done.skipped),
-        notes: done.notes.iter().map(remedy::note).collect(),
+        notes: done.notes.iter().map(note).collect(),
     }
+}
+
+/// What a note of a put says, where its advice is none for a save.
+fn note(note: &Note) -> String {
+    match note.remedy {
+        Some(
+            Remedy::KeepAbsoluteLinks
+            | Remedy::TakeWhatLinksLeadTo
+            | Remedy::LetOthersRead
+            | Remedy::TakeClasses { .. }
+            | Remedy::NoProfile,
+        ) => note.text.clone(),
+        _ => remedy::note(note),
+    }
+}
+
+/// By which save what looks like credentials is taken all the same.
+fn about_secrets(skipped: &[(PathBuf, Error)], again: &str) -> Option<String> {
+    let mut remedies = skipped.iter().filter_map(|(_, error)| error.remedy());
+    remedies.find_map(|remedy| match remedy {
+        Remedy::AllowSecret { glob } => Some(format!(
+            "what looks like credentials stays where it is; if it holds none, `{again} --allow-secret {}` takes it",
+            names::quoted(glob)
+        )),
+        _ => None,
+    })
 }
 
 fn told(report: &Report, context: &Context) {
@@ -354,11 +410,13 @@ fn outcome(report: &Report) -> Result<()> {
     }
     match parts.is_empty() {
         true => Ok(()),
-        false => Err(Error::partial(format!(
-            "{}: {}",
-            report.target,
-            parts.join(", ")
-        ))),
+        false => {
+            let error = Error::partial(format!("{}: {}", report.target, parts.join(", ")));
+            Err(match &report.about_secrets {
+                Some(hint) => error.hint(hint.clone()),
+                None => error,
+            })
+        }
     }
 }
 

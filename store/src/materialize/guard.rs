@@ -32,13 +32,26 @@ pub fn check_destination(
             .check(&site)
     };
     let Err(refused) = check(false) else {
-        return Ok(());
+        return check_no_mount(&site);
     };
     let mut pools = pools().into_iter();
     match pools.any(|pool| pool.mark_of(&site.path).is_some()) {
-        true => check(true),
+        true => check(true).and_then(|()| check_no_mount(&site)),
         false => Err(refused),
     }
+}
+
+fn check_no_mount(site: &Site) -> Result<()> {
+    if !site.is_mount {
+        return Ok(());
+    }
+    Err(Error::conflict(format!(
+        "{}: something is mounted there; the pool would have to be on that mount, and so in the tree",
+        site.given.display()
+    ))
+    .hint(Remedy::InsideMount {
+        inside: site.given.join("NAME").display().to_string(),
+    }))
 }
 
 fn known(store: &Store, precious: &Precious) -> Guard {
@@ -68,20 +81,12 @@ pub(super) fn guard(
         .with_working_directory(is_made)
         .check(&site)?;
     site.check_kind(matches!(found.node, Node::Tree { .. }))?;
-    if site.is_mount {
-        return Err(Error::conflict(format!(
-            "{}: something is mounted there; the pool would have to be on that mount, and so in the tree",
-            destination.display()
-        ))
-        .hint(Remedy::InsideMount {
-            inside: destination.join("NAME").display().to_string(),
-        }));
-    }
+    check_no_mount(&site)?;
     let is_taken = matches!(site.there, There::Directory | There::Other);
     if !is_taken || !(request.force || (is_made && request.exact)) {
         return Ok(None);
     }
-    let replaced = Replaced::count(&site, &|| store.host().check_stop())?;
+    let replaced = Replaced::count(&site, request.is_begun, &|| store.host().check_stop())?;
     if is_made {
         return Ok(None);
     }

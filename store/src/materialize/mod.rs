@@ -50,7 +50,7 @@ use diff::{Diff, Made, Options};
 use list::Thing;
 use place::Placer;
 use records::Records;
-use wanted::Wanted;
+use wanted::{Outside, Wanted};
 
 pub use diff::Why;
 pub use guard::check_destination;
@@ -93,6 +93,8 @@ pub struct MaterializeRequest {
     pub exact: bool,
     /// Take over a destination that was not made here.
     pub force: bool,
+    /// With `force`: the destination was begun for this ref, by whoever asks, and is nobody's home.
+    pub is_begun: bool,
     /// Put what symlinks lead to in their place.
     pub flatten: bool,
     /// The tree ends with this process: [`Pool::remove_held`], or a sweep after its death.
@@ -125,6 +127,7 @@ impl MaterializeRequest {
             exclude: Vec::new(),
             exact: false,
             force: false,
+            is_begun: false,
             flatten: false,
             ephemeral: false,
             allow_outside_symlinks: false,
@@ -203,6 +206,7 @@ fn with_task<T>(
         reader: &reader,
         found: &found,
         progress,
+        outside: Outside::default(),
     };
     work(&task, replaced)
 }
@@ -246,6 +250,7 @@ struct Task<'m> {
     reader: &'m Reader<'m>,
     found: &'m Found,
     progress: &'m dyn Progress,
+    outside: Outside,
 }
 
 /// What a tree, or a file, is called in its room.
@@ -431,6 +436,7 @@ impl<'m> Task<'m> {
         let has_tree = self.request.destination.is_some();
         let note = (has_tree && self.is_private()).then(|| Note::with(text, Remedy::LetOthersRead));
         report.notes.extend(note);
+        report.notes.extend(self.outside.note());
         report
     }
 

@@ -1,6 +1,8 @@
 //! The tree that is wanted: a ref's, as the request filters and flattens it, entry by entry with its times.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::diff::Wants;
 use super::list::Thing;
@@ -10,11 +12,14 @@ use crate::format::{Content, Node, Time, TreeEntry};
 use crate::graph::links::{FlattenLimit, Leads, Links};
 use crate::host::pool::{PoolKey, disk};
 use crate::read::{Reader, TimesReader};
-use crate::remedy::Remedy;
+use crate::remedy::{Note, Remedy};
 use crate::wanted::Wanted as Globbed;
 
 /// Largest file that is taken for a ref of a hub cache, which some clients rewrite in place.
 const HUB_REF_BYTES_MAX: u64 = 256;
+/// Links out of the destination that are counted, and those that are named.
+const OUTSIDE_MAX: usize = 1000;
+const NAMED_MAX: usize = 5;
 
 /// A walk over the wanted tree.
 pub(super) struct Wanted<'m> {
@@ -37,7 +42,12 @@ pub(super) struct Wanted<'m> {
     is_for_one: bool,
     /// Every file is a copy.
     is_copied: bool,
+    outside: Outside,
 }
+
+/// Links that are made although they lead out of the destination, by their paths; no more than a note can use.
+#[derive(Clone, Default)]
+pub(super) struct Outside(Arc<Mutex<BTreeSet<Vec<u8>>>>);
 
 struct Level {
     entries: std::vec::IntoIter<TreeEntry>,
@@ -79,6 +89,7 @@ impl<'m> Wanted<'m> {
             next: None,
             is_for_one: task.is_private(),
             is_copied: false,
+            outside: task.outside.clone(),
         })
     }
 
@@ -187,13 +198,17 @@ impl<'m> Wanted<'m> {
 
     fn check_target(&mut self, name: &[u8], target: &[u8]) -> Result<()> {
         // If nothing is written, nothing leads out.
-        let is_free = self.request.destination.is_none() || self.request.allow_outside_symlinks;
+        let is_free = self.request.destination.is_none();
         if is_free || Links::stays_inside(self.path.len(), target) {
             return Ok(());
         }
         let Leads::Outside = self.inside.follow(&self.path, target)? else {
             return Ok(());
         };
+        if self.request.allow_outside_symlinks {
+            self.outside.add(self.path_of(name));
+            return Ok(());
+        }
         // What leads out of the part that was asked for may still lead to something in the version.
         let has_file = !self.request.spec.path.is_empty()
             && matches!(self.whole.follow(&self.canonical, target)?, Leads::To(..));
@@ -235,6 +250,32 @@ impl<'m> Wanted<'m> {
             None => self.times.skip(entries),
             Some(_) => Ok(()),
         }
+    }
+}
+
+impl Outside {
+    fn add(&self, path: Vec<u8>) {
+        let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if paths.len() < OUTSIDE_MAX {
+            paths.insert(path);
+        }
+    }
+
+    pub(super) fn note(&self) -> Option<Note> {
+        let paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let named: Vec<_> = paths.iter().take(NAMED_MAX).collect();
+        let names: Vec<_> = named.iter().map(|path| shown(path).to_string()).collect();
+        let what = match paths.len() {
+            0 => return None,
+            1 => "1 symlink leads".to_owned(),
+            OUTSIDE_MAX => format!("{OUTSIDE_MAX} symlinks or more lead"),
+            count => format!("{count} symlinks lead"),
+        };
+        let more = match paths.len() - named.len() {
+            0 => "",
+            _ => ", ...",
+        };
+        Some(format!("{what} out of the destination: {}{more}", names.join(", ")).into())
     }
 }
 

@@ -88,11 +88,11 @@ impl Check {
     /// Checks the whole of a small file, before any of it goes anywhere.
     ///
     /// # Errors
-    /// Corrupt for another name or other bytes; the caller names the file. Credentials are taken down.
+    /// Corrupt for another name or other bytes; the caller names the file. Credentials are taken down, or denied.
     pub(crate) fn whole(&self, bytes: &[u8]) -> Result<()> {
         let size = bytes.len() as u64;
         if let Some(search) = &self.search {
-            search.whole(bytes);
+            search.whole(bytes)?;
         }
         if self.exact.as_ref().is_some_and(|exact| exact != bytes) {
             return Err(

@@ -115,7 +115,7 @@ impl Hf {
         match item {
             Item::Enter { ref stat, .. } => {
                 if let Some(secrets) = &self.secrets {
-                    secrets.look(path, stat, true);
+                    secrets.look(path, stat, true)?;
                 }
                 self.enter(path);
                 Ok(item.into())
@@ -174,12 +174,12 @@ impl Hf {
             return Ok(admitted);
         };
         let mut check = Check {
-            search: self.secrets.as_ref().map(|secrets| {
-                secrets.look(path, &file.stat, false);
-                secrets.search(path)
-            }),
+            search: self.secrets.as_ref().map(|secrets| secrets.search(path)),
             ..Check::default()
         };
+        if let Some(secrets) = &self.secrets {
+            secrets.look(path, &file.stat, false)?;
+        }
         if let Some((repo, _)) = &mut self.repo {
             file.may_execute = false;
             match place {

@@ -49,6 +49,8 @@ pub struct ProfileOptions {
     pub allow_secrets: bool,
     /// Globs of files that are taken although they seem to hold credentials.
     pub allow_secret: Vec<String>,
+    /// Leave what holds credentials out, by itself, and list it, instead of failing.
+    pub leave_out_secrets: bool,
     /// Check the tree: refs have snapshots, links lead somewhere, files have the hash in their name.
     pub check: bool,
     /// Files that hold credentials, as the environment says.
@@ -136,6 +138,7 @@ impl Default for ProfileOptions {
             with: Vec::new(),
             allow_secrets: false,
             allow_secret: Vec::new(),
+            leave_out_secrets: false,
             check: true,
             secret_paths: Vec::new(),
         }
@@ -172,7 +175,7 @@ impl Profile {
     pub(crate) fn new(options: &ProfileOptions, root: &Path, excluded: &Globs) -> Result<Self> {
         let paths = SecretPaths::new(&options.secret_paths, root);
         let kind = detect::detect(root);
-        let secrets = || Secrets::new(root, &options.allow_secret);
+        let secrets = || Secrets::new(root, &options.allow_secret, options.leave_out_secrets);
         Ok(match (options.choice, kind) {
             (ProfileChoice::None, _) => Self::None,
             (ProfileChoice::Auto, None) if options.allow_secrets => Self::None,
@@ -277,9 +280,9 @@ impl Guard {
             _ => return Ok(item.into()),
         };
         if self.paths.contains(path) {
-            self.secrets.add(path, NAMED);
+            self.secrets.add(path, NAMED)?;
         }
-        self.secrets.look(path, stat, is_dir);
+        self.secrets.look(path, stat, is_dir)?;
         let mut admitted = Admitted::from(item);
         if let Admitted::File(file) = &mut admitted {
             file.check = Some(Check {

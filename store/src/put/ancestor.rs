@@ -272,7 +272,7 @@ fn close(reader: &Reader<'_>, open: &mut Vec<Open>) -> Result<()> {
     Ok(())
 }
 
-fn known_tree(reader: &Reader<'_>, entries: &[TreeEntry]) -> Result<Content> {
+pub(super) fn known_tree(reader: &Reader<'_>, entries: &[TreeEntry]) -> Result<Content> {
     let chunker = reader.store().chunker().clone();
     let mut bytes = MetaBuilder::new(chunker);
     let mut encoder = TreeEncoder::new(&mut bytes.bytes);

@@ -15,7 +15,7 @@ use super::job::{FileJob, Task};
 use super::messages::{FileChunk, FileRead, Ingested};
 use super::reading::{Cursor, read_small, unchanged};
 use crate::chunk::{Chunker, Cutter};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::PackKind;
 use crate::host::stat_cache::WriteBack;
 use crate::host::walk::Stat;
@@ -209,7 +209,12 @@ impl<'p> Ingest<'p> {
             read_small(job, &file, bytes, &mut || ())
         });
         let outcome = opened.map_err(Fault::Unreadable).and_then(|stat| {
-            job.check_whole(&bytes).map_err(Fault::Broken)?;
+            job.check_whole(&bytes)
+                .map_err(|error| match error.kind() {
+                    // It alone is to be left out.
+                    Kind::Denied => Fault::Unreadable(error),
+                    _ => Fault::Broken(error),
+                })?;
             let cuts = match job.stores_nothing() {
                 true => Vec::new(),
                 false => {

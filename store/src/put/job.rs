@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::host::walk::{Dir, Stat, open_max};
 use crate::profile::{Check, Inspection};
 use crate::remedy::Remedy;
@@ -59,6 +59,9 @@ impl FileJob {
 
     /// That its bytes are not what they must be.
     pub(super) fn failed_check(&self, error: Error) -> Error {
+        if error.kind() == Kind::Denied {
+            return error;
+        }
         let error = error.within(self.path().display());
         match self.is_suspect {
             false => error,

@@ -13,8 +13,10 @@ mod ancestor;
 mod assemble;
 mod dedup;
 mod expected;
+mod graft;
 mod ingest;
 mod job;
+mod long_paths;
 mod messages;
 mod origin;
 mod packer;
@@ -210,11 +212,13 @@ impl PutRequest {
 
     /// A save of `source` into `target`: what was changed since it was made is merged into the newest version.
     pub fn save(source: impl Into<PathBuf>, target: RefName) -> Self {
-        Self {
+        let mut save = Self {
             skip_unreadable: true,
             onto: Onto::Merge(Ancestor::Known),
             ..Self::new(source, target)
-        }
+        };
+        save.profile.leave_out_secrets = true;
+        save
     }
 }
 

@@ -3,11 +3,11 @@
 //! The bytes are stored before. When another commit was quicker, only metadata is merged again, onto that one: the
 //! entry goes to exactly the version that was merged.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::ancestor::Base;
 use super::dedup::Dedup;
+use super::graft::{graft, lies_at};
 use super::messages::Built;
 use super::packer::Packer;
 use super::publish::{PutSession, refused_room};
@@ -96,9 +96,8 @@ impl PutSession<'_> {
         let was = newest.as_ref().map(|(number, _)| *number);
         let left_out = outcome.merged.left_out;
         report.saved = Some(self.told(&built, base, reader, (was, outcome.merged))?);
-        // What was left out has the base that it had: with another one, the next save would take it for ours.
-        if let Some(number) = version.filter(|_| !self.request().dry_run && left_out == 0) {
-            self.remember(built, base, number, &mut report);
+        if let Some(number) = version.filter(|_| !self.request().dry_run) {
+            self.remember(built, (base, left_out > 0), (number, reader), &mut report);
         }
         Ok(Some(report))
     }
@@ -144,13 +143,17 @@ impl PutSession<'_> {
             ))
             .hint(Remedy::OtherRef));
         };
-        if totals.entries == 0 && their_totals.entries > 0 && !request.allow_empty {
-            return Err(Error::conflict(format!(
+        let is_emptied = totals.entries == 0 && their_totals.entries > 0 && !request.allow_empty;
+        let emptied = || {
+            Error::conflict(format!(
                 "{}: is empty, and {}@{number} is not",
                 request.source.display(),
                 request.target
             ))
-            .hint(Remedy::SaveEmpty));
+            .hint(Remedy::SaveEmpty)
+        };
+        if is_emptied && !built.leaves_out() {
+            return Err(emptied());
         }
         if base.root == Some(their_tree) && !built.leaves_out() {
             return Ok(as_built());
@@ -162,6 +165,10 @@ impl PutSession<'_> {
         let mut stored = Stored::new(self, reader, built)?;
         let theirs = (their_tree, their_totals);
         let (tree, merged) = merge(&mut stored, base.root.as_ref(), &(content, totals), &theirs)?;
+        // What lies there and is left out is not gone.
+        if is_emptied && merged.left_out == 0 {
+            return Err(emptied());
+        }
         let times = match (tree.0 == their_tree, tree.0 == content) {
             (true, _) => newest.times(),
             (_, true) => built.times,
@@ -273,10 +280,24 @@ impl PutSession<'_> {
     }
 
     /// The base of the next save, and of the next put; what cannot be written costs time then.
-    fn remember(&self, mut built: Built, base: &Base, number: u64, report: &mut PutReport) {
+    fn remember(
+        &self,
+        mut built: Built,
+        (base, leaves_out): (&Base, bool),
+        (number, reader): (u64, &Reader<'_>),
+        report: &mut PutReport,
+    ) {
         let request = self.request();
         let slow =
             |error: Error| Note::from(format!("{error}: the next save from here takes longer"));
+        let mut root = *built.root.content();
+        if leaves_out && let Some(known) = base.root {
+            match graft(self.store(), &request.source, (&built.root, &known), reader) {
+                Ok((grafted, listing)) => (root, built.listing) = (grafted, listing),
+                // With the base that it has, the next save names changes of its own.
+                Err(error) => return report.notes.push(slow(error)),
+            }
+        }
         if let Some(cache) = built.cache.take() {
             let base = crate::host::stat_cache::CacheBase {
                 name: request.target.clone(),
@@ -285,10 +306,10 @@ impl PutSession<'_> {
             };
             report.notes.extend(cache.commit(base).err().map(slow));
         }
-        let root = request.source.canonicalize().unwrap_or_default();
-        if let (Some(notes), Some(listing)) = (Notes::of(self.store(), &root), built.listing.take())
-        {
-            let what = (*built.root.content(), base.made.clone());
+        let source = request.source.canonicalize().unwrap_or_default();
+        let notes = Notes::of(self.store(), &source);
+        if let (Some(notes), Some(listing)) = (notes, built.listing.take()) {
+            let what = (root, base.made.clone());
             let written = notes.write(listing, (&request.target, number), what);
             report.notes.extend(written.err().map(slow));
         }
@@ -393,8 +414,7 @@ impl Trees for Stored<'_> {
     }
 
     fn is_left_out(&self, path: &[u8]) -> bool {
-        let path = self.root.join(std::ffi::OsStr::from_bytes(path));
-        path.symlink_metadata().is_ok()
+        lies_at(&self.root, path)
     }
 }
 

@@ -3,6 +3,8 @@
 //! A file that looks as it did when it was last put from here is not read again, provided that
 //! the store still has every chunk of it.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,6 +16,7 @@ use super::dedup::Dedup;
 use super::expected::Expected;
 use super::ingest::SMALL_BYTES_MAX;
 use super::job::{FileJob, Task, batch_dirs_max};
+use super::long_paths::LongPaths;
 use super::messages::{Base, Event, Walked};
 use super::pipeline::workers;
 use super::private::Private;
@@ -35,11 +38,6 @@ const BATCH_BYTES: u64 = 2 << 20;
 /// Small files that one worker takes at once.
 const BATCH_FILES: usize = 128;
 
-/// The system takes no path of this length or more, its zero byte included.
-const PATH_BYTES_MAX: usize = 4096;
-/// Bytes of such a path that a note shows.
-const NAMED_BYTES: usize = 60;
-
 /// So many log entries are read at most to find out, without a look at its chunks, whether a version is whole.
 const ENTRIES_READ_MAX: u64 = 32;
 
@@ -55,6 +53,8 @@ pub(super) struct Scan<'p> {
     /// The source as the caller named it.
     given: PathBuf,
     has_globs: bool,
+    /// What the profile refuses is left out and named.
+    is_save: bool,
     private: Private,
     is_readable: bool,
     reads_all: bool,
@@ -72,13 +72,6 @@ pub(super) struct Scan<'p> {
     number: u64,
     totals: (u64, u64),
     long: LongPaths,
-}
-
-/// Paths that the system does not take as a whole.
-#[derive(Default)]
-struct LongPaths {
-    count: u64,
-    first: String,
 }
 
 impl<'p> Scan<'p> {
@@ -128,6 +121,7 @@ impl<'p> Scan<'p> {
             follow: Follow::new(request.links, source, &root_path, own_paths(store)),
             given: source.clone(),
             has_globs: !request.exclude.is_empty(),
+            is_save: request.profile.leave_out_secrets,
             is_readable: request.readable,
             reads_all: request.read_all,
             has_left_out: false,
@@ -198,7 +192,7 @@ impl<'p> Scan<'p> {
                 item if self.profile.resolves(self.walk.path()) => (item, None),
                 item => self.follow.look(&mut self.walk, item)?,
             };
-            let mut admitted = self.profile.admit(self.walk.path(), item)?;
+            let mut admitted = self.admit(item)?;
             if let (Some(name), Admitted::File(file)) = (name, &mut admitted) {
                 file.name = name;
             }
@@ -222,6 +216,27 @@ impl<'p> Scan<'p> {
             is_private: self.private.is_any(),
             has_left_out: self.has_left_out || self.walk.passed_over() > 0,
         })
+    }
+
+    /// What the profile makes of an item. A save leaves out what it refuses, alone or with all that is in it.
+    fn admit(&mut self, item: Item) -> Result<Admitted> {
+        let (is_dir, is_leaf) = match item {
+            Item::Enter { .. } => (true, false),
+            Item::File { .. } | Item::Symlink { .. } => (false, true),
+            _ => (false, false),
+        };
+        let error = match self.profile.admit(self.walk.path(), item) {
+            Err(error) if self.is_save && (is_leaf || is_dir) => error,
+            admitted => return admitted,
+        };
+        if matches!(error.kind(), Kind::Unavailable | Kind::Interrupted) {
+            return Err(error);
+        }
+        let path = self.given.join(OsStr::from_bytes(self.walk.path()));
+        if is_dir {
+            self.walk.turn_back()?;
+        }
+        Ok(Admitted::Other(Item::Skipped { path, error }))
     }
 
     /// Refuses globs that leave nothing of a source that is not empty.
@@ -376,32 +391,6 @@ impl<'p> Scan<'p> {
             }
             Err(TrySendError::Disconnected(_)) => Err(lost()),
         }
-    }
-}
-
-impl LongPaths {
-    fn look_at(&mut self, path: &[u8]) {
-        if path.len() < PATH_BYTES_MAX {
-            return;
-        }
-        if self.count == 0 {
-            // The whole path would fill a screen.
-            let begin = path.get(..NAMED_BYTES).unwrap_or(path);
-            self.first = String::from_utf8_lossy(begin).into_owned();
-        }
-        self.count += 1;
-    }
-
-    fn note(&self) -> Option<String> {
-        let (count, first) = (self.count, &self.first);
-        let what = match count {
-            0 => return None,
-            1 => "1 path is".to_owned(),
-            count => format!("{count} paths are"),
-        };
-        Some(format!(
-            "{what} longer than the 4,096 bytes that the system takes at once: {first}..."
-        ))
     }
 }
 

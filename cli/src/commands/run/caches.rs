@@ -7,7 +7,8 @@ use store::replicate::{
     Delete, Forgetful, RefStatus, ReplicateRequest, Selection, Versions, replicate,
 };
 use store::{
-    Error, Kind, MaterializeRequest, Pool, RefName, RefSpec, Result, Store, Unwatched, materialize,
+    Error, Kind, MaterializeRequest, Pool, RefName, RefSpec, Remedy, Result, Store, Unwatched,
+    materialize,
 };
 
 use crate::commands::save;
@@ -15,7 +16,7 @@ use crate::config;
 use crate::context::pools::{self, PoolArgs};
 use crate::context::{Context, elsewhere};
 use crate::host::pending::Pending;
-use crate::ui::human;
+use crate::ui::{failure, human, remedy};
 
 /// What `--fallback` says where nothing is brought.
 const EMPTY: &str = "empty";
@@ -123,23 +124,18 @@ impl Cache {
         let left = unsaved.as_ref().and_then(Pending::written);
         let known = pools::of_source(&self.dir, &context.config().pool);
         let saved_to = store::saved_to(store, &known, &self.dir).ok();
-        let left_to = left.as_ref().and_then(Pending::target);
-        self.check_own(
-            saved_to
-                .as_ref()
-                .map(ToString::to_string)
-                .as_deref()
-                .or(left_to),
-        )?;
         // What was begun empty is no tree of the pool until the ref is made in its place.
         let is_begun = saved_to.is_some() && !is_tree(&known, &self.dir);
         let is_left = left.is_some() || is_begun;
+        let mut is_all_saved = true;
         if is_left && !is_empty(&self.dir) {
-            self.save_what_was_left(store, exclude, context)?;
+            is_all_saved = self.save_what_was_left(store, exclude, context)?;
         }
         if self.is_here(store)? {
-            // All of it is saved: what the version has comes in the place of what a job changed or deleted.
-            self.materialize(store, pool, is_left, context)?;
+            // What is saved, the version has: it comes in the place of what a job changed or deleted. What was left out
+            // of the save stays.
+            let takes_over = is_left && (is_all_saved || !is_tree(&known, &self.dir));
+            self.materialize(store, pool, takes_over, context)?;
         }
         if let Some(unsaved) = &unsaved {
             unsaved.write()?;
@@ -148,25 +144,70 @@ impl Cache {
         Ok(())
     }
 
-    /// That the directory is not the cache of another ref, whose files would come into this one.
-    fn check_own(&self, other: Option<&str>) -> Result<()> {
-        match other {
-            Some(other) if other != self.name.to_string() => Err(Error::conflict(format!(
-                "{}: holds {other}, and {} is asked for",
-                self.dir.display(),
-                self.name
-            ))
-            .hint("the command was not started: name another directory with --base")),
-            _ => Ok(()),
+    /// That its directory may become it, or is it already. Makes nothing.
+    pub(super) fn check_place(&self, store: &Store, context: &Context) -> Result<()> {
+        let not_started = |error: Error| {
+            error.hint("the command was not started: name another directory with --base")
+        };
+        let known = || pools::of_source(&self.dir, &context.config().pool);
+        store::check_destination(store, &config::precious(), &self.dir, known)
+            .map_err(not_started)?;
+        if is_empty(&self.dir) || !self.dir.exists() {
+            return Ok(());
         }
+        let holds = self.held(store, &known(), context)?;
+        if holds.contains(&self.name) {
+            return Ok(());
+        }
+        let dir = self.dir.display();
+        let what = match holds.first() {
+            Some(other) => format!("holds {other}, and {} is asked for", self.name),
+            None => format!("is not empty, and was not made by a run of {}", self.name),
+        };
+        let error = Error::conflict(format!("{dir}: {what}"));
+        Err(match holds.first() {
+            Some(_) => not_started(error),
+            None => error.hint(format!(
+                "the command was not started: name another directory with --base, or save what is there first: \
+                 `store save {dir} {} --base 0`",
+                self.name
+            )),
+        })
     }
 
+    /// The refs that the directory was made from, saved to or left unsaved for, as far as this host knows.
+    fn held(&self, store: &Store, pools: &[Arc<Pool>], context: &Context) -> Result<Vec<RefName>> {
+        let url = context.store_url()?;
+        let left = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
+        let left = left.as_ref().and_then(Pending::written);
+        let dir = self.dir.canonicalize().unwrap_or_default();
+        let trees = pools
+            .iter()
+            .flat_map(|pool| pool.trees().unwrap_or_default());
+        let made = trees.filter(|tree| tree.path == dir);
+        let made = made.filter_map(|tree| Some(tree.source.parse::<RefSpec>().ok()?.name));
+        let saved = store::saved_to(store, pools, &self.dir).ok();
+        let others = Pending::all(config::state_dir()).into_iter();
+        let others = others.filter(|noted| noted.directory() == dir);
+        let others = others.filter_map(|noted| noted.target()?.parse().ok());
+        let own = left.map(|_| self.name.clone());
+        // What was saved last is what it is.
+        Ok(match (saved, own) {
+            (Some(saved), _) => vec![saved],
+            (None, Some(own)) => vec![own],
+            (None, None) => made
+                .chain(others.filter(|name| *name != self.name))
+                .collect(),
+        })
+    }
+
+    /// Whether all of it is saved; what is not is named.
     fn save_what_was_left(
         &self,
         store: &Store,
         exclude: &[String],
         context: &Context,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let request = save::of_run(&self.dir, &self.name, exclude, String::new(), context);
         let report = store::put(store, &request, &Unwatched).map_err(|error| {
             let dir = self.dir.display();
@@ -180,7 +221,13 @@ impl Cache {
                 report.version.unwrap_or_default()
             ));
         }
-        Ok(())
+        for (_, error) in &report.skipped {
+            let told = failure::one_line(error);
+            context.out.warning(format_args!(
+                "warning: not saved, and left as it is: {told}"
+            ));
+        }
+        Ok(report.skipped.is_empty())
     }
 
     fn materialize(
@@ -198,8 +245,20 @@ impl Cache {
         let mut request = MaterializeRequest::new(spec, &self.dir);
         request.precious = config::precious();
         request.force = takes_over;
+        request.is_begun = takes_over;
+        // A link that a job left, or somebody in the team, must not keep all others from running.
+        request.allow_outside_symlinks = true;
         let pool = pools::open(pool, context, Some(&self.dir))?;
         let done = materialize(store, &pool, &request, &Unwatched)?;
+        for note in &done.notes {
+            // The options that others name are none of this verb.
+            let told = match note.remedy {
+                Some(Remedy::LetOthersRead) => note.text.clone(),
+                _ => remedy::note(note),
+            };
+            let dir = self.dir.display();
+            context.out.note(format_args!("note: {dir}: {told}"));
+        }
         let kept = match done.conflicts {
             0 => String::new(),
             count => format!(

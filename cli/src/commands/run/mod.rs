@@ -81,7 +81,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "fallback")]
     require_local: bool,
 
-    /// Where the project's cache is not in this store: the cluster that it is brought from, or `empty`
+    /// Where a cache is not in this store, the project's or the team's: the cluster that it is brought from, or `empty`
     #[arg(long, value_name = "CLUSTER|empty", default_value = "empty")]
     fallback: String,
 
@@ -96,8 +96,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let signals = Signals::catch()?;
     let layout = layout(args, context)?;
-    let base = base(args, &layout)?;
     let job = args.job.clone().unwrap_or_else(unnamed);
+    check_places(args, &layout, context)?;
+    let base = base(args, &layout)?;
     let places = Places::new(&layout, &base, args.team.is_some(), &job);
     let caches = prepare(args, &places, &layout, context)?;
     make_links(&layout, &places)?;
@@ -150,10 +151,25 @@ fn layout(args: &Args, context: &Context) -> Result<Layout> {
     Ok(layout)
 }
 
+fn named_base<'a>(args: &'a Args, layout: &'a Layout) -> &'a Path {
+    let base = args.base.as_deref().or(layout.base.as_deref());
+    base.unwrap_or(Path::new("cache"))
+}
+
+/// That the caches may be where they are to be made, before anything is.
+fn check_places(args: &Args, layout: &Layout, context: &Context) -> Result<()> {
+    let base = named_base(args, layout);
+    let places = Places::new(layout, base, args.team.is_some(), "");
+    let store = context.open_for_dry_run()?;
+    let caches = caches_of(args, &places)?;
+    caches
+        .iter()
+        .try_for_each(|cache| cache.check_place(&store, context))
+}
+
 /// The base, made if it is missing and resolved.
 fn base(args: &Args, layout: &Layout) -> Result<PathBuf> {
-    let base = args.base.as_deref().or(layout.base.as_deref());
-    let base = base.unwrap_or(Path::new("cache"));
+    let base = named_base(args, layout);
     std::fs::create_dir_all(base)
         .and_then(|()| tempfile_in(base))
         .and_then(|()| base.canonicalize())
@@ -206,18 +222,25 @@ fn cache_of(kind: &str, name: &str) -> Result<RefName> {
 
 fn prepare(args: &Args, places: &Places, layout: &Layout, context: &Context) -> Result<Vec<Cache>> {
     let store = context.open_for_put()?;
+    let mut caches = caches_of(args, places)?;
+    for cache in &caches {
+        let is_required = args.require_local && cache.is_needed;
+        cache.bring_here(&store, (is_required, &args.fallback), context)?;
+    }
+    for cache in &mut caches {
+        cache.prepare(&store, &args.pool, &layout.exclude, context)?;
+    }
+    Ok(caches)
+}
+
+/// The project's, and the team's where there is one.
+fn caches_of(args: &Args, places: &Places) -> Result<Vec<Cache>> {
     let project = Cache::new(cache_of("project", &args.project)?, &places.project, true);
     let team = match (&args.team, &places.team) {
         (Some(team), Some(dir)) => Some(Cache::new(cache_of("team", team)?, dir, false)),
         _ => None,
     };
-    project.bring_here(&store, (args.require_local, &args.fallback), context)?;
-    let mut caches = vec![project];
-    caches.extend(team);
-    for cache in &mut caches {
-        cache.prepare(&store, &args.pool, &layout.exclude, context)?;
-    }
-    Ok(caches)
+    Ok([Some(project), team].into_iter().flatten().collect())
 }
 
 /// What lies where a link should be stays.

@@ -11,7 +11,7 @@ use super::caches::Cache;
 use super::child::Signals;
 use crate::commands::save;
 use crate::context::Context;
-use crate::ui::failure;
+use crate::ui::{failure, remedy};
 
 /// How often the end of a save is looked for.
 const LOOK: Duration = Duration::from_millis(5);
@@ -82,7 +82,9 @@ impl<'s> Saver<'s> {
             return Ok(None);
         };
         let stop = Arc::new(AtomicBool::new(false));
-        let store = self.context.open_until(Arc::clone(&stop))?;
+        let store = self.context.open_until(Arc::clone(&stop));
+        // It was there when the command began.
+        let store = store.map_err(save::out_of_reach)?;
         let request = self.request(cache);
         Ok(Some(Running {
             stop,
@@ -198,12 +200,18 @@ impl Rhythm<'_> {
 }
 
 fn not_saved(error: Error, cache: &Cache) -> Error {
-    let dir = cache.dir.display();
-    let error = error.within(format!("{}: not saved", cache.name));
-    match error.remedy() {
-        Some(_) => error,
-        None => error.hint(format!(
+    let (dir, name) = (cache.dir.display(), &cache.name);
+    let error = error.within(format!("{name}: not saved"));
+    // The options that advice names are those of a save.
+    let advice = error.remedy().map(remedy::words);
+    let hint = match advice {
+        Some(advice) if advice.contains("--") => {
+            format!("{advice}; such options are those of `store save {dir} {name}`")
+        }
+        Some(advice) => advice.into_owned(),
+        None => format!(
             "{dir} is as the command left it; `store save --pending` saves it, and so does the next run there"
-        )),
-    }
+        ),
+    };
+    error.hint(hint)
 }

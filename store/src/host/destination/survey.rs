@@ -22,11 +22,15 @@ pub struct Replaced {
 }
 
 impl Replaced {
-    /// Counts what is at a destination.
+    /// Counts what is at a destination. One that `is_begun` for what comes there may hold what homes hold.
     ///
     /// # Errors
     /// Conflict, where it holds a store, a pool or something mounted.
-    pub(crate) fn count(site: &Site, stop: &dyn Fn() -> Result<()>) -> Result<Self> {
+    pub(crate) fn count(
+        site: &Site,
+        is_begun: bool,
+        stop: &dyn Fn() -> Result<()>,
+    ) -> Result<Self> {
         let mut found = Self::default();
         match site.there {
             There::Nothing | There::EmptyDirectory => return Ok(found),
@@ -40,7 +44,7 @@ impl Replaced {
                 found.bytes = there.len();
                 return Ok(found);
             }
-            There::Directory => check_whole(site)?,
+            There::Directory => check_whole(site, is_begun)?,
         }
         let options = WalkOptions {
             skip_unreadable: true,
@@ -80,14 +84,14 @@ const OF_A_HOME: [&str; 7] = [
 ];
 
 /// Refuses a directory that is somebody's or the system's, whatever it is called.
-fn check_whole(site: &Site) -> Result<()> {
+fn check_whole(site: &Site, is_begun: bool) -> Result<()> {
     if is_at_the_top(&site.path) {
         return Err(taken(
             site,
             "is not empty and lies at the top of the file system",
         ));
     }
-    let is_there = |name: &&&str| site.path.join(name).symlink_metadata().is_ok();
+    let is_there = |name: &&&str| !is_begun && site.path.join(name).symlink_metadata().is_ok();
     match OF_A_HOME.iter().find(is_there) {
         Some(name) => Err(taken(
             site,

@@ -186,6 +186,14 @@ impl Walk {
         Ok((item, id))
     }
 
+    /// Leaves the directory that was the last item, and passes over what is in it: no item comes of it any more.
+    ///
+    /// # Errors
+    /// When the directory above cannot be gone back to.
+    pub fn turn_back(&mut self) -> Result<()> {
+        self.leave().map(drop)
+    }
+
     fn advance(&mut self) -> Result<Option<Item>> {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));

@@ -33,6 +33,8 @@ pub(crate) struct Secrets {
     /// From the root of the file system on, to know where packages are installed.
     root: Vec<u8>,
     allow: Globs,
+    /// What holds credentials is left out and named, and all else is stored.
+    leaves_out: bool,
     is_any: AtomicBool,
     found: Mutex<Found>,
 }
@@ -59,10 +61,11 @@ impl Secrets {
     ///
     /// # Errors
     /// Invalid input, naming a glob that makes no sense.
-    pub(super) fn new(root: &Path, allow: &[String]) -> Result<Arc<Self>> {
+    pub(super) fn new(root: &Path, allow: &[String], leaves_out: bool) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             root: root.as_os_str().as_encoded_bytes().to_vec(),
             allow: Globs::new(allow)?,
+            leaves_out,
             is_any: AtomicBool::new(false),
             found: Mutex::default(),
         }))
@@ -74,9 +77,12 @@ impl Secrets {
     }
 
     /// Takes down that the file or directory at `path` holds credentials of this kind.
-    pub(super) fn add(&self, path: &[u8], kind: &'static str) {
+    ///
+    /// # Errors
+    /// Denied, when it alone is to be left out for that.
+    pub(super) fn add(&self, path: &[u8], kind: &'static str) -> Result<()> {
         if self.is_allowed(self.named(path)) {
-            return;
+            return Ok(());
         }
         let is_published = places::is_published(&self.root) || places::is_published(path);
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +91,13 @@ impl Secrets {
                 NOTED_MAX => found.more_published += 1,
                 _ => found.published.push(path.to_vec()),
             }
-            return;
+            return Ok(());
+        }
+        if self.leaves_out {
+            let full = [&self.root, &b"/"[..], path].concat();
+            let told = format!("{}: looks like credentials: {kind}", shown(&full));
+            let glob = glob(path);
+            return Err(Error::denied(told).hint(Remedy::AllowSecret { glob }));
         }
         self.is_any.store(true, Ordering::Relaxed);
         match found.refused.len() {
@@ -94,14 +106,19 @@ impl Secrets {
             NAMED_MAX => found.more += 1,
             _ => drop(found.refused.insert(path.to_vec(), kind)),
         }
+        Ok(())
     }
 
     /// Judges what can be judged by name and mode; the text is for [`Search`].
-    pub(super) fn look(&self, path: &[u8], stat: &Stat, is_dir: bool) {
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub(super) fn look(&self, path: &[u8], stat: &Stat, is_dir: bool) -> Result<()> {
         let is_private = stat.mode & 0o077 == 0 && (is_dir || stat.size > 0);
         let place = self.place(path).filter(Place::is_private_proof);
-        if let Some(place) = place.filter(|place| is_private && place.is_dir == is_dir) {
-            self.add(path, place.kind);
+        match place.filter(|place| is_private && place.is_dir == is_dir) {
+            Some(place) => self.add(path, place.kind),
+            None => Ok(()),
         }
     }
 
@@ -185,22 +202,23 @@ impl Search {
     }
 
     /// Looks for credentials in `bytes`, all of the file.
-    pub(super) fn whole(&self, bytes: &[u8]) {
+    ///
+    /// # Errors
+    /// As [`Secrets::add`].
+    pub(super) fn whole(&self, bytes: &[u8]) -> Result<()> {
         if bytes.len() as u64 > TEXT_BYTES_MAX {
-            return;
+            return Ok(());
         }
         let wide = wide::text(bytes);
         let bytes = wide.as_deref().unwrap_or(bytes);
         let head = bytes.get(..HEAD_BYTES).unwrap_or(bytes);
         if head.contains(&0) {
-            return;
+            return Ok(());
         }
         let place = self.secrets.place(&self.path);
         let place = place.filter(|place| place.is_in(bytes));
         let kind = issuers::find(bytes).or(place.map(|place| place.kind));
-        if let Some(kind) = kind {
-            self.secrets.add(&self.path, kind);
-        }
+        kind.map_or(Ok(()), |kind| self.secrets.add(&self.path, kind))
     }
 }
 

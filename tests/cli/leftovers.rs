@@ -1,0 +1,246 @@
+//! What a job leaves in a cache of `store run` never keeps the next one from running; what is no cache is refused.
+
+use std::fs;
+
+use support::{Finished, TestEnvironment, environment};
+
+const REF: &str = "project/llama/cache";
+
+fn run_in(env: &TestEnvironment, base: &str, script: &str) -> Finished {
+    let command = ["--", "/bin/sh", "-c", script];
+    let before = [
+        "run",
+        "--project",
+        "llama",
+        "--team",
+        "vision",
+        "--base",
+        base,
+    ];
+    env.store([&before[..], &command].concat())
+}
+
+/// The paths of the newest version.
+fn newest(env: &TestEnvironment, name: &str) -> Vec<String> {
+    let listed = env.ok(["ls", name, "--recursive", "--json"]);
+    let entries = listed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let paths = entries.map(|entry: serde_json::Value| entry["path"].as_str().unwrap().to_owned());
+    paths.collect()
+}
+
+#[test]
+fn a_link_out_of_a_cache_stays_a_link_and_the_next_job_starts() {
+    let env = environment!();
+    env.write("data/file", "far");
+    let far = env.path("data").display().to_string();
+    let script = format!(
+        "for dir in $STORE_PROJECT_CACHE_DIR $STORE_TEAM_CACHE_DIR; do \
+         ln -s {far} $dir/out; ln -s ../../up $dir/up; ln -s loop $dir/loop; echo x > $dir/x; done"
+    );
+    let left = run_in(&env, "base", &script);
+    assert_eq!(left.code, Some(0), "{left}");
+    assert!(
+        left.stderr.contains("2 symlinks (out, up): led out of")
+            && !left.stderr.contains("--dereference"),
+        "{left}"
+    );
+    for base in ["base", "other"] {
+        let next = run_in(
+            &env,
+            base,
+            "cat $STORE_PROJECT_CACHE_DIR/out/file; readlink $STORE_TEAM_CACHE_DIR/up",
+        );
+        assert_eq!(next.code, Some(0), "{next}");
+        assert_eq!(next.stdout, b"far../../up\n", "{next}");
+        assert!(
+            next.stderr
+                .contains("2 symlinks lead out of the destination: out, up"),
+            "{next}"
+        );
+    }
+}
+
+/// A cache of a hub's client has files behind links; one that leads nowhere is left out by itself.
+#[test]
+fn a_payload_that_leads_nowhere_is_left_out_and_named() {
+    let env = environment!();
+    let hub = "hub=$STORE_PROJECT_CACHE_DIR/hub/models--a--b; mkdir -p $hub/blobs $hub/refs $hub/snapshots; \
+               ln -s /no/such/file $hub/blobs/x; echo y > $STORE_PROJECT_CACHE_DIR/y";
+    let left = run_in(&env, "base", hub);
+    assert_eq!(left.code, Some(6), "{left}");
+    assert!(left.stderr.contains("blobs/x"), "{left}");
+    assert!(newest(&env, REF).contains(&"y".to_owned()));
+    for base in ["base", "other"] {
+        let next = run_in(&env, base, "cat $STORE_PROJECT_CACHE_DIR/y");
+        assert_eq!(next.stdout, b"y\n", "{next}");
+    }
+}
+
+#[test]
+fn what_looks_like_credentials_is_left_out_by_itself_and_the_next_job_starts() {
+    let env = environment!();
+    let script = "cd $STORE_PROJECT_CACHE_DIR; echo kept > a; echo kept > z; mkdir -m 700 sub .ssh; \
+                  echo 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 > sub/notes; echo x > .ssh/known; \
+                  printf 'machine h login u password zT7kQ92mLp\\n' > .netrc; chmod 600 .netrc";
+    let left = run_in(&env, "base", script);
+    assert_eq!(left.code, Some(6), "{left}");
+    for named in ["project/sub/notes", "project/.netrc", "project/.ssh"] {
+        let named = format!("{named}: looks like credentials");
+        assert!(left.stderr.contains(&named), "{named}: {left}");
+    }
+    let hint = format!(
+        "`store save {} {REF} --allow-secret ",
+        env.path("base/project").display()
+    );
+    assert!(left.stderr.contains(&hint), "{left}");
+    assert_eq!(newest(&env, REF), ["a", "sub", "z"]);
+    // The job's own failure is what its exit code tells.
+    let own = run_in(&env, "base", "exit 7");
+    assert_eq!(own.code, Some(7), "{own}");
+    let next = run_in(
+        &env,
+        "base",
+        "cat $STORE_PROJECT_CACHE_DIR/a; echo more > $STORE_PROJECT_CACHE_DIR/more",
+    );
+    assert_eq!(
+        (next.code, &next.stdout[..]),
+        (Some(6), &b"kept\n"[..]),
+        "{next}"
+    );
+    assert!(newest(&env, REF).contains(&"more".to_owned()));
+    assert!(
+        env.path("base/project/.netrc").exists() && env.path("base/project/.ssh/known").exists()
+    );
+    // What it says is true.
+    let dir = env.path("base/project").display().to_string();
+    let taken = env.store([
+        "save",
+        &dir,
+        REF,
+        "--allow-secret",
+        "/sub/notes",
+        "--allow-secret",
+        "/.netrc",
+        "--allow-secret",
+        "/.ssh",
+    ]);
+    assert_eq!(taken.code, Some(0), "{taken}");
+    assert!(newest(&env, REF).contains(&"sub/notes".to_owned()));
+}
+
+/// Whatever stands in for what was left out, the file of the job stays.
+#[test]
+fn what_was_left_out_is_not_replaced_by_what_the_version_has() {
+    let env = environment!();
+    let made = run_in(&env, "base", "echo plain > $STORE_PROJECT_CACHE_DIR/notes");
+    assert_eq!(made.code, Some(0), "{made}");
+    let tree = run_in(&env, "base", "true");
+    assert_eq!(tree.code, Some(0), "{tree}");
+    let notes = env.path("base/project/notes");
+    let secret = "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";
+    let script = format!(
+        "rm $STORE_PROJECT_CACHE_DIR/notes; echo {secret} > $STORE_PROJECT_CACHE_DIR/notes; kill -9 $PPID"
+    );
+    let killed = run_in(&env, "base", &script);
+    assert_eq!(killed.code, None, "{killed}");
+    let next = run_in(&env, "base", "true");
+    assert!(
+        next.stderr.contains("not saved, and left as it is"),
+        "{next}"
+    );
+    assert_eq!(fs::read_to_string(notes).unwrap().trim_end(), secret);
+}
+
+/// A job whose home is its cache leaves what homes hold.
+#[test]
+fn a_cache_that_looks_like_a_home_is_a_cache() {
+    let env = environment!();
+    for script in [
+        "echo x > $STORE_PROJECT_CACHE_DIR/.bashrc",
+        "true",
+        "cat $STORE_PROJECT_CACHE_DIR/.bashrc",
+    ] {
+        let done = run_in(&env, "base", script);
+        assert_eq!(done.code, Some(0), "{done}");
+    }
+}
+
+/// A base that `materialize` would refuse, or in which something else lies, is none of a new project either.
+#[test]
+fn a_base_that_is_something_else_is_refused_before_anything_is_made() {
+    let env = environment!();
+    env.write("in/file", "x");
+    env.ok(["put", "in", "project/llama/data"]);
+    env.ok(["init", "other"]);
+    env.ok(["materialize", "project/llama/data", "tree/project"]);
+    env.write("own/project/notes", "mine");
+    env.ok([
+        "run",
+        "--project",
+        "llama",
+        "--base",
+        "elsewhere",
+        "--store",
+        "other",
+        "--",
+        "/bin/sh",
+        "-c",
+        "echo a > $STORE_PROJECT_CACHE_DIR/a",
+    ]);
+    let pool = "home/.cache/store/pool/base";
+    for (base, told) in [
+        ("other/base", "lies in a store"),
+        (pool, "belongs to this program"),
+        ("home/.local/share/store/packs", "belongs to this program"),
+        (
+            "tree",
+            "holds project/llama/data, and project/llama/cache is asked for",
+        ),
+        (
+            "own",
+            "is not empty, and was not made by a run of project/llama/cache",
+        ),
+        (
+            "elsewhere",
+            "is not empty, and was not made by a run of project/llama/cache",
+        ),
+    ] {
+        let before = env.path(base).exists();
+        let refused = env.store([
+            "run",
+            "--project",
+            "llama",
+            "--base",
+            base,
+            "--",
+            "echo",
+            "never",
+        ]);
+        assert!(
+            refused.code == Some(5) && refused.stdout.is_empty(),
+            "{base}: {refused}"
+        );
+        assert!(
+            refused.stderr.contains(told) && refused.stderr.contains("--base"),
+            "{base}: {refused}"
+        );
+        assert_eq!(env.path(base).exists(), before, "{base}");
+    }
+    // What the hint says.
+    let own = env.path("own/project").display().to_string();
+    env.ok(["save", &own, REF, "--base", "0"]);
+    let taken = env.ok([
+        "run",
+        "--project",
+        "llama",
+        "--base",
+        "own",
+        "--",
+        "/bin/sh",
+        "-c",
+        "cat $STORE_PROJECT_CACHE_DIR/notes",
+    ]);
+    assert_eq!(taken, "mine");
+}
