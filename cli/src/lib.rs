@@ -9,6 +9,7 @@ mod connect;
 mod context;
 mod host;
 mod journal;
+mod serve;
 mod transfer;
 mod ui;
 

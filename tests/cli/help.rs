@@ -21,6 +21,7 @@ fn the_top_level_help() {
       get          Get a ref, or a path inside one, as a private and writable copy
       materialize  Make a tree of hard links from the host's pool, in the time it takes to make links
       run          Run a command with the caches of its project, and save what it adds to them
+      serve        Answer clients of a Hugging Face Hub out of the store
       cat          Print the bytes of one file, or a range of them
 
     Look:
@@ -57,7 +58,7 @@ fn the_top_level_help() {
       man          Print the manual page, or write one for each verb
 
     `store help TOPIC` prints a guide:
-      bucket, clusters, job-caches, kubernetes, reference, slurm, space, systemd, users
+      bucket, clusters, job-caches, kubernetes, reference, serve, slurm, space, systemd, users
 
     Options of every verb:
           --store <URL>

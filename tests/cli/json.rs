@@ -1,7 +1,9 @@
 //! cli/JSON.md is a promise: what each verb prints with `--json` has the fields of its sample there, and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
 use serde_json::Value;
 use support::{Random, TestEnvironment, environment};
@@ -47,6 +49,20 @@ impl Said {
         assert!(!objects.is_empty(), "{verb} {arguments:?}: {done}");
         self.0.entry(verb.to_owned()).or_default().extend(objects);
         self.errors(&done.stderr);
+    }
+
+    /// Starts a verb that goes on until it is ended, and keeps the first object that it prints.
+    fn start(&mut self, env: &TestEnvironment, verb: &str, arguments: &[&str]) {
+        let words = [verb].into_iter().chain(arguments.iter().copied());
+        let mut command = env.command(words.chain(["--json"]));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let object = serde_json::from_str(&line).unwrap();
+        self.0.entry(verb.to_owned()).or_default().push(object);
     }
 
     /// Runs a verb that says something on standard error.
@@ -312,6 +328,7 @@ fn every_verb_prints_what_the_document_says() {
     look(&env, &mut said);
     clusters(&env, &mut said);
     soundness(&env, &mut said);
+    said.start(&env, "serve", &["--listen", "127.0.0.1:0"]);
     space(&env, &mut said);
     said.fail(&env, &["put", "--nope"]);
     said.fail(&env, &["ls", "project/none"]);

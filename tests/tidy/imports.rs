@@ -64,6 +64,7 @@ const COMMAND: House = House {
         &["config"],
         &["journal", "context"],
         &["transfer"],
+        &["serve"],
         &["commands"],
     ],
     is_apart_above: false,

@@ -3,7 +3,7 @@
 /// A command line, and what it does.
 type Example = (&'static str, &'static str);
 
-const EXAMPLES: [(&str, &[Example]); 25] = [
+const EXAMPLES: [(&str, &[Example]); 26] = [
     (
         "put",
         &[
@@ -63,6 +63,19 @@ const EXAMPLES: [(&str, &[Example]); 25] = [
             (
                 "store run --project llama-ft --layout baseten --save-every 10m -- python train.py",
                 "where the platform has them, and saved meanwhile",
+            ),
+        ],
+    ),
+    (
+        "serve",
+        &[
+            (
+                "store serve",
+                "then: HF_ENDPOINT=http://127.0.0.1:8710/project/llama-ft hf download org/model",
+            ),
+            (
+                "store serve --listen 127.0.0.1:0 --root project/llama-ft --access-log serve.log",
+                "on a free port, and the address alone is an endpoint, too",
             ),
         ],
     ),

@@ -6,7 +6,10 @@ use crate::ui::paint::{self, Word};
 
 /// Every verb stands in one of them.
 pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
-    ("Data", &["put", "save", "get", "materialize", "run", "cat"]),
+    (
+        "Data",
+        &["put", "save", "get", "materialize", "run", "serve", "cat"],
+    ),
     (
         "Look",
         &["ls", "diff", "history", "summarize", "du", "info"],

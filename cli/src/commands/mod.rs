@@ -30,6 +30,7 @@ mod repair;
 mod rm;
 mod run;
 pub(crate) mod save;
+mod serve;
 mod summarize;
 mod unpin;
 mod verify;
@@ -66,6 +67,7 @@ pub(crate) enum Command {
     Duplicate(Box<duplicate::Args>),
     Gc(gc::Args),
     Policy(policy::Args),
+    Serve(serve::Args),
     Info(info::Args),
     Where(whereis::Args),
     Pool(pool::Args),
@@ -107,6 +109,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Duplicate(args) => duplicate::run(args, context),
         Command::Gc(args) => gc::run(args, context),
         Command::Policy(args) => policy::run(args, context),
+        Command::Serve(args) => serve::run(args, context),
         Command::Info(args) => info::run(args, context),
         Command::Where(args) => whereis::run(args, context),
         Command::Pool(args) => pool::run(args, context),

@@ -1,0 +1,95 @@
+//! `store serve`: clients of a Hugging Face Hub read a store.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::Serialize;
+use store::{Error, Namespace, Result};
+
+use crate::context::Context;
+use crate::serve::hub::Hub;
+use crate::serve::journal::Journal;
+use crate::serve::numbers::Numbers;
+use crate::serve::source::Source;
+use crate::serve::{self, Opening, Shared, Signals};
+
+/// Answer clients of a Hugging Face Hub out of the store
+///
+/// Every namespace is an endpoint: with HF_ENDPOINT=http://127.0.0.1:8710/project/llama-ft, `hf download`,
+/// `snapshot_download`, `load_dataset` and whatever else goes by HF_ENDPOINT read the refs of project/llama-ft as repos,
+/// and know nothing of it. `store help serve` says which ref is which repo. The server runs until SIGINT or SIGTERM; what
+/// it is sending then is sent to its end, for up to 25 s.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen; port 0 takes any that is free. The address is printed
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8710")]
+    listen: SocketAddr,
+
+    /// Whose refs are repos where the path of HF_ENDPOINT names no namespace
+    #[arg(long, value_name = "NAMESPACE")]
+    root: Option<Namespace>,
+
+    /// Add a line of JSON for each request to this file [default: standard error]
+    #[arg(long, value_name = "FILE")]
+    access_log: Option<PathBuf>,
+}
+
+/// Where the server is.
+#[derive(Serialize)]
+struct Listening {
+    url: String,
+}
+
+impl fmt::Display for Listening {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "listening on {}", self.url)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    check_address(args.listen)?;
+    let give_up = Arc::new(AtomicBool::new(false));
+    let store = context.open_until(Arc::clone(&give_up))?;
+    let numbers = Arc::new(Numbers::default());
+    let shared = Arc::new(Shared {
+        journal: Journal::open(args.access_log.as_deref(), Arc::clone(&numbers))?,
+        numbers,
+    });
+    let source = Arc::new(Source::new(store)?);
+    let door = Hub::new(source, Arc::clone(&shared), args.root.clone());
+    let opening = Opening {
+        address: args.listen,
+        door: Arc::new(door),
+    };
+    let listening = |address: SocketAddr| {
+        context.out.answer(&Listening {
+            url: format!("http://{address}"),
+        })?;
+        context.out.finish()
+    };
+    let signals = Signals {
+        stop: context.stop(),
+        give_up,
+        listening: &listening,
+    };
+    let runtime = serve::runtime()?;
+    let served = runtime.block_on(serve::run(opening, shared, signals));
+    // What was given up may wait for a bucket.
+    runtime.shutdown_background();
+    served
+}
+
+/// That nobody else reaches a server that lets everybody in.
+fn check_address(address: SocketAddr) -> Result<()> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    Err(Error::new(
+        store::Kind::Denied,
+        format!("{address}: others would reach the store there, and the server lets everybody in"),
+    )
+    .hint("listen on a loopback address, like 127.0.0.1:8710, and put a proxy that knows its users in front"))
+}

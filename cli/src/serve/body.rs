@@ -1,0 +1,192 @@
+//! Bodies of answers: whole ones, and files that are read while they are sent, one piece ahead.
+//!
+//! The first piece is there before the status is said: what cannot be read then is an error and no answer. What cannot be
+//! read later ends the connection, so that no client takes other bytes, or too few, for the file.
+
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use store::{Error, Result};
+
+use crate::serve::answer::Content;
+use crate::serve::source::{Sight, Source};
+
+type Reading = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
+
+/// Part of a file of the store.
+pub(crate) struct FileBody {
+    source: Arc<Source>,
+    sight: Sight,
+    content: store::Content,
+    /// What was not asked of the store yet.
+    rest: Range<u64>,
+    /// What was not handed over yet.
+    left: u64,
+    ready: Option<Bytes>,
+    reading: Option<Reading>,
+}
+
+impl FileBody {
+    /// The bytes of `content` in `range`, which lies inside of it.
+    ///
+    /// # Errors
+    /// When the first of them cannot be read.
+    pub(crate) async fn open(
+        source: Arc<Source>,
+        sight: Sight,
+        content: store::Content,
+        range: Range<u64>,
+    ) -> Result<Self> {
+        let mut body = Self {
+            source,
+            sight,
+            content,
+            left: range.end.saturating_sub(range.start),
+            rest: range,
+            ready: None,
+            reading: None,
+        };
+        if let Some(reading) = body.ask() {
+            let first = reading.await?;
+            body.rest.start += first.len() as u64;
+            body.ready = Some(first);
+        }
+        Ok(body)
+    }
+
+    /// Bytes that were not handed over yet.
+    pub(crate) fn len(&self) -> u64 {
+        self.left
+    }
+
+    fn ask(&self) -> Option<Reading> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (source, sight) = (Arc::clone(&self.source), Arc::clone(&self.sight));
+        let (content, rest) = (self.content, self.rest.clone());
+        Some(Box::pin(async move {
+            source.piece(sight, content, rest.start, rest.end).await
+        }))
+    }
+
+    fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        if let Some(ready) = self.ready.take() {
+            // The next one is read while this one is sent.
+            self.reading = self.ask();
+            if let Some(Poll::Ready(next)) = self.poll(context) {
+                match next {
+                    Ok(next) => self.ready = Some(next),
+                    Err(error) => self.reading = Some(Box::pin(async { Err(error) })),
+                }
+            }
+            self.left = self.left.saturating_sub(ready.len() as u64);
+            return Poll::Ready(Some(Ok(ready)));
+        }
+        match self.poll(context) {
+            None => Poll::Ready(None),
+            Some(Poll::Pending) => Poll::Pending,
+            Some(Poll::Ready(Err(error))) => Poll::Ready(Some(Err(error))),
+            Some(Poll::Ready(Ok(bytes))) => {
+                self.ready = Some(bytes);
+                self.next(context)
+            }
+        }
+    }
+
+    /// What is being read, if anything is.
+    fn poll(&mut self, context: &mut Context<'_>) -> Option<Poll<Result<Bytes>>> {
+        let polled = self.reading.as_mut()?.as_mut().poll(context);
+        if let Poll::Ready(done) = &polled {
+            self.reading = None;
+            if let Ok(bytes) = done {
+                self.rest.start += bytes.len() as u64;
+            }
+        }
+        Some(polled)
+    }
+}
+
+/// Told how much of a body went, whether that was all, and what went wrong.
+pub(super) type End = Box<dyn FnOnce(u64, bool, Option<String>) + Send>;
+
+/// A body on its way, whose end is told when it ends or is given up.
+pub(super) struct Body {
+    content: Content,
+    sent: u64,
+    is_broken: bool,
+    error: Option<String>,
+    end: Option<End>,
+}
+
+impl Body {
+    pub(super) fn new(content: Content, error: Option<String>, end: End) -> Self {
+        Self {
+            content,
+            sent: 0,
+            is_broken: false,
+            error,
+            end: Some(end),
+        }
+    }
+
+    fn left(&self) -> u64 {
+        match &self.content {
+            Content::Whole(bytes) => bytes.len() as u64,
+            Content::File(file) => file.len(),
+            Content::HeadOf(_) => 0,
+        }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let next = match &mut self.content {
+            Content::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
+            Content::Whole(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
+            Content::File(file) => file.next(context),
+            Content::HeadOf(_) => return Poll::Ready(None),
+        };
+        next.map(|next| {
+            next.map(|next| match next {
+                Ok(bytes) => {
+                    self.sent += bytes.len() as u64;
+                    Ok(Frame::data(bytes))
+                }
+                Err(error) => {
+                    self.is_broken = true;
+                    self.error = Some(error.to_string());
+                    Err(error)
+                }
+            })
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left() == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left())
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        let is_whole = self.left() == 0 && !self.is_broken;
+        if let Some(end) = self.end.take() {
+            end(self.sent, is_whole, self.error.take());
+        }
+    }
+}

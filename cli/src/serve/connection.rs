@@ -1,0 +1,290 @@
+//! Connections: taken while there is room, each answered request by request, none of them for ever.
+//!
+//! A head must come within a time, whether the connection is new or was used before; a body must keep coming; who does not
+//! take an answer is cut off (`pace`). The body of a refused request is read to its end, so that the next request on the
+//! connection begins where it begins.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue, USER_AGENT};
+use hyper::http::request::Parts;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use jiff::Timestamp;
+use store::{Error, Result};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::serve::Shared;
+use crate::serve::answer::Answer;
+use crate::serve::body::Body;
+use crate::serve::journal::{Line, told};
+use crate::serve::pace::Paced;
+
+/// Connections at once; others wait until one ends.
+const CONNECTIONS_MAX: u32 = 4096;
+/// Bytes and lines that the head of a request may have.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+const HEADERS_MAX: usize = 100;
+/// How long a head may take, and how long a connection may be idle.
+const HEAD_TIME: Duration = Duration::from_secs(60);
+/// How long the next part of a body may take.
+const PART_TIME: Duration = Duration::from_secs(30);
+/// Bytes a second that a body must bring on average once it has had that time.
+const BODY_RATE_MIN: u64 = 512;
+/// Bytes of a body that nobody wants that are read all the same; behind them the connection ends.
+const UNWANTED_BYTES_MAX: u64 = 8 << 20;
+/// How long to wait when the system has no socket left to give.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A protocol.
+pub(crate) trait Door: Send + Sync + 'static {
+    /// How the access log calls it.
+    const NAME: &'static str;
+
+    /// The answer to a request; what it leaves of the body is read by who called it.
+    fn answer(&self, head: &Parts, asked: &mut Asked) -> impl Future<Output = Answer> + Send;
+}
+
+/// The body of a request, as it comes.
+pub(crate) struct Asked {
+    body: Incoming,
+    received: u64,
+    began: Instant,
+}
+
+impl Asked {
+    /// The next part of the body; none at its end.
+    ///
+    /// # Errors
+    /// When it breaks off, or comes too slowly.
+    pub(crate) async fn part(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            let frame =
+                std::future::poll_fn(|context| Pin::new(&mut self.body).poll_frame(context));
+            let frame = tokio::time::timeout(PART_TIME, frame).await;
+            let frame = frame.map_err(|_| Error::invalid("the body of the request stood still"))?;
+            let Some(frame) = frame else {
+                return Ok(None);
+            };
+            let frame = frame.map_err(|source| {
+                Error::invalid("the body of the request broke off").because(source)
+            })?;
+            if let Ok(bytes) = frame.into_data() {
+                self.received += bytes.len() as u64;
+                self.check_pace()?;
+                return Ok(Some(bytes));
+            }
+        }
+    }
+
+    /// All of the body.
+    ///
+    /// # Errors
+    /// As [`Self::part`], and when it has more than `bytes_max`.
+    pub(crate) async fn whole(&mut self, bytes_max: usize) -> Result<Vec<u8>> {
+        let mut whole = Vec::new();
+        while let Some(part) = self.part().await? {
+            if whole.len() + part.len() > bytes_max {
+                return Err(Error::invalid(format!(
+                    "the body of the request has more than {bytes_max} bytes"
+                )));
+            }
+            whole.extend_from_slice(&part);
+        }
+        Ok(whole)
+    }
+
+    fn check_pace(&self) -> Result<()> {
+        let late = self.began.elapsed().saturating_sub(PART_TIME);
+        match self.received < late.as_secs().saturating_mul(BODY_RATE_MIN) {
+            true => Err(Error::invalid("the body of the request comes too slowly")),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads what is left, so that the connection can go on; whether it can.
+    async fn drain(&mut self) -> bool {
+        let before = self.received;
+        while !self.body.is_end_stream() {
+            match self.part().await {
+                Ok(None) => return true,
+                Ok(Some(_)) if self.received - before <= UNWANTED_BYTES_MAX => {}
+                _ => return false,
+            }
+        }
+        true
+    }
+}
+
+/// The room that connections take.
+#[derive(Clone)]
+pub(super) struct Room(Arc<Semaphore>);
+
+impl Room {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(CONNECTIONS_MAX as usize)))
+    }
+
+    /// Comes back when there is no connection left.
+    pub(super) async fn empty(&self) {
+        // It is never closed.
+        let _all = self.0.acquire_many(CONNECTIONS_MAX).await;
+    }
+
+    async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).acquire_owned().await.ok()
+    }
+}
+
+/// Takes connections until it is asked to stop.
+pub(super) async fn accept<D: Door>(
+    listener: TcpListener,
+    door: Arc<D>,
+    shared: Arc<Shared>,
+    room: Room,
+    mut stopping: watch::Receiver<bool>,
+) {
+    loop {
+        let next = async {
+            let place = room.place().await?;
+            Some((place, listener.accept().await))
+        };
+        let Some(Some((place, accepted))) = unless(&mut stopping, next).await else {
+            return;
+        };
+        let Ok((stream, client)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let (door, shared, stopping) = (Arc::clone(&door), Arc::clone(&shared), stopping.clone());
+        tokio::spawn(async move {
+            shared.numbers.connections.enter();
+            converse(stream, client, door, Arc::clone(&shared), stopping).await;
+            shared.numbers.connections.leave();
+            drop(place);
+        });
+    }
+}
+
+/// What `work` gives, unless the server is asked to stop before.
+async fn unless<T>(
+    stopping: &mut watch::Receiver<bool>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = pin!(work);
+    let mut stop = pin!(stopping.wait_for(|is_asked| *is_asked));
+    std::future::poll_fn(|context: &mut Context<'_>| {
+        if stop.as_mut().poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        work.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// Answers what comes on one connection.
+async fn converse<D: Door>(
+    stream: TcpStream,
+    client: SocketAddr,
+    door: Arc<D>,
+    shared: Arc<Shared>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    // Without it, answers wait for the system to send them together.
+    let _slower = stream.set_nodelay(true);
+    let service = service_fn(move |request| {
+        let (door, shared) = (Arc::clone(&door), Arc::clone(&shared));
+        async move { Ok::<_, Infallible>(respond(request, client, door.as_ref(), shared).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(Paced::new(stream)), service);
+    let mut connection = pin!(connection);
+    if unless(&mut stopping, connection.as_mut()).await.is_none() {
+        connection.as_mut().graceful_shutdown();
+        // How it ends was told request by request.
+        let _ended = connection.await;
+    }
+}
+
+async fn respond<D: Door>(
+    request: Request<Incoming>,
+    client: SocketAddr,
+    door: &D,
+    shared: Arc<Shared>,
+) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let began = Instant::now();
+    let running = Running::new(Arc::clone(&shared));
+    let mut asked = Asked {
+        body,
+        received: 0,
+        began,
+    };
+    let mut answer = door.answer(&head, &mut asked).await.measured();
+    if !asked.drain().await {
+        let close = HeaderValue::from_static("close");
+        answer.headers.insert(CONNECTION, close);
+    }
+    let agent = head
+        .headers
+        .get(USER_AGENT)
+        .and_then(|agent| agent.to_str().ok());
+    let mut line = Line {
+        time: Timestamp::now(),
+        door: D::NAME,
+        client: client.to_string(),
+        method: head.method.to_string(),
+        path: told(head.uri.path()),
+        status: answer.status.as_u16(),
+        sent: 0,
+        received: asked.received,
+        whole: false,
+        secs: 0.0,
+        agent: agent.map(told),
+        token: answer.token.take(),
+        error: None,
+    };
+    let end = Box::new(move |sent: u64, is_whole: bool, error: Option<String>| {
+        (line.sent, line.whole, line.error) = (sent, is_whole, error);
+        line.secs = began.elapsed().as_secs_f64();
+        let numbers = &running.0.numbers;
+        numbers.answered(line.status, sent, line.received, is_whole);
+        running.0.journal.tell(&line);
+    });
+    let mut response = Response::new(Body::new(answer.content, answer.error, end));
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    response
+}
+
+/// A request that is counted while it runs.
+struct Running(Arc<Shared>);
+
+impl Running {
+    fn new(shared: Arc<Shared>) -> Self {
+        shared.numbers.requests.enter();
+        Self(shared)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.numbers.requests.leave();
+    }
+}

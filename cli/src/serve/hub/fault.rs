@@ -1,0 +1,135 @@
+//! What goes wrong at the Hub door, as its clients understand it: a status, a code, a message.
+
+use hyper::StatusCode;
+use hyper::header::{HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
+use store::{Error, Kind};
+
+use crate::serve::answer::Answer;
+use crate::serve::text;
+
+const CODE: HeaderName = HeaderName::from_static("x-error-code");
+const MESSAGE: HeaderName = HeaderName::from_static("x-error-message");
+/// The commit that was asked.
+pub(crate) const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
+/// After how many seconds to ask again for what cannot be told yet.
+const LATER_SECS: &str = "5";
+
+/// Why a request is refused.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    status: StatusCode,
+    code: Option<&'static str>,
+    message: String,
+    /// The commit in which an entry is missing: clients remember that it is.
+    commit: Option<String>,
+    /// For the access log alone.
+    behind: Option<String>,
+}
+
+pub(crate) type Outcome<T> = Result<T, Fault>;
+
+impl Fault {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            code: None,
+            message: message.into(),
+            commit: None,
+            behind: None,
+        }
+    }
+
+    pub(crate) fn repo() -> Self {
+        Self {
+            code: Some("RepoNotFound"),
+            ..Self::new(StatusCode::NOT_FOUND, "Repository not found")
+        }
+    }
+
+    pub(crate) fn revision(rev: &str) -> Self {
+        Self {
+            code: Some("RevisionNotFound"),
+            ..Self::new(StatusCode::NOT_FOUND, format!("Invalid rev id: {rev}"))
+        }
+    }
+
+    pub(crate) fn entry(path: &str, commit: &str) -> Self {
+        Self {
+            code: Some("EntryNotFound"),
+            commit: Some(commit.to_owned()),
+            ..Self::new(
+                StatusCode::NOT_FOUND,
+                format!("{path} does not exist on revision {commit}"),
+            )
+        }
+    }
+
+    pub(crate) fn bad(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// Nothing that this door has.
+    pub(crate) fn no_route() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "there is nothing here: the endpoint is http://HOST:PORT/NAMESPACE, like /project/llama-ft",
+        )
+    }
+
+    /// What is asked for is being made.
+    pub(crate) fn later(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+}
+
+/// What the engine says stays in the access log: it names places of this host.
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        let (status, message) = match error.kind() {
+            Kind::Unavailable | Kind::Interrupted => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the store does not answer now",
+            ),
+            Kind::Conflict => (StatusCode::CONFLICT, "somebody else was first"),
+            Kind::InvalidInput => return Self::bad(error.to_string()),
+            Kind::Corrupt => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the store has other bytes than were written: run `store verify`",
+            ),
+            _ if error.is_full() => (
+                StatusCode::INSUFFICIENT_STORAGE,
+                "the store has no room left",
+            ),
+            _ => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the store cannot give this: the log of the server says why",
+            ),
+        };
+        Self {
+            behind: Some(error.to_string()),
+            ..Self::new(status, message)
+        }
+    }
+}
+
+impl From<Fault> for Answer {
+    fn from(fault: Fault) -> Self {
+        let error = serde_json::json!({ "error": fault.message });
+        let mut answer =
+            Self::json(fault.status, &error).with(MESSAGE, text::for_header(&fault.message));
+        if let Some(code) = fault.code {
+            answer = answer.with(CODE, code);
+        }
+        if let Some(commit) = fault.commit {
+            answer = answer.with(COMMIT, commit);
+        }
+        if fault.status == StatusCode::SERVICE_UNAVAILABLE {
+            answer = answer.with(RETRY_AFTER, LATER_SECS);
+        }
+        if fault.status == StatusCode::UNAUTHORIZED {
+            answer = answer.with(WWW_AUTHENTICATE, "Bearer");
+        }
+        answer.error = fault.behind;
+        answer
+    }
+}

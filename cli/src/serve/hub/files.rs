@@ -1,0 +1,498 @@
+//! The files of a revision by path, and the directories between them.
+//!
+//! What is listed is what a client can fetch: links are the files that they lead to inside of the tree, and those that lead
+//! elsewhere, to directories or nowhere are left out, as are names that are no UTF-8. A compiled module without its mark
+//! of completeness is left out: clients take it for whole.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use store::{Content, Error, Node, Reader, Result};
+
+use crate::serve::hub::hashes::{Hashes, git_name};
+use crate::serve::hub::repos::{Commit, FilesOf, Top, subtree};
+use crate::serve::text::is_hex;
+
+/// Entries that a revision may have at this door.
+const ENTRIES_MAX: usize = 1_000_000;
+/// Entries of all revisions that are kept in memory.
+const ENTRIES_KEPT_MAX: usize = 200_000;
+/// Links that are followed one after another.
+const LINKS_MAX: usize = 16;
+/// From so many bytes on a file is large.
+const LARGE_BYTES: u64 = 10_000_000;
+/// What compiled modules are called, and the file that makes them whole.
+const MODULE: (&str, &str) = ("MODULE_", "model.done");
+/// Endings of names of files that are no text, whatever their size.
+const BINARY: [&str; 46] = [
+    "7z",
+    "arrow",
+    "avro",
+    "bin",
+    "bmp",
+    "bz2",
+    "ckpt",
+    "feather",
+    "flac",
+    "ftz",
+    "gguf",
+    "gif",
+    "gz",
+    "h5",
+    "jpeg",
+    "jpg",
+    "joblib",
+    "mlmodel",
+    "model",
+    "mp3",
+    "mp4",
+    "msgpack",
+    "neff",
+    "npy",
+    "npz",
+    "onnx",
+    "ot",
+    "parquet",
+    "pb",
+    "pickle",
+    "pkl",
+    "png",
+    "pt",
+    "pth",
+    "rar",
+    "safetensors",
+    "tar",
+    "tflite",
+    "tgz",
+    "wasm",
+    "wav",
+    "webp",
+    "xz",
+    "zip",
+    "zst",
+    "tiff",
+];
+
+/// One revision, sorted by path.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    entries: Vec<Entry>,
+}
+
+/// A file or a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) path: String,
+    pub(crate) what: What,
+}
+
+/// What a path stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A file, and its name in a saved cache, which is its hash.
+    File(Content, Option<String>),
+    /// A directory, and forty digits for it.
+    Directory(String),
+}
+
+/// How clients name the bytes of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Etag {
+    /// Git's name, or that of the pointer to a large file.
+    pub(crate) oid: String,
+    /// SHA-256 of a large file.
+    pub(crate) sha256: Option<String>,
+    /// Bytes of the pointer.
+    pub(crate) pointer_bytes: usize,
+}
+
+impl Etag {
+    /// Of a file that the hash `name` names.
+    fn named(name: &str, size: u64) -> Self {
+        if name.len() == 40 {
+            return Self {
+                oid: name.to_owned(),
+                sha256: None,
+                pointer_bytes: 0,
+            };
+        }
+        let pointer =
+            format!("version https://git-lfs.github.com/spec/v1\noid sha256:{name}\nsize {size}\n");
+        Self {
+            oid: git_name(&pointer),
+            sha256: Some(name.to_owned()),
+            pointer_bytes: pointer.len(),
+        }
+    }
+
+    /// Of the file at `path`: which hash counts is a rule that looks at nothing but name, size and beginning.
+    pub(crate) fn by_rule(path: &str, size: u64, hashes: &Hashes) -> Self {
+        match size >= LARGE_BYTES || hashes.is_binary || is_binary_name(path) {
+            true => Self::named(&hashes.sha256, size),
+            false => Self::named(&hashes.git, size),
+        }
+    }
+
+    /// What stands in the header.
+    pub(crate) fn value(&self) -> &str {
+        self.sha256.as_ref().unwrap_or(&self.oid)
+    }
+}
+
+/// Whether the name says that it is no text.
+pub(crate) fn is_binary_name(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let ending = name
+        .rsplit_once('.')
+        .map(|(_, ending)| ending.to_ascii_lowercase());
+    ending.is_some_and(|ending| BINARY.contains(&ending.as_str())) || name.contains("tfevents")
+}
+
+impl Entry {
+    /// The etag, where the cache that it comes from knew it.
+    pub(crate) fn known_etag(&self) -> Option<Etag> {
+        match &self.what {
+            What::File(content, Some(name)) => Some(Etag::named(name, content.size)),
+            _ => None,
+        }
+    }
+}
+
+impl Files {
+    /// All of them.
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// What is at `path`.
+    pub(crate) fn at(&self, path: &str) -> Option<&Entry> {
+        let found = self
+            .entries
+            .binary_search_by(|entry| entry.path.as_str().cmp(path));
+        self.entries.get(found.ok()?)
+    }
+
+    /// What is in the directory at `path`, and below it if so asked, after `cursor`; none, where there is no directory.
+    pub(crate) fn below<'f>(
+        &'f self,
+        path: &str,
+        is_deep: bool,
+        cursor: Option<&str>,
+    ) -> Option<impl Iterator<Item = &'f Entry> + use<'f>> {
+        let prefix = match path {
+            "" => String::new(),
+            _ => match &self.at(path)?.what {
+                What::Directory(_) => format!("{path}/"),
+                What::File(..) => return None,
+            },
+        };
+        let is_before = |entry: &Entry| {
+            entry.path.as_str() < prefix.as_str()
+                || cursor.is_some_and(|cursor| entry.path.as_str() <= cursor)
+        };
+        let start = self.entries.partition_point(is_before);
+        let rest = self.entries.get(start..).unwrap_or_default();
+        let inside = rest.iter().map_while(move |entry| {
+            let name = entry.path.strip_prefix(&prefix)?;
+            Some((entry, is_deep || !name.contains('/')))
+        });
+        Some(inside.filter_map(|(entry, is_wanted)| is_wanted.then_some(entry)))
+    }
+
+    /// The files of a commit. Blocks.
+    pub(crate) fn of(reader: &Reader<'_>, commit: &Commit, name: &str) -> Result<Self> {
+        let mut walk = Walk {
+            reader,
+            entries: Vec::new(),
+            links: Vec::new(),
+        };
+        match commit.files {
+            FilesOf::Root(Top { content, is_tree }) if !is_tree => {
+                let path = name.rsplit('/').next().unwrap_or(name);
+                walk.add(path.to_owned(), What::File(content, None))?;
+            }
+            FilesOf::Root(Top { content, .. }) => {
+                walk.run(&content)?;
+                walk.follow();
+            }
+            FilesOf::Snapshot { snapshot, repo } => {
+                walk.run(&snapshot)?;
+                walk.name(&repo)?;
+            }
+        }
+        Ok(walk.finish())
+    }
+}
+
+/// A walk over a tree.
+struct Walk<'r> {
+    reader: &'r Reader<'r>,
+    entries: Vec<Entry>,
+    links: Vec<(String, Vec<u8>)>,
+}
+
+impl Walk<'_> {
+    fn run(&mut self, top: &Content) -> Result<()> {
+        let mut waiting = vec![(String::new(), *top)];
+        while let Some((above, tree)) = waiting.pop() {
+            for entry in self.reader.tree(&tree)? {
+                let Ok(name) = String::from_utf8(entry.name) else {
+                    continue;
+                };
+                let path = format!("{above}{name}");
+                match entry.node {
+                    Node::File { content, .. } => self.add(path, What::File(content, None))?,
+                    Node::Symlink { target } => self.links.push((path, target)),
+                    Node::Tree { content, .. } => {
+                        let mut digits = content.root.to_string();
+                        digits.truncate(40);
+                        self.add(path.clone(), What::Directory(digits))?;
+                        waiting.push((path + "/", content));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: String, what: What) -> Result<()> {
+        if self.entries.len() >= ENTRIES_MAX {
+            return Err(Error::new(
+                store::Kind::Unsupported,
+                format!("more than {ENTRIES_MAX} entries in one revision"),
+            ));
+        }
+        self.entries.push(Entry { path, what });
+        Ok(())
+    }
+
+    /// Links become the files that they lead to inside of the tree.
+    fn follow(&mut self) {
+        self.entries.sort_by(|a, b| a.path.cmp(&b.path));
+        self.links.sort();
+        let followed: Vec<Entry> = self
+            .links
+            .iter()
+            .filter_map(|(path, target)| {
+                let what = self.led_to(path, target)?;
+                let path = path.clone();
+                Some(Entry { path, what })
+            })
+            .collect();
+        self.entries.extend(followed);
+    }
+
+    fn led_to(&self, path: &str, target: &[u8]) -> Option<What> {
+        let (mut path, mut target) = (path.to_owned(), target);
+        for _ in 0..LINKS_MAX {
+            path = joined(&path, std::str::from_utf8(target).ok()?)?;
+            let at = |path: &str| {
+                self.entries
+                    .binary_search_by(|entry| entry.path.as_str().cmp(path))
+            };
+            if let Ok(found) = at(&path) {
+                let what = &self.entries.get(found)?.what;
+                return matches!(what, What::File(..)).then(|| what.clone());
+            }
+            let next = self
+                .links
+                .binary_search_by(|(link, _)| link.cmp(&path))
+                .ok()?;
+            target = &self.links.get(next)?.1;
+        }
+        None
+    }
+
+    /// Links of a snapshot become the files of the saved repo, whose names are their hashes.
+    fn name(&mut self, repo: &Content) -> Result<()> {
+        let Some(held) = subtree(self.reader, repo, "blobs")? else {
+            return Ok(());
+        };
+        let held = self.reader.tree(&held)?;
+        for (path, target) in std::mem::take(&mut self.links) {
+            let name = target
+                .rsplit(|byte| *byte == b'/')
+                .next()
+                .unwrap_or_default();
+            let found = held.binary_search_by(|entry| entry.name.as_slice().cmp(name));
+            let Some(entry) = found.ok().and_then(|at| held.get(at)) else {
+                continue;
+            };
+            if let Node::File { content, .. } = entry.node {
+                let hash = std::str::from_utf8(name).ok();
+                let hash = hash.filter(|name| is_hex(name, 40) || is_hex(name, 64));
+                self.add(path, What::File(content, hash.map(str::to_owned)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Files {
+        self.entries.sort_by(|a, b| a.path.cmp(&b.path));
+        let files = Files {
+            entries: self.entries,
+        };
+        let is_kept =
+            |entry: &Entry| module_of(&entry.path).is_none_or(|module| is_whole(&files, module));
+        let entries = files.entries.iter().filter(|entry| is_kept(entry)).cloned();
+        match files.entries.iter().all(is_kept) {
+            true => files,
+            false => Files {
+                entries: entries.collect(),
+            },
+        }
+    }
+}
+
+/// The compiled module that `path` is or lies in.
+fn module_of(path: &str) -> Option<&str> {
+    let starts = std::iter::once(0).chain(path.match_indices('/').map(|(at, _)| at + 1));
+    let mut starts = starts.filter(|at| {
+        path.get(*at..)
+            .is_some_and(|rest| rest.starts_with(MODULE.0))
+    });
+    let start = starts.next()?;
+    let end = path
+        .get(start..)?
+        .find('/')
+        .map_or(path.len(), |len| start + len);
+    path.get(..end)
+}
+
+/// Whether what is called like a module is none, being a file, or has its mark.
+fn is_whole(files: &Files, module: &str) -> bool {
+    let is_directory = files
+        .at(module)
+        .is_some_and(|entry| matches!(entry.what, What::Directory(_)));
+    !is_directory || files.at(&format!("{module}/{}", MODULE.1)).is_some()
+}
+
+/// Where a link at `path` leads to inside of the tree.
+fn joined(path: &str, target: &str) -> Option<String> {
+    let mut names: Vec<&str> = path.split('/').collect();
+    names.pop();
+    if target.starts_with('/') {
+        return None;
+    }
+    for name in target.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()?),
+            name => names.push(name),
+        }
+    }
+    Some(names.join("/"))
+}
+
+/// Revisions that were asked for last, the most recently used last.
+#[derive(Default)]
+pub(crate) struct Shelf(Mutex<Vec<(FilesOf, Arc<Files>)>>);
+
+impl Shelf {
+    /// The files of a commit, from memory where they are there. Blocks.
+    pub(crate) fn files(
+        &self,
+        reader: &Reader<'_>,
+        commit: &Commit,
+        name: &str,
+    ) -> Result<Arc<Files>> {
+        let memory = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = memory();
+        if let Some(at) = kept.iter().position(|(key, _)| *key == commit.files) {
+            let hit = kept.remove(at);
+            let files = Arc::clone(&hit.1);
+            kept.push(hit);
+            return Ok(files);
+        }
+        drop(kept);
+        let files = Arc::new(Files::of(reader, commit, name)?);
+        let mut kept = memory();
+        kept.push((commit.files, Arc::clone(&files)));
+        let mut entries: usize = kept.iter().map(|(_, files)| files.entries.len()).sum();
+        while entries > ENTRIES_KEPT_MAX && kept.len() > 1 {
+            entries -= kept.remove(0).1.entries.len();
+        }
+        Ok(files)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(paths: &[&str]) -> Files {
+        let entry = |path: &&str| match path.strip_suffix('/') {
+            Some(path) => Entry {
+                path: path.to_owned(),
+                what: What::Directory(String::new()),
+            },
+            None => Entry {
+                path: (*path).to_owned(),
+                what: What::File(Content::empty(), None),
+            },
+        };
+        let mut entries: Vec<Entry> = paths.iter().map(entry).collect();
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Files { entries }
+    }
+
+    fn below(files: &Files, path: &str, is_deep: bool, cursor: Option<&str>) -> Vec<String> {
+        let found = files.below(path, is_deep, cursor).unwrap();
+        found.map(|entry| entry.path.clone()).collect()
+    }
+
+    #[test]
+    fn a_directory_is_listed_whole_or_from_a_cursor_on() {
+        let files = files(&["a/", "a-b", "a/b/", "a/b/c", "a/d", "b"]);
+        assert_eq!(below(&files, "", false, None), ["a", "a-b", "b"]);
+        assert_eq!(below(&files, "a", false, None), ["a/b", "a/d"]);
+        assert_eq!(below(&files, "a", true, None), ["a/b", "a/b/c", "a/d"]);
+        assert_eq!(below(&files, "a", true, Some("a/b")), ["a/b/c", "a/d"]);
+        assert_eq!(below(&files, "", true, Some("a/d")), ["b"]);
+        assert!(files.below("b", false, None).is_none());
+        assert!(files.below("none", false, None).is_none());
+    }
+
+    #[test]
+    fn a_module_without_its_mark_is_known() {
+        let found = files(&[
+            "c/",
+            "c/MODULE_1/",
+            "c/MODULE_1/model.neff",
+            "c/MODULE_2/",
+            "c/MODULE_2/model.done",
+        ]);
+        assert_eq!(module_of("c/MODULE_1/model.neff"), Some("c/MODULE_1"));
+        assert_eq!(module_of("c/MODULE_1"), Some("c/MODULE_1"));
+        assert_eq!(module_of("c/x/aMODULE_1"), None);
+        assert!(!is_whole(&found, "c/MODULE_1") && is_whole(&found, "c/MODULE_2"));
+    }
+
+    #[test]
+    fn links_lead_to_files_inside_only() {
+        assert_eq!(joined("a/b/c", "../d"), Some("a/d".to_owned()));
+        assert_eq!(joined("c", "d//./e"), Some("d/e".to_owned()));
+        assert_eq!(joined("c", "../d"), None);
+        assert_eq!(joined("c", "/d"), None);
+    }
+
+    #[test]
+    fn which_hash_counts_depends_on_name_size_and_beginning() {
+        let mut hashes = Hashes {
+            git: "1".repeat(40),
+            sha256: "2".repeat(64),
+            is_binary: false,
+        };
+        let is_large =
+            |path, size, hashes: &Hashes| Etag::by_rule(path, size, hashes).sha256.is_some();
+        assert!(!is_large("a/config.json", 9_999_999, &hashes));
+        assert!(is_large("a/config.json", 10_000_000, &hashes));
+        assert!(is_large("x.SafeTensors", 1, &hashes));
+        hashes.is_binary = true;
+        assert!(is_large("a/config.json", 5, &hashes));
+        let etag = Etag::by_rule("x.bin", 12, &hashes);
+        assert_eq!(
+            (etag.value(), etag.pointer_bytes),
+            (hashes.sha256.as_str(), 127)
+        );
+    }
+}

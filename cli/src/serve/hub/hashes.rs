@@ -1,0 +1,219 @@
+//! True hashes of files, by which clients name what they have: git's SHA-1, and SHA-256.
+//!
+//! A hash is computed once for a content and kept in the host's cache directory, in lines that name the content and check
+//! themselves: a line that was torn is computed again. They are no side objects of versions, since a version does not change
+//! once it is there, and what only one door wants is nothing that replication should carry. Nothing is lost with them but
+//! time.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+use store::{Content, Reader, Result};
+
+use crate::serve::numbers::Numbers;
+use crate::serve::source;
+use crate::serve::text::{hex, is_hex};
+
+/// Bytes that are read and hashed at once.
+const PART_BYTES: u64 = 1 << 20;
+/// In so many of the first bytes of a text there is no NUL.
+const HEAD_BYTES: usize = 512;
+/// Hex digits by which a line checks itself.
+const CHECK_DIGITS: usize = 16;
+/// Hashes that are kept in memory.
+const KNOWN_MAX: usize = 100_000;
+
+/// The hashes of one content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hashes {
+    /// Git's name for it: SHA-1 of `blob <size>\0` and its bytes.
+    pub(crate) git: String,
+    pub(crate) sha256: String,
+    /// Whether there is a NUL near its beginning.
+    pub(crate) is_binary: bool,
+}
+
+/// What is known of contents.
+pub(crate) struct Known {
+    dir: Option<PathBuf>,
+    /// Emptied when it is full: what it had is on disk.
+    memory: Mutex<HashMap<Content, Arc<Hashes>>>,
+    numbers: Arc<Numbers>,
+}
+
+impl Known {
+    /// Kept below `cache_dir`, if there is one.
+    pub(crate) fn new(cache_dir: Option<PathBuf>, numbers: Arc<Numbers>) -> Self {
+        Self {
+            dir: cache_dir.map(|dir| dir.join("hub-hashes")),
+            memory: Mutex::default(),
+            numbers,
+        }
+    }
+
+    /// The hashes of `content`, computed if need be. Blocks.
+    ///
+    /// # Errors
+    /// When its bytes cannot be read.
+    pub(crate) fn of(&self, reader: &Reader<'_>, content: &Content) -> Result<Arc<Hashes>> {
+        if let Some(known) = self.look_up(content) {
+            return Ok(known);
+        }
+        let hashes = compute(reader, content, &self.numbers)?;
+        // Where it cannot be kept, it is computed again by the next server.
+        let _kept = self.keep(content, &hashes);
+        Ok(self.remember(content, hashes))
+    }
+
+    /// What is known already.
+    pub(crate) fn look_up(&self, content: &Content) -> Option<Arc<Hashes>> {
+        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = memory.get(content) {
+            return Some(Arc::clone(known));
+        }
+        drop(memory);
+        // A list of many files asks for all that its neighbours in a file are.
+        let text = std::fs::read_to_string(self.place(content)?).ok()?;
+        let mut found = None;
+        for (of, hashes) in text.lines().filter_map(parse) {
+            let is_it = of == *content;
+            let hashes = self.remember(&of, hashes);
+            found = is_it.then_some(hashes).or(found);
+        }
+        found
+    }
+
+    fn remember(&self, content: &Content, hashes: Hashes) -> Arc<Hashes> {
+        let hashes = Arc::new(hashes);
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if memory.len() >= KNOWN_MAX {
+            memory.clear();
+        }
+        memory.insert(*content, Arc::clone(&hashes));
+        hashes
+    }
+
+    fn keep(&self, content: &Content, hashes: &Hashes) -> std::io::Result<()> {
+        let (Some(place), Some(dir)) = (self.place(content), &self.dir) else {
+            return Ok(());
+        };
+        std::fs::create_dir_all(dir)?;
+        let mut file = OpenOptions::new().create(true).append(true).open(place)?;
+        // One write: lines of several servers do not mix. The first line end closes one that was torn.
+        file.write_all(format!("\n{}\n", line(content, hashes)).as_bytes())
+    }
+
+    /// One of 256 files.
+    fn place(&self, content: &Content) -> Option<PathBuf> {
+        let root = content.root.to_string();
+        Some(self.dir.as_ref()?.join(root.get(..2)?))
+    }
+}
+
+fn line(content: &Content, hashes: &Hashes) -> String {
+    let Content { size, depth, root } = content;
+    let Hashes {
+        git,
+        sha256,
+        is_binary,
+    } = hashes;
+    let text = format!("{root} {size} {depth} {git} {sha256} {is_binary}");
+    let check = check(&text);
+    format!("{text} {check}")
+}
+
+fn parse(line: &str) -> Option<(Content, Hashes)> {
+    let (text, found) = line.rsplit_once(' ')?;
+    let mut words = text.split(' ').filter(|_| check(text) == found);
+    let content = Content {
+        root: words.next()?.parse().ok()?,
+        size: words.next()?.parse().ok()?,
+        depth: words.next()?.parse().ok()?,
+    };
+    let hashes = Hashes {
+        git: words.next().filter(|word| is_hex(word, 40))?.to_owned(),
+        sha256: words.next().filter(|word| is_hex(word, 64))?.to_owned(),
+        is_binary: words.next()?.parse().ok()?,
+    };
+    Some((content, hashes))
+}
+
+fn check(text: &str) -> String {
+    let mut digits = hex(&Sha256::digest(text));
+    digits.truncate(CHECK_DIGITS);
+    digits
+}
+
+fn compute(reader: &Reader<'_>, content: &Content, numbers: &Numbers) -> Result<Hashes> {
+    let size = content.size;
+    let mut git = Sha1::new();
+    git.update(format!("blob {size}\0"));
+    let mut sha256 = Sha256::new();
+    let mut is_binary = false;
+    let mut at = 0;
+    while at < size {
+        let bytes = source::read(reader, content, at, size, PART_BYTES)?;
+        if at == 0 {
+            is_binary = bytes.iter().take(HEAD_BYTES).any(|byte| *byte == 0);
+        }
+        git.update(&bytes);
+        sha256.update(&bytes);
+        at += bytes.len() as u64;
+        numbers.hashed_bytes.add(bytes.len() as u64);
+    }
+    Ok(Hashes {
+        git: hex(&git.finalize()),
+        sha256: hex(&sha256.finalize()),
+        is_binary,
+    })
+}
+
+/// Git's name for a text.
+pub(crate) fn git_name(text: &str) -> String {
+    let mut git = Sha1::new();
+    git.update(format!("blob {}\0", text.len()));
+    git.update(text);
+    hex(&git.finalize())
+}
+
+/// Forty hex digits that stand for `text`.
+pub(crate) fn derived(text: &str) -> String {
+    let mut digits = hex(&Sha256::digest(text));
+    digits.truncate(40);
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_comes_back_and_a_torn_one_does_not() {
+        let content = Content::empty();
+        let hashes = Hashes {
+            git: "a".repeat(40),
+            sha256: "b".repeat(64),
+            is_binary: true,
+        };
+        let line = line(&content, &hashes);
+        assert_eq!(parse(&line), Some((content, hashes)));
+        for end in 0..line.len() {
+            assert_eq!(parse(&line[..end]), None, "{end}");
+        }
+        assert_eq!(parse(&line.replace('a', "c")), None);
+    }
+
+    #[test]
+    fn names_are_those_of_git() {
+        assert_eq!(git_name(""), "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
+        assert_eq!(
+            git_name("hello\n"),
+            "ce013625030ba8dba906f756967f9e9ca394464a"
+        );
+    }
+}

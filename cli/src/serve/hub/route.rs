@@ -1,0 +1,244 @@
+//! Which request is meant: the path of an endpoint, the repo, and what is asked of it.
+//!
+//! A path is `[/team/NAME|/project/NAME]` and what a client appends to HF_ENDPOINT. It is split before it is decoded, so that a
+//! revision or a path that holds escaped slashes is one segment.
+
+use store::Namespace;
+
+/// Most bytes of the id of a repo.
+const ID_BYTES_MAX: usize = 96;
+
+/// What kind of repo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Type {
+    Model,
+    Dataset,
+    Space,
+    Kernel,
+}
+
+/// A repo as a client names it: `NAME` or `OWNER/NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Id(String);
+
+/// A repo of a namespace, whether it is there or not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Named {
+    pub(crate) namespace: Namespace,
+    pub(crate) kind: Type,
+    pub(crate) id: Id,
+}
+
+/// What is asked of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    Root,
+    WhoAmI,
+    List(Type),
+    Repo(Type, Id, Call),
+}
+
+/// What is asked of a repo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Info(Option<String>),
+    Tree { rev: String, path: String },
+    PathsInfo(String),
+    Refs,
+    Commits(String),
+    AuthCheck,
+    XetToken,
+    Resolve { rev: String, path: String },
+}
+
+impl Type {
+    pub(crate) const ALL: [Self; 4] = [Self::Model, Self::Dataset, Self::Space, Self::Kernel];
+
+    /// `models`: in paths of the API, in caches and in the names of refs.
+    pub(crate) fn plural(self) -> &'static str {
+        match self {
+            Self::Model => "models",
+            Self::Dataset => "datasets",
+            Self::Space => "spaces",
+            Self::Kernel => "kernels",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.plural() == text)
+    }
+}
+
+impl Id {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Of the segments of a path: an escaped slash separates no names.
+    fn of(names: &[&str]) -> Option<Self> {
+        let id = Self::parse(&names.join("/"))?;
+        (id.0.split('/').count() == names.len()).then_some(id)
+    }
+
+    /// `NAME` or `OWNER/NAME`, as a Hub allows them.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let names: Vec<&str> = text.split('/').collect();
+        let is_name = |name: &&str| {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+            !name.is_empty() && name.bytes().all(is_plain) && !name.starts_with(['.', '-'])
+        };
+        let fits = text.len() <= ID_BYTES_MAX
+            && names.len() <= 2
+            && names.iter().all(is_name)
+            && !text.contains("--")
+            && !text.contains("..")
+            && !text.ends_with(".git");
+        fits.then(|| Self(text.to_owned()))
+    }
+}
+
+/// The namespace that a path begins with, if it does, and the rest of its segments.
+pub(crate) fn endpoint(segments: &[String]) -> (Option<Namespace>, &[String]) {
+    if let [first, second, rest @ ..] = segments
+        && matches!(first.as_str(), "team" | "project")
+        && let Ok(namespace) = format!("{first}/{second}").parse()
+    {
+        return (Some(namespace), rest);
+    }
+    (None, segments)
+}
+
+impl Route {
+    /// What these segments ask for, which follow the endpoint.
+    pub(crate) fn parse(segments: &[String]) -> Option<Self> {
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        match segments.as_slice() {
+            [] | [""] => Some(Self::Root),
+            ["api", "whoami-v2"] => Some(Self::WhoAmI),
+            ["api", kind] => Type::parse(kind).map(Self::List),
+            ["api", kind, rest @ ..] => of_api(Type::parse(kind)?, rest),
+            [kind, rest @ ..] if Type::parse(kind).is_some() => of_file(Type::parse(kind)?, rest),
+            rest => of_file(Type::Model, rest),
+        }
+    }
+}
+
+/// `OWNER/NAME/what...`, or `NAME/what...`.
+fn of_api(kind: Type, rest: &[&str]) -> Option<Route> {
+    [2, 1].into_iter().find_map(|names| {
+        let (id, what) = rest.split_at_checked(names)?;
+        Some(Route::Repo(kind, Id::of(id)?, call(what)?))
+    })
+}
+
+fn call(what: &[&str]) -> Option<Call> {
+    let owned = |text: &str| text.to_owned();
+    Some(match what {
+        [] => Call::Info(None),
+        ["revision", rev] => Call::Info(Some(owned(rev))),
+        ["tree", rev, path @ ..] => Call::Tree {
+            rev: owned(rev),
+            path: path.join("/").trim_end_matches('/').to_owned(),
+        },
+        ["paths-info", rev] => Call::PathsInfo(owned(rev)),
+        ["refs"] => Call::Refs,
+        ["commits", rev] => Call::Commits(owned(rev)),
+        ["auth-check"] => Call::AuthCheck,
+        ["xet-read-token" | "xet-write-token", _] => Call::XetToken,
+        _ => return None,
+    })
+}
+
+/// `OWNER/NAME/resolve/REV/PATH`, or `NAME/resolve/REV/PATH`.
+fn of_file(kind: Type, rest: &[&str]) -> Option<Route> {
+    [2, 1].into_iter().find_map(|names| {
+        let (id, what) = rest.split_at_checked(names)?;
+        let ["resolve", rev, path @ ..] = what else {
+            return None;
+        };
+        let (rev, path) = ((*rev).to_owned(), path.join("/"));
+        Some(Route::Repo(kind, Id::of(id)?, Call::Resolve { rev, path }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::text;
+
+    fn parse(path: &str) -> (Option<String>, Option<Route>) {
+        let segments = text::segments(path).unwrap();
+        let (namespace, rest) = endpoint(&segments);
+        (namespace.map(|name| name.to_string()), Route::parse(rest))
+    }
+
+    fn repo(kind: Type, id: &str, call: Call) -> Option<Route> {
+        Some(Route::Repo(kind, Id::parse(id).unwrap(), call))
+    }
+
+    fn resolve(rev: &str, path: &str) -> Call {
+        let (rev, path) = (rev.to_owned(), path.to_owned());
+        Call::Resolve { rev, path }
+    }
+
+    #[test]
+    fn files_of_all_types_below_an_endpoint_and_without_one() {
+        let (namespace, route) = parse("/project/llama-ft/org/m/resolve/refs%2Fpr%2F1/a%20b/c%2Bd");
+        assert_eq!(namespace.as_deref(), Some("project/llama-ft"));
+        assert_eq!(
+            route,
+            repo(Type::Model, "org/m", resolve("refs/pr/1", "a b/c+d"))
+        );
+        let (namespace, route) = parse("/datasets/org/d/resolve/main/x.parquet");
+        assert_eq!(namespace, None);
+        assert_eq!(
+            route,
+            repo(Type::Dataset, "org/d", resolve("main", "x.parquet"))
+        );
+        assert_eq!(
+            parse("/gpt2/resolve/main/x").1,
+            repo(Type::Model, "gpt2", resolve("main", "x"))
+        );
+    }
+
+    #[test]
+    fn a_path_of_a_tree_may_be_one_segment() {
+        let tree = |path: &str| Call::Tree {
+            rev: "main".to_owned(),
+            path: path.to_owned(),
+        };
+        for (path, expected) in [
+            ("/api/models/o/m/tree/main", ""),
+            ("/api/models/o/m/tree/main/", ""),
+            ("/api/models/o/m/tree/main/a%2Fb%2Bc%2F", "a/b+c"),
+            ("/api/models/o/m/tree/main/a/b+c", "a/b+c"),
+        ] {
+            assert_eq!(
+                parse(path).1,
+                repo(Type::Model, "o/m", tree(expected)),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn ids_that_no_hub_gives_out_are_no_repos() {
+        for bad in [
+            "", "a/b/c", "a--b", "a/..", "../b", ".a/b", "a b", "a/b.git", "a/\u{e9}", "/a", "a/",
+        ] {
+            assert_eq!(Id::parse(bad), None, "{bad}");
+        }
+        assert_eq!(Id::parse(&"a".repeat(97)), None);
+        assert!(Id::parse(&"a".repeat(96)).is_some());
+        for path in [
+            "/a/b/resolve/main",
+            "/a/b/resolves/main/x",
+            "/api/cars/a/b",
+            "/%2e%2e/b/resolve/main/x",
+        ] {
+            let found = parse(path).1;
+            let is_a_file = matches!(&found, Some(Route::Repo(_, _, Call::Resolve { path, .. })) if !path.is_empty());
+            assert!(!is_a_file, "{path}: {found:?}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The access log: one JSON object a line for each request, written beside the answers and never before them.
+//!
+//! It holds no token and no signature: of a request it tells the path without its query, and nothing of its headers but
+//! the client's name for itself. What looks like a token of a Hub in a path is blanked.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use store::{Error, Result};
+
+use crate::serve::numbers::Numbers;
+
+/// Lines that wait for the disk; what comes when so many wait is counted and not written.
+const LINES_WAITING_MAX: usize = 8192;
+/// Most bytes of a path or of a client's name that a line tells.
+const TEXT_BYTES_MAX: usize = 1024;
+/// What tokens of a Hub begin with, and how many characters follow at least.
+const TOKEN: (&str, usize) = ("hf_", 16);
+
+/// What a line tells of a request.
+#[derive(Debug, Serialize)]
+pub(crate) struct Line {
+    pub(crate) time: Timestamp,
+    pub(crate) door: &'static str,
+    pub(crate) client: String,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) status: u16,
+    /// Bytes of the body that were handed to the connection.
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    /// Whether the answer was handed over to its end.
+    pub(crate) whole: bool,
+    pub(crate) secs: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) agent: Option<String>,
+    /// The name of the token that it came with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+}
+
+/// Where lines go.
+pub(crate) struct Journal {
+    lines: Option<SyncSender<Vec<u8>>>,
+    writer: Option<JoinHandle<()>>,
+    numbers: Arc<Numbers>,
+}
+
+impl Journal {
+    /// Lines are added to `path`, or go to standard error.
+    pub(crate) fn open(path: Option<&Path>, numbers: Arc<Numbers>) -> Result<Self> {
+        let mut to: Box<dyn Write + Send> = match path {
+            None => Box::new(io::stderr()),
+            Some(path) => Box::new(
+                OpenOptions::new()
+                    .create(true)
+                    .append(true)
+                    .open(path)
+                    .map_err(|source| Error::io("open", path, source))?,
+            ),
+        };
+        let (lines, waiting) = sync_channel::<Vec<u8>>(LINES_WAITING_MAX);
+        let lost = Arc::clone(&numbers);
+        let writer = std::thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || {
+                for line in waiting {
+                    if to.write_all(&line).is_err() {
+                        lost.lost_lines.add(1);
+                    }
+                }
+            })
+            .map_err(|source| Error::unavailable("a thread for the access log").because(source))?;
+        Ok(Self {
+            lines: Some(lines),
+            writer: Some(writer),
+            numbers,
+        })
+    }
+
+    /// Takes a line; never waits.
+    pub(crate) fn tell(&self, line: &Line) {
+        let Ok(mut text) = serde_json::to_vec(line) else {
+            return self.numbers.lost_lines.add(1);
+        };
+        text.push(b'\n');
+        let taken = self.lines.as_ref().map(|lines| lines.try_send(text));
+        if !matches!(taken, Some(Ok(()))) {
+            self.numbers.lost_lines.add(1);
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.lines = None;
+        if let Some(writer) = self.writer.take() {
+            // What it had to say was said on the way.
+            let _ended = writer.join();
+        }
+    }
+}
+
+/// A text that a client chose, as a line may tell it.
+pub(crate) fn told(text: &str) -> String {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut rest = text.get(..end).unwrap_or_default();
+    let mut told = String::new();
+    while let Some((before, after)) = rest.split_once(TOKEN.0) {
+        let secret = after
+            .find(|c: char| !c.is_ascii_alphanumeric())
+            .unwrap_or(after.len());
+        let (shown, skipped) = match secret >= TOKEN.1 {
+            true => ("hf_***", secret),
+            false => (TOKEN.0, 0),
+        };
+        told.push_str(before);
+        told.push_str(shown);
+        rest = after.get(skipped..).unwrap_or_default();
+    }
+    told + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_in_paths_are_blanked_and_long_texts_are_cut() {
+        assert_eq!(told("/a/hf_model/b"), "/a/hf_model/b");
+        assert_eq!(
+            told("/a/hf_qVzKxTfRbYvNmLpHsJdGcXrQ/hf_x/hf_qVzKxTfRbYvNmLpHsJdGcXrQ"),
+            "/a/hf_***/hf_x/hf_***"
+        );
+        assert_eq!(told(&"\u{e9}".repeat(1000)).len(), TEXT_BYTES_MAX);
+    }
+
+    #[test]
+    fn every_line_is_on_disk_when_the_journal_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let journal = Journal::open(Some(&path), Arc::default()).unwrap();
+        for status in [200, 404] {
+            journal.tell(&Line {
+                time: Timestamp::UNIX_EPOCH,
+                door: "hub",
+                client: "127.0.0.1:1".to_owned(),
+                method: "GET".to_owned(),
+                path: "/x\"\n".to_owned(),
+                status,
+                sent: 1,
+                received: 0,
+                whole: true,
+                secs: 0.5,
+                agent: None,
+                token: None,
+                error: None,
+            });
+        }
+        drop(journal);
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let statuses: Vec<_> = lines.iter().map(|line| &line["status"]).collect();
+        assert_eq!(statuses, [200, 404]);
+    }
+}

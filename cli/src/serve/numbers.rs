@@ -1,0 +1,162 @@
+//! What a server counts, and how `/metrics` tells it: OpenMetrics, made of whole lines.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The media type of what [`Numbers::text`] gives.
+pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Classes of status codes, 1xx to 5xx.
+const CLASSES: usize = 5;
+
+/// Counters and gauges of one process.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    answers: [AtomicU64; CLASSES],
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+    broken_off: AtomicU64,
+    pub(crate) connections: Gauge,
+    pub(crate) requests: Gauge,
+    pub(crate) hashed_bytes: Counter,
+    pub(crate) lost_lines: Counter,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+/// How many there are now.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+impl Gauge {
+    pub(crate) fn enter(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Numbers {
+    /// An answer that ended, or broke off.
+    pub(crate) fn answered(&self, status: u16, sent: u64, received: u64, is_whole: bool) {
+        let class = usize::from(status / 100).saturating_sub(1);
+        if let Some(count) = self.answers.get(class) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.sent_bytes.fetch_add(sent, Ordering::Relaxed);
+        self.received_bytes.fetch_add(received, Ordering::Relaxed);
+        if !is_whole {
+            self.broken_off.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        head(
+            &mut text,
+            "requests",
+            "counter",
+            "Requests by class of their status.",
+        );
+        for (class, count) in (1..).zip(&self.answers) {
+            let count = count.load(Ordering::Relaxed);
+            // A string takes all.
+            let _always = writeln!(
+                text,
+                "store_serve_requests_total{{status=\"{class}xx\"}} {count}"
+            );
+        }
+        let counters = [
+            (
+                "sent_bytes",
+                &self.sent_bytes,
+                "Bytes of bodies that were sent.",
+            ),
+            (
+                "received_bytes",
+                &self.received_bytes,
+                "Bytes of bodies that were received.",
+            ),
+            (
+                "broken_off",
+                &self.broken_off,
+                "Answers that ended before their end.",
+            ),
+            (
+                "hashed_bytes",
+                &self.hashed_bytes.0,
+                "Bytes that were read for their hashes.",
+            ),
+            (
+                "lost_lines",
+                &self.lost_lines.0,
+                "Lines that the access log could not take.",
+            ),
+        ];
+        for (name, count, help) in counters {
+            head(&mut text, name, "counter", help);
+            let count = count.load(Ordering::Relaxed);
+            let _always = writeln!(text, "store_serve_{name}_total {count}");
+        }
+        let gauges = [
+            ("connections", &self.connections, "Open connections."),
+            (
+                "running",
+                &self.requests,
+                "Requests that are being answered.",
+            ),
+        ];
+        for (name, gauge, help) in gauges {
+            head(&mut text, name, "gauge", help);
+            let _always = writeln!(text, "store_serve_{name} {}", gauge.value());
+        }
+        text + "# EOF\n"
+    }
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _always = writeln!(
+        text,
+        "# TYPE store_serve_{name} {kind}\n# HELP store_serve_{name} {help}"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_its_lines_and_the_end_is_marked() {
+        let numbers = Numbers::default();
+        numbers.answered(206, 10, 3, true);
+        numbers.answered(404, 5, 0, false);
+        numbers.connections.enter();
+        let text = numbers.text();
+        for line in [
+            "store_serve_requests_total{status=\"2xx\"} 1",
+            "store_serve_requests_total{status=\"4xx\"} 1",
+            "store_serve_sent_bytes_total 15",
+            "store_serve_received_bytes_total 3",
+            "store_serve_broken_off_total 1",
+            "store_serve_connections 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

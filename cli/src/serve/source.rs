@@ -1,0 +1,176 @@
+//! The way from the doors to the store: its newest state, and verified bytes of its files.
+//!
+//! The engine blocks, so it is called on threads that may; how many bytes wait for clients is bounded by `--memory`.
+//! Requests that come at once share one look at the log.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use bytes::Bytes;
+use store::{Content, Error, Reader, Result, Store};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// In what the memory for pieces is counted.
+const UNIT_BYTES: u64 = 64 << 10;
+/// Bytes that one piece has at most; and at least, when many clients wait.
+const PIECE_BYTES: (u64, u64) = (64 << 10, 1 << 20);
+/// What a piece may be longer: it ends with a chunk.
+const CHUNK_BYTES_MAX: u64 = 256 << 10;
+
+/// A reader at one state of the store.
+pub(crate) type Sight = Arc<Reader<'static>>;
+
+/// The store as doors see it.
+pub(crate) struct Source {
+    store: &'static Store,
+    now: RwLock<Sight>,
+    /// How many looks at the log have begun; which of them ended last.
+    begun: AtomicU64,
+    ended: Mutex<u64>,
+    memory: Arc<Semaphore>,
+    units: u64,
+}
+
+/// Bytes that hold their share of the memory until they are sent.
+struct Held {
+    bytes: Vec<u8>,
+    _share: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Source {
+    /// The doors of a process have one store, which lasts as long as the process.
+    ///
+    /// # Errors
+    /// When its state cannot be read.
+    pub(crate) fn new(store: Store) -> Result<Self> {
+        // What is told about it at the end is told by its clones.
+        let store: &'static Store = Box::leak(Box::new(store));
+        let units = (store.host().memory_bytes / 2 / UNIT_BYTES).clamp(16, 1 << 20);
+        Ok(Self {
+            store,
+            now: RwLock::new(Arc::new(Reader::new(store)?)),
+            begun: AtomicU64::new(0),
+            ended: Mutex::new(0),
+            memory: Arc::new(Semaphore::new(usize::try_from(units).unwrap_or(16))),
+            units,
+        })
+    }
+
+    /// Where this host keeps what it knows of the store.
+    pub(crate) fn cache_dir(&self) -> Option<PathBuf> {
+        self.store.host().cache_dir_of(self.store.format().id)
+    }
+
+    /// A reader at the newest state, as of some moment after the call. Blocks.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub(crate) fn newest(&self) -> Result<Sight> {
+        let asked = self.begun.load(Ordering::SeqCst);
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if *ended > asked {
+            // A look that began after the call is over already.
+            return Ok(self.sight());
+        }
+        let turn = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut view = store::View::clone(&self.sight().view());
+        if !self.store.refresh(&mut view)?.is_empty() {
+            let sight = Arc::new(Reader::at(self.store, view));
+            *self.now.write().unwrap_or_else(PoisonError::into_inner) = sight;
+        }
+        *ended = turn;
+        Ok(self.sight())
+    }
+
+    fn sight(&self) -> Sight {
+        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The next bytes of a file from `at` on, verified, at least one and none behind `end`.
+    ///
+    /// # Errors
+    /// What the engine says; corrupt, where the file ends before `end`.
+    pub(crate) async fn piece(
+        &self,
+        sight: Sight,
+        content: Content,
+        at: u64,
+        end: u64,
+    ) -> Result<Bytes> {
+        let wanted = self.piece_bytes().min(end - at);
+        let units = (wanted + CHUNK_BYTES_MAX)
+            .div_ceil(UNIT_BYTES)
+            .min(self.units);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        let share = Arc::clone(&self.memory).acquire_many_owned(units).await;
+        let share = share.map_err(|_| Error::interrupted("the server stops"))?;
+        block(move || {
+            let bytes = read(&sight, &content, at, end, wanted)?;
+            Ok(Bytes::from_owner(Held {
+                bytes,
+                _share: share,
+            }))
+        })
+        .await
+    }
+
+    /// Fewer bytes, the less memory is left.
+    fn piece_bytes(&self) -> u64 {
+        let left = self.memory.available_permits() as u64 * UNIT_BYTES;
+        (left / 16).clamp(PIECE_BYTES.0, PIECE_BYTES.1)
+    }
+}
+
+/// Does what blocks on a thread that may.
+///
+/// # Errors
+/// What `work` says; unavailable, when it panicked.
+pub(crate) async fn block<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(panic) => Err(Error::unavailable("the work on a request").because(panic)),
+    }
+}
+
+/// The bytes of `content` from `at` to the end of the chunk in which `wanted` of them are reached.
+pub(crate) fn read(
+    reader: &Reader<'_>,
+    content: &Content,
+    at: u64,
+    end: u64,
+    wanted: u64,
+) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let range = at..end.min(at.saturating_add(wanted));
+    reader.chunks_in(content, &range, &mut |id, start, size| {
+        let chunk = reader.meta_chunk(&id)?;
+        let clip = |place: u64| usize::try_from(place.saturating_sub(start)).unwrap_or(usize::MAX);
+        let part = chunk.get(clip(at)..clip(end).min(chunk.len()));
+        match part.filter(|_| chunk.len() as u64 == size) {
+            Some(part) => bytes.extend_from_slice(part),
+            None => {
+                return Err(Error::corrupt(format!(
+                    "chunk {id}: {} bytes, its list says {size}",
+                    chunk.len()
+                )));
+            }
+        }
+        Ok(())
+    })?;
+    if bytes.is_empty() && at < end {
+        return Err(Error::corrupt(format!(
+            "content {}: ends before byte {at}",
+            content.root
+        )));
+    }
+    Ok(bytes)
+}

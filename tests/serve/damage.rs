@@ -1,0 +1,80 @@
+//! A chunk made wrong in the store never leaves the server as if it were right.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use support::{Random, environment};
+
+use crate::server::Server;
+
+fn packs(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(packs(&path)),
+            false => found.push(path),
+        }
+    }
+    found
+}
+
+/// Flips a bit of the largest pack, so many bytes before its middle.
+fn damage(store: &Path, place: f64) {
+    let packs = packs(&store.join("packs"));
+    let len = |path: &PathBuf| fs::metadata(path).unwrap().len();
+    let path = packs.into_iter().max_by_key(len).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let at = (bytes.len() as f64 * place) as usize;
+    bytes[at] ^= 1;
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn a_wrong_byte_is_an_error_before_the_head_or_the_end_of_the_connection() {
+    let env = environment!();
+    let bytes = Random::new(3).bytes(6_000_000);
+    env.write("in/x.bin", &bytes);
+    env.ok(["put", "in", "project/demo/org/data"]);
+    let server = Server::start(&env, &[]);
+    let url = "/project/demo/org/data/resolve/main/x.bin";
+    // The hashes are known, so that nothing but the way of the bytes finds it.
+    let etag = server
+        .ask(&format!("HEAD {url}"))
+        .header("etag")
+        .unwrap()
+        .to_owned();
+    drop(server);
+    damage(&env.path("home/.local/share/store"), 0.9);
+    let server = Server::start(&env, &[]);
+    let mut connection = server.connect();
+    connection.send(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+    let head = connection.head();
+    assert_eq!(
+        (head.status, head.header("etag")),
+        (200, Some(etag.as_str()))
+    );
+    let got = connection.rest();
+    assert!(got.len() < bytes.len(), "{} bytes came", got.len());
+    assert!(bytes.starts_with(&got));
+    let tail = server.ask(&format!("GET {url}\nRange: bytes=5300000-5500000"));
+    assert_eq!(tail.status, 500);
+    assert!(
+        tail.json()["error"]
+            .as_str()
+            .unwrap()
+            .contains("store verify")
+    );
+    assert_eq!(server.stop(), Some(0));
+    let log = fs::read_to_string(env.path("log")).unwrap();
+    let broken: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("\"error\":"))
+        .collect();
+    assert_eq!(broken.len(), 2, "{log}");
+    assert!(
+        broken[0].contains("\"whole\":false") && broken[1].contains("\"whole\":true"),
+        "{log}"
+    );
+}

@@ -1,0 +1,138 @@
+//! What holds for every connection: limits, the log, and an end in good order.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{Random, check, environment};
+
+use crate::server::Server;
+
+#[test]
+fn machines_ask_how_it_goes() {
+    let env = environment!();
+    env.ok(["init"]);
+    let server = Server::start(&env, &[]);
+    assert_eq!(server.get("/healthz").body, b"ok\n");
+    assert!(server.get("/").body.starts_with(b"store serve"));
+    server.get("/none");
+    let metrics = server.get("/metrics");
+    let text = String::from_utf8(metrics.body.clone()).unwrap();
+    assert!(
+        metrics
+            .header("content-type")
+            .unwrap()
+            .starts_with("application/openmetrics-text")
+    );
+    assert!(
+        text.contains("store_serve_requests_total{status=\"4xx\"} 1\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("store_serve_running 1\n") && text.ends_with("# EOF\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn nobody_else_is_let_in_by_accident() {
+    let env = environment!();
+    env.ok(["init"]);
+    check!(env, env.store(["serve", "--listen", "0.0.0.0:0"]), @"
+    exit code: 1
+    --- stdout
+    --- stderr
+    error: 0.0.0.0:0: others would reach the store there, and the server lets everybody in
+    hint: listen on a loopback address, like 127.0.0.1:8710, and put a proxy that knows its users in front
+    ");
+    check!(env, env.store(["serve", "--listen", "nowhere"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: invalid value 'nowhere' for '--listen <ADDRESS>': invalid socket address syntax
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn the_body_of_a_refused_request_is_no_part_of_the_next_one() {
+    let env = environment!();
+    env.write("in/a.txt", "a");
+    env.ok(["put", "in", "project/demo/org/data"]);
+    let server = Server::start(&env, &[]);
+    let mut connection = server.connect();
+    for body in [&b"{}"[..], &[b'x'; 300_000]] {
+        let refused = connection.ask_with("POST /project/demo/none", body);
+        assert_eq!(refused.status, 404);
+        let answer = connection.ask("GET /project/demo/org/data/resolve/main/a.txt");
+        assert_eq!((answer.status, answer.body.as_slice()), (200, &b"a"[..]));
+    }
+}
+
+#[test]
+fn heads_have_a_limit() {
+    let env = environment!();
+    env.ok(["init"]);
+    let server = Server::start(&env, &[]);
+    let mut connection = server.connect();
+    connection.send(format!("GET / HTTP/1.1\r\nX: {}\r\n", "x".repeat(80_000)).as_bytes());
+    assert_eq!(connection.head().status, 431);
+    let many: String = (0..200).map(|number| format!("\nX-{number}: x")).collect();
+    assert_eq!(server.ask(&format!("GET /healthz{many}")).status, 431);
+    assert_eq!(server.get("/healthz").status, 200);
+}
+
+#[test]
+fn a_stop_lets_what_runs_end_and_takes_nothing_new() {
+    let env = environment!();
+    let bytes = Random::new(3).bytes(24_000_000);
+    env.write("in/x.bin", &bytes);
+    env.ok(["put", "in", "project/demo/org/data"]);
+    let server = Server::start(&env, &[]);
+    let mut running = server.connect();
+    running.send(b"GET /project/demo/org/data/resolve/main/x.bin HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(running.head().status, 200);
+    let mut idle = server.connect();
+    idle.ask("GET /healthz");
+    server.signal(Signal::TERM);
+    // It has seen the signal once a connection that does nothing is closed.
+    assert_eq!(idle.rest(), b"");
+    let mut found = vec![0; bytes.len()];
+    running.read(&mut found);
+    assert!(found == bytes);
+    assert_eq!(server.code(), Some(0));
+}
+
+#[test]
+fn the_log_tells_of_each_request_and_keeps_secrets() {
+    let env = environment!();
+    env.write("in/a.txt", "a");
+    env.ok(["put", "in", "project/demo/org/data"]);
+    let server = Server::start(&env, &[]);
+    let token = "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";
+    let path = "/project/demo/org/data/resolve/main/a.txt";
+    server.ask(&format!(
+        "GET {path}?X-Amz-Signature={token}\nAuthorization: Bearer {token}\nUser-Agent: hub/1 {token}\nCookie: {token}"
+    ));
+    server.get(&format!("/project/demo/{token}/{token}"));
+    assert_eq!(server.stop(), Some(0));
+    let log = fs::read_to_string(env.path("log")).unwrap();
+    let lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2, "{log}");
+    assert_eq!(
+        (&lines[0]["path"], &lines[0]["status"]),
+        (&path.into(), &200.into())
+    );
+    assert_eq!(
+        (&lines[0]["sent"], &lines[0]["agent"]),
+        (&1.into(), &"hub/1 hf_***".into())
+    );
+    assert!(
+        !log.contains("VzKxTf") && !log.contains("Signature"),
+        "{log}"
+    );
+}

@@ -1,0 +1,192 @@
+//! A server on a port of its own, and requests to it by hand.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::TestEnvironment;
+
+/// Longer than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running `store serve`.
+pub(crate) struct Server {
+    child: Child,
+    address: String,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// One connection, which may be used again and again.
+pub(crate) struct Connection {
+    reader: BufReader<TcpStream>,
+}
+
+impl Server {
+    /// One for the store of `env`, its access log in `log`.
+    pub(crate) fn start(env: &TestEnvironment, options: &[&str]) -> Self {
+        let words = [
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--access-log",
+            "log",
+            "--json",
+        ];
+        let mut child = env
+            .command(words.iter().chain(options))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.as_mut().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        let told: Value = serde_json::from_str(&line).unwrap();
+        let url = told["url"].as_str().unwrap();
+        Self {
+            child,
+            address: url.strip_prefix("http://").unwrap().to_owned(),
+        }
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Connection {
+            reader: BufReader::new(stream),
+        }
+    }
+
+    /// One request on a connection of its own.
+    pub(crate) fn ask(&self, request: &str) -> Answer {
+        self.connect().ask(request)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask(&format!("GET {path}"))
+    }
+
+    pub(crate) fn json(&self, path: &str) -> Value {
+        let answer = self.get(path);
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        answer.json()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Ends it in good order; the code that it ended with.
+    pub(crate) fn stop(mut self) -> Option<i32> {
+        self.signal(Signal::TERM);
+        self.child.wait().unwrap().code()
+    }
+
+    /// How it ends, once it was asked to.
+    pub(crate) fn code(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _gone = self.child.kill();
+        let _waited = self.child.wait();
+    }
+}
+
+impl Connection {
+    /// `GET /path` and more lines of the head; the rest is added.
+    pub(crate) fn ask(&mut self, request: &str) -> Answer {
+        self.ask_with(request, b"")
+    }
+
+    pub(crate) fn ask_with(&mut self, request: &str, body: &[u8]) -> Answer {
+        let (line, more) = request.split_once('\n').unwrap_or((request, ""));
+        let more: String = more.lines().map(|line| format!("{line}\r\n")).collect();
+        let length = match body {
+            b"" => String::new(),
+            body => format!("Content-Length: {}\r\n", body.len()),
+        };
+        let head = format!("{line} HTTP/1.1\r\nHost: hub.test:80\r\n{more}{length}\r\n");
+        self.send(head.as_bytes());
+        self.send(body);
+        self.answer(line.starts_with("HEAD"))
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.reader.get_mut().write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn answer(&mut self, is_head: bool) -> Answer {
+        let mut answer = self.head();
+        let len = answer
+            .header("content-length")
+            .map_or(0, |len| len.parse().unwrap());
+        let has_body = !is_head && answer.status != 304;
+        answer.body.resize(if has_body { len } else { 0 }, 0);
+        self.reader.read_exact(&mut answer.body).unwrap();
+        answer
+    }
+
+    pub(crate) fn head(&mut self) -> Answer {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            let bytes = self.reader.read_line(&mut line).unwrap();
+            assert!(bytes > 0, "the connection ended within a head: {lines:?}");
+            match line.trim_end() {
+                "" => break,
+                line => lines.push(line.to_owned()),
+            }
+        }
+        let status = lines.first().unwrap().split(' ').nth(1).unwrap();
+        let headers = lines.iter().skip(1).map(|line| {
+            let (name, value) = line.split_once(": ").unwrap();
+            (name.to_ascii_lowercase(), value.to_owned())
+        });
+        Answer {
+            status: status.parse().unwrap(),
+            headers: headers.collect(),
+            body: Vec::new(),
+        }
+    }
+
+    /// What comes until the other end closes.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        // A connection that is broken off may say so.
+        let _broken = self.reader.read_to_end(&mut rest);
+        rest
+    }
+
+    pub(crate) fn read(&mut self, bytes: &mut [u8]) {
+        self.reader.read_exact(bytes).unwrap();
+    }
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// Status and `X-Error-Code`.
+    pub(crate) fn failure(&self) -> (u16, Option<&str>) {
+        (self.status, self.header("x-error-code"))
+    }
+}
