@@ -62,17 +62,23 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// What no entry names: uploads that dead processes left, checkpoints and uses that newer ones stand for.
+    /// What no entry names: uploads that dead processes left, checkpoints and uses that newer ones stand for, claims
+    /// that nobody beats for.
     pub(crate) fn delete_nameless(&mut self, report: &mut Report) -> Result<()> {
         // DESIGN, collector 8: no entry needs to name these.
         let doomed = || self.plan.stale_uploads.iter().chain(&self.plan.checkpoints);
         let keys: Vec<String> = doomed()
             .map(|doomed| &doomed.key)
             .chain(&self.plan.uses)
+            .chain(&self.plan.claims)
             .cloned()
             .collect();
         for keys in keys.chunks(DELETE_KEYS) {
             self.prune.delete(keys)?;
+        }
+        for (key, sight) in &self.plan.sights {
+            // Without it a claim stays for one collection more.
+            drop(self.prune.put(key, sight.clone()));
         }
         report.freed_objects += keys.len() as u64;
         report.freed_bytes += doomed().map(|doomed| doomed.bytes).sum::<u64>();

@@ -4,13 +4,14 @@
 //!
 //! - `request`: what to collect and how far. [`policy`] (pure): which versions retention gives up; `limits`: which
 //!   ones limits of size do; `versions`: those that stay, class after class.
-//! - `look`: one state that stood still. [`mark`]: which chunks its versions reach; fails closed. [`usage`]: how much
+//! - `claims`: those that nobody beats for. `look`: one state that stood still. [`mark`]: which chunks its versions reach; fails closed. [`usage`]: how much
 //!   of each pack that is; `spared`: what young passes hold; `recent_drops`: what people still ask about.
 //! - [`plan`] (pure): what to do about it. [`apply`]: one log entry after the other, each valid for exactly the state it
 //!   is committed at; `repack` and `merge` write what is kept to a new place first, `delete` takes what is left.
 //! - [`collect()`] runs them; [`report`] says what came of it.
 
 pub mod apply;
+pub mod claims;
 mod collect;
 mod delete;
 mod limits;

@@ -6,12 +6,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
 use store::access::Uses;
 use store::format::{Condemned, State, use_key};
 use store::{PackId, Result, SegmentId, VersionId};
 
+use crate::claims::ClaimUse;
 use crate::policy::Drop;
 use crate::request::{Options, after};
 use crate::spared::spared;
@@ -44,6 +46,12 @@ pub struct Plan {
     pub checkpoints: Vec<Doomed>,
     /// Uses that say nothing any more: deleted with them.
     pub uses: Vec<String>,
+    /// Objects of claims that stood still since an earlier collection: deleted with them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<String>,
+    /// What is left for the next collection to compare claims with.
+    #[serde(skip)]
+    pub sights: Vec<(String, Bytes)>,
     /// Versions that are dropped.
     pub drop: Vec<Drop>,
     /// Packs that are condemned as they are.
@@ -237,6 +245,9 @@ fn delete(plan: &mut Plan, state: &State, usage: &Usage, options: &Options, now:
         .map(|(_, doomed)| doomed)
         .collect();
     let now = usage.by_store_clock(now);
+    let idle = |claim: &ClaimUse| claim.idle(options.grace_secs, now).to_vec();
+    plan.claims = usage.claims.iter().flat_map(idle).collect();
+    plan.sights = usage.claims.iter().filter_map(ClaimUse::note).collect();
     for upload in &usage.uploads {
         let age = match usage.dead_uploads.contains(&upload.key) {
             true => options.min_age_secs,

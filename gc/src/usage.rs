@@ -18,6 +18,7 @@ use store::index::{OpenSegment, Position};
 use store::remote::{ObjectInfo, Prune};
 use store::{PackId, Result, SegmentId};
 
+use crate::claims::ClaimUse;
 use crate::mark::Marker;
 
 /// More packs than this are not listed in one listing.
@@ -87,6 +88,8 @@ pub struct Usage {
     pub layers: HashSet<u64>,
     /// On which days versions were read.
     pub uses: Uses,
+    /// Who makes something, or did.
+    pub claims: Vec<ClaimUse>,
     /// How far this host's clock is ahead of the one that the times of objects are by.
     pub ahead: SignedDuration,
 }
@@ -129,6 +132,7 @@ impl Usage {
             .collect();
         let is_known = |id: &PackId| named.contains(id) || state.condemned.contains_key(id);
         let matters = !self.uploads.is_empty()
+            || self.claims.iter().any(ClaimUse::stands_still)
             || state.segments.values().any(|info| info.pass.is_some())
             || self
                 .segment_objects
@@ -205,6 +209,7 @@ impl Usage {
         let checkpoints = prune.list(CHECKPOINTS_PREFIX)?;
         let packs = state.segments.values().map(|info| u64::from(info.packs));
         Ok(Self {
+            claims: ClaimUse::read(prune)?,
             checkpoints: checkpoints.into_iter().filter_map(checkpoint).collect(),
             layers: HashSet::new(),
             pack_objects: pack_objects(prune, packs.sum())?,

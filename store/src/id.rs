@@ -117,6 +117,14 @@ id_type!(
     PassId, 16, "pass"
 );
 id_type!(
+    /// BLAKE3-256 of what is claimed, in the keys of its claims.
+    ClaimId, 32, "claim"
+);
+id_type!(
+    /// Random name of one who makes what it claimed, or waits for it.
+    OwnerId, 16, "owner"
+);
+id_type!(
     /// Random name of a store, given at `init`.
     StoreId, 16, "store"
 );
@@ -138,7 +146,7 @@ impl StoreId {
     }
 }
 
-random_id!(PackId, SegmentId, CommitId, PassId, StoreId);
+random_id!(PackId, SegmentId, CommitId, PassId, OwnerId, StoreId);
 
 impl ChunkId {
     /// The id of `bytes`.

@@ -69,6 +69,7 @@ mod tree;
 
 mod cat;
 pub mod check;
+pub mod claims;
 mod error;
 mod fs;
 mod get;
@@ -95,7 +96,7 @@ pub use access::Uses;
 pub use cat::cat;
 pub use error::{Error, Kind as ErrorKind, Kind, Result};
 pub use format::{
-    ChunkerParams, Content, Extra, FeatureKind, Features, Format, Id, Keep, Namespace, Node,
+    ChunkerParams, Content, Ended, Extra, FeatureKind, Features, Format, Id, Keep, Namespace, Node,
     Origin, Pattern, Policy, RefName, RefSpec, RefState, RefSums, Root, Rules, Scope, State,
     Target, Time, Version, Who,
 };
@@ -106,7 +107,10 @@ pub use host::pool::{
     Damage, EvictReport, MadeTree, Pool, PoolLimits, PoolUsage, PoolVerifyReport, RemoveReport,
 };
 pub use host::walk::{Globs, WalkOptions};
-pub use id::{ChunkId, CommitId, EntryId, KeyId, PackId, PassId, SegmentId, StoreId, VersionId};
+pub use id::{
+    ChunkId, ClaimId, CommitId, EntryId, KeyId, OwnerId, PackId, PassId, SegmentId, StoreId,
+    VersionId,
+};
 pub use materialize::{
     LinkMode, MaterializeReport, MaterializeRequest, check_destination, materialize,
 };

@@ -322,6 +322,14 @@ impl Store {
         }
     }
 
+    /// Brings `state` to the newest one by what was added to the log since.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn catch_up(&self, state: &mut State) -> Result<()> {
+        log::read_after(self.remote.as_ref(), state).map(drop)
+    }
+
     fn known(&self) -> Result<log::Known> {
         let (far, id) = (self.far(), self.format.id);
         let place = self.place(far.as_ref());

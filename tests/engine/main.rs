@@ -4,6 +4,7 @@
 
 mod between;
 mod broken;
+mod claim_schedules;
 mod collect;
 mod collected;
 mod collectors;

@@ -14,6 +14,7 @@
 //! | first the entry, then the delete (`DeleteAfter`) | `gc`, which deletes what the log condemned |
 //! | orphans are condemned through the log (`Orphans`) | `gc`, which never unlinks an orphan directly |
 
+mod claims;
 mod protocol;
 
 use protocol::{Protocol, Rule, SAFE};

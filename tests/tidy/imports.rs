@@ -25,7 +25,7 @@ const ENGINE: House = House {
         &["fs", "host", "profile", "remote"],
         &[
             "log", "pack", "index", "store", "refs", "read", "graph", "wanted", "policy",
-            "session", "access", "sound",
+            "session", "access", "sound", "claims",
         ],
         &[
             "put",
@@ -44,7 +44,7 @@ const COLLECTOR: House = House {
     src: "gc/src/",
     floors: &[
         &["policy", "mark"],
-        &["request", "versions", "usage"],
+        &["request", "versions", "usage", "claims"],
         &["spared", "recent_drops"],
         &["plan"],
         &["report"],

@@ -85,6 +85,7 @@ pub fn verify(
     forget_unlisted(&damage, &mut report);
     if needed.is_none() {
         rolled_back::check(store, &view, &mut report)?;
+        objects::check_claims(remote, &mut report)?;
     }
     remember(&mut record, &tasks, &view.index, &mut report, request.now);
     if !report.is_clean() {

@@ -10,10 +10,11 @@ use rayon::prelude::*;
 use super::{Finding, Part, VerifyReport};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    CHECKPOINTS_PREFIX, EntryText, LOG_PREFIX, LogEntry, SegmentInfo, SegmentLayout, State,
-    checkpoint_key, log_key, parse_checkpoint_key, parse_log_key, segment_key,
+    CHECKPOINTS_PREFIX, CLAIMS_PREFIX, ClaimPart, Claimed, EntryText, LOG_PREFIX, LogEntry,
+    SegmentInfo, SegmentLayout, State, checkpoint_key, log_key, parse_checkpoint_key,
+    parse_claim_key, parse_log_key, segment_key,
 };
-use crate::id::{SegmentId, StoreId};
+use crate::id::{ClaimId, SegmentId, StoreId};
 use crate::log;
 use crate::remote::{Read, Write};
 
@@ -82,6 +83,26 @@ pub(super) fn check_log(
         }
     }
     Ok(undamaged(known.state, folded, report))
+}
+
+/// What lies in the place of a claim and is none is worth a note: it is in nobody's way but of those who wait for it.
+pub(super) fn check_claims(remote: &dyn Read, report: &mut VerifyReport) -> Result<()> {
+    for info in remote.list(CLAIMS_PREFIX)? {
+        let Some((id, ClaimPart::Claim(_))) = parse_claim_key(&info.key) else {
+            continue;
+        };
+        let claimed = match remote.get(&info.key) {
+            Err(error) if error.kind() == Kind::NotFound => continue,
+            read => Claimed::decode(&read?),
+        };
+        if claimed.is_none_or(|claimed| ClaimId::of(&claimed.key) != id) {
+            report.notes.push(format!(
+                "{}: is no claim; nothing depends on it, and a collector takes it away",
+                info.key
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The newest state from where nothing is damaged: parts of a checkpoint that are may be asked for later.

@@ -5,7 +5,9 @@
 
 use jiff::civil::Date;
 
-use super::{PACK_BYTES_MAX, RefName, SEALED_BYTES_MAX};
+use super::{
+    CLAIM_BYTES_MAX, CLAIMS_PREFIX, PACK_BYTES_MAX, RefName, SEALED_BYTES_MAX, parse_claim_key,
+};
 use crate::id::{PackId, SegmentId, VersionId};
 
 impl VersionId {
@@ -50,6 +52,7 @@ pub fn bytes_max(key: &str) -> u64 {
         Some(LOG_PREFIX) => LOG_ENTRY_BYTES_MAX,
         Some(CHECKPOINTS_PREFIX) => SEALED_BYTES_MAX as u64,
         Some(PACKS_PREFIX) => PACK_BYTES_MAX.into(),
+        Some(CLAIMS_PREFIX) => CLAIM_BYTES_MAX,
         _ => u64::MAX,
     }
 }
@@ -61,6 +64,7 @@ pub fn is_object_key(key: &str) -> bool {
         || parse_checkpoint_key(key).is_some()
         || parse_segment_key(key).is_some()
         || parse_pack_key(key).is_some()
+        || parse_claim_key(key).is_some()
 }
 
 /// Key of log entry `number`: `log/000000/00000042`.

@@ -7,6 +7,7 @@
 
 mod at;
 mod checkpoint;
+mod claim;
 mod config;
 mod content;
 mod cursor;
@@ -40,6 +41,7 @@ mod tree;
 
 pub use at::*;
 pub use checkpoint::{CHECKPOINT_LAYERS_MAX, Checkpoint, Layer};
+pub use claim::*;
 pub use config::*;
 pub use content::*;
 pub use entry::*;

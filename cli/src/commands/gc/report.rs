@@ -94,6 +94,10 @@ fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
             "delete     {uses} of versions that are gone or were used since"
         )?;
     }
+    if !plan.claims.is_empty() {
+        let objects = human::counted(plan.claims.len() as u64, "object");
+        writeln!(out, "delete     {objects} of claims that nobody works on")?;
+    }
     for drop in &plan.drop {
         writeln!(out, "drop       {}", dropped(drop))?;
     }
