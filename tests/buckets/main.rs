@@ -11,6 +11,7 @@ mod link;
 mod proxied;
 mod push;
 mod reach;
+mod seed;
 mod several;
 mod transfers;
 mod verbs;

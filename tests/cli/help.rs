@@ -21,6 +21,7 @@ fn the_top_level_help() {
       get          Get a ref, or a path inside one, as a private and writable copy
       materialize  Make a tree of hard links from the host's pool, in the time it takes to make links
       run          Run a command with the caches of its project, and save what it adds to them
+      wait         Wait until a ref exists, or has a newer version
       serve        Answer clients of a Hugging Face Hub out of the store
       cat          Print the bytes of one file, or a range of them
 

@@ -11,8 +11,10 @@ use support::{Random, TestEnvironment, environment};
 const DOCUMENT: &str = include_str!("../../cli/JSON.md");
 
 /// Fields of the document that come with damage, delay or a race that no run here has.
-const RARE: [(&str, &str); 16] = [
+const RARE: [(&str, &str); 18] = [
     ("duplicate", ".stopped: text"),
+    ("gc", ".plan.claims: list"),
+    ("gc", ".plan.claims[]: text"),
     ("materialize", ".damaged[].file: text"),
     ("materialize", ".damaged[].set_aside: text"),
     ("materialize", ".damaged[].shared_with: list"),
@@ -279,6 +281,7 @@ fn clusters(env: &TestEnvironment, said: &mut Said) {
     env.ok(["cluster", "add", "broken", "broken", "--no-check"]);
     said.run(env, "where", &["project/demo/data"]);
     env.ok(["cluster", "rm", "broken"]);
+    said.run(env, "wait", &["project/demo/data"]);
 }
 
 fn soundness(env: &TestEnvironment, said: &mut Said) {

@@ -21,6 +21,7 @@ mod round_trip;
 mod run;
 mod save;
 mod secrets;
+mod seed;
 mod signals;
 mod summarize;
 mod told;

@@ -3,7 +3,7 @@
 /// A command line, and what it does.
 type Example = (&'static str, &'static str);
 
-const EXAMPLES: [(&str, &[Example]); 26] = [
+const EXAMPLES: [(&str, &[Example]); 27] = [
     (
         "put",
         &[
@@ -64,7 +64,18 @@ const EXAMPLES: [(&str, &[Example]); 26] = [
                 "store run --project llama-ft --layout baseten --save-every 10m -- python train.py",
                 "where the platform has them, and saved meanwhile",
             ),
+            (
+                "store run --seed project/llama-ft/imagenet -- python prepare.py",
+                "makes the ref from what is left in $STORE_SEED_DIR, once for all that start",
+            ),
         ],
+    ),
+    (
+        "wait",
+        &[(
+            "store wait project/llama-ft/imagenet --timeout 2h",
+            "until the ref exists",
+        )],
     ),
     (
         "serve",

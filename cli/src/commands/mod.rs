@@ -34,6 +34,7 @@ mod serve;
 mod summarize;
 mod unpin;
 mod verify;
+pub(crate) mod wait;
 mod whereis;
 
 use store::Result;
@@ -70,6 +71,7 @@ pub(crate) enum Command {
     Serve(serve::Args),
     Info(info::Args),
     Where(whereis::Args),
+    Wait(wait::Args),
     Pool(pool::Args),
     Help(help::Args),
     Completions(completions::Args),
@@ -112,6 +114,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Serve(args) => serve::run(args, context),
         Command::Info(args) => info::run(args, context),
         Command::Where(args) => whereis::run(args, context),
+        Command::Wait(args) => wait::run(args, context),
         Command::Pool(args) => pool::run(args, context),
         Command::Help(_) | Command::Completions(_) | Command::Man(_) => Ok(()),
     }

@@ -5,6 +5,7 @@
 mod caches;
 mod child;
 mod saver;
+mod seed;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,11 @@ use crate::ui::{failure, human, names};
 /// the save. A team's cache that cannot be saved is a warning. What could not be saved stays where it is, is on the
 /// list of `store save --pending`, and is saved by the next run in its place.
 ///
+/// With --seed REF the command is a script that makes a ref, and runs only if there is no such ref. Of any number that
+/// start at once, on whatever hosts, one runs it, in the end publishes what it left in the directory $STORE_SEED_DIR, and
+/// the others wait for that; one that dies, or is silent for --patience, is replaced. A script that fails fails for all
+/// who waited for it. There are no caches then; --base says where the directory is made.
+///
 /// Layouts: `plain` has the caches in `project` and `team` below --base, and tells of them by
 /// STORE_PROJECT_CACHE_DIR, STORE_TEAM_CACHE_DIR, HF_HOME, HF_DATASETS_CACHE, NEURON_COMPILE_CACHE_URL,
 /// TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR and VLLM_CACHE_ROOT. `baseten` has them where that platform has them, below
@@ -40,8 +46,22 @@ use crate::ui::{failure, human, names};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The project whose cache it is
-    #[arg(long, value_name = "P", env = "STORE_PROJECT", hide_env_values = true)]
-    project: String,
+    #[arg(
+        long,
+        value_name = "P",
+        env = "STORE_PROJECT",
+        hide_env_values = true,
+        required_unless_present = "seed"
+    )]
+    project: Option<String>,
+
+    /// Make this ref by a script, unless it is there: see above
+    #[arg(long, value_name = "REF", conflicts_with_all = ["save_every", "require_local", "job"])]
+    seed: Option<OsString>,
+
+    /// How long a seeder may be silent until another one takes its place
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span, default_value = "30s")]
+    patience: Duration,
 
     /// The team whose cache the command gets as well
     #[arg(long, value_name = "T", env = "STORE_TEAM", hide_env_values = true)]
@@ -94,6 +114,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    if let Some(target) = &args.seed {
+        return seed::run(target, args, context);
+    }
     let signals = Signals::catch()?;
     let layout = layout(args, context)?;
     let job = args.job.clone().unwrap_or_else(unnamed);
@@ -235,7 +258,11 @@ fn prepare(args: &Args, places: &Places, layout: &Layout, context: &Context) -> 
 
 /// The project's, and the team's where there is one.
 fn caches_of(args: &Args, places: &Places) -> Result<Vec<Cache>> {
-    let project = Cache::new(cache_of("project", &args.project)?, &places.project, true);
+    let project = Cache::new(
+        cache_of("project", args.project.as_deref().unwrap_or_default())?,
+        &places.project,
+        true,
+    );
     let team = match (&args.team, &places.team) {
         (Some(team), Some(dir)) => Some(Cache::new(cache_of("team", team)?, dir, false)),
         _ => None,

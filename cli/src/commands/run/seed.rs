@@ -1,0 +1,251 @@
+//! `store run --seed`: of many who start the same script one runs it, and the others wait for the ref that it makes.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use store::claims::{Beating, Claim, Claims, Look};
+use store::{Ended, Error, Id, Kind, Onto, PutRequest, RefName, Result, Store, Who};
+
+use super::child::{self, Signals};
+use super::{Args, base, check_room, layout};
+use crate::commands::wait::{Newest, Pace};
+use crate::context::Context;
+use crate::ui::{failure, human, names};
+
+/// Tells the script where to leave what is to be in the ref.
+const VARIABLE: &str = "STORE_SEED_DIR";
+/// From here on a code says which signal ended the script.
+const SIGNALLED: u8 = 128;
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Report {
+    #[serde(rename = "ref")]
+    target: RefName,
+    version: u64,
+    id: Id,
+    /// The script ran here.
+    made: bool,
+    secs: f64,
+}
+
+/// Somebody wants the ref.
+struct Seeder<'s> {
+    target: &'s RefName,
+    args: &'s Args,
+    context: &'s Context,
+    signals: &'s Signals,
+    began: Instant,
+}
+
+pub(super) fn run(target: &OsStr, args: &Args, context: &Context) -> Result<()> {
+    let signals = Signals::catch()?;
+    let target = names::name(target)?;
+    if args.patience < Beating::PATIENCE_MIN {
+        return Err(Error::invalid(format!(
+            "--patience: {} is too short to tell a slow seeder from a dead one, expected at least {}",
+            human::duration(args.patience),
+            human::duration(Beating::PATIENCE_MIN)
+        )));
+    }
+    let store = context.open_for_put()?;
+    Seeder {
+        target: &target,
+        args,
+        context,
+        signals: &signals,
+        began: Instant::now(),
+    }
+    .wait_or_make(&store)
+}
+
+impl Seeder<'_> {
+    fn wait_or_make(&self, store: &Store) -> Result<()> {
+        let mut newest = Newest::new(store, self.target);
+        let mut claims = Claims::new(store, &format!("seed {}", self.target), self.args.patience)?;
+        let mut pace = Pace::default();
+        let mut waits_for: Option<Who> = None;
+        loop {
+            if let Some((version, id)) = newest.look()? {
+                self.tell(version, id, false);
+                return Ok(());
+            }
+            match claims.look(self.began.elapsed())? {
+                Look::Mine(claim) => match newest.look()? {
+                    // It was made between the two looks.
+                    Some(_) => claim.end(Ended::Done)?,
+                    None => return self.make(claim),
+                },
+                Look::Failed { who, said } => {
+                    return Err(Error::unavailable(format!(
+                        "{}: not made: the script that ran on {} failed: {said}",
+                        self.target, who.host
+                    ))
+                    .hint("see what it said there; who starts now tries it anew"));
+                }
+                Look::Held { who } if waits_for.as_ref() != Some(&who) => {
+                    self.context.out.note(format_args!(
+                        "note: {} on {} makes {}",
+                        who.user, who.host, self.target
+                    ));
+                    waits_for = Some(who);
+                }
+                Look::Held { .. } => {}
+            }
+            if self.signals.is_asked() {
+                return Err(Error::interrupted("stopped on request"));
+            }
+            pace.pause(None);
+        }
+    }
+
+    /// Runs the script and publishes what it made.
+    fn make(&self, claim: Claim) -> Result<()> {
+        let beating = claim.beating();
+        let dir = match self.fresh() {
+            Ok(dir) => dir,
+            Err(error) => {
+                self.end(beating, Ended::Left);
+                return Err(error);
+            }
+        };
+        let variable = (VARIABLE.to_owned(), dir.path().display().to_string());
+        let mut is_asked = false;
+        let ended = child::run(&self.args.command, [variable], self.signals, &mut |asked| {
+            is_asked |= asked.is_some();
+        });
+        if ended.code != 0 {
+            let how = match is_asked || ended.code >= SIGNALLED {
+                true => Ended::Left,
+                false => Ended::failed(&format!("exit code {}", ended.code)),
+            };
+            self.end(beating, how);
+            self.context.end_with(ended.code);
+            if let Some(error) = ended.error {
+                let told = failure::one_line(&error);
+                self.context.out.warning(format_args!("error: {told}"));
+            }
+            return Ok(());
+        }
+        let published = self.publish(dir.path());
+        let how = match &published {
+            Ok(_) => Ended::Done,
+            Err(error) if is_for_all(error) => Ended::failed(&failure::one_line(error)),
+            Err(_) => Ended::Left,
+        };
+        let is_lost = beating.is_lost();
+        self.end(beating, how);
+        let (version, id, is_own) = published.map_err(|error| kept(error, dir))?;
+        if is_lost || !is_own {
+            self.context.out.note(format_args!(
+                "note: {}: another one was taken to make it meanwhile; {}",
+                self.target,
+                if is_own {
+                    "this one came first"
+                } else {
+                    "theirs came first, and stands"
+                }
+            ));
+        }
+        self.tell(version, id, is_own);
+        Ok(())
+    }
+
+    /// An empty directory that goes when it was published.
+    fn fresh(&self) -> Result<tempfile::TempDir> {
+        let base = base(self.args, &layout(self.args, self.context)?)?;
+        check_room(&base, self.args.free)?;
+        tempfile::Builder::new()
+            .prefix("seed-")
+            .tempdir_in(&base)
+            .map_err(|source| Error::io("make a directory in", base, source))
+    }
+
+    /// The version that stands in the end, and whether it is this one.
+    fn publish(&self, dir: &Path) -> Result<(u64, Id, bool)> {
+        let is_empty = std::fs::read_dir(dir).is_ok_and(|mut names| names.next().is_none());
+        if is_empty {
+            return Err(Error::invalid(format!(
+                "{}: not made: the script left nothing in ${VARIABLE}",
+                self.target
+            ))
+            .hint("it has to write what the ref shall hold into that directory"));
+        }
+        // Signals were for the script, and what it made is to be published.
+        let store = self.context.open_until(std::sync::Arc::default())?;
+        let mut request = PutRequest::new(dir, self.target.clone());
+        request.onto = Onto::Only(0);
+        request.message = format!(
+            "made by {}",
+            self.args.command.join(OsStr::new(" ")).display()
+        );
+        let token = std::env::var_os("HF_TOKEN_PATH").map(PathBuf::from);
+        request.profile.secret_paths = token.into_iter().collect();
+        let done = match store::put(&store, &request, &store::Unwatched) {
+            Err(error) if error.kind() == Kind::Conflict => {
+                // Two that both finish are both right.
+                return match Newest::new(&store, self.target).look()? {
+                    Some((version, id)) => Ok((version, id, false)),
+                    None => Err(error),
+                };
+            }
+            done => done?,
+        };
+        match (done.version, done.id) {
+            (Some(version), Some(id)) => Ok((version, id, true)),
+            _ => Err(Error::conflict(format!("{}: has no version", self.target))),
+        }
+    }
+
+    fn end(&self, beating: Beating, how: Ended) {
+        if let Err(error) = beating.end(how) {
+            let told = failure::one_line(&error);
+            self.context
+                .out
+                .warning(format_args!("warning: {told}; others wait a while in vain"));
+        }
+    }
+
+    fn tell(&self, version: u64, id: Id, made: bool) {
+        self.context.out.report_aside(&Report {
+            target: self.target.clone(),
+            version,
+            id,
+            made,
+            secs: self.began.elapsed().as_secs_f64(),
+        });
+    }
+}
+
+/// Whether nobody else would fare better with the same script.
+fn is_for_all(error: &Error) -> bool {
+    !matches!(
+        error.kind(),
+        Kind::Unavailable | Kind::Io | Kind::Denied | Kind::Interrupted
+    )
+}
+
+/// What could not be published is not thrown away.
+fn kept(error: Error, dir: tempfile::TempDir) -> Error {
+    let dir = dir.keep();
+    let error = error.within("not published");
+    match error.remedy() {
+        Some(_) => error,
+        None => error.hint(format!("what the script made is in {}", dir.display())),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = names::id(Some(&self.id));
+        let how = match self.made {
+            true => "made",
+            false => "is there",
+        };
+        let secs = human::duration(Duration::from_secs_f64(self.secs));
+        write!(out, "{}@{}{id} {how} in {secs}", self.target, self.version)
+    }
+}

@@ -1,0 +1,156 @@
+//! `store wait`: until a ref has a version.
+
+use std::collections::hash_map::RandomState;
+use std::ffi::OsString;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use store::{Error, Id, Kind, RefName, Result, State, Store};
+
+use crate::context::Context;
+use crate::ui::{failure, human, names};
+
+/// How long it is until the second look.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// How long between two later ones.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Wait until a ref exists, or has a newer version
+///
+/// Ends with 0 when it has, and prints the version; with 3 when --timeout is over before. A store that does not answer meanwhile is
+/// asked again.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A ref, like project/llama-ft/imagenet
+    #[arg(value_name = "REF")]
+    name: OsString,
+
+    /// Wait for a version after this one
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    after: u64,
+
+    /// Wait no longer than this, like 30m
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    timeout: Option<Duration>,
+}
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Report {
+    #[serde(rename = "ref")]
+    name: RefName,
+    version: u64,
+    id: Id,
+    secs: f64,
+}
+
+/// Between two looks: longer the longer it takes, and never all at once.
+#[derive(Default)]
+pub(crate) struct Pace(u32);
+
+impl Pace {
+    /// Waits, but not longer than `left`.
+    pub(crate) fn pause(&mut self, left: Option<Duration>) {
+        let usual = PAUSE_MIN.saturating_mul(1 << self.0).min(PAUSE_MAX);
+        self.0 = (self.0 + 1).min(8);
+        // Its keys differ from one to the next.
+        let [dice, ..] = RandomState::new().hash_one(self.0).to_le_bytes();
+        let pause = usual / 2 + usual.mul_f64(f64::from(dice) / 512.0);
+        std::thread::sleep(left.map_or(pause, |left| pause.min(left)));
+    }
+}
+
+/// What is known of a ref, brought up to date look by look.
+pub(crate) struct Newest<'s> {
+    store: &'s Store,
+    name: &'s RefName,
+    state: Option<State>,
+}
+
+impl<'s> Newest<'s> {
+    pub(crate) fn new(store: &'s Store, name: &'s RefName) -> Self {
+        Self {
+            store,
+            name,
+            state: None,
+        }
+    }
+
+    /// The newest version there is by now, if there is one.
+    pub(crate) fn look(&mut self) -> Result<Option<(u64, Id)>> {
+        let state = match self.state.take() {
+            Some(mut state) => {
+                self.store.catch_up(&mut state)?;
+                state
+            }
+            None => self.store.readable_state()?,
+        };
+        let newest = match state.version(self.name, None) {
+            Ok((number, version)) => Some((number, version.id())),
+            Err(error) if error.kind() == Kind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        self.state = Some(state);
+        Ok(newest)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let name = names::name(&args.name)?;
+    let store = context.open()?;
+    let began = Instant::now();
+    let mut newest = Newest::new(&store, &name);
+    let mut pace = Pace::default();
+    let mut is_told = false;
+    loop {
+        match newest.look() {
+            Ok(Some((version, id))) if version > args.after => {
+                return context.out.report(&Report {
+                    name: name.clone(),
+                    version,
+                    id,
+                    secs: began.elapsed().as_secs_f64(),
+                });
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == Kind::Unavailable => {
+                if !std::mem::replace(&mut is_told, true) {
+                    let told = failure::one_line(&error);
+                    context
+                        .out
+                        .warning(format_args!("warning: {told}; asked again"));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        if context.stop().load(Ordering::Relaxed) {
+            return Err(Error::interrupted("stopped on request"));
+        }
+        let left = args
+            .timeout
+            .map(|limit| limit.saturating_sub(began.elapsed()));
+        if left == Some(Duration::ZERO) {
+            return Err(late(&name, args, began.elapsed()));
+        }
+        pace.pause(left);
+    }
+}
+
+fn late(name: &RefName, args: &Args, waited: Duration) -> Error {
+    let what = match args.after {
+        0 => "no version".to_owned(),
+        after => format!("no version after @{after}"),
+    };
+    Error::not_found(format!("{name}: {what} after {}", human::duration(waited)))
+        .hint("look whether what makes it still works, or wait longer with --timeout")
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = names::id(Some(&self.id));
+        write!(out, "{}@{}{id}", self.name, self.version)
+    }
+}

@@ -1,0 +1,69 @@
+//! Seeding a ref in a bucket from several hosts: the script runs once, and a seeder that dies is replaced.
+
+use std::fs;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use support::Finished;
+use support::servers::Server;
+
+use crate::bucket::Bucket;
+
+const REF: &str = "project/demo/seeded";
+const SCRIPT: &str = "echo $$ >> runs; sleep ${SLOW:-1}; echo made > $STORE_SEED_DIR/file";
+
+#[test]
+fn of_32_on_3_hosts_one_runs_the_script_and_is_replaced_when_it_dies_on_moto() {
+    seeded(&Bucket::new("seed", Server::moto()));
+}
+
+#[test]
+fn of_32_on_3_hosts_one_runs_the_script_and_is_replaced_when_it_dies_on_ceph() {
+    seeded(&Bucket::new("seed", Server::ceph()));
+}
+
+fn runs(bucket: &Bucket) -> usize {
+    let text = fs::read_to_string(bucket.env.path("runs")).unwrap_or_default();
+    text.lines().count()
+}
+
+fn start(bucket: &Bucket, number: usize, slow: &str) -> Child {
+    let host = format!("host-{}", number % 3);
+    let words = [
+        "run",
+        "--seed",
+        REF,
+        "--patience",
+        "5s",
+        "--base",
+        &host,
+        "--",
+        "/bin/sh",
+        "-c",
+        SCRIPT,
+    ];
+    let mut command = bucket.on_host(&host, words);
+    command
+        .env("SLOW", slow)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn seeded(bucket: &Bucket) {
+    let mut first = start(bucket, 0, "600");
+    while runs(bucket) == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let others: Vec<Child> = (1..32).map(|number| start(bucket, number, "1")).collect();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    for child in others {
+        let done: Finished = child.wait_with_output().unwrap().into();
+        assert_eq!(done.code, Some(0), "{done}");
+        assert!(done.stderr.contains("project/demo/seeded@1"), "{done}");
+    }
+    assert_eq!(runs(bucket), 2);
+    assert_eq!(bucket.ok(["cat", "project/demo/seeded:file"]), "made\n");
+    bucket.ok(["verify", "--read-data"]);
+}

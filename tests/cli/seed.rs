@@ -1,0 +1,261 @@
+//! Seeding a ref: of many who start one script one runs it, the others wait, and who dies is replaced.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Finished, Random, TestEnvironment, effort, environment};
+
+const REF: &str = "project/demo/seeded";
+/// Leaves a line for each run, and takes a moment.
+const SCRIPT: &str = "echo $$ >> runs; echo half > $STORE_SEED_DIR/file; sleep ${SLOW:-0.3}; echo made > $STORE_SEED_DIR/file";
+
+fn seed<'a>(options: &[&'a str], script: &'a str) -> Vec<&'a str> {
+    let before = ["run", "--seed", REF, "--base", "base"];
+    let command = ["--", "/bin/sh", "-c", script];
+    [&before, options, &command].concat()
+}
+
+fn start(command: &mut Command) -> Child {
+    let quiet = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    quiet.spawn().unwrap()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+fn ended(child: Child) -> Finished {
+    child.wait_with_output().unwrap().into()
+}
+
+fn runs(env: &TestEnvironment) -> usize {
+    let text = fs::read_to_string(env.path("runs")).unwrap_or_default();
+    text.lines().count()
+}
+
+/// Until the script was started so often.
+fn until_runs(env: &TestEnvironment, wanted: usize) {
+    while runs(env) < wanted {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_ref_that_is_there_needs_no_script() {
+    let env = environment!();
+    let made = env.store(seed(&[], SCRIPT));
+    assert_eq!(made.code, Some(0), "{made}");
+    assert!(
+        made.stderr.contains("project/demo/seeded@1") && made.stderr.contains("made in"),
+        "{made}"
+    );
+    assert_eq!(env.ok(["cat", "project/demo/seeded:file"]), "made\n");
+    let again = env.store(seed(&["--json"], SCRIPT));
+    assert!(
+        again.stderr.contains(r#""version":1"#) && again.stderr.contains(r#""made":false"#),
+        "{again}"
+    );
+    assert_eq!(runs(&env), 1);
+    assert_eq!(fs::read_dir(env.path("base")).unwrap().count(), 0);
+    // One that was dropped is made anew.
+    env.ok(["rm", REF, "--yes"]);
+    env.ok(seed(&[], SCRIPT));
+    assert_eq!(runs(&env), 2);
+}
+
+#[test]
+fn of_32_one_runs_the_script() {
+    let env = environment!();
+    env.ok(["init"]);
+    let children: Vec<Child> = (0..32)
+        .map(|_| start(&mut env.command(seed(&[], SCRIPT))))
+        .collect();
+    for child in children {
+        let done = ended(child);
+        assert_eq!(done.code, Some(0), "{done}");
+        assert!(done.stderr.contains("project/demo/seeded@1"), "{done}");
+    }
+    assert_eq!(runs(&env), 1);
+    assert_eq!(env.ok(["cat", "project/demo/seeded:file"]), "made\n");
+}
+
+/// Killed or stopped with its script half-way; those who wait find out by themselves.
+#[test]
+fn a_seeder_that_is_killed_or_stopped_is_replaced() {
+    let mut random = Random::new(u64::from(std::process::id()));
+    for round in 0..effort(1, 20) {
+        let env = environment!();
+        env.ok(["init"]);
+        let slow = |options: &[&'static str]| {
+            let mut command = env.command(seed(options, SCRIPT));
+            start(command.env("SLOW", "600"))
+        };
+        let mut killed = slow(&[]);
+        until_runs(&env, 1);
+        let mut stopped = slow(&["--patience", "4s"]);
+        signal(&killed, Signal::KILL);
+        killed.wait().unwrap();
+        until_runs(&env, 2);
+        signal(&stopped, Signal::STOP);
+        let waiting = 2 + random.below(6);
+        let waiting: Vec<Child> = (0..waiting)
+            .map(|_| start(&mut env.command(seed(&["--patience", "4s"], SCRIPT))))
+            .collect();
+        for child in waiting {
+            let done = ended(child);
+            assert_eq!(done.code, Some(0), "round {round}: {done}");
+        }
+        assert_eq!(runs(&env), 3, "round {round}");
+        // The script of one that wakes goes on, and what it makes in the end changes nothing.
+        signal(&stopped, Signal::CONT);
+        signal(&stopped, Signal::TERM);
+        stopped.wait().unwrap();
+        assert_eq!(env.ok(["cat", "project/demo/seeded:file"]), "made\n");
+        assert_eq!(env.ok(["history", REF, "--json"]).lines().count(), 1);
+    }
+}
+
+#[test]
+fn two_that_both_finish_are_both_right() {
+    let env = environment!();
+    env.ok(["init"]);
+    let script =
+        "echo $$ >> runs; echo same > $STORE_SEED_DIR/file; while [ ! -e go ]; do sleep 0.02; done";
+    let first = start(&mut env.command(seed(&[], script)));
+    until_runs(&env, 1);
+    signal(&first, Signal::STOP);
+    let second = start(&mut env.command(seed(&["--patience", "4s"], script)));
+    until_runs(&env, 2);
+    signal(&first, Signal::CONT);
+    env.write("go", "");
+    let done = [ended(first), ended(second)];
+    for done in &done {
+        assert_eq!(done.code, Some(0), "{done}");
+        assert!(done.stderr.contains("project/demo/seeded@1"), "{done}");
+    }
+    assert!(
+        done.iter().any(|done| done.stderr.contains("meanwhile")),
+        "{} {}",
+        done[0],
+        done[1]
+    );
+    assert_eq!(env.ok(["history", REF, "--json"]).lines().count(), 1);
+}
+
+#[test]
+fn one_that_is_asked_to_end_is_replaced_at_once() {
+    let env = environment!();
+    env.ok(["init"]);
+    let mut command = env.command(seed(&[], "exec sleep 600"));
+    let first = start(command.env("SLOW", "600"));
+    // It has claimed it when somebody waits for it.
+    let mut waiting = env.command(seed(&["--patience", "1h"], SCRIPT));
+    let waiting = loop {
+        let listed = fs::read_dir(env.path("home/.local/share/store/claims"));
+        match listed.is_ok_and(|mut names| names.next().is_some()) {
+            true => break start(&mut waiting),
+            false => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&first, Signal::TERM);
+    assert_eq!(ended(first).code, Some(143));
+    let done = ended(waiting);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(runs(&env), 1);
+}
+
+#[test]
+fn a_script_that_fails_fails_for_those_who_waited_and_is_tried_anew_by_who_comes() {
+    let env = environment!();
+    env.ok(["init"]);
+    let script = "echo $$ >> runs; while [ ! -e go ]; do sleep 0.02; done; exit 7";
+    let first = start(&mut env.command(seed(&[], script)));
+    until_runs(&env, 1);
+    let mut others: Vec<Child> = (0..3)
+        .map(|_| start(&mut env.command(seed(&[], script))))
+        .collect();
+    for other in &mut others {
+        // It says for whom it waits.
+        let mut said = [0; 1];
+        std::io::Read::read_exact(other.stderr.as_mut().unwrap(), &mut said).unwrap();
+    }
+    env.write("go", "");
+    assert_eq!(ended(first).code, Some(7));
+    for other in others {
+        let done = ended(other);
+        assert_eq!(done.code, Some(1), "{done}");
+        assert!(done.stderr.contains("exit code 7"), "{done}");
+    }
+    assert_eq!(runs(&env), 1);
+    assert_eq!(env.store(["ls", REF]).code, Some(3));
+    env.ok(seed(&[], SCRIPT));
+    assert_eq!(runs(&env), 2);
+}
+
+#[test]
+fn what_cannot_be_a_seed_is_refused() {
+    let env = environment!();
+    for (options, script, code, said) in [
+        (&[][..], "true", 2, "left nothing in $STORE_SEED_DIR"),
+        (&["--patience", "1s"][..], SCRIPT, 2, "too short"),
+        (
+            &["--save-every", "1m"][..],
+            SCRIPT,
+            2,
+            "cannot be used with",
+        ),
+        (&["--free", "1000PB"][..], SCRIPT, 1, "are free, expected"),
+        (&[][..], "mkfifo $STORE_SEED_DIR/pipe", 2, "named pipe"),
+    ] {
+        let done = env.store(seed(options, script));
+        assert_eq!(done.code, Some(code), "{script}: {done}");
+        assert!(done.stderr.contains(said), "{script}: {done}");
+    }
+    assert_eq!(env.store(["run", "--", "true"]).code, Some(2));
+    let missing = env.store(["run", "--seed", REF, "--base", "base", "--", "./no-such"]);
+    assert_eq!(missing.code, Some(127), "{missing}");
+    assert_eq!(runs(&env), 0);
+}
+
+#[test]
+fn waiting_ends_when_there_is_a_version_or_the_time_is_over() {
+    let env = environment!();
+    env.ok(["init"]);
+    let none = env.store(["wait", REF, "--timeout", "100ms"]);
+    assert_eq!(none.code, Some(3), "{none}");
+    assert!(
+        none.stderr.contains("no version after") && none.stderr.contains("--timeout"),
+        "{none}"
+    );
+    let waiting = start(&mut env.command(["wait", REF, "--json"]));
+    env.write("in/file", "one");
+    env.ok(["put", "in", REF]);
+    let done = ended(waiting);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(
+        String::from_utf8_lossy(&done.stdout).contains(r#""version":1"#),
+        "{done}"
+    );
+    assert!(env.ok(["wait", REF]).starts_with("project/demo/seeded@1"));
+    assert_eq!(
+        env.store(["wait", REF, "--after", "1", "--timeout", "10ms"])
+            .code,
+        Some(3)
+    );
+    let waiting = start(&mut env.command(["wait", REF, "--after", "1"]));
+    env.write("in/file", "two");
+    env.ok(["put", "in", REF]);
+    let done = ended(waiting);
+    assert!(
+        String::from_utf8_lossy(&done.stdout).starts_with("project/demo/seeded@2"),
+        "{done}"
+    );
+    let stopped = start(&mut env.command(["wait", REF, "--after", "2"]));
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&stopped, Signal::INT);
+    assert_eq!(ended(stopped).code, Some(130));
+}
