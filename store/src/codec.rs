@@ -4,12 +4,19 @@
 //! Decoding trusts nothing: a length from elsewhere bounds what is allocated, and bytes that decode
 //! to another length are corrupt. Whether they are the right bytes, the ids of the chunks say.
 
+mod planes;
+mod sample;
+
 use std::io::Cursor;
 
-use zstd::zstd_safe::{CCtx, CParameter, DCtx, SafeResult, compress_bound, get_error_name};
+use zstd::zstd_safe::{
+    CCtx, CParameter, DCtx, ParamSwitch, SafeResult, compress_bound, get_error_name, min_c_level,
+};
 
 use crate::error::{Error, Result};
 use crate::format::{CODEC_PLANES, CODEC_RAW, CODEC_ZSTD, FRAME_RAW_BYTES_MAX};
+
+pub use sample::{Class, Elements};
 
 /// The level of new frames. On 1 MiB of binaries: 42.5 % left at 490 MB/s on one core, against 39.4 %
 /// at 280 MB/s for level 3, which would put encoding below everything else that a put does.
@@ -24,22 +31,19 @@ const WINDOW_LOG: u32 = 20;
 const LARGE_BYTES: usize = 256 << 10;
 const LARGE_MIN_MATCH: u32 = 6;
 
-/// Pieces of a chunk that are looked at to tell whether it compresses, and the bytes of each.
-const SAMPLE_PIECES: usize = 16;
-const SAMPLE_PIECE_BYTES: usize = 64;
-/// Random bytes: 1,024 of them make 1,024 * 1,023 / 256 equal ordered pairs and 1,024 equal to themselves,
-/// 5,116 with a standard deviation of 90. At 7.84 bits there are 22 % more pairs, 6,016: cut in between.
-const SQUARES_LEAST: u32 = 5_650;
-
 /// Encodes frames; one for each thread.
 pub struct Encoder {
-    context: CCtx<'static>,
+    contexts: planes::Contexts,
     tunes_matches: bool,
+    /// Room for planes, and for what is tried on a sample.
+    planes: Vec<u8>,
+    trial: Vec<u8>,
 }
 
 /// Decodes frames; one for each thread.
 pub struct Decoder {
     context: DCtx<'static>,
+    planes: Vec<u8>,
 }
 
 impl Encoder {
@@ -48,34 +52,21 @@ impl Encoder {
     /// # Errors
     /// Invalid input, when there is no such level; unavailable, when memory is short.
     pub fn new(level: i32) -> Result<Self> {
-        let mut context = CCtx::try_create().ok_or_else(out_of_memory)?;
         if !zstd::compression_level_range().contains(&level) {
             return Err(Error::invalid(format!("zstd level {level}: no such level")));
         }
-        // Length and checksum stand beside the frame already: in its table, and as the chunks' ids.
-        for parameter in [
-            CParameter::CompressionLevel(level),
-            CParameter::WindowLog(WINDOW_LOG),
-            CParameter::ContentSizeFlag(false),
-            CParameter::ChecksumFlag(false),
-            CParameter::DictIdFlag(false),
-        ] {
-            checked(context.set_parameter(parameter), "zstd parameter")?;
-        }
         Ok(Self {
-            context,
+            contexts: planes::Contexts {
+                matches: context_of(level, &[CParameter::WindowLog(WINDOW_LOG)])?,
+                huffman: context_of(
+                    min_c_level(),
+                    &[CParameter::LiteralCompressionMode(ParamSwitch::Enable)],
+                )?,
+            },
             tunes_matches: level == 1,
+            planes: Vec::new(),
+            trial: Vec::new(),
         })
-    }
-
-    /// Whether zstd is worth trying on `chunk`, from a sample of 1 KiB: whether two of its bytes are
-    /// equal more often than in random bytes, by as much as an entropy of 7.84 bits (2 % saved) makes
-    /// likely. Blind to repetitions of random bytes, which only long matches would save.
-    pub fn is_compressible(chunk: &[u8]) -> bool {
-        if chunk.len() < 4 * SAMPLE_PIECES * SAMPLE_PIECE_BYTES {
-            return true;
-        }
-        is_skewed(chunk)
     }
 
     /// Appends the stored form of `raw` to `out`: by zstd, or raw where that saves less than 2 %; never
@@ -84,30 +75,45 @@ impl Encoder {
     /// # Errors
     /// Unavailable, when memory is short.
     pub fn encode(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        if self.tunes_matches {
-            let min_match = if raw.len() > LARGE_BYTES {
-                LARGE_MIN_MATCH
-            } else {
-                0
-            };
-            checked(
-                self.context.set_parameter(CParameter::MinMatch(min_match)),
-                "zstd parameter",
-            )?;
-        }
+        self.tune(raw.len())?;
         let start = out.len();
-        out.reserve(1 + compress_bound(raw.len()));
         out.push(CODEC_ZSTD);
-        let mut cursor = Cursor::new(std::mem::take(out));
-        cursor.set_position(start as u64 + 1);
-        let encoded = self.context.compress2(&mut cursor, raw);
-        *out = cursor.into_inner();
-        let len = checked(encoded, "zstd")?;
-        if len > raw.len() - raw.len() / SAVING_LEAST {
-            out.truncate(start);
-            Self::encode_raw(raw, out);
-        }
+        append(&mut self.contexts.matches, raw, out)?;
+        raw_where_little_is_saved(raw, start, out);
         Ok(())
+    }
+
+    /// The same for `raw` that seems to hold `elements`: in planes, where a sample says that they save more.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_elements(
+        &mut self,
+        raw: &[u8],
+        elements: Elements,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        self.tune(raw.len())?;
+        let Some(plan) = planes::plan(raw, elements, &mut self.contexts, &mut self.trial)? else {
+            return self.encode(raw, out);
+        };
+        let start = out.len();
+        out.push(CODEC_PLANES);
+        planes::encode(raw, &plan, &mut self.contexts, &mut self.planes, out)?;
+        raw_where_little_is_saved(raw, start, out);
+        Ok(())
+    }
+
+    fn tune(&mut self, raw_len: usize) -> Result<()> {
+        if !self.tunes_matches {
+            return Ok(());
+        }
+        let min_match = match raw_len > LARGE_BYTES {
+            true => LARGE_MIN_MATCH,
+            false => 0,
+        };
+        let tuned = (self.contexts.matches).set_parameter(CParameter::MinMatch(min_match));
+        checked(tuned, "zstd parameter").map(drop)
     }
 
     /// Appends `raw` as a frame of its own bytes to `out`.
@@ -125,7 +131,8 @@ impl Decoder {
     /// Unavailable, when memory is short.
     pub fn new() -> Result<Self> {
         let context = DCtx::try_create().ok_or_else(out_of_memory)?;
-        Ok(Self { context })
+        let planes = Vec::new();
+        Ok(Self { context, planes })
     }
 
     /// The `raw_len` bytes that `frame` stands for: borrowed from it where it is raw, else decoded into
@@ -150,7 +157,7 @@ impl Decoder {
         let bytes = match frame.split_first() {
             Some((&CODEC_RAW, payload)) => payload,
             Some((&CODEC_ZSTD, payload)) => self.decode_zstd(object, payload, raw_len, out)?,
-            Some((&CODEC_PLANES, _)) => return Err(unsupported(object, "2 (float planes)")),
+            Some((&CODEC_PLANES, payload)) => self.decode_planes(object, payload, raw_len, out)?,
             Some((codec, _)) => return Err(unsupported(object, &codec.to_string())),
             None => {
                 return Err(Error::corrupt(format!(
@@ -168,6 +175,19 @@ impl Decoder {
         Ok(bytes)
     }
 
+    fn decode_planes<'a>(
+        &mut self,
+        object: &str,
+        payload: &[u8],
+        raw_len: u32,
+        out: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8]> {
+        out.clear();
+        let (context, planes) = (&mut self.context, &mut self.planes);
+        planes::decode(object, payload, usize_of(raw_len), context, planes, out)?;
+        Ok(out)
+    }
+
     fn decode_zstd<'a>(
         &mut self,
         object: &str,
@@ -176,7 +196,7 @@ impl Decoder {
         out: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
         out.clear();
-        out.reserve_exact(usize::try_from(raw_len).unwrap_or(0));
+        out.reserve_exact(usize_of(raw_len));
         match self.context.decompress(out, payload) {
             Ok(_) => Ok(out),
             Err(code) => {
@@ -187,34 +207,53 @@ impl Decoder {
     }
 }
 
-/// Counts how many pairs of sampled bytes are equal: one in 256 for random bytes, more otherwise.
-fn is_skewed(chunk: &[u8]) -> bool {
-    // Two tables, since adding twice to one cell in a row waits for the store in between.
-    let mut even = [0u16; 256];
-    let mut odd = [0u16; 256];
-    let stride = chunk.len() / SAMPLE_PIECES;
-    for piece in chunk.chunks_exact(stride).take(SAMPLE_PIECES) {
-        for pair in piece.as_chunks::<2>().0.iter().take(SAMPLE_PIECE_BYTES / 2) {
-            let [first, second] = *pair;
-            bump(&mut even, first);
-            bump(&mut odd, second);
-        }
+/// A context of `level` whose frames carry no more than they must: length and checksum stand beside a frame already,
+/// in its table, and as the chunks' ids.
+fn context_of(level: i32, parameters: &[CParameter]) -> Result<CCtx<'static>> {
+    let mut context = CCtx::try_create().ok_or_else(out_of_memory)?;
+    let always = [
+        CParameter::CompressionLevel(level),
+        CParameter::ContentSizeFlag(false),
+        CParameter::ChecksumFlag(false),
+        CParameter::DictIdFlag(false),
+    ];
+    for parameter in always.iter().chain(parameters) {
+        checked(context.set_parameter(*parameter), "zstd parameter")?;
     }
-    let squares: u32 = even
-        .iter()
-        .zip(&odd)
-        .map(|(a, b)| u32::from(a + b) * u32::from(a + b))
-        .sum();
-    squares > SQUARES_LEAST
+    Ok(context)
 }
 
-#[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
-fn bump(counts: &mut [u16; 256], byte: u8) {
-    counts[usize::from(byte)] += 1;
+/// Appends a zstd frame of `bytes` to `out`; returns its length.
+fn append(context: &mut CCtx<'static>, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize> {
+    let start = out.len();
+    out.reserve(compress_bound(bytes.len()));
+    let mut cursor = Cursor::new(std::mem::take(out));
+    cursor.set_position(start as u64);
+    let encoded = context.compress2(&mut cursor, bytes);
+    *out = cursor.into_inner();
+    checked(encoded, "zstd")
+}
+
+/// Length of a zstd frame of `bytes`.
+fn compressed(context: &mut CCtx<'static>, bytes: &[u8], trial: &mut Vec<u8>) -> Result<usize> {
+    trial.clear();
+    append(context, bytes, trial)
+}
+
+/// Replaces what was appended to `out` from `start` on by the raw frame, where it saves less than 2 %.
+fn raw_where_little_is_saved(raw: &[u8], start: usize, out: &mut Vec<u8>) {
+    if out.len() - start > 1 + raw.len() - raw.len() / SAVING_LEAST {
+        out.truncate(start);
+        Encoder::encode_raw(raw, out);
+    }
 }
 
 fn checked(result: SafeResult, what: &str) -> Result<usize> {
     result.map_err(|code| Error::unavailable(what).because(get_error_name(code)))
+}
+
+fn usize_of(len: u32) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
 }
 
 fn out_of_memory() -> Error {
@@ -400,7 +439,7 @@ mod tests {
 
     #[test]
     fn unknown_codecs_are_unsupported_by_name() {
-        for (codec, name) in [(2, "2 (float planes)"), (3, "3"), (255, "255")] {
+        for (codec, name) in [(3, "3"), (255, "255")] {
             let error = refused(&[codec, 0], 1);
             assert_eq!(error.kind(), Kind::Unsupported);
             assert_eq!(
@@ -427,20 +466,21 @@ mod tests {
     fn the_sample_tells_random_bytes_from_others() {
         let noise = random(8 << 20);
         for chunk in noise.chunks(80_000).filter(|chunk| chunk.len() >= 4096) {
-            assert!(!Encoder::is_compressible(chunk));
+            assert_eq!(Class::of(chunk), Class::Noise);
             // Every other byte with 4 random bits, as the exponents of half precision floats have.
             let halves: Vec<u8> = chunk
                 .iter()
                 .enumerate()
                 .map(|(at, byte)| byte >> (at % 2 * 4))
                 .collect();
-            assert!(Encoder::is_compressible(&halves));
+            let elements = Elements { width: 2, phase: 0 };
+            assert_eq!(Class::of(&halves), Class::Elements(elements));
             // 7.8 bits a byte.
             let biased: Vec<u8> = chunk.iter().map(|byte| byte % 218).collect();
-            assert!(Encoder::is_compressible(&biased));
+            assert_eq!(Class::of(&biased), Class::Bytes);
         }
-        assert!(Encoder::is_compressible(&noise[..100]));
-        assert!(Encoder::is_compressible(&[0; 70_001]));
+        assert_eq!(Class::of(&noise[..100]), Class::Bytes);
+        assert_eq!(Class::of(&[0; 70_001]), Class::Bytes);
     }
 
     #[test]

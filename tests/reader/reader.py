@@ -126,6 +126,28 @@ def version(value):
     return {**more, "root": root, "sides": sides, "private": bool(flags & 8), "bytes": size}
 
 
+def planes(payload, raw):
+    """Numbers of 2 or 4 bytes, whose bytes of equal place were stored side by side."""
+    width = {1: 2, 2: 4}[payload[0] & 3]
+    turned, phase = payload[0] >> 2 & 1, payload[0] >> 3 & 3
+    check(payload[0] < 32 and phase < width, "planes: layout")
+    count = (raw - phase) // width
+    lengths = struct.unpack_from(f"<{width}I", payload, 1)
+    at = 1 + 4 * width + phase
+    elements = bytearray(count * width)
+    for place, length in enumerate(lengths):
+        plane = payload[at : at + length]
+        at += length
+        if length != count:
+            plane = zstandard.ZstdDecompressor().decompress(plane, max_output_size=count)
+        elements[place::width] = plane
+    if turned:
+        form, top = f"<{count}{'H' if width == 2 else 'I'}", 8 * width - 1
+        values = struct.unpack(form, elements)
+        elements = struct.pack(form, *(value >> 1 | (value & 1) << top for value in values))
+    return payload[1 + 4 * width : 1 + 4 * width + phase] + bytes(elements) + payload[at:]
+
+
 class Store:
     def __init__(self, root, use_checkpoint):
         self.root = root
@@ -335,10 +357,12 @@ class Store:
             with open(os.path.join(self.root, "packs", pack[:2], pack), "rb") as file:
                 file.seek(begin)
                 data = file.read(stored)
-            check(data[0] in (0, 1), f"pack {pack}: codec {data[0]}")
+            check(data[0] in (0, 1, 2), f"pack {pack}: codec {data[0]}")
             payload = data[1:]
             if data[0] == 1:
                 payload = zstandard.ZstdDecompressor().decompress(payload, max_output_size=raw)
+            elif data[0] == 2:
+                payload = planes(payload, raw)
             check(len(payload) == raw, f"pack {pack}: raw length of the frame at {begin}")
             self.frames[pack, begin] = payload
         return self.frames[pack, begin]

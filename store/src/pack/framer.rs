@@ -1,4 +1,4 @@
-//! Chunks become frames: neighbours share one of about 1 MiB, incompressible chunks stand alone.
+//! Chunks become frames: neighbours of one class share one of about 1 MiB, incompressible chunks stand alone.
 //!
 //! The one place that decides how chunks are framed and encoded: put, replicate, repair and the collector all
 //! come through here, so that none undoes what another chose.
@@ -6,7 +6,7 @@
 use crossbeam_channel::Sender;
 
 use super::EncodedFrame;
-use crate::codec::{Decoder, Encoder};
+use crate::codec::{Class, Decoder, Encoder};
 use crate::error::{Error, Result};
 use crate::format::{PackChunk, PackKind};
 use crate::id::ChunkId;
@@ -44,6 +44,8 @@ pub struct Framer<S> {
     /// Where frames are encoded; its room is that of the worst case, which frames on their way must not take.
     stored: Vec<u8>,
     chunks: Vec<PackChunk>,
+    /// Of what has been gathered; `None` where all of it is too small to be judged.
+    class: Option<Class>,
     sink: S,
 }
 
@@ -60,6 +62,7 @@ impl<S: FrameSink> Framer<S> {
             raw: Vec::new(),
             stored: Vec::new(),
             chunks: Vec::new(),
+            class: None,
             sink,
         })
     }
@@ -73,19 +76,13 @@ impl<S: FrameSink> Framer<S> {
             id,
             len: length(bytes)?,
         };
-        if self.kind == PackKind::Data
-            && bytes.len() >= ALONE_BYTES_MIN
-            && !Encoder::is_compressible(bytes)
-        {
-            let mut stored = Vec::with_capacity(bytes.len() + 1);
-            Encoder::encode_raw(bytes, &mut stored);
-            return self.send(EncodedFrame {
-                stored,
-                raw_len: chunk.len,
-                chunks: vec![chunk],
-            });
-        }
-        if self.raw.len() + bytes.len() > FRAME_BYTES_TARGET {
+        if self.kind == PackKind::Data && bytes.len() >= ALONE_BYTES_MIN {
+            let class = Class::of(bytes);
+            if class == Class::Noise {
+                return self.send_raw(chunk, bytes);
+            }
+            self.flush_others(class, bytes.len())?;
+        } else if self.raw.len() + bytes.len() > FRAME_BYTES_TARGET {
             self.flush()?;
         }
         self.raw.extend_from_slice(bytes);
@@ -111,7 +108,12 @@ impl<S: FrameSink> Framer<S> {
             return Ok(());
         }
         self.stored.clear();
-        self.encoder.encode(&self.raw, &mut self.stored)?;
+        match self.class.take() {
+            Some(Class::Elements(elements)) => {
+                (self.encoder).encode_elements(&self.raw, elements, &mut self.stored)?;
+            }
+            _ => self.encoder.encode(&self.raw, &mut self.stored)?,
+        }
         self.compare()?;
         let frame = EncodedFrame {
             stored: self.stored.clone(),
@@ -129,6 +131,28 @@ impl<S: FrameSink> Framer<S> {
     pub fn finish(mut self) -> Result<S> {
         self.flush()?;
         Ok(self.sink)
+    }
+
+    /// Encodes what has been gathered, unless a chunk of `class` and `len` may join it.
+    fn flush_others(&mut self, class: Class, len: usize) -> Result<()> {
+        let joined = class.behind(self.raw.len());
+        if self.raw.len() + len > FRAME_BYTES_TARGET
+            || self.class.is_some_and(|gathered| gathered != joined)
+        {
+            self.flush()?;
+        }
+        self.class = Some(class.behind(self.raw.len()));
+        Ok(())
+    }
+
+    fn send_raw(&mut self, chunk: PackChunk, bytes: &[u8]) -> Result<()> {
+        let mut stored = Vec::with_capacity(bytes.len() + 1);
+        Encoder::encode_raw(bytes, &mut stored);
+        self.send(EncodedFrame {
+            stored,
+            raw_len: chunk.len,
+            chunks: vec![chunk],
+        })
     }
 
     fn compare(&mut self) -> Result<()> {
