@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 use store::format::{Change, LogEntry, RefName, SegmentInfo, State, pack_key, segment_key};
-use store::index::Index;
+use store::index::{Index, OpenSegment, merge};
 use store::log::{self, reserve};
 use store::pack::SegmentBuilder;
 use store::read::Reader;
@@ -18,7 +18,6 @@ use store::{CommitId, PackId, Result, SegmentId, Store, View};
 
 use crate::look::Planned;
 use crate::mark::{Marker, may_be_moved};
-use crate::merge::merge;
 use crate::plan::Plan;
 use crate::repack::repack;
 use crate::report::Report;
@@ -136,12 +135,18 @@ impl<'s, 'p> Session<'s, 'p> {
                     ..SegmentInfo::default()
                 },
             });
-            changes.push(Change::DropSegment { segment: *segment });
+            changes.push(Change::DropSegment {
+                segment: *segment,
+                into: None,
+            });
         }
         changes.extend(
             plan.drop_segments
                 .iter()
-                .map(|segment| Change::DropSegment { segment: *segment }),
+                .map(|segment| Change::DropSegment {
+                    segment: *segment,
+                    into: None,
+                }),
         );
         let bytes: u64 = plan.condemn.iter().map(|planned| planned.bytes).sum();
         match self.commit(report, &changes)? {
@@ -255,6 +260,7 @@ impl<'s, 'p> Session<'s, 'p> {
             if all {
                 emptied.push(Change::DropSegment {
                     segment: segment.id,
+                    into: None,
                 });
             }
         }
@@ -263,18 +269,19 @@ impl<'s, 'p> Session<'s, 'p> {
 
     fn merge(&mut self, report: &mut Report) -> Result<Applied> {
         let wanted: HashSet<SegmentId> = self.plan.merge.iter().copied().collect();
-        let (numbers, segments): (Vec<usize>, Vec<SegmentId>) = self
-            .marker
-            .index()
-            .segments()
-            .enumerate()
-            .map(|(number, segment)| (number, segment.id))
-            .filter(|(_, id)| wanted.contains(id) && self.view.state.segments.contains_key(id))
-            .unzip();
-        if segments.is_empty() {
+        let state = &self.view.state;
+        let is_wanted = |id: &SegmentId| wanted.contains(id) && state.segments.contains_key(id);
+        let from: Vec<(usize, &OpenSegment)> = (self.marker.index().segments().enumerate())
+            .filter(|(_, segment)| is_wanted(&segment.id))
+            .map(|(number, segment)| (number, segment.as_ref()))
+            .collect();
+        if from.is_empty() {
             return Ok(Applied::Done);
         }
-        let added = match merge(self.store, &self.marker, &self.view.state, &numbers) {
+        let segments: Vec<SegmentId> = from.iter().map(|(_, segment)| segment.id).collect();
+        let (remote, made) = (self.store.remote().as_ref(), self.store.provenance());
+        let is_marked = |at| self.marker.has(at);
+        let added = match merge(remote, made, state, &from, &is_marked) {
             Err(error) if error.is_full() => {
                 report.disk_full = true;
                 return Ok(Applied::Stopped);
@@ -286,11 +293,10 @@ impl<'s, 'p> Session<'s, 'p> {
         };
         self.pending.insert(segment_key(segment));
         let mut changes = vec![added];
-        changes.extend(
-            segments
-                .into_iter()
-                .map(|segment| Change::DropSegment { segment }),
-        );
+        changes.extend(segments.into_iter().map(|old| Change::DropSegment {
+            segment: old,
+            into: Some(segment),
+        }));
         match self.commit(report, &changes)? {
             Commit::Made => {
                 self.pending.remove(&segment_key(segment));
@@ -338,7 +344,7 @@ impl<'s, 'p> Session<'s, 'p> {
     /// Whether `changes` may follow `news`, which brought the log to `state`.
     fn is_valid(&self, state: &State, news: &[LogEntry], changes: &[Change]) -> Result<bool> {
         let news: Vec<&Change> = news.iter().flat_map(|entry| &entry.changes).collect();
-        if news.iter().any(|change| self.contradicts(change)) {
+        if news.iter().any(|new| self.contradicts(new, changes)) {
             return Ok(false);
         }
         let is_calm =
@@ -353,15 +359,21 @@ impl<'s, 'p> Session<'s, 'p> {
     }
 
     /// Whether a change made by somebody else ends the plan without a closer look.
-    fn contradicts(&self, change: &Change) -> bool {
+    fn contradicts(&self, new: &Change, changes: &[Change]) -> bool {
         let drops = |name: &RefName, number: u64| {
             self.plan
                 .drop
                 .iter()
                 .any(|drop| drop.name == *name && drop.version == number)
         };
-        match change {
-            Change::CondemnPacks { .. } | Change::DropSegment { .. } => true,
+        match new {
+            Change::CondemnPacks { .. } | Change::DropSegment { into: None, .. } => true,
+            // A writer folded it into its own, which offers the same: only who drops it as well is too late.
+            Change::DropSegment {
+                segment: folded, ..
+            } => changes
+                .iter()
+                .any(|own| matches!(own, Change::DropSegment { segment, .. } if segment == folded)),
             // What was the newest version may be gone, so that the plan would empty the ref.
             Change::DropRef { name, .. } => self.plan.drop.iter().any(|drop| drop.name == *name),
             Change::Pin { name, version, .. } => drops(name, *version),
@@ -389,7 +401,9 @@ impl<'s, 'p> Session<'s, 'p> {
         });
         let added = added.collect();
         // Before and after: what is forgotten must not be named either.
-        if names_condemned(&index, state, &added)? || names_condemned(&index, &after, &added)? {
+        if self.names_condemned(&index, state, &added)?
+            || self.names_condemned(&index, &after, &added)?
+        {
             return Ok(false);
         }
         let now = self.store.open_index(state, &self.view.index)?;
@@ -412,6 +426,31 @@ impl<'s, 'p> Session<'s, 'p> {
         Ok(true)
     }
 
+    /// Whether one of the segments `added` names a pack that `state` has condemned, and that no segment named when the
+    /// plan was made: what was folded names what it named before.
+    fn names_condemned(
+        &self,
+        index: &Index,
+        state: &State,
+        added: &HashSet<SegmentId>,
+    ) -> Result<bool> {
+        let mut named = HashSet::new();
+        for segment in (index.segments()).filter(|segment| added.contains(&segment.id)) {
+            for position in 0..segment.layout().packs() {
+                let pack = segment.layout().pack(segment.bytes(), position)?.id;
+                if state.condemned.contains_key(&pack) {
+                    named.insert(pack);
+                }
+            }
+        }
+        if !named.is_empty() {
+            self.view.index.packs().for_each(|pack| {
+                named.remove(&pack.id);
+            });
+        }
+        Ok(!named.is_empty())
+    }
+
     fn has_moved(&self) -> Result<bool> {
         Ok(self.store.state()?.number != self.view.state.number)
     }
@@ -424,20 +463,4 @@ impl<'s, 'p> Session<'s, 'p> {
             .map(|planned| planned.bytes)
             .sum()
     }
-}
-
-/// Whether one of the segments `added` names a pack that `state` has condemned.
-fn names_condemned(index: &Index, state: &State, added: &HashSet<SegmentId>) -> Result<bool> {
-    for segment in index
-        .segments()
-        .filter(|segment| added.contains(&segment.id))
-    {
-        for position in 0..segment.layout().packs() {
-            let pack = segment.layout().pack(segment.bytes(), position)?.id;
-            if state.condemned.contains_key(&pack) {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
 }

@@ -7,7 +7,7 @@
 //! - `claims`: those that nobody beats for. `look`: one state that stood still. [`mark`]: which chunks its versions reach; fails closed. [`usage`]: how much
 //!   of each pack that is; `spared`: what young passes hold; `recent_drops`: what people still ask about.
 //! - [`plan`] (pure): what to do about it. [`apply`]: one log entry after the other, each valid for exactly the state it
-//!   is committed at; `repack` and `merge` write what is kept to a new place first, `delete` takes what is left.
+//!   is committed at; `repack` writes what is kept to a new place first, `delete` takes what is left.
 //! - [`collect()`] runs them; [`report`] says what came of it.
 
 pub mod apply;
@@ -17,13 +17,13 @@ mod delete;
 mod limits;
 mod look;
 pub mod mark;
-mod merge;
 pub mod plan;
 pub mod policy;
 mod recent_drops;
 mod repack;
 pub mod report;
 mod request;
+mod small;
 mod spared;
 pub mod usage;
 mod versions;

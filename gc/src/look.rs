@@ -82,6 +82,7 @@ fn look_at<'s>(
     let (marker, live, shared) = mark(store, &reader, &view, &drops)?;
     let mut usage = Usage::list(prune, &view.state)?;
     usage.uses = uses;
+    usage.whole_pack_bytes = store.portions().pack_bytes.into();
     usage.count(&marker, &view.state)?;
     check_packs(prune, &usage)?;
     check_witnesses(prune, &view.state, &usage)?;

@@ -16,6 +16,7 @@ use store::{PackId, Result, SegmentId, VersionId};
 use crate::claims::ClaimUse;
 use crate::policy::Drop;
 use crate::request::{Options, after};
+use crate::small::small;
 use crate::spared::spared;
 use crate::usage::{Doomed, PackUse, SegmentUse, Usage};
 
@@ -31,7 +32,7 @@ const DEAD_SHARE: u64 = 4;
 /// nobody writes them.
 const UPLOAD_AGE_SECS_MIN: u64 = 3600;
 /// Memory that a frame costs while segments are merged.
-const MERGE_FRAME_BYTES: u64 = 24;
+const MERGE_FRAME_BYTES: u64 = 28;
 
 /// What a collection does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -91,6 +92,8 @@ pub enum PackFate {
     Orphan,
     /// Little in it lives.
     Sparse,
+    /// It is far below the size of a pack, and joined with others like it.
+    Small,
 }
 
 /// What is not freed by a plan, and until when.
@@ -188,12 +191,17 @@ pub fn plan(
         .collect();
     orphans(&mut plan, state, usage, uploads, options, now);
     let sparse = sparse(&live, options);
+    let small = joined(&live, &sparse, usage, options);
     plan.repack = live
         .iter()
-        .filter(|pack| sparse.contains(&pack.pack))
-        .map(|pack| planned(pack, PackFate::Sparse))
+        .filter_map(|pack| match pack.pack {
+            id if sparse.contains(&id) => Some(planned(pack, PackFate::Sparse)),
+            id if small.contains(&id) => Some(planned(pack, PackFate::Small)),
+            _ => None,
+        })
         .collect();
-    let staying = || live.iter().filter(|pack| !sparse.contains(&pack.pack));
+    let stays = |pack: &PackUse| !sparse.contains(&pack.pack) && !small.contains(&pack.pack);
+    let staying = || live.iter().filter(|pack| stays(pack));
     plan.held.unused_bytes = staying().map(|pack| pack.unused_bytes()).sum();
     plan.held.kept_bytes += staying().map(|pack| pack.bytes).sum::<u64>();
     segments(&mut plan, state, usage, &spared.segments, options);
@@ -374,6 +382,23 @@ fn sparse(live: &[&PackUse], options: &Options) -> HashSet<PackId> {
         sparse.insert(pack.pack);
     }
     sparse
+}
+
+/// The small packs that are copied together, of those that are not copied anyway.
+fn joined(
+    live: &[&PackUse],
+    sparse: &HashSet<PackId>,
+    usage: &Usage,
+    options: &Options,
+) -> HashSet<PackId> {
+    if !options.repack {
+        return HashSet::new();
+    }
+    let (copied, left): (Vec<&PackUse>, Vec<&PackUse>) =
+        (live.iter()).partition(|pack| sparse.contains(&pack.pack));
+    let copied: u64 = copied.iter().map(|pack| pack.bytes).sum();
+    let budget = options.max_repack_bytes.unwrap_or(u64::MAX);
+    small(&left, usage.whole_pack_bytes, budget.saturating_sub(copied))
 }
 
 /// Which segments name nothing any more, and which are worth writing anew.

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use store::codec::{Decoder, LEVEL};
-use store::format::{PackChunk, PackKind, pack_key};
+use store::format::{FrameKind, PackChunk, pack_key};
 use store::index::Location;
 use store::pack::{Coalesce, EncodedFrame, Extent, Framer, PackSink, SegmentBuilder};
 use store::{ChunkId, Error, PackId, Remedy, Result, Store};
@@ -66,8 +66,8 @@ fn copy(
         store,
         decoder: Decoder::new()?,
         raw: Vec::new(),
-        data: Framer::new(PackKind::Data, LEVEL, false, data)?,
-        meta: Framer::new(PackKind::Meta, LEVEL, false, meta)?,
+        data: Framer::new(FrameKind::Data, LEVEL, false, data)?,
+        meta: Framer::new(FrameKind::Meta, LEVEL, false, meta)?,
     };
     let mut from = Vec::new();
     for rows in rows.chunk_by(|a, b| a.location.pack == b.location.pack) {
@@ -200,8 +200,8 @@ impl Copy<'_> {
             chunks.push((row.id, bytes));
         }
         let framer = match location.kind {
-            PackKind::Data => &mut self.data,
-            PackKind::Meta => &mut self.meta,
+            FrameKind::Data => &mut self.data,
+            FrameKind::Meta => &mut self.meta,
         };
         let live_bytes: usize = chunks.iter().map(|(_, bytes)| bytes.len()).sum();
         if live_bytes < raw.len() {

@@ -92,6 +92,8 @@ pub struct Usage {
     pub claims: Vec<ClaimUse>,
     /// How far this host's clock is ahead of the one that the times of objects are by.
     pub ahead: SignedDuration,
+    /// Bytes after which writers finish a pack.
+    pub whole_pack_bytes: u64,
 }
 
 /// One object of a listing, by its name.

@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use store::format::{
-    PackHeader, PackKind, Provenance, SegmentEntry, SegmentFrame, SegmentLayout, SegmentPack,
-    write_segment,
+    FrameKind, PackHeader, PackKind, Provenance, SegmentEntry, SegmentFrame, SegmentLayout,
+    SegmentPack, write_segment,
 };
 use store::{ChunkId, PackId, SegmentId};
 
@@ -49,6 +49,7 @@ fn write(out: &mut impl Write) {
             offset: PackHeader::LEN + at % PACK_FRAMES * (1 << 20),
             stored_len: 1 << 20,
             raw_len: 1 << 20,
+            kind: FrameKind::Data,
         })
         .collect();
     let packs: Vec<SegmentPack> = (0..u128::from(CHUNKS / FRAME_CHUNKS / PACK_FRAMES + 1))

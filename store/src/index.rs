@@ -3,7 +3,7 @@
 //! Segments are immutable, so an open one is never read again; refreshing to a newer state opens
 //! what is new and forgets what was dropped. A chunk in a condemned pack is not offered.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::format::{
-    PackKind, SegmentEntry, SegmentInfo, SegmentLayout, SegmentPack, State, segment_key,
+    FrameKind, SegmentEntry, SegmentInfo, SegmentLayout, SegmentPack, State, segment_key,
 };
 use crate::id::{ChunkId, PackId, SegmentId};
 use crate::remedy::Remedy;
@@ -21,11 +21,14 @@ use crate::remote::Read;
 mod bytes;
 mod hash_index;
 mod marks;
+mod merge;
+mod open;
 
-use bytes::{SegmentBytes, forget_dropped};
+use bytes::SegmentBytes;
 use hash_index::HashIndex;
 use marks::Bits;
 pub use marks::{Marks, Position};
+pub use merge::{Preferred, merge};
 
 /// Where a chunk's bytes lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +36,7 @@ pub struct Location {
     /// The pack.
     pub pack: PackId,
     /// Data or metadata.
-    pub kind: PackKind,
+    pub kind: FrameKind,
     /// Bytes of the pack.
     pub pack_len: u32,
     /// First byte of the frame in the pack.
@@ -84,45 +87,6 @@ struct LiveSegment {
 }
 
 impl Index {
-    /// Opens the live segments of `state`, taking over those that `before` has open already.
-    ///
-    /// Segments that cannot be mapped where they are get copied to `cache_dir`, or into memory without one.
-    ///
-    /// # Errors
-    /// Corrupt or not found, naming the segment.
-    pub fn open(
-        remote: &dyn Read,
-        cache_dir: Option<&Path>,
-        state: &State,
-        before: &Self,
-    ) -> Result<Self> {
-        let known: BTreeMap<SegmentId, Arc<OpenSegment>> = before
-            .segments
-            .iter()
-            .map(|live| (live.segment.id, Arc::clone(&live.segment)))
-            .collect();
-        let mut segments = state
-            .segments
-            .par_iter()
-            .map(|(id, info)| {
-                let segment = match known.get(id) {
-                    Some(segment) => Arc::clone(segment),
-                    None => Arc::new(OpenSegment::open(remote, cache_dir, *id, info, state)?),
-                };
-                let condemned = segment.condemned_in(state)?;
-                Ok(LiveSegment { segment, condemned })
-            })
-            .collect::<Result<Vec<_>>>()?;
-        // Copies come with segments: a look at the first opening and after that where one was opened will do.
-        let has_new = known.is_empty() || state.segments.keys().any(|id| !known.contains_key(id));
-        if let Some(dir) = cache_dir.filter(|_| has_new) {
-            forget_dropped(dir, state);
-        }
-        // The largest first: that is where most chunks are.
-        segments.sort_by_key(|live| std::cmp::Reverse(live.segment.layout.chunks()));
-        Ok(Self::over(segments))
-    }
-
     fn over(segments: Vec<LiveSegment>) -> Self {
         let chunks: Vec<u64> = segments
             .iter()
@@ -374,7 +338,8 @@ impl OpenSegment {
         })
     }
 
-    fn from_bytes(bytes: Bytes) -> Result<Self> {
+    /// A segment in memory.
+    pub(crate) fn from_bytes(bytes: Bytes) -> Result<Self> {
         let layout = SegmentLayout::parse("segment in memory", &bytes)?;
         Ok(Self {
             id: layout.id(),
@@ -441,7 +406,7 @@ impl OpenSegment {
         let pack = self.layout.pack(self.bytes(), frame.pack)?;
         let location = Location {
             pack: pack.id,
-            kind: pack.kind,
+            kind: frame.kind,
             pack_len: pack.len,
             frame_offset: frame.offset,
             stored_len: frame.stored_len,

@@ -38,6 +38,10 @@ pub struct Portions {
     pub commit_bytes: u64,
     /// Chunks after which the same happens, so that memory stays bounded.
     pub commit_chunks: usize,
+    /// Stored bytes up to which data and metadata of one put share a pack.
+    pub together_bytes: usize,
+    /// Segments of about one size that a commit makes one of.
+    pub fold: usize,
 }
 
 impl Default for Portions {
@@ -46,6 +50,8 @@ impl Default for Portions {
             pack_bytes: PACK_BYTES_TARGET,
             commit_bytes: 4 << 30,
             commit_chunks: if cfg!(test) { 20 } else { 1 << 18 },
+            together_bytes: if cfg!(test) { 0 } else { 256 << 10 },
+            fold: if cfg!(test) { 3 } else { 8 },
         }
     }
 }

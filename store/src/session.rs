@@ -18,8 +18,10 @@ use crate::pack::{Portions, SegmentBuilder, WrittenPack};
 use crate::policy::{self, Refused};
 use crate::store::{Store, View};
 
+mod fold;
 mod relied;
 
+use fold::Uploaded;
 pub(crate) use relied::Relied;
 #[cfg(test)]
 pub(crate) use relied::all_offered;
@@ -53,10 +55,7 @@ struct Written {
     packs: SegmentBuilder,
     /// Those of them that an earlier run wrote. Nothing counts on these before they are committed.
     adopted: HashSet<PackId>,
-    /// Every pack that an entry since the pass began has condemned: the newest state may have forgotten it.
-    condemned: HashSet<PackId>,
-    /// Whether an entry since the pass began has condemned packs or dropped segments.
-    must_check: bool,
+    moved: Moved,
     /// Whether chunks that the pass stored are gone, so that only another pass can bring them.
     has_lost: bool,
     /// Bytes of packs that are committed.
@@ -70,8 +69,7 @@ impl<'p> Session<'p> {
             view,
             packs: SegmentBuilder::default(),
             adopted: HashSet::new(),
-            condemned: HashSet::new(),
-            must_check: false,
+            moved: Moved::default(),
             has_lost: false,
             kept_bytes: 0,
         };
@@ -130,67 +128,102 @@ impl<'p> Session<'p> {
     pub(crate) fn commit(&self, changes: &mut Changes<'_>) -> Result<Published> {
         let mut guard = self.written();
         let written = &mut *guard;
+        let folded = self.due(written)?;
         written.leave_out_condemned();
         if written.has_lost {
             self.commit_written(written)?;
             return Ok(Published::Stale);
         }
-        let own: HashSet<PackId> = written.packs.packs().collect();
+        if let Some(added) = self.fold(written, &folded)?
+            && let Some(published) = self.commit_added(written, Some(added), changes)?
+        {
+            return Ok(published);
+        }
         let added = match written.packs.is_empty() {
             true => None,
-            false => Some(
+            false => Some(Uploaded::plain(
                 written
                     .packs
                     .write(self.store.remote().as_ref(), self.store.provenance())?,
-            ),
+            )),
         };
-        let segment = added.as_ref().map(|(segment, _)| *segment);
+        let published = self.commit_added(written, added, changes)?;
+        Ok(published.unwrap_or(Published::Stale))
+    }
+
+    /// Commits what was uploaded, and what `changes` makes of the state; `None` when a fold is none any more.
+    fn commit_added(
+        &self,
+        written: &mut Written,
+        added: Option<Uploaded>,
+        changes: &mut Changes<'_>,
+    ) -> Result<Option<Published>> {
+        let own: HashSet<PackId> = written.packs.packs().collect();
         let pack_bytes = written.packs.pack_bytes();
         let Written {
             view: View { state, index },
-            condemned,
-            must_check,
+            moved,
             ..
         } = written;
-        let (mut is_stale, mut is_taken) = (false, false);
+        let segment = added.as_ref().map(|added| added.segment);
+        let is_fold = added.as_ref().is_some_and(Uploaded::is_fold);
+        let added: Vec<Change> = added.map(|added| added.changes).unwrap_or_default();
+        let (mut is_stale, mut is_taken, mut is_void) = (false, false, false);
         // DESIGN, writer 3 and 4: each entry in between is looked at, since the newest state may have forgotten what
         // was condemned; then the entry goes to exactly the state that was looked at.
         let committed = self.log(state, &mut |state, entries| {
-            note(entries, condemned, must_check);
-            is_taken = is_taken || drops(entries, segment) || !own.is_disjoint(condemned);
-            is_stale = is_taken || (*must_check && !self.is_sound(state, index)?);
-            let add = added.iter().map(|(_, change)| change.clone());
-            Ok(match (is_taken, is_stale) {
+            moved.note(entries);
+            // DESIGN, writer 14: what was folded must be live, and offer what it did.
+            is_void = is_void || (is_fold && entries.iter().any(takes_chunks));
+            if is_void {
+                return Ok(Vec::new());
+            }
+            is_taken = is_taken || drops(entries, segment) || !own.is_disjoint(&moved.condemned);
+            is_stale = is_taken || !self.is_sound(moved, state, index)?;
+            is_void = is_fold && is_stale;
+            Ok(match (is_taken || is_void, is_stale) {
                 (true, _) => Vec::new(),
                 // What is left is there for the next pass.
-                (_, true) => add.map(|change| self.of_pass(change)).collect(),
-                _ => {
-                    let mut refused = Refused::new();
-                    loop {
-                        let changes = self.ending(changes(state, &refused)?, state);
-                        let changes: Vec<Change> = add.clone().chain(changes).collect();
-                        let more = policy::refused(self.store, state, index, &changes)?;
-                        if more.is_empty() {
-                            break changes;
-                        }
-                        refused.extend(more);
-                    }
-                }
+                (_, true) => added.iter().map(|change| self.of_pass(change)).collect(),
+                _ => self.allowed(&added, changes, state, index)?,
             })
         })?;
+        if is_void {
+            return Ok(None);
+        }
         if is_taken {
             self.commit_written(written)?;
-            return Ok(Published::Stale);
+            return Ok(Some(Published::Stale));
         }
         if committed.is_some() {
             written.kept_bytes += pack_bytes;
             written.packs = SegmentBuilder::default();
         }
-        Ok(match committed {
+        Ok(Some(match committed {
             _ if is_stale => Published::Stale,
             Some(committed) => Published::Entry(Box::new(committed)),
             None => Published::Nothing,
-        })
+        }))
+    }
+
+    /// What was added, and what `changes` asks for as far as namespaces have room.
+    fn allowed(
+        &self,
+        added: &[Change],
+        changes: &mut Changes<'_>,
+        state: &State,
+        index: &Index,
+    ) -> Result<Vec<Change>> {
+        let mut refused = Refused::new();
+        loop {
+            let changes = self.ending(changes(state, &refused)?, state);
+            let changes: Vec<Change> = added.iter().cloned().chain(changes).collect();
+            let more = policy::refused(self.store, state, index, &changes)?;
+            if more.is_empty() {
+                return Ok(changes);
+            }
+            refused.extend(more);
+        }
     }
 
     /// The state of the newest commit, its index that of before.
@@ -232,17 +265,17 @@ impl<'p> Session<'p> {
             .packs
             .write(self.store.remote().as_ref(), self.store.provenance())?;
         // DESIGN, writer 7: no version reaches these packs yet; the pass's name on the segment spares them.
-        let change = self.of_pass(change);
+        let change = self.of_pass(&change);
         let Written {
             view: View { state, .. },
-            condemned,
-            must_check,
+            moved,
             ..
         } = written;
         let mut is_taken = false;
         let committed = self.log(state, &mut |_, entries| {
-            note(entries, condemned, must_check);
-            is_taken = is_taken || drops(entries, Some(segment)) || !own.is_disjoint(condemned);
+            moved.note(entries);
+            is_taken =
+                is_taken || drops(entries, Some(segment)) || !own.is_disjoint(&moved.condemned);
             Ok(match is_taken {
                 true => Vec::new(),
                 false => vec![change.clone()],
@@ -255,8 +288,7 @@ impl<'p> Session<'p> {
     fn reopen(&self, written: &mut Written) -> Result<()> {
         let Written {
             view: View { state, index },
-            condemned,
-            must_check,
+            moved,
             ..
         } = written;
         loop {
@@ -266,7 +298,7 @@ impl<'p> Session<'p> {
                     if entries.is_empty() {
                         return Err(error);
                     }
-                    note(&entries, condemned, must_check);
+                    moved.note(&entries);
                 }
                 opened => {
                     *index = opened?;
@@ -277,7 +309,10 @@ impl<'p> Session<'p> {
     }
 
     /// Whether `state` still offers everything that this pass counts on.
-    fn is_sound(&self, state: &State, before: &Index) -> Result<bool> {
+    fn is_sound(&self, moved: &Moved, state: &State, before: &Index) -> Result<bool> {
+        if !moved.chunks {
+            return Ok(true);
+        }
         let index = match self.store.open_index(state, before) {
             // A collector was quicker: this state is outdated already.
             Err(error) if error.kind() == Kind::NotFound => return Ok(false),
@@ -287,11 +322,15 @@ impl<'p> Session<'p> {
             state: state.clone(),
             index,
         };
-        self.relied.is_offered_by(self.store, &view)
+        match moved.versions {
+            true => self.relied.is_offered_by(self.store, &view),
+            false => self.relied.marked_are_offered_by(&view.index),
+        }
     }
 
     /// The same segment, as one of this pass.
-    fn of_pass(&self, mut change: Change) -> Change {
+    fn of_pass(&self, change: &Change) -> Change {
+        let mut change = change.clone();
         if let Change::AddSegment { info, .. } = &mut change {
             info.pass = Some(self.pass);
         }
@@ -326,29 +365,53 @@ impl Written {
         let taken = self
             .packs
             .packs()
-            .filter(|pack| self.condemned.contains(pack));
+            .filter(|pack| self.moved.condemned.contains(pack));
         let taken: HashSet<PackId> = taken.collect();
         self.has_lost |= !taken.is_subset(&self.adopted);
         self.packs.take_out(&taken);
     }
 }
 
-/// Remembers what `entries` take.
-fn note(entries: &[LogEntry], condemned: &mut HashSet<PackId>, must_check: &mut bool) {
-    *must_check |= entries.iter().any(moves_chunks);
-    for change in entries.iter().flat_map(|entry| &entry.changes) {
-        if let Change::CondemnPacks { packs } = change {
-            condemned.extend(packs);
+/// What entries since the pass began have taken from where it was.
+#[derive(Default)]
+struct Moved {
+    /// Every pack that was condemned: the newest state may have forgotten it.
+    condemned: HashSet<PackId>,
+    /// Whether chunks may be elsewhere, or gone.
+    chunks: bool,
+    /// Whether chunks of live versions may be gone, too: a repair gives up what is damaged.
+    versions: bool,
+}
+
+impl Moved {
+    fn note(&mut self, entries: &[LogEntry]) {
+        self.chunks |= entries.iter().any(takes_chunks);
+        self.versions |= entries.iter().any(moves_chunks);
+        for change in entries.iter().flat_map(|entry| &entry.changes) {
+            if let Change::CondemnPacks { packs } = change {
+                self.condemned.extend(packs);
+            }
         }
     }
 }
 
-/// Whether chunks may be elsewhere, or gone, after this entry.
+/// Whether what segments offered may be offered by others after this entry, or by none.
+fn takes_chunks(entry: &LogEntry) -> bool {
+    let takes = |change: &Change| {
+        matches!(
+            change,
+            Change::CondemnPacks { .. } | Change::DropSegment { .. }
+        )
+    };
+    entry.changes.iter().any(takes)
+}
+
+/// Whether chunks may lie elsewhere, or be gone, after this entry. A segment that another one took in whole moves none.
 pub(crate) fn moves_chunks(entry: &LogEntry) -> bool {
     let moves = |change: &Change| {
         matches!(
             change,
-            Change::CondemnPacks { .. } | Change::DropSegment { .. }
+            Change::CondemnPacks { .. } | Change::DropSegment { into: None, .. }
         )
     };
     entry.changes.iter().any(moves)
@@ -358,5 +421,7 @@ pub(crate) fn moves_chunks(entry: &LogEntry) -> bool {
 /// committed.
 fn drops(entries: &[LogEntry], own: Option<SegmentId>) -> bool {
     let mut changes = entries.iter().flat_map(|entry| &entry.changes);
-    changes.any(|change| matches!(change, Change::DropSegment { segment } if own == Some(*segment)))
+    changes.any(
+        |change| matches!(change, Change::DropSegment { segment, .. } if own == Some(*segment)),
+    )
 }

@@ -15,8 +15,9 @@ use std::time::Instant;
 
 use store::codec::Encoder;
 use store::format::{
-    Change, Content, Extra, ListChild, ListNode, PackChunk, PackHeader, PackKind, Provenance, Root,
-    SegmentEntry, SegmentFrame, SegmentPack, Sides, Who, pack_key, segment_key, write_segment,
+    Change, Content, Extra, FrameKind, ListChild, ListNode, PackChunk, PackHeader, PackKind,
+    Provenance, Root, SegmentEntry, SegmentFrame, SegmentPack, Sides, Who, pack_key, segment_key,
+    write_segment,
 };
 use store::pack::{EncodedFrame, PackWriter, SegmentBuilder};
 use store::remote::{Objects, Write};
@@ -133,6 +134,7 @@ fn segment(dir: &Path, made: Provenance, begin: u64, end: u64) -> Change {
             offset: PackHeader::LEN + at % PACK_FRAMES * FRAME_BYTES,
             stored_len: FRAME_BYTES,
             raw_len: FRAME_BYTES,
+            kind: FrameKind::Data,
         })
         .collect();
     let packs: Vec<SegmentPack> = (begin / PACK_CHUNKS..end / PACK_CHUNKS)

@@ -2,8 +2,10 @@
 //! every directory after a name in it changed, before the call returns.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use store::remote::{Created, Objects, Prune, Read, Write};
+use store::{Host, PutRequest, Store, Unwatched, put};
 
 use crate::trace::{Call, PLACE, Step, mark, traced};
 
@@ -104,6 +106,44 @@ fn what_others_left_unsynced_is_synced() {
     assert!(synced("others", &root));
     assert!(synced("others", &root.join("packs")));
     assert!(synced("others", &root.join("packs/ab")));
+}
+
+/// The traced process: a store that is in use, and a put of little to it.
+#[test]
+fn a_put_of_little() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = std::env::var_os(PLACE).map_or(temp.path().join("store"), Into::into);
+    let source = temp.path().join("source");
+    let put = |text: &str| {
+        std::fs::create_dir_all(&source).unwrap();
+        std::fs::write(source.join("file"), text).unwrap();
+        let remote: Arc<dyn Write> = Arc::new(Objects::directory(&place).unwrap());
+        let store = Store::open_or_init(remote, Host::default()).unwrap();
+        let name = "project/demo/data".parse().unwrap();
+        put(&store, &PutRequest::new(&source, name), &Unwatched).unwrap();
+    };
+    put("one");
+    for first in 0..=u8::MAX {
+        let dir = place.join(format!("packs/{first:02x}"));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("object"), "").unwrap();
+    }
+    mark("begin");
+    put("two");
+    mark("put");
+}
+
+/// One pack, one segment, one entry: a file and its directory each.
+#[test]
+fn a_put_of_little_syncs_six_times() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = temp.path().canonicalize().unwrap();
+    let steps = traced("syncs::a_put_of_little", &place);
+    let put = steps.iter().find(|step| step.name == "put").unwrap();
+    let is_in_place = |call: &&Call| matches!(call, Call::Sync(path) if path.starts_with(&place));
+    let syncs: Vec<&Call> = put.calls.iter().filter(is_in_place).collect();
+    assert_eq!(syncs.len(), 6, "{:#?}", put.calls);
+    check(put);
 }
 
 fn check(step: &Step) {

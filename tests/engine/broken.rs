@@ -220,7 +220,7 @@ fn duplicate_chunks() {
         .unwrap();
     });
     let before = broken.state();
-    assert_eq!(before.segments.len(), 4);
+    assert_eq!(before.segments.len(), 3);
     broken.assert_whole();
     let report = broken.collect().unwrap();
     let gone: Vec<_> = report.plan.condemn.iter().map(|pack| pack.pack).collect();

@@ -29,10 +29,10 @@ fn collect_everything(store: &Store, remote: &dyn Prune) {
     let keys = [listed("packs"), listed("segments")].concat();
     let packs = keys.iter().filter_map(|key| parse_pack_key(key)).collect();
     let committed = log::commit(remote, &mut state, &store.host().who, &mut |state, _| {
-        let drops = state
-            .segments
-            .keys()
-            .map(|segment| Change::DropSegment { segment: *segment });
+        let drops = state.segments.keys().map(|segment| Change::DropSegment {
+            segment: *segment,
+            into: None,
+        });
         let condemned = Change::CondemnPacks {
             packs: Vec::clone(&packs),
         };

@@ -415,7 +415,10 @@ fn lie(damaged: &Damaged) -> String {
     let (segment, add) = builder.write(remote, store.provenance()).unwrap();
     let mut state = store.state().unwrap();
     let dropped = state.segments.keys();
-    let drops = dropped.map(|id| Change::DropSegment { segment: *id });
+    let drops = dropped.map(|id| Change::DropSegment {
+        segment: *id,
+        into: None,
+    });
     let changes: Vec<Change> = drops.chain([add]).collect();
     let who = &store.host().who;
     store::log::commit(remote, &mut state, who, &mut |_, _| Ok(changes.clone())).unwrap();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use store::GetRequest;
 use store::format::{Change, Who};
 use store::remote::{Objects, Write};
-use store::{Store, Unwatched, get, log};
+use store::{Portions, Store, Unwatched, get, log};
 use support::{Random, Seen, seen, trees};
 
 use crate::stores::{host, name, put_tree, shell, spec};
@@ -103,6 +103,11 @@ fn make(fixture: &Path) {
     trees::settle_times(&tree, 2);
     put_tree(&store, &tree, "project/golden/tree");
     write_listing(&tree, fixture, 1);
+    // Two small segments become one.
+    let store = store.in_portions(Portions {
+        fold: 2,
+        ..Portions::default()
+    });
     put_tree(&store, &tree.join("noise"), "team/golden/file");
     write_listing(&tree.join("noise"), fixture, 2);
     let name = name("project/golden/tree");

@@ -7,7 +7,7 @@ use gc::collect;
 use store::GetRequest;
 use store::check::{ReadData, RepairRequest, repair};
 use store::format::{
-    Change, Content, Extra, FeatureKind, LogEntry, PackKind, Side, Sides, State, Who, log_key,
+    Change, Content, Extra, FeatureKind, FrameKind, LogEntry, Side, Sides, State, Who, log_key,
     pack_key, segment_key,
 };
 use store::remote::{Prune, Read};
@@ -315,7 +315,7 @@ fn chunk_of(store: &Store, content: &Content) -> store::ChunkId {
     reader
         .chunks(content, &mut |id, _| {
             let location = view.index.find(&id)?.unwrap();
-            assert_eq!(location.kind, PackKind::Data);
+            assert_eq!(location.kind, FrameKind::Data);
             found = Some(id);
             Ok(())
         })

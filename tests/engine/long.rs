@@ -206,7 +206,10 @@ fn only_what_is_missing_is_read_and_stored_again() {
         let bytes: u64 = view.index.packs().map(|pack| u64::from(pack.len)).sum();
         let mut changes = vec![Change::CondemnPacks { packs }];
         for segment in view.state.segments.keys() {
-            changes.push(Change::DropSegment { segment: *segment });
+            changes.push(Change::DropSegment {
+                segment: *segment,
+                into: None,
+            });
         }
         let mut state = view.state;
         let who = Who::default();

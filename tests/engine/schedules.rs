@@ -208,7 +208,7 @@ fn check_log(remote: &dyn Read, is_calm: bool, seen: &Seen, what: &str) {
                     seen.condemned
                         .fetch_add(packs.len() as u64, Ordering::Relaxed);
                 }
-                Change::DropSegment { segment } => {
+                Change::DropSegment { segment, .. } => {
                     let info = state.segments.get(segment);
                     let is_of_pass = info.is_some_and(|info| info.pass.is_some());
                     seen.greedy
@@ -253,6 +253,7 @@ impl Player<'_> {
             self.start(is_killed);
             let portions = Portions {
                 commit_chunks: [5, 200][usize::from(self.random.below(2) == 0)],
+                together_bytes: [500, 20_000][usize::from(self.random.below(2) == 0)],
                 ..self.world.portions
             };
             let opened = Store::open(self.remote.clone(), self.world.host());

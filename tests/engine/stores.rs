@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use store::format::{RefName, RefSpec, Who};
 use store::remote::{Objects, Write};
-use store::{GetRequest, Host, PutReport, PutRequest, Store, Unwatched, get, put};
+use store::{GetRequest, Host, Portions, PutReport, PutRequest, Store, Unwatched, get, put};
 
 /// A host with a cache of its own under `dir`.
 pub(crate) fn host(dir: &Path) -> Host {
@@ -29,7 +29,13 @@ pub(crate) fn host(dir: &Path) -> Host {
 pub(crate) fn store_in(dir: &Path) -> Store {
     let remote: Arc<dyn Write> =
         Arc::new(Objects::directory(&dir.join("store")).expect("a directory"));
-    Store::open_or_init(remote, host(dir)).expect("a store")
+    // Tests look at data and metadata apart.
+    let portions = Portions {
+        together_bytes: 0,
+        ..Portions::default()
+    };
+    let store = Store::open_or_init(remote, host(dir)).expect("a store");
+    store.in_portions(portions)
 }
 
 /// A request to put `source` as `target`.

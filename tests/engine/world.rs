@@ -34,6 +34,7 @@ impl World {
         let objects = objects(&*remote);
         let portions = Portions {
             commit_chunks: 20,
+            together_bytes: 0,
             ..Portions::default()
         };
         Self {
@@ -44,12 +45,14 @@ impl World {
     }
 
     /// The same, whose store cuts so finely that every directory and every file is several chunks, and whose passes
-    /// write many packs and commit several times.
+    /// write many packs, commit several times, and fold often.
     pub(crate) fn fine() -> Self {
         let mut world = Self::new();
         world.portions = Portions {
             pack_bytes: 2 << 10,
             commit_chunks: 5,
+            fold: 3,
+            together_bytes: 500,
             ..Portions::default()
         };
         let remote = world.memory();

@@ -7,4 +7,5 @@ mod beside;
 mod binary;
 mod checkpoint;
 mod malformed;
+mod packs;
 mod sealed;

@@ -240,6 +240,11 @@ fn entry_defects() -> Vec<(&'static str, Vec<u8>)> {
 
 /// Of what an entry sets.
 fn change_defects() -> Vec<(&'static str, Vec<u8>)> {
+    let folded = |into: Value| {
+        let segment = "01".repeat(16);
+        let drop = json!({ "op": "drop_segment", "segment": segment, "into": into });
+        seal(&changed(log(), "/changes/1", drop))
+    };
     let with = |path: &str, value: Value| seal(&changed(log(), path, value));
     vec![
         (
@@ -305,6 +310,8 @@ fn change_defects() -> Vec<(&'static str, Vec<u8>)> {
                 json!({ "op": "set_feature", "kind": "helpful", "name": "warp" }),
             ),
         ),
+        ("segment-folded-into-no-id", folded(json!("01"))),
+        ("segment-folded-into-a-number", folded(json!(1))),
         (
             "segment-count-missing",
             with("/changes/1/chunks", Value::Null),

@@ -15,8 +15,10 @@
 //! | orphans are condemned through the log (`Orphans`) | `gc`, which never unlinks an orphan directly |
 
 mod claims;
+mod folding;
 mod protocol;
 
+use folding::Folding;
 use protocol::{Protocol, Rule, SAFE};
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -46,6 +48,20 @@ const LONG_WRITER: Protocol = Protocol {
     collectors: 1,
     cycles: 2,
     long: true,
+    dropped: None,
+};
+
+/// Rules of folding:
+///
+/// | rule (its mutant) | kept by |
+/// |---|---|
+/// | what is folded is all that was dropped (`Whole`) | `store::index::merge` |
+/// | a fold is given up where something was taken meanwhile (`Stands`) | `commit_added` of `store::session` |
+/// | what is relied on is offered by another segment now (`Validate`) | `is_sound` of the same |
+/// | what a live segment names is not forgotten (`Unnamed`) | `forget` of `gc::delete` |
+const TWO_FOLDERS: Folding = Folding {
+    writers: 2,
+    cycles: 2,
     dropped: None,
 };
 
@@ -158,4 +174,32 @@ fn deleting_before_the_entry_loses_a_chunk() {
 #[test]
 fn unlinking_orphans_directly_loses_a_chunk() {
     breaks_without(Rule::Orphans);
+}
+
+#[test]
+fn two_writers_that_fold_beside_a_collector_lose_nothing() {
+    let checker = TWO_FOLDERS.checker().threads(2).spawn_bfs().join();
+    checker.assert_properties();
+    assert_eq!(checker.unique_state_count(), 916_013);
+}
+
+#[test]
+fn folding_needs_each_of_its_rules() {
+    let rules = [
+        (folding::Rule::Whole, folding::SAFE),
+        (folding::Rule::Stands, folding::THERE),
+        (folding::Rule::Validate, folding::SAFE),
+        (folding::Rule::Unnamed, folding::THERE),
+    ];
+    for (rule, broken) in rules {
+        let protocol = Folding {
+            dropped: Some(rule),
+            ..TWO_FOLDERS
+        };
+        let failing = HasDiscoveries::AnyOf([broken].into());
+        let checker = protocol.checker().finish_when(failing).spawn_bfs().join();
+        let found = checker.discovery(broken);
+        let states = checker.unique_state_count();
+        assert!(found.is_some(), "{rule:?}: nothing in {states} states");
+    }
 }

@@ -16,6 +16,10 @@ from blake3 import blake3
 import fastcdc
 
 
+# What is left of "raw length and kind" without the kind.
+RAW_LENGTH = (1 << 31) - 1
+
+
 def digest(data):
     return blake3(data).digest()
 
@@ -157,6 +161,7 @@ class Store:
         self.id, self.last = description["id"], None
         self.chunker, self.compared = fastcdc.Chunker(description["chunker"]), 0
         self.segments, self.condemned, self.refs, self.number = {}, {}, {}, 0
+        self.passes, self.tables = {}, {}
         if use_checkpoint:
             self.load_checkpoint()
         self.fold_log()
@@ -181,6 +186,7 @@ class Store:
         log = f"log/{newest // 10000:06}/{newest:08}"
         check(entry_id(two_lines(self.read(log))[0]) == self.last, f"{log}: is the one of the checkpoint")
         self.segments = {name: info["added"]["entry"] for name, info in state["segments"].items()}
+        self.passes = {name: info.get("pass") for name, info in state["segments"].items()}
         self.condemned = dict.fromkeys(state["condemned"], True)
         before = newest
         for layer in state["layers"]:
@@ -272,8 +278,11 @@ class Store:
         if op == "add_segment":
             check(change["segment"] not in self.segments, "a new segment")
             self.segments[change["segment"]] = self.number
+            self.passes[change["segment"]] = change.get("pass")
         elif op == "drop_segment":
             del self.segments[change["segment"]]
+            into = change.get("into")
+            check(not into or self.segments.get(into) == self.number, "folded into one that the entry adds")
         elif op == "condemn_packs":
             self.condemned.update(dict.fromkeys(change["packs"], True))
         elif op == "forget":
@@ -281,6 +290,8 @@ class Store:
                 self.condemned.pop(pack, None)
         elif op == "set_ref":
             self.refs.setdefault(change["name"], {})[change["version"]] = change
+            for name, own in self.passes.items():
+                self.passes[name] = None if own in change.get("ends", []) else own
         elif op == "drop_ref":
             del self.refs[change["name"]][change["version"]]
         elif op == "set_feature":
@@ -312,8 +323,10 @@ class Store:
             prefix = int.from_bytes(chunk[:4], "big") >> (32 - bits)
             check(fanout[prefix] <= position < fanout[prefix + 1], f"segment {name}: fan-out")
             pack, begin, stored, raw = frame_rows[frame]
-            check(0 < length and offset + length <= raw, f"segment {name}: bounds")
+            check(pack_rows[pack][2] in (2, raw >> 31), f"segment {name}: kind of frame {frame}")
+            check(0 < length and offset + length <= raw & RAW_LENGTH, f"segment {name}: bounds")
             found[chunk] = (pack_rows[pack][0].hex(), begin, stored, raw, offset, length)
+        self.tables[name] = (frame_rows, pack_rows, data[entries_at:frames_at])
         for own, length, kind, _ in pack_rows:
             if own.hex() not in self.condemned:
                 self.check_pack(own.hex(), length, kind, found)
@@ -338,6 +351,7 @@ class Store:
         chunk_rows = struct.iter_unpack("<32sI", data[table + 20 * frames : -64])
         begin = 80
         for stored, raw, count, own in struct.iter_unpack("<3I8s", data[table : table + 20 * frames]):
+            check(kind in (2, raw >> 31), f"pack {name}: kind of the frame at {begin}")
             check(total(data[begin : begin + stored]) == own, f"pack {name}: sum of the frame at {begin}")
             offset = 0
             for _ in range(count):
@@ -346,7 +360,7 @@ class Store:
                 if place and place[0] == name:
                     check(place[1:] == (begin, stored, raw, offset, size), f"pack {name}: place")
                 offset += size
-            check(offset == raw and 2 <= stored <= raw + 1, f"pack {name}: lengths")
+            check(offset == raw & RAW_LENGTH and 2 <= stored <= offset + 1, f"pack {name}: lengths")
             begin += stored
         check(begin == table and next(chunk_rows, None) is None, f"pack {name}: frames fill it")
 
@@ -369,7 +383,7 @@ class Store:
 
     def chunk(self, name):
         pack, begin, stored, raw, offset, length = self.places[name]
-        data = self.frame(pack, begin, stored, raw)[offset : offset + length]
+        data = self.frame(pack, begin, stored, raw & RAW_LENGTH)[offset : offset + length]
         check(digest(data) == name, f"chunk {name.hex()}")
         return data
 

@@ -1,7 +1,8 @@
 """Puts a directory into a store, written from store/FORMATS.md alone: writer.py STORE SOURCE REF.
 
 Shares no code with the engine; what it and the engine do not agree on is a defect of one of the three. Skips chunks
-that the store offers, and cuts where the store's own writers cut. Prints what was new, as JSON.
+that the store offers, and cuts where the store's own writers cut. Little goes into one pack of both kinds, and all
+segments of no pass are folded. Prints what was new, as JSON.
 """
 
 import datetime
@@ -20,6 +21,7 @@ from reader import Store, check, digest, entry_id, total, two_lines
 
 FRAME_BYTES = 1 << 20
 PACK_BYTES = 64 << 20
+TOGETHER_BYTES = 256 << 10
 
 
 class Pack:
@@ -39,9 +41,16 @@ class Pack:
         stored = b"\1" + zstandard.ZstdCompressor().compress(self.raw)
         if len(stored) > len(self.raw):
             stored = b"\0" + self.raw
-        self.frames.append((stored, len(self.raw), self.waiting))
+        self.frames.append((stored, len(self.raw) | self.kind << 31, self.waiting))
         self.raw, self.waiting = b"", []
         self.size += len(stored)
+
+    def with_metadata(self, other):
+        """One pack of both kinds."""
+        self.flush()
+        other.flush()
+        self.kind = 2
+        self.frames += other.frames
 
     def bytes(self, store, began):
         self.flush()
@@ -130,7 +139,18 @@ class Writer:
             size += len(read)
         return self.metadata(data), entries, size
 
+    def together(self):
+        """What is little becomes one pack, data first."""
+        for pack in self.packs:
+            pack.flush()
+        if len(self.packs) == 2 and sum(pack.size - 80 for pack in self.packs) <= TOGETHER_BYTES:
+            data, metadata = sorted(self.packs, key=lambda pack: pack.kind)
+            data.with_metadata(metadata)
+            self.packs = [data]
+
     def put_objects(self):
+        """Uploads all that is new; the changes that make it live."""
+        self.together()
         store = bytes.fromhex(self.store.id)
         frames, entries, packs, written = [], [], [], 0
         for pack in self.packs:
@@ -146,7 +166,35 @@ class Writer:
                 at += len(stored)
             packs.append(struct.pack("<16sIB11x", pack.id, len(data), pack.kind))
             written += len(data)
-        return self.segment(store, sorted(entries), frames, packs, written)
+        folded = [name for name, own in self.store.passes.items() if name in self.store.segments and not own]
+        for name in folded:
+            written += self.fold(name, entries, frames, packs)
+        added = self.segment(store, sorted(entries), frames, packs, written)
+        into = added["segment"]
+        return [added] + [{"op": "drop_segment", "segment": name, "into": into} for name in folded]
+
+    def fold(self, name, entries, frames, packs):
+        """Appends what a segment offers; the bytes of packs that it alone has named so far."""
+        old_frames, old_packs, rows = self.store.tables[name]
+        places, moved, written = {}, {}, 0
+        named = {row[:16]: at for at, row in enumerate(packs)}
+        for at, (own, length, kind, _) in enumerate(old_packs):
+            if own.hex() in self.store.condemned:
+                continue
+            places[at] = named.get(own, len(packs))
+            if own not in named:
+                packs.append(struct.pack("<16sIB11x", own, length, kind))
+                written += length
+        there = {entry[:32] for entry in entries}
+        for chunk, frame, offset, length in struct.iter_unpack("<32s3I", rows):
+            pack, *place = old_frames[frame]
+            if chunk in there or pack not in places:
+                continue
+            if frame not in moved:
+                moved[frame] = len(frames)
+                frames.append(struct.pack("<4I", places[pack], *place))
+            entries.append(struct.pack("<32s3I", chunk, moved[frame], offset, length))
+        return written
 
     def segment(self, store, entries, frames, packs, written):
         name = os.urandom(16)
@@ -260,7 +308,7 @@ def main():
         "times": times([found.st_mtime_ns for found in stats]),
     }
     sides = [{"kind": kind, "content": described(writer.metadata(data))} for kind, data in lists.items()]
-    changes = [writer.put_objects()] if writer.packs else []
+    changes = writer.put_objects() if writer.packs else []
     versions = writer.store.refs.get(name, {})
     check(not versions, f"{name}: is a new ref")
     tree = {"kind": "tree", "content": described(content)}

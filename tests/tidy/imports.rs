@@ -45,11 +45,11 @@ const COLLECTOR: House = House {
     floors: &[
         &["policy", "mark"],
         &["request", "versions", "usage", "claims"],
-        &["spared", "recent_drops"],
+        &["spared", "small", "recent_drops"],
         &["plan"],
         &["report"],
         &["limits"],
-        &["look", "merge", "repack"],
+        &["look", "repack"],
         &["apply", "delete"],
         &["collect"],
     ],

@@ -361,7 +361,10 @@ fn changes(
     add(saver.finish()?)?;
     (report.chunks_saved, report.chunks_lost) = (saved, lost);
     let dropped = survey.broken.iter();
-    changes.extend(dropped.map(|id| Change::DropSegment { segment: *id }));
+    changes.extend(dropped.map(|id| Change::DropSegment {
+        segment: *id,
+        into: None,
+    }));
     if !survey.bad.is_empty() {
         let packs = survey.bad.iter().copied().collect();
         changes.push(Change::CondemnPacks { packs });

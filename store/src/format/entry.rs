@@ -135,6 +135,9 @@ pub enum Change {
     DropSegment {
         /// Its name.
         segment: SegmentId,
+        /// The segment, added by the same entry, that offers all that it offered.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        into: Option<SegmentId>,
     },
     /// Packs offer nothing any more; their objects may be deleted after a grace.
     CondemnPacks {
@@ -267,6 +270,7 @@ mod tests {
             },
             Change::DropSegment {
                 segment: SegmentId([1; 16]),
+                into: Some(SegmentId([2; 16])),
             },
             Change::CondemnPacks {
                 packs: vec![PackId([2; 16])],

@@ -115,7 +115,7 @@ impl Fold<'_> {
     fn change(&mut self, change: &Change) -> Folded {
         match change {
             Change::AddSegment { segment, info } => self.add_segment(*segment, *info),
-            Change::DropSegment { segment } => self.drop_segment(*segment),
+            Change::DropSegment { segment, into } => self.drop_segment(*segment, *into),
             Change::CondemnPacks { packs } => {
                 packs.iter().for_each(|pack| self.condemn(*pack));
                 Ok(())
@@ -182,7 +182,16 @@ impl Fold<'_> {
         }
     }
 
-    fn drop_segment(&mut self, id: SegmentId) -> Folded {
+    fn drop_segment(&mut self, id: SegmentId, into: Option<SegmentId>) -> Folded {
+        // Of this entry, so that no entry but this one is needed to know what was folded into what.
+        let is_added = |into| {
+            let info = self.state.segments.get(&into).and_then(|info| info.added);
+            into != id && info.is_some_and(|added| added.entry == self.entry.number)
+        };
+        if let Some(into) = into.filter(|into| !is_added(*into)) {
+            let expected = "expected to be folded into one that this entry adds";
+            return Err(format!("segment {id}: {expected}, found {into}").into());
+        }
         let Some(info) = self.state.segments.remove(&id) else {
             return Err(format!("segment {id}: expected a live one, found none").into());
         };

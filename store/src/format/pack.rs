@@ -5,7 +5,7 @@
 
 use super::cursor::{Cursor, Hex, corrupt};
 use crate::error::{Error, Result};
-use crate::format::Provenance;
+use crate::format::{FrameKind, PackKind, Provenance};
 use crate::id::{ChunkId, KeyId, PackId, StoreId};
 
 /// Most bytes of a pack, so that offsets fit 32 bits.
@@ -42,35 +42,6 @@ const NO_KEY: KeyId = KeyId([0; KeyId::LEN]);
 const HEADER_LEN: usize = 80;
 /// Bytes of the trailer before its checksum.
 const TRAILER_FIELDS_LEN: usize = 8 + 2 + 2 + 4 + 4 + 4 + 8;
-
-/// What a pack holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum PackKind {
-    /// Chunks of files.
-    Data = 0,
-    /// Trees, list nodes and times.
-    Meta = 1,
-}
-
-impl PackKind {
-    /// The kind that `byte` stands for.
-    pub fn from_byte(byte: u8) -> Option<Self> {
-        match byte {
-            0 => Some(Self::Data),
-            1 => Some(Self::Meta),
-            _ => None,
-        }
-    }
-
-    /// The byte that stands for it.
-    pub fn byte(self) -> u8 {
-        match self {
-            Self::Data => 0,
-            Self::Meta => 1,
-        }
-    }
-}
 
 /// The header of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +87,8 @@ pub struct PackFrame {
     pub stored_len: u32,
     /// Bytes once decoded: the sum of its chunks.
     pub raw_len: u32,
+    /// Data or metadata.
+    pub kind: FrameKind,
     /// How many chunks it holds, one after another.
     pub chunks: u32,
     /// Sum over its bytes as stored.
@@ -185,7 +158,7 @@ impl PackHeader {
         let at = cursor.at();
         let kind = cursor.u8("kind")?;
         let kind =
-            PackKind::from_byte(kind).ok_or_else(|| cursor.error_at(at, "kind", "0 or 1", kind))?;
+            PackKind::from_byte(kind).ok_or_else(|| cursor.error_at(at, "kind", "0 to 2", kind))?;
         cursor.zeros(5)?;
         let id = PackId(cursor.array("id")?);
         let made = Provenance {
@@ -288,7 +261,7 @@ impl PackTable {
     /// Invalid input, when a limit is broken: [`Self::decode`] would refuse the bytes.
     pub fn encode(&self, header: &PackHeader) -> Result<Vec<u8>> {
         let refuse = |detail| Error::invalid(format!("pack {}: {detail}", header.id));
-        let table_offset = self.check().map_err(refuse)?;
+        let table_offset = self.check(header).map_err(refuse)?;
         let count = |len: usize| u32::try_from(len).map_err(|_| refuse(too_long(u64::MAX)));
         let mut trailer = PackTrailer {
             table_offset,
@@ -332,7 +305,7 @@ impl PackTable {
             return Err(corrupt(object, detail));
         }
         let table = Self::decode_rows(&mut Cursor::new(object, bytes), trailer)?;
-        let table_offset = table.check().map_err(|detail| corrupt(object, detail))?;
+        let table_offset = (table.check(header)).map_err(|detail| corrupt(object, detail))?;
         if table_offset == trailer.table_offset {
             return Ok(table);
         }
@@ -345,7 +318,7 @@ impl PackTable {
         let mut out = Vec::new();
         for frame in &self.frames {
             out.extend_from_slice(&frame.stored_len.to_le_bytes());
-            out.extend_from_slice(&frame.raw_len.to_le_bytes());
+            out.extend_from_slice(&frame.kind.with(frame.raw_len).to_le_bytes());
             out.extend_from_slice(&frame.chunks.to_le_bytes());
             out.extend_from_slice(&frame.sum.0);
         }
@@ -359,9 +332,12 @@ impl PackTable {
     /// The rows; the caller has compared counts and length, so nothing is allocated that is not there.
     fn decode_rows(cursor: &mut Cursor<'_>, trailer: &PackTrailer) -> Result<Self> {
         let frames = (0..trailer.frames).map(|_| {
+            let stored_len = cursor.u32("stored length")?;
+            let (kind, raw_len) = FrameKind::split(cursor.u32("raw length")?);
             Ok(PackFrame {
-                stored_len: cursor.u32("stored length")?,
-                raw_len: cursor.u32("raw length")?,
+                stored_len,
+                raw_len,
+                kind,
                 chunks: cursor.u32("chunks")?,
                 sum: FrameSum(cursor.array("sum")?),
             })
@@ -378,7 +354,7 @@ impl PackTable {
     }
 
     /// Checks every limit; gives the offset at which the last frame ends.
-    fn check(&self) -> Result<u32, String> {
+    fn check(&self, header: &PackHeader) -> Result<u32, String> {
         let mut end = u64::from(PackHeader::LEN);
         let mut rest = self.chunks.as_slice();
         if self.frames.is_empty() {
@@ -392,6 +368,10 @@ impl PackTable {
                 in_frame(format!("expected {count} chunks, found {found}"))
             })?;
             frame.check(chunks).map_err(in_frame)?;
+            if !header.kind.admits(frame.kind) {
+                let (found, kind) = (frame.kind, header.kind);
+                return Err(in_frame(format!("kind: expected {kind}, found {found}")));
+            }
             end += u64::from(frame.stored_len);
             rest = behind;
         }
@@ -470,6 +450,7 @@ mod tests {
         PackFrame {
             stored_len,
             raw_len,
+            kind: FrameKind::Meta,
             chunks,
             sum: FrameSum([3; 8]),
         }
@@ -660,12 +641,31 @@ mod tests {
         assert_eq!(error.kind(), Kind::Unsupported);
         assert_eq!(error.to_string(), "x: version is 3, this program reads 2");
         let mut bytes = HEADER.encode();
-        bytes[10] = 2;
+        bytes[10] = 3;
         let error = PackHeader::decode("x", &bytes).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "x: kind at offset 10: expected 0 or 1, found 2"
+            "x: kind at offset 10: expected 0 to 2, found 3"
         );
+    }
+
+    #[test]
+    fn a_frame_says_its_kind_and_lies_in_a_pack_that_admits_it() {
+        let both = PackHeader {
+            kind: PackKind::Both,
+            ..HEADER
+        };
+        let mut mixed = good();
+        mixed.frames[0].kind = FrameKind::Data;
+        let tail = mixed.encode(&both).unwrap();
+        assert_eq!(tail[4..8], [100, 0, 0, 0]);
+        assert_eq!(tail[24..28], [1, 0, 0, 128]);
+        assert_eq!(decode(&both, 22, &tail).unwrap(), mixed);
+        let error = mixed.encode(&HEADER).unwrap_err();
+        let detail = "frame 0: kind: expected metadata, found data";
+        assert!(error.to_string().ends_with(detail), "{error}");
+        let error = decode(&HEADER, 22, &unchecked(&mixed, 80 + 22)).unwrap_err();
+        assert_eq!(error.to_string(), format!("x: {detail}"));
     }
 
     #[test]

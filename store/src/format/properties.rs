@@ -192,15 +192,18 @@ fn encode_times(times: &[Time]) -> Vec<u8> {
 fn pack() -> impl Strategy<Value = (PackHeader, PackTable)> {
     let chunks = vec((chunk_id(), 1..=1_u32 << 20), 1..5);
     let frames = vec((chunks, any::<prop::sample::Index>()), 1..5);
-    (any::<bool>(), pack_id(), frames).prop_map(|(meta, id, frames)| {
-        let kind = if meta { PackKind::Meta } else { PackKind::Data };
+    (0..3_u8, pack_id(), frames).prop_map(|(byte, id, frames)| {
+        let kind = PackKind::from_byte(byte).unwrap();
         let mut table = PackTable::default();
         for (chunks, stored) in frames {
             let raw_len: u32 = chunks.iter().map(|(_, len)| len).sum();
             let stored = stored.index(usize::try_from(raw_len).unwrap());
+            let is_even = raw_len.is_multiple_of(2);
+            let is_data = kind != PackKind::Meta && (kind == PackKind::Data || is_even);
             table.frames.push(PackFrame {
                 stored_len: 2 + u32::try_from(stored).unwrap(),
                 raw_len,
+                kind: [FrameKind::Meta, FrameKind::Data][usize::from(is_data)],
                 chunks: u32::try_from(chunks.len()).unwrap(),
                 sum: FrameSum(raw_len.to_be_bytes().repeat(2).try_into().unwrap()),
             });
@@ -209,7 +212,7 @@ fn pack() -> impl Strategy<Value = (PackHeader, PackTable)> {
         }
         let made = Provenance {
             store: StoreId(id.0),
-            began: u64::from(meta),
+            began: u64::from(byte),
         };
         (PackHeader { kind, id, made }, table)
     })
@@ -243,6 +246,7 @@ fn segment() -> impl Strategy<Value = (Vec<u8>, Vec<SegmentEntry>)> {
             offset: PackHeader::LEN,
             stored_len: 2 + seed % 160,
             raw_len: 160,
+            kind: FrameKind::Data,
         });
         let mut bytes = Vec::new();
         let id = SegmentId([3; 16]);

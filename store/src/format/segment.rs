@@ -484,7 +484,7 @@ fn changed(chunks: u64) -> String {
 mod tests {
     use super::*;
     use crate::error::Kind;
-    use crate::format::PackKind;
+    use crate::format::{FrameKind, PackKind};
     use crate::id::{PackId, StoreId};
 
     const ID: SegmentId = SegmentId([9; 16]);
@@ -507,6 +507,7 @@ mod tests {
             offset,
             stored_len: 100,
             raw_len: 1000,
+            kind: FrameKind::Data,
         }
     }
 
@@ -747,12 +748,33 @@ mod tests {
             "x: frame 0: there is no pack 2"
         );
         assert_eq!(
-            message(&|b| b[packs_at + 20] = 2),
-            "x: pack 0: kind: expected 0 or 1, found 2"
+            message(&|b| b[packs_at + 20] = 3),
+            "x: pack 0: kind: expected 0 to 2, found 3"
         );
         assert!(
             message(&|b| b[packs_at + 31] = 1).starts_with("x: pack 0: padding: expected zeros")
         );
+    }
+
+    #[test]
+    fn ids_that_are_no_hashes_are_found_as_well() {
+        let id = |at: u64| {
+            let mut id = [0; ChunkId::LEN];
+            id[..8].copy_from_slice(&(at * at * at).to_be_bytes());
+            ChunkId(id)
+        };
+        let all: Vec<SegmentEntry> = (0..300)
+            .map(|at| SegmentEntry {
+                id: id(2 * at),
+                ..entry(0, 0)
+            })
+            .collect();
+        let (bytes, _) = write(&all).unwrap();
+        let layout = SegmentLayout::parse("x", &bytes).unwrap();
+        for at in 0..300 {
+            assert_eq!(layout.find(&bytes, &id(2 * at)), Some(at));
+            assert_eq!(layout.find(&bytes, &id(2 * at + 1)), None);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::segment::{
 };
 use crate::error::Result;
 use crate::format::{
-    CHUNK_BYTES_MAX, PACK_BYTES_MAX, PackHeader, PackKind, PackTrailer, Provenance,
+    CHUNK_BYTES_MAX, FrameKind, PACK_BYTES_MAX, PackHeader, PackKind, PackTrailer, Provenance,
 };
 use crate::id::{ChunkId, PackId, SegmentId, StoreId};
 
@@ -19,7 +19,7 @@ use crate::id::{ChunkId, PackId, SegmentId, StoreId};
 pub struct SegmentPack {
     /// Its name.
     pub id: PackId,
-    /// Data or metadata.
+    /// Data, metadata or both.
     pub kind: PackKind,
     /// Its bytes.
     pub len: u32,
@@ -36,6 +36,8 @@ pub struct SegmentFrame {
     pub stored_len: u32,
     /// Bytes once decoded.
     pub raw_len: u32,
+    /// Data or metadata.
+    pub kind: FrameKind,
 }
 
 /// One chunk: which frame, and where in the decoded frame.
@@ -220,7 +222,7 @@ impl SegmentFrame {
                 &self.pack.to_le_bytes(),
                 &self.offset.to_le_bytes(),
                 &self.stored_len.to_le_bytes(),
-                &self.raw_len.to_le_bytes(),
+                &self.kind.with(self.raw_len).to_le_bytes(),
             ],
         );
         out
@@ -228,11 +230,15 @@ impl SegmentFrame {
 
     pub(super) fn decode(row: &[u8; FRAME_LEN]) -> Self {
         let mut rest = row.as_slice();
+        let [pack, offset, stored_len, word] =
+            std::array::from_fn(|_| u32::from_le_bytes(take(&mut rest)));
+        let (kind, raw_len) = FrameKind::split(word);
         Self {
-            pack: u32::from_le_bytes(take(&mut rest)),
-            offset: u32::from_le_bytes(take(&mut rest)),
-            stored_len: u32::from_le_bytes(take(&mut rest)),
-            raw_len: u32::from_le_bytes(take(&mut rest)),
+            pack,
+            offset,
+            stored_len,
+            raw_len,
+            kind,
         }
     }
 
@@ -243,12 +249,19 @@ impl SegmentFrame {
             offset,
             stored_len,
             raw_len,
+            kind,
         } = *self;
         let Some(pack) = pack else {
             return Err(format!("frame {position}: there is no pack {at}"));
         };
         check_frame_lens(stored_len, raw_len)
             .map_err(|defect| format!("frame {position}: {defect}"))?;
+        if !pack.kind.admits(kind) {
+            let expected = pack.kind;
+            return Err(format!(
+                "frame {position}: kind: expected {expected}, as its pack, found {kind}"
+            ));
+        }
         let begin = PackHeader::LEN;
         let end = pack.len.saturating_sub(PackTrailer::LEN);
         if offset < begin || u64::from(offset) + u64::from(stored_len) > u64::from(end) {
@@ -278,7 +291,7 @@ impl SegmentPack {
         let [kind] = take(&mut rest);
         let Some(kind) = PackKind::from_byte(kind) else {
             return Err(format!(
-                "pack {position}: kind: expected 0 or 1, found {kind}"
+                "pack {position}: kind: expected 0 to 2, found {kind}"
             ));
         };
         if rest.iter().any(|byte| *byte != 0) {

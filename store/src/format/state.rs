@@ -302,7 +302,10 @@ mod tests {
             info: SegmentInfo::default(),
         };
         state.apply(&entry(1, vec![add(), other, set(1)])).unwrap();
-        let drop = Change::DropSegment { segment: SEGMENT };
+        let drop = Change::DropSegment {
+            segment: SEGMENT,
+            into: None,
+        };
         let changes = vec![drop, condemn(), set(2), pin(2, true), policy(3)];
         state.apply(&entry(2, changes)).unwrap();
         state
@@ -386,6 +389,46 @@ mod tests {
         assert_eq!(state.condemned[&PACK].entry, 2);
     }
 
+    fn fold(segment: SegmentId, into: SegmentId) -> Change {
+        Change::DropSegment {
+            segment,
+            into: Some(into),
+        }
+    }
+
+    /// What segments are folded into.
+    fn folded_into() -> Change {
+        Change::AddSegment {
+            segment: SegmentId([6; 16]),
+            info: SegmentInfo::default(),
+        }
+    }
+
+    #[test]
+    fn a_segment_is_folded_into_one_that_its_entry_adds() {
+        let (live, into) = (SegmentId([7; 16]), SegmentId([6; 16]));
+        let mut state = full();
+        let added = state.apply(&entry(3, vec![folded_into(), fold(live, into)]));
+        added.unwrap();
+        assert_eq!(state.segments.keys().collect::<Vec<_>>(), [&into]);
+        assert_eq!(state.dropped[&live].entry, 3);
+        let refused = |state: &mut State, number, changes, segment, into| {
+            let error = state.apply(&entry(number, changes)).unwrap_err();
+            let found = error.to_string();
+            let what = "expected to be folded into one that this entry adds";
+            let end = format!("segment {segment}: {what}, found {into}");
+            assert!(found.ends_with(&end), "{found}");
+        };
+        refused(&mut full(), 3, vec![fold(live, live)], live, live);
+        let none = SegmentId([5; 16]);
+        let chain = vec![folded_into(), fold(live, into), fold(into, none)];
+        refused(&mut full(), 3, chain, into, none);
+        // One of an entry before is not enough: that entry may be lost.
+        let mut state = full();
+        state.apply(&entry(3, vec![folded_into()])).unwrap();
+        refused(&mut state, 4, vec![fold(live, into)], live, into);
+    }
+
     #[test]
     fn contradictions_are_corrupt_and_change_nothing() {
         let live = SegmentId([7; 16]);
@@ -393,7 +436,10 @@ mod tests {
             segment: live,
             info: SegmentInfo::default(),
         };
-        let drop = Change::DropSegment { segment: live };
+        let drop = Change::DropSegment {
+            segment: live,
+            into: None,
+        };
         let cases = [
             (
                 4,

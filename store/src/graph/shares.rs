@@ -97,13 +97,13 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::PackKind;
+    use crate::format::FrameKind;
     use crate::id::PackId;
 
     fn chunk(len: u32) -> Location {
         Location {
             pack: PackId([1; 16]),
-            kind: PackKind::Data,
+            kind: FrameKind::Data,
             pack_len: 1000,
             frame_offset: 32,
             stored_len: 333,

@@ -1,7 +1,7 @@
 //! The bytes of an open segment: mapped where the store has them on this host, else from a copy in the
 //! host's cache. A copy is checked before it gets its name, so what has the name is whole.
 
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -21,6 +21,8 @@ const READ_BYTES: u64 = 16 << 20;
 /// Copies up to this size are compared with their checksum each time: that takes less than a request. Larger ones
 /// are when something in them turns out to be wrong.
 const CHECKED_BYTES_MAX: u64 = 16 << 20;
+/// Segments up to this size are held in memory.
+const HELD_BYTES_MAX: u64 = 64 << 10;
 /// How long the copy of a segment stays that this state does not know: another process may be ahead of it.
 const UNKNOWN_KEPT: Duration = Duration::from_secs(24 * 3600);
 
@@ -82,11 +84,18 @@ impl SegmentBytes {
     }
 
     fn map(path: &Path, key: &str) -> Result<Self> {
-        let file =
+        let mut file =
             open_object(path, key, Remedy::RepairSegments).map_err(|error| match error.kind() {
                 Kind::Corrupt => error,
                 _ => error.within(key),
             })?;
+        // A process has few maps, and a small file is read in less time than it is mapped.
+        let failed = |source| Error::io("read", path, source).within(key);
+        if file.metadata().map_err(failed)?.len() <= HELD_BYTES_MAX {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map_err(failed)?;
+            return Ok(Self::Held(bytes.into()));
+        }
         Ok(Self::Mapped(map(&file, &path.display().to_string())?))
     }
 

@@ -130,7 +130,7 @@ impl<'a> Known<'a> {
                 }
             }
             Change::AddSegment { segment, .. } => drop(self.segments.insert(*segment)),
-            Change::DropSegment { segment } => {
+            Change::DropSegment { segment, .. } => {
                 if !self.segments.remove(segment) {
                     needed.changes.push(Change::AddSegment {
                         segment: *segment,

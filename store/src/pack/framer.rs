@@ -8,7 +8,7 @@ use crossbeam_channel::Sender;
 use super::EncodedFrame;
 use crate::codec::{Class, Decoder, Encoder};
 use crate::error::{Error, Result};
-use crate::format::{PackChunk, PackKind};
+use crate::format::{FrameKind, PackChunk};
 use crate::id::ChunkId;
 
 /// Bytes after which a frame is encoded.
@@ -17,7 +17,7 @@ const FRAME_BYTES_TARGET: usize = 1 << 20;
 const ALONE_BYTES_MIN: usize = 16 << 10;
 
 /// A frame on its way to a pack of its kind.
-pub type KindFrame = (PackKind, EncodedFrame);
+pub type KindFrame = (FrameKind, EncodedFrame);
 
 /// Takes finished frames.
 pub trait FrameSink {
@@ -25,11 +25,11 @@ pub trait FrameSink {
     ///
     /// # Errors
     /// When the frame cannot be written, or nobody takes frames any more.
-    fn frame(&mut self, kind: PackKind, frame: EncodedFrame) -> Result<()>;
+    fn frame(&mut self, kind: FrameKind, frame: EncodedFrame) -> Result<()>;
 }
 
 impl FrameSink for Sender<KindFrame> {
-    fn frame(&mut self, kind: PackKind, frame: EncodedFrame) -> Result<()> {
+    fn frame(&mut self, kind: FrameKind, frame: EncodedFrame) -> Result<()> {
         self.send((kind, frame))
             .map_err(|_| Error::interrupted("the packer stopped"))
     }
@@ -37,7 +37,7 @@ impl FrameSink for Sender<KindFrame> {
 
 /// One per thread that stores chunks.
 pub struct Framer<S> {
-    kind: PackKind,
+    kind: FrameKind,
     encoder: Encoder,
     check: Option<Decoder>,
     raw: Vec<u8>,
@@ -54,7 +54,7 @@ impl<S: FrameSink> Framer<S> {
     ///
     /// # Errors
     /// When the codec cannot be set up.
-    pub fn new(kind: PackKind, level: i32, verify: bool, sink: S) -> Result<Self> {
+    pub fn new(kind: FrameKind, level: i32, verify: bool, sink: S) -> Result<Self> {
         Ok(Self {
             kind,
             encoder: Encoder::new(level)?,
@@ -76,7 +76,7 @@ impl<S: FrameSink> Framer<S> {
             id,
             len: length(bytes)?,
         };
-        if self.kind == PackKind::Data && bytes.len() >= ALONE_BYTES_MIN {
+        if self.kind == FrameKind::Data && bytes.len() >= ALONE_BYTES_MIN {
             let class = Class::of(bytes);
             if class == Class::Noise {
                 return self.send_raw(chunk, bytes);
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_frame_that_decodes_to_other_bytes_fails_the_put_that_verifies() {
         let (frames, _packer) = crossbeam_channel::unbounded();
-        let mut framer = Framer::new(PackKind::Data, 3, true, frames).unwrap();
+        let mut framer = Framer::new(FrameKind::Data, 3, true, frames).unwrap();
         let encode = |framer: &mut Framer<Sender<KindFrame>>, bytes: &[u8]| {
             framer.stored.clear();
             framer.encoder.encode(bytes, &mut framer.stored).unwrap();

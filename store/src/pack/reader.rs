@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use super::ChunkAt;
 use crate::error::Result;
 use crate::format::{
-    FrameSum, PackHeader, PackKind, PackTable, PackTrailer, SegmentPack, pack_key, segment_key,
+    FrameKind, FrameSum, PackHeader, PackKind, PackTable, PackTrailer, SegmentPack, pack_key,
+    segment_key,
 };
 use crate::id::{ChunkId, PackId, StoreId};
 use crate::index::OpenSegment;
@@ -19,6 +20,7 @@ pub(crate) struct FrameRows {
     pub(crate) offset: u32,
     pub(crate) stored_len: u32,
     pub(crate) raw_len: u32,
+    pub(crate) kind: FrameKind,
     /// Sum over its stored bytes; a segment does not have it.
     pub(crate) sum: Option<FrameSum>,
     pub(crate) chunks: Vec<ChunkRow>,
@@ -107,6 +109,7 @@ impl OpenPack {
                 offset,
                 stored_len: frame.stored_len,
                 raw_len: frame.raw_len,
+                kind: frame.kind,
                 sum: Some(frame.sum),
                 chunks: inside.collect(),
             };
@@ -116,7 +119,7 @@ impl OpenPack {
         frames.collect()
     }
 
-    /// Data or metadata.
+    /// Data, metadata or both.
     pub(crate) fn kind(&self) -> PackKind {
         self.header.kind
     }
@@ -136,6 +139,7 @@ pub(crate) fn rows_in(segment: &OpenSegment, position: u32) -> Result<Vec<FrameR
             offset: frame.offset,
             stored_len: frame.stored_len,
             raw_len: frame.raw_len,
+            kind: frame.kind,
             sum: None,
             chunks: Vec::new(),
         });
@@ -164,9 +168,9 @@ pub(crate) fn compare(
                 return Err(defect(&segment_key(segment.id), &what));
             };
             let place = (location.pack, location.frame_offset, location.offset);
-            let lens = (location.stored_len, location.raw_len);
+            let says = (location.stored_len, location.raw_len, location.kind);
             if place == (pack.id, frame.offset, *offset)
-                && lens == (frame.stored_len, frame.raw_len)
+                && says == (frame.stored_len, frame.raw_len, frame.kind)
             {
                 matched += 1;
             }

@@ -6,7 +6,7 @@ use super::{WrittenPack, length};
 use crate::error::Result;
 use crate::format::{
     Change, PackHeader, PackTable, Provenance, SegmentEntry, SegmentFrame, SegmentInfo,
-    SegmentPack, segment_key, write_segment,
+    SegmentPack, segment_key, segment_len, write_segment,
 };
 use crate::id::{PackId, SegmentId};
 use crate::remote::Write;
@@ -50,6 +50,7 @@ impl SegmentBuilder {
                 offset: frame_offset,
                 stored_len: frame.stored_len,
                 raw_len: frame.raw_len,
+                kind: frame.kind,
             });
             let mut offset = 0;
             for chunk in chunks.by_ref().take(frame.chunks as usize) {
@@ -79,6 +80,13 @@ impl SegmentBuilder {
     /// Bytes of the packs so far.
     pub fn pack_bytes(&self) -> u64 {
         self.pack_bytes
+    }
+
+    /// Bytes that the segment will have, or few less.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        let (chunks, frames) = (self.entries.len() as u64, self.frames.len());
+        let count = |len| u32::try_from(len).unwrap_or(u32::MAX);
+        segment_len(chunks, count(frames), count(self.packs.len()), 0).unwrap_or(u64::MAX)
     }
 
     /// The packs so far.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{EncodedFrame, FrameSink, PackWriter, Portions, WrittenPack};
 use crate::error::Result;
-use crate::format::{PackKind, Provenance};
+use crate::format::{FrameKind, Provenance};
 use crate::remote::Write;
 
 /// Packs that are written in these portions: one that is open, and those that are finished.
@@ -46,10 +46,10 @@ impl PackSink {
 }
 
 impl FrameSink for &mut PackSink {
-    fn frame(&mut self, kind: PackKind, frame: EncodedFrame) -> Result<()> {
+    fn frame(&mut self, kind: FrameKind, frame: EncodedFrame) -> Result<()> {
         let mut pack = match self.open.take() {
             Some(pack) => pack,
-            None => PackWriter::begin(&self.remote, kind, self.made)?,
+            None => PackWriter::begin(&self.remote, kind.into(), self.made)?,
         };
         pack.push(frame)?;
         let is_full = pack.is_full(self.portions);

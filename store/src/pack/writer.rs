@@ -7,7 +7,8 @@ use bytes::Bytes;
 use super::{Portions, length, too_large};
 use crate::error::Result;
 use crate::format::{
-    FrameSum, PackChunk, PackFrame, PackHeader, PackKind, PackTable, Provenance, pack_key,
+    FrameKind, FrameSum, PackChunk, PackFrame, PackHeader, PackKind, PackTable, Provenance,
+    pack_key,
 };
 use crate::id::PackId;
 use crate::remote::{Upload, Write};
@@ -69,16 +70,29 @@ impl PackWriter {
         })
     }
 
-    /// Appends a frame.
+    /// Appends a frame of what the pack holds.
     ///
     /// # Errors
     /// When the store cannot be written to, or the pack would outgrow its format.
     pub fn push(&mut self, frame: EncodedFrame) -> Result<()> {
+        let kind = match self.header.kind {
+            PackKind::Data | PackKind::Both => FrameKind::Data,
+            PackKind::Meta => FrameKind::Meta,
+        };
+        self.push_as(kind, frame)
+    }
+
+    /// Appends a frame of `kind`.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub fn push_as(&mut self, kind: FrameKind, frame: EncodedFrame) -> Result<()> {
         let stored_len = length(frame.stored.len())?;
         let chunks = length(frame.chunks.len())?;
         self.table.frames.push(PackFrame {
             stored_len,
             raw_len: frame.raw_len,
+            kind,
             chunks,
             sum: FrameSum::of(&frame.stored),
         });

@@ -15,7 +15,7 @@ use super::ties::{Tie, WrittenThrough, refused};
 use super::{PutReport, PutRequest};
 use crate::error::{Error, Result};
 use crate::format::{
-    Content, Keep, Kept, MODE_MAX, Node, PackKind, Root, Side, TimesEncoder, Totals, TreeEncoder,
+    Content, FrameKind, Keep, Kept, MODE_MAX, Node, Root, Side, TimesEncoder, Totals, TreeEncoder,
     TreeEntry,
 };
 use crate::host::pool::PoolKey;
@@ -101,7 +101,12 @@ impl<'p> Assembler<'p> {
         let notes = root.and_then(|root| Notes::of(store, &root));
         let notes = notes.filter(|_| !request.dry_run);
         let listing = notes.map(|notes| notes.begin()).transpose()?;
-        let framer = Framer::new(PackKind::Meta, request.level, request.verify_writes, frames)?;
+        let framer = Framer::new(
+            FrameKind::Meta,
+            request.level,
+            request.verify_writes,
+            frames,
+        )?;
         let mut times_bytes = MetaBuilder::new(store.chunker().clone());
         let times = TimesEncoder::new(&mut times_bytes.bytes);
         Ok(Self {

@@ -16,7 +16,7 @@ use super::messages::{FileChunk, FileRead, Ingested};
 use super::reading::{Cursor, read_small, unchanged};
 use crate::chunk::{Chunker, Cutter};
 use crate::error::{Error, Kind, Result};
-use crate::format::PackKind;
+use crate::format::FrameKind;
 use crate::host::stat_cache::WriteBack;
 use crate::host::walk::Stat;
 use crate::id::ChunkId;
@@ -109,7 +109,12 @@ impl<'p> Ingest<'p> {
             spare,
             failed,
         } = outlets;
-        let framer = Framer::new(PackKind::Data, request.level, request.verify_writes, frames)?;
+        let framer = Framer::new(
+            FrameKind::Data,
+            request.level,
+            request.verify_writes,
+            frames,
+        )?;
         let chunker = store.chunker().clone();
         Ok(Self {
             store,

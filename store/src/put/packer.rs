@@ -1,10 +1,11 @@
-//! Frames become packs: one pack of each kind open at a time, the full one finished behind it.
+//! Frames become packs: one pack of each kind open at a time, the full one finished behind it. A put of little becomes
+//! one pack of both kinds, so that it costs one object.
 
 use crossbeam_channel::Receiver;
 
 use super::publish::PutSession;
 use crate::error::Result;
-use crate::format::PackKind;
+use crate::format::{FrameKind, PackKind};
 use crate::pack::KindFrame;
 use crate::pack::{EncodedFrame, Finisher, PackWriter, finish_behind};
 use crate::store::Store;
@@ -16,6 +17,9 @@ pub(super) struct Packer<'p> {
     session: &'p PutSession<'p>,
     data: Option<PackWriter>,
     meta: Option<PackWriter>,
+    /// What came so far, while it may fit into one pack.
+    few: Option<Vec<KindFrame>>,
+    few_bytes: usize,
 }
 
 impl<'p> Packer<'p> {
@@ -26,6 +30,8 @@ impl<'p> Packer<'p> {
             session,
             data: None,
             meta: None,
+            few: Some(Vec::new()),
+            few_bytes: 0,
         }
     }
 
@@ -37,6 +43,10 @@ impl<'p> Packer<'p> {
             for (kind, frame) in frames {
                 self.push(kind, frame, full)?;
             }
+            let few = self.few.take().unwrap_or_default();
+            if let Some(pack) = self.together(few)? {
+                return full.hand_over(pack);
+            }
             let mut last = self.data.take().into_iter().chain(self.meta.take());
             last.try_for_each(|pack| full.hand_over(pack))
         })
@@ -44,22 +54,58 @@ impl<'p> Packer<'p> {
 
     fn push(
         &mut self,
-        kind: PackKind,
+        kind: FrameKind,
         frame: EncodedFrame,
         full: &Finisher<PackWriter>,
     ) -> Result<()> {
-        self.session
-            .count(kind, frame.raw_len, frame.stored.len())?;
+        let len = frame.stored.len();
+        self.session.count(kind, frame.raw_len, len)?;
         if self.is_dry {
             return Ok(());
         }
+        let Some(few) = &mut self.few else {
+            return self.append(kind, frame, full);
+        };
+        few.push((kind, frame));
+        self.few_bytes += len;
+        if self.few_bytes <= self.store.portions().together_bytes {
+            return Ok(());
+        }
+        let many = self.few.take().unwrap_or_default();
+        many.into_iter()
+            .try_for_each(|(kind, frame)| self.append(kind, frame, full))
+    }
+
+    /// One pack of all these frames, data first.
+    fn together(&self, mut few: Vec<KindFrame>) -> Result<Option<PackWriter>> {
+        few.sort_by_key(|(kind, _)| *kind);
+        let (Some((first, _)), Some((last, _))) = (few.first(), few.last()) else {
+            return Ok(None);
+        };
+        let kind = match first == last {
+            true => PackKind::from(*first),
+            false => PackKind::Both,
+        };
+        let mut pack = PackWriter::begin(self.store.remote(), kind, self.store.provenance())?;
+        for (kind, frame) in few {
+            pack.push_as(kind, frame)?;
+        }
+        Ok(Some(pack))
+    }
+
+    fn append(
+        &mut self,
+        kind: FrameKind,
+        frame: EncodedFrame,
+        full: &Finisher<PackWriter>,
+    ) -> Result<()> {
         let slot = match kind {
-            PackKind::Data => &mut self.data,
-            PackKind::Meta => &mut self.meta,
+            FrameKind::Data => &mut self.data,
+            FrameKind::Meta => &mut self.meta,
         };
         let mut pack = match slot.take() {
             Some(pack) => pack,
-            None => PackWriter::begin(self.store.remote(), kind, self.store.provenance())?,
+            None => PackWriter::begin(self.store.remote(), kind.into(), self.store.provenance())?,
         };
         pack.push(frame)?;
         if pack.is_full(self.store.portions()) {

@@ -7,7 +7,7 @@ use super::messages::{Base, Built, FileTimes};
 use super::origin::Files;
 use super::{Onto, PutReport, PutRequest, ancestor as save};
 use crate::error::{Error, Result};
-use crate::format::{Change, Extra, Id, PackKind, Root, Sides, State, Version, pack_key};
+use crate::format::{Change, Extra, FrameKind, Id, Root, Sides, State, Version, pack_key};
 use crate::host::stat_cache::CacheBase;
 use crate::id::PassId;
 use crate::pack::WrittenPack;
@@ -79,10 +79,10 @@ impl<'p> PutSession<'p> {
     }
 
     /// Counts a frame on its way to a pack. Fails as soon as the commit would fail in the end, for want of room.
-    pub(super) fn count(&self, kind: PackKind, raw_bytes: u32, stored_bytes: usize) -> Result<()> {
+    pub(super) fn count(&self, kind: FrameKind, raw_bytes: u32, stored_bytes: usize) -> Result<()> {
         let new_bytes = match kind {
-            PackKind::Data => raw_bytes.into(),
-            PackKind::Meta => 0,
+            FrameKind::Data => raw_bytes.into(),
+            FrameKind::Meta => 0,
         };
         let stored_bytes = stored_bytes as u64;
         let passes = self.passes;

@@ -15,8 +15,8 @@ use super::saved::Notes;
 use super::{PutReport, PutRequest, SaveReport};
 use crate::error::{Error, Result};
 use crate::format::{
-    Change, Content, Extra, Id, PackKind, Root, SIDE_TIMES, Side, Sides, TimesEncoder, TreeEncoder,
-    TreeEntry, Version,
+    Change, Content, Extra, FrameKind, Id, Root, SIDE_TIMES, Side, Sides, TimesEncoder,
+    TreeEncoder, TreeEntry, Version,
 };
 use crate::id::ChunkId;
 use crate::log::{Outside, System};
@@ -333,7 +333,7 @@ impl<'s> Stored<'s> {
         let verify = request.verify_writes;
         Ok(Self {
             root: request.source.canonicalize().unwrap_or_default(),
-            framer: Framer::new(PackKind::Meta, request.level, verify, sender)?,
+            framer: Framer::new(FrameKind::Meta, request.level, verify, sender)?,
             frames,
             leaves_out: built.leaves_out(),
             session,

@@ -107,14 +107,14 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::PackKind;
+    use crate::format::FrameKind;
 
     const PACK: PackId = PackId([7; 16]);
 
     fn at(frame_offset: u32) -> Location {
         Location {
             pack: PACK,
-            kind: PackKind::Meta,
+            kind: FrameKind::Meta,
             pack_len: 10_000,
             frame_offset,
             stored_len: 100,

@@ -1,7 +1,7 @@
 //! What a pass counts on without a mark at each chunk: a version as a whole, a segment as a whole.
 
 use super::beside::{memory, name, open, put_through, source};
-use crate::format::{Content, Node, PackKind, Root, Who};
+use crate::format::{Content, FrameKind, Node, PackKind, Root, Who};
 use crate::id::ChunkId;
 use crate::log;
 use crate::pack::{EncodedFrame, PackWriter, SegmentBuilder};
@@ -28,7 +28,7 @@ fn a_base_is_whole_only_if_its_deepest_file_is() {
     let reader = Reader::at(&store, view.clone());
     assert!(all_offered(&reader, &view.index, &root).unwrap());
     let at = view.index.find(&ChunkId::of(b"deep")).unwrap().unwrap();
-    assert_eq!(at.kind, PackKind::Data);
+    assert_eq!(at.kind, FrameKind::Data);
     let mut state = view.state.clone();
     let condemned = crate::format::Condemned {
         entry: 1,

@@ -73,8 +73,8 @@ fn collect(remote: &Objects, mut packs: BTreeSet<PackId>) {
     for segment in view.index.segments() {
         let gone = |pack: PackId| packs.contains(&pack) || view.state.condemned.contains_key(&pack);
         if segment.packs().all(|pack| gone(pack.id)) {
-            let segment = segment.id;
-            changes.push(Change::DropSegment { segment });
+            let (segment, into) = (segment.id, None);
+            changes.push(Change::DropSegment { segment, into });
             keys.push(segment_key(segment));
         } else {
             named.extend(segment.packs().map(|pack| pack.id));
@@ -218,10 +218,10 @@ fn a_segment_that_a_collector_found_uncommitted_is_written_again() {
                 if is_segment(when, step, key) && steps.fetch_add(1, Ordering::SeqCst) == at {
                     let segment: SegmentId = key["segments/".len()..].parse().unwrap();
                     let info = crate::format::SegmentInfo::default();
-                    let mut state = open(remote.clone()).state().unwrap();
+                    let (mut state, into) = (open(remote.clone()).state().unwrap(), None);
                     let changes = vec![
                         Change::AddSegment { segment, info },
-                        Change::DropSegment { segment },
+                        Change::DropSegment { segment, into },
                     ];
                     let who = Who::default();
                     log::commit(&*remote, &mut state, &who, &mut |_, _| Ok(changes.clone()))

@@ -14,7 +14,7 @@ use super::runs::{EachRun, FrameChunk, Run, WantedFrame, join};
 use super::uploader::Uploader;
 use crate::codec::{Decoder, LEVEL};
 use crate::error::{Error, Kind, Result};
-use crate::format::{PackChunk, PackKind, pack_key};
+use crate::format::{FrameKind, PackChunk, pack_key};
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
 use crate::pack::{Coalesce, EncodedFrame, Extent, Framer, KindFrame};
@@ -40,7 +40,7 @@ type Gone = (ChunkId, (PackId, u32));
 /// Everything that the workers of one pass share.
 struct Shared<'c> {
     from: &'c Store,
-    kind: PackKind,
+    kind: FrameKind,
     progress: &'c dyn Progress,
     is_over: AtomicBool,
     error: Mutex<Option<Error>>,
@@ -66,7 +66,7 @@ pub(super) fn copy(
     unreadable: &mut Unreadable,
     progress: &dyn Progress,
 ) -> Result<(), Failure> {
-    const KINDS: [PackKind; 2] = [PackKind::Meta, PackKind::Data];
+    const KINDS: [FrameKind; 2] = [FrameKind::Meta, FrameKind::Data];
     let mut gone = Vec::new();
     for kind in KINDS {
         let plan = &mut |each: &mut EachRun<'_>| wants.for_each_run(kind, each);
@@ -117,7 +117,7 @@ fn find_again(
 /// Reads and sends the runs of one kind that `plan` hands out; the chunks whose packs were gone.
 fn pass(
     from: &Store,
-    kind: PackKind,
+    kind: FrameKind,
     plan: &mut dyn FnMut(&mut EachRun<'_>) -> Result<()>,
     uploader: &mut Uploader<'_>,
     unreadable: &mut Unreadable,

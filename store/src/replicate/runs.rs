@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::missing::Wants;
 use crate::error::Result;
-use crate::format::PackKind;
+use crate::format::FrameKind;
 use crate::id::{ChunkId, PackId};
 use crate::index::{Location, OpenSegment};
 use crate::pack::{ChunkAt, Coalesce, Extent};
@@ -46,11 +46,11 @@ pub(super) struct FrameChunk {
 pub(super) type EachRun<'e> = dyn FnMut(Run) -> Result<()> + 'e;
 
 impl Wants {
-    /// Hands every run of wanted chunks in packs of `kind` to `each`.
+    /// Hands every run of wanted chunks of `kind` to `each`.
     ///
     /// # Errors
     /// What `each` says; corrupt, when a segment points outside of itself.
-    pub(super) fn for_each_run(&self, kind: PackKind, each: &mut EachRun<'_>) -> Result<()> {
+    pub(super) fn for_each_run(&self, kind: FrameKind, each: &mut EachRun<'_>) -> Result<()> {
         for (number, segment) in self.index.segments().enumerate() {
             let counts = self.counts(number, segment, kind)?;
             let (mut start, mut sum) = (0, 0);
@@ -68,19 +68,16 @@ impl Wants {
         Ok(())
     }
 
-    /// How many chunks are wanted of each pack of a segment; none of packs of the other kind.
-    fn counts(&self, number: usize, segment: &OpenSegment, kind: PackKind) -> Result<Vec<u64>> {
+    /// How many chunks of one kind are wanted of each pack of a segment.
+    fn counts(&self, number: usize, segment: &OpenSegment, kind: FrameKind) -> Result<Vec<u64>> {
         let (layout, bytes) = (segment.layout(), segment.bytes());
         let mut counts = vec![0; layout.packs() as usize];
         for entry in self.missing.in_segment(number) {
-            let pack = layout.frame(bytes, segment.entry(entry)?.frame)?.pack;
-            if let Some(count) = counts.get_mut(pack as usize) {
+            let frame = layout.frame(bytes, segment.entry(entry)?.frame)?;
+            if frame.kind == kind
+                && let Some(count) = counts.get_mut(frame.pack as usize)
+            {
                 *count += 1;
-            }
-        }
-        for (pack, count) in (0..).zip(&mut counts).filter(|(_, count)| **count > 0) {
-            if layout.pack(bytes, pack)?.kind != kind {
-                *count = 0;
             }
         }
         Ok(counts)
@@ -90,7 +87,7 @@ impl Wants {
         &self,
         number: usize,
         segment: &OpenSegment,
-        kind: PackKind,
+        kind: FrameKind,
         packs: Range<usize>,
         each: &mut EachRun<'_>,
     ) -> Result<()> {

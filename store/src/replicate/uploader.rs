@@ -108,7 +108,7 @@ impl Uploader<'_> {
             self.sent.stored_bytes += u64::from(stored_len);
             let mut pack = match open.take() {
                 Some(pack) => pack,
-                None => PackWriter::begin(self.to.remote(), kind, self.to.provenance())?,
+                None => PackWriter::begin(self.to.remote(), kind.into(), self.to.provenance())?,
             };
             pack.push(frame)?;
             match pack.is_full(self.to.portions()) {

@@ -113,13 +113,21 @@ impl Relied {
         most.map(|(pass, _)| pass).collect()
     }
 
-    /// Whether all that is counted on is still offered by `now`.
-    pub(crate) fn is_offered_by(&self, store: &Store, now: &View) -> Result<bool> {
+    /// Whether the chunks that are marked are still offered by `now`.
+    pub(super) fn marked_are_offered_by(&self, now: &Index) -> Result<bool> {
         let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
         for index in indexes.iter() {
-            if !index.still_offered(&now.index)? {
+            if !index.still_offered(now)? {
                 return Ok(false);
             }
+        }
+        Ok(true)
+    }
+
+    /// Whether all that is counted on is still offered by `now`.
+    pub(crate) fn is_offered_by(&self, store: &Store, now: &View) -> Result<bool> {
+        if !self.marked_are_offered_by(&now.index)? {
+            return Ok(false);
         }
         let bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
         if bases.is_empty() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::packs::PackTask;
 use crate::codec::LEVEL;
 use crate::error::{Kind, Result};
-use crate::format::{Condemned, PackKind, State, pack_key};
+use crate::format::{Condemned, FrameKind, State, pack_key};
 use crate::id::{ChunkId, PackId};
 use crate::index::Index;
 use crate::pack::frames::for_each_frame;
@@ -59,11 +59,8 @@ impl<'s> Saver<'s> {
         let rows = rows_in(&task.segment, task.position)?;
         let store = self.store;
         let told = move |_| store.host().check_stop();
-        let sink = match task.pack.kind {
-            PackKind::Data => &mut self.data,
-            PackKind::Meta => &mut self.meta,
-        };
-        let mut framer = Framer::new(task.pack.kind, LEVEL, false, sink)?;
+        let mut data = Framer::new(FrameKind::Data, LEVEL, false, &mut self.data)?;
+        let mut meta = Framer::new(FrameKind::Meta, LEVEL, false, &mut self.meta)?;
         for_each_frame(
             remote.as_ref(),
             task.pack.id,
@@ -71,6 +68,10 @@ impl<'s> Saver<'s> {
             size,
             &told,
             &mut |frame, decoded| {
+                let framer = match frame.kind {
+                    FrameKind::Data => &mut data,
+                    FrameKind::Meta => &mut meta,
+                };
                 for chunk in frame.chunks_of(task.pack.id) {
                     let id = chunk.id;
                     if self.index.find(&id)?.is_some() || self.done.contains(&id) {
@@ -90,7 +91,8 @@ impl<'s> Saver<'s> {
                 Ok(())
             },
         )?;
-        framer.finish().map(|_| ())
+        data.finish()?;
+        meta.finish().map(|_| ())
     }
 
     /// The new packs, durable.

@@ -106,6 +106,7 @@ fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
             PackFate::Dead => "condemn    pack",
             PackFate::Orphan => "condemn    orphan pack",
             PackFate::Sparse => "copy       pack",
+            PackFate::Small => "join       pack",
         };
         let (bytes, unused) = (human::bytes(pack.bytes), human::bytes(pack.unused_bytes));
         writeln!(out, "{verb} {} ({bytes}, {unused} unused)", pack.pack)?;

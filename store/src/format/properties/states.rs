@@ -16,7 +16,8 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
     );
     prop_oneof![
         (segment_id(), info()).prop_map(|(segment, info)| Change::AddSegment { segment, info }),
-        segment_id().prop_map(|segment| Change::DropSegment { segment }),
+        (segment_id(), option::of(segment_id()))
+            .prop_map(|(segment, into)| Change::DropSegment { segment, into }),
         packs().prop_map(|packs| Change::CondemnPacks { packs }),
         (packs(), vec(segment_id(), 0..4))
             .prop_map(|(packs, segments)| Change::Forget { packs, segments }),

@@ -1,44 +1,50 @@
-//! Merge: several segments become one that offers all that they offer, by one pass over each.
+//! Merge: several segments become one that offers all that they offer, by one pass over each. For collectors, who
+//! make few of many, and for writers, who fold small ones into their own.
 //!
 //! Entries in condemned packs stay behind; packs that are not condemned stay named even where
 //! nothing in them is, so that they never look like orphans. Of a chunk that is there twice the
-//! marked place is kept. Memory: the frames and the fan-out, never the entries.
+//! preferred place is kept. Memory: the frames and the fan-out, never the entries.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io;
 
-use bytes::Bytes;
-use store::format::{
-    Change, SegmentEntry, SegmentFrame, SegmentPack, State, segment_key, write_segment,
+use ::bytes::Bytes;
+
+use super::{OpenSegment, Position};
+use crate::error::{Error, Result};
+use crate::format::{
+    Change, Provenance, SegmentEntry, SegmentFrame, SegmentPack, State, segment_key, write_segment,
 };
-use store::index::{OpenSegment, Position};
-use store::remote::Upload;
-use store::{ChunkId, Error, PackId, Result, SegmentId, Store};
+use crate::id::{ChunkId, PackId, SegmentId};
+use crate::remote::{Upload, Write};
 
-use crate::mark::Marker;
+/// Of two places of a chunk, that for which this is true is kept.
+pub type Preferred<'p> = dyn Fn(Position) -> bool + 'p;
 
-/// Writes the segments of `numbers` (in the marker's index) anew as one; the change that makes it live.
-pub(crate) fn merge(
-    store: &Store,
-    marker: &Marker<'_>,
+/// Uploads the segments `from`, each with the number that its positions have, as one; the change that makes it live.
+///
+/// # Errors
+/// Corrupt, when one of them is not what was written; when the store cannot be written to.
+pub fn merge(
+    remote: &dyn Write,
+    made: Provenance,
     state: &State,
-    numbers: &[usize],
+    from: &[(usize, &OpenSegment)],
+    preferred: &Preferred<'_>,
 ) -> Result<Change> {
     let mut tables = Tables::default();
-    for number in numbers {
-        if let Some(segment) = marker.index().segments().nth(*number) {
-            segment.layout().verify(segment.bytes())?;
-            tables.add(*number, segment, state)?;
-        }
+    for (number, segment) in from {
+        segment.layout().verify(segment.bytes())?;
+        tables.add(*number, segment, state)?;
     }
     let id = SegmentId::random()?;
-    let mut upload = Uploading(Some(store.remote().upload(&segment_key(id))?));
+    let mut upload = Uploading(Some(remote.upload(&segment_key(id))?));
     let failed = RefCell::new(None);
     let (packs, frames) = (&tables.packs, &tables.frames);
-    let entries = || Entries::new(marker, &tables, &failed);
-    let written = write_segment(&mut upload, id, store.provenance(), packs, frames, entries);
+    let entries = || Entries::new(preferred, &tables, &failed);
+    let written = write_segment(&mut upload, id, made, packs, frames, entries);
     if let Some(error) = failed.take() {
         return Err(error);
     }
@@ -111,17 +117,17 @@ impl<'s> Tables<'s> {
 
 /// The entries of all sources in order of their ids, each id once.
 struct Entries<'e, 's> {
-    marker: &'e Marker<'e>,
+    preferred: &'e Preferred<'e>,
     tables: &'e Tables<'s>,
     heads: BinaryHeap<Reverse<Head>>,
     failed: &'e RefCell<Option<Error>>,
 }
 
-/// The next entry of one source; marked ones sort before others of the same id.
+/// The next entry of one source; preferred ones sort before others of the same id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     id: ChunkId,
-    is_unmarked: bool,
+    is_last: bool,
     source: usize,
     position: u64,
     frame: u32,
@@ -131,12 +137,12 @@ struct Head {
 
 impl<'e, 's> Entries<'e, 's> {
     fn new(
-        marker: &'e Marker<'e>,
+        preferred: &'e Preferred<'e>,
         tables: &'e Tables<'s>,
         failed: &'e RefCell<Option<Error>>,
     ) -> Self {
         let mut entries = Self {
-            marker,
+            preferred,
             tables,
             heads: BinaryHeap::new(),
             failed,
@@ -172,7 +178,7 @@ impl<'e, 's> Entries<'e, 's> {
                 };
                 return Ok(Some(Head {
                     id: entry.id,
-                    is_unmarked: !self.marker.has(at),
+                    is_last: !(self.preferred)(at),
                     source: number,
                     position,
                     frame,

@@ -1,0 +1,141 @@
+//! Opening the live segments of a state: those that are open already stay, the others are opened side by side.
+//!
+//! On a bucket it is requests that take the time, so many small segments are fetched at once; large ones pass through
+//! memory in large pieces, a few at a time.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::bytes::forget_dropped;
+use super::{Index, LiveSegment, OpenSegment};
+use crate::error::Result;
+use crate::format::{FORMAT_KEY, SegmentInfo, State};
+use crate::id::SegmentId;
+use crate::remote::Read;
+
+/// Small segments that are fetched at once.
+const FETCHED_AT_ONCE: usize = 16;
+/// What a small one is.
+const SMALL_BYTES_MAX: u64 = 1 << 20;
+
+impl Index {
+    /// Opens the live segments of `state`, taking over those that `before` has open already.
+    ///
+    /// Segments that cannot be mapped where they are get copied to `cache_dir`, or into memory without one.
+    ///
+    /// # Errors
+    /// Corrupt or not found, naming the segment.
+    pub fn open(
+        remote: &dyn Read,
+        cache_dir: Option<&Path>,
+        state: &State,
+        before: &Self,
+    ) -> Result<Self> {
+        let known: BTreeMap<SegmentId, &Arc<OpenSegment>> = (before.segments.iter())
+            .map(|live| (live.segment.id, &live.segment))
+            .collect();
+        let open = |(id, info): &(&SegmentId, &SegmentInfo)| {
+            let segment = match known.get(id) {
+                Some(segment) => Arc::clone(segment),
+                None => Arc::new(OpenSegment::open(remote, cache_dir, **id, info, state)?),
+            };
+            let condemned = segment.condemned_in(state)?;
+            Ok(LiveSegment { segment, condemned })
+        };
+        let is_far = remote.local_path(FORMAT_KEY).is_none();
+        let (small, others): (Vec<_>, Vec<_>) = (state.segments.iter()).partition(|(id, info)| {
+            is_far && !known.contains_key(id) && info.bytes <= SMALL_BYTES_MAX
+        });
+        let mut segments: Vec<LiveSegment> = others.par_iter().map(open).collect::<Result<_>>()?;
+        segments.extend(at_once(&small, open)?);
+        // Copies come with segments: a look at the first opening and after that where one was opened will do.
+        let has_new = known.is_empty() || state.segments.keys().any(|id| !known.contains_key(id));
+        if let Some(dir) = cache_dir.filter(|_| has_new) {
+            forget_dropped(dir, state);
+        }
+        // The largest first: that is where most chunks are.
+        segments.sort_by_key(|live| std::cmp::Reverse(live.segment.layout.chunks()));
+        Ok(Self::over(segments))
+    }
+}
+
+/// What `open` makes of each of these, by threads that wait for answers more than they work.
+fn at_once<T: Sync>(
+    segments: &[T],
+    open: impl Fn(&T) -> Result<LiveSegment> + Sync,
+) -> Result<Vec<LiveSegment>> {
+    let mut opened = Vec::with_capacity(segments.len());
+    for group in segments.chunks(FETCHED_AT_ONCE) {
+        let found: Vec<Result<LiveSegment>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (group.iter())
+                .map(|segment| scope.spawn(|| open(segment)))
+                .collect();
+            let join = |worker: std::thread::ScopedJoinHandle<'_, _>| {
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            workers.into_iter().map(join).collect()
+        });
+        for segment in found {
+            opened.push(segment?);
+        }
+    }
+    Ok(opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::format::{Change, PackTable, Provenance};
+    use crate::pack::SegmentBuilder;
+    use crate::remote::Objects;
+    use crate::remote::testing::scripted::{Scripted, Step, When};
+
+    #[test]
+    fn small_segments_of_a_bucket_are_fetched_side_by_side() {
+        let remote = Arc::new(Objects::memory());
+        let mut state = State::default();
+        for _ in 0..20 {
+            let mut builder = SegmentBuilder::default();
+            let header = crate::format::PackHeader {
+                kind: crate::format::PackKind::Data,
+                id: crate::id::PackId::random().unwrap(),
+                made: Provenance::default(),
+            };
+            builder
+                .add_table(header, 300, &PackTable::default())
+                .unwrap();
+            let written = builder.write(&*remote, Provenance::default()).unwrap();
+            let (id, Change::AddSegment { info, .. }) = written else {
+                panic!("{written:?}");
+            };
+            state.segments.insert(id, info);
+        }
+        state.number = 1;
+        let now = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+        let count = now.clone();
+        let script = move |when, step, _: &str| match (when, step) {
+            (When::Before, Step::Read) => {
+                let at_once = count.0.fetch_add(1, Ordering::SeqCst) + 1;
+                count.1.fetch_max(at_once, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            (When::After, Step::Read) => {
+                count.0.fetch_sub(1, Ordering::SeqCst);
+            }
+            _ => {}
+        };
+        let scripted = Scripted::new(remote, script);
+        let index = Index::open(&scripted, None, &state, &Index::default()).unwrap();
+        assert_eq!(index.segments().count(), 20);
+        let most = now.1.load(Ordering::SeqCst);
+        assert!((5..=FETCHED_AT_ONCE).contains(&most), "{most} at once");
+    }
+}
