@@ -1,5 +1,7 @@
 //! Writing one pack: streamed to the store as its frames arrive, visible whole when it is finished.
 
+use std::ffi::OsStr;
+use std::fs::DirEntry;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,8 +9,8 @@ use bytes::Bytes;
 use super::{Portions, length, too_large};
 use crate::error::Result;
 use crate::format::{
-    FrameKind, FrameSum, PackChunk, PackFrame, PackHeader, PackKind, PackTable, Provenance,
-    pack_key,
+    FrameKind, FrameSum, PACKS_PREFIX, PackChunk, PackFrame, PackHeader, PackKind, PackTable,
+    Provenance, pack_key,
 };
 use crate::id::PackId;
 use crate::remote::{Upload, Write};
@@ -55,11 +57,25 @@ impl PackWriter {
     /// # Errors
     /// When the store cannot be written to.
     pub fn begin(remote: &Arc<dyn Write>, kind: PackKind, made: Provenance) -> Result<Self> {
-        let header = PackHeader {
-            kind,
-            id: PackId::random()?,
-            made,
-        };
+        Self::named(remote, kind, PackId::random()?, made)
+    }
+
+    /// Begins a pack of little, in a directory that is there, if any is: a new one would cost one more sync.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn begin_small(remote: &Arc<dyn Write>, kind: PackKind, made: Provenance) -> Result<Self> {
+        let id = PackId::random()?;
+        Self::named(remote, kind, beside_others(remote.as_ref(), id), made)
+    }
+
+    fn named(
+        remote: &Arc<dyn Write>,
+        kind: PackKind,
+        id: PackId,
+        made: Provenance,
+    ) -> Result<Self> {
+        let header = PackHeader { kind, id, made };
         let mut upload = remote.upload(&pack_key(header.id))?;
         upload.write(Bytes::from(header.encode()))?;
         Ok(Self {
@@ -150,5 +166,65 @@ impl SealedPack {
     pub fn finish(self) -> Result<WrittenPack> {
         self.upload.finish()?;
         Ok(self.written)
+    }
+}
+
+/// `id` with a first byte that packs of a local store have; the other 15 stay random, so that it is as new as before.
+fn beside_others(remote: &dyn Write, PackId(mut id): PackId) -> PackId {
+    let path = remote.local_path(PACKS_PREFIX);
+    let entries = path.and_then(|path| std::fs::read_dir(path).ok());
+    let is_directory = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let directories = entries.into_iter().flatten().flatten().filter(is_directory);
+    let mut there: Vec<u8> = directories
+        .filter_map(|entry| first_byte(&entry.file_name()))
+        .collect();
+    there.sort_unstable();
+    let [first, dice, ..] = &mut id;
+    let at = usize::from(*dice).checked_rem(there.len());
+    match at.and_then(|at| there.get(at)) {
+        Some(one) if there.binary_search(first).is_err() => *first = *one,
+        _ => {}
+    }
+    PackId(id)
+}
+
+/// The byte that all names of packs in such a directory begin with.
+fn first_byte(name: &OsStr) -> Option<u8> {
+    let name = name.to_str()?;
+    let byte = u8::from_str_radix(name, 16).ok()?;
+    (format!("{byte:02x}") == name).then_some(byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::Objects;
+
+    #[test]
+    fn a_small_pack_goes_where_others_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let remote: Arc<dyn Write> = Arc::new(Objects::directory(dir.path()).unwrap());
+        let ids = || (0..200).map(|_| PackId::random().unwrap());
+        assert!(
+            ids().all(|id| beside_others(&*remote, id) == id),
+            "nothing is there"
+        );
+        let packs = dir.path().join(PACKS_PREFIX);
+        for name in ["07", "ab", "AC", "7", "log"] {
+            std::fs::create_dir_all(packs.join(name)).unwrap();
+        }
+        std::fs::write(packs.join("cd"), "").unwrap();
+        let mut found: Vec<PackId> = ids().map(|id| beside_others(&*remote, id)).collect();
+        assert!(found.iter().all(|id| matches!(id.0[0], 0x07 | 0xab)));
+        assert!(
+            [0x07, 0xab]
+                .iter()
+                .all(|one| found.iter().any(|id| id.0[0] == *one))
+        );
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found.len(), 200, "no name comes twice");
+        let far: Arc<dyn Write> = Arc::new(Objects::memory());
+        assert!(ids().all(|id| beside_others(&*far, id) == id));
     }
 }

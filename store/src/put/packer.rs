@@ -86,7 +86,8 @@ impl<'p> Packer<'p> {
             true => PackKind::from(*first),
             false => PackKind::Both,
         };
-        let mut pack = PackWriter::begin(self.store.remote(), kind, self.store.provenance())?;
+        let (remote, made) = (self.store.remote(), self.store.provenance());
+        let mut pack = PackWriter::begin_small(remote, kind, made)?;
         for (kind, frame) in few {
             pack.push_as(kind, frame)?;
         }
