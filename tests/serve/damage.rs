@@ -19,13 +19,13 @@ fn packs(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Flips a bit of the largest pack, so many bytes before its middle.
-fn damage(store: &Path, place: f64) {
+/// Flips a bit of the largest pack, behind so many hundredths of its bytes.
+fn damage(store: &Path, percent: usize) {
     let packs = packs(&store.join("packs"));
     let len = |path: &PathBuf| fs::metadata(path).unwrap().len();
     let path = packs.into_iter().max_by_key(len).unwrap();
     let mut bytes = fs::read(&path).unwrap();
-    let at = (bytes.len() as f64 * place) as usize;
+    let at = bytes.len() * percent / 100;
     bytes[at] ^= 1;
     fs::remove_file(&path).unwrap();
     fs::write(&path, bytes).unwrap();
@@ -46,7 +46,7 @@ fn a_wrong_byte_is_an_error_before_the_head_or_the_end_of_the_connection() {
         .unwrap()
         .to_owned();
     drop(server);
-    damage(&env.path("home/.local/share/store"), 0.9);
+    damage(&env.path("home/.local/share/store"), 90);
     let server = Server::start(&env, &[]);
     let mut connection = server.connect();
     connection.send(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());

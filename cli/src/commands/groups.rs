@@ -8,7 +8,16 @@ use crate::ui::paint::{self, Word};
 pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Data",
-        &["put", "save", "get", "materialize", "run", "wait", "serve", "cat"],
+        &[
+            "put",
+            "save",
+            "get",
+            "materialize",
+            "run",
+            "wait",
+            "serve",
+            "cat",
+        ],
     ),
     (
         "Look",

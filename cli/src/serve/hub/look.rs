@@ -205,7 +205,7 @@ impl Hub {
         let repos = block(move || {
             inner
                 .repos
-                .list(&source.newest()?.as_ref(), &namespace, kind)
+                .list(source.newest()?.as_ref(), &namespace, kind)
         })
         .await?;
         let query = &request.query;
