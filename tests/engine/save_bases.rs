@@ -38,6 +38,44 @@ fn a_directory_is_saved_again_and_again_beside_others() {
     assert_eq!(site.newest(), ["a=other", "new=one"]);
 }
 
+/// What a job changed or deleted stays when its tree is brought to a newer version: it was made from an older one.
+#[test]
+fn what_a_newer_version_left_to_a_job_clashes_with_what_others_did() {
+    for is_brought in [false, true] {
+        let site = Site::with(&[
+            ("a", "base"),
+            ("b", "base"),
+            ("c", "base"),
+            ("dir/d", "base"),
+        ]);
+        let (one, other) = (site.job("one"), site.job("other"));
+        for file in ["a", "b", "c", "dir/d"] {
+            replace(&other.join(file), "other");
+        }
+        site.save(&other);
+        replace(&one.join("a"), "one");
+        fs::remove_file(one.join("b")).unwrap();
+        fs::remove_dir_all(one.join("dir")).unwrap();
+        if is_brought {
+            site.job("one");
+        }
+        assert_eq!(
+            clashes(&site.save(&one)),
+            [
+                ("a".to_owned(), Case::BothChanged),
+                ("b".to_owned(), Case::DeletedHere),
+                ("dir/d".to_owned(), Case::DeletedHere),
+            ],
+            "{is_brought}"
+        );
+        assert_eq!(
+            site.newest(),
+            ["a=one", "b=other", "c=other", "dir/d=other"],
+            "{is_brought}"
+        );
+    }
+}
+
 #[test]
 fn a_base_that_was_collected_is_known_from_the_record() {
     let site = Site::with(&[("a", "base"), ("b/c", "base"), ("b/d", "base")]);

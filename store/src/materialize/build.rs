@@ -135,3 +135,11 @@ fn is_dir(dir: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> bool {
     fs::statat(dir, name, fs::AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Directory)
 }
+
+/// The tree that a node is.
+pub(super) fn tree_of(node: &Node) -> Option<Content> {
+    match node {
+        Node::Tree { content, .. } => Some(*content),
+        _ => None,
+    }
+}

@@ -448,17 +448,11 @@ impl<'m> Task<'m> {
         mark.exclude.clone_from(&self.request.exclude);
         mark.flatten = self.request.flatten;
         mark.private = Some(self.is_private());
+        mark.kept = Some(false);
         if self.request.ephemeral {
             mark.held_by = Some(self.pool.hold(at.0, at.1)?);
         }
         Ok(mark)
-    }
-}
-
-fn tree_of(node: &Node) -> Option<Content> {
-    match node {
-        Node::Tree { content, .. } => Some(*content),
-        _ => None,
     }
 }
 

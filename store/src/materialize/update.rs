@@ -6,6 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use super::build::tree_of;
 use super::diff::{Whose, judge};
 use super::found::Found;
 use super::known::{Known, empty};
@@ -55,6 +56,7 @@ impl Task<'_> {
         let mut mark = self.mark(destination, (compared.root.as_fd(), b"."))?;
         mark.tree = tree_of(&self.found.node);
         mark.record = Some(record.clone());
+        mark.kept = Some(report.conflicts > 0);
         if !old.is_like(&mark) {
             self.fenced(destination, made, fence, || self.pool.write_mark(&mark))?;
         }

@@ -162,9 +162,15 @@ fn of_mark(reader: &Reader<'_>, pool: &Pool, mark: &Mark) -> Result<Base> {
         Ok(file.filter(is_right))
     };
     let is_whole = mark.include.is_empty() && mark.exclude.is_empty();
-    let root = match mark.tree {
-        Some(root) if is_whole => whole(reader, root, record)?,
-        _ => made_again(reader, record()?.ok_or_else(gone)?)?,
+    // A path that stayed as a job had it was made from an earlier version, and the record knows which bytes that had.
+    let kept = match mark.kept {
+        Some(false) => None,
+        _ => record()?,
+    };
+    let root = match (mark.tree, kept) {
+        (_, Some(record)) => made_again(reader, record)?,
+        (Some(root), None) if is_whole => whole(reader, root, record)?,
+        (_, None) => made_again(reader, record()?.ok_or_else(gone)?)?,
     };
     Ok(Base {
         version: Some(mark.version),

@@ -53,6 +53,9 @@ pub(crate) struct Mark {
     /// What was made is for one user alone. Earlier pools do not say.
     #[serde(default)]
     pub(crate) private: Option<bool>,
+    /// Some paths stayed as a job had them: the record says what was made there before. Earlier pools do not say.
+    #[serde(default)]
+    pub(crate) kept: Option<bool>,
     /// The process that it ends with.
     pub(crate) held_by: Option<Holder>,
     /// When it was written: what was copied before a power cut may have lost its bytes.
@@ -107,6 +110,7 @@ impl Mark {
             exclude: Vec::new(),
             flatten: false,
             private: None,
+            kept: None,
             held_by: None,
             boot: owner::boot(),
         })
@@ -151,6 +155,7 @@ impl Mark {
                     mark.include.clone(),
                     mark.exclude.clone(),
                     mark.private,
+                    mark.kept,
                     mark.boot.clone(),
                 ),
             )
