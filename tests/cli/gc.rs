@@ -287,6 +287,24 @@ fn what_no_line_of_crontab_can_say_is_refused() {
 }
 
 #[test]
+fn a_dry_run_is_nothing_to_run_unattended() {
+    let env = environment!();
+    env.ok(["init"]);
+    env.ok(["init", "far"]);
+    let duplicate = ["duplicate", "project/demo", "--from", "far", "--to", "far"];
+    for verb in [&["gc"][..], &duplicate] {
+        for option in ["--crontab", "--systemd"] {
+            let refused = env.store([verb, &["-n", option]].concat());
+            assert_eq!(refused.code, Some(2), "{refused}");
+            assert!(
+                refused.stdout.is_empty() && refused.stderr.contains("hint: leave it away"),
+                "{refused}"
+            );
+        }
+    }
+}
+
+#[test]
 fn units_and_crontabs_run_the_same_command() {
     let env = dropped();
     let line = env.ok(["gc", "--crontab", "--keep-last", "3", "--refs", "team/*"]);

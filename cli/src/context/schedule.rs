@@ -44,6 +44,8 @@ pub(crate) struct Unit {
     pub(crate) job: Option<Label>,
     /// The store that every verb works with, where this one does.
     pub(crate) store: Option<String>,
+    /// It was asked to do nothing.
+    pub(crate) dry_run: bool,
 }
 
 /// A command line that does the same from wherever it runs, and what its environment must say.
@@ -76,6 +78,12 @@ impl Unattended {
                     .hint("add --crontab or --systemd, and install what that prints")),
                 None => Ok(None),
             };
+        }
+        if unit.dry_run {
+            return Err(Error::invalid(
+                "--dry-run: what runs unattended with it never does anything",
+            )
+            .hint("leave it away: --crontab and --systemd only print what would run, or write the units"));
         }
         let command = Command::of_this(unit, context)?;
         command.check()?;
@@ -328,6 +336,7 @@ mod tests {
             what: "Collect the garbage of a store",
             job: None,
             store: None,
+            dry_run: false,
         };
         let [(service, text), (timer, times)] = command.units(&unit, Schedule::Daily);
         assert_eq!(

@@ -84,6 +84,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         what: "Copy refs from one store to another",
         job: args.job.clone(),
         store: None,
+        dry_run: args.how.dry_run,
     };
     if let Some(text) = args.schedule.text(&unit, context)? {
         return context.out.line(text);

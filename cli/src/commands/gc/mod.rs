@@ -139,6 +139,7 @@ fn collected(args: &Args, context: &Context) -> Result<()> {
         what: "Collect the garbage of a store",
         job: None,
         store: Some(context.lasting_store()?),
+        dry_run: args.dry_run,
     };
     if let Some(text) = args.schedule.text(&unit, context)? {
         return context.out.line(text);
