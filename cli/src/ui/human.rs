@@ -26,11 +26,12 @@ pub(crate) fn count(count: u64) -> String {
 
 /// `1 file`, `2,000 files`.
 pub(crate) fn counted(number: u64, one: &str) -> String {
-    format!(
-        "{} {one}{}",
-        count(number),
-        if number == 1 { "" } else { "s" }
-    )
+    let many = match one.strip_suffix('y') {
+        _ if number == 1 => one.to_owned(),
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
+        _ => format!("{one}s"),
+    };
+    format!("{} {many}", count(number))
 }
 
 /// `0.04 s`, `12.3 s`, `4 min 5 s`, `2 h 3 min`.
@@ -203,6 +204,9 @@ mod tests {
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(counted(1, "file"), "1 file");
         assert_eq!(counted(0, "file"), "0 files");
+        assert_eq!(counted(1, "directory"), "1 directory");
+        assert_eq!(counted(2, "directory"), "2 directories");
+        assert_eq!(counted(2, "day"), "2 days");
     }
 
     #[test]
