@@ -17,6 +17,7 @@ use crate::id::CommitId;
 use crate::remedy::Remedy;
 use crate::remote::{Created, Read, Write};
 
+mod again;
 mod checkpoint;
 mod filler;
 pub mod heal;
@@ -32,6 +33,7 @@ mod schedules;
 mod tests;
 pub mod witness;
 
+pub(crate) use again::Again;
 pub(crate) use checkpoint::{Far, Place, write as write_checkpoint};
 pub(crate) use known::copy_of;
 pub use known::{Known, load, load_at, load_known};

@@ -348,7 +348,7 @@ pub fn plan_drop_namespace(state: &State, namespace: &Namespace) -> Result<Dropp
 
 /// One log entry from what `plan` finds in the newest state, planned again after every lost race.
 ///
-/// That a checkpoint was due and could not be written is no failure: the next one that is due makes up for it.
+/// That a checkpoint was due and could not be written is a warning: the next one that is due makes up for it.
 pub(crate) fn commit<P>(
     store: &Store,
     plan: impl Fn(&State) -> Result<P>,
@@ -357,7 +357,7 @@ pub(crate) fn commit<P>(
     let mut state = store.state()?;
     store.check_writable(&state)?;
     let mut planned = plan(&state)?;
-    log::commit(
+    let committed = log::commit(
         store.remote().as_ref(),
         &mut state,
         &store.host().who,
@@ -366,5 +366,10 @@ pub(crate) fn commit<P>(
             Ok(changes(&planned))
         },
     )?;
+    if let Some(error) = committed.and_then(|committed| committed.checkpoint) {
+        store.warn(
+            error.within("a checkpoint could not be written, so that the store opens more slowly"),
+        );
+    }
     Ok(planned)
 }

@@ -270,8 +270,9 @@ impl Store {
     /// When the log cannot be read.
     pub fn readable_state(&self) -> Result<State> {
         if let Some(number) = self.at {
-            let far = self.far();
-            return log::load_at_from(self.place(far.as_ref()), self.format.id, number);
+            let (far, again) = (self.far(), self.again());
+            let place = self.place(far.as_ref(), &again);
+            return log::load_at_from(place, self.format.id, number);
         }
         let log::Known { mut state, damage } = self.known()?;
         let damage = match damage {
@@ -331,8 +332,8 @@ impl Store {
     }
 
     fn known(&self) -> Result<log::Known> {
-        let (far, id) = (self.far(), self.format.id);
-        let place = self.place(far.as_ref());
+        let (far, id, again) = (self.far(), self.format.id, self.again());
+        let place = self.place(far.as_ref(), &again);
         let known = match far.as_ref().and_then(|far| far.dir.as_ref()) {
             Some(dir) => log::load_remembered(place, id, dir),
             None => log::load_known_from(place, id),

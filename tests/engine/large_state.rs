@@ -154,7 +154,8 @@ fn damage_in_a_block_is_named_and_written_anew() {
         let at = bytes.len() / 2;
         bytes[at] ^= 1;
         remote.put(&key, bytes.into()).unwrap();
-        let state = store.state().unwrap();
+        // Without a log that is whole it is an error, which says what mends it.
+        let state = log::load(&*remote).unwrap();
         let results = (0..MANY).map(|number| state.version(&name(number), None));
         let (good, bad): (Vec<_>, Vec<_>) = results.partition(|found| found.is_ok());
         assert!(
@@ -168,7 +169,23 @@ fn damage_in_a_block_is_named_and_written_anew() {
             assert_eq!(error.kind(), Kind::Corrupt);
             let start = format!("{key}: block at offset ");
             assert!(error.to_string().starts_with(&start), "{error}");
+            assert_eq!(error.remedy(), Some(&store::Remedy::VerifyThenRepair));
         }
+        // With it the block is made again, and said to be damaged.
+        let state = store.state().unwrap();
+        assert!(store.warnings().is_empty(), "{:?}", store.warnings());
+        for number in 0..MANY {
+            state.version(&name(number), None).unwrap();
+        }
+        let told: Vec<_> = store.warnings().into_iter().map(|told| told.text).collect();
+        let expected = format!("{key}: is damaged, and was made again from the log");
+        assert_eq!(told, [expected]);
+        // Writers go on, and so do checkpoints, which copy nothing that is wrong.
+        set_many(&store, 0, MANY);
+        let newest = world.open(remote.clone()).unwrap();
+        assert_eq!(newest.layers_of(4).unwrap(), [0; 0]);
+        assert!(newest.state().unwrap().version(&name(7), Some(2)).is_ok());
+        remote.delete(&[checkpoint_key(4)]).unwrap();
         let report = verify_target(&store, ReadData::Nothing, None).unwrap();
         let objects: Vec<_> = report
             .findings

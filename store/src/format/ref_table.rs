@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use super::cursor::{Hex, corrupt};
+use super::cursor::Hex;
 use super::ref_block::{Block, Key};
 use super::ref_index::{
     BlockAt, CHECKPOINT_BLOCK_BYTES_MAX, CHECKPOINT_HEADER_LEN, CHECKPOINT_SECTION_BYTES_MAX,
@@ -17,6 +17,7 @@ use super::ref_index::{
 };
 use crate::error::{Error, Result};
 use crate::id::CheckpointId;
+use crate::remedy::Remedy;
 
 /// Bytes at the end of an object that are read at first.
 const TAIL_BYTES: u64 = 256 << 10;
@@ -30,6 +31,11 @@ pub trait Source: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// When they cannot be read; corrupt, when the object is shorter.
     fn read(&self, range: Range<u64>, is_right: &dyn Fn(&[u8]) -> bool) -> Result<Bytes>;
+
+    /// What must lie there, from elsewhere: asked where what was read is not right. The caller looks at it as well.
+    fn made_again(&self, _range: Range<u64>) -> Option<Bytes> {
+        None
+    }
 }
 
 impl Source for Bytes {
@@ -256,15 +262,15 @@ impl RefTable {
         let object = format!("{}: block at offset {}", self.object, found.offset);
         let range = found.offset..found.offset + u64::from(found.stored);
         let is_right = |bytes: &[u8]| sum(bytes) == found.sum;
-        let bytes = self
-            .source
-            .read(range, &is_right)
-            .map_err(|error| error.within(&object))?;
-        if !is_right(&bytes) {
-            let (is, says) = (sum(&bytes), found.sum);
-            let detail = format_args!("its sum is {}, the index says {}", Hex(&is), Hex(&says));
-            return Err(corrupt(&object, detail));
-        }
+        let read = self.source.read(range.clone(), &is_right);
+        let bytes = match read.map_err(|error| error.within(&object)) {
+            Ok(bytes) if is_right(&bytes) => bytes,
+            Err(error) if !error.is_damage() => return Err(error),
+            wrong => match self.source.made_again(range) {
+                Some(bytes) if is_right(&bytes) => bytes,
+                _ => return Err(wrong_block(&object, wrong, &found.sum)),
+            },
+        };
         let raw = unpacked(
             &object,
             &bytes,
@@ -282,6 +288,26 @@ impl RefTable {
         }
         Ok(block)
     }
+}
+
+/// Why a block is not what the index says.
+fn wrong_block(object: &str, read: Result<Bytes>, says: &[u8; 8]) -> Error {
+    match read {
+        Ok(bytes) => {
+            let detail = format_args!(
+                "its sum is {}, the index says {}",
+                Hex(&sum(&bytes)),
+                Hex(says)
+            );
+            corrupt(object, detail)
+        }
+        Err(error) => error,
+    }
+}
+
+/// `object` is not what was written. It can be made again from the log.
+fn corrupt(object: &str, detail: impl std::fmt::Display) -> Error {
+    super::cursor::corrupt(object, detail).hint(Remedy::VerifyThenRepair)
 }
 
 /// Exactly the bytes of a range.

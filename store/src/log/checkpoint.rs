@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::again::Again;
 use super::pieces::{Opened, Ranges};
 use super::{CHECKPOINT_EVERY, ENTRY_BYTES_DUE};
 use crate::error::{Error, Kind, Result};
@@ -47,6 +48,8 @@ pub(crate) struct Place<'p> {
     pub(crate) remote: &'p dyn Read,
     /// Without it, what lies in no file is read whole.
     pub(crate) far: Option<&'p Far>,
+    /// Without it, a damaged block is an error.
+    pub(crate) again: Option<&'p Arc<Again>>,
 }
 
 /// The bytes of a checkpoint.
@@ -60,7 +63,11 @@ struct Opening {
 
 impl<'p> Place<'p> {
     pub(crate) fn new(remote: &'p dyn Read) -> Self {
-        Self { remote, far: None }
+        Self {
+            remote,
+            far: None,
+            again: None,
+        }
     }
 
     /// The checkpoint at `number`, if it is there, whole and of this store.
@@ -89,7 +96,7 @@ impl<'p> Place<'p> {
     pub(crate) fn open(self, number: u64, bytes: Option<u64>) -> Result<State> {
         let key = checkpoint_key(number);
         let bytes = bytes.map_or_else(|| self.remote.size(&key), Ok)?;
-        let opening = self.opening(&key, bytes)?;
+        let opening = self.opening(number, bytes)?;
         let source = Arc::clone(&opening.source);
         let checkpoint = Checkpoint::open(&key, source, opening.bytes)?;
         opening.begin(checkpoint.table())?;
@@ -119,7 +126,7 @@ impl<'p> Place<'p> {
                         "{object}: is written on {}, which is missing",
                         checkpoint_key(layer.number)
                     ))
-                    .hint(Remedy::VerifyThenRepairOrPut)
+                    .hint(Remedy::VerifyThenRepair)
                     .because(error),
                     _ => error,
                 })
@@ -130,20 +137,25 @@ impl<'p> Place<'p> {
 
     fn layer(self, layer: &Layer) -> Result<RefTable> {
         let key = checkpoint_key(layer.number);
-        let opening = self.opening(&key, layer.bytes)?;
+        let opening = self.opening(layer.number, layer.bytes)?;
         let source = Arc::clone(&opening.source);
         let table = RefTable::open(&key, source, opening.bytes, Some(layer.id))?;
         opening.begin(&table)?;
         Ok(table)
     }
 
-    fn opening(self, key: &str, bytes: u64) -> Result<Opening> {
+    fn opening(self, number: u64, bytes: u64) -> Result<Opening> {
+        let key = &checkpoint_key(number);
+        let mended = |source: Arc<dyn Source>| match self.again {
+            Some(again) => again.over(source, number, bytes),
+            None => source,
+        };
         let far = self.far.filter(|_| bytes > WHOLE_BYTES_MAX);
         let path = self.remote.local_path(key);
         if let Some(path) = path.filter(|_| bytes > WHOLE_BYTES_MAX) {
-            let file = open_object(&path, key, Remedy::VerifyThenRepairOrPut)?;
+            let file = open_object(&path, key, Remedy::VerifyThenRepair)?;
             return Ok(Opening {
-                source: Arc::new(Opened(file)),
+                source: mended(Arc::new(Opened(file))),
                 bytes,
                 is_held: false,
                 ranges: None,
@@ -152,7 +164,7 @@ impl<'p> Place<'p> {
         if let Some(far) = far {
             let ranges = Arc::new(Ranges::new(&far.remote, far.dir.as_deref(), key, bytes));
             return Ok(Opening {
-                source: Arc::clone(&ranges) as Arc<dyn Source>,
+                source: mended(Arc::clone(&ranges) as Arc<dyn Source>),
                 bytes,
                 is_held: false,
                 ranges: Some(ranges),
@@ -221,7 +233,7 @@ pub(super) fn remember(path: &Path, state: &State) -> Result<()> {
     })
 }
 
-fn encoded(state: &State, layers: &[Layer]) -> Result<Vec<u8>> {
+pub(super) fn encoded(state: &State, layers: &[Layer]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     state.write(layers, &mut |piece| {
         bytes.extend_from_slice(&piece);

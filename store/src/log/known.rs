@@ -95,10 +95,19 @@ pub fn load_at(remote: &dyn Read, store: StoreId, number: u64) -> Result<State> 
 
 /// [`load_at`], with checkpoints as they are read there.
 pub(crate) fn load_at_from(place: Place<'_>, store: StoreId, number: u64) -> Result<State> {
+    load_between(place, store, (number, number))
+}
+
+/// The state after entry `number`, as the checkpoints before and the log have it.
+pub(super) fn load_over(place: Place<'_>, store: StoreId, number: u64) -> Result<State> {
+    load_between(place, store, (number.saturating_sub(1), number))
+}
+
+fn load_between(place: Place<'_>, store: StoreId, (from, number): (u64, u64)) -> Result<State> {
     let remote = place.remote;
     let mut state = empty(store);
     for (checkpoint, bytes) in checkpoints(remote)? {
-        if checkpoint <= number
+        if checkpoint <= from
             && let Some(found) = place.read(checkpoint, Some(bytes), store)?
         {
             state = found;

@@ -252,7 +252,15 @@ impl PutSession<'_> {
             Err(_) if is_late => Ok(Committed::Late),
             Err(error) => Err(error),
             Ok(Published::Stale) => Ok(Committed::Stale),
-            Ok(Published::Nothing | Published::Entry(_)) => Ok(Committed::Version(version)),
+            Ok(Published::Nothing) => Ok(Committed::Version(version)),
+            Ok(Published::Entry(committed)) => {
+                if let Some(error) = committed.checkpoint {
+                    let what =
+                        "a checkpoint could not be written, so that the store opens more slowly";
+                    self.store().warn(error.within(what));
+                }
+                Ok(Committed::Version(version))
+            }
         }
     }
 

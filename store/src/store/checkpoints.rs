@@ -14,9 +14,9 @@ impl Store {
     /// # Errors
     /// When the store does not answer.
     pub fn layers_of(&self, number: u64) -> Result<Vec<u64>> {
-        let far = self.far();
+        let (far, again) = (self.far(), self.again());
         let found = self
-            .place(far.as_ref())
+            .place(far.as_ref(), &again)
             .read(number, None, self.format.id)?;
         let tables = found
             .iter()
@@ -31,8 +31,8 @@ impl Store {
     /// # Errors
     /// Corrupt, when it is not what was written; not found, when it is not there.
     pub fn checkpoint(&self, number: u64) -> Result<State> {
-        let far = self.far();
-        self.place(far.as_ref()).open(number, None)
+        let (far, again) = (self.far(), self.again());
+        self.place(far.as_ref(), &again).open(number, None)
     }
 
     /// What checkpoints are read from later, where that is no file.
@@ -43,10 +43,25 @@ impl Store {
         })
     }
 
-    pub(super) fn place<'p>(&'p self, far: Option<&'p log::Far>) -> log::Place<'p> {
+    /// What a damaged one is made again from. That is a warning.
+    pub(super) fn again(&self) -> Arc<log::Again> {
+        let store = self.clone();
+        Arc::new(log::Again {
+            remote: Arc::clone(&self.remote) as Arc<dyn Read>,
+            store: self.format.id,
+            tell: Box::new(move |error| store.warn(error)),
+        })
+    }
+
+    pub(super) fn place<'p>(
+        &'p self,
+        far: Option<&'p log::Far>,
+        again: &'p Arc<log::Again>,
+    ) -> log::Place<'p> {
         log::Place {
             remote: self.remote.as_ref(),
             far,
+            again: Some(again),
         }
     }
 }

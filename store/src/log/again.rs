@@ -1,0 +1,92 @@
+//! A damaged block of a checkpoint, made again from an older checkpoint and the log behind that.
+//!
+//! The log says all that a checkpoint does, and a checkpoint is written in one way only. So the block is the same, byte
+//! for byte, or its sum says that it is not; then it stays damaged. Writes nothing: that is for a repair.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use super::checkpoint::{Place, encoded};
+use super::known::load_over;
+use crate::error::{Error, Result};
+use crate::format::{Checkpoint, Source, checkpoint_key};
+use crate::id::StoreId;
+use crate::remedy::Remedy;
+use crate::remote::Read;
+
+/// The log that checkpoints are made again from, and who is told.
+pub(crate) struct Again {
+    pub(crate) remote: Arc<dyn Read>,
+    pub(crate) store: StoreId,
+    pub(crate) tell: Box<dyn Fn(Error) + Send + Sync>,
+}
+
+/// A checkpoint that can be made again.
+#[derive(Debug)]
+struct Mended {
+    source: Arc<dyn Source>,
+    number: u64,
+    bytes: u64,
+    again: Arc<Again>,
+    made: OnceLock<Option<Bytes>>,
+}
+
+impl Again {
+    /// The checkpoint at `number`, which `source` reads.
+    pub(super) fn over(
+        self: &Arc<Self>,
+        source: Arc<dyn Source>,
+        number: u64,
+        bytes: u64,
+    ) -> Arc<dyn Source> {
+        Arc::new(Mended {
+            source,
+            number,
+            bytes,
+            again: Arc::clone(self),
+            made: OnceLock::new(),
+        })
+    }
+}
+
+impl fmt::Debug for Again {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Again").field(&self.remote).finish()
+    }
+}
+
+impl Mended {
+    fn make(&self) -> Result<Bytes> {
+        let key = checkpoint_key(self.number);
+        let place = Place {
+            again: Some(&self.again),
+            ..Place::new(self.again.remote.as_ref())
+        };
+        // Its end, which says what it is written on, was right when it was opened.
+        let known = Checkpoint::open(&key, Arc::clone(&self.source), self.bytes)?;
+        let state = load_over(place, self.again.store, self.number)?;
+        encoded(&state, known.layers()).map(Bytes::from)
+    }
+}
+
+impl Source for Mended {
+    fn read(&self, range: Range<u64>, is_right: &dyn Fn(&[u8]) -> bool) -> Result<Bytes> {
+        self.source.read(range, is_right)
+    }
+
+    fn made_again(&self, range: Range<u64>) -> Option<Bytes> {
+        let made = self.made.get_or_init(|| self.make().ok()).as_ref()?;
+        let piece = made.read(range, &|_| true).ok()?;
+        let key = checkpoint_key(self.number);
+        (self.again.tell)(
+            Error::corrupt(format!(
+                "{key}: is damaged, and was made again from the log"
+            ))
+            .hint(Remedy::VerifyThenRepair),
+        );
+        Some(piece)
+    }
+}
