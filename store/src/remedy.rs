@@ -52,6 +52,11 @@ remedies! {
     /// See what is damaged; the object at fault is in the way.
     VerifyThenMoveAway =>
         "verify the store to see what is hit, then move it away and repair the store";
+    /// A directory is in the way of a repair.
+    MoveAwayThenRepair {
+        /// The first such directory.
+        path: String,
+    } => "move it out of the store, like {path}, and repair the store again: an object that stood there is made anew";
     /// See what is damaged; a collector can do without.
     VerifyOrLeavePack => "verify the store to see what is hit; a collection can leave the pack alone";
     /// Segments are made anew from packs.

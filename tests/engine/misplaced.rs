@@ -107,6 +107,41 @@ fn an_entry_in_the_middle_that_is_no_entry_costs_nothing() {
     }
 }
 
+/// What nobody may delete is told before anything is given up for it: with its path, and what to do.
+#[test]
+fn a_repair_that_accepts_a_loss_says_first_what_is_in_its_way() {
+    let damaged = Damaged::new();
+    for _ in 0..3 {
+        pin_and_unpin(&damaged);
+    }
+    let last = damaged.store.state().unwrap().number;
+    let lost = [last - 1, last].map(log_key);
+    let paths = [0, 1].map(|at| damaged.object(&lost[at]));
+    for path in &paths {
+        fs::remove_file(path).unwrap();
+        fs::create_dir_all(path.join("with/something")).unwrap();
+    }
+    let request = RepairRequest {
+        accept_loss: true,
+        ..RepairRequest::default()
+    };
+    for dry_run in [true, false] {
+        let request = RepairRequest { dry_run, ..request };
+        let error = repair(&damaged.store, request, &Unwatched).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+        assert!(error.to_string().contains(&lost[0]), "{error:?}");
+        assert_eq!(error.details(), [lost[1].clone()], "{error:?}");
+        let hint = error.remedy().unwrap().to_string();
+        assert!(hint.contains(&paths[0].display().to_string()), "{hint}");
+        assert!(!damaged.object(&log_key(last + 1)).exists());
+    }
+    for (at, path) in paths.iter().enumerate() {
+        fs::rename(path, damaged.dir.path().join(at.to_string())).unwrap();
+    }
+    repair(&damaged.store, request, &Unwatched).unwrap();
+    assert!(damaged.verify(ReadData::Everything).is_clean());
+}
+
 #[test]
 fn a_checkpoint_that_is_no_file_is_named_and_costs_nothing() {
     for (what, make) in MISPLACED {

@@ -291,6 +291,10 @@ fn with_names(remedy: &Remedy) -> Option<String> {
              spares them for its --min-age (24 hours by default); `store gc --min-age 0` gives them back at once",
             *bytes as f64 / 1e6
         ),
+        Remedy::MoveAwayThenRepair { path } => format!(
+            "move it out of the store, like `mv {} /tmp/`, then run `store repair`: it makes the object anew",
+            quoted(path)
+        ),
         Remedy::AllowSecret { glob } => format!(
             "leave such a path out with --exclude {0}, or, if it is none, take it with --allow-secret {0}; \
              --allow-secrets takes all of them",

@@ -24,6 +24,7 @@ use crate::log::{self, heal};
 use crate::pack::SegmentBuilder;
 use crate::pack::reader::OpenPack;
 use crate::progress::Progress;
+use crate::remedy::Remedy;
 use crate::retry::{VAIN_MAX, retry};
 use crate::sound::packs::{Damage, PackTask, Reading, check_packs};
 use crate::sound::record::Record;
@@ -100,6 +101,7 @@ pub fn repair(
     // What was wrong with the log before it was healed.
     let mut before = VerifyReport::default();
     objects::check_log(store.remote().as_ref(), store.format().id, &mut before)?;
+    check_places(store, &before.findings)?;
     // DESIGN, repairer 1: nothing else can be trusted before the log is whole.
     let healed = match request.dry_run {
         true => heal::diagnose(store.remote().as_ref(), store.format().id)?,
@@ -125,6 +127,30 @@ pub fn repair(
     report.entries_lost = healed.lost;
     report.entries_lost.extend(cut);
     Ok(report)
+}
+
+/// That nothing lies where log entries and checkpoints are to be written again. What it is nobody knows, and a repair
+/// deletes nothing: that is said before anything is changed.
+fn check_places(store: &Store, findings: &[Finding]) -> Result<()> {
+    let written = |part| matches!(part, Part::Log(_) | Part::Checkpoint(_));
+    let keys = findings.iter().filter(|finding| written(finding.part));
+    let keys: BTreeSet<&str> = keys.map(|finding| finding.object.as_str()).collect();
+    let path_of = |key: &str| store.remote().local_path(key);
+    let is_misplaced = |key: &&str| path_of(key).is_some_and(|path| path.is_dir());
+    let misplaced: Vec<&str> = keys.into_iter().filter(is_misplaced).collect();
+    let Some((first, others)) = misplaced.split_first() else {
+        return Ok(());
+    };
+    let more = match others.len() {
+        0 => String::new(),
+        more => format!(", and in that of {more} more"),
+    };
+    let path = path_of(first).unwrap_or_default().display().to_string();
+    Err(Error::corrupt(format!(
+        "{first}: a directory lies in its place{more}; nothing was repaired"
+    ))
+    .list(others.iter().map(|key| (*key).to_owned()))
+    .hint(Remedy::MoveAwayThenRepair { path }))
 }
 
 /// One pass; `None` when somebody else changed what it was based on.
