@@ -35,6 +35,27 @@ fn inventory(damaged: &Damaged) -> Vec<(String, u64)> {
         .collect()
 }
 
+/// Its own text is whole and sealed, and nothing says that there was more.
+#[test]
+fn an_entry_that_was_cut_behind_its_own_text_is_noted() {
+    let damaged = Damaged::new();
+    for _ in 0..2 {
+        pin_and_unpin(&damaged);
+    }
+    let whole = damaged.verify(ReadData::Nothing);
+    assert_eq!(whole.notes, [""; 0]);
+    let path = damaged.object(&log_key(3));
+    let text = fs::read(&path).unwrap();
+    let mut lines = (0..text.len()).filter(|at| text[*at] == b'\n');
+    let end = lines.nth(1).unwrap() + 1;
+    assert!(end < text.len());
+    fs::write(&path, &text[..end]).unwrap();
+    let cut = damaged.verify(ReadData::Nothing);
+    assert!(cut.is_clean() && cut.notes.len() == 1, "{cut:#?}");
+    let start = "log/000000/00000003: ends behind its own text, without the copy of entry 2";
+    assert!(cut.notes[0].starts_with(start), "{cut:#?}");
+}
+
 #[test]
 fn a_lost_log_stops_who_deletes_and_who_writes_and_not_who_reads() {
     let damaged = Damaged::new();

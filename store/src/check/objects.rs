@@ -10,9 +10,9 @@ use rayon::prelude::*;
 use super::{Finding, Part, VerifyReport};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    CHECKPOINTS_PREFIX, CLAIMS_PREFIX, ClaimPart, Claimed, EntryText, LOG_PREFIX, LogEntry,
-    SegmentInfo, SegmentLayout, State, checkpoint_key, log_key, parse_checkpoint_key,
-    parse_claim_key, parse_log_key, segment_key,
+    CHECKPOINTS_PREFIX, CLAIMS_PREFIX, ClaimPart, Claimed, EntryText, LOG_ENTRY_BYTES_MAX,
+    LOG_PREFIX, LogEntry, SegmentInfo, SegmentLayout, State, checkpoint_key, log_key,
+    parse_checkpoint_key, parse_claim_key, parse_log_key, segment_key,
 };
 use crate::id::{ClaimId, SegmentId, StoreId};
 use crate::log;
@@ -36,7 +36,7 @@ pub(super) fn check_log(
         store,
         ..State::default()
     });
-    let mut kept = Vec::new();
+    let (mut kept, mut bare) = (Vec::new(), Bare::default());
     let mut first = 1;
     while first <= newest {
         let last = newest.min(first + ENTRIES_AT_ONCE - 1);
@@ -47,7 +47,8 @@ pub(super) fn check_log(
             .collect();
         for (number, entry) in entries {
             report.entries += 1;
-            if let Err(error) = fold(&mut folded, entry) {
+            bare.look(number, entry.as_ref().ok().map(|(_, extent)| *extent));
+            if let Err(error) = fold(&mut folded, entry.map(|(entry, _)| entry)) {
                 match log::copy_of(remote, number)? {
                     // What a newer program wrote is not damaged: this one must not judge it.
                     _ if !error.is_damage() || error.kind() == Kind::Unsupported => {
@@ -67,6 +68,7 @@ pub(super) fn check_log(
         first = last + 1;
     }
     note_kept(&kept, base, report);
+    report.notes.extend(bare.note());
     for number in checkpoints {
         let what = format!("is of entry {number}, the log ends at {newest}");
         report.findings.push(Finding::new(
@@ -162,13 +164,57 @@ fn note_kept(kept: &[Error], base: u64, report: &mut VerifyReport) {
     ));
 }
 
-fn read_entry(remote: &dyn Read, number: u64) -> Result<LogEntry> {
+/// The bytes of an entry's own text, and whether nothing is behind them.
+type Extent = (u64, bool);
+
+/// Entries that end behind their own text. What they should carry is not theirs, and nothing says that they did.
+#[derive(Default)]
+struct Bare {
+    /// Bytes of the text of the entry before, where that could be read.
+    before: Option<u64>,
+    first: Option<u64>,
+    others: u64,
+}
+
+impl Bare {
+    /// The next entry, if it could be read.
+    fn look(&mut self, number: u64, extent: Option<Extent>) {
+        let before = std::mem::replace(&mut self.before, extent.map(|(own, _)| own));
+        // One that is too large with it does without.
+        let has_room = |own: u64| before.is_some_and(|before| before + own <= LOG_ENTRY_BYTES_MAX);
+        if !extent.is_some_and(|(own, is_bare)| is_bare && has_room(own)) {
+            return;
+        }
+        match self.first {
+            Some(_) => self.others += 1,
+            None => self.first = Some(number),
+        }
+    }
+
+    fn note(&self) -> Option<String> {
+        let first = self.first?;
+        let others = match self.others {
+            0 => String::new(),
+            more => format!(", and {more} more like it"),
+        };
+        Some(format!(
+            "{}: ends behind its own text, without the copy of entry {} that it should carry{others}: it was cut there, or \
+             that entry could not be read when this one was written; nothing is lost by that",
+            log_key(first),
+            first - 1
+        ))
+    }
+}
+
+fn read_entry(remote: &dyn Read, number: u64) -> Result<(LogEntry, Extent)> {
     let key = log_key(number);
     let bytes = remote.get(&key).map_err(|error| match error.kind() {
         Kind::NotFound => Error::corrupt(format!("{key}: is missing")),
         _ => error,
     })?;
-    LogEntry::decode(number, &bytes)
+    let entry = LogEntry::decode(number, &bytes)?;
+    let extent = entry.extent(&bytes);
+    Ok((entry, extent))
 }
 
 fn newest_entry(remote: &dyn Read) -> Result<u64> {

@@ -90,6 +90,14 @@ impl LogEntry {
         Ok(before.map(|before| (before, behind.into())))
     }
 
+    /// The bytes of its own text, and whether they are all that an object has, although there is an entry before it whose
+    /// text it may carry.
+    pub fn extent(&self, bytes: &[u8]) -> (u64, bool) {
+        let (own, behind) = split(bytes);
+        let follows = self.prev.is_some() && self.stands_for.is_none();
+        (own.len() as u64, behind.is_empty() && follows)
+    }
+
     /// BLAKE3 of its own line.
     ///
     /// # Errors
