@@ -158,6 +158,25 @@ fn assert_open(root: &Path, file: &str) {
     assert_ne!(other_reads(&file), Some(false), "{}", file.display());
 }
 
+/// Linked files have the mode of the pool: where they lie says that they are for one user alone.
+#[test]
+fn what_a_link_leads_to_in_a_private_tree_stays_private() {
+    let env = environment!();
+    let secret = env.write("in/data/secret", vec![7; 40_000]);
+    set_mode(&secret, 0o600);
+    env.ok(["put", "in", "project/demo/a"]);
+    env.ok(["materialize", "project/demo/a", "tree"]);
+    assert_eq!(mode(&env.path("tree/data/secret")), 0o444);
+    for (name, target) in [("dir", "tree/data"), ("file", "tree/data/secret")] {
+        std::fs::create_dir(env.path(name)).unwrap();
+        std::os::unix::fs::symlink(env.path(target), env.path(name).join("link")).unwrap();
+        let target = format!("project/demo/{name}");
+        env.ok(["put", name, &target, "--dereference"]);
+        let told = env.ok(["history", &target]);
+        assert!(told.contains("private"), "{name}: {told}");
+    }
+}
+
 #[test]
 fn what_only_its_owner_could_read_comes_out_for_one_person_alone() {
     let env = environment!();

@@ -1,6 +1,8 @@
 //! What nobody but its owner may read: a version that holds such a thing comes out for one person alone.
 
-use crate::host::walk::Item;
+use std::path::PathBuf;
+
+use crate::host::walk::{Dir, Item};
 use crate::profile::{Admitted, Profile};
 use crate::remedy::{Note, Remedy};
 
@@ -15,14 +17,17 @@ pub(super) struct Private {
     /// What paths begin with that were made here from a version for one person alone. A linked file has the mode of
     /// the pool, which says nothing.
     made_below: Vec<Vec<u8>>,
+    /// Where such trees are on this host: the walk may come there by a link.
+    trees: Vec<PathBuf>,
     named: Vec<String>,
     count: u64,
 }
 
 impl Private {
-    pub(super) fn new(made_below: Vec<Vec<u8>>) -> Self {
+    pub(super) fn new(made_below: Vec<Vec<u8>>, trees: Vec<PathBuf>) -> Self {
         Self {
             made_below,
+            trees,
             ..Self::default()
         }
     }
@@ -30,19 +35,27 @@ impl Private {
     /// Looks at what was admitted. An empty file has nothing to hide, and the root says nothing: most are closed for
     /// what is beside them.
     pub(super) fn look(&mut self, path: &[u8], admitted: &Admitted, profile: &Profile) {
-        let mode = match admitted {
-            Admitted::File(file) if file.stat.size > 0 => file.stat.mode,
-            Admitted::Other(Item::Enter { stat, .. }) if !path.is_empty() => stat.mode,
+        let (mode, dir) = match admitted {
+            Admitted::File(file) if file.stat.size > 0 => (file.stat.mode, &file.dir),
+            Admitted::Other(Item::Enter { stat, dir, .. }) if !path.is_empty() => (stat.mode, dir),
             _ => return,
         };
         let is_closed = || mode & OTHERS == 0 && !profile.has_modes_of_its_tool();
-        if self.was_made_for_one(path) || is_closed() {
+        if self.was_made_for_one(path) || self.lies_in_one(dir) || is_closed() {
             self.add(path);
         }
     }
 
     fn was_made_for_one(&self, path: &[u8]) -> bool {
         self.made_below.iter().any(|made| path.starts_with(made))
+    }
+
+    fn lies_in_one(&self, dir: &Dir) -> bool {
+        let mut trees = self.trees.iter();
+        !self.trees.is_empty() && {
+            let dir = dir.path();
+            trees.any(|tree| dir.starts_with(tree))
+        }
     }
 
     /// Whether there is any.

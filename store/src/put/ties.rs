@@ -44,6 +44,8 @@ pub(super) struct Ties<'p> {
     origins: Vec<Origin<'p>>,
     /// The versions that trees here were made from; fewer than trees, where some are gone.
     versions: Vec<Version>,
+    /// Trees of this host that are for one user alone, wherever they are.
+    private: Vec<PathBuf>,
 }
 
 /// What was written through a link.
@@ -90,10 +92,12 @@ impl<'p> Ties<'p> {
     pub(super) fn new(pools: &'p [Arc<Pool>], reader: &'p Reader<'p>, root: &Path) -> Self {
         let view = reader.view();
         let (mut origins, mut versions) = (Vec::new(), Vec::new());
+        let mut private = Vec::new();
         for pool in pools {
             let trees = pool.trees().unwrap_or_default();
             let marks = trees.iter().filter_map(|tree| pool.mark_of(&tree.path));
             for mark in marks {
+                private.extend(mark.is_private().then(|| mark.path()));
                 let Some(origin) = Origin::new(pool, &mark, reader, root) else {
                     continue;
                 };
@@ -108,7 +112,13 @@ impl<'p> Ties<'p> {
             inodes: None,
             origins,
             versions,
+            private,
         }
+    }
+
+    /// The trees of this host that are for one user alone: a link that is followed may lead into one.
+    pub(super) fn private_trees(&self) -> Vec<PathBuf> {
+        self.private.clone()
     }
 
     /// What ties the file at `path`, from the root on. Must be called in the order of a walk.
