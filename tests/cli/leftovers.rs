@@ -153,6 +153,30 @@ fn what_was_left_out_is_not_replaced_by_what_the_version_has() {
     assert_eq!(fs::read_to_string(notes).unwrap().trim_end(), secret);
 }
 
+/// Root writes to what it may not: the file of the pool, which other trees share.
+#[test]
+fn what_was_written_through_a_link_is_left_out_and_the_next_job_starts() {
+    let env = environment!();
+    let big = "cd $STORE_PROJECT_CACHE_DIR; head -c 100000 /dev/zero > big";
+    // In a base of its own the tree is made of links.
+    for (base, script) in [("base", big), ("other", "true")] {
+        let done = run_in(&env, base, script);
+        assert_eq!(done.code, Some(0), "{done}");
+    }
+    let written = "cd $STORE_PROJECT_CACHE_DIR; chmod u+w big; echo more >> big; echo x > new";
+    let left = run_in(&env, "other", written);
+    assert_eq!(left.code, Some(6), "{left}");
+    assert!(
+        left.stderr.contains("big") && left.stderr.contains("--take-written-through"),
+        "{left}"
+    );
+    assert!(newest(&env, REF).contains(&"new".to_owned()));
+    for base in ["base", "other"] {
+        let next = run_in(&env, base, "wc -c < $STORE_PROJECT_CACHE_DIR/big");
+        assert!(!next.stdout.is_empty(), "{base}: {next}");
+    }
+}
+
 /// A job whose home is its cache leaves what homes hold.
 #[test]
 fn a_cache_that_looks_like_a_home_is_a_cache() {
@@ -192,7 +216,7 @@ fn a_base_that_is_something_else_is_refused_before_anything_is_made() {
     let pool = "home/.cache/store/pool/base";
     for (base, told) in [
         ("other/base", "lies in a store"),
-        (pool, "belongs to this program"),
+        (pool, "lies in a pool"),
         ("home/.local/share/store/packs", "belongs to this program"),
         (
             "tree",

@@ -237,6 +237,14 @@ fn a_cache_that_is_elsewhere_is_named_or_brought() {
         "{refused}"
     );
     env.ok(["put", "in", "team/vision/cache", "--store", "h200"]);
+    // A cluster that has lost its log is not one that has nothing.
+    fs::rename(env.path("there/log"), env.path("log")).unwrap();
+    let unknown = env.store(run(&["--fallback", "h200"], "echo never"));
+    assert!(
+        unknown.code == Some(4) && unknown.stdout.is_empty(),
+        "{unknown}"
+    );
+    fs::rename(env.path("log"), env.path("there/log")).unwrap();
     let brought = env.ok(run(
         &["--fallback", "h200", "--team", "vision"],
         "cat $STORE_PROJECT_CACHE_DIR/file $STORE_TEAM_CACHE_DIR/file",
@@ -304,6 +312,11 @@ fn a_job_that_deletes_its_cache_leaves_a_fifo_or_a_token_loses_nothing_of_others
             .contains("is empty, and project/llama/cache@1 is not"),
         "{emptied}"
     );
+    // The options that a hint names are there.
+    let hint = format!("`store save {} {REF}`", env.path("base/project").display());
+    assert!(emptied.stderr.contains(&hint), "{emptied}");
+    let next = env.ok(run(&[], "cat $STORE_PROJECT_CACHE_DIR/a"));
+    assert_eq!(next, "a\n");
     assert_eq!(newest(&env, REF), ["a=a"]);
     fs::remove_dir_all(env.path("base")).unwrap();
     let gone = env.store(run(&[], "rm -r $STORE_PROJECT_CACHE_DIR"));

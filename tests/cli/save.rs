@@ -268,6 +268,26 @@ fn a_save_whose_store_is_gone_is_kept_for_later() {
     assert!(none.stderr.contains("nothing is to be saved"), "{none}");
 }
 
+#[test]
+fn a_quota_is_no_store_out_of_reach() {
+    let env = site(&["job"]);
+    env.ok([
+        "policy",
+        "keep",
+        "project/*",
+        "--last",
+        "3",
+        "--quota",
+        "1kB",
+    ]);
+    env.write("job/new", Random::new(1).bytes(50_000));
+    let refused = env.store(["save", "job"]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(refused.stderr.contains("raise the quota"), "{refused}");
+    let none = env.store(["save", "--pending"]);
+    assert!(none.stderr.contains("nothing is to be saved"), "{none}");
+}
+
 /// What stands on the list for a directory.
 fn pending(directory: &std::path::Path, store: &std::path::Path) -> String {
     let bytes = directory.to_str().unwrap().as_bytes();

@@ -199,14 +199,24 @@ fn what_is_linked_and_unchanged_is_not_read() {
 }
 
 #[test]
-fn a_linked_file_that_was_written_to_is_refused_and_named() {
+fn a_linked_file_that_was_written_to_is_left_out_and_named() {
     let site = Site::with(&[("a", "as the pool made it")]);
     let dir = site.job("job");
     fs::set_permissions(dir.join("a"), fs::Permissions::from_mode(0o644)).unwrap();
     fs::write(dir.join("a"), "written through").unwrap();
-    let error = site.try_save(&site.request(&dir)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt);
-    assert!(error.to_string().ends_with("other trees: a"), "{error}");
+    write(&dir.join("new"), b"new");
+    let report = site.save(&dir);
+    let [(path, error)] = &report.skipped[..] else {
+        panic!("{report:?}");
+    };
+    assert_eq!((path, error.kind()), (&dir.join("a"), Kind::Corrupt));
+    assert_eq!(site.newest(), ["a=as the pool made it", "new=new"]);
+    let taken = PutRequest {
+        take_written_through: true,
+        ..site.request(&dir)
+    };
+    site.try_save(&taken).unwrap();
+    assert_eq!(site.newest(), ["a=written through", "new=new"]);
 }
 
 #[test]

@@ -148,9 +148,13 @@ pub(crate) fn save(
     match attempt(dir, target, how, context) {
         Err(error) if !how.dry_run && is_out_of_reach(&error, dir, context) => {
             let error = out_of_reach(error).within("not saved");
+            let advice = error
+                .remedy()
+                .map(|remedy| format!("{}; ", remedy::words(remedy)));
+            let advice = advice.unwrap_or_default();
             if !how.is_remembered() {
                 return Err(error.hint(format!(
-                    "{} is as it was; run this again when the store can be reached: the list of `store save --pending` \
+                    "{advice}{} is as it was; run this again when the store can be reached: the list of `store save --pending` \
                      keeps neither --base nor --exclude nor --allow-empty",
                     dir.display()
                 )));
@@ -159,7 +163,7 @@ pub(crate) fn save(
                 return Err(error);
             };
             Err(error.hint(format!(
-                "{} is as it was; `store save --pending` saves it when the store can be reached",
+                "{advice}{} is as it was; `store save --pending` saves it when the store can be reached",
                 noted.directory().display()
             )))
         }
@@ -179,7 +183,10 @@ fn is_out_of_reach(error: &Error, dir: &Path, context: &Context) -> bool {
         Kind::Unavailable | Kind::Io => true,
         // A mount that is away leaves an empty directory, or none.
         Kind::NotFound => dir.is_dir() && is_store_gone(context),
-        Kind::Denied => std::fs::read_dir(dir).is_ok(),
+        // A quota is what the store says, and it answers.
+        Kind::Denied => {
+            error.remedy() != Some(&Remedy::DropOrRaiseQuota) && std::fs::read_dir(dir).is_ok()
+        }
         _ => false,
     }
 }
@@ -363,6 +370,9 @@ fn about_secrets(skipped: &[(PathBuf, Error)], again: &str) -> Option<String> {
         Remedy::AllowSecret { glob } => Some(format!(
             "what looks like credentials stays where it is; if it holds none, `{again} --allow-secret {}` takes it",
             names::quoted(glob)
+        )),
+        Remedy::TakeWrittenThrough => Some(format!(
+            "`store materialize` there gets back what the pool made; `{again} --take-written-through` takes what was written"
         )),
         _ => None,
     })

@@ -7,7 +7,7 @@ use serde::Serialize;
 use store::{Error, Id, Kind, RefSpec, Result, Store};
 
 use crate::config::clusters;
-use crate::context::Context;
+use crate::context::{Context, elsewhere};
 use crate::ui::table::Side;
 use crate::ui::{failure, names};
 
@@ -142,7 +142,7 @@ fn line(place: &str, url: String, found: Result<Vec<Held>>) -> Line {
 fn held(store: &Store, spec: &RefSpec) -> Result<Vec<Held>> {
     let state = store.readable_state()?;
     let is_nowhere = |error: Error| match error.kind() {
-        Kind::NotFound => check_log(store, state.number).map(|()| Vec::new()),
+        Kind::NotFound => elsewhere::check_log(store, state.number).map(|()| Vec::new()),
         _ => Err(error),
     };
     let versions = match state.versions(&spec.name) {
@@ -163,20 +163,6 @@ fn held(store: &Store, spec: &RefSpec) -> Result<Vec<Held>> {
     Ok(all
         .filter(|held| wanted.is_none_or(|wanted| held.version == wanted))
         .collect())
-}
-
-/// That a log without any entry is that of a store in which nothing was ever put.
-fn check_log(store: &Store, entries: u64) -> Result<()> {
-    if entries > 0
-        || store
-            .remote()
-            .keys_after("segments", "segments")?
-            .is_empty()
-    {
-        return Ok(());
-    }
-    Err(Error::corrupt("its log is empty, and it holds segments")
-        .hint("`store verify` there says what is missing"))
 }
 
 /// The ids that a store with all of it has.

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use store::RefName;
-use store::{Error, Kind};
+use store::{Error, Kind, Result, Store};
 
 use crate::config::clusters;
 use crate::context::Context;
@@ -126,6 +126,20 @@ pub(crate) fn having(name: &RefName, context: &Context) -> Vec<String> {
     }
     having.sort();
     having
+}
+
+/// That a log without any entry is that of a store in which nothing was ever put.
+pub(crate) fn check_log(store: &Store, entries: u64) -> Result<()> {
+    if entries > 0
+        || store
+            .remote()
+            .keys_after("segments", "segments")?
+            .is_empty()
+    {
+        return Ok(());
+    }
+    Err(Error::corrupt("its log is empty, and it holds segments")
+        .hint("`store verify` there says what is missing"))
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //! files in any order. Memory: the open directories, and the files that finished too early.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -12,7 +14,7 @@ use super::messages::{Built, Event, FileChunk, FileRead, FileTimes, Ingested};
 use super::saved::{Listing, Notes};
 use super::scan::resolved;
 use super::ties::{Tie, WrittenThrough, refused};
-use super::{PutReport, PutRequest};
+use super::{Onto, PutReport, PutRequest};
 use crate::error::{Error, Result};
 use crate::format::{
     Content, FrameKind, Keep, Kept, MODE_MAX, Node, Root, Side, TimesEncoder, Totals, TreeEncoder,
@@ -206,7 +208,7 @@ impl<'p> Assembler<'p> {
         let told = self.told_of_links();
         let notes = &mut self.report.notes;
         if let Some(told) = told {
-            if !self.request.take_written_through {
+            if !self.request.take_written_through && !is_save(self.request) {
                 return Err(refused(&told));
             }
             let text = format!("written to through a link that a pool shares: {told}");
@@ -316,14 +318,14 @@ impl<'p> Assembler<'p> {
         tie: Tie,
         read_began: Option<SystemTime>,
     ) -> Result<()> {
+        if tie.is_written_through(&content) && self.leave_written_through(&name, stat) {
+            return Ok(());
+        }
         self.report.files += 1;
         self.report.bytes += content.size;
         self.path.extend_from_slice(&name);
         if let (Some(cache), Some(read_began)) = (&mut self.cache, read_began) {
             cache.record(&self.path, stat, content, read_began);
-        }
-        if tie.is_written_through(&content) {
-            self.written_through.add(&self.path, stat);
         }
         self.path.truncate(self.path.len() - name.len());
         let mut stat = *stat;
@@ -348,6 +350,19 @@ impl<'p> Assembler<'p> {
             },
             Some(&stat),
         )
+    }
+
+    /// Takes down a file that was written to through a link. Whether it stays out: of a save, by itself.
+    fn leave_written_through(&mut self, name: &[u8], stat: &Stat) -> bool {
+        let path = [&self.path, name].concat();
+        self.written_through.add(&path, stat);
+        let stays_out = is_save(self.request) && !self.request.take_written_through;
+        if stays_out {
+            let path = self.request.source.join(OsStr::from_bytes(&path));
+            let error = refused(&path.display().to_string());
+            self.report.skipped.push((path, error));
+        }
+        stays_out
     }
 
     /// Adds an entry to the innermost open directory; the time of a directory is noted when it is entered.
@@ -437,6 +452,10 @@ impl<'p> Assembler<'p> {
             Ingested::Broken(error) => Err(error),
         }
     }
+}
+
+fn is_save(request: &PutRequest) -> bool {
+    matches!(request.onto, Onto::Merge(_))
 }
 
 impl Meta<'_> {

@@ -21,6 +21,9 @@ use crate::ui::{failure, human, remedy};
 /// What `--fallback` says where nothing is brought.
 const EMPTY: &str = "empty";
 
+/// Paths that a note names.
+const NAMED_MAX: usize = 5;
+
 /// A cache and its place.
 pub(super) struct Cache {
     pub(super) name: RefName,
@@ -75,6 +78,8 @@ impl Cache {
             return Ok(());
         }
         let from = context.open_named(fallback, None)?;
+        elsewhere::check_log(&from, from.readable_state()?.number)
+            .map_err(|error| error.within(fallback))?;
         let request = ReplicateRequest {
             what: vec![Selection::Ref(self.name.clone())],
             versions: Versions::default(),
@@ -146,9 +151,6 @@ impl Cache {
 
     /// That its directory may become it, or is it already. Makes nothing.
     pub(super) fn check_place(&self, store: &Store, context: &Context) -> Result<()> {
-        let not_started = |error: Error| {
-            error.hint("the command was not started: name another directory with --base")
-        };
         let known = || pools::of_source(&self.dir, &context.config().pool);
         store::check_destination(store, &config::precious(), &self.dir, known)
             .map_err(not_started)?;
@@ -201,6 +203,19 @@ impl Cache {
         })
     }
 
+    /// The same error of a save, whose options are not those of a run.
+    pub(super) fn advised(&self, error: Error) -> Error {
+        let advice = error.remedy().map(remedy::words);
+        match advice.filter(|advice| advice.contains("--")) {
+            Some(advice) => error.hint(format!(
+                "{advice}; such options are those of `store save {} {}`",
+                self.dir.display(),
+                self.name
+            )),
+            None => error,
+        }
+    }
+
     /// Whether all of it is saved; what is not is named.
     fn save_what_was_left(
         &self,
@@ -211,7 +226,8 @@ impl Cache {
         let request = save::of_run(&self.dir, &self.name, exclude, String::new(), context);
         let report = store::put(store, &request, &Unwatched).map_err(|error| {
             let dir = self.dir.display();
-            error.within(format!("{dir}: what an earlier run left here is not saved"))
+            let what = format!("{dir}: what an earlier run left here is not saved");
+            self.advised(error.within(what))
         })?;
         if !report.unchanged {
             context.out.note(format_args!(
@@ -249,7 +265,13 @@ impl Cache {
         // A link that a job left, or somebody in the team, must not keep all others from running.
         request.allow_outside_symlinks = true;
         let pool = pools::open(pool, context, Some(&self.dir))?;
-        let done = materialize(store, &pool, &request, &Unwatched)?;
+        let done = materialize(store, &pool, &request, &Unwatched).map_err(|error| {
+            let advice = error.remedy().map(remedy::words).unwrap_or_default();
+            match advice.contains("--force") || advice.contains("--exact") {
+                true => not_started(error),
+                false => error,
+            }
+        })?;
         for note in &done.notes {
             // The options that others name are none of this verb.
             let told = match note.remedy {
@@ -261,10 +283,20 @@ impl Cache {
         }
         let kept = match done.conflicts {
             0 => String::new(),
-            count => format!(
-                ", {} kept as a job left them",
-                human::counted(count, "path")
-            ),
+            count => {
+                let first = done.conflicting.iter().take(NAMED_MAX);
+                let first: Vec<_> = first.map(|kept| kept.path.display().to_string()).collect();
+                let more = if count > NAMED_MAX as u64 {
+                    ", ..."
+                } else {
+                    ""
+                };
+                format!(
+                    ", {} kept as a job left it: {}{more}",
+                    human::counted(count, "path"),
+                    first.join(", ")
+                )
+            }
         };
         context.out.note(format_args!(
             "note: {}@{} is in {}: {}, {}{kept}",
@@ -276,6 +308,10 @@ impl Cache {
         ));
         Ok(())
     }
+}
+
+fn not_started(error: Error) -> Error {
+    error.hint("the command was not started: name another directory with --base")
 }
 
 fn is_empty(dir: &Path) -> bool {

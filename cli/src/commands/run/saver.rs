@@ -11,7 +11,7 @@ use super::caches::Cache;
 use super::child::Signals;
 use crate::commands::save;
 use crate::context::Context;
-use crate::ui::{failure, remedy};
+use crate::ui::failure;
 
 /// How often the end of a save is looked for.
 const LOOK: Duration = Duration::from_millis(5);
@@ -202,16 +202,10 @@ impl Rhythm<'_> {
 fn not_saved(error: Error, cache: &Cache) -> Error {
     let (dir, name) = (cache.dir.display(), &cache.name);
     let error = error.within(format!("{name}: not saved"));
-    // The options that advice names are those of a save.
-    let advice = error.remedy().map(remedy::words);
-    let hint = match advice {
-        Some(advice) if advice.contains("--") => {
-            format!("{advice}; such options are those of `store save {dir} {name}`")
-        }
-        Some(advice) => advice.into_owned(),
-        None => format!(
+    match error.remedy() {
+        Some(_) => cache.advised(error),
+        None => error.hint(format!(
             "{dir} is as the command left it; `store save --pending` saves it, and so does the next run there"
-        ),
-    };
-    error.hint(hint)
+        )),
+    }
 }
