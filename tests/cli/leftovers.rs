@@ -153,6 +153,32 @@ fn what_was_left_out_is_not_replaced_by_what_the_version_has() {
     assert_eq!(fs::read_to_string(notes).unwrap().trim_end(), secret);
 }
 
+/// A base that was begun empty is no tree yet: there, too, what could not be saved stays.
+#[test]
+fn what_was_left_out_of_a_begun_cache_is_not_replaced_either() {
+    let env = environment!();
+    let secret = "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";
+    let left = run_in(
+        &env,
+        "base",
+        &format!("echo {secret} > $STORE_PROJECT_CACHE_DIR/notes"),
+    );
+    assert_eq!(left.code, Some(6), "{left}");
+    let other = run_in(&env, "other", "echo plain > $STORE_PROJECT_CACHE_DIR/notes");
+    assert_eq!(other.code, Some(0), "{other}");
+    let next = run_in(&env, "base", "cat $STORE_PROJECT_CACHE_DIR/notes");
+    assert_eq!(
+        String::from_utf8_lossy(&next.stdout).trim_end(),
+        secret,
+        "{next}"
+    );
+    assert!(
+        next.stderr.contains("is not brought to the newest version"),
+        "{next}"
+    );
+    assert_eq!(env.ok(["cat", &format!("{REF}:notes")]), "plain\n");
+}
+
 /// Root writes to what it may not: the file of the pool, which other trees share.
 #[test]
 fn what_was_written_through_a_link_is_left_out_and_the_next_job_starts() {

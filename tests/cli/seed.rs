@@ -259,3 +259,25 @@ fn waiting_ends_when_there_is_a_version_or_the_time_is_over() {
     signal(&stopped, Signal::INT);
     assert_eq!(ended(stopped).code, Some(130));
 }
+
+#[test]
+fn a_base_in_a_store_is_refused_before_anything_is_made() {
+    let env = environment!();
+    env.ok(["init", "other"]);
+    let refused = env.store([
+        "run",
+        "--seed",
+        REF,
+        "--base",
+        "other/base",
+        "--",
+        "echo",
+        "never",
+    ]);
+    assert!(
+        refused.code == Some(5) && refused.stdout.is_empty(),
+        "{refused}"
+    );
+    assert!(refused.stderr.contains("lies in a store"), "{refused}");
+    assert!(!env.path("other/base").exists());
+}

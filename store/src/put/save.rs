@@ -152,11 +152,11 @@ impl PutSession<'_> {
             ))
             .hint(Remedy::SaveEmpty)
         };
-        if is_emptied && !built.leaves_out() {
-            return Err(emptied());
-        }
         if base.root == Some(their_tree) && !built.leaves_out() {
-            return Ok(as_built());
+            return match is_emptied {
+                true => Err(emptied()),
+                false => Ok(as_built()),
+            };
         }
         if built.is_known_in_part {
             // The pass made more metadata than is kept in memory: it is read from the store.
@@ -165,8 +165,8 @@ impl PutSession<'_> {
         let mut stored = Stored::new(self, reader, built)?;
         let theirs = (their_tree, their_totals);
         let (tree, merged) = merge(&mut stored, base.root.as_ref(), &(content, totals), &theirs)?;
-        // What lies there and is left out is not gone.
-        if is_emptied && merged.left_out == 0 {
+        // What lies there and is left out is not gone, nor is what was never there.
+        if is_emptied && merged.left_out == 0 && tree.0 != their_tree {
             return Err(emptied());
         }
         let times = match (tree.0 == their_tree, tree.0 == content) {

@@ -1,5 +1,6 @@
 //! One cache of a run: brought from another cluster where it is to be, made as a tree, or begun as an empty directory.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,8 +8,8 @@ use store::replicate::{
     Delete, Forgetful, RefStatus, ReplicateRequest, Selection, Versions, replicate,
 };
 use store::{
-    Error, Kind, MaterializeRequest, Pool, RefName, RefSpec, Remedy, Result, Store, Unwatched,
-    materialize,
+    Error, Kind, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result, Store,
+    Unwatched, materialize,
 };
 
 use crate::commands::save;
@@ -132,14 +133,19 @@ impl Cache {
         // What was begun empty is no tree of the pool until the ref is made in its place.
         let is_begun = saved_to.is_some() && !is_tree(&known, &self.dir);
         let is_left = left.is_some() || is_begun;
-        let mut is_all_saved = true;
+        let mut left_out = Vec::new();
         if is_left && !is_empty(&self.dir) {
-            is_all_saved = self.save_what_was_left(store, exclude, context)?;
+            left_out = self.save_what_was_left(store, exclude, context)?;
         }
-        if self.is_here(store)? {
+        let takes_over = is_left && (left_out.is_empty() || !is_tree(&known, &self.dir));
+        if takes_over && self.has_any(store, &left_out)? {
+            context.out.warning(format_args!(
+                "warning: {}: is not brought to the newest version, which has other files in the place of what is not saved",
+                self.dir.display()
+            ));
+        } else if self.is_here(store)? {
             // What is saved, the version has: it comes in the place of what a job changed or deleted. What was left out
             // of the save stays.
-            let takes_over = is_left && (is_all_saved || !is_tree(&known, &self.dir));
             self.materialize(store, pool, takes_over, context)?;
         }
         if let Some(unsaved) = &unsaved {
@@ -216,13 +222,29 @@ impl Cache {
         }
     }
 
-    /// Whether all of it is saved; what is not is named.
+    /// Whether the newest version has anything at these paths of the directory.
+    fn has_any(&self, store: &Store, paths: &[PathBuf]) -> Result<bool> {
+        let dir = self.dir.canonicalize().unwrap_or_default();
+        let inside = paths.iter().filter_map(|path| path.strip_prefix(&dir).ok());
+        let mut inside = inside.map(|path| RefSpec {
+            name: self.name.clone(),
+            version: None,
+            path: path.as_os_str().as_bytes().to_vec(),
+        });
+        if paths.is_empty() || !self.is_here(store)? {
+            return Ok(false);
+        }
+        let reader = Reader::new(store)?;
+        Ok(inside.any(|spec| reader.resolve(&spec).is_ok()))
+    }
+
+    /// What is not saved of it, each named.
     fn save_what_was_left(
         &self,
         store: &Store,
         exclude: &[String],
         context: &Context,
-    ) -> Result<bool> {
+    ) -> Result<Vec<PathBuf>> {
         let request = save::of_run(&self.dir, &self.name, exclude, String::new(), context);
         let report = store::put(store, &request, &Unwatched).map_err(|error| {
             let dir = self.dir.display();
@@ -243,7 +265,7 @@ impl Cache {
                 "warning: not saved, and left as it is: {told}"
             ));
         }
-        Ok(report.skipped.is_empty())
+        Ok(report.skipped.into_iter().map(|(path, _)| path).collect())
     }
 
     fn materialize(

@@ -190,6 +190,16 @@ fn check_places(args: &Args, layout: &Layout, context: &Context) -> Result<()> {
         .try_for_each(|cache| cache.check_place(&store, context))
 }
 
+/// That a directory may be made in the base, before anything is.
+fn check_base(args: &Args, context: &Context) -> Result<()> {
+    let layout = layout(args, context)?;
+    let within = named_base(args, &layout).join("NAME");
+    let store = context.open_for_dry_run()?;
+    store::check_destination(&store, &crate::config::precious(), &within, Vec::new).map_err(
+        |error| error.hint("the command was not started: name another directory with --base"),
+    )
+}
+
 /// The base, made if it is missing and resolved.
 fn base(args: &Args, layout: &Layout) -> Result<PathBuf> {
     let base = named_base(args, layout);

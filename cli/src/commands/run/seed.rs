@@ -10,7 +10,7 @@ use store::claims::{Beating, Claim, Claims, Look};
 use store::{Ended, Error, Id, Kind, Onto, PutRequest, RefName, Result, Store, Who};
 
 use super::child::{self, Signals};
-use super::{Args, base, check_room, layout};
+use super::{Args, base, check_base, check_room, layout};
 use crate::commands::wait::{Newest, Pace};
 use crate::context::Context;
 use crate::ui::{failure, human, names};
@@ -51,6 +51,7 @@ pub(super) fn run(target: &OsStr, args: &Args, context: &Context) -> Result<()> 
             human::duration(Beating::PATIENCE_MIN)
         )));
     }
+    check_base(args, context)?;
     let store = context.open_for_put()?;
     Seeder {
         target: &target,
