@@ -2,7 +2,8 @@
 //! before as `project/first/tree`. What is said of each version does not compress, as ids do not.
 //!
 //! `many_versions make DIR REFS VERSIONS` makes them, `many_versions far DIR` opens the store as a bucket is, and counts;
-//! `many_versions commit DIR REF SECONDS` pins and unpins a ref so long, and says how often.
+//! `many_versions commit DIR REF SECONDS MILLIS` pins and unpins a ref so long, and says how often; unless MILLIS is 0,
+//! through requests that take so long each, as those to a bucket do.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -13,7 +14,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use store::format::{Change, Extra, RefName, State, Version, Who};
@@ -37,15 +38,16 @@ fn main() {
             );
         }
         ["far", dir] => far(Path::new(dir)),
-        ["commit", dir, number, secs] => {
+        ["commit", dir, number, secs, millis] => {
             commit(
                 Path::new(dir),
                 number.parse().unwrap(),
                 secs.parse().unwrap(),
+                Duration::from_millis(millis.parse().unwrap()),
             );
         }
         _ => println!(
-            "usage: many_versions make DIR REFS VERSIONS | far DIR | commit DIR REF SECONDS"
+            "usage: many_versions make DIR REFS VERSIONS | far DIR | commit DIR REF SECONDS MILLIS"
         ),
     }
 }
@@ -105,8 +107,12 @@ fn set(name: &RefName, version: u64, model: &Version, random: &mut Random) -> Ch
     }
 }
 
-fn commit(dir: &Path, number: u64, secs: u64) {
-    let remote = Arc::new(Objects::directory(dir).unwrap());
+fn commit(dir: &Path, number: u64, secs: u64, delay: Duration) {
+    let objects = Objects::directory(dir).unwrap();
+    let remote: Arc<dyn Write> = match delay.is_zero() {
+        true => Arc::new(objects),
+        false => Arc::new(Bucket::of(objects, delay)),
+    };
     let store = Store::open(remote, Host::default()).unwrap();
     let begin = Instant::now();
     let mut count = 0_u64;
@@ -121,11 +127,27 @@ fn commit(dir: &Path, number: u64, secs: u64) {
 #[derive(Debug)]
 struct Bucket {
     objects: Objects,
+    /// What each request takes longer.
+    delay: Duration,
     requests: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl Bucket {
+    fn of(objects: Objects, delay: Duration) -> Self {
+        Self {
+            objects,
+            delay,
+            requests: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Those of one call go side by side.
+    fn wait(&self) {
+        std::thread::sleep(self.delay);
+    }
+
     fn count(&self, bytes: usize) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -143,12 +165,14 @@ impl Read for Bucket {
     }
 
     fn get(&self, key: &str) -> Result<Bytes> {
+        self.wait();
         let found = self.objects.get(key);
         self.count(found.as_ref().map_or(0, Bytes::len));
         found
     }
 
     fn get_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
+        self.wait();
         let found = self.objects.get_run(keys)?;
         found.iter().for_each(|bytes| self.count(bytes.len()));
         if found.len() < keys.len() {
@@ -158,17 +182,20 @@ impl Read for Bucket {
     }
 
     fn get_ranges(&self, key: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.wait();
         let found = self.objects.get_ranges(key, ranges)?;
         found.iter().for_each(|bytes| self.count(bytes.len()));
         Ok(found)
     }
 
     fn size(&self, key: &str) -> Result<u64> {
+        self.wait();
         self.count(0);
         self.objects.size(key)
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        self.wait();
         let listed = self.objects.list(prefix)?;
         listed
             .chunks(1000)
@@ -177,6 +204,7 @@ impl Read for Bucket {
     }
 
     fn keys_after(&self, prefix: &str, after: &str) -> Result<Vec<String>> {
+        self.wait();
         let listed = self.objects.keys_after(prefix, after)?;
         self.count(300 * listed.len());
         Ok(listed)
@@ -189,16 +217,19 @@ impl Read for Bucket {
 
 impl Write for Bucket {
     fn create(&self, key: &str, bytes: Bytes) -> Result<Created> {
+        self.wait();
         self.count(bytes.len());
         self.objects.create(key, bytes)
     }
 
     fn put(&self, key: &str, bytes: Bytes) -> Result<()> {
+        self.wait();
         self.count(bytes.len());
         self.objects.put(key, bytes)
     }
 
     fn touch(&self, key: &str) -> Result<()> {
+        self.wait();
         self.count(0);
         self.objects.touch(key)
     }
@@ -213,11 +244,7 @@ impl Write for Bucket {
 }
 
 fn far(dir: &Path) {
-    let bucket = Arc::new(Bucket {
-        objects: Objects::directory(dir).unwrap(),
-        requests: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
-    });
+    let bucket = Arc::new(Bucket::of(Objects::directory(dir).unwrap(), Duration::ZERO));
     let cache = tempfile::tempdir().unwrap();
     let host = Host {
         cache_dir: Some(cache.path().to_owned()),

@@ -58,7 +58,7 @@ echo
 "$bin/examples/many_versions" far "$made/s"
 echo
 for number in 1 2 3 4 5 6 7 8; do
-    "$bin/examples/many_versions" commit "$made/s" "$number" 10 >"$work/commits-$number" &
+    "$bin/examples/many_versions" commit "$made/s" "$number" 10 0 >"$work/commits-$number" &
 done
 wait
 echo "commits of 8 processes in 10 s: $(cat "$work"/commits-* | awk "{sum += \$1} END {print sum}")"
