@@ -67,9 +67,9 @@ head -c 3000000 /dev/urandom >"$tree/random"
 chmod 0640 "$tree/random"
 chmod 2750 "$tree/empty"
 "$store" put --allow-secrets "$tree" team/reader/small
-[ "$("$python" tests/reader/writer.py "$STORE_URL" "$tree" team/writer/same | tee /dev/stderr | new_bytes)" = 0 ]
+[ "$("$python" tests/reader/writer.py "$STORE_URL" "$tree" team/writer/same | tee >(cat >&2) | new_bytes)" = 0 ]
 printf changed | dd of="$tree/random" bs=1 seek=1500000 conv=notrunc status=none
-new=$("$python" tests/reader/writer.py "$STORE_URL" "$tree" team/writer/changed | tee /dev/stderr | new_bytes)
+new=$("$python" tests/reader/writer.py "$STORE_URL" "$tree" team/writer/changed | tee >(cat >&2) | new_bytes)
 [ "$new" -gt 0 ] && [ "$new" -lt 600000 ]
 for name in same changed; do
     "$store" verify --read-data "team/writer/$name"
