@@ -1,5 +1,6 @@
 //! What every verb works with: the store that was meant, the host, and where to say things.
 
+mod bundles;
 pub(crate) mod elsewhere;
 pub(crate) mod pools;
 pub(crate) mod schedule;
@@ -142,11 +143,16 @@ impl Context {
     pub(crate) fn open_for_dry_run(&self) -> Result<Store> {
         match self.open() {
             Err(error) if error.kind() == Kind::NotFound && self.place()?.embedded => {
-                Store::init(Arc::new(Objects::memory()), self.host())
-                    .map(|store| self.watched(store))
+                self.nowhere()
             }
             opened => opened,
         }
+    }
+
+    /// An empty store in memory.
+    pub(crate) fn nowhere(&self) -> Result<Store> {
+        let store = Store::init(Arc::new(Objects::memory()), self.host())?;
+        Ok(self.watched(store))
     }
 
     /// The store of a cluster; it must exist.

@@ -131,7 +131,7 @@ fn a_store_that_is_no_directory_is_1() {
     --- stdout
     --- stderr
     error: store gopher://host/x: unknown kind of store
-    hint: name a directory, as a path or as file:///path, or a bucket: s3://, gs:// or az://
+    hint: name a directory, as a path or as file:///path, a bundle, as bundle:path, or a bucket: s3://, gs:// or az://
     ");
 }
 

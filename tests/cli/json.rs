@@ -254,6 +254,8 @@ fn clusters(env: &TestEnvironment, said: &mut Said) {
     said.run(env, "push", &["project/demo", "h200", "--dry-run"]);
     said.run(env, "history", &["project/demo/data", "--store", "h200"]);
     said.run(env, "pull", &["h200", "project/demo/data"]);
+    said.run(env, "export", &["demo.bundle", "project/demo"]);
+    said.run(env, "import", &["demo.bundle"]);
     let from = env.path("home/.local/share/store");
     let from = from.to_str().unwrap();
     let config = env.path("home/.config/store/config.toml");

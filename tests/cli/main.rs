@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod broken_off;
+mod bundles;
 mod cat;
 mod clusters;
 mod damage;

@@ -3,7 +3,7 @@
 /// A command line, and what it does.
 type Example = (&'static str, &'static str);
 
-const EXAMPLES: [(&str, &[Example]); 27] = [
+const EXAMPLES: [(&str, &[Example]); 29] = [
     (
         "put",
         &[
@@ -179,6 +179,26 @@ const EXAMPLES: [(&str, &[Example]); 27] = [
                 "what would be sent",
             ),
             ("store duplicate --job nightly", "as the configuration says"),
+        ],
+    ),
+    (
+        "export",
+        &[(
+            "store export /media/disk/llama-ft.bundle project/llama-ft --versions all",
+            "a namespace with all its versions, in one file",
+        )],
+    ),
+    (
+        "import",
+        &[
+            (
+                "store import /media/disk/llama-ft.bundle",
+                "all that the file holds",
+            ),
+            (
+                "store import /media/disk/llama-ft.bundle project/llama-ft/hf",
+                "one ref",
+            ),
         ],
     ),
     (

@@ -25,7 +25,15 @@ pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
     ),
     (
         "Clusters",
-        &["cluster", "where", "push", "pull", "duplicate"],
+        &[
+            "cluster",
+            "where",
+            "push",
+            "pull",
+            "duplicate",
+            "export",
+            "import",
+        ],
     ),
     ("Space", &["rm", "pin", "unpin", "policy", "gc", "pool"]),
     ("Soundness", &["verify", "repair"]),

@@ -11,10 +11,10 @@ use crate::ui::suggest;
 const TOPICS: [(&str, &str); 10] = [
     ("bucket", include_str!("../../guides/bucket.md")),
     ("clusters", include_str!("../../guides/clusters.md")),
+    ("doors", include_str!("../../guides/doors.md")),
     ("job-caches", include_str!("../../guides/job-caches.md")),
     ("kubernetes", include_str!("../../guides/kubernetes.md")),
     ("reference", include_str!("../../guides/reference.md")),
-    ("serve", include_str!("../../guides/serve.md")),
     ("slurm", include_str!("../../guides/slurm.md")),
     ("space", include_str!("../../guides/space.md")),
     ("systemd", include_str!("../../guides/systemd.md")),

@@ -10,11 +10,13 @@ mod diff;
 mod du;
 mod duplicate;
 mod examples;
+mod export;
 mod gc;
 mod get;
 pub(crate) mod groups;
 mod help;
 mod history;
+mod import;
 mod info;
 mod init;
 mod ls;
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Cluster(cluster::Args),
     Push(push::Args),
     Pull(pull::Args),
+    Export(export::Args),
+    Import(import::Args),
     Duplicate(Box<duplicate::Args>),
     Gc(gc::Args),
     Policy(policy::Args),
@@ -108,6 +112,8 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Cluster(args) => cluster::run(args, context),
         Command::Push(args) => push::run(args, context),
         Command::Pull(args) => pull::run(args, context),
+        Command::Export(args) => export::run(args, context),
+        Command::Import(args) => import::run(args, context),
         Command::Duplicate(args) => duplicate::run(args, context),
         Command::Gc(args) => gc::run(args, context),
         Command::Policy(args) => policy::run(args, context),

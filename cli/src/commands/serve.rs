@@ -20,7 +20,7 @@ use crate::serve::{self, Opening, Shared, Signals};
 ///
 /// Every namespace is an endpoint: with HF_ENDPOINT=http://127.0.0.1:8710/project/llama-ft, `hf download`,
 /// `snapshot_download`, `load_dataset` and whatever else goes by HF_ENDPOINT read the refs of project/llama-ft as repos,
-/// and know nothing of it. `store help serve` says which ref is which repo. The server runs until SIGINT or SIGTERM; what
+/// and know nothing of it. `store help doors` says which ref is which repo. The server runs until SIGINT or SIGTERM; what
 /// it is sending then is sent to its end, for up to 25 s.
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -37,12 +37,14 @@ pub(crate) fn hint(error: Error, context: &Context) -> Error {
 }
 
 /// Verbs of hints that work with a store.
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 20] = [
     "diff",
     "du",
+    "export",
     "gc",
     "get",
     "history",
+    "import",
     "info",
     "init",
     "ls",

@@ -10,7 +10,7 @@ use crate::config::jobs::Choice;
 use crate::ui::{human, names};
 
 /// How to bring versions over.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct How {
     /// Which versions of the refs that are named without one [default: latest]
     #[arg(long, value_name = "WHICH")]

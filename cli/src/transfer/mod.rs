@@ -37,6 +37,8 @@ pub(crate) enum Side {
     Here,
     /// A cluster, a path or a URL.
     There(String),
+    /// A store in one file, which is made when something goes there.
+    Bundle(PathBuf),
 }
 
 /// What is to be done.
@@ -144,6 +146,9 @@ impl Transfer {
     fn at_source(&self, error: Error) -> Error {
         match &self.from {
             Side::There(named) if error.kind() == Kind::NotFound => elsewhere::at(error, named),
+            Side::Bundle(path) if error.kind() == Kind::NotFound => {
+                elsewhere::at(error, &path.to_string_lossy())
+            }
             _ => error,
         }
     }
@@ -245,9 +250,12 @@ fn open(transfer: &Transfer, context: &Context) -> Result<Stores> {
     let from = match &transfer.from {
         Side::Here => context.open()?,
         Side::There(named) => context.open_named(named, profile)?,
+        Side::Bundle(path) => context.open_bundle(path)?,
     };
     let to = match &transfer.to {
         Side::There(named) => context.open_named(named, profile)?,
+        Side::Bundle(path) if transfer.request.dry_run && !path.exists() => context.nowhere()?,
+        Side::Bundle(path) => context.open_or_make_bundle(path)?,
         Side::Here if transfer.request.dry_run => context.open_for_dry_run()?,
         Side::Here => context.open_for_put()?,
     };
@@ -424,6 +432,7 @@ impl Side {
         match self {
             Self::Here => context.here(),
             Self::There(named) => Ok(clusters::masked(named)),
+            Self::Bundle(path) => Ok(path.display().to_string()),
         }
     }
 }

@@ -6,6 +6,7 @@
 #![doc = include_str!("../../FORMATS.md")]
 
 mod at;
+mod bundle;
 mod checkpoint;
 mod claim;
 mod config;
@@ -41,6 +42,7 @@ mod times;
 mod tree;
 
 pub use at::*;
+pub use bundle::*;
 pub use checkpoint::{CHECKPOINT_LAYERS_MAX, Checkpoint, Layer};
 pub use claim::*;
 pub use config::*;

@@ -21,6 +21,7 @@ use crate::format::FORMAT_KEY;
 
 mod abandoned;
 mod bucket;
+mod bundle;
 mod directory;
 mod failure;
 mod key;

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::bucket::{self, Service};
+use super::bundle::{self, Bundle};
 use super::{Objects, Prune, Settings, Waits};
 use crate::error::{Error, Result};
 
@@ -53,7 +54,8 @@ impl Default for Options {
 }
 
 /// Opens `url`: a path, `file:///path`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
-/// or `memory:`, which is new and empty every time. Nothing is asked of a bucket yet.
+/// `bundle:path`, or `memory:`, which is new and empty every time. A path to a bundle opens it, too. Nothing is asked of a
+/// bucket yet.
 ///
 /// # Errors
 /// Not found, when a directory is missing and shall not be made; invalid input, when the scheme is unknown,
@@ -62,6 +64,7 @@ pub fn open(url: &str, options: &Options) -> Result<Arc<dyn Prune>> {
     match scheme(url) {
         None => open_directory(Path::new(url), options),
         Some(("file", rest)) => open_directory(&file_path(url, rest)?, options),
+        Some(("bundle", path)) => Ok(Arc::new(Bundle::open(Path::new(path), options.create)?)),
         Some(("memory", "")) => Ok(Arc::new(Objects::memory())),
         Some((scheme, rest)) => match Service::of(scheme) {
             Some(service) => Ok(Arc::new(bucket::open(service, scheme, rest, options)?)),
@@ -88,10 +91,13 @@ fn unknown(scheme: &str, rest: &str) -> Error {
     if small != scheme && (small == "file" || Service::of(&small).is_some()) {
         return error.hint(format!("write it in small letters, as {small}:{rest}"));
     }
-    error.hint("name a directory, as a path or as file:///path, or a bucket: s3://, gs:// or az://")
+    error.hint("name a directory, as a path or as file:///path, a bundle, as bundle:path, or a bucket: s3://, gs:// or az://")
 }
 
 fn open_directory(path: &Path, options: &Options) -> Result<Arc<dyn Prune>> {
+    if bundle::is_bundle(path) {
+        return Ok(Arc::new(Bundle::open(path, false)?));
+    }
     let objects = if options.create {
         Objects::directory(path)
     } else {

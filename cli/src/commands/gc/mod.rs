@@ -10,7 +10,7 @@ use gc::Options;
 use gc::policy::{Given, Pattern, Policy, Rules, Scope};
 use gc::{Request, collect};
 use jiff::Timestamp;
-use store::Result;
+use store::{Error, Result};
 
 use self::report::Told;
 use crate::config::{self, Config};
@@ -134,6 +134,14 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 
 fn collected(args: &Args, context: &Context) -> Result<()> {
     let (store, prune) = context.open_for_gc()?;
+    if prune.url().starts_with("bundle:") {
+        let message = format!(
+            "{}: a bundle is only added to, and gives nothing back",
+            prune.url()
+        );
+        return Err(Error::unsupported(message)
+            .hint("export what is wanted into a new one, and remove this file"));
+    }
     let unit = Unit {
         name: "store-gc".to_owned(),
         what: "Collect the garbage of a store",

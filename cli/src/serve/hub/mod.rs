@@ -38,7 +38,7 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
 /// What `/` says.
-const WELCOME: &str = "store serve: a Hugging Face endpoint for each namespace\n\n    HF_ENDPOINT=http://HOST:PORT/project/NAME hf download OWNER/NAME\n\n`store help serve` tells the rest. /metrics and /healthz are for machines.\n";
+const WELCOME: &str = "store serve: a Hugging Face endpoint for each namespace\n\n    HF_ENDPOINT=http://HOST:PORT/project/NAME hf download OWNER/NAME\n\n`store help doors` tells the rest. /metrics and /healthz are for machines.\n";
 
 /// The door.
 pub(crate) struct Hub {

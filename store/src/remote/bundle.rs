@@ -1,0 +1,571 @@
+//! A store in one file, which is carried where no network goes: `format/bundle` says how it lies there.
+//!
+//! It is only added to. An object is written behind the last one and synced; then the end of the file is written anew and
+//! synced. So it is whole at any moment, whatever dies, and a copy that was cut short is told. One process writes at a time.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, Write as _};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use rustix::fs::{FlockOperation, flock};
+
+use super::key::{check_key, check_prefix};
+use super::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
+use crate::error::{Error, Result};
+use crate::format::{
+    BUNDLE_ENDS, BUNDLE_HEAD_BYTES, BUNDLE_MAGIC, BUNDLE_RECORDS, BundleEnd, BundleKind,
+    BundleRecord, bytes_max, decode_bundle_start, encode_bundle_start, is_of_reserve,
+};
+
+/// A store in one file.
+#[derive(Clone, Debug)]
+pub(super) struct Bundle(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    url: String,
+    file: File,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    objects: BTreeMap<String, Place>,
+    end: BundleEnd,
+    is_locked: bool,
+}
+
+/// Where the bytes of an object lie.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    begin: u64,
+    bytes: u64,
+    modified: Timestamp,
+}
+
+/// Whether the file at `path` begins as a bundle does.
+pub(super) fn is_bundle(path: &Path) -> bool {
+    let mut magic = [0; BUNDLE_MAGIC.len()];
+    crate::fs::open_regular(path)
+        .and_then(|file| file.read_exact_at(&mut magic, 0))
+        .is_ok_and(|()| magic == BUNDLE_MAGIC)
+}
+
+impl Bundle {
+    /// Opens the bundle at `path`; makes an empty one where there is nothing, if asked to.
+    ///
+    /// # Errors
+    /// Not found, when there is none; corrupt, when it is damaged, cut short, or no bundle.
+    pub(super) fn open(path: &Path, create: bool) -> Result<Self> {
+        let failed = |source| Error::io("open the bundle", path, source);
+        let absolute = std::path::absolute(path).map_err(failed)?;
+        if create && !absolute.exists() {
+            make(&absolute).map_err(|source| Error::io("make the bundle", path, source))?;
+        }
+        let file = crate::fs::open_regular(&absolute).map_err(failed)?;
+        let file = match OpenOptions::new().read(true).write(true).open(&absolute) {
+            Ok(writable) => writable,
+            // It is read; who writes is told then.
+            Err(_) => file,
+        };
+        let mut start = vec![0; usize::try_from(BUNDLE_RECORDS).unwrap_or(0)];
+        let read = read_up_to(&file, &mut start).map_err(failed)?;
+        let url = format!("bundle:{}", absolute.display());
+        let end = decode_bundle_start(start.get(..read).unwrap_or_default())
+            .map_err(|error| error.within(&url))?;
+        let bundle = Self(Arc::new(Shared {
+            path: absolute,
+            url,
+            file,
+            inner: Mutex::new(Inner {
+                objects: BTreeMap::new(),
+                end: BundleEnd {
+                    bytes: BUNDLE_RECORDS,
+                    ..end
+                },
+                is_locked: false,
+            }),
+        }));
+        bundle.follow(&mut bundle.inner(), end)?;
+        Ok(bundle)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn io_failed(&self, doing: &str) -> impl Fn(io::Error) -> Error {
+        move |source| Error::io(doing, &self.0.path, source)
+    }
+
+    fn corrupt(&self, what: &str) -> Error {
+        Error::corrupt(format!("{}: {what}", self.0.url))
+            .hint("copy the file again from where it was made, or export anew")
+    }
+
+    /// Reads the heads of the records from the end that is known to `end`.
+    fn follow(&self, inner: &mut Inner, end: BundleEnd) -> Result<()> {
+        let found = self.0.file.metadata().map_err(self.io_failed(READ))?.len();
+        if found < end.bytes {
+            let what = format!("cut short: expected {} bytes, found {found}", end.bytes);
+            return Err(self.corrupt(&what));
+        }
+        while inner.end.bytes < end.bytes {
+            let at = inner.end.bytes;
+            let odd = |why: &str| self.corrupt(&format!("record at {at}: {why}"));
+            let beyond = || odd("it ends behind the bundle");
+            let read = |bytes: &mut [u8], at: u64| {
+                if at.saturating_add(bytes.len() as u64) > end.bytes {
+                    return Err(beyond());
+                }
+                let read = self.0.file.read_exact_at(bytes, at);
+                read.map_err(self.io_failed(READ))
+            };
+            let mut head = [0; BUNDLE_HEAD_BYTES];
+            read(&mut head, at)?;
+            let mut key = vec![0; BundleRecord::key_bytes(&head)];
+            let key_at = at + BUNDLE_HEAD_BYTES as u64;
+            read(&mut key, key_at)?;
+            let record =
+                BundleRecord::decode(&head, &key).map_err(|error| odd(&error.to_string()))?;
+            let begin = key_at + key.len() as u64;
+            let behind = begin
+                .checked_add(record.body_bytes)
+                .filter(|behind| *behind <= end.bytes)
+                .ok_or_else(beyond)?;
+            inner.take(record, begin);
+            inner.end.bytes = behind;
+        }
+        inner.end = end;
+        Ok(())
+    }
+
+    /// The place of an object; what another process added meanwhile is looked at first when it is not known.
+    fn place(&self, key: &str) -> Result<Place> {
+        check_key(key)?;
+        let mut inner = self.inner();
+        if !inner.objects.contains_key(key) && !inner.is_locked {
+            let end = self.end()?;
+            if end.number > inner.end.number {
+                self.follow(&mut inner, end)?;
+            }
+        }
+        inner.objects.get(key).copied().ok_or_else(|| {
+            Error::not_found(format!("{key}: there is no such object in {}", self.0.url))
+        })
+    }
+
+    fn end(&self) -> Result<BundleEnd> {
+        let mut start = vec![0; usize::try_from(BUNDLE_RECORDS).unwrap_or(0)];
+        let read = read_up_to(&self.0.file, &mut start).map_err(self.io_failed(READ))?;
+        decode_bundle_start(start.get(..read).unwrap_or_default())
+            .map_err(|error| error.within(&self.0.url))
+    }
+
+    /// Makes sure that nobody else writes, for as long as this is open.
+    fn lock(&self, inner: &mut Inner) -> Result<()> {
+        if inner.is_locked {
+            return Ok(());
+        }
+        let locked = flock(&self.0.file, FlockOperation::NonBlockingLockExclusive);
+        if locked == Err(rustix::io::Errno::WOULDBLOCK) {
+            let message = format!("{}: another process is writing to it", self.0.url);
+            return Err(Error::conflict(message).hint("wait until it has ended"));
+        }
+        locked.map_err(|source| self.io_failed("lock")(source.into()))?;
+        let end = self.end()?;
+        self.follow(inner, end)?;
+        inner.is_locked = true;
+        Ok(())
+    }
+
+    /// Writes a record and `body` behind all others, durably.
+    fn append(&self, inner: &mut Inner, record: BundleRecord, body: Body<'_>) -> Result<()> {
+        let failed = self.io_failed(WRITE);
+        let head = record.encode()?;
+        let begin = inner.end.bytes + head.len() as u64;
+        let file = &self.0.file;
+        file.write_all_at(&head, inner.end.bytes).map_err(&failed)?;
+        match body {
+            Body::Bytes(bytes) => file.write_all_at(bytes, begin),
+            Body::File(staged) => append_file(file, begin, staged),
+        }
+        .map_err(&failed)?;
+        file.sync_data().map_err(&failed)?;
+        let end = BundleEnd {
+            number: inner.end.number + 1,
+            bytes: begin + record.body_bytes,
+        };
+        let [even, odd] = BUNDLE_ENDS;
+        let at = if end.number % 2 == 0 { even } else { odd };
+        file.write_all_at(&end.encode(), at).map_err(&failed)?;
+        file.sync_data().map_err(&failed)?;
+        inner.take(record, begin);
+        inner.end = end;
+        Ok(())
+    }
+
+    fn put_object(&self, inner: &mut Inner, key: &str, body: Body<'_>) -> Result<()> {
+        self.lock(inner)?;
+        let body_bytes = match &body {
+            Body::Bytes(bytes) => bytes.len() as u64,
+            Body::File(staged) => staged.metadata().map_err(self.io_failed(READ))?.len(),
+        };
+        let record = BundleRecord {
+            kind: BundleKind::Object,
+            key: key.to_owned(),
+            body_bytes,
+            modified: now(),
+        };
+        self.append(inner, record, body)
+    }
+}
+
+const READ: &str = "read the bundle";
+const WRITE: &str = "write to the bundle";
+
+/// The bytes of an object.
+enum Body<'b> {
+    Bytes(&'b [u8]),
+    File(&'b mut File),
+}
+
+impl Inner {
+    fn take(&mut self, record: BundleRecord, begin: u64) {
+        let modified = i64::try_from(record.modified).unwrap_or(i64::MAX);
+        let place = Place {
+            begin,
+            bytes: record.body_bytes,
+            modified: Timestamp::from_millisecond(modified).unwrap_or(Timestamp::MAX),
+        };
+        match record.kind {
+            BundleKind::Object => self.objects.insert(record.key, place),
+            BundleKind::Removed => self.objects.remove(&record.key),
+        };
+    }
+}
+
+fn now() -> u64 {
+    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0)
+}
+
+/// Makes an empty bundle, durably; one that somebody else made meanwhile stays.
+fn make(path: &Path) -> io::Result<()> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let mut staged = tempfile::NamedTempFile::new_in(parent)?;
+    let end = BundleEnd {
+        number: 0,
+        bytes: BUNDLE_RECORDS,
+    };
+    staged.write_all(&encode_bundle_start(end))?;
+    staged.as_file().sync_all()?;
+    match staged.persist_noclobber(path) {
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {}
+        persisted => drop(persisted?),
+    }
+    File::open(parent)?.sync_all()
+}
+
+fn read_up_to(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut read = 0;
+    while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, read as u64)? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    Ok(read)
+}
+
+/// Copies all of `staged` to `begin`, inside of the kernel where it can.
+fn append_file(file: &File, begin: u64, staged: &mut File) -> io::Result<()> {
+    staged.rewind()?;
+    let mut target = file;
+    target.seek(io::SeekFrom::Start(begin))?;
+    io::copy(staged, &mut target).map(drop)
+}
+
+impl Read for Bundle {
+    fn url(&self) -> String {
+        self.0.url.clone()
+    }
+
+    fn get(&self, key: &str) -> Result<Bytes> {
+        let size = self.size(key)?;
+        if size > bytes_max(key) {
+            let most = bytes_max(key);
+            return Err(self.corrupt(&format!(
+                "{key}: expected at most {most} bytes, found {size}"
+            )));
+        }
+        let whole = self.get_ranges(key, std::slice::from_ref(&(0..size)))?;
+        Ok(whole.into_iter().next().unwrap_or_default())
+    }
+
+    fn get_run(&self, keys: &[String]) -> Result<Vec<Bytes>> {
+        one_by_one(self, keys)
+    }
+
+    fn get_ranges(&self, key: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let place = self.place(key)?;
+        let read = |range: &Range<u64>| {
+            if range.end > place.bytes || range.start > range.end {
+                return Err(Error::corrupt(format!(
+                    "{key}: ends too early in {}, expected at least {} bytes, found {}",
+                    self.0.url, range.end, place.bytes
+                )));
+            }
+            let len = usize::try_from(range.end - range.start)
+                .map_err(|_| Error::invalid(format!("{key}: a range of 2^64 bytes")))?;
+            let mut bytes = vec![0; len];
+            (self.0.file)
+                .read_exact_at(&mut bytes, place.begin + range.start)
+                .map_err(self.io_failed(READ))?;
+            Ok(Bytes::from(bytes))
+        };
+        ranges.iter().map(read).collect()
+    }
+
+    fn size(&self, key: &str) -> Result<u64> {
+        self.place(key).map(|place| place.bytes)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        let prefix = check_prefix(prefix)?;
+        let below = match prefix {
+            "" => String::new(),
+            prefix => format!("{prefix}/"),
+        };
+        let inner = self.inner();
+        let found = inner.objects.range(below.clone()..);
+        Ok(found
+            .take_while(|(key, _)| key.starts_with(&below))
+            .map(|(key, place)| ObjectInfo {
+                key: key.clone(),
+                size: place.bytes,
+                modified: place.modified,
+            })
+            .collect())
+    }
+
+    fn keys_after(&self, prefix: &str, after: &str) -> Result<Vec<String>> {
+        let listed = self.list(prefix)?.into_iter();
+        Ok(listed
+            .map(|info| info.key)
+            .filter(|key| key.as_str() > after)
+            .collect())
+    }
+
+    /// An object is part of a file, and nothing that could be mapped.
+    fn local_path(&self, _key: &str) -> Option<PathBuf> {
+        None
+    }
+}
+
+impl Write for Bundle {
+    fn create(&self, key: &str, bytes: Bytes) -> Result<Created> {
+        check_key(key)?;
+        let mut inner = self.inner();
+        self.lock(&mut inner)?;
+        if inner.objects.contains_key(key) {
+            return Ok(Created::Exists);
+        }
+        self.put_object(&mut inner, key, Body::Bytes(&bytes))?;
+        Ok(Created::Created)
+    }
+
+    fn put(&self, key: &str, bytes: Bytes) -> Result<()> {
+        check_key(key)?;
+        self.put_object(&mut self.inner(), key, Body::Bytes(&bytes))
+    }
+
+    /// Only while it is written to: who reads a bundle leaves nothing in it.
+    fn touch(&self, key: &str) -> Result<()> {
+        check_key(key)?;
+        let mut inner = self.inner();
+        if inner.objects.contains_key(key) {
+            return Ok(());
+        }
+        if !inner.is_locked {
+            let message = format!("{key}: {} is only read", self.0.url);
+            return Err(Error::unavailable(message));
+        }
+        self.put_object(&mut inner, key, Body::Bytes(&[]))
+    }
+
+    fn give_up(&self, key: &str) -> Result<()> {
+        if !is_of_reserve(key) {
+            return Err(Error::invalid(format!("{key}: is no piece of the reserve")));
+        }
+        self.delete(&[key.to_owned()])
+    }
+
+    fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
+        check_key(key)?;
+        let parent = self.0.path.parent().unwrap_or(Path::new("/"));
+        let staged = tempfile::tempfile_in(parent).map_err(self.io_failed(WRITE))?;
+        Ok(Box::new(Staged {
+            bundle: self.clone(),
+            key: key.to_owned(),
+            staged,
+        }))
+    }
+}
+
+impl Prune for Bundle {
+    /// The objects are gone, their bytes stay.
+    fn delete(&self, keys: &[String]) -> Result<()> {
+        let mut inner = self.inner();
+        for key in keys {
+            check_key(key)?;
+            self.lock(&mut inner)?;
+            if !inner.objects.contains_key(key) {
+                continue;
+            }
+            let record = BundleRecord {
+                kind: BundleKind::Removed,
+                key: key.clone(),
+                body_bytes: 0,
+                modified: now(),
+            };
+            self.append(&mut inner, record, Body::Bytes(&[]))?;
+        }
+        Ok(())
+    }
+
+    fn stale_uploads(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        check_prefix(prefix).map(|_| Vec::new())
+    }
+}
+
+/// An object in the making, beside the bundle and without a name.
+struct Staged {
+    bundle: Bundle,
+    key: String,
+    staged: File,
+}
+
+impl Upload for Staged {
+    fn write(&mut self, bytes: Bytes) -> Result<()> {
+        let written = self.staged.write_all(&bytes);
+        written.map_err(self.bundle.io_failed(WRITE))
+    }
+
+    fn seal(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        let bundle = self.bundle.clone();
+        let body = Body::File(&mut self.staged);
+        bundle.put_object(&mut bundle.inner(), &self.key, body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::remote::testing::conformance::conformance;
+
+    fn bundle(path: &Path) -> Bundle {
+        Bundle::open(path, true).unwrap()
+    }
+
+    #[test]
+    fn it_does_what_every_backend_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let bundle = bundle(&dir.path().join("b"));
+        bundle.put("x", Bytes::new()).unwrap();
+        bundle.delete(&["x".to_owned()]).unwrap();
+        conformance(&bundle).unwrap();
+        let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_there_wherever_the_file_is_cut_behind_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b");
+        let first = bundle(&path);
+        first.put("a", Bytes::from_static(b"first")).unwrap();
+        let kept = std::fs::read(&path).unwrap();
+        first.put("b/c", Bytes::from(vec![7; 300])).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        drop(first);
+        // The second object is on its way: its bytes are there, the end is not.
+        for len in kept.len()..=whole.len() {
+            let mut cut = whole[..len].to_vec();
+            cut[..4096].copy_from_slice(&kept[..4096]);
+            std::fs::write(&path, &cut).unwrap();
+            let again = bundle(&path);
+            assert_eq!(again.get("a").unwrap(), "first", "{len}");
+            assert_eq!(again.get("b/c").unwrap_err().kind(), Kind::NotFound);
+            again.put("b/c", Bytes::from_static(b"other")).unwrap();
+            drop(again);
+            assert_eq!(bundle(&path).get("b/c").unwrap(), "other");
+        }
+        // A copy that was cut short.
+        for len in 0..whole.len() {
+            std::fs::write(&path, &whole[..len]).unwrap();
+            let error = Bundle::open(&path, false).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{len}: {error}");
+        }
+    }
+
+    #[test]
+    fn flipped_bits_of_heads_are_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b");
+        bundle(&path)
+            .put("a/key", Bytes::from_static(b"text"))
+            .unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for at in 4096..whole.len() - 4 {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            std::fs::write(&path, &damaged).unwrap();
+            let error = Bundle::open(&path, false).unwrap_err();
+            assert!(
+                error.to_string().contains("record at 4096"),
+                "{at}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_process_writes_at_a_time_and_others_see_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b");
+        let (writer, reader) = (bundle(&path), bundle(&path));
+        writer.put("a", Bytes::from_static(b"1")).unwrap();
+        assert_eq!(reader.get("a").unwrap(), "1");
+        let error = reader.put("b", Bytes::new()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict, "{error}");
+        reader.touch("use/today").unwrap_err();
+        drop(writer);
+        reader.put("b", Bytes::new()).unwrap();
+        assert_eq!(reader.list("").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn nothing_is_made_or_written_unasked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b");
+        let error = Bundle::open(&path, false).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound, "{error}");
+        std::fs::write(&path, b"somebody's file").unwrap();
+        for create in [true, false] {
+            assert!(Bundle::open(&path, create).is_err());
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), b"somebody's file");
+        assert!(!is_bundle(&path));
+    }
+}

@@ -1,0 +1,126 @@
+//! Refs that travel in one file.
+
+use support::{Random, TestEnvironment, assert_same_tree, check, environment};
+
+fn two_refs(env: &TestEnvironment) {
+    env.write("data/a/weights.bin", Random::new(1).bytes(300_000));
+    env.write("data/b.txt", "text");
+    env.ok(["put", "data", "project/demo/data"]);
+    env.write("data/b.txt", "another text");
+    env.ok(["put", "data", "project/demo/data"]);
+    env.ok(["put", "data/a", "team/t/weights"]);
+}
+
+/// The store of another place.
+fn elsewhere<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [args, &["--store", "elsewhere"]].concat()
+}
+
+#[test]
+fn what_was_exported_comes_in_elsewhere() {
+    let env = environment!();
+    two_refs(&env);
+    let exported = env.ok([
+        "export",
+        "all.bundle",
+        "project/demo",
+        "team/t/weights",
+        "--versions",
+        "all",
+    ]);
+    assert!(exported.contains("3 versions published"), "{exported}");
+    env.ok(["init", "elsewhere"]);
+    let imported = env.ok(elsewhere(&["import", "all.bundle"]));
+    assert!(imported.contains("3 versions published"), "{imported}");
+    for (n, spec) in [
+        "project/demo/data@1",
+        "project/demo/data@2",
+        "team/t/weights",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let (here, there) = (format!("here{n}"), format!("there{n}"));
+        env.ok(["get", spec, &here]);
+        env.ok(elsewhere(&["get", spec, &there]));
+        assert_same_tree(&env.path(here), &env.path(there));
+    }
+    // Nothing is there twice, and what is new is added.
+    let again = env.ok(elsewhere(&["import", "all.bundle"]));
+    assert!(again.contains("0 versions published"), "{again}");
+    let size = std::fs::metadata(env.path("all.bundle")).unwrap().len();
+    env.write("data/new.txt", "new");
+    env.ok(["put", "data", "project/demo/data"]);
+    env.ok(["export", "all.bundle", "project/demo/data"]);
+    let grown = std::fs::metadata(env.path("all.bundle")).unwrap().len();
+    assert!(grown > size && grown < size + 50_000, "{size}, {grown}");
+    let last = env.ok(elsewhere(&["import", "all.bundle", "project/demo/data"]));
+    assert!(last.contains("1 version published"), "{last}");
+}
+
+#[test]
+fn a_bundle_is_looked_at_as_a_store_and_only_added_to() {
+    let env = environment!();
+    two_refs(&env);
+    env.ok(["export", "one.bundle", "project/demo/data"]);
+    let before = std::fs::read(env.path("one.bundle")).unwrap();
+    let listed = env.ok(["ls", "-r", "project/demo/data", "--store", "one.bundle"]);
+    assert!(listed.contains("a/weights.bin"), "{listed}");
+    env.ok(["verify", "--read-data", "--store", "one.bundle"]);
+    let text = env.ok(["cat", "project/demo/data:b.txt", "--store", "one.bundle"]);
+    assert_eq!(text, "another text");
+    assert_eq!(std::fs::read(env.path("one.bundle")).unwrap(), before);
+    check!(env, env.store(["gc", "--store", "one.bundle"]), @"
+    exit code: 1
+    --- stdout
+    --- stderr
+    error: bundle:[ROOT]/one.bundle: a bundle is only added to, and gives nothing back
+    hint: export what is wanted into a new one, and remove this file
+    ");
+    assert_eq!(std::fs::read(env.path("one.bundle")).unwrap(), before);
+}
+
+#[test]
+fn damaged_cut_and_other_files_are_told() {
+    let env = environment!();
+    two_refs(&env);
+    env.ok(["export", "one.bundle", "project/demo/data"]);
+    let whole = std::fs::read(env.path("one.bundle")).unwrap();
+    env.ok(["init", "elsewhere"]);
+    let expect = |name: &str, code: i32, words: &str| {
+        let finished = env.store(elsewhere(&["import", name]));
+        assert_eq!(finished.code, Some(code), "{name}: {}", finished.stderr);
+        assert!(
+            finished.stderr.contains(words),
+            "{name}: {}",
+            finished.stderr
+        );
+    };
+    env.write("cut.bundle", &whole[..whole.len() - 1]);
+    expect("cut.bundle", 4, "cut short");
+    let mut flipped = whole.clone();
+    let at = whole.len() / 2;
+    flipped[at] ^= 1;
+    env.write("flipped.bundle", flipped);
+    let finished = env.store(elsewhere(&["import", "flipped.bundle"]));
+    assert!(
+        [Some(4), Some(6)].contains(&finished.code),
+        "{}",
+        finished.stderr
+    );
+    env.write("text.bundle", "somebody's notes");
+    expect("text.bundle", 4, "no bundle");
+    expect("none.bundle", 3, "none.bundle");
+    let refused = env.store(["export", "text.bundle", "project/demo/data"]);
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    let notes = std::fs::read(env.path("text.bundle")).unwrap();
+    assert_eq!(notes, b"somebody's notes");
+    let nothing = env.ok(elsewhere(&["ls"]));
+    assert!(!nothing.contains("project/demo"), "{nothing}");
+    std::fs::create_dir(env.path("dir")).unwrap();
+    let refused = env.store(["export", "dir", "project/demo/data"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    // A dry run makes no file.
+    env.ok(["export", "dry.bundle", "project/demo", "--dry-run"]);
+    assert!(!env.path("dry.bundle").exists());
+}
