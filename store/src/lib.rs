@@ -118,7 +118,10 @@ pub use merge::{Case, Clash, Counts};
 pub use pack::Portions;
 pub use profile::{Class, LinkOptions, ProfileChoice, ProfileOptions};
 pub use progress::{Progress, Unwatched};
-pub use put::{Ancestor, Onto, PutReport, PutRequest, SaveReport, put, saved_to};
+pub use put::{
+    Ancestor, Arriving, Edit, EditReport, EditRequest, Onto, PutReport, PutRequest, SaveReport,
+    edit, put, saved_to,
+};
 pub use read::Reader;
 pub use remedy::{Note, Remedy};
 pub use replicate::{ReplicateReport, ReplicateRequest, replicate};

@@ -11,6 +11,7 @@ mod collectors;
 mod crash;
 mod damage;
 mod damaged;
+mod edits;
 mod folded;
 mod golden;
 mod input;

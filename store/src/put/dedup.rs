@@ -54,6 +54,16 @@ impl Dedup {
         Ok(is_new)
     }
 
+    /// Whether this put stores the chunk and has committed nothing of it yet.
+    pub(super) fn is_claimed(&self, id: &ChunkId) -> bool {
+        let [first, ..] = id.0;
+        let shard = self.claimed.get(usize::from(first) % SHARDS);
+        shard.is_some_and(|shard| {
+            let claimed = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            claimed.contains(id)
+        })
+    }
+
     /// How many chunks the store did not have.
     pub(super) fn claims(&self) -> u64 {
         self.count.load(Ordering::Relaxed)

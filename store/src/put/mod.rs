@@ -12,6 +12,7 @@
 mod ancestor;
 mod assemble;
 mod dedup;
+mod edit;
 mod expected;
 mod graft;
 mod ingest;
@@ -30,6 +31,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 mod ties;
+mod tracks;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +57,7 @@ use publish::{Passes, PutSession};
 use scan::Scan;
 
 pub use ancestor::saved_to;
+pub use edit::{Arriving, Edit, EditReport, EditRequest, edit};
 
 /// What becomes of the version that is the newest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,338 @@
+//! The trees and times of an edit: the newest version's, written anew along the paths that change.
+//!
+//! What does not change is taken over unread. A directory that nothing is left in goes, but for the root.
+
+use std::collections::BTreeMap;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use jiff::Timestamp;
+
+use super::PutRequest;
+use super::dedup::Dedup;
+use super::edit::put_meta;
+use super::packer::Packer;
+use super::publish::PutSession;
+use crate::error::{Error, Result};
+use crate::format::{
+    Content, FrameKind, NAME_BYTES_MAX, Node, Root, Time, TimesEncoder, Totals, TreeEncoder,
+    TreeEntry, Version,
+};
+use crate::pack::{Framer, KindFrame};
+use crate::read::{Reader, TimesReader};
+use crate::store::Store;
+use crate::tree::MetaBuilder;
+
+/// Directories one in another that an edit goes into.
+const DEPTH_MAX: usize = 512;
+
+/// What changes at a path, and below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Branch {
+    here: Option<Option<Node>>,
+    below: BTreeMap<Vec<u8>, Branch>,
+}
+
+/// What becomes of the entries of the newest version, in depth-first order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Keep(u64),
+    Pass(u64),
+    New,
+}
+
+/// Trees and times being written.
+pub(super) struct Tracks<'t> {
+    store: &'t Store,
+    dedup: &'t Dedup,
+    reader: &'t Reader<'t>,
+    framer: Framer<Sender<KindFrame>>,
+    frames: Receiver<KindFrame>,
+    steps: Vec<Step>,
+    time: Time,
+}
+
+impl Branch {
+    /// What is at `path` from now on; nothing, if that is none.
+    ///
+    /// # Errors
+    /// Invalid input, when a tree cannot hold this path, or not beside what was said before.
+    pub(super) fn set(&mut self, path: &[u8], node: Option<Node>) -> Result<()> {
+        let refuse = |why: &str| Error::invalid(format!("path \"{}\": {why}", path.escape_ascii()));
+        let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+        let is_bad = |name: &&[u8]| {
+            matches!(*name, b"" | b"." | b"..") || name.contains(&0) || name.len() > NAME_BYTES_MAX
+        };
+        if names.iter().any(is_bad) {
+            return Err(refuse("is no path of a file inside of a tree"));
+        }
+        if names.len() > DEPTH_MAX {
+            return Err(refuse("has too many directories"));
+        }
+        let is_file = |branch: &Self| matches!(branch.here, Some(Some(_)));
+        let mut at = self;
+        for name in names {
+            if is_file(at) {
+                return Err(refuse("a part of it is a file"));
+            }
+            at = at.below.entry(name.to_vec()).or_default();
+        }
+        if node.is_some() && at.below.values().any(Self::adds) {
+            return Err(refuse("is a directory"));
+        }
+        at.here = Some(node);
+        Ok(())
+    }
+
+    fn adds(&self) -> bool {
+        matches!(self.here, Some(Some(_))) || self.below.values().any(Self::adds)
+    }
+}
+
+impl<'t> Tracks<'t> {
+    pub(super) fn new(
+        reader: &'t Reader<'t>,
+        session: &'t PutSession<'_>,
+        put: &PutRequest,
+        time: Timestamp,
+    ) -> Result<Self> {
+        let (sender, frames) = unbounded();
+        Ok(Self {
+            store: session.store(),
+            dedup: session.dedup(),
+            reader,
+            framer: Framer::new(FrameKind::Meta, put.level, put.verify_writes, sender)?,
+            frames,
+            steps: Vec::new(),
+            time: Time {
+                secs: time.as_second(),
+                nanos: 0,
+            },
+        })
+    }
+
+    /// A version that is one file, and its times.
+    pub(super) fn file(&mut self, content: Content) -> Result<(Root, Content)> {
+        self.steps.push(Step::New);
+        let times = self.times(None)?;
+        let root = Root::File {
+            content,
+            executable: false,
+        };
+        Ok((root, times))
+    }
+
+    /// The newest version with its changes, and its times.
+    pub(super) fn tree(
+        &mut self,
+        newest: Option<&(u64, Version)>,
+        changes: &Branch,
+    ) -> Result<(Root, Content)> {
+        let base = match newest.map(|(number, version)| (number, version.root)) {
+            None => None,
+            Some((_, Root::Tree { content, .. })) => Some(content),
+            Some((number, Root::File { .. })) => {
+                return Err(Error::conflict(format!(
+                    "@{number} is a file and no directory"
+                )));
+            }
+        };
+        self.steps.extend(base.map(|_| Step::Pass(1)));
+        self.steps.push(Step::New);
+        let (entries, totals) = self.apply(base.as_ref(), changes)?;
+        let content = self.write(&entries)?;
+        let root = Root::Tree { content, totals };
+        match newest {
+            Some((_, newest)) if newest.root == root => Ok((root, newest.times())),
+            newest => Ok((root, self.times(newest.map(|(_, newest)| newest.times()))?)),
+        }
+    }
+
+    fn apply(
+        &mut self,
+        base: Option<&Content>,
+        changes: &Branch,
+    ) -> Result<(Vec<TreeEntry>, Totals)> {
+        self.store.host().check_stop()?;
+        let mut old = match base {
+            Some(base) => self.reader.tree(base)?,
+            None => Vec::new(),
+        }
+        .into_iter()
+        .peekable();
+        let mut new = changes.below.iter().peekable();
+        let (mut made, mut totals) = (Vec::new(), Totals::default());
+        loop {
+            let names = [
+                old.peek().map(|entry| entry.name.clone()),
+                new.peek().map(|(name, _)| (*name).clone()),
+            ];
+            let Some(name) = names.into_iter().flatten().min() else {
+                return Ok((made, totals));
+            };
+            let before = old
+                .next_if(|entry| entry.name == name)
+                .map(|entry| entry.node);
+            let node = match (before, new.next_if(|(known, _)| **known == name)) {
+                (Some(before), None) => {
+                    self.steps.push(Step::Keep(entries(&before)));
+                    Some(before)
+                }
+                (before, Some((_, branch))) => self.change(before, branch)?,
+                (None, None) => None,
+            };
+            if let Some(node) = node {
+                totals.add(&node);
+                made.push(TreeEntry { name, node });
+            }
+        }
+    }
+
+    fn change(&mut self, before: Option<Node>, branch: &Branch) -> Result<Option<Node>> {
+        let pass = before.as_ref().map(|node| Step::Pass(entries(node)));
+        if let Some(Some(node)) = &branch.here {
+            let node = as_before(node, before.as_ref());
+            match before.as_ref() == Some(&node) {
+                true => self.steps.push(Step::Keep(1)),
+                false => self.steps.extend(pass.into_iter().chain([Step::New])),
+            }
+            return Ok(Some(node));
+        }
+        let is_gone = branch.here.is_some();
+        if !branch.adds() && (is_gone || !matches!(before, Some(Node::Tree { .. }))) {
+            // What was to be removed below it was not there.
+            return Ok(match is_gone {
+                true => {
+                    self.steps.extend(pass);
+                    None
+                }
+                false => {
+                    self.steps
+                        .extend(before.as_ref().map(|node| Step::Keep(entries(node))));
+                    before
+                }
+            });
+        }
+        let first = self.steps.len();
+        let base = match before {
+            Some(Node::Tree { content, .. }) if !is_gone => {
+                self.steps.extend([Step::Pass(1), Step::New]);
+                Some(content)
+            }
+            _ => {
+                self.steps.extend(pass.into_iter().chain([Step::New]));
+                None
+            }
+        };
+        let (made, totals) = self.apply(base.as_ref(), branch)?;
+        if made.is_empty() {
+            self.steps.truncate(first);
+            self.steps.extend(pass);
+            return Ok(None);
+        }
+        let content = self.write(&made)?;
+        Ok(Some(Node::Tree { content, totals }))
+    }
+
+    fn write(&mut self, entries: &[TreeEntry]) -> Result<Content> {
+        let mut bytes = MetaBuilder::new(self.store.chunker().clone());
+        let mut encoder = TreeEncoder::new(&mut bytes.bytes);
+        let (dedup, framer) = (self.dedup, &mut self.framer);
+        let mut sink = |bytes: &[u8]| put_meta(dedup, framer, bytes);
+        for entry in entries {
+            encoder.push(entry, &mut bytes.bytes)?;
+            bytes.cut(&mut sink)?;
+        }
+        bytes.finish(&mut sink)
+    }
+
+    /// The times of what was made of `before`.
+    fn times(&mut self, before: Option<Content>) -> Result<Content> {
+        let mut known = match &before {
+            Some(before) => Some(TimesReader::new(self.reader, before)?),
+            None => None,
+        };
+        let mut bytes = MetaBuilder::new(self.store.chunker().clone());
+        let mut encoder = TimesEncoder::new(&mut bytes.bytes);
+        let (dedup, framer) = (self.dedup, &mut self.framer);
+        let mut sink = |bytes: &[u8]| put_meta(dedup, framer, bytes);
+        for step in &self.steps {
+            match (step, known.as_mut()) {
+                (Step::Pass(count), Some(known)) => known.skip(*count)?,
+                (Step::Keep(count), Some(known)) => {
+                    for _ in 0..*count {
+                        encoder.push(known.next()?, &mut bytes.bytes);
+                        bytes.cut(&mut sink)?;
+                    }
+                }
+                (Step::New, _) => {
+                    encoder.push(self.time, &mut bytes.bytes);
+                    bytes.cut(&mut sink)?;
+                }
+                (Step::Pass(_) | Step::Keep(_), None) => {}
+            }
+        }
+        bytes.finish(&mut sink)
+    }
+
+    /// Makes what was written durable.
+    pub(super) fn finish(mut self, session: &PutSession<'_>) -> Result<()> {
+        self.framer.flush()?;
+        drop(self.framer);
+        Packer::new(self.store, false, session).run(&self.frames)
+    }
+}
+
+/// A file that may be executed stays one.
+fn as_before(node: &Node, before: Option<&Node>) -> Node {
+    match (node, before) {
+        (Node::File { content, .. }, Some(Node::File { executable, .. })) => Node::File {
+            content: *content,
+            executable: *executable,
+        },
+        _ => node.clone(),
+    }
+}
+
+/// Entries of a node in depth-first order, itself included.
+fn entries(node: &Node) -> u64 {
+    match node {
+        Node::Tree { totals, .. } => totals.entries.saturating_add(1),
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> Option<Node> {
+        Some(Node::File {
+            content: Content::empty(),
+            executable: false,
+        })
+    }
+
+    #[test]
+    fn paths_that_no_tree_holds_are_refused() {
+        for bad in ["", "/", "/a", "a/", "a//b", ".", "a/../b", "a\0b"] {
+            assert!(
+                Branch::default().set(bad.as_bytes(), file()).is_err(),
+                "{bad:?}"
+            );
+        }
+        let long = "a".repeat(256);
+        assert!(Branch::default().set(long.as_bytes(), file()).is_err());
+        let deep = ["a"; DEPTH_MAX + 1].join("/");
+        assert!(Branch::default().set(deep.as_bytes(), file()).is_err());
+    }
+
+    #[test]
+    fn a_path_is_a_file_or_a_directory() {
+        let mut branch = Branch::default();
+        branch.set(b"a/b", file()).unwrap();
+        assert!(branch.set(b"a", file()).is_err());
+        assert!(branch.set(b"a/b/c", file()).is_err());
+        branch.set(b"a", None).unwrap();
+        assert!(branch.adds());
+    }
+}
