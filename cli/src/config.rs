@@ -274,6 +274,11 @@ pub(crate) fn config_file() -> Option<PathBuf> {
     Some(xdg("XDG_CONFIG_HOME", ".config")?.join("config.toml"))
 }
 
+/// Beside it: who may ask a server of this user.
+pub(crate) fn tokens_file() -> Option<PathBuf> {
+    Some(config_file()?.with_file_name("tokens.json"))
+}
+
 /// `$XDG_DATA_HOME/store`, where the embedded store lies.
 pub(crate) fn data_dir() -> Option<PathBuf> {
     xdg("XDG_DATA_HOME", ".local/share")

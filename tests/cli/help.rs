@@ -56,6 +56,7 @@ fn the_top_level_help() {
 
     Set-up:
       init         Make a new store
+      token        Say who may ask `store serve`: with tokens nobody is let in without one
       help         Print the help of a verb, or a guide by task
       completions  Print the completions of a shell
       man          Print the manual page, or write one for each verb

@@ -334,6 +334,9 @@ fn every_verb_prints_what_the_document_says() {
     clusters(&env, &mut said);
     soundness(&env, &mut said);
     said.start(&env, "serve", &["--listen", "127.0.0.1:0"]);
+    said.run(&env, "token add", &["ci", "--expires", "90d"]);
+    said.run(&env, "token ls", &[]);
+    said.run(&env, "token rm", &["ci"]);
     space(&env, &mut said);
     said.fail(&env, &["put", "--nope"]);
     said.fail(&env, &["ls", "project/none"]);

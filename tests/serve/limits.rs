@@ -43,7 +43,7 @@ fn nobody_else_is_let_in_by_accident() {
     --- stdout
     --- stderr
     error: 0.0.0.0:0: others would reach the store there, and the server lets everybody in
-    hint: listen on a loopback address, like 127.0.0.1:8710, and put a proxy that knows its users in front
+    hint: say who may with `store token add`, or listen on a loopback address, like 127.0.0.1:8710
     ");
     check!(env, env.store(["serve", "--listen", "nowhere"]), @"
     exit code: 2

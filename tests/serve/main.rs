@@ -6,3 +6,5 @@ mod hub;
 mod limits;
 mod paths;
 mod server;
+mod tokens;
+mod write;

@@ -3,7 +3,7 @@
 /// A command line, and what it does.
 type Example = (&'static str, &'static str);
 
-const EXAMPLES: [(&str, &[Example]); 29] = [
+const EXAMPLES: [(&str, &[Example]); 30] = [
     (
         "put",
         &[
@@ -87,6 +87,20 @@ const EXAMPLES: [(&str, &[Example]); 29] = [
             (
                 "store serve --listen 127.0.0.1:0 --root project/llama-ft --access-log serve.log",
                 "on a free port, and the address alone is an endpoint, too",
+            ),
+        ],
+    ),
+    (
+        "token",
+        &[
+            (
+                "store token add ci --role write --namespace project/llama-ft --expires 90d",
+                "prints a token; give it to clients as HF_TOKEN",
+            ),
+            ("store token ls", "who is let in, where and until when"),
+            (
+                "store token rm ci",
+                "from the next request on it lets nobody in",
             ),
         ],
     ),

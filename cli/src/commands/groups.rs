@@ -37,7 +37,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
     ),
     ("Space", &["rm", "pin", "unpin", "policy", "gc", "pool"]),
     ("Soundness", &["verify", "repair"]),
-    ("Set-up", &["init", "help", "completions", "man"]),
+    ("Set-up", &["init", "token", "help", "completions", "man"]),
 ];
 
 /// A verb and what it does, in one line.

@@ -66,10 +66,14 @@ const ENVIRONMENT: [(&str, &str); 17] = [
 ];
 
 /// Files, and what is in them.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     (
         "~/.config/store/config.toml",
         "The configuration: store, profiles, clusters, jobs, pool, retention. See store help reference.",
+    ),
+    (
+        "~/.config/store/tokens.json",
+        "Who may ask store serve: hashes of tokens, and what they allow.",
     ),
     (
         "~/.local/share/store",
@@ -77,7 +81,7 @@ const FILES: [(&str, &str); 6] = [
     ),
     (
         "~/.cache/store",
-        "Segments of stores in buckets, what put knows of files, and the pool, where none is named. It may be deleted at any time, but for a pool that trees link to.",
+        "Segments of stores in buckets, what put knows of files, hashes that serve computed, and the pool, where none is named. It may be deleted at any time, but for a pool that trees link to.",
     ),
     (
         "~/.local/state/store",

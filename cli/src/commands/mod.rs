@@ -34,6 +34,7 @@ mod run;
 pub(crate) mod save;
 mod serve;
 mod summarize;
+mod token;
 mod unpin;
 mod verify;
 pub(crate) mod wait;
@@ -73,6 +74,7 @@ pub(crate) enum Command {
     Gc(gc::Args),
     Policy(policy::Args),
     Serve(serve::Args),
+    Token(token::Args),
     Info(info::Args),
     Where(whereis::Args),
     Wait(wait::Args),
@@ -118,6 +120,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Gc(args) => gc::run(args, context),
         Command::Policy(args) => policy::run(args, context),
         Command::Serve(args) => serve::run(args, context),
+        Command::Token(args) => token::run(args, context),
         Command::Info(args) => info::run(args, context),
         Command::Where(args) => whereis::run(args, context),
         Command::Wait(args) => wait::run(args, context),

@@ -1,4 +1,4 @@
-//! `store serve`: clients of a Hugging Face Hub read a store.
+//! `store serve`: clients of a Hugging Face Hub read and write a store.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,18 +9,20 @@ use std::sync::atomic::AtomicBool;
 use serde::Serialize;
 use store::{Error, Namespace, Result};
 
+use crate::config;
 use crate::context::Context;
 use crate::serve::hub::Hub;
 use crate::serve::journal::Journal;
 use crate::serve::numbers::Numbers;
 use crate::serve::source::Source;
-use crate::serve::{self, Opening, Shared, Signals};
+use crate::serve::tokens::Tokens;
+use crate::serve::{self, Server, Shared};
 
 /// Answer clients of a Hugging Face Hub out of the store
 ///
 /// Every namespace is an endpoint: with HF_ENDPOINT=http://127.0.0.1:8710/project/llama-ft, `hf download`,
-/// `snapshot_download`, `load_dataset` and whatever else goes by HF_ENDPOINT read the refs of project/llama-ft as repos,
-/// and know nothing of it. `store help doors` says which ref is which repo. The server runs until SIGINT or SIGTERM; what
+/// `upload_folder`, `load_dataset` and whatever else goes by HF_ENDPOINT take the refs of project/llama-ft for repos, and
+/// know nothing of it. `store help doors` says which ref is which repo. The server runs until SIGINT or SIGTERM; what
 /// it is sending then is sent to its end, for up to 25 s.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -50,7 +52,8 @@ impl fmt::Display for Listening {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    check_address(args.listen)?;
+    let tokens = Tokens::open(config::tokens_file())?;
+    check_address(args.listen, &tokens)?;
     let give_up = Arc::new(AtomicBool::new(false));
     let store = context.open_until(Arc::clone(&give_up))?;
     let numbers = Arc::new(Numbers::default());
@@ -59,37 +62,33 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         numbers,
     });
     let source = Arc::new(Source::new(store)?);
-    let door = Hub::new(source, Arc::clone(&shared), args.root.clone());
-    let opening = Opening {
-        address: args.listen,
-        door: Arc::new(door),
-    };
-    let listening = |address: SocketAddr| {
+    let door = Hub::new(source, Arc::clone(&shared), args.root.clone(), tokens);
+    let runtime = serve::runtime()?;
+    let served = runtime.block_on(async {
+        let mut server = Server::new(shared);
+        let address = server.open(args.listen, Arc::new(door)).await?;
         context.out.answer(&Listening {
             url: format!("http://{address}"),
         })?;
-        context.out.finish()
-    };
-    let signals = Signals {
-        stop: context.stop(),
-        give_up,
-        listening: &listening,
-    };
-    let runtime = serve::runtime()?;
-    let served = runtime.block_on(serve::run(opening, shared, signals));
+        context.out.finish()?;
+        server.serve(context.stop(), &give_up).await;
+        Ok(())
+    });
     // What was given up may wait for a bucket.
     runtime.shutdown_background();
     served
 }
 
 /// That nobody else reaches a server that lets everybody in.
-fn check_address(address: SocketAddr) -> Result<()> {
-    if address.ip().is_loopback() {
+fn check_address(address: SocketAddr, tokens: &Tokens) -> Result<()> {
+    if address.ip().is_loopback() || tokens.is_closed() {
         return Ok(());
     }
     Err(Error::new(
         store::Kind::Denied,
         format!("{address}: others would reach the store there, and the server lets everybody in"),
     )
-    .hint("listen on a loopback address, like 127.0.0.1:8710, and put a proxy that knows its users in front"))
+    .hint(
+        "say who may with `store token add`, or listen on a loopback address, like 127.0.0.1:8710",
+    ))
 }

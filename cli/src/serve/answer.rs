@@ -75,9 +75,12 @@ impl Answer {
         }
     }
 
-    /// With its length among its headers.
-    pub(super) fn measured(mut self) -> Self {
+    /// With its length among its headers, and without its body where only the head was asked for.
+    pub(super) fn measured(mut self, is_head: bool) -> Self {
         let len = self.len();
+        if is_head {
+            self.content = Content::HeadOf(len);
+        }
         self.headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
         self
     }

@@ -19,7 +19,7 @@ use hyper::header::{CONNECTION, HeaderValue, USER_AGENT};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use store::{Error, Result};
@@ -42,7 +42,7 @@ const HEAD_TIME: Duration = Duration::from_secs(60);
 /// How long the next part of a body may take.
 const PART_TIME: Duration = Duration::from_secs(30);
 /// Bytes a second that a body must bring on average once it has had that time.
-const BODY_RATE_MIN: u64 = 512;
+const BODY_RATE_MIN: u64 = 4096;
 /// Bytes of a body that nobody wants that are read all the same; behind them the connection ends.
 const UNWANTED_BYTES_MAX: u64 = 8 << 20;
 /// How long to wait when the system has no socket left to give.
@@ -61,7 +61,8 @@ pub(crate) trait Door: Send + Sync + 'static {
 pub(crate) struct Asked {
     body: Incoming,
     received: u64,
-    began: Instant,
+    /// How long the client was waited for.
+    waited: Duration,
 }
 
 impl Asked {
@@ -73,7 +74,9 @@ impl Asked {
         loop {
             let frame =
                 std::future::poll_fn(|context| Pin::new(&mut self.body).poll_frame(context));
+            let began = Instant::now();
             let frame = tokio::time::timeout(PART_TIME, frame).await;
+            self.waited += began.elapsed();
             let frame = frame.map_err(|_| Error::invalid("the body of the request stood still"))?;
             let Some(frame) = frame else {
                 return Ok(None);
@@ -106,8 +109,13 @@ impl Asked {
         Ok(whole)
     }
 
+    /// The length that the request says that its body has.
+    pub(crate) fn said_bytes(&self) -> Option<u64> {
+        self.body.size_hint().exact()
+    }
+
     fn check_pace(&self) -> Result<()> {
-        let late = self.began.elapsed().saturating_sub(PART_TIME);
+        let late = self.waited.saturating_sub(PART_TIME);
         match self.received < late.as_secs().saturating_mul(BODY_RATE_MIN) {
             true => Err(Error::invalid("the body of the request comes too slowly")),
             false => Ok(()),
@@ -234,9 +242,10 @@ async fn respond<D: Door>(
     let mut asked = Asked {
         body,
         received: 0,
-        began,
+        waited: Duration::ZERO,
     };
-    let mut answer = door.answer(&head, &mut asked).await.measured();
+    let answer = door.answer(&head, &mut asked).await;
+    let mut answer = answer.measured(head.method == Method::HEAD);
     if !asked.drain().await {
         let close = HeaderValue::from_static("close");
         answer.headers.insert(CONNECTION, close);

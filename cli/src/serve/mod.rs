@@ -1,7 +1,7 @@
 //! serve: one process that answers protocols of others, its doors, out of one store.
 //!
-//! `run` listens until it is asked to stop, then lets what runs end, for a while. A door is handed the head of a request
-//! and its body, and gives an answer; connections, limits, the access log and the numbers are the same for all doors.
+//! A `Server` opens doors and answers until it is asked to stop; then it lets what runs end, for a while. A door is handed
+//! the head of a request and its body, and gives an answer; connections, limits, the access log and the numbers are the same for all doors.
 //! `source` is the one way from a door to the store: it follows its state, and reads on threads that may block.
 //! It holds no state but caches: it may be killed at any moment.
 
@@ -10,10 +10,12 @@ pub(crate) mod body;
 mod connection;
 pub(crate) mod hub;
 pub(crate) mod journal;
+mod memo;
 pub(crate) mod numbers;
 mod pace;
 pub(crate) mod source;
 pub(crate) mod text;
+pub(crate) mod tokens;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use std::time::Duration;
 use store::{Error, Result};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 pub(crate) use connection::{Asked, Door};
 use connection::{Room, accept};
@@ -42,20 +45,12 @@ pub(crate) struct Shared {
     pub(crate) numbers: Arc<Numbers>,
 }
 
-/// A door and where it is.
-pub(crate) struct Opening<D> {
-    pub(crate) address: SocketAddr,
-    pub(crate) door: Arc<D>,
-}
-
-/// What a server needs to know of the world around it.
-pub(crate) struct Signals<'s> {
-    /// Set when somebody asks to stop.
-    pub(crate) stop: &'s AtomicBool,
-    /// Set here when what still runs is given up.
-    pub(crate) give_up: Arc<AtomicBool>,
-    /// Told where the server listens, before the first request is answered.
-    pub(crate) listening: &'s dyn Fn(SocketAddr) -> Result<()>,
+/// A server, whose doors are opened one after another.
+pub(crate) struct Server {
+    shared: Arc<Shared>,
+    room: Room,
+    stop: watch::Sender<bool>,
+    accepting: Vec<JoinHandle<()>>,
 }
 
 /// The runtime of a server.
@@ -71,40 +66,53 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
         .map_err(|source| Error::unavailable("threads for the server").because(source))
 }
 
-/// Answers at `opening` until it is asked to stop.
-///
-/// # Errors
-/// When nobody may listen there.
-pub(crate) async fn run<D: Door>(
-    opening: Opening<D>,
-    shared: Arc<Shared>,
-    signals: Signals<'_>,
-) -> Result<()> {
-    let listener = listen(opening.address).await?;
-    let address = listener.local_addr();
-    let address =
-        address.map_err(|source| Error::unavailable("the own address").because(source))?;
-    let (stop, stopping) = watch::channel(false);
-    let room = Room::new();
-    let accepting = tokio::spawn(accept(
-        listener,
-        Arc::clone(&opening.door),
-        shared,
-        room.clone(),
-        stopping,
-    ));
-    (signals.listening)(address)?;
-    while !signals.stop.load(Ordering::Relaxed) {
-        tokio::time::sleep(SIGNAL_PAUSE).await;
+impl Server {
+    /// One without doors.
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            room: Room::new(),
+            stop: watch::channel(false).0,
+            accepting: Vec::new(),
+        }
     }
-    // Whoever listens is told, or has gone.
-    let _told = stop.send(true);
-    let _ended = accepting.await;
-    let is_empty = tokio::time::timeout(STOP_TIME, room.empty()).await;
-    if is_empty.is_err() {
-        signals.give_up.store(true, Ordering::Relaxed);
+
+    /// Opens a door at `address`, and says where it is: port 0 is any that is free.
+    ///
+    /// # Errors
+    /// When nobody may listen there.
+    pub(crate) async fn open<D: Door>(
+        &mut self,
+        address: SocketAddr,
+        door: Arc<D>,
+    ) -> Result<SocketAddr> {
+        let listener = listen(address).await?;
+        let address = listener.local_addr();
+        let address =
+            address.map_err(|source| Error::unavailable("the own address").because(source))?;
+        let shared = Arc::clone(&self.shared);
+        let (room, stopping) = (self.room.clone(), self.stop.subscribe());
+        let accepting = accept(listener, door, shared, room, stopping);
+        self.accepting.push(tokio::spawn(accepting));
+        Ok(address)
     }
-    Ok(())
+
+    /// Answers until `stop` is set. Then nothing new is taken, and what runs may end; where that takes too long,
+    /// `give_up` is set.
+    pub(crate) async fn serve(self, stop: &AtomicBool, give_up: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            tokio::time::sleep(SIGNAL_PAUSE).await;
+        }
+        // Whoever listens is told, or has gone.
+        let _told = self.stop.send(true);
+        for accepting in self.accepting {
+            let _ended = accepting.await;
+        }
+        let is_empty = tokio::time::timeout(STOP_TIME, self.room.empty()).await;
+        if is_empty.is_err() {
+            give_up.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {

@@ -22,14 +22,20 @@ pub(super) struct Paced {
     stream: TcpStream,
     /// Ends when the client took too little; runs while something waits to be sent.
     window: Option<Pin<Box<Sleep>>>,
+    time: Duration,
     taken_bytes: usize,
 }
 
 impl Paced {
     pub(super) fn new(stream: TcpStream) -> Self {
+        Self::within(stream, WINDOW)
+    }
+
+    fn within(stream: TcpStream, time: Duration) -> Self {
         Self {
             stream,
             window: None,
+            time,
             taken_bytes: 0,
         }
     }
@@ -54,7 +60,8 @@ impl Paced {
             }
             Poll::Ready(Err(_)) => sent,
             Poll::Pending => {
-                let window = self.window.get_or_insert_with(|| Box::pin(sleep(WINDOW)));
+                let time = self.time;
+                let window = self.window.get_or_insert_with(|| Box::pin(sleep(time)));
                 match window.as_mut().poll(context) {
                     Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
                     Poll::Pending => Poll::Pending,
@@ -105,5 +112,66 @@ impl AsyncWrite for Paced {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// More than the system takes for a client that does not read.
+    const MUCH: usize = 32 << 20;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        (listener.accept().await.unwrap().0, client)
+    }
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(test)
+    }
+
+    #[test]
+    fn who_takes_next_to_nothing_is_cut_off() {
+        run(async {
+            let (server, mut client) = pair().await;
+            let mut paced = Paced::within(server, Duration::from_millis(200));
+            let reading = tokio::spawn(async move {
+                // A byte now and then is not enough.
+                while client.read_u8().await.is_ok() {
+                    sleep(Duration::from_millis(20)).await;
+                }
+            });
+            let error = paced.write_all(&vec![0; MUCH]).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            drop(paced);
+            reading.abort();
+        });
+    }
+
+    #[test]
+    fn who_keeps_taking_is_served_however_long_that_takes() {
+        run(async {
+            let (server, mut client) = pair().await;
+            let mut paced = Paced::within(server, Duration::from_secs(30));
+            let reading = tokio::spawn(async move {
+                let mut bytes = Vec::new();
+                client.read_to_end(&mut bytes).await.unwrap();
+                bytes.len()
+            });
+            paced.write_all(&vec![0; MUCH]).await.unwrap();
+            paced.flush().await.unwrap();
+            drop(paced);
+            assert_eq!(reading.await.unwrap(), MUCH);
+        });
     }
 }

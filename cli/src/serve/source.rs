@@ -63,6 +63,11 @@ impl Source {
         })
     }
 
+    /// The store.
+    pub(crate) fn store(&self) -> &'static Store {
+        self.store
+    }
+
     /// Where this host keeps what it knows of the store.
     pub(crate) fn cache_dir(&self) -> Option<PathBuf> {
         self.store.host().cache_dir_of(self.store.format().id)

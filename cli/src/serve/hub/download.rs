@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName,
-    IF_NONE_MATCH, RANGE,
+    IF_NONE_MATCH, IF_RANGE, RANGE,
 };
 
 use crate::serve::answer::{Answer, Content};
@@ -95,7 +95,11 @@ impl Hub {
         if value(IF_NONE_MATCH).is_some_and(|known| matches(known, etag.value())) {
             return Ok(answer(StatusCode::NOT_MODIFIED));
         }
-        let wanted = value(RANGE).map_or(Wanted::All, |range| Wanted::parse(range, content.size));
+        // A part of another file is no use to who has the rest of that one.
+        let is_same = value(IF_RANGE).is_none_or(|known| matches(known, etag.value()));
+        let wanted = value(RANGE)
+            .filter(|_| is_same)
+            .map_or(Wanted::All, |range| Wanted::parse(range, content.size));
         let (answer, range) = match wanted {
             Wanted::All => (answer(StatusCode::OK), 0..content.size),
             Wanted::Part(range) => {

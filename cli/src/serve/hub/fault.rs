@@ -68,6 +68,23 @@ impl Fault {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, message)
+    }
+
+    /// Nobody said who asks, and that matters here.
+    pub(crate) fn unknown() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Invalid username or password.")
+    }
+
+    /// Somebody said who asks, and it is not so.
+    pub(crate) fn wrong_token() -> Self {
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "Invalid credentials in Authorization header",
+        )
+    }
+
     /// Nothing that this door has.
     pub(crate) fn no_route() -> Self {
         Self::new(
@@ -92,6 +109,10 @@ impl From<Error> for Fault {
             ),
             Kind::Conflict => (StatusCode::CONFLICT, "somebody else was first"),
             Kind::InvalidInput => return Self::bad(error.to_string()),
+            Kind::Denied => (
+                StatusCode::FORBIDDEN,
+                "the store does not allow it: a quota may be used up, and the log of the server says why",
+            ),
             Kind::Corrupt => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "the store has other bytes than were written: run `store verify`",

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use store::{Content, Error, Node, Reader, Result};
 
 use crate::serve::hub::hashes::{Hashes, git_name};
-use crate::serve::hub::repos::{Commit, FilesOf, Top, subtree};
+use crate::serve::hub::repos::{Commit, FilesOf, Top};
+use crate::serve::hub::saved::subtree;
 use crate::serve::text::is_hex;
 
 /// Entries that a revision may have at this door.
@@ -126,7 +127,7 @@ impl Etag {
 
     /// Of the file at `path`: which hash counts is a rule that looks at nothing but name, size and beginning.
     pub(crate) fn by_rule(path: &str, size: u64, hashes: &Hashes) -> Self {
-        match size >= LARGE_BYTES || hashes.is_binary || is_binary_name(path) {
+        match is_large(path, size, hashes.is_binary) {
             true => Self::named(&hashes.sha256, size),
             false => Self::named(&hashes.git, size),
         }
@@ -138,8 +139,13 @@ impl Etag {
     }
 }
 
+/// Whether a file is one that git keeps a pointer to.
+pub(super) fn is_large(path: &str, size: u64, is_binary: bool) -> bool {
+    size >= LARGE_BYTES || is_binary || is_binary_name(path)
+}
+
 /// Whether the name says that it is no text.
-pub(crate) fn is_binary_name(path: &str) -> bool {
+fn is_binary_name(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let ending = name
         .rsplit_once('.')

@@ -22,11 +22,13 @@ use crate::serve::text::{hex, is_hex};
 /// Bytes that are read and hashed at once.
 const PART_BYTES: u64 = 1 << 20;
 /// In so many of the first bytes of a text there is no NUL.
-const HEAD_BYTES: usize = 512;
+pub(super) const HEAD_BYTES: usize = 512;
 /// Hex digits by which a line checks itself.
 const CHECK_DIGITS: usize = 16;
 /// Hashes that are kept in memory.
 const KNOWN_MAX: usize = 100_000;
+/// Contents whose hashes are computed at once, at most.
+const LANES: usize = 32;
 
 /// The hashes of one content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub(crate) struct Known {
     dir: Option<PathBuf>,
     /// Emptied when it is full: what it had is on disk.
     memory: Mutex<HashMap<Content, Arc<Hashes>>>,
+    /// Who computes a hash holds one of them, so that others who want it wait for that.
+    lanes: [Mutex<()>; LANES],
     numbers: Arc<Numbers>,
 }
 
@@ -52,6 +56,7 @@ impl Known {
         Self {
             dir: cache_dir.map(|dir| dir.join("hub-hashes")),
             memory: Mutex::default(),
+            lanes: Default::default(),
             numbers,
         }
     }
@@ -64,10 +69,25 @@ impl Known {
         if let Some(known) = self.look_up(content) {
             return Ok(known);
         }
+        let [first, ..] = content.root.0;
+        let lane = self.lanes.get(usize::from(first) % LANES);
+        let _turn = lane.map(|lane| lane.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(known) = self.look_up(content) {
+            return Ok(known);
+        }
         let hashes = compute(reader, content, &self.numbers)?;
         // Where it cannot be kept, it is computed again by the next server.
         let _kept = self.keep(content, &hashes);
         Ok(self.remember(content, hashes))
+    }
+
+    /// Takes what somebody else has computed.
+    pub(crate) fn learn(&self, content: &Content, hashes: Hashes) {
+        if self.look_up(content).is_none() {
+            // As above.
+            let _kept = self.keep(content, &hashes);
+            self.remember(content, hashes);
+        }
     }
 
     /// What is known already.
@@ -159,7 +179,7 @@ fn compute(reader: &Reader<'_>, content: &Content, numbers: &Numbers) -> Result<
     while at < size {
         let bytes = source::read(reader, content, at, size, PART_BYTES)?;
         if at == 0 {
-            is_binary = bytes.iter().take(HEAD_BYTES).any(|byte| *byte == 0);
+            is_binary = is_binary_head(&bytes);
         }
         git.update(&bytes);
         sha256.update(&bytes);
@@ -171,6 +191,11 @@ fn compute(reader: &Reader<'_>, content: &Content, numbers: &Numbers) -> Result<
         sha256: hex(&sha256.finalize()),
         is_binary,
     })
+}
+
+/// Whether a file that begins so is no text.
+pub(super) fn is_binary_head(head: &[u8]) -> bool {
+    head.iter().take(HEAD_BYTES).any(|byte| *byte == 0)
 }
 
 /// Git's name for a text.

@@ -14,6 +14,7 @@ use crate::serve::hub::repos::Commit;
 use crate::serve::hub::route::{Id, Type};
 use crate::serve::hub::{Hub, Request, Revision};
 use crate::serve::source::block;
+use crate::serve::tokens::Role;
 use crate::serve::{Asked, text};
 
 /// Entries of one page of a listing; and with what is known of their last commit.
@@ -23,14 +24,22 @@ const PATHS_BYTES_MAX: usize = 4 << 20;
 /// Repos, and commits, that one answer lists.
 const LISTED: (usize, usize) = (1000, 1000);
 
-/// Without tokens, everybody is the same user.
-pub(super) fn who_am_i() -> Answer {
+/// R8: who asks. Clients take the name for the owner of repos that they name without one.
+pub(super) fn who_am_i(request: &Request<'_>) -> Answer {
+    let name = request.owner();
+    let shown = request.caller.name().unwrap_or("everybody");
+    let role = match request.caller.role(&request.namespace) {
+        Some(Role::Write) => "write",
+        _ => "read",
+    };
     Answer::json(
         StatusCode::OK,
         &json!({
-            "type": "user", "id": "store", "name": "store", "fullname": "store", "email": null,
+            "type": "user", "id": name, "name": name, "fullname": name, "email": null,
             "emailVerified": false, "canPay": false, "isPro": false, "periodEnd": null, "avatarUrl": "", "orgs": [],
-            "auth": {"type": "access_token", "accessToken": {"displayName": "store", "role": "read"}},
+            "auth": {"type": "access_token", "accessToken": {
+                "displayName": shown, "role": role, "createdAt": "1970-01-01T00:00:00.000Z",
+            }},
         }),
     )
 }
@@ -202,6 +211,9 @@ impl Hub {
     pub(super) async fn list(&self, request: &Request<'_>, kind: Type) -> Outcome<Answer> {
         let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
         let namespace = request.namespace.clone();
+        if request.caller.role(&namespace).is_none() {
+            return Ok(Answer::json(StatusCode::OK, &json!([])));
+        }
         let repos = block(move || {
             inner
                 .repos

@@ -1,20 +1,27 @@
 //! The Hub door: what clients of a Hugging Face Hub ask for, answered out of the refs of a namespace.
 //!
 //! `route` says what is meant, `repos` which ref and version that is, `files` what is in it, `hashes` how clients call it;
-//! `look` answers what is asked of the API, `download` sends files, `fault` says what is wrong in the words of these clients.
+//! `look` answers what is asked of the API, `download` sends files; `write`, `uploads` and `commit` take them, by `incoming` and
+//! `stream`; `fault` says what is wrong in the words of these clients.
 
+mod commit;
 mod download;
 mod fault;
 mod files;
 mod hashes;
+mod incoming;
 mod look;
 mod repos;
 mod route;
+mod saved;
+mod stream;
+mod uploads;
+mod write;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::header::{HOST, HeaderName};
+use hyper::header::{AUTHORIZATION, HOST, HeaderName, USER_AGENT};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use store::{Content, Namespace, Reader};
@@ -22,6 +29,7 @@ use tokio::sync::Semaphore;
 
 use crate::serve::answer::Answer;
 use crate::serve::source::{Sight, Source, block};
+use crate::serve::tokens::{Caller, Role, Tokens};
 use crate::serve::{Asked, Door, Shared, numbers, text};
 use fault::{Fault, Outcome};
 use files::{Entry, Etag, Files, Shelf, What};
@@ -33,6 +41,11 @@ use route::{Call, Id, Named, Route, Type};
 const HASHERS: usize = 4;
 /// How long a request waits for hashes; clients take a slower answer for none.
 const HASHES_TIME: Duration = Duration::from_secs(8);
+/// Most bytes of the name of a revision.
+const REVISION_BYTES_MAX: usize = 256;
+/// Bodies that are stored at once, if memory allows; and the memory that one of them takes.
+const WRITERS_MAX: usize = 16;
+const WRITER_BYTES: u64 = 16 << 20;
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
@@ -48,6 +61,8 @@ pub(crate) struct Hub {
     root: Option<Namespace>,
     inner: Arc<Inner>,
     hashers: Arc<Semaphore>,
+    writers: Arc<Semaphore>,
+    tokens: Tokens,
 }
 
 /// What is remembered between requests.
@@ -64,6 +79,7 @@ struct Request<'r> {
     namespace: Namespace,
     /// What the client calls this endpoint.
     endpoint: String,
+    caller: Caller,
 }
 
 /// A revision of a repo and what is in it.
@@ -76,7 +92,14 @@ struct Revision {
 
 impl Hub {
     /// A door to the store behind `source`.
-    pub(crate) fn new(source: Arc<Source>, shared: Arc<Shared>, root: Option<Namespace>) -> Self {
+    pub(crate) fn new(
+        source: Arc<Source>,
+        shared: Arc<Shared>,
+        root: Option<Namespace>,
+        tokens: Tokens,
+    ) -> Self {
+        let writers = source.store().host().memory_bytes / WRITER_BYTES;
+        let writers = usize::try_from(writers).unwrap_or(1).clamp(1, WRITERS_MAX);
         let known = Known::new(source.cache_dir(), Arc::clone(&shared.numbers));
         Self {
             source,
@@ -88,10 +111,12 @@ impl Hub {
                 known,
             }),
             hashers: Arc::new(Semaphore::new(HASHERS)),
+            writers: Arc::new(Semaphore::new(writers)),
+            tokens,
         }
     }
 
-    async fn route(&self, head: &Parts, asked: &mut Asked) -> Outcome<Answer> {
+    async fn route(&self, head: &Parts, asked: &mut Asked, caller: Caller) -> Outcome<Answer> {
         let segments =
             text::segments(head.uri.path()).ok_or_else(|| Fault::bad("the path is no UTF-8"))?;
         if let Some(answer) = self.of_machines(head, &segments) {
@@ -108,24 +133,34 @@ impl Hub {
             query: text::pairs(head.uri.query().unwrap_or_default()),
             endpoint: endpoint(head, is_named.then_some(&namespace)),
             namespace,
+            caller,
         };
-        let is_read = [Method::GET, Method::HEAD].contains(&head.method);
-        match route.ok_or_else(Fault::no_route)? {
-            Route::Repo(kind, id, Call::PathsInfo(rev)) if head.method == Method::POST => {
-                self.paths_info(&request, kind, id, &rev, asked).await
+        let route = route.ok_or_else(Fault::no_route)?;
+        match (&head.method, route) {
+            (&Method::GET | &Method::HEAD, Route::Root) => {
+                Ok(Answer::text(StatusCode::OK, WELCOME))
             }
-            _ if !is_read => Err(Fault::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "this endpoint is read only",
-            )),
-            Route::Root => Ok(Answer::text(StatusCode::OK, WELCOME)),
-            Route::WhoAmI => Ok(look::who_am_i()),
-            Route::List(kind) => self.list(&request, kind).await,
-            Route::Repo(kind, id, call) => self.repo(&request, kind, id, call).await,
+            (_, route) if request.is_signed(&route) => self.take(&request, route, asked).await,
+            (&Method::GET | &Method::HEAD, route) => {
+                request.check_known()?;
+                self.look(&request, route).await
+            }
+            (&Method::POST | &Method::PUT | &Method::DELETE, route) => {
+                request.check_known()?;
+                self.take(&request, route, asked).await
+            }
+            _ => Err(not_so()),
         }
     }
 
-    async fn repo(&self, request: &Request<'_>, kind: Type, id: Id, call: Call) -> Outcome<Answer> {
+    /// What only looks.
+    async fn look(&self, request: &Request<'_>, route: Route) -> Outcome<Answer> {
+        let (kind, id, call) = match route {
+            Route::WhoAmI => return Ok(look::who_am_i(request)),
+            Route::List(kind) => return self.list(request, kind).await,
+            Route::Repo(kind, id, call) => (kind, id, call),
+            _ => return Err(not_so()),
+        };
         match call {
             Call::Info(rev) => self.info(request, kind, id, rev.as_deref()).await,
             Call::Tree { rev, path } => self.tree(request, kind, id, &rev, &path).await,
@@ -140,7 +175,44 @@ impl Hub {
                 StatusCode::NOT_FOUND,
                 "this endpoint does not speak Xet: set HF_HUB_DISABLE_XET=1",
             )),
-            Call::PathsInfo(_) => Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "POST it")),
+            _ => Err(not_so()),
+        }
+    }
+
+    /// What comes with a body, or changes something.
+    async fn take(
+        &self,
+        request: &Request<'_>,
+        route: Route,
+        asked: &mut Asked,
+    ) -> Outcome<Answer> {
+        let method = &request.head.method;
+        let (kind, id, call) = match (method, route) {
+            (&Method::POST, Route::Create) => return self.create(request, asked).await,
+            (&Method::POST, Route::ValidateYaml) => return self.validate(asked).await,
+            (&Method::DELETE, Route::Delete) => {
+                return Err(Fault::forbidden(
+                    "repos are not deleted here: `store rm` drops a ref",
+                ));
+            }
+            (_, Route::Repo(kind, id, call)) => (kind, id, call),
+            _ => return Err(not_so()),
+        };
+        match (method, call) {
+            (&Method::POST, Call::PathsInfo(rev)) => {
+                self.paths_info(request, kind, id, &rev, asked).await
+            }
+            (&Method::POST, Call::Preupload(rev)) => {
+                self.preupload(request, kind, id, &rev, asked).await
+            }
+            (&Method::POST, Call::Batch) => self.batch(request, kind, id, asked).await,
+            (&Method::PUT, Call::Upload(oid)) => self.upload(request, id, &oid, asked).await,
+            (&Method::POST, Call::Verify(oid)) => self.verify(request, kind, id, &oid).await,
+            (&Method::POST, Call::Commit(rev)) => self.commit(request, kind, id, &rev, asked).await,
+            (&Method::POST | &Method::DELETE, Call::Branch(name)) => {
+                self.branch(request, kind, id, &name).await
+            }
+            _ => Err(not_so()),
         }
     }
 
@@ -160,6 +232,9 @@ impl Hub {
 
     /// The repo that is meant, at the newest state.
     async fn find(&self, request: &Request<'_>, kind: Type, id: Id) -> Outcome<(Sight, Repo)> {
+        if request.caller.role(&request.namespace).is_none() {
+            return Err(Fault::repo());
+        }
         let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
         let named = Named {
             namespace: request.namespace.clone(),
@@ -183,6 +258,9 @@ impl Hub {
         rev: &str,
     ) -> Outcome<Revision> {
         let (sight, repo) = self.find(request, kind, id).await?;
+        if rev.len() > REVISION_BYTES_MAX {
+            return Err(Fault::revision("of this length"));
+        }
         let inner = Arc::clone(&self.inner);
         let wanted = rev.to_owned();
         let found = block(move || {
@@ -247,16 +325,72 @@ impl Door for Hub {
     const NAME: &'static str = "hub";
 
     async fn answer(&self, head: &Parts, asked: &mut Asked) -> Answer {
-        match self.route(head, asked).await {
+        let authorization = head.headers.get(AUTHORIZATION);
+        // What is no text is no token of ours.
+        let authorization = authorization.map(|value| value.to_str().unwrap_or_default());
+        let caller = match self.tokens.caller(authorization) {
+            Ok(caller) => caller,
+            Err(error) => return Fault::from(error).into(),
+        };
+        let name = caller.name().map(str::to_owned);
+        let mut answer = match self.route(head, asked, caller).await {
             Ok(answer) => answer,
             Err(fault) => fault.into(),
-        }
+        };
+        answer.token = name;
+        answer
     }
 }
 
 impl Request<'_> {
     fn is_head(&self) -> bool {
         self.head.method == Method::HEAD
+    }
+
+    /// Whether the URL itself says that it may be asked.
+    fn is_signed(&self, route: &Route) -> bool {
+        self.head.method == Method::PUT && matches!(route, Route::Repo(_, _, Call::Upload(_)))
+    }
+
+    /// That it is known who asks, where that matters.
+    fn check_known(&self) -> Outcome<()> {
+        match self.caller {
+            Caller::Everybody | Caller::Bearer(_) => Ok(()),
+            Caller::Nobody => Err(Fault::unknown()),
+            Caller::Wrong => Err(Fault::wrong_token()),
+        }
+    }
+
+    fn check_may_write(&self) -> Outcome<()> {
+        match self.caller.role(&self.namespace) {
+            Some(Role::Write) => Ok(()),
+            _ => Err(Fault::forbidden("this token may not write here")),
+        }
+    }
+
+    /// Whose repos those are that a client names without an owner.
+    fn owner(&self) -> &str {
+        self.namespace
+            .as_str()
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+    }
+
+    /// What the client calls itself.
+    fn agent(&self) -> &str {
+        let agent = self.head.headers.get(USER_AGENT);
+        agent
+            .and_then(|agent| agent.to_str().ok())
+            .unwrap_or_default()
+    }
+
+    fn url_of(&self, kind: Type, id: &Id) -> String {
+        let prefix = match kind {
+            Type::Model => String::new(),
+            kind => format!("{}/", kind.plural()),
+        };
+        format!("{}/{prefix}{}", self.endpoint, id.as_str())
     }
 }
 
@@ -298,4 +432,11 @@ fn endpoint(head: &Parts, namespace: Option<&Namespace>) -> String {
     let prefix = text::escaped_path(prefix.trim_end_matches('/'));
     let namespace = namespace.map_or_else(String::new, |name| format!("/{name}"));
     format!("{scheme}://{host}{prefix}{namespace}")
+}
+
+fn not_so() -> Fault {
+    Fault::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "there is something here, but not for this method",
+    )
 }

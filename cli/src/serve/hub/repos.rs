@@ -6,39 +6,31 @@
 //! A saved repo has the commits that it came with. All others have commits that are derived from the content and the type: the
 //! same on every cluster, without looking at a file.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use store::{Content, Namespace, Node, Reader, RefName, Result, Root, Version};
+use store::{Content, Namespace, Reader, RefName, Result, Root, Version};
 
 use crate::serve::hub::hashes::derived;
 use crate::serve::hub::route::{Id, Named, Type};
-use crate::serve::source;
+use crate::serve::hub::saved::{Saved, branches, named_commit, subtree, within};
+use crate::serve::memo::Memo;
 use crate::serve::text::is_hex;
 
 /// Versions of a ref in which a commit of a saved cache is looked for.
 const VERSIONS_SEARCHED_MAX: usize = 64;
 /// Trees whose saved repos are remembered.
 const TREES_KNOWN_MAX: usize = 10_000;
-/// Most bytes of a file in `refs/`.
-const REF_BYTES_MAX: u64 = 1024;
-/// Names below `refs/` that are told.
-const BRANCHES_MAX: usize = 10_000;
+/// Versions that are told as tags.
+const TAGS_MAX: usize = 10_000;
 
-/// Saved repos by the tree that holds them.
+/// What is known of repos: those that are saved by the tree that holds them, and answers at the newest state.
 #[derive(Default)]
 pub(crate) struct Repos {
     saved: Mutex<HashMap<Content, Arc<Vec<Saved>>>>,
-}
-
-/// A repo in a saved cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Saved {
-    kind: Type,
-    id: Id,
-    /// `models--OWNER--NAME`.
-    dir: Content,
+    found: Memo<Named, Option<Repo>>,
+    commits: Memo<(Named, String), Option<Commit>>,
 }
 
 /// A repo that is there.
@@ -77,6 +69,12 @@ pub(crate) struct Top {
 impl Repos {
     /// The repo of this name, if there is one. Blocks.
     pub(crate) fn find(&self, reader: &Reader<'_>, named: &Named) -> Result<Option<Repo>> {
+        let number = reader.view().state.number;
+        let look = |named: &Named| self.look_for(reader, named);
+        self.found.answer(number, named.clone(), look)
+    }
+
+    fn look_for(&self, reader: &Reader<'_>, named: &Named) -> Result<Option<Repo>> {
         let view = reader.view();
         let found = |name: RefName, is_saved| {
             Some(Repo {
@@ -137,6 +135,18 @@ impl Repos {
         repo: &Repo,
         rev: &str,
     ) -> Result<Option<Commit>> {
+        let number = reader.view().state.number;
+        let asked = (repo.named.clone(), rev.to_owned());
+        let look = |_: &_| self.look_for_commit(reader, repo, rev);
+        self.commits.answer(number, asked, look)
+    }
+
+    fn look_for_commit(
+        &self,
+        reader: &Reader<'_>,
+        repo: &Repo,
+        rev: &str,
+    ) -> Result<Option<Commit>> {
         let view = reader.view();
         if let Some(number) = rev.strip_prefix('v').and_then(|digits| digits.parse().ok()) {
             return match view.state.refs.version(&repo.name, number)? {
@@ -157,6 +167,19 @@ impl Repos {
             }
         }
         Ok(None)
+    }
+
+    /// The newest version of a repo that is this commit. Blocks.
+    pub(crate) fn number(
+        &self,
+        reader: &Reader<'_>,
+        repo: &Repo,
+        hex: &str,
+    ) -> Result<Option<u64>> {
+        let versions = reader.view().state.versions(&repo.name)?;
+        let mut versions = versions.iter().rev();
+        let found = versions.find(|(_, version)| repo.hex(&version.root) == hex);
+        Ok(found.map(|(number, _)| *number))
     }
 
     /// The commits of a repo from `rev` back, the newest first. Blocks.
@@ -202,7 +225,7 @@ impl Repos {
             return Ok([branches(reader, &dir)?, Vec::new()]);
         }
         let main = plain(repo, *number, newest);
-        let tags = versions.iter().rev().take(BRANCHES_MAX);
+        let tags = versions.iter().rev().take(TAGS_MAX);
         let tags =
             tags.map(|(number, version)| (format!("v{number}"), plain(repo, *number, version).hex));
         Ok([vec![("main".to_owned(), main.hex)], tags.collect()])
@@ -278,6 +301,32 @@ impl Repos {
     }
 }
 
+impl Repo {
+    /// Whether it is part of a saved cache.
+    pub(crate) fn is_saved(&self) -> bool {
+        self.is_saved
+    }
+
+    /// The commit of a version of it that is this.
+    pub(crate) fn hex(&self, root: &Root) -> String {
+        let content = root.content();
+        let is_tree = matches!(root, Root::Tree { .. });
+        let kind = self.named.kind.plural();
+        derived(&format!(
+            "{kind} {is_tree} {} {}",
+            content.root, content.size
+        ))
+    }
+}
+
+impl Named {
+    /// The ref that a repo has which is made through the door.
+    pub(crate) fn own_ref(&self) -> Result<RefName> {
+        let (namespace, kind, id) = (&self.namespace, self.kind.plural(), self.id.as_str());
+        format!("{namespace}/{kind}/{id}").parse()
+    }
+}
+
 /// Refs that may be this repo, the first of them first.
 fn candidates(named: &Named) -> Vec<RefName> {
     let Named {
@@ -323,12 +372,8 @@ fn id_of(namespace: &Namespace, name: &RefName, kind: Type) -> Option<Id> {
 fn plain(repo: &Repo, number: u64, version: &Version) -> Commit {
     let content = *version.root.content();
     let is_tree = matches!(version.root, Root::Tree { .. });
-    let kind = repo.named.kind.plural();
     Commit {
-        hex: derived(&format!(
-            "{kind} {is_tree} {} {}",
-            content.root, content.size
-        )),
+        hex: repo.hex(&version.root),
         title: title(number, version),
         time: version.time,
         files: FilesOf::Root(Top { content, is_tree }),
@@ -340,114 +385,6 @@ fn title(number: u64, version: &Version) -> String {
         Some(first) if !first.is_empty() => first.to_owned(),
         _ => format!("version {number}"),
     }
-}
-
-/// What a name in a tree stands for.
-pub(crate) fn child(reader: &Reader<'_>, tree: &Content, name: &str) -> Result<Option<Node>> {
-    let entries = reader.tree(tree)?;
-    let mut entries = entries.into_iter();
-    Ok(entries
-        .find(|entry| entry.name == name.as_bytes())
-        .map(|entry| entry.node))
-}
-
-pub(crate) fn subtree(reader: &Reader<'_>, tree: &Content, name: &str) -> Result<Option<Content>> {
-    Ok(match child(reader, tree, name)? {
-        Some(Node::Tree { content, .. }) => Some(content),
-        _ => None,
-    })
-}
-
-/// Saved repos in one directory.
-fn within(reader: &Reader<'_>, tree: &Content) -> Result<Vec<Saved>> {
-    let entries = reader.tree(tree)?.into_iter();
-    let saved = entries.filter_map(|entry| {
-        let Node::Tree { content, .. } = entry.node else {
-            return None;
-        };
-        let (kind, id) = std::str::from_utf8(&entry.name).ok()?.split_once("--")?;
-        Some(Saved {
-            kind: Type::parse(kind)?,
-            id: Id::parse(&id.replacen("--", "/", 1))?,
-            dir: content,
-        })
-    });
-    Ok(saved.collect())
-}
-
-/// The commit that a branch of a saved repo is at, or the commit itself.
-fn named_commit(reader: &Reader<'_>, dir: &Content, rev: &str) -> Result<Option<String>> {
-    if is_hex(rev, 40) {
-        return Ok(Some(rev.to_owned()));
-    }
-    let mut at = subtree(reader, dir, "refs")?;
-    let mut names = rev.split('/').peekable();
-    while let (Some(tree), Some(name)) = (at, names.next()) {
-        if names.peek().is_some() {
-            at = subtree(reader, &tree, name)?;
-            continue;
-        }
-        if let Some(Node::File { content, .. }) = child(reader, &tree, name)? {
-            return of_file(reader, &content);
-        }
-        break;
-    }
-    // Who fetched one commit by its name has no branch.
-    let only = match rev {
-        "main" => subtree(reader, dir, "snapshots")?,
-        _ => None,
-    };
-    let Some(only) = only else {
-        return Ok(None);
-    };
-    let names: BTreeSet<Vec<u8>> = reader
-        .tree(&only)?
-        .into_iter()
-        .map(|entry| entry.name)
-        .collect();
-    let name = names.first().filter(|_| names.len() == 1);
-    Ok(name.and_then(|name| String::from_utf8(name.clone()).ok()))
-}
-
-fn of_file(reader: &Reader<'_>, content: &Content) -> Result<Option<String>> {
-    if content.size > REF_BYTES_MAX {
-        return Ok(None);
-    }
-    let bytes = match content.size {
-        0 => Vec::new(),
-        size => source::read(reader, content, 0, size, size)?,
-    };
-    let text = String::from_utf8(bytes).unwrap_or_default();
-    let hex = text.trim();
-    Ok(is_hex(hex, 40).then(|| hex.to_owned()))
-}
-
-/// What is in `refs/` of a saved repo.
-fn branches(reader: &Reader<'_>, dir: &Content) -> Result<Vec<(String, String)>> {
-    let mut found = Vec::new();
-    let mut waiting = vec![(String::new(), subtree(reader, dir, "refs")?)];
-    while let Some((above, tree)) = waiting.pop() {
-        let Some(tree) = tree else { continue };
-        for entry in reader.tree(&tree)? {
-            let Ok(name) = String::from_utf8(entry.name) else {
-                continue;
-            };
-            let name = format!("{above}{name}");
-            match entry.node {
-                Node::Tree { content, .. } => waiting.push((name + "/", Some(content))),
-                Node::File { content, .. } if found.len() < BRANCHES_MAX => {
-                    found.extend(of_file(reader, &content)?.map(|hex| (name, hex)));
-                }
-                _ => {}
-            }
-        }
-    }
-    if found.is_empty() {
-        let main = named_commit(reader, dir, "main")?;
-        found.extend(main.map(|hex| ("main".to_owned(), hex)));
-    }
-    found.sort();
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -34,6 +34,9 @@ pub(crate) struct Named {
 pub(crate) enum Route {
     Root,
     WhoAmI,
+    Create,
+    Delete,
+    ValidateYaml,
     List(Type),
     Repo(Type, Id, Call),
 }
@@ -42,13 +45,26 @@ pub(crate) enum Route {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Info(Option<String>),
-    Tree { rev: String, path: String },
+    Tree {
+        rev: String,
+        path: String,
+    },
     PathsInfo(String),
     Refs,
     Commits(String),
     AuthCheck,
     XetToken,
-    Resolve { rev: String, path: String },
+    Preupload(String),
+    Commit(String),
+    /// A branch or a tag to make or to delete.
+    Branch(String),
+    Batch,
+    Upload(String),
+    Verify(String),
+    Resolve {
+        rev: String,
+        path: String,
+    },
 }
 
 impl Type {
@@ -115,6 +131,9 @@ impl Route {
         match segments.as_slice() {
             [] | [""] => Some(Self::Root),
             ["api", "whoami-v2"] => Some(Self::WhoAmI),
+            ["api", "repos", "create"] => Some(Self::Create),
+            ["api", "repos", "delete"] => Some(Self::Delete),
+            ["api", "validate-yaml"] => Some(Self::ValidateYaml),
             ["api", kind] => Type::parse(kind).map(Self::List),
             ["api", kind, rest @ ..] => of_api(Type::parse(kind)?, rest),
             [kind, rest @ ..] if Type::parse(kind).is_some() => of_file(Type::parse(kind)?, rest),
@@ -125,10 +144,17 @@ impl Route {
 
 /// `OWNER/NAME/what...`, or `NAME/what...`.
 fn of_api(kind: Type, rest: &[&str]) -> Option<Route> {
-    [2, 1].into_iter().find_map(|names| {
+    let split = |names| {
         let (id, what) = rest.split_at_checked(names)?;
         Some(Route::Repo(kind, Id::of(id)?, call(what)?))
-    })
+    };
+    // `NAME/refs` is no repo of that name.
+    let short = split(1).filter(|route| !matches!(route, Route::Repo(_, _, Call::Info(None))));
+    let is_short = rest.len() == 2 && short.is_some();
+    match is_short {
+        true => short,
+        false => split(2).or_else(|| split(1)),
+    }
 }
 
 fn call(what: &[&str]) -> Option<Call> {
@@ -144,6 +170,11 @@ fn call(what: &[&str]) -> Option<Call> {
         ["refs"] => Call::Refs,
         ["commits", rev] => Call::Commits(owned(rev)),
         ["auth-check"] => Call::AuthCheck,
+        ["preupload", rev] => Call::Preupload(owned(rev)),
+        ["commit", rev] => Call::Commit(owned(rev)),
+        ["branch" | "tag", name] => Call::Branch(owned(name)),
+        ["lfs-upload", oid] => Call::Upload(owned(oid)),
+        ["lfs-verify", oid] => Call::Verify(owned(oid)),
         ["xet-read-token" | "xet-write-token", _] => Call::XetToken,
         _ => return None,
     })
@@ -153,6 +184,13 @@ fn call(what: &[&str]) -> Option<Call> {
 fn of_file(kind: Type, rest: &[&str]) -> Option<Route> {
     [2, 1].into_iter().find_map(|names| {
         let (id, what) = rest.split_at_checked(names)?;
+        if what == ["info", "lfs", "objects", "batch"] {
+            let id: Vec<&str> = id
+                .iter()
+                .map(|name| name.strip_suffix(".git").unwrap_or(name))
+                .collect();
+            return Some(Route::Repo(kind, Id::of(&id)?, Call::Batch));
+        }
         let ["resolve", rev, path @ ..] = what else {
             return None;
         };
@@ -199,6 +237,22 @@ mod tests {
             parse("/gpt2/resolve/main/x").1,
             repo(Type::Model, "gpt2", resolve("main", "x"))
         );
+    }
+
+    #[test]
+    fn repos_without_an_owner_are_asked_like_others() {
+        for (path, call) in [
+            ("gpt2", Call::Info(None)),
+            ("gpt2/refs", Call::Refs),
+            ("gpt2/auth-check", Call::AuthCheck),
+            ("gpt2/commits/main", Call::Commits("main".to_owned())),
+            ("gpt2/revision/main", Call::Info(Some("main".to_owned()))),
+        ] {
+            let found = parse(&format!("/api/models/{path}")).1;
+            assert_eq!(found, repo(Type::Model, "gpt2", call), "{path}");
+        }
+        let found = parse("/api/models/refs/refs/refs").1;
+        assert_eq!(found, repo(Type::Model, "refs/refs", Call::Refs));
     }
 
     #[test]

@@ -1,0 +1,90 @@
+//! `store token add`: somebody is let in.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use store::{Error, Pattern, Result};
+
+use crate::context::Context;
+use crate::serve::tokens::{self, Role, Token};
+use crate::ui::human;
+
+/// Most bytes of a name.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Make a token and print it; it cannot be shown again
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to call it in lists and in the access log
+    #[arg(value_name = "NAME", value_parser = parse_name)]
+    name: String,
+
+    /// What it allows
+    #[arg(long, value_enum, default_value = "read")]
+    role: Role,
+
+    /// Where, like project/llama-ft or 'team/*'; may be given more than once [default: everywhere]
+    #[arg(long = "namespace", value_name = "GLOB", value_parser = parse_glob)]
+    namespaces: Vec<Pattern>,
+
+    /// For how long, like 90d [default: until it is removed]
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    expires: Option<Duration>,
+}
+
+#[derive(Serialize)]
+struct Added {
+    name: String,
+    token: String,
+}
+
+impl fmt::Display for Added {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.token)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let place = super::place()?;
+    let mut all = tokens::read(&place)?;
+    if all.iter().any(|token| token.name == args.name) {
+        return Err(
+            Error::conflict(format!("{}: there is a token of this name", args.name)).hint(format!(
+                "choose another name, or `store token rm {}` first",
+                args.name
+            )),
+        );
+    }
+    let namespaces = match args.namespaces.as_slice() {
+        [] => vec![Pattern::new("*")],
+        some => some.to_vec(),
+    };
+    let expires = args.expires.map(|span| Timestamp::now() + span);
+    let (token, text) = Token::new(args.name.clone(), args.role, namespaces, expires)?;
+    all.push(token);
+    tokens::write(&place, all)?;
+    context.out.answer(&Added {
+        name: args.name.clone(),
+        token: text,
+    })
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    let is_fit = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
+    match !text.is_empty() && text.len() <= NAME_BYTES_MAX && text.chars().all(is_fit) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "expected 1 to {NAME_BYTES_MAX} letters, digits, '.', '_', '-' and '@'"
+        )),
+    }
+}
+
+fn parse_glob(text: &str) -> Result<Pattern, String> {
+    let begins = ["team/", "project/", "*"];
+    match begins.iter().any(|begin| text.starts_with(begin)) {
+        true => Ok(Pattern::new(text)),
+        false => Err("expected a namespace, in which * stands for anything, like project/llama-ft or 'team/*'".to_owned()),
+    }
+}

@@ -1,0 +1,137 @@
+//! Bytes that arrive: a request's body on its way to a thread of the engine, which hashes, cuts and stores it meanwhile.
+//!
+//! A few parts wait in between, no more. How many bodies arrive at once is bounded by `--memory`: each needs buffers to cut
+//! and encode in.
+
+use bytes::Bytes;
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+use store::{Arriving, Content, Edit, Error, Result};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::serve::Asked;
+use crate::serve::hub::hashes::{HEAD_BYTES, Hashes, is_binary_head};
+use crate::serve::source::block;
+use crate::serve::text::hex;
+
+/// Parts that wait for the engine.
+const PARTS_WAITING_MAX: usize = 8;
+
+/// The parts of a body, or why there are no more.
+pub(super) struct Parts(Receiver<Result<Bytes>>);
+
+impl Parts {
+    /// The next part; none at the end of the body. Blocks.
+    pub(super) fn next(&mut self) -> Result<Option<Bytes>> {
+        match self.0.blocking_recv() {
+            Some(Ok(part)) if part.is_empty() => Ok(None),
+            Some(part) => part.map(Some),
+            None => Err(Error::interrupted("the request was given up")),
+        }
+    }
+}
+
+/// Runs `work` on a thread that may block while `first` and then the body of `asked` arrive.
+///
+/// # Errors
+/// What `work` says.
+pub(super) async fn feed<T: Send + 'static>(
+    asked: &mut Asked,
+    first: Bytes,
+    work: impl FnOnce(Parts) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (sender, parts) = channel(PARTS_WAITING_MAX);
+    let working = tokio::spawn(block(move || work(Parts(parts))));
+    // Where nobody takes a part any more, the work has ended and says why.
+    if !first.is_empty() {
+        let _ended = sender.send(Ok(first)).await;
+    }
+    send(asked, sender).await;
+    match working.await {
+        Ok(done) => done,
+        Err(panic) => Err(Error::unavailable("the work on a request").because(panic)),
+    }
+}
+
+async fn send(asked: &mut Asked, to: Sender<Result<Bytes>>) {
+    loop {
+        let part = match asked.part().await {
+            Ok(Some(part)) if part.is_empty() => continue,
+            Ok(Some(part)) => Ok(part),
+            Ok(None) => Ok(Bytes::new()),
+            Err(error) => Err(error),
+        };
+        let is_last = !matches!(&part, Ok(part) if !part.is_empty());
+        if to.send(part).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// One file on its way into the store, and its hashes.
+pub(super) struct File {
+    arriving: Arriving,
+    sha256: Sha256,
+    /// Git's name begins with the size: where that is not known before, it is not computed.
+    git: Option<Sha1>,
+    head: Vec<u8>,
+    bytes: u64,
+}
+
+/// A file that has arrived.
+pub(super) struct Arrived {
+    pub(super) content: Content,
+    pub(super) sha256: String,
+    /// All that is to be known of it, if its size was told before.
+    pub(super) hashes: Option<Hashes>,
+}
+
+impl File {
+    pub(super) fn new(edit: &Edit<'_>, size: Option<u64>) -> Self {
+        let git = size.map(|size| {
+            let mut git = Sha1::new();
+            git.update(format!("blob {size}\0"));
+            git
+        });
+        Self {
+            arriving: edit.arriving(size),
+            sha256: Sha256::new(),
+            git,
+            head: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    pub(super) fn push(&mut self, edit: &mut Edit<'_>, bytes: &[u8]) -> Result<()> {
+        self.sha256.update(bytes);
+        if let Some(git) = &mut self.git {
+            git.update(bytes);
+        }
+        if self.head.len() < HEAD_BYTES {
+            self.head
+                .extend_from_slice(bytes.get(..bytes.len().min(HEAD_BYTES)).unwrap_or_default());
+        }
+        self.bytes += bytes.len() as u64;
+        self.arriving.push(edit, bytes)
+    }
+
+    /// Bytes that came so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn finish(self, edit: &mut Edit<'_>) -> Result<Arrived> {
+        let content = self.arriving.finish(edit)?;
+        let sha256 = hex(&self.sha256.finalize());
+        let hashes = self.git.map(|git| Hashes {
+            git: hex(&git.finalize()),
+            sha256: sha256.clone(),
+            is_binary: is_binary_head(&self.head),
+        });
+        Ok(Arrived {
+            content,
+            sha256,
+            hashes,
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! Saved caches of a Hub: which repos a tree holds, and which commits their branches are at.
+
+use std::collections::BTreeSet;
+
+use store::{Content, Node, Reader, Result};
+
+use crate::serve::hub::route::{Id, Type};
+use crate::serve::source;
+use crate::serve::text::is_hex;
+
+/// Most bytes of a file in `refs/`.
+const REF_BYTES_MAX: u64 = 1024;
+/// Names below `refs/` that are told.
+const BRANCHES_MAX: usize = 10_000;
+
+/// A repo in a saved cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Saved {
+    pub(super) kind: Type,
+    pub(super) id: Id,
+    /// `models--OWNER--NAME`.
+    pub(super) dir: Content,
+}
+
+/// What a name in a tree stands for.
+fn child(reader: &Reader<'_>, tree: &Content, name: &str) -> Result<Option<Node>> {
+    let entries = reader.tree(tree)?;
+    let mut entries = entries.into_iter();
+    Ok(entries
+        .find(|entry| entry.name == name.as_bytes())
+        .map(|entry| entry.node))
+}
+
+pub(super) fn subtree(reader: &Reader<'_>, tree: &Content, name: &str) -> Result<Option<Content>> {
+    Ok(match child(reader, tree, name)? {
+        Some(Node::Tree { content, .. }) => Some(content),
+        _ => None,
+    })
+}
+
+/// Saved repos in one directory.
+pub(super) fn within(reader: &Reader<'_>, tree: &Content) -> Result<Vec<Saved>> {
+    let entries = reader.tree(tree)?.into_iter();
+    let saved = entries.filter_map(|entry| {
+        let Node::Tree { content, .. } = entry.node else {
+            return None;
+        };
+        let (kind, id) = std::str::from_utf8(&entry.name).ok()?.split_once("--")?;
+        Some(Saved {
+            kind: Type::parse(kind)?,
+            id: Id::parse(&id.replacen("--", "/", 1))?,
+            dir: content,
+        })
+    });
+    Ok(saved.collect())
+}
+
+/// The commit that a branch of a saved repo is at, or the commit itself.
+pub(super) fn named_commit(
+    reader: &Reader<'_>,
+    dir: &Content,
+    rev: &str,
+) -> Result<Option<String>> {
+    if is_hex(rev, 40) {
+        return Ok(Some(rev.to_owned()));
+    }
+    let mut at = subtree(reader, dir, "refs")?;
+    let mut names = rev.split('/').peekable();
+    while let (Some(tree), Some(name)) = (at, names.next()) {
+        if names.peek().is_some() {
+            at = subtree(reader, &tree, name)?;
+            continue;
+        }
+        if let Some(Node::File { content, .. }) = child(reader, &tree, name)? {
+            return of_file(reader, &content);
+        }
+        break;
+    }
+    // Who fetched one commit by its name has no branch.
+    let only = match rev {
+        "main" => subtree(reader, dir, "snapshots")?,
+        _ => None,
+    };
+    let Some(only) = only else {
+        return Ok(None);
+    };
+    let names: BTreeSet<Vec<u8>> = reader
+        .tree(&only)?
+        .into_iter()
+        .map(|entry| entry.name)
+        .collect();
+    let name = names.first().filter(|_| names.len() == 1);
+    Ok(name.and_then(|name| String::from_utf8(name.clone()).ok()))
+}
+
+fn of_file(reader: &Reader<'_>, content: &Content) -> Result<Option<String>> {
+    if content.size > REF_BYTES_MAX {
+        return Ok(None);
+    }
+    let bytes = match content.size {
+        0 => Vec::new(),
+        size => source::read(reader, content, 0, size, size)?,
+    };
+    let text = String::from_utf8(bytes).unwrap_or_default();
+    let hex = text.trim();
+    Ok(is_hex(hex, 40).then(|| hex.to_owned()))
+}
+
+/// What is in `refs/` of a saved repo.
+pub(super) fn branches(reader: &Reader<'_>, dir: &Content) -> Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    let mut waiting = vec![(String::new(), subtree(reader, dir, "refs")?)];
+    while let Some((above, tree)) = waiting.pop() {
+        let Some(tree) = tree else { continue };
+        for entry in reader.tree(&tree)? {
+            let Ok(name) = String::from_utf8(entry.name) else {
+                continue;
+            };
+            let name = format!("{above}{name}");
+            match entry.node {
+                Node::Tree { content, .. } => waiting.push((name + "/", Some(content))),
+                Node::File { content, .. } if found.len() < BRANCHES_MAX => {
+                    found.extend(of_file(reader, &content)?.map(|hex| (name, hex)));
+                }
+                _ => {}
+            }
+        }
+    }
+    if found.is_empty() {
+        let main = named_commit(reader, dir, "main")?;
+        found.extend(main.map(|hex| ("main".to_owned(), hex)));
+    }
+    found.sort();
+    Ok(found)
+}

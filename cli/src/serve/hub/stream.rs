@@ -1,0 +1,255 @@
+//! A commit as it arrives (pure): lines of JSON, one a change, of which one string may be a whole file.
+//!
+//! The value of `content` in a line goes to who takes it as it comes, decoded; the rest of the line is small and is parsed when
+//! it ends. Nothing is kept of what has gone by.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use store::{Error, Result};
+
+/// Most bytes of a line without its file.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// A line of a commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Line {
+    pub(super) key: String,
+    #[serde(default)]
+    pub(super) value: Value,
+}
+
+/// What a line says; which fields there are depends on its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Value {
+    pub(super) path: String,
+    pub(super) oid: String,
+    pub(super) algo: String,
+    pub(super) encoding: String,
+    pub(super) summary: String,
+    pub(super) description: String,
+    pub(super) parent_commit: Option<String>,
+}
+
+/// What comes out of a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// Bytes of the file that the line at hand holds.
+    Bytes(Vec<u8>),
+    /// The line is over; whether it held a file.
+    Line(Line, bool),
+}
+
+/// Where a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// Between strings.
+    Outside,
+    /// In a string; whether a backslash came last.
+    String(bool),
+    /// In the file.
+    File,
+}
+
+/// A stream of lines.
+#[derive(Debug)]
+pub(super) struct Stream {
+    line: Vec<u8>,
+    at: At,
+    /// Where the last string of the line begins, behind its quote, and where it ends.
+    string: (usize, usize),
+    has_file: bool,
+    /// Digits that are no whole group yet.
+    digits: Vec<u8>,
+}
+
+impl Stream {
+    pub(super) fn new() -> Self {
+        Self {
+            line: Vec::new(),
+            at: At::Outside,
+            string: (0, 0),
+            has_file: false,
+            digits: Vec::new(),
+        }
+    }
+
+    /// Takes bytes up to the end of a line, and says how many these were and what came of them.
+    ///
+    /// # Errors
+    /// Invalid input, where it is no such stream.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<Event>)> {
+        if self.at == At::File {
+            return self.take_file(bytes);
+        }
+        for (at, byte) in bytes.iter().enumerate() {
+            if *byte == b'\n' && self.at == At::Outside {
+                return Ok((at + 1, self.end_line()?));
+            }
+            self.push(*byte)?;
+            if self.at == At::File {
+                return Ok((at + 1, None));
+            }
+        }
+        Ok((bytes.len(), None))
+    }
+
+    /// The last line, where no line end closes it.
+    pub(super) fn finish(&mut self) -> Result<Option<Event>> {
+        match self.at {
+            At::Outside => self.end_line(),
+            _ => Err(Error::invalid("the commit ends within a line")),
+        }
+    }
+
+    fn push(&mut self, byte: u8) -> Result<()> {
+        if self.line.len() >= LINE_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "a line of the commit has more than {LINE_BYTES_MAX} bytes beside its file"
+            )));
+        }
+        self.line.push(byte);
+        let len = self.line.len();
+        self.at = match (self.at, byte) {
+            (At::Outside, b'"') if self.is_content() && !self.has_file => {
+                self.has_file = true;
+                At::File
+            }
+            (At::Outside, b'"') => {
+                self.string.0 = len;
+                At::String(false)
+            }
+            (At::String(false), b'"') => {
+                self.string.1 = len - 1;
+                At::Outside
+            }
+            (At::String(false), b'\\') => At::String(true),
+            (At::String(_), _) => At::String(false),
+            (at, _) => at,
+        };
+        Ok(())
+    }
+
+    /// Whether the string that begins here is the value of `content`.
+    fn is_content(&self) -> bool {
+        let (start, end) = self.string;
+        let between = self
+            .line
+            .get(end + 1..self.line.len() - 1)
+            .unwrap_or_default();
+        let is_value =
+            between.contains(&b':') && between.iter().all(|byte| b": \t\r".contains(byte));
+        is_value && self.line.get(start..end) == Some(b"content")
+    }
+
+    fn take_file(&mut self, bytes: &[u8]) -> Result<(usize, Option<Event>)> {
+        let end = bytes.iter().position(|byte| *byte == b'"');
+        let digits = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
+        self.digits.extend_from_slice(digits);
+        let whole = match end {
+            Some(_) => self.digits.len(),
+            None => self.digits.len() / 4 * 4,
+        };
+        let group: Vec<u8> = self.digits.drain(..whole).collect();
+        let decoded = STANDARD.decode(&group).map_err(|source| {
+            Error::invalid("a file of the commit is not base64").because(source)
+        })?;
+        let used = match end {
+            Some(end) => {
+                self.line.push(b'"');
+                self.at = At::Outside;
+                self.string = (0, 0);
+                end + 1
+            }
+            None => bytes.len(),
+        };
+        Ok((used, (!decoded.is_empty()).then_some(Event::Bytes(decoded))))
+    }
+
+    fn end_line(&mut self) -> Result<Option<Event>> {
+        let line = std::mem::take(&mut self.line);
+        let has_file = std::mem::take(&mut self.has_file);
+        self.string = (0, 0);
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return Ok(None);
+        }
+        let line = serde_json::from_slice(&line)
+            .map_err(|source| Error::invalid("a line of the commit is none").because(source))?;
+        Ok(Some(Event::Line(line, has_file)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes out when it comes in pieces of this size.
+    fn events(text: &[u8], piece: usize) -> Result<Vec<Event>> {
+        let mut stream = Stream::new();
+        let mut events: Vec<Event> = Vec::new();
+        let mut add = |event: Option<Event>| match (event, events.last_mut()) {
+            (Some(Event::Bytes(more)), Some(Event::Bytes(bytes))) => bytes.extend(more),
+            (Some(event), _) => events.push(event),
+            (None, _) => {}
+        };
+        for bytes in text.chunks(piece) {
+            let mut rest = bytes;
+            while !rest.is_empty() {
+                let (used, event) = stream.take(rest)?;
+                rest = &rest[used..];
+                add(event);
+            }
+        }
+        add(stream.finish()?);
+        Ok(events)
+    }
+
+    #[test]
+    fn a_commit_comes_out_the_same_in_whatever_pieces_it_comes_in() {
+        let text = br#"{"key": "header", "value": {"summary": "say \"content\": \"x\"", "parentCommit": "p"}}
+{"key":"file","value":{"content":"aGVsbG8gd29ybGQ=","path":"a/content","encoding":"base64"}}
+
+{"value": {"path": "content", "content": "", "encoding": "base64"}, "key": "file"}
+{"key": "lfsFile", "value": {"path": "b", "algo": "sha256", "oid": "0a", "size": 5}}"#;
+        let whole = events(text, text.len()).unwrap();
+        for piece in 1..40 {
+            assert_eq!(events(text, piece).unwrap(), whole, "{piece}");
+        }
+        assert_eq!(whole.len(), 5);
+        assert_eq!(whole[1], Event::Bytes(b"hello world".to_vec()));
+        let paths: Vec<_> = whole
+            .iter()
+            .filter_map(|event| match event {
+                Event::Line(line, has_file) => Some((line.value.path.as_str(), *has_file)),
+                Event::Bytes(_) => None,
+            })
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                ("", false),
+                ("a/content", true),
+                ("content", true),
+                ("b", false)
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_commit_is_refused() {
+        for bad in [
+            &br#"{"key":"file","value":{"content":"a"#[..],
+            br#"{"key":"file","value":{"content":"a","path":"b"}}"#,
+            br#"{"key":"file","value":{"content":"aGV\n"}}"#,
+            br#"{"key":"file","value":{"content":"aGVs=bG8="}}"#,
+            b"{",
+            b"[]",
+            b"\"",
+        ] {
+            assert!(events(bad, 7).is_err(), "{}", bad.escape_ascii());
+        }
+        let long = [b"{\"key\":\"", "a".repeat(LINE_BYTES_MAX).as_bytes()].concat();
+        assert!(events(&long, 4096).is_err());
+    }
+}

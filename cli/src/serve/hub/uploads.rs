@@ -1,0 +1,238 @@
+//! Large files of a commit that is to come: W5 to W7.
+//!
+//! An upload is stored as it arrives, and kept as a version of the ref `.uploads/SHA-256` in its namespace, which retention
+//! takes after a day: any server of the store finds it, a killed one loses nothing that it acknowledged, and quotas count it.
+//! Where it is sent to is signed, since clients send no token there.
+
+use hyper::StatusCode;
+use hyper::header::CONTENT_TYPE;
+use jiff::{Timestamp, ToSpan};
+use serde_json::{Value, json};
+use store::{Content, EditRequest, Error, Namespace, Reader, RefName, Result, Root};
+
+use bytes::Bytes;
+use std::sync::Arc;
+
+use crate::serve::answer::Answer;
+use crate::serve::hub::fault::{Fault, Outcome};
+use crate::serve::hub::incoming::{File, feed};
+use crate::serve::hub::route::{Id, Type};
+use crate::serve::hub::{Hub, Request};
+use crate::serve::source::block;
+use crate::serve::text::is_hex;
+use crate::serve::{Asked, text};
+
+/// How long an upload waits for its commit.
+const KEPT_HOURS: i64 = 24;
+/// How long a client has to begin with an upload.
+const SIGNED_SECS: i64 = 6 * 60 * 60;
+/// Most bytes of the body that announces uploads, and of one that asks for one of them.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+const LFS_TYPE: &str = "application/vnd.git-lfs+json";
+
+impl Hub {
+    /// W5: which of these files are to be sent, and where to.
+    pub(super) async fn batch(
+        &self,
+        request: &Request<'_>,
+        kind: Type,
+        id: Id,
+        asked: &mut Asked,
+    ) -> Outcome<Answer> {
+        let body = asked.whole(BATCH_BYTES_MAX).await?;
+        let wanted = announced(&body).ok_or_else(|| Fault::bad("the body announces no files"))?;
+        let (sight, repo) = self.find_to_write(request, kind, id).await?;
+        let namespace = request.namespace.clone();
+        let found = wanted.clone();
+        let there = block(move || {
+            let there = |(oid, _): &(String, u64)| Ok(kept(&sight, &namespace, oid)?.is_some());
+            found.iter().map(there).collect::<Result<Vec<bool>>>()
+        });
+        let until = Timestamp::now().as_second() + SIGNED_SECS;
+        let place = format!(
+            "{}/api/{}/{}",
+            request.endpoint,
+            kind.plural(),
+            repo.named.id.as_str()
+        );
+        let mut told = Vec::new();
+        for ((oid, size), is_there) in wanted.iter().zip(there.await?) {
+            let mut object = json!({"oid": oid, "size": size});
+            if let (false, Some(object)) = (is_there, object.as_object_mut()) {
+                let signature =
+                    self.signature(request, repo.named.id.as_str(), oid, *size, until)?;
+                let upload = format!(
+                    "{place}/lfs-upload/{oid}?size={size}&until={until}&signature={signature}"
+                );
+                let verify = format!("{place}/lfs-verify/{oid}");
+                let actions = json!({"upload": {"href": upload}, "verify": {"href": verify}});
+                object.insert("actions".to_owned(), actions);
+            }
+            told.push(object);
+        }
+        let told = json!({"transfer": "basic", "hash_algo": "sha256", "objects": told});
+        Ok(Answer::json(StatusCode::OK, &told).with(CONTENT_TYPE, LFS_TYPE))
+    }
+
+    /// W6: the bytes of one of them. It is durable when this is answered.
+    pub(super) async fn upload(
+        &self,
+        request: &Request<'_>,
+        id: Id,
+        oid: &str,
+        asked: &mut Asked,
+    ) -> Outcome<Answer> {
+        let number =
+            |name| text::value(&request.query, name).and_then(|text| text.parse::<i64>().ok());
+        let (size, until) = (number("size").unwrap_or(-1), number("until").unwrap_or(0));
+        let size =
+            u64::try_from(size).map_err(|_| Fault::forbidden("no upload was announced here"))?;
+        let expected = self.signature(request, id.as_str(), oid, size, until)?;
+        let signature = text::value(&request.query, "signature").unwrap_or_default();
+        if !crate::serve::tokens::is_equal(signature.as_bytes(), expected.as_bytes())
+            || !is_hex(oid, 64)
+        {
+            return Err(Fault::forbidden("the signature of the upload is wrong"));
+        }
+        if until < Timestamp::now().as_second() {
+            return Err(Fault::forbidden("the upload was announced too long ago"));
+        }
+        if asked.said_bytes().is_some_and(|said| said != size) {
+            return Err(Fault::bad(format!(
+                "the upload has another length than {size}"
+            )));
+        }
+        let turn = self.writers.clone().acquire_owned().await;
+        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
+        let (name, wanted) = (place(&request.namespace, oid)?, oid.to_owned());
+        let done = feed(asked, Bytes::new(), move |mut parts| {
+            let _turn = turn;
+            let now = Timestamp::now();
+            let edited = EditRequest {
+                target: name,
+                onto: None,
+                message: "waits for its commit".to_owned(),
+                expires: now.checked_add(KEPT_HOURS.hours()).ok(),
+                time: now,
+            };
+            let (_, arrived) = store::edit(source.store(), &edited, |edit| {
+                let mut file = File::new(edit, Some(size));
+                while let Some(part) = parts.next()? {
+                    file.push(edit, &part)?;
+                    if file.bytes() > size {
+                        return Err(Error::invalid(format!(
+                            "the upload has more than {size} bytes"
+                        )));
+                    }
+                }
+                let bytes = file.bytes();
+                let arrived = file.finish(edit)?;
+                if bytes != size || arrived.sha256 != wanted {
+                    let found = &arrived.sha256;
+                    return Err(Error::invalid(format!(
+                        "the upload has {bytes} bytes and SHA-256 {found}, announced were {size} and {wanted}"
+                    )));
+                }
+                edit.replace(arrived.content)?;
+                Ok(arrived)
+            })?;
+            if let Some(hashes) = arrived.hashes {
+                inner.known.learn(&arrived.content, hashes);
+            }
+            Ok(())
+        });
+        done.await?;
+        Ok(Answer::json(StatusCode::OK, &json!({})))
+    }
+
+    /// W7: whether it is there.
+    pub(super) async fn verify(
+        &self,
+        request: &Request<'_>,
+        kind: Type,
+        id: Id,
+        oid: &str,
+    ) -> Outcome<Answer> {
+        let (sight, _) = self.find_to_write(request, kind, id).await?;
+        let (namespace, oid) = (request.namespace.clone(), oid.to_owned());
+        match block(move || kept(&sight, &namespace, &oid)).await? {
+            Some(_) => Ok(Answer::json(StatusCode::OK, &json!({}))),
+            None => Err(Fault::new(StatusCode::NOT_FOUND, "it was never sent")),
+        }
+    }
+
+    fn signature(
+        &self,
+        request: &Request<'_>,
+        id: &str,
+        oid: &str,
+        size: u64,
+        until: i64,
+    ) -> Result<String> {
+        let namespace = &request.namespace;
+        self.tokens
+            .sign(&format!("{namespace} {id} {oid} {size} {until}"))
+    }
+}
+
+/// The ref that keeps an upload.
+fn place(namespace: &Namespace, oid: &str) -> Result<RefName> {
+    format!("{namespace}/.uploads/{oid}").parse()
+}
+
+/// An upload that is there. Blocks.
+pub(super) fn kept(
+    reader: &Reader<'_>,
+    namespace: &Namespace,
+    oid: &str,
+) -> Result<Option<Content>> {
+    if !is_hex(oid, 64) {
+        return Ok(None);
+    }
+    let name = place(namespace, oid)?;
+    let view = reader.view();
+    let Some(head) = view.state.refs.head(&name)?.filter(|head| head.live > 0) else {
+        return Ok(None);
+    };
+    let version = view.state.refs.version(&name, head.newest)?;
+    Ok(version.and_then(|version| match version.root {
+        Root::File { content, .. } => Some(content),
+        Root::Tree { .. } => None,
+    }))
+}
+
+/// The files that a body announces: their SHA-256 and sizes.
+fn announced(body: &[u8]) -> Option<Vec<(String, u64)>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    if body.get("operation")?.as_str()? != "upload" {
+        return None;
+    }
+    let objects = body.get("objects")?.as_array()?.iter();
+    let object = |object: &Value| {
+        let oid = object.get("oid")?.as_str().filter(|oid| is_hex(oid, 64))?;
+        Some((oid.to_owned(), object.get("size")?.as_u64()?))
+    };
+    objects.map(object).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_are_read_whole_or_not_at_all() {
+        let oid = "a".repeat(64);
+        let body = |oid: &str| {
+            format!(r#"{{"operation":"upload","objects":[{{"oid":"{oid}","size":5}}]}}"#)
+        };
+        assert_eq!(announced(body(&oid).as_bytes()), Some(vec![(oid, 5)]));
+        for bad in [
+            body("../x"),
+            body("A"),
+            "{}".to_owned(),
+            r#"{"operation":"download","objects":[]}"#.to_owned(),
+        ] {
+            assert_eq!(announced(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What was found out at one state of the store, and is asked again and again while that is the newest.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+
+/// Answers that are kept.
+const ANSWERS_MAX: usize = 10_000;
+
+/// Answers by question, all of one state.
+pub(crate) struct Memo<K, V>(Mutex<(u64, HashMap<K, V>)>);
+
+impl<K, V> Default for Memo<K, V> {
+    fn default() -> Self {
+        Self(Mutex::new((0, HashMap::new())))
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> Memo<K, V> {
+    /// The answer at the state behind log entry `number`: the one that is known, or what `find` says.
+    ///
+    /// # Errors
+    /// What `find` says.
+    pub(crate) fn answer<E>(
+        &self,
+        number: u64,
+        question: K,
+        find: impl FnOnce(&K) -> Result<V, E>,
+    ) -> Result<V, E> {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (of, known) = &*lock()
+            && *of == number
+            && let Some(answer) = known.get(&question)
+        {
+            return Ok(answer.clone());
+        }
+        let answer = find(&question)?;
+        let mut memory = lock();
+        // A request that is at an older state than others leaves no answer behind.
+        if memory.0 < number || memory.1.len() >= ANSWERS_MAX {
+            *memory = (number.max(memory.0), HashMap::new());
+        }
+        if memory.0 == number {
+            memory.1.insert(question, answer.clone());
+        }
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_holds_for_its_state() {
+        let memo = Memo::default();
+        let ask = |number, answer: u32| memo.answer(number, "x", |_| Ok::<_, ()>(answer)).unwrap();
+        assert_eq!((ask(5, 1), ask(5, 2)), (1, 1));
+        assert_eq!((ask(6, 3), ask(6, 4)), (3, 3));
+        assert_eq!((ask(5, 7), ask(5, 8), ask(6, 9)), (7, 8, 3));
+        assert_eq!(memo.answer(6, "y", |_| Err(())), Err(()));
+        assert_eq!(memo.answer(6, "y", |_| Ok::<_, ()>(1)), Ok(1));
+    }
+}

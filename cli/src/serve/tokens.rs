@@ -1,0 +1,314 @@
+//! Tokens: who may read or write which namespaces through the doors of this host.
+//!
+//! They are kept in `tokens.json` beside the configuration, for its owner's eyes only, and as hashes: who reads the file
+//! cannot be let in by it. As long as there is none, everybody who reaches a server is let in. A server sees a token that
+//! was added or removed with the next request.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use store::{Error, Namespace, Pattern, Result};
+
+use crate::host::files::{self, Use};
+use crate::serve::text::{hex, unhex};
+
+/// What tokens begin with: `put` finds one in a tree, and the access log blanks it.
+const PREFIX: &str = "hf_store";
+/// Bytes of randomness in a token.
+const SECRET_BYTES: usize = 24;
+
+/// What a token allows.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    /// Reading
+    Read,
+    /// Reading and writing
+    Write,
+}
+
+/// One token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Token {
+    pub(crate) name: String,
+    /// SHA-256 of its text.
+    hash: String,
+    pub(crate) role: Role,
+    /// Globs, like `project/*`.
+    pub(crate) namespaces: Vec<Pattern>,
+    pub(crate) created: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) expires: Option<Timestamp>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    tokens: Vec<Token>,
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(crate) enum Caller {
+    /// There are no tokens.
+    Everybody,
+    Bearer(Arc<Token>),
+    /// There are tokens, and none came.
+    Nobody,
+    /// One came that is none, or is none any more.
+    Wrong,
+}
+
+/// The file of a host's tokens, as it was seen last.
+pub(crate) struct Tokens {
+    path: Option<PathBuf>,
+    /// There were tokens when the server began: without any nobody is let in.
+    is_closed: bool,
+    seen: Mutex<Option<(Stamp, Arc<Vec<Arc<Token>>>)>>,
+}
+
+/// By what a file is known to be the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp(u64, u64, i64, i64);
+
+impl Token {
+    /// A new token and its text, which nobody can tell again.
+    ///
+    /// # Errors
+    /// When the system has no randomness to give.
+    pub(crate) fn new(
+        name: String,
+        role: Role,
+        namespaces: Vec<Pattern>,
+        expires: Option<Timestamp>,
+    ) -> Result<(Self, String)> {
+        let mut secret = [0; SECRET_BYTES];
+        getrandom::fill(&mut secret)
+            .map_err(|source| Error::unavailable("randomness of the system").because(source))?;
+        let text = format!("{PREFIX}{}", hex(&secret));
+        let token = Self {
+            name,
+            hash: hex(&Sha256::digest(&text)),
+            role,
+            namespaces,
+            created: Timestamp::now(),
+            expires,
+        };
+        Ok((token, text))
+    }
+
+    fn is_live(&self, now: Timestamp) -> bool {
+        self.expires.is_none_or(|end| now < end)
+    }
+
+    fn covers(&self, namespace: &Namespace) -> bool {
+        let namespace = Pattern::new(namespace.as_str());
+        self.namespaces
+            .iter()
+            .any(|pattern| pattern.covers(&namespace))
+    }
+}
+
+impl Caller {
+    /// What may be done in a namespace; nothing: as if it were not there.
+    pub(crate) fn role(&self, namespace: &Namespace) -> Option<Role> {
+        match self {
+            Self::Everybody => Some(Role::Write),
+            Self::Bearer(token) => token.covers(namespace).then_some(token.role),
+            Self::Nobody | Self::Wrong => None,
+        }
+    }
+
+    /// The name of the token.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Bearer(token) => Some(&token.name),
+            _ => None,
+        }
+    }
+}
+
+/// The tokens in `path`; none, where there is no file.
+///
+/// # Errors
+/// When it cannot be read, or others may read it.
+pub(crate) fn read(path: &Path) -> Result<Vec<Token>> {
+    let text = match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.map_err(|source| Error::io("read", path, source))?,
+    };
+    let document: Document = serde_json::from_slice(&text).map_err(|source| {
+        Error::invalid(format!("{}: expected a list of tokens", path.display()))
+            .because(source)
+            .hint("make tokens with `store token add`, and no others")
+    })?;
+    Ok(document.tokens)
+}
+
+/// Replaces the tokens in `path`.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn write(path: &Path, tokens: Vec<Token>) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(&Document { tokens })
+        .map_err(|source| Error::invalid("tokens as JSON").because(source))?;
+    text.push(b'\n');
+    files::replace(path, &text, Use::Settings)
+}
+
+impl Tokens {
+    /// Those in `path`, as it is with each request.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn open(path: Option<PathBuf>) -> Result<Self> {
+        let mut tokens = Self {
+            path,
+            is_closed: false,
+            seen: Mutex::new(None),
+        };
+        tokens.is_closed = !tokens.now()?.is_empty();
+        Ok(tokens)
+    }
+
+    /// Whether there is one.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Who sends this header.
+    ///
+    /// # Errors
+    /// When the tokens cannot be read.
+    pub(crate) fn caller(&self, authorization: Option<&str>) -> Result<Caller> {
+        let tokens = self.now()?;
+        if tokens.is_empty() && !self.is_closed {
+            return Ok(Caller::Everybody);
+        }
+        let Some(text) = authorization else {
+            return Ok(Caller::Nobody);
+        };
+        let secret = text.strip_prefix("Bearer ").unwrap_or_default();
+        let hash = Sha256::digest(secret);
+        let mut found = None;
+        // All of them, however early one is found: the time says nothing.
+        for token in tokens.iter() {
+            if is_equal(&unhex(&token.hash).unwrap_or_default(), &hash) {
+                found = Some(token);
+            }
+        }
+        let now = Timestamp::now();
+        Ok(match found.filter(|token| token.is_live(now)) {
+            Some(token) => Caller::Bearer(Arc::clone(token)),
+            None => Caller::Wrong,
+        })
+    }
+
+    /// What only a server with the same tokens can have said of `text`. Without tokens there is nothing to prove.
+    ///
+    /// # Errors
+    /// When the tokens cannot be read.
+    pub(crate) fn sign(&self, text: &str) -> Result<String> {
+        let tokens = self.now()?;
+        let key = tokens
+            .iter()
+            .fold(Sha256::new(), |key, token| key.chain_update(&token.hash));
+        let key = key.finalize();
+        let hash = |mark: u8, bytes: &[u8]| {
+            let hash = Sha256::new().chain_update(key).chain_update([mark]);
+            hash.chain_update(bytes).finalize()
+        };
+        Ok(hex(&hash(1, &hash(0, text.as_bytes()))))
+    }
+
+    fn now(&self) -> Result<Arc<Vec<Arc<Token>>>> {
+        let Some(path) = &self.path else {
+            return Ok(Arc::default());
+        };
+        let stamp = match path.metadata() {
+            Ok(found) => Stamp(found.ino(), found.size(), found.mtime(), found.mtime_nsec()),
+            Err(_) => Stamp(0, 0, 0, 0),
+        };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, tokens)) = seen.as_ref()
+            && *known == stamp
+        {
+            return Ok(Arc::clone(tokens));
+        }
+        let tokens: Arc<Vec<_>> = Arc::new(read(path)?.into_iter().map(Arc::new).collect());
+        *seen = Some((stamp, Arc::clone(&tokens)));
+        Ok(tokens)
+    }
+}
+
+/// Whether two hashes are the same, in a time that does not say where they differ.
+pub(crate) fn is_equal(one: &[u8], other: &[u8]) -> bool {
+    let differing = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
+    one.len() == other.len() && std::hint::black_box(differing) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_lets_its_bearer_in_where_it_says_and_as_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens.json");
+        let tokens = Tokens::open(Some(path.clone())).unwrap();
+        let caller = |header: Option<&str>| tokens.caller(header).unwrap();
+        assert!(matches!(caller(None), Caller::Everybody));
+
+        let globs = vec![Pattern::new("project/a*")];
+        let (token, text) = Token::new("ci".to_owned(), Role::Read, globs.clone(), None).unwrap();
+        let past = Some(Timestamp::UNIX_EPOCH);
+        let (old, old_text) = Token::new("old".to_owned(), Role::Write, globs, past).unwrap();
+        assert!(!format!("{token:?}").contains(text.strip_prefix(PREFIX).unwrap()));
+        write(&path, vec![old, token]).unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+
+        let bearer = caller(Some(&format!("Bearer {text}")));
+        let role = |namespace: &str| bearer.role(&namespace.parse().unwrap());
+        assert_eq!(
+            (role("project/abc"), role("project/b")),
+            (Some(Role::Read), None)
+        );
+        assert_eq!(bearer.name(), Some("ci"));
+        assert!(matches!(caller(None), Caller::Nobody));
+        for wrong in [old_text.as_str(), "", "x", text.get(1..).unwrap()] {
+            assert!(
+                matches!(caller(Some(&format!("Bearer {wrong}"))), Caller::Wrong),
+                "{wrong}"
+            );
+        }
+        assert!(matches!(caller(Some(&text)), Caller::Wrong));
+    }
+
+    #[test]
+    fn a_server_that_had_tokens_is_never_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens.json");
+        let (token, _) = Token::new("ci".to_owned(), Role::Read, Vec::new(), None).unwrap();
+        write(&path, vec![token]).unwrap();
+        let tokens = Tokens::open(Some(path.clone())).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(tokens.caller(None).unwrap(), Caller::Nobody));
+        std::fs::write(&path, "{").unwrap();
+        assert!(tokens.caller(None).is_err());
+    }
+
+    #[test]
+    fn hashes_are_equal_when_all_of_them_is() {
+        assert!(is_equal(b"abc", b"abc"));
+        for other in [&b"abd"[..], b"ab", b"abcd", b""] {
+            assert!(!is_equal(b"abc", other));
+        }
+    }
+}

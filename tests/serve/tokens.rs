@@ -1,0 +1,159 @@
+//! Who is let in, and what others get to know.
+
+use std::fs;
+
+use serde_json::json;
+use support::{TestEnvironment, check, environment};
+
+use crate::server::Server;
+
+fn token(env: &TestEnvironment, words: &[&str]) -> String {
+    let words = ["token", "add"].into_iter().chain(words.iter().copied());
+    env.ok(words).trim().to_owned()
+}
+
+fn tree(env: &TestEnvironment) {
+    env.write("in/a.txt", "inside");
+    env.ok(["put", "in", "project/demo/org/data"]);
+    env.ok(["put", "in", "project/other/org/data"]);
+}
+
+#[test]
+fn another_namespace_is_as_if_it_were_not_there() {
+    let env = environment!();
+    tree(&env);
+    let token = token(&env, &["reader", "--namespace", "project/demo"]);
+    let server = Server::start(&env, &[]);
+    let ask =
+        |path: &str, token: &str| server.ask(&format!("GET {path}\nAuthorization: Bearer {token}"));
+    let own = ask("/project/demo/org/data/resolve/main/a.txt", &token);
+    assert_eq!((own.status, own.body.as_slice()), (200, &b"inside"[..]));
+    for path in [
+        "org/data/resolve/main/a.txt",
+        "api/models/org/data",
+        "api/models/org/data/tree/main",
+        "api/models/org/data/refs",
+    ] {
+        let there = ask(&format!("/project/other/{path}"), &token);
+        let nowhere = ask(&format!("/project/none/{path}"), &token);
+        assert_eq!(there.failure(), (404, Some("RepoNotFound")), "{path}");
+        assert_eq!(there.body, nowhere.body, "{path}");
+    }
+    assert_eq!(ask("/project/other/api/models", &token).json(), json!([]));
+    let nobody = server.get("/project/demo/api/models/org/data");
+    assert_eq!(nobody.failure(), (401, None));
+    let wrong = ask("/project/demo/api/models/org/data", "hf_wrong");
+    assert_eq!(
+        wrong.header("x-error-message"),
+        Some("Invalid credentials in Authorization header")
+    );
+    assert_eq!(server.get("/project/demo/api/whoami-v2").status, 401);
+    let me = ask("/project/demo/api/whoami-v2", &token).json();
+    assert_eq!(
+        (&me["name"], &me["auth"]["accessToken"]["role"]),
+        (&json!("demo"), &json!("read"))
+    );
+    assert_eq!(server.get("/healthz").status, 200);
+    assert_eq!(server.stop(), Some(0));
+    let log = fs::read_to_string(env.path("log")).unwrap();
+    assert!(
+        log.contains("\"token\":\"reader\"") && !log.contains(&token),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_token_to_read_does_not_write_and_a_change_counts_at_once() {
+    let env = environment!();
+    tree(&env);
+    let reader = token(&env, &["reader"]);
+    let server = Server::start(&env, &[]);
+    let create = |token: &str| {
+        let head = format!("POST /project/demo/api/repos/create\nAuthorization: Bearer {token}");
+        server
+            .connect()
+            .ask_with(&head, br#"{"name": "new"}"#)
+            .status
+    };
+    let probe = |token: &str| {
+        let head = format!(
+            "DELETE /project/demo/api/models/org/data/branch/x\nAuthorization: Bearer {token}"
+        );
+        server.ask(&head).status
+    };
+    assert_eq!(
+        (create(&reader), probe(&reader), create("none")),
+        (403, 403, 401)
+    );
+    let writer = token(&env, &["writer", "--role", "write"]);
+    assert_eq!(
+        (create(&writer), create(&writer), probe(&writer)),
+        (200, 409, 404)
+    );
+    env.ok(["token", "rm", "writer"]);
+    assert_eq!(create(&writer), 401);
+    env.ok(["token", "rm", "reader"]);
+    // The last one is gone, and nobody is let in all the same.
+    assert_eq!(
+        (
+            create(&reader),
+            server.get("/project/demo/api/models/org/data").status
+        ),
+        (401, 401)
+    );
+}
+
+#[test]
+fn tokens_are_made_listed_and_removed() {
+    let env = environment!();
+    let text = token(
+        &env,
+        &[
+            "ci",
+            "--role",
+            "write",
+            "--namespace",
+            "team/*",
+            "--namespace",
+            "project/a",
+        ],
+    );
+    assert!(text.starts_with("hf_store") && text.len() == 56, "{text}");
+    let file = fs::read_to_string(env.path("home/.config/store/tokens.json")).unwrap();
+    assert!(!file.contains(&text));
+    check!(env, env.store(["token", "ls"]), @"
+    exit code: 0
+    --- stdout
+    name  role   created              expires  namespaces
+    ci    write  [TIME]           team/* project/a
+    --- stderr
+    ");
+    check!(env, env.store(["token", "add", "ci"]), @"
+    exit code: 5
+    --- stdout
+    --- stderr
+    error: ci: there is a token of this name
+    hint: choose another name, or `store token rm ci` first
+    ");
+    check!(env, env.store(["token", "add", "x", "--namespace", "demo"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: invalid value 'demo' for '--namespace <GLOB>': expected a namespace, in which * stands for anything, like project/llama-ft or 'team/*'
+
+    For more information, try '--help'.
+    ");
+    check!(env, env.store(["token", "rm", "none"]), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: none: no such token
+    hint: see which there are with `store token ls`
+    ");
+    check!(env, env.store(["token", "rm", "ci"]), @"
+    exit code: 0
+    --- stdout
+    ci lets nobody in any more
+    --- stderr
+    ");
+}
