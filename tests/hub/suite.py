@@ -1,0 +1,167 @@
+"""Real clients, unmodified, at the Hub door of `store serve`.
+
+suite.py STORE VENVS [GENERATION...]   STORE is the command, VENVS what tests/clients/setup.sh made.
+
+For each generation: a cache that its client made from a hub of our own is put and served; the same client, with an empty
+home, gets the same commits, names and bytes from the server. A tree that was put as it is is served, too. Then the client
+writes: repos, folders, commits with parents, datasets. Everything is run; what failed is told at the end, exit code 1."""
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "clients"))
+from hub import Hub  # noqa: E402
+
+READS = ["version", "whoami", "model", "dataset", "plain", "names", "one", "system", "frames", "tensors", "config", "tokenizer", "load"]
+WRITES = ["upload", "commits", "command", "names"]
+
+
+class Suite:
+    def __init__(self, command, venvs, room):
+        self.command, self.venvs, self.room = command, venvs, room
+        self.failures, self.passed = [], 0
+        self.hub = Hub()
+
+    def expect(self, what, holds, detail=""):
+        if holds:
+            self.passed += 1
+            print("  ok    " + what, flush=True)
+        else:
+            self.failures.append(what)
+            print("  FAIL  %s\n%s" % (what, str(detail)[-2500:]), flush=True)
+
+    def environment(self):
+        return {"PATH": os.environ["PATH"], "HOME": str(self.room / "root"), "STORE_URL": str(self.room / "store"), "LANG": "C.UTF-8"}
+
+    def store(self, *arguments):
+        """Runs the command, which must end well; returns what it printed."""
+        done = subprocess.run([self.command, *map(str, arguments)], env=self.environment(), capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError("store %s: %d: %s" % (arguments, done.returncode, done.stderr))
+        return done.stdout
+
+    def job(self, what, generation, steps, home, endpoint, token, **more):
+        home.mkdir(parents=True, exist_ok=True)
+        environment = {
+            "PATH": os.environ["PATH"], "HOME": str(home), "HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_TOKEN": token,
+            "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1", "USER": "tester", "LANG": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "1", "CLIENT_VERSION": generation, "SOURCE": str(self.room / "source"), **more,
+        }
+        python = self.venvs / ("hub-" + generation) / "bin" / "python"
+        done = subprocess.run([str(python), str(HERE / "steps.py"), *steps], env=environment, cwd=home, capture_output=True, text=True, timeout=900)
+        try:
+            results = json.loads(done.stdout.splitlines()[-1])
+        except (ValueError, IndexError):
+            return self.expect(what, False, done.stdout + done.stderr)
+        for step, result in results.items():
+            self.expect("%s: %s" % (what, step), result == "ok", result)
+
+    def prepare(self, python):
+        source = self.room / "source"
+        source.mkdir()
+        subprocess.run([str(python), str(HERE.parent / "clients" / "content.py"), str(source)], check=True)
+        bytes_of = random.Random(5).randbytes
+        for name, data in [
+            ("plain/README.md", b"# plain\n"), ("plain/a b+c/d.txt", b"text\n" * 300), ("plain/empty", b""),
+            ("plain/large.bin", bytes_of(3_000_000)), ("plain/zeros", bytes(700)),
+            ("upload/README.md", b"---\nlicense: mit\n---\n# ours\n"), ("upload/gone.txt", b"goes"), ("upload/a b/c+d.txt", b"deep\n"),
+            ("upload/large.bin", bytes_of(12_000_000)), ("upload/empty.txt", b""), ("upload/text.json", b"{}\n" * 4000),
+        ]:
+            path = source / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        for kind, name, place in [("models", "org/tiny-model", "model"), ("datasets", "org/tiny-set", "dataset")]:
+            files = {str(path.relative_to(source / place)): path.read_bytes() for path in (source / place).rglob("*") if path.is_file()}
+            self.commit = getattr(self, "commit", None) or self.hub.add(kind, name, files).branches["main"]
+            self.hub.add(kind, name, files)
+
+    def seed(self, generation):
+        """A cache as this client makes it from a hub, in the store."""
+        home = self.room / generation / "seed"
+        commit = {"MODEL_COMMIT": self.commit}
+        self.job("from a hub", generation, ["version", "model", "dataset"], home, self.hub.endpoint, "", **commit)
+        self.store("put", home, "project/hub-%s/saved" % generation, "--profile", "hf")
+        self.store("put", self.room / "source" / "plain", "project/hub-%s/plain/files" % generation)
+
+    def use(self, generation, address, token):
+        print(generation, flush=True)
+        is_old = generation.startswith("0.")
+        # The 0.x line reads below a path, and writes to an endpoint without one.
+        below = "%s/project/hub-%s" % (address, generation)
+        home = self.room / generation / "home"
+        commit = {"MODEL_COMMIT": self.commit}
+        verify = [] if is_old else ["verify", "verify_damaged"]
+        self.job("read", generation, [*READS, *verify], home, below, token, **commit)
+        alone = self.room / generation / "alone"
+        self.take_log()
+        self.job("read once", generation, ["model"], alone, below, token, **commit)
+        self.take_log()
+        self.job("read again", generation, ["model"], alone, below, token, **commit)
+        again = [line["path"] for line in self.take_log() if "/resolve/" in line["path"]]
+        self.expect("read again: no file is asked for", not again, again)
+        # What push_to_hub sends it sends as large files, which newer clients send by Xet unless that is off.
+        writes = [*WRITES, "push"] if is_old else [*WRITES, "large_folder"]
+        writer = self.room / generation / "writer"
+        self.job("write", generation, writes, writer, address if is_old else below, token)
+        if not is_old:
+            plain = {"HF_HUB_DISABLE_XET": "1"}
+            self.store("rm", "project/hub-%s/models/org/own-model" % generation, "--yes")
+            self.job("write without Xet", generation, ["upload", "commits", "push"], self.room / generation / "no-xet", below, token, **plain)
+
+    def take_log(self):
+        lines = self.log.read_text().splitlines()
+        taken, self.told = lines[self.told:], len(lines)
+        return [json.loads(line) for line in taken]
+
+    def serve(self, generations):
+        self.log, self.told = self.room / "log", 0
+        root = [word for name in generations if name.startswith("0.") for word in ("--root", "project/hub-" + name)]
+        words = [self.command, "serve", "--listen", "127.0.0.1:0", "--access-log", str(self.log), "--json", *root]
+        server = subprocess.Popen(words, env=self.environment(), stdout=subprocess.PIPE, text=True)
+        return server, json.loads(server.stdout.readline())["url"]
+
+    def run(self, generations):
+        self.prepare(self.venvs / ("hub-" + generations[-1]) / "bin" / "python")
+        self.store("init")
+        token = self.store("token", "add", "tester", "--role", "write").strip()
+        for generation in generations:
+            self.seed(generation)
+        server, address = self.serve(generations)
+        try:
+            for generation in generations:
+                self.use(generation, address, token)
+            peak = [line for line in open("/proc/%d/status" % server.pid) if line.startswith("VmHWM")]
+            print("        server: " + " ".join(peak[0].split()))
+        finally:
+            server.terminate()
+            server.wait()
+        self.expect("the server ends well", server.returncode == 0, server.returncode)
+        answers = [line for line in self.take_log() if line["status"] >= 500]
+        all_lines = self.log.read_text()
+        self.expect("no answer is a failure of the server", not answers and '"status":5' not in all_lines, answers[:5])
+        self.expect("no token is in the log", token not in all_lines)
+        self.store("verify", "--read-data")
+        self.expect("the store is whole", True)
+
+
+def main():
+    command, venvs = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
+    found = sorted((path.name.removeprefix("hub-") for path in venvs.glob("hub-*")), key=lambda name: [int(part) for part in name.split(".")])
+    generations = sys.argv[3:] or found
+    with tempfile.TemporaryDirectory(prefix="store-hub-") as room:
+        suite = Suite(command, venvs, pathlib.Path(room))
+        suite.run(generations)
+    print("%d passed, %d failed" % (suite.passed, len(suite.failures)))
+    for failure in suite.failures:
+        print("failed: " + failure)
+    sys.exit(bool(suite.failures))
+
+
+if __name__ == "__main__":
+    main()
