@@ -1,7 +1,7 @@
 //! A content-addressed artifact store for ML clusters: the engine.
 //!
 //! Never prints, never reads the environment, never decides: that is the command's part.
-//! [`Store`] is where a program begins; [`put()`], [`get()`], [`materialize()`], [`replicate()`] and [`cat()`] move bytes,
+//! [`Store`] is where a program begins; [`put()`], [`edit()`], [`get()`], [`materialize()`], [`replicate()`] and [`cat()`] move bytes,
 //! [`inspect`] tells what is there, [`check`] whether it is sound. Crate `gc` gives space back.
 //!
 //! The way of a newcomer through the files, from the ground up (`store/DESIGN.md` says why):
