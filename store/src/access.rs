@@ -68,7 +68,7 @@ pub fn day(time: Timestamp) -> Date {
 }
 
 /// Leaves a use of version `number` of `name` today. Nobody learns what became of it.
-pub(crate) fn leave(store: &Store, name: &RefName, number: u64) {
+pub fn leave(store: &Store, name: &RefName, number: u64) {
     if store.format().check_writable().is_err() {
         return;
     }

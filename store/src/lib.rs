@@ -92,7 +92,7 @@ mod size;
 mod sound;
 mod wanted;
 
-pub use access::Uses;
+pub use access::{Uses, leave as leave_use};
 pub use cat::cat;
 pub use error::{Error, Kind as ErrorKind, Kind, Result};
 pub use format::{

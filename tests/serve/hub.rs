@@ -365,6 +365,24 @@ fn a_new_version_is_seen_at_once_and_the_old_commit_stays() {
 }
 
 #[test]
+fn what_clients_read_counts_as_used() {
+    let env = environment!();
+    plain(&env);
+    let last_use = || {
+        let line = env.ok(["ls", "project/demo", "--json"]);
+        serde_json::from_str::<Value>(&line).unwrap()["last_use"].clone()
+    };
+    let server = Server::start(&env, &[]);
+    let url = "/project/demo/org/data/resolve/main/README.md";
+    server.ask(&format!("HEAD {url}"));
+    assert!(last_use().is_null());
+    server.get(url);
+    // It is noted behind the answer, and before the server has ended.
+    server.stop();
+    assert!(last_use().is_string());
+}
+
+#[test]
 fn a_compiled_module_is_there_when_it_is_whole() {
     let env = environment!();
     for (module, file) in [("1", "model.done"), ("2", "model.log")] {

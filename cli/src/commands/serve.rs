@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use serde::Serialize;
 use store::{Error, Namespace, Result};
@@ -38,6 +39,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
 }
+
+/// How long what was given up may take to notice.
+const GIVEN_UP_TIME: Duration = Duration::from_secs(3);
 
 /// Where the server is.
 #[derive(Serialize)]
@@ -75,7 +79,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         Ok(())
     });
     // What was given up may wait for a bucket.
-    runtime.shutdown_background();
+    runtime.shutdown_timeout(GIVEN_UP_TIME);
     served
 }
 

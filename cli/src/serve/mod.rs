@@ -37,7 +37,7 @@ const STOP_TIME: Duration = Duration::from_secs(25);
 /// How often it is looked whether a signal came.
 const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
 /// Threads on which the store is read and written; more are no quicker, and each takes memory.
-const BLOCKING_THREADS_MAX: usize = 48;
+const BLOCKING_THREADS_MAX: usize = 24;
 
 /// What all doors of a server share.
 pub(crate) struct Shared {

@@ -118,6 +118,8 @@ impl Hub {
         answer.content = match request.is_head() {
             true => Content::HeadOf(range.end - range.start),
             false => {
+                let (name, number) = (&revision.repo.name, revision.commit.number);
+                self.inner.used.note(self.source.store(), name, number);
                 let source = Arc::clone(&self.source);
                 let file = FileBody::open(source, Arc::clone(&revision.sight), content, range);
                 Content::File(Box::new(file.await?))

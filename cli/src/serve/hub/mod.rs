@@ -16,6 +16,7 @@ mod route;
 mod saved;
 mod stream;
 mod uploads;
+mod used;
 mod write;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use files::{Entry, Etag, Files, Shelf, What};
 use hashes::Known;
 use repos::{Commit, Repo, Repos};
 use route::{Call, Id, Named, Route, Type};
+use used::Used;
 
 /// Files whose hashes are computed at once.
 const HASHERS: usize = 4;
@@ -70,6 +72,7 @@ struct Inner {
     repos: Repos,
     shelf: Shelf,
     known: Known,
+    used: Used,
 }
 
 /// A request on its way through the door.
@@ -109,6 +112,7 @@ impl Hub {
                 repos: Repos::default(),
                 shelf: Shelf::default(),
                 known,
+                used: Used::default(),
             }),
             hashers: Arc::new(Semaphore::new(HASHERS)),
             writers: Arc::new(Semaphore::new(writers)),

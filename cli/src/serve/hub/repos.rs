@@ -45,6 +45,8 @@ pub(crate) struct Repo {
 #[derive(Clone, Debug)]
 pub(crate) struct Commit {
     pub(crate) hex: String,
+    /// The version of its ref that it is, or is in.
+    pub(crate) number: u64,
     pub(crate) title: String,
     pub(crate) time: Timestamp,
     pub(crate) files: FilesOf,
@@ -258,6 +260,7 @@ impl Repos {
         let snapshot = subtree(reader, &snapshots, &hex)?;
         Ok(snapshot.map(|snapshot| Commit {
             hex,
+            number,
             title: title(number, version),
             time: version.time,
             files: FilesOf::Snapshot {
@@ -374,6 +377,7 @@ fn plain(repo: &Repo, number: u64, version: &Version) -> Commit {
     let is_tree = matches!(version.root, Root::Tree { .. });
     Commit {
         hex: repo.hex(&version.root),
+        number,
         title: title(number, version),
         time: version.time,
         files: FilesOf::Root(Top { content, is_tree }),
