@@ -90,6 +90,8 @@ mod session;
 mod shown;
 mod size;
 mod sound;
+mod throttle;
+mod trim;
 mod wanted;
 
 pub use access::{Uses, leave as leave_use};
@@ -106,6 +108,7 @@ pub use host::destination::{Precious, Replaced};
 pub use host::pool::{
     Damage, EvictReport, MadeTree, Pool, PoolLimits, PoolUsage, PoolVerifyReport, RemoveReport,
 };
+pub use host::steps::{Step, StepRule, Steps, StepsSeen};
 pub use host::walk::{Globs, WalkOptions};
 pub use id::{
     ChunkId, ClaimId, CommitId, EntryId, KeyId, OwnerId, PackId, PassId, SegmentId, StoreId,
@@ -120,7 +123,7 @@ pub use profile::{Class, LinkOptions, ProfileChoice, ProfileOptions};
 pub use progress::{Progress, Unwatched};
 pub use put::{
     Ancestor, Arriving, Edit, EditReport, EditRequest, Onto, PutReport, PutRequest, SaveReport,
-    edit, put, saved_to,
+    SourceCheck, edit, put, saved_to,
 };
 pub use read::Reader;
 pub use remedy::{Note, Remedy};
@@ -128,3 +131,5 @@ pub use replicate::{ReplicateReport, ReplicateRequest, replicate};
 pub use shown::{ShownPath, hex, path_as_text, shown};
 pub use size::Size;
 pub use store::{Host, Store, View, Warning};
+pub use throttle::limited;
+pub use trim::{Frees, Removed, TrimFilter, TrimReport, TrimRequest, trim};

@@ -207,7 +207,7 @@ impl State {
     /// Not found, saying what there is instead; invalid input, when the beginning of an id is that of several.
     pub fn at(&self, name: &RefName, at: Option<&At>) -> Result<(u64, Version)> {
         let id = match at {
-            None => return self.version(name, None),
+            None | Some(At::Latest) => return self.version(name, None),
             Some(At::Number(number)) => return self.version(name, Some(*number)),
             Some(At::Id(id)) => id,
         };
@@ -272,6 +272,33 @@ pub fn drop_namespace(store: &Store, namespace: &Namespace) -> Result<Dropped> {
         |state| plan_drop_namespace(state, namespace),
         Dropped::changes,
     )
+}
+
+/// Makes a version the newest once more, under a new number, which is returned.
+///
+/// # Errors
+/// Not found, when there is no such version.
+pub(crate) fn put_on_top(store: &Store, name: &RefName, number: u64) -> Result<u64> {
+    let plan = |state: &State| {
+        let (_, version) = state.version(name, Some(number))?;
+        Ok((version, state.refs.last(name)? + 1))
+    };
+    // What a live version names is there.
+    let changes = |(version, made): &(Version, u64)| {
+        vec![Change::SetRef {
+            name: name.clone(),
+            version: *made,
+            root: version.root,
+            sides: version.sides.clone(),
+            message: version.message.clone(),
+            expires: version.expires,
+            origin: version.origin.clone(),
+            ends: Vec::new(),
+            private: version.private,
+            extra: version.extra.clone(),
+        }]
+    };
+    Ok(commit(store, plan, changes)?.1)
 }
 
 /// Pins a version (the newest without `number`), or ends its pin, and returns its number.

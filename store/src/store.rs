@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::chunk::Chunker;
 use crate::error::{Error, Kind, Result};
 use crate::format::{
-    ChunkerParams, Cut, FORMAT_KEY, Format, LogEntry, Policy, Provenance, State, Who, log_key,
+    ChunkerParams, Cut, FORMAT_KEY, Format, Policy, Provenance, State, Who, log_key,
 };
 use crate::id::StoreId;
 use crate::index::Index;
@@ -17,12 +17,10 @@ use crate::remedy::Remedy;
 use crate::remote::{Created, Prune, SingleWriter, Write, keeps_first, overwrites};
 
 mod checkpoints;
+mod following;
 mod opening;
 
 use opening::{check_nothing_remains, read_format};
-
-/// How many states in a row may be outdated before their segments are open.
-const STATES_MAX: u32 = 64;
 
 /// What the host and the caller bring along.
 #[derive(Clone, Debug)]
@@ -202,6 +200,12 @@ impl Store {
         self
     }
 
+    /// The same store by other means.
+    pub(crate) fn through(mut self, wrap: impl FnOnce(Arc<dyn Write>) -> Arc<dyn Write>) -> Self {
+        self.remote = wrap(self.remote);
+        self
+    }
+
     /// The bytes behind it.
     pub fn remote(&self) -> &Arc<dyn Write> {
         &self.remote
@@ -264,6 +268,14 @@ impl Store {
         }
     }
 
+    /// [`Self::state`], or that of the entry that the store is looked at.
+    pub(crate) fn source_state(&self) -> Result<State> {
+        match self.at {
+            Some(_) => self.readable_state(),
+            None => self.state(),
+        }
+    }
+
     /// The newest state that can be known, for who only reads: where the log is damaged, that is a warning.
     ///
     /// # Errors
@@ -321,14 +333,6 @@ impl Store {
             store: self.format.id,
             began: self.seen.load(Ordering::Relaxed),
         }
-    }
-
-    /// Brings `state` to the newest one by what was added to the log since.
-    ///
-    /// # Errors
-    /// When the log cannot be read.
-    pub fn catch_up(&self, state: &mut State) -> Result<()> {
-        log::read_after(self.remote.as_ref(), state).map(drop)
     }
 
     fn known(&self) -> Result<log::Known> {
@@ -398,50 +402,6 @@ impl Store {
         Ok(view)
     }
 
-    /// Brings `view` to the newest state and returns the entries in between.
-    ///
-    /// # Errors
-    /// When the log or a segment cannot be read.
-    pub fn refresh(&self, view: &mut View) -> Result<Vec<LogEntry>> {
-        let mut entries = log::read_after(self.remote.as_ref(), &mut view.state)?;
-        if !entries.is_empty() {
-            entries.extend(self.reopen(view)?);
-        }
-        Ok(entries)
-    }
-
-    /// Brings `view` to the newest state after a commit whose state it has, but not its segments.
-    pub(crate) fn follow(&self, view: &mut View) -> Result<()> {
-        log::read_after(self.remote.as_ref(), &mut view.state)?;
-        self.reopen(view).map(drop)
-    }
-
-    /// Opens the segments of `view.state`; while one of them is missing because a collector was quicker,
-    /// moves on to a newer state. Returns the entries that this took.
-    fn reopen(&self, view: &mut View) -> Result<Vec<LogEntry>> {
-        let mut entries = Vec::new();
-        for _ in 0..STATES_MAX {
-            match self.open_index(&view.state, &view.index) {
-                Err(error) if error.kind() == Kind::NotFound => {
-                    let news = log::read_after(self.remote.as_ref(), &mut view.state)?;
-                    if news.is_empty() {
-                        return Err(lost_segment(error));
-                    }
-                    entries.extend(news);
-                }
-                opened => {
-                    view.index = opened?;
-                    return Ok(entries);
-                }
-            }
-        }
-        Err(Error::conflict(format!(
-            "{}: the segments of {STATES_MAX} states in a row were dropped before they could be opened",
-            self.remote.url()
-        ))
-        .hint(Remedy::LongerGrace))
-    }
-
     /// Opens the segments of `state`, keeping what `before` has open.
     ///
     /// # Errors
@@ -454,15 +414,6 @@ impl Store {
             before,
         )
     }
-}
-
-/// A segment that is missing while the newest state has it is damage, and not somebody's work.
-fn lost_segment(error: Error) -> Error {
-    Error::corrupt(format!(
-        "{error}: it is missing, and the newest state has it"
-    ))
-    .hint(Remedy::RepairSegments)
-    .because(error)
 }
 
 impl Host {

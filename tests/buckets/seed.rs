@@ -1,10 +1,11 @@
 //! Seeding a ref in a bucket from several hosts: the script runs once, and a seeder that dies is replaced.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use support::Finished;
+use support::proxy::{Proxy, Slowness};
 use support::servers::Server;
 
 use crate::bucket::Bucket;
@@ -22,12 +23,35 @@ fn of_32_on_3_hosts_one_runs_the_script_and_is_replaced_when_it_dies_on_ceph() {
     seeded(&Bucket::new("seed", Server::ceph()));
 }
 
+/// Its script goes on, and nobody waits for it.
+#[test]
+fn one_that_is_cut_off_from_the_bucket_is_replaced() {
+    let bucket = Bucket::new("cut-off", Server::moto());
+    let proxy = Proxy::new(&bucket.server.endpoint, Slowness::default());
+    let mut command = command(&bucket, 0, "600");
+    command.envs(bucket.server.behind(&proxy).variables());
+    let mut first = command.spawn().unwrap();
+    while runs(&bucket) == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(proxy);
+    let done: Finished = start(&bucket, 1, "0").wait_with_output().unwrap().into();
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(runs(&bucket), 2);
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
+
 fn runs(bucket: &Bucket) -> usize {
     let text = fs::read_to_string(bucket.env.path("runs")).unwrap_or_default();
     text.lines().count()
 }
 
 fn start(bucket: &Bucket, number: usize, slow: &str) -> Child {
+    command(bucket, number, slow).spawn().unwrap()
+}
+
+fn command(bucket: &Bucket, number: usize, slow: &str) -> Command {
     let host = format!("host-{}", number % 3);
     let words = [
         "run",
@@ -47,7 +71,7 @@ fn start(bucket: &Bucket, number: usize, slow: &str) -> Child {
         .env("SLOW", slow)
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    command.spawn().unwrap()
+    command
 }
 
 fn seeded(bucket: &Bucket) {

@@ -22,6 +22,7 @@ fn the_top_level_help() {
       materialize  Make a tree of hard links from the host's pool, in the time it takes to make links
       run          Run a command with the caches of its project, and save what it adds to them
       wait         Wait until a ref exists, or has a newer version
+      watch        Publish the checkpoints of a training job as they are finished
       serve        Answer clients of a Hugging Face Hub out of the store
       cat          Print the bytes of one file, or a range of them
 
@@ -44,6 +45,7 @@ fn the_top_level_help() {
 
     Space:
       rm           Drop a version, a ref with all its versions, or a namespace with all its refs
+      undo         Bring back what the last `rm` dropped
       pin          Protect a version from retention and `rm`
       unpin        Remove a version's pin
       policy       Show or change what the store keeps, and how much its namespaces may take

@@ -11,7 +11,7 @@ use support::{Random, TestEnvironment, environment};
 const DOCUMENT: &str = include_str!("../../cli/JSON.md");
 
 /// Fields of the document that come with damage, delay or a race that no run here has.
-const RARE: [(&str, &str); 18] = [
+const RARE: [(&str, &str); 22] = [
     ("duplicate", ".stopped: text"),
     ("gc", ".plan.claims: list"),
     ("gc", ".plan.claims[]: text"),
@@ -30,6 +30,10 @@ const RARE: [(&str, &str); 18] = [
     ("put", ".skipped[]: object"),
     ("rm", ".warnings: list"),
     ("rm", ".warnings[]: text"),
+    ("undo", ".failed[].error: text"),
+    ("undo", ".failed[].from_version: number"),
+    ("undo", ".failed[].ref: text"),
+    ("undo", ".failed[]: object"),
 ];
 
 /// A path of field names, and the type at its end.
@@ -284,6 +288,22 @@ fn clusters(env: &TestEnvironment, said: &mut Said) {
     said.run(env, "where", &["project/demo/data"]);
     env.ok(["cluster", "rm", "broken"]);
     said.run(env, "wait", &["project/demo/data"]);
+    for (step, text) in [("1", "one"), ("2", "two")] {
+        env.write(format!("steps/{step}/DONE"), text);
+        said.run(
+            env,
+            "watch",
+            &[
+                "steps",
+                "project/demo/steps",
+                "--done",
+                "DONE",
+                "--once",
+                "--keep",
+                "1",
+            ],
+        );
+    }
 }
 
 fn soundness(env: &TestEnvironment, said: &mut Said) {
@@ -309,6 +329,15 @@ fn space(env: &TestEnvironment, said: &mut Said) {
     said.run(env, "pin", &["project/demo/data@2"]);
     said.run(env, "rm", &["project/demo/data@1", "--dry-run"]);
     said.run(env, "rm", &["project/demo/data@1"]);
+    said.run(env, "undo", &["--dry-run"]);
+    said.run(env, "undo", &[]);
+    said.run(env, "undo", &[]);
+    said.run(
+        env,
+        "rm",
+        &["project/demo/data", "--glob", "tool", "--dry-run"],
+    );
+    said.run(env, "rm", &["project/demo/data", "--glob", "tool"]);
     said.run(env, "rm", &["project/demo", "--yes"]);
     said.run(env, "unpin", &["project/demo/data@2"]);
     said.run(env, "policy rm", &["project/*"]);

@@ -79,7 +79,7 @@ fn one_version_is_dropped_or_all_of_them() {
     check!(env, env.store(["rm", "project/demo/data@2"]), @"
     exit code: 0
     --- stdout
-    dropped 1 version; the bytes stay until `store gc` gives the space back
+    dropped 1 version; `store undo` brings that back until `store gc` has given back the space
     --- stderr
     ");
     assert_eq!(left(&env, "project/demo/data"), [3, 1]);
@@ -194,7 +194,7 @@ fn a_namespace_is_dropped_when_its_name_is_typed_again() {
     check!(env, rm_and_type(&env, "project/demo", "project/demo\n"), @"
     exit code: 0
     --- stdout
-    dropped 3 versions; the bytes stay until `store gc` gives the space back
+    dropped 3 versions; `store undo` brings that back until `store gc` has given back the space
     kept, since it is pinned: project/demo/data@1
     --- stderr
     This drops 3 versions in project/demo. Type the name of the namespace to go on:
@@ -205,7 +205,7 @@ fn a_namespace_is_dropped_when_its_name_is_typed_again() {
     check!(env, env.store(["rm", "--yes", "team/other"]), @"
     exit code: 0
     --- stdout
-    dropped 1 version; the bytes stay until `store gc` gives the space back
+    dropped 1 version; `store undo` brings that back until `store gc` has given back the space
     --- stderr
     ");
     assert_eq!(left(&env, "team/other/data"), [0; 0]);

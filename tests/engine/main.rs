@@ -47,6 +47,7 @@ mod settled;
 mod stores;
 mod tensors;
 mod travel;
+mod trims;
 mod underfoot;
 mod uses;
 mod verified;

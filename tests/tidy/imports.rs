@@ -25,7 +25,7 @@ const ENGINE: House = House {
         &["fs", "host", "profile", "remote"],
         &[
             "log", "pack", "index", "store", "refs", "read", "graph", "wanted", "policy",
-            "session", "access", "sound", "claims",
+            "session", "access", "sound", "claims", "throttle",
         ],
         &[
             "put",
@@ -35,6 +35,7 @@ const ENGINE: House = House {
             "inspect",
             "replicate",
             "check",
+            "trim",
         ],
     ],
     is_apart_above: true,

@@ -3,7 +3,7 @@
 /// A command line, and what it does.
 type Example = (&'static str, &'static str);
 
-const EXAMPLES: [(&str, &[Example]); 30] = [
+const EXAMPLES: [(&str, &[Example]); 32] = [
     (
         "put",
         &[
@@ -48,6 +48,10 @@ const EXAMPLES: [(&str, &[Example]); 30] = [
                 "or bring the tree to the newest version",
             ),
             (
+                "store materialize project/llama-ft/ckpt@latest:rank-0 /scratch/resume",
+                "a part of the newest checkpoint, on a node that goes on",
+            ),
+            (
                 "store materialize --prefetch project/llama-ft/hf",
                 "only fill the pool, before the job starts",
             ),
@@ -76,6 +80,19 @@ const EXAMPLES: [(&str, &[Example]); 30] = [
             "store wait project/llama-ft/imagenet --timeout 2h",
             "until the ref exists",
         )],
+    ),
+    (
+        "watch",
+        &[
+            (
+                "store watch /mnt/ckpts project/llama-ft/ckpt --keep 3",
+                "beside the training; the three newest checkpoints are kept",
+            ),
+            (
+                "store watch /mnt/ckpts project/llama-ft/ckpt --done DONE --once",
+                "what a writer of one's own has finished by now",
+            ),
+        ],
     ),
     (
         "serve",
@@ -226,7 +243,15 @@ const EXAMPLES: [(&str, &[Example]); 30] = [
                 "store rm project/old --yes",
                 "all refs of a namespace, without a question",
             ),
+            (
+                "store rm project/llama-ft/hf --glob '*.bin' --older-than 90d --dry-run",
+                "a new version without these files: which, and what that gives back",
+            ),
         ],
+    ),
+    (
+        "undo",
+        &[("store undo", "what the last rm dropped comes back")],
     ),
     (
         "pin",

@@ -15,6 +15,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
             "materialize",
             "run",
             "wait",
+            "watch",
             "serve",
             "cat",
         ],
@@ -35,7 +36,10 @@ pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
             "import",
         ],
     ),
-    ("Space", &["rm", "pin", "unpin", "policy", "gc", "pool"]),
+    (
+        "Space",
+        &["rm", "undo", "pin", "unpin", "policy", "gc", "pool"],
+    ),
     ("Soundness", &["verify", "repair"]),
     ("Set-up", &["init", "token", "help", "completions", "man"]),
 ];

@@ -35,9 +35,11 @@ pub(crate) mod save;
 mod serve;
 mod summarize;
 mod token;
+mod undo;
 mod unpin;
 mod verify;
 pub(crate) mod wait;
+mod watch;
 mod whereis;
 
 use store::Result;
@@ -61,6 +63,7 @@ pub(crate) enum Command {
     Du(du::Args),
     History(history::Args),
     Rm(rm::Args),
+    Undo(undo::Args),
     Pin(pin::Args),
     Unpin(unpin::Args),
     Verify(verify::Args),
@@ -78,6 +81,7 @@ pub(crate) enum Command {
     Info(info::Args),
     Where(whereis::Args),
     Wait(wait::Args),
+    Watch(watch::Args),
     Pool(pool::Args),
     Help(help::Args),
     Completions(completions::Args),
@@ -107,6 +111,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Du(args) => du::run(args, context),
         Command::History(args) => history::run(args, context),
         Command::Rm(args) => rm::run(args, context),
+        Command::Undo(args) => undo::run(args, context),
         Command::Pin(args) => pin::run(args, context),
         Command::Unpin(args) => unpin::run(args, context),
         Command::Verify(args) => verify::run(args, context),
@@ -124,6 +129,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Info(args) => info::run(args, context),
         Command::Where(args) => whereis::run(args, context),
         Command::Wait(args) => wait::run(args, context),
+        Command::Watch(args) => watch::run(args, context),
         Command::Pool(args) => pool::run(args, context),
         Command::Help(_) | Command::Completions(_) | Command::Man(_) => Ok(()),
     }

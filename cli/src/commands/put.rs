@@ -201,6 +201,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
         pools: Vec::new(),
         readable: args.readable,
         keep: args.keep.clone(),
+        source_check: None,
         onto: args.base.map_or(Onto::Replace, Onto::Only),
         allow_empty: true,
         take_written_through: args.take_written_through,

@@ -1,8 +1,10 @@
 //! `store rm`: versions, refs and namespaces are dropped; their bytes go with the next gc. What a
 //! namespace had in the pools of this host goes at once.
 
+mod paths;
+
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -28,12 +30,30 @@ use crate::ui::{failure, human, names};
 /// one goes; a pinned version is refused, and then nothing is dropped. NAMESPACE drops every ref in it but for pinned versions, and asks for its
 /// name to be typed again; what it alone used in the pools of this host is removed from them but for
 /// files that trees still share. The number of a dropped version is never used again, and the log keeps
-/// the record. What nothing else uses is deleted by the next `store gc`.
+/// the record. What nothing else uses is deleted by the next `store gc`, and until that has run, and its grace is over, `store
+/// undo` brings back what was dropped last.
+///
+/// REF:PATH... makes a new version without these paths, and so do --glob, --larger-than and --older-than with what fits all of
+/// them, in REF or below its PATHs. The versions before stay as they are, and hold the bytes until they are dropped; --dry-run
+/// tells how many these are.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to drop
-    #[arg(value_name = "REF[@N]|NAMESPACE")]
-    target: OsString,
+    /// What to drop; several only if they are paths of one ref
+    #[arg(value_name = "REF[@N]|NAMESPACE|REF:PATH", required = true)]
+    targets: Vec<OsString>,
+
+    /// Of the newest version, files that match, as in .gitignore, and directories with everything in them; may be given several
+    /// times
+    #[arg(long, value_name = "GLOB")]
+    glob: Vec<String>,
+
+    /// Of the newest version, files larger than this, like 1GB
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
+    larger_than: Option<u64>,
+
+    /// Of the newest version, files that were written longer ago than this, like 30d
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    older_than: Option<Duration>,
 
     /// Do not ask
     #[arg(long, short)]
@@ -76,12 +96,21 @@ struct Cleaned {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    let target = names::target(&args.target)?;
+    if paths::are_meant(args)? {
+        return paths::run(args, context);
+    }
+    let [named] = args.targets.as_slice() else {
+        return Err(
+            Error::invalid("expected one at a time, or paths of one ref")
+                .hint("nothing was dropped; run it once for each"),
+        );
+    };
+    let target = names::target(named)?;
     let store = context.open()?;
     let report = match &target {
-        _ if args.dry_run => dry_run(args, &store, &target)?,
+        _ if args.dry_run => dry_run(named, &store, &target)?,
         Target::Ref(_) => {
-            let spec = names::version(&args.target)?;
+            let spec = names::version(named)?;
             confirm_ref(args, context, &store, &spec)?;
             let number = refs::number(&store, &spec)?;
             refs::drop_versions(&store, &spec.name, number)?.into()
@@ -95,12 +124,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 }
 
 /// What would go, and what only that needs.
-fn dry_run(args: &Args, store: &Store, target: &Target) -> Result<Report> {
+fn dry_run(named: &OsStr, store: &Store, target: &Target) -> Result<Report> {
     let reader = Reader::new(store)?;
     let state = &reader.view().state;
     let planned = match target {
         Target::Ref(_) => {
-            let spec = names::version(&args.target)?;
+            let spec = names::version(named)?;
             let number = match &spec.version {
                 Some(at) => state.number(&spec.name, Some(at))?,
                 None => None,
@@ -268,7 +297,7 @@ impl fmt::Display for Report {
         match (self.dry_run, self.unique_bytes) {
             (false, _) => write!(
                 out,
-                "dropped {count}; the bytes stay until `store gc` gives the space back"
+                "dropped {count}; `store undo` brings that back until `store gc` has given back the space"
             )?,
             (true, Some(bytes)) => write!(
                 out,

@@ -10,6 +10,8 @@ use super::{Root, Version};
 
 /// Fewest hex digits that an id is known by.
 pub const VERSION_ID_DIGITS_MIN: usize = 8;
+/// The newest version, by name.
+pub(crate) const LATEST: &str = "latest";
 /// What an id begins with.
 const MARK: char = 't';
 const DIGITS: usize = 64;
@@ -22,6 +24,8 @@ pub enum At {
     Number(u64),
     /// By its id, or the beginning of it.
     Id(Id),
+    /// The newest, whichever that is then.
+    Latest,
 }
 
 /// The id of a version's content, or the beginning of it.
@@ -73,6 +77,7 @@ impl fmt::Display for At {
         match self {
             Self::Number(number) => number.fmt(out),
             Self::Id(id) => id.fmt(out),
+            Self::Latest => out.write_str(LATEST),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::at::{At, Id};
+use super::at::{At, Id, LATEST};
 use crate::error::{Error, Result};
 use crate::remedy::Remedy;
 
@@ -296,9 +296,10 @@ fn parse_version(spec: &str, text: &str) -> Result<At> {
         .filter(|number| *number > 0 && number.to_string() == text)
         .map(At::Number)
         .or_else(|| Id::parse(text).map(At::Id))
+        .or_else(|| (text == LATEST).then_some(At::Latest))
         .ok_or_else(|| {
             Error::invalid(format!(
-                "ref {spec:?}: expected a version number or an id behind `@`, found {text:?}"
+                "ref {spec:?}: expected a version number, an id or `latest` behind `@`, found {text:?}"
             ))
             .hint(Remedy::SpellRef)
         })
@@ -409,6 +410,11 @@ mod tests {
         assert_eq!(spec.version, Some(At::Number(12)));
         assert_eq!(spec.path, b"x/y");
         assert_eq!(spec.to_string(), "team/a/b@12:x/y");
+        let latest = RefSpec::parse(b"team/a/b@latest:x").unwrap();
+        assert_eq!(
+            (latest.version.as_ref(), latest.to_string().as_str()),
+            (Some(&At::Latest), "team/a/b@latest:x")
+        );
         let by_id: RefSpec = "team/a/b@t0123456789ab:x".parse().unwrap();
         assert_eq!(by_id.version, Id::parse("t0123456789ab").map(At::Id));
         assert_eq!(by_id.to_string(), "team/a/b@t0123456789ab:x");
@@ -424,19 +430,19 @@ mod tests {
         for (text, message) in [
             (
                 "team/a/b@",
-                "ref \"team/a/b@\": expected a version number or an id behind `@`, found \"\"",
+                "ref \"team/a/b@\": expected a version number, an id or `latest` behind `@`, found \"\"",
             ),
             (
                 "team/a/b@0",
-                "ref \"team/a/b@0\": expected a version number or an id behind `@`, found \"0\"",
+                "ref \"team/a/b@0\": expected a version number, an id or `latest` behind `@`, found \"0\"",
             ),
             (
                 "team/a/b@+1",
-                "ref \"team/a/b@+1\": expected a version number or an id behind `@`, found \"+1\"",
+                "ref \"team/a/b@+1\": expected a version number, an id or `latest` behind `@`, found \"+1\"",
             ),
             (
                 "team/a/b@01",
-                "ref \"team/a/b@01\": expected a version number or an id behind `@`, found \"01\"",
+                "ref \"team/a/b@01\": expected a version number, an id or `latest` behind `@`, found \"01\"",
             ),
             (
                 "team/a/b:x/../y",

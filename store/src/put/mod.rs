@@ -33,6 +33,7 @@ mod tests;
 mod ties;
 mod tracks;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -123,6 +124,25 @@ pub struct PutRequest {
     pub allow_empty: bool,
     /// What to keep beside the tree.
     pub keep: Vec<Keep>,
+    /// Asked when all was read, before anything is published.
+    pub source_check: Option<SourceCheck>,
+}
+
+/// Whether the source is still what it was when a put of it was begun. Fails where it is not; then nothing is published.
+#[derive(Clone)]
+pub struct SourceCheck(Arc<dyn Fn() -> Result<()> + Send + Sync>);
+
+impl SourceCheck {
+    /// What `check` says.
+    pub fn new(check: Arc<dyn Fn() -> Result<()> + Send + Sync>) -> Self {
+        Self(check)
+    }
+}
+
+impl fmt::Debug for SourceCheck {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("SourceCheck")
+    }
 }
 
 /// What a save did beside a put.
@@ -210,6 +230,7 @@ impl PutRequest {
             onto: Onto::Replace,
             allow_empty: false,
             keep: Vec::new(),
+            source_check: None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::dedup::Dedup;
 use super::messages::{Base, Built, FileTimes};
 use super::origin::Files;
-use super::{Onto, PutReport, PutRequest, ancestor as save};
+use super::{Onto, PutReport, PutRequest, SourceCheck, ancestor as save};
 use crate::error::{Error, Result};
 use crate::format::{Change, Extra, FrameKind, Id, Root, Sides, State, Version, pack_key};
 use crate::host::stat_cache::CacheBase;
@@ -130,6 +130,9 @@ impl<'p> PutSession<'p> {
         base: Option<&save::Base>,
         reader: &Reader<'_>,
     ) -> Result<Option<PutReport>> {
+        if let Some(SourceCheck(check)) = &self.request.source_check {
+            check()?;
+        }
         if let Some(base) = base {
             let is_mended = !self.request.dry_run && self.mend(&reader.view().state)?;
             // What is left is there for the next pass.

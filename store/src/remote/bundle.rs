@@ -204,7 +204,11 @@ impl Bundle {
             bytes: begin + record.body_bytes,
         };
         let [even, odd] = BUNDLE_ENDS;
-        let at = if end.number % 2 == 0 { even } else { odd };
+        let at = if end.number.is_multiple_of(2) {
+            even
+        } else {
+            odd
+        };
         file.write_all_at(&end.encode(), at).map_err(&failed)?;
         file.sync_data().map_err(&failed)?;
         inner.take(record, begin);

@@ -13,7 +13,6 @@ use super::missing::{Missing, Unreadable, Wants, is_its_own};
 use super::resume::{adopt, adoptable};
 use super::select::{Bring, Ends, Selected};
 use super::surplus::{Surplus, check, still, surplus};
-use super::throttle::Throttle;
 use super::uploader::{Sent, Unsettled, Uploader};
 use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
 use crate::error::{Error, Result};
@@ -28,6 +27,7 @@ use crate::retry::{Headway, VAIN_MAX};
 use crate::session::{Published, Relied, Session};
 use crate::sound::mend::mend;
 use crate::store::{Store, View};
+use crate::throttle::Throttle;
 
 /// Stored bytes after which a batch is published. Few in tests, so that a run has many batches.
 const BATCH_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };

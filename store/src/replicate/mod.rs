@@ -26,10 +26,11 @@ mod select;
 mod surplus;
 #[cfg(test)]
 mod tests;
-mod throttle;
+mod undo;
 mod uploader;
 
 pub use resume::{Forgetful, Memory, Resume};
+pub use undo::{UndoReport, undo};
 
 use serde::{Serialize, Serializer};
 
@@ -234,7 +235,7 @@ pub fn replicate(
         from: from.format().id,
         to: to.format().id,
     };
-    let (source, there) = (from.state()?, to.state()?);
+    let (source, there) = (from.source_state()?, to.state()?);
     if !request.dry_run {
         to.check_writable(&there)?;
     }

@@ -125,7 +125,7 @@ pub(super) fn select(
                     Err(error) => {
                         let number = match at {
                             At::Number(number) => Some(*number),
-                            At::Id(_) => None,
+                            At::Id(_) | At::Latest => None,
                         };
                         asked.failed.push((number, error));
                     }

@@ -10,7 +10,6 @@ use std::sync::{Mutex, PoisonError};
 use crossbeam_channel::Receiver;
 
 use super::Resume;
-use super::throttle::Throttle;
 use crate::error::{Error, Result};
 use crate::format::pack_key;
 use crate::id::PackId;
@@ -19,6 +18,7 @@ use crate::pack::reader::OpenPack;
 use crate::pack::{Finisher, KindFrame, PackWriter, SealedPack, WrittenPack, finish_behind};
 use crate::session::Session;
 use crate::store::Store;
+use crate::throttle::Throttle;
 
 /// What has been sent.
 #[derive(Clone, Copy, Debug, Default)]

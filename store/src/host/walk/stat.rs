@@ -36,7 +36,7 @@ pub struct Stat {
 
 impl Stat {
     /// Of what `path` leads to, symlinks followed.
-    pub(super) fn of_path(path: &Path) -> Result<Self> {
+    pub(crate) fn of_path(path: &Path) -> Result<Self> {
         fs::stat(path)
             .map(Self::from)
             .map_err(|errno| failed("look at", path, errno))

@@ -1,9 +1,13 @@
-//! How fast bytes may go: a token bucket, with its clock from outside.
+//! Throttle: how fast bytes may go. A token bucket, with its clock from outside.
+
+mod limited;
 
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::store::Host;
+
+pub use limited::limited;
 
 /// Seconds of unused speed that may be made up for.
 const BURST_SECS: f64 = 0.25;
@@ -11,7 +15,7 @@ const BURST_SECS: f64 = 0.25;
 const NAP_MAX: Duration = Duration::from_millis(50);
 
 /// What a throttle takes from outside.
-pub(super) trait Clock {
+pub(crate) trait Clock {
     /// Since any fixed moment.
     fn now(&mut self) -> Duration;
 
@@ -20,11 +24,11 @@ pub(super) trait Clock {
 
 /// The machine's clock.
 #[derive(Debug)]
-pub(super) struct Machine(Instant);
+pub(crate) struct Machine(Instant);
 
 /// Holds back whoever sends too fast.
 #[derive(Debug)]
-pub(super) struct Throttle<C = Machine> {
+pub(crate) struct Throttle<C = Machine> {
     clock: C,
     /// Bytes in a second; without, as fast as it goes.
     rate: Option<f64>,
@@ -34,7 +38,7 @@ pub(super) struct Throttle<C = Machine> {
 }
 
 impl Throttle<Machine> {
-    pub(super) fn new(bytes_per_second: Option<u64>) -> Self {
+    pub(crate) fn new(bytes_per_second: Option<u64>) -> Self {
         Self::with(Machine(Instant::now()), bytes_per_second)
     }
 }
@@ -61,7 +65,7 @@ impl<C: Clock> Throttle<C> {
     ///
     /// # Errors
     /// Interrupted, when the caller asked to stop meanwhile.
-    pub(super) fn pass(&mut self, bytes: u32, host: &Host) -> Result<()> {
+    pub(crate) fn pass(&mut self, bytes: u32, host: &Host) -> Result<()> {
         let Some(rate) = self.rate else {
             return Ok(());
         };

@@ -1,0 +1,201 @@
+//! `store rm REF:PATH...`: paths of a ref's newest version go, as a new version without them.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use store::{
+    Error, Frees, Globs, Id, RefName, Result, Target, Time, TrimFilter, TrimReport, TrimRequest,
+    shown, trim,
+};
+
+use super::Args;
+use crate::context::Context;
+use crate::ui::{human, names};
+
+/// Paths that are printed.
+const TOLD_MAX: usize = 20;
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Report {
+    #[serde(rename = "ref")]
+    target: RefName,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+    /// The version that had them.
+    from_version: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Id>,
+    /// Files, directories and links.
+    entries: u64,
+    bytes: u64,
+    /// The first of them; directories that go as a whole as one.
+    paths: Vec<String>,
+    /// Only a dry run reads the trees for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frees: Option<Frees>,
+}
+
+/// Whether paths are meant, and not versions.
+pub(super) fn are_meant(args: &Args) -> Result<bool> {
+    if !args.glob.is_empty() || args.larger_than.is_some() || args.older_than.is_some() {
+        return Ok(true);
+    }
+    let targets = args.targets.iter().map(|target| names::target(target));
+    let targets: Vec<Target> = targets.collect::<Result<_>>()?;
+    let has_path = |target: &Target| matches!(target, Target::Ref(spec) if !spec.path.is_empty());
+    Ok(targets.iter().any(has_path))
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
+    let store = context.open()?;
+    let (target, paths) = meant(args, &store)?;
+    let now = Timestamp::now();
+    let filter = TrimFilter {
+        globs: Globs::new(&args.glob)?,
+        larger_than: args.larger_than,
+        older_than: args.older_than.map(|span| before(now, span)),
+    };
+    let request = TrimRequest {
+        message: format!("rm {}", words(args)),
+        dry_run: args.dry_run,
+        target: target.clone(),
+        paths,
+        filter,
+    };
+    let done = trim(&store, &request)?;
+    context.out.report(&report(target, done, args.dry_run))
+}
+
+/// The ref, and the paths in it; none: its whole tree.
+fn meant(args: &Args, store: &store::Store) -> Result<(RefName, Vec<Vec<u8>>)> {
+    let mut name: Option<RefName> = None;
+    let mut paths = Vec::new();
+    for text in &args.targets {
+        let spec = names::spec(text)?;
+        if let Some(other) = name.as_ref().filter(|name| **name != spec.name) {
+            return Err(Error::invalid(format!(
+                "{other} and {}: expected paths of one ref",
+                spec.name
+            ))
+            .hint("nothing was removed; run it once for each ref"));
+        }
+        if spec.version.is_some() {
+            let state = store.state()?;
+            let (newest, _) = state.version(&spec.name, None)?;
+            let (number, _) = state.at(&spec.name, spec.version.as_ref())?;
+            if number != newest {
+                return Err(Error::invalid(format!(
+                    "{spec}: versions never change, and a new one comes behind @{newest}"
+                ))
+                .hint(format!("write {}, or drop the whole version", spec.name)));
+            }
+        }
+        paths.push(spec.path);
+        name = Some(spec.name);
+    }
+    let name = name.ok_or_else(|| Error::invalid("no ref is named"))?;
+    if paths.iter().any(Vec::is_empty) {
+        paths.clear();
+    }
+    Ok((name, paths))
+}
+
+fn before(now: Timestamp, span: Duration) -> Time {
+    let then = now.checked_sub(span).unwrap_or(Timestamp::MIN);
+    Time {
+        secs: then.as_second(),
+        nanos: u32::try_from(then.subsec_nanosecond()).unwrap_or(0),
+    }
+}
+
+/// What was asked for, for the message of the version.
+fn words(args: &Args) -> String {
+    let mut words: Vec<String> = args
+        .targets
+        .iter()
+        .map(|target| target.to_string_lossy().into_owned())
+        .collect();
+    words.extend(args.glob.iter().map(|glob| format!("--glob {glob}")));
+    words.extend(
+        args.larger_than
+            .map(|bytes| format!("--larger-than {}", human::bytes(bytes))),
+    );
+    words.extend(
+        args.older_than
+            .map(|span| format!("--older-than {}", human::duration(span))),
+    );
+    words.join(" ")
+}
+
+fn report(target: RefName, done: TrimReport, dry_run: bool) -> Report {
+    let paths = done.removed.paths.iter();
+    Report {
+        target,
+        dry_run,
+        from_version: done.from,
+        version: done.version,
+        id: done.id,
+        entries: done.removed.entries,
+        bytes: done.removed.bytes,
+        paths: paths.map(|path| shown(path)).collect(),
+        frees: done.frees,
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, from) = (&self.target, self.from_version);
+        let what = entries(self.entries);
+        let bytes = human::bytes(self.bytes);
+        match self.version {
+            None => write!(
+                out,
+                "nothing is done; a new version would lack {what} of {name}@{from}, {bytes}"
+            )?,
+            Some(version) => write!(
+                out,
+                "{name}@{version}{}: without {what} of @{from}, {bytes}\n\
+                 @{from} still has them, and their bytes stay until it is dropped; `store rm {name}@{version}` takes this back",
+                names::id(self.id.as_ref())
+            )?,
+        }
+        if self.dry_run {
+            for path in self.paths.iter().take(TOLD_MAX) {
+                write!(out, "\nwould go: {path}")?;
+            }
+            match self.paths.len().saturating_sub(TOLD_MAX) {
+                0 => {}
+                more => write!(out, "\nand {more} more")?,
+            }
+        }
+        let Some(frees) = &self.frees else {
+            return Ok(());
+        };
+        let bytes = human::bytes(frees.bytes);
+        let held: Vec<String> = frees
+            .held_by
+            .iter()
+            .map(|number| format!("@{number}"))
+            .collect();
+        match held.as_slice() {
+            [] => write!(out, "\nfrees nothing: others have all of it"),
+            held => write!(
+                out,
+                "\nfrees nothing at once: {bytes} when {} is dropped, and `store gc` has run",
+                held.join(", ").replace(", @", " and @")
+            ),
+        }
+    }
+}
+
+fn entries(count: u64) -> String {
+    match count {
+        1 => "1 entry".to_owned(),
+        count => format!("{} entries", human::count(count)),
+    }
+}

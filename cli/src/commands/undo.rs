@@ -1,0 +1,141 @@
+//! `store undo`: versions that were dropped last come back.
+
+use std::ffi::OsString;
+use std::fmt;
+
+use serde::Serialize;
+use store::replicate::{UndoReport, undo};
+use store::{Error, Result};
+
+use crate::context::Context;
+use crate::ui::progress::Watch;
+use crate::ui::{failure, human, names};
+
+/// Bring back what the last `rm` dropped
+///
+/// As long as the bytes are there: until a `store gc` after the `rm`, and its --grace after that. What comes back has new
+/// numbers, since one is never used twice, and the same ids. A ref's newest version stays the newest one. With WHAT it is the
+/// last `rm` of that. What retention (`policy`, `watch --keep`) dropped by itself can come back as well.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Of what: any, where nothing is named
+    #[arg(value_name = "REF[@N]|NAMESPACE")]
+    what: Option<OsString>,
+
+    /// Show what would come back, and do nothing
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+}
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Report {
+    entry: u64,
+    time: jiff::Timestamp,
+    user: String,
+    host: String,
+    restored: Vec<Restored>,
+    /// Versions that are there by content.
+    there: Vec<String>,
+    failed: Vec<Failed>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+}
+
+#[derive(Serialize)]
+struct Restored {
+    #[serde(rename = "ref")]
+    name: String,
+    from_version: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
+    /// It was there, and stays the newest.
+    on_top: bool,
+}
+
+#[derive(Serialize)]
+struct Failed {
+    #[serde(rename = "ref")]
+    name: String,
+    from_version: u64,
+    error: String,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let what = args.what.as_ref().map(|what| names::target(what));
+    let store = context.open()?;
+    let watch = Watch::new(&context.global);
+    let done = undo(&store, what.transpose()?.as_ref(), args.dry_run, &watch)?;
+    drop(watch);
+    let report = report(done, args.dry_run);
+    context.out.report(&report)?;
+    match report.failed.is_empty() {
+        true => Ok(()),
+        false => Err(Error::partial(format!(
+            "{} did not come back",
+            human::counted(report.failed.len() as u64, "version")
+        ))),
+    }
+}
+
+fn report(done: UndoReport, dry_run: bool) -> Report {
+    let restored = done.restored.into_iter().map(|(name, from, to)| Restored {
+        name: name.to_string(),
+        from_version: from,
+        version: to,
+        on_top: false,
+    });
+    let on_top = done.on_top.into_iter().map(|(name, from, to)| Restored {
+        name: name.to_string(),
+        from_version: from,
+        version: Some(to),
+        on_top: true,
+    });
+    let failed = done.failed.into_iter().map(|(name, from, error)| Failed {
+        name: name.to_string(),
+        from_version: from,
+        error: failure::one_line(&error),
+    });
+    let there = done.there.into_iter();
+    Report {
+        entry: done.entry,
+        time: done.time,
+        user: done.who.user,
+        host: done.who.host,
+        restored: restored.chain(on_top).collect(),
+        there: there
+            .map(|(name, number)| format!("{name}@{number}"))
+            .collect(),
+        failed: failed.collect(),
+        dry_run,
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "dropped by {} on {} at {}",
+            self.user,
+            self.host,
+            human::time(self.time)
+        )?;
+        for one in &self.restored {
+            let (name, from) = (&one.name, one.from_version);
+            match one.version {
+                None => write!(out, "\n{name}@{from} would come back")?,
+                Some(version) if one.on_top => {
+                    write!(out, "\n{name}@{from} stays the newest, as @{version}")?;
+                }
+                Some(version) => write!(out, "\n{name}@{from} is back, as @{version}")?,
+            }
+        }
+        for there in &self.there {
+            write!(out, "\n{there} is there by its content")?;
+        }
+        self.failed.iter().try_for_each(|failed| {
+            let (name, from) = (&failed.name, failed.from_version);
+            write!(out, "\n{name}@{from} is not back: {}", failed.error)
+        })
+    }
+}

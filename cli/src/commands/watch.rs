@@ -1,0 +1,139 @@
+//! `store watch`: the checkpoints of a training job become versions of a ref as they are finished.
+
+mod floor;
+mod publisher;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use store::{Error, Result, StepRule, Steps};
+
+use self::publisher::Publisher;
+use crate::context::Context;
+use crate::ui::{failure, human, names};
+
+/// How long a checkpoint with a marker must have stood still: other ranks may still write.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long a signal may go unseen.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Publish the checkpoints of a training job as they are finished
+///
+/// Every directory in DIR is a checkpoint. When one is finished it becomes a new version of REF, of which only what earlier
+/// ones lack is stored; the version's message names it. So REF (or REF@latest) is the checkpoint that was finished last. DIR is
+/// only read.
+///
+/// One is finished when its writer says so: transformers (trainer_state.json in checkpoint-N), DeepSpeed (`latest` names
+/// global_stepN), Megatron (latest_checkpointed_iteration.txt says N of iter_N), torch.distributed.checkpoint (.metadata), Orbax
+/// (renamed from *.orbax-checkpoint-tmp*); or by --done. Where nothing is known of the writer, --settled says after how long
+/// without a change one counts as finished, though its writer may have died: files of tensors that are cut off keep it out all
+/// the same. A checkpoint that changes while it is read is not published, and looked at again.
+///
+/// It goes on until a signal asks it to end; then what is finished is published, what is not is named, and the command
+/// ends with 6 if there is any such. When it starts anew it goes on where it was, by what the store has. A store that cannot be
+/// reached is tried again. A second signal ends it at once.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The directory that the job writes its checkpoints to
+    dir: PathBuf,
+
+    /// The ref that gets a version for each
+    #[arg(value_name = "REF")]
+    target: OsString,
+
+    /// A checkpoint is finished when it has this file, whoever writes it
+    #[arg(long, value_name = "FILE")]
+    done: Option<PathBuf>,
+
+    /// One of an unknown writer is finished when nothing in it has changed for so long, like 5m
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    settled: Option<Duration>,
+
+    /// Drop all but the newest N versions that were published from checkpoints; pinned ones stay
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    keep: Option<u64>,
+
+    /// Look so often
+    #[arg(long, value_name = "TIME", value_parser = human::parse_span, default_value = "5s")]
+    every: Duration,
+
+    /// Publish what is finished now, and end
+    #[arg(long)]
+    once: bool,
+
+    /// Publish nothing while fewer bytes are free where the store is
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "0")]
+    free: u64,
+
+    /// Write at most so many bytes in a second, like 200M; 0 is no limit
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "0")]
+    bwlimit: u64,
+
+    /// How far to stand back from the job, from 0 to 19
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=19), default_value_t = 19)]
+    nice: i32,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    // Threads that begin later inherit it, and so does their priority at the disk.
+    let lowered = rustix::process::setpriority_process(None, args.nice);
+    if let Err(errno) = lowered {
+        let error = std::io::Error::from(errno);
+        context
+            .out
+            .warning(format_args!("warning: --nice {}: {error}", args.nice));
+    }
+    let target = names::name(&args.target)?;
+    context.open_for_put()?;
+    // What is being published when a signal comes is published.
+    let store = context.open_until(Arc::new(AtomicBool::new(false)))?;
+    let store = store::limited(store, args.bwlimit);
+    let dir = args
+        .dir
+        .canonicalize()
+        .map_err(|source| Error::io("open", &args.dir, source))?;
+    let rule = StepRule {
+        done: args.done.clone(),
+        settled: args.settled,
+        quiet: QUIET,
+    };
+    let mut steps = Steps::new(&dir, rule.clone());
+    let mut publisher = Publisher::new(
+        context,
+        &store,
+        (&dir, rule),
+        &target,
+        (args.keep, args.free),
+    )?;
+    let began = Instant::now();
+    let asked = || context.stop().load(Ordering::Relaxed);
+    // Two looks at least, apart by what must be still.
+    let last = QUIET.max(if args.once {
+        args.settled.unwrap_or(QUIET)
+    } else {
+        QUIET
+    });
+    while !asked() && !args.once {
+        match steps.look(began.elapsed()) {
+            Ok(seen) => publisher.publish(&seen),
+            Err(error) => publisher.warn(&error),
+        }
+        let next = Instant::now() + args.every.max(NAP);
+        while !asked() && Instant::now() < next {
+            std::thread::sleep(NAP);
+        }
+    }
+    steps.look(began.elapsed())?;
+    std::thread::sleep(last);
+    let seen = steps.look(began.elapsed())?;
+    publisher.publish(&seen);
+    publisher.outcome(&seen).map_err(|error| {
+        let told = failure::one_line(&error);
+        error
+            .within(format!("{}: not all is published", dir.display()))
+            .list(vec![told])
+    })
+}

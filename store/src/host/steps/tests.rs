@@ -1,0 +1,239 @@
+//! Steps as frameworks write them, file by file: one is finished when the last of its files is there, and not before.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+const QUIET: Duration = Duration::from_secs(1);
+
+fn at(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn write(path: &Path, bytes: impl AsRef<[u8]>) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+fn archive() -> Vec<u8> {
+    [&b"PK\x03\x04"[..], &[7; 300], b"PK\x05\x06", &[0; 18]].concat()
+}
+
+fn safetensors() -> Vec<u8> {
+    let head =
+        br#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"__metadata__":{"k":"v"}}"#;
+    [&(head.len() as u64).to_le_bytes()[..], head, &[1; 8]].concat()
+}
+
+fn rule() -> StepRule {
+    StepRule {
+        quiet: QUIET,
+        ..StepRule::default()
+    }
+}
+
+/// Names of what is finished once all has stood still.
+fn finished(dir: &Path, rule: StepRule) -> Vec<String> {
+    let mut steps = Steps::new(dir, rule);
+    steps.look(at(0)).unwrap();
+    let seen = steps.look(at(1000)).unwrap();
+    let name = |step: Step| {
+        step.path
+            .file_name()
+            .unwrap()
+            .to_string_lossy()
+            .into_owned()
+    };
+    seen.finished.into_iter().map(name).collect()
+}
+
+/// A file and its bytes.
+type Written = (&'static str, Vec<u8>);
+
+/// Files in the order in which a framework writes them, relative to the directory of steps; empty bytes: a directory
+/// that is renamed from the first to the second name.
+fn writers() -> Vec<(&'static str, Vec<Written>)> {
+    vec![
+        (
+            "checkpoint-500",
+            vec![
+                ("checkpoint-500/model.safetensors", safetensors()),
+                ("checkpoint-500/optimizer.pt", archive()),
+                ("checkpoint-500/rng_state_0.pth", archive()),
+                (
+                    "checkpoint-500/trainer_state.json",
+                    br#"{"global_step": 500}"#.to_vec(),
+                ),
+            ],
+        ),
+        (
+            "global_step500",
+            vec![
+                ("latest", b"global_step400".to_vec()),
+                ("global_step500/mp_rank_00_model_states.pt", archive()),
+                ("global_step500/zero_pp_rank_0_optim_states.pt", archive()),
+                ("latest", b"global_step500".to_vec()),
+            ],
+        ),
+        (
+            "iter_0000500",
+            vec![
+                ("latest_checkpointed_iteration.txt", b"400".to_vec()),
+                ("iter_0000500/__0_0.distcp", archive()),
+                ("iter_0000500/.metadata", vec![1]),
+                ("iter_0000500/metadata.json", b"{}".to_vec()),
+                ("latest_checkpointed_iteration.txt", b"500\n".to_vec()),
+            ],
+        ),
+        (
+            "step-500",
+            vec![
+                ("step-500/__0_0.distcp", archive()),
+                ("step-500/.metadata.tmp", vec![1]),
+                ("step-500/.metadata", vec![1]),
+            ],
+        ),
+        (
+            "500",
+            vec![
+                (
+                    "500.orbax-checkpoint-tmp-7/_CHECKPOINT_METADATA",
+                    b"{}".to_vec(),
+                ),
+                ("500.orbax-checkpoint-tmp-7/params/manifest.ocdbt", vec![1]),
+                ("500", Vec::new()),
+            ],
+        ),
+    ]
+}
+
+#[test]
+fn a_writer_that_dies_at_any_point_leaves_nothing_finished() {
+    for (step, files) in writers() {
+        for dies_after in 0..=files.len() {
+            let dir = tempfile::tempdir().unwrap();
+            for (name, bytes) in files.iter().take(dies_after) {
+                match bytes.is_empty() {
+                    true => {
+                        let from = dir.path().join("500.orbax-checkpoint-tmp-7");
+                        fs::rename(from, dir.path().join(name)).unwrap();
+                    }
+                    false => write(&dir.path().join(name), bytes),
+                }
+            }
+            let expected = match dies_after == files.len() {
+                true => vec![step.to_owned()],
+                false => Vec::new(),
+            };
+            assert_eq!(
+                finished(dir.path(), rule()),
+                expected,
+                "{step}, {dies_after} files"
+            );
+            let settled = StepRule {
+                settled: Some(at(60)),
+                ..rule()
+            };
+            // A writer that is known is believed alone. Nothing is known of one before its first own file.
+            let found = finished(dir.path(), settled);
+            let is_known = step != "step-500" || dies_after == files.len();
+            assert!(
+                !is_known || found == expected,
+                "{step}, {dies_after} files: {found:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_off_anywhere_is_not_whole() {
+    for (name, whole) in [
+        ("model.safetensors", safetensors()),
+        ("optimizer.pt", archive()),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("some").join(name);
+        let settled = || StepRule {
+            settled: Some(at(60)),
+            ..rule()
+        };
+        // Less than its first bytes says nothing of what an archive is.
+        let first = if name.ends_with("pt") { 4 } else { 0 };
+        for len in first..whole.len() {
+            write(&path, whole.get(..len).unwrap());
+            let found = finished(dir.path(), settled());
+            let has_end = name.ends_with("pt") && len >= whole.len() - 18;
+            assert_eq!(found.is_empty(), !has_end, "{name}: {len} bytes");
+        }
+        write(&path, &whole);
+        assert_eq!(finished(dir.path(), settled()), ["some"]);
+    }
+}
+
+#[test]
+fn a_step_must_stand_still_and_is_looked_at_again_before_it_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("checkpoint-1/trainer_state.json");
+    write(&state, "{}");
+    let mut steps = Steps::new(dir.path(), rule());
+    assert!(
+        steps.look(at(5)).unwrap().finished.is_empty(),
+        "one look is none"
+    );
+    write(&dir.path().join("checkpoint-1/rng_state_1.pth"), archive());
+    assert!(
+        steps.look(at(6)).unwrap().finished.is_empty(),
+        "another rank wrote"
+    );
+    let seen = steps.look(at(7)).unwrap();
+    let step = seen.finished.first().unwrap();
+    Steps::check(dir.path(), &rule(), step).unwrap();
+    write(&state, "{\"a\": 1}");
+    let error = Steps::check(dir.path(), &rule(), step).unwrap_err();
+    assert_eq!(error.kind(), Kind::Conflict);
+    fs::remove_file(&state).unwrap();
+    assert!(Steps::check(dir.path(), &rule(), step).is_err());
+}
+
+#[test]
+fn a_file_of_ones_own_decides_and_unknown_writers_need_a_word() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("epoch-1/weights"), "w");
+    write(&dir.path().join("epoch-2/weights"), "w");
+    write(&dir.path().join("epoch-2/DONE"), "");
+    write(&dir.path().join("checkpoint-3/trainer_state.json"), "{}");
+    write(&dir.path().join(".hidden/DONE"), "");
+    write(&dir.path().join("file"), "");
+    let done = StepRule {
+        done: Some("DONE".into()),
+        ..rule()
+    };
+    assert_eq!(finished(dir.path(), done), ["epoch-2"]);
+    let mut steps = Steps::new(dir.path(), rule());
+    let seen = steps.look(at(0)).unwrap();
+    assert_eq!(seen.unknown, ["epoch-1", "epoch-2"]);
+    assert_eq!(seen.unfinished, ["checkpoint-3"]);
+    let all = Steps::all(dir.path()).unwrap();
+    assert_eq!(all.len(), 3);
+    let again = Steps::all(dir.path()).unwrap();
+    assert_eq!(all, again, "titles stay the same");
+}
+
+#[test]
+fn a_step_that_rests_is_found_again_and_one_that_was_written_anew_is_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("checkpoint-1/trainer_state.json");
+    write(&state, "{}");
+    let mut steps = Steps::new(dir.path(), rule());
+    steps.look(at(0)).unwrap();
+    let first = steps.look(at(1)).unwrap().finished;
+    assert_eq!(steps.look(at(2)).unwrap().finished, first);
+    fs::write(dir.path().join("checkpoint-1/rng_state.pth"), archive()).unwrap();
+    fs::write(&state, "{}").unwrap();
+    assert!(steps.look(at(3)).unwrap().finished.is_empty());
+    let second = steps.look(at(4)).unwrap().finished;
+    assert_ne!(second, first);
+    fs::remove_file(&state).unwrap();
+    assert!(steps.look(at(5)).unwrap().finished.is_empty());
+}

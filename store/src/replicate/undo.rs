@@ -1,0 +1,194 @@
+//! undo: versions that were dropped last come back, as long as their bytes are there.
+//!
+//! The source is the store itself as it was before: what a collector has condemned since, and not deleted yet, is copied
+//! to new packs like any chunk that a destination lacks.
+
+use std::collections::BTreeSet;
+
+use super::select::is_same;
+use super::{Forgetful, RefStatus, ReplicateRequest, Selection, replicate};
+use crate::error::{Error, Kind, Result};
+use crate::format::{At, Change, LogEntry, RefName, State, Target, Version, Who};
+use crate::log;
+use crate::progress::Progress;
+use crate::refs;
+use crate::remedy::Remedy;
+use crate::store::Store;
+
+/// So far back the log is looked through.
+const ENTRIES_MAX: u64 = 10_000;
+
+/// What came back, and what did not.
+#[derive(Debug)]
+pub struct UndoReport {
+    /// The entry that dropped it.
+    pub entry: u64,
+    /// When that was.
+    pub time: jiff::Timestamp,
+    /// Who did it.
+    pub who: Who,
+    /// Each version, and its new number; none after a dry run.
+    pub restored: Vec<(RefName, u64, Option<u64>)>,
+    /// Versions that were the newest and were put on top again, and their new numbers.
+    pub on_top: Vec<(RefName, u64, u64)>,
+    /// Versions that are there, by content.
+    pub there: Vec<(RefName, u64)>,
+    /// What did not come back, and why.
+    pub failed: Vec<(RefName, u64, Error)>,
+}
+
+/// Brings back what the last drop took of `what`; of anything, where that is none.
+///
+/// # Errors
+/// Not found, when nothing was dropped lately, or its bytes are gone.
+pub fn undo(
+    store: &Store,
+    what: Option<&Target>,
+    dry_run: bool,
+    progress: &dyn Progress,
+) -> Result<UndoReport> {
+    let state = store.state()?;
+    store.check_writable(&state)?;
+    let (entry, dropped) = last_drop(store, &state, what)?;
+    let before = store.clone().at(entry.number.saturating_sub(1));
+    let was = before.readable_state()?;
+    let mut report = UndoReport {
+        entry: entry.number,
+        time: entry.time,
+        who: entry.who,
+        restored: Vec::new(),
+        on_top: Vec::new(),
+        there: Vec::new(),
+        failed: Vec::new(),
+    };
+    let mut missing = Vec::new();
+    for (name, number) in &dropped {
+        let (_, version) = was.version(name, Some(*number))?;
+        let known = state.refs.get(name)?.unwrap_or_default();
+        match known.versions.values().any(|one| is_same(one, &version)) {
+            true => report.there.push((name.clone(), *number)),
+            false => missing.push((name.clone(), *number)),
+        }
+    }
+    if !missing.is_empty() {
+        bring(store, &before, &missing, dry_run, progress, &mut report)?;
+    }
+    if !dry_run && report.failed.is_empty() {
+        on_top(store, &was, &dropped, &mut report)?;
+    }
+    Ok(report)
+}
+
+fn bring(
+    store: &Store,
+    before: &Store,
+    missing: &[(RefName, u64)],
+    dry_run: bool,
+    progress: &dyn Progress,
+    report: &mut UndoReport,
+) -> Result<()> {
+    let version =
+        |(name, number): &(RefName, u64)| Selection::Version(name.clone(), At::Number(*number));
+    let request = ReplicateRequest {
+        dry_run,
+        ..ReplicateRequest::new(missing.iter().map(version).collect())
+    };
+    let done = replicate(before, store, &request, &Forgetful, progress).map_err(too_late)?;
+    for outcome in done.refs {
+        let from = outcome.from.unwrap_or_default();
+        match outcome.status {
+            RefStatus::Failed(error) => {
+                report.failed.push((outcome.name, from, too_late(error)));
+            }
+            _ => report.restored.push((outcome.name, from, outcome.to)),
+        }
+    }
+    done.stopped.map_or(Ok(()), |error| Err(too_late(error)))
+}
+
+/// What was the newest of a ref stays it; also where an undo before was killed on the way. A version that came back ranks as
+/// it did before.
+fn on_top(
+    store: &Store,
+    was: &State,
+    dropped: &[(RefName, u64)],
+    report: &mut UndoReport,
+) -> Result<()> {
+    let state = store.state()?;
+    let names: BTreeSet<&RefName> = dropped.iter().map(|(name, _)| name).collect();
+    for name in names {
+        let mut own = Vec::new();
+        for (_, number) in dropped.iter().filter(|(one, _)| one == name) {
+            own.push(was.version(name, Some(*number))?);
+        }
+        let is_own = |version: &Version| own.iter().any(|(_, one)| is_same(one, version));
+        let live = state.versions(name)?;
+        let others = live.iter().rev().find(|(_, version)| !is_own(version));
+        let own = own.iter().map(|(number, version)| (number, version));
+        let ranked = own.chain(others).max_by_key(|(number, _)| **number);
+        let Some((number, first)) = ranked else {
+            continue;
+        };
+        let newest = live.last_key_value();
+        if newest.is_some_and(|(_, version)| is_same(version, first)) {
+            continue;
+        }
+        let mut there = live.iter().rev();
+        if let Some((there, _)) = there.find(|(_, version)| is_same(version, first)) {
+            let made = refs::put_on_top(store, name, *there)?;
+            report.on_top.push((name.clone(), *number, made));
+        }
+    }
+    Ok(())
+}
+
+/// The last entry that does nothing but drop versions, and which of these are meant.
+fn last_drop(
+    store: &Store,
+    state: &State,
+    what: Option<&Target>,
+) -> Result<(LogEntry, Vec<(RefName, u64)>)> {
+    let first = state.number.saturating_sub(ENTRIES_MAX).max(1);
+    for number in (first..=state.number).rev() {
+        store.host().check_stop()?;
+        let Some(entry) = log::entry(store.remote().as_ref(), number)? else {
+            continue;
+        };
+        let drops = |change: &Change| match change {
+            Change::DropRef { name, version } => Some((name.clone(), *version)),
+            _ => None,
+        };
+        let dropped: Option<Vec<(RefName, u64)>> = entry.changes.iter().map(drops).collect();
+        let mut meant = dropped.unwrap_or_default();
+        meant.retain(|(name, number)| is_meant(what, name, *number));
+        if !meant.is_empty() {
+            return Ok((entry, meant));
+        }
+    }
+    let what = what.map_or_else(String::new, |what| format!("{what}: "));
+    Err(Error::not_found(format!("{what}nothing was dropped lately")).hint(Remedy::List))
+}
+
+fn is_meant(what: Option<&Target>, name: &RefName, number: u64) -> bool {
+    match what {
+        None => true,
+        Some(Target::Namespace(namespace)) => name.namespace() == *namespace,
+        Some(Target::Ref(spec)) => {
+            let is_it = match spec.version {
+                Some(At::Number(wanted)) => wanted == number,
+                _ => true,
+            };
+            spec.name == *name && is_it
+        }
+    }
+}
+
+/// What is gone from the store as it was is gone for good.
+fn too_late(error: Error) -> Error {
+    match error.kind() {
+        Kind::NotFound | Kind::Corrupt => Error::not_found(format!(
+            "its bytes are gone: a collector has given the space back ({error})"
+        )),
+        _ => error,
+    }
+}

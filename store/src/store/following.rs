@@ -1,0 +1,81 @@
+//! Following the log: states and views that are brought to newer ones.
+
+use super::{Store, View};
+use crate::error::{Error, Kind, Result};
+use crate::format::{LogEntry, State};
+use crate::log;
+use crate::remedy::Remedy;
+
+/// How many states in a row may be outdated before their segments are open.
+const STATES_MAX: u32 = 64;
+
+impl Store {
+    /// Brings `state` to the newest one by what was added to the log since.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn catch_up(&self, state: &mut State) -> Result<()> {
+        self.news(state).map(drop)
+    }
+
+    /// Brings `view` to the newest state and returns the entries in between.
+    ///
+    /// # Errors
+    /// When the log or a segment cannot be read.
+    pub fn refresh(&self, view: &mut View) -> Result<Vec<LogEntry>> {
+        let mut entries = self.news(&mut view.state)?;
+        if !entries.is_empty() {
+            entries.extend(self.reopen(view)?);
+        }
+        Ok(entries)
+    }
+
+    /// Brings `view` to the newest state after a commit whose state it has, but not its segments.
+    pub(crate) fn follow(&self, view: &mut View) -> Result<()> {
+        self.news(&mut view.state)?;
+        self.reopen(view).map(drop)
+    }
+
+    /// What was added to the log since; nothing for a store as it was.
+    fn news(&self, state: &mut State) -> Result<Vec<LogEntry>> {
+        match self.at {
+            Some(_) => Ok(Vec::new()),
+            None => log::read_after(self.remote.as_ref(), state),
+        }
+    }
+
+    /// Opens the segments of `view.state`; while one of them is missing because a collector was quicker,
+    /// moves on to a newer state. Returns the entries that this took.
+    pub(super) fn reopen(&self, view: &mut View) -> Result<Vec<LogEntry>> {
+        let mut entries = Vec::new();
+        for _ in 0..STATES_MAX {
+            match self.open_index(&view.state, &view.index) {
+                Err(error) if error.kind() == Kind::NotFound => {
+                    let news = self.news(&mut view.state)?;
+                    if news.is_empty() {
+                        return Err(lost_segment(error));
+                    }
+                    entries.extend(news);
+                }
+                opened => {
+                    view.index = opened?;
+                    return Ok(entries);
+                }
+            }
+        }
+        Err(Error::conflict(format!(
+            "{}: the segments of {STATES_MAX} states in a row were dropped before they could be opened",
+            self.remote.url()
+        ))
+        .hint(Remedy::LongerGrace))
+    }
+}
+
+/// A segment that is missing while the newest state has it is damage, and not somebody's work.
+fn lost_segment(error: Error) -> Error {
+    Error::corrupt(format!(
+        "{error}: it is missing, and the newest state has it"
+    ))
+    .hint(Remedy::RepairSegments)
+    .because(error)
+}

@@ -1,0 +1,248 @@
+//! trim: paths of the newest version of a ref go; a new version has the rest. Only metadata is read and written.
+//!
+//! What is kept stays the same trees, by the same ids. The entry goes to a state in which the version that was trimmed is
+//! still the newest, and a live version is whole: so what is kept is there. That version stays until it is dropped.
+
+mod edit;
+mod frees;
+
+use crate::error::{Error, Result};
+use crate::format::{
+    Change, Content, Extra, FrameKind, Id, RefName, Root, SIDE_TIMES, Side, Sides, Time,
+    TimesEncoder, TreeEncoder, TreeEntry, Version,
+};
+use crate::id::{ChunkId, PassId};
+use crate::log::{Outside, System};
+use crate::pack::{Framer, PackSink};
+use crate::read::{Reader, TimesReader};
+use crate::session::{Published, Relied, Session};
+use crate::store::Store;
+use crate::tree::MetaBuilder;
+
+use edit::{Edit, Step, Write};
+
+pub use edit::{Removed, TrimFilter};
+pub use frees::Frees;
+
+/// How often another commit may be quicker before this one waits a little.
+const TRIES_AT_ONCE: u32 = 2;
+
+/// What goes.
+#[derive(Clone, Debug)]
+pub struct TrimRequest {
+    /// The ref.
+    pub target: RefName,
+    /// Whole paths in its newest version; none: the whole tree.
+    pub paths: Vec<Vec<u8>>,
+    /// What of that; without any filter all.
+    pub filter: TrimFilter,
+    /// What the person says about the new version.
+    pub message: String,
+    /// Do everything but write, and count what that would give back.
+    pub dry_run: bool,
+}
+
+/// What went.
+#[derive(Clone, Debug)]
+pub struct TrimReport {
+    /// The version that was trimmed.
+    pub from: u64,
+    /// The new one; none after a dry run.
+    pub version: Option<u64>,
+    /// Its id.
+    pub id: Option<Id>,
+    /// What is not in it.
+    pub removed: Removed,
+    /// What that takes, and what still holds it; after a dry run.
+    pub frees: Option<Frees>,
+}
+
+/// What became of a commit.
+enum Committed {
+    Version(u64),
+    /// Another commit was quicker.
+    Late,
+    /// A collector took what the pass had counted on.
+    Stale,
+}
+
+/// Makes a version of a ref that lacks what `request` names.
+///
+/// # Errors
+/// Not found, when there is no such ref or path, or nothing that the filters take; conflict, when nothing would be left.
+pub fn trim(store: &Store, request: &TrimRequest) -> Result<TrimReport> {
+    store.format().check_writable()?;
+    for tries in 1.. {
+        let view = store.view()?;
+        store.check_writable(&view.state)?;
+        let (number, version) = view.state.version(&request.target, None)?;
+        let reader = Reader::at(store, view.clone());
+        let Root::Tree { content, totals } = version.root else {
+            return Err(Error::invalid(format!(
+                "{}@{number}: is a file, and has no paths",
+                request.target
+            )));
+        };
+        let relied = Relied::new(view.index.clone());
+        let mut sink = store.pack_sink();
+        let mut writer = Writer {
+            store,
+            relied: &relied,
+            sink: (!request.dry_run).then_some(&mut sink),
+        };
+        let mut edit = Edit::new(&reader, request, &version, &mut writer)?;
+        let root = edit.run(&content, totals)?;
+        let (removed, steps, kept) = edit.into_parts();
+        let mut report = TrimReport {
+            from: number,
+            version: None,
+            id: None,
+            removed,
+            frees: None,
+        };
+        if request.dry_run {
+            let frees = frees::count(&reader, request, &version, &report.removed, &kept)?;
+            report.frees = Some(frees);
+            return Ok(report);
+        }
+        let times = writer.times(&reader, &steps, &version)?;
+        sink.close()?;
+        let session = Session::new(store, &relied, view, PassId::random()?);
+        for pack in sink.into_finished() {
+            session.add(&pack)?;
+        }
+        match commit(&session, request, (number, &version), (root, times))? {
+            Committed::Version(made) => {
+                report.version = Some(made);
+                report.id = Some(Id::of(&root));
+                return Ok(report);
+            }
+            Committed::Late | Committed::Stale => {}
+        }
+        store.host().check_stop()?;
+        if tries > TRIES_AT_ONCE {
+            System.pause(tries);
+        }
+    }
+    Err(Error::conflict("others were always quicker"))
+}
+
+/// Adds the version, if the one that was trimmed is still the newest.
+fn commit(
+    session: &Session<'_>,
+    request: &TrimRequest,
+    (number, trimmed): (u64, &Version),
+    (root, times): (Root, Content),
+) -> Result<Committed> {
+    let (mut made, mut is_late) = (0, false);
+    let times = (times != Content::empty()).then(|| Side {
+        kind: SIDE_TIMES.to_owned(),
+        content: times,
+    });
+    let committed = session.commit(&mut |state, refused| {
+        if let Some((namespace, over)) = refused.first_key_value() {
+            return Err(over.error(namespace));
+        }
+        let newest = state.version(&request.target, None).ok();
+        let is_same =
+            newest.is_some_and(|(now, version)| now == number && version.root == trimmed.root);
+        if !is_same {
+            is_late = true;
+            return Err(Error::conflict(format!(
+                "{}: another version came first",
+                request.target
+            )));
+        }
+        made = state.refs.last(&request.target)? + 1;
+        Ok(vec![Change::SetRef {
+            name: request.target.clone(),
+            version: made,
+            root,
+            sides: times.iter().cloned().fold(Sides::default(), Sides::with),
+            message: request.message.clone(),
+            expires: trimmed.expires,
+            origin: None,
+            ends: Vec::new(),
+            private: trimmed.private,
+            extra: Extra::new(),
+        }])
+    });
+    match committed {
+        Err(_) if is_late => Ok(Committed::Late),
+        Err(error) => Err(error),
+        Ok(Published::Stale) => Ok(Committed::Stale),
+        Ok(Published::Nothing | Published::Entry(_)) => Ok(Committed::Version(made)),
+    }
+}
+
+/// Writes metadata that the store does not have; in a dry run only names it.
+struct Writer<'w> {
+    store: &'w Store,
+    relied: &'w Relied,
+    sink: Option<&'w mut PackSink>,
+}
+
+impl Writer<'_> {
+    fn meta(
+        &mut self,
+        fill: impl FnOnce(&mut MetaBuilder, &mut dyn FnMut(&[u8]) -> Result<ChunkId>) -> Result<()>,
+    ) -> Result<Content> {
+        let mut bytes = MetaBuilder::new(self.store.chunker().clone());
+        let relied = self.relied;
+        match self.sink.as_deref_mut() {
+            None => {
+                let mut name = |bytes: &[u8]| Ok(ChunkId::of(bytes));
+                fill(&mut bytes, &mut name)?;
+                bytes.finish(&mut name)
+            }
+            Some(sink) => {
+                let mut framer = Framer::new(FrameKind::Meta, crate::codec::LEVEL, false, sink)?;
+                let mut write = |bytes: &[u8]| {
+                    let id = ChunkId::of(bytes);
+                    if !relied.is_offered(&id)? {
+                        framer.push(id, bytes)?;
+                    }
+                    Ok(id)
+                };
+                fill(&mut bytes, &mut write)?;
+                let content = bytes.finish(&mut write)?;
+                framer.flush()?;
+                Ok(content)
+            }
+        }
+    }
+
+    /// The times of what is kept.
+    fn times(&mut self, reader: &Reader<'_>, steps: &[Step], version: &Version) -> Result<Content> {
+        let mut theirs = TimesReader::new(reader, &version.times())?;
+        self.meta(|bytes, write| {
+            let mut encoder = TimesEncoder::new(&mut bytes.bytes);
+            for step in steps {
+                match step {
+                    Step::Pass(count) => theirs.skip(*count)?,
+                    Step::Keep(count) => {
+                        for _ in 0..*count {
+                            let time: Time = theirs.next()?;
+                            encoder.push(time, &mut bytes.bytes);
+                            bytes.cut(write)?;
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Write for Writer<'_> {
+    fn tree(&mut self, entries: &[TreeEntry]) -> Result<Content> {
+        self.meta(|bytes, write| {
+            let mut encoder = TreeEncoder::new(&mut bytes.bytes);
+            for entry in entries {
+                encoder.push(entry, &mut bytes.bytes)?;
+                bytes.cut(write)?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,260 @@
+//! What is removed below a ref, what that gives back, and what comes back.
+
+use std::fs;
+
+use serde_json::Value;
+use support::{Random, TestEnvironment, check, environment};
+
+const REF: &str = "project/demo/cache";
+
+fn site() -> TestEnvironment {
+    let env = environment!();
+    for (path, seed) in [("models/a.bin", 1), ("models/b.bin", 2), ("data/c.bin", 3)] {
+        env.write(format!("in/{path}"), Random::new(seed).bytes(50_000));
+    }
+    env.write("in/data/notes.txt", "notes");
+    env.write("in/logs/deep/old.log", "old");
+    let past = rustix::fs::Timespec {
+        tv_sec: 1_000_000_000,
+        tv_nsec: 5,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: past,
+        last_modification: past,
+    };
+    let old = fs::File::open(env.path("in/logs/deep/old.log")).unwrap();
+    rustix::fs::futimens(&old, &times).unwrap();
+    env.ok(["put", "in", REF]);
+    env
+}
+
+fn files(env: &TestEnvironment, spec: &str) -> Vec<String> {
+    let listed = env.ok(["ls", spec, "--recursive", "--json"]);
+    let entries = listed
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let files = entries.filter(|entry| entry["kind"] == "file");
+    files
+        .map(|entry| entry["path"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn json(env: &TestEnvironment, words: &[&str]) -> Value {
+    let said = env.ok(words.iter().chain(&["--json"]));
+    serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"))
+}
+
+#[test]
+fn paths_go_as_a_new_version_and_the_old_one_stays() {
+    let env = site();
+    check!(env, env.store(["rm", &format!("{REF}:models/a.bin"), &format!("{REF}:logs")]), @"
+    exit code: 0
+    --- stdout
+    project/demo/cache@2 (@[VERSION-ID]): without 4 entries of @1, 50.0 kB
+    @1 still has them, and their bytes stay until it is dropped; `store rm project/demo/cache@2` takes this back
+    --- stderr
+    ");
+    assert_eq!(
+        files(&env, REF),
+        ["data/c.bin", "data/notes.txt", "models/b.bin"]
+    );
+    assert_eq!(files(&env, &format!("{REF}@1")).len(), 5);
+    // What is left comes out with its times.
+    env.ok(["get", REF, "out"]);
+    let time = |path: &str| fs::metadata(env.path(path)).unwrap().modified().unwrap();
+    for path in ["data/c.bin", "models/b.bin", "data", ""] {
+        assert_eq!(
+            time(&format!("in/{path}")),
+            time(&format!("out/{path}")),
+            "{path}"
+        );
+    }
+    env.ok(["verify"]);
+}
+
+#[test]
+fn filters_take_what_fits_all_of_them() {
+    for (words, left) in [
+        (
+            &["--glob", "*.bin"][..],
+            &["data/notes.txt", "logs/deep/old.log"][..],
+        ),
+        (
+            &["--glob", "models/"],
+            &["data/c.bin", "data/notes.txt", "logs/deep/old.log"],
+        ),
+        (
+            &["--larger-than", "10kB"],
+            &["data/notes.txt", "logs/deep/old.log"],
+        ),
+        (
+            &["--older-than", "30d"],
+            &[
+                "data/c.bin",
+                "data/notes.txt",
+                "models/a.bin",
+                "models/b.bin",
+            ],
+        ),
+        (
+            &[
+                "--glob",
+                "models",
+                "--glob",
+                "old.log",
+                "--larger-than",
+                "10kB",
+            ],
+            &["data/c.bin", "data/notes.txt", "logs/deep/old.log"],
+        ),
+    ] {
+        let env = site();
+        env.ok([&["rm", REF], words].concat());
+        assert_eq!(files(&env, REF), left, "{words:?}");
+    }
+    let env = site();
+    env.ok(["rm", &format!("{REF}:data"), "--glob", "*.bin"]);
+    assert_eq!(files(&env, REF).len(), 4);
+    // A directory of which nothing is left goes with its last file.
+    env.ok(["rm", &format!("{REF}:logs/deep/old.log")]);
+    assert!(!env.ok(["ls", REF]).contains("logs"));
+}
+
+#[test]
+fn what_a_dry_run_says_is_given_back_is_what_is_given_back() {
+    let env = site();
+    // Another ref has one of the two.
+    env.ok(["put", "in/models/a.bin", "project/demo/other"]);
+    let gc = |env: &TestEnvironment| {
+        let words = ["gc", "--grace", "0", "--min-age", "0", "--max-unused", "0"];
+        json(env, &words);
+        let info = json(env, &words);
+        info["live"]["newest_bytes"].as_u64().unwrap()
+    };
+    let before = gc(&env);
+    let planned = json(&env, &["rm", &format!("{REF}:models"), "--dry-run"]);
+    assert_eq!(planned["entries"], 3, "{planned}");
+    assert_eq!(
+        planned["frees"]["held_by"],
+        serde_json::json!([1]),
+        "{planned}"
+    );
+    let frees = planned["frees"]["bytes"].as_u64().unwrap();
+    assert!((50_000..51_000).contains(&frees), "{planned}");
+    assert_eq!(files(&env, REF).len(), 5, "nothing is done");
+    env.ok(["rm", &format!("{REF}:models")]);
+    env.ok(["rm", &format!("{REF}@1")]);
+    let after = gc(&env);
+    // Beside the files there are the trees that name them.
+    assert!(
+        (frees..frees + 2000).contains(&(before - after)),
+        "{before} {after} {frees}"
+    );
+    check!(env, env.store(["rm", &format!("{REF}:data"), "--dry-run"]), @"
+    exit code: 0
+    --- stdout
+    nothing is done; a new version would lack 3 entries of project/demo/cache@2, 50.0 kB
+    would go: data
+    frees nothing at once: 50.1 kB when @2 is dropped, and `store gc` has run
+    --- stderr
+    ");
+}
+
+#[test]
+fn what_is_not_there_or_would_leave_nothing_is_refused() {
+    let env = site();
+    for (words, code, said) in [
+        (
+            &["rm", "project/demo/cache:no/such"][..],
+            3,
+            "there is nothing",
+        ),
+        (
+            &["rm", "project/demo/cache", "--glob", "*.none"],
+            3,
+            "nothing in it",
+        ),
+        (
+            &["rm", "project/demo/cache", "--larger-than", "0"],
+            5,
+            "nothing would be left",
+        ),
+        (&["rm", "project/demo/none:x"], 3, "project/demo/none"),
+        (
+            &["rm", "project/demo/cache:data", "project/demo/other:x"],
+            2,
+            "paths of one ref",
+        ),
+        (
+            &["rm", "project/demo/cache", "project/demo/other"],
+            2,
+            "one at a time",
+        ),
+        (&["rm", "project/demo", "--glob", "x"], 2, "project/demo"),
+    ] {
+        let done = env.store(words);
+        assert_eq!(done.code, Some(code), "{words:?}: {done}");
+        assert!(done.stderr.contains(said), "{words:?}: {done}");
+    }
+    env.write("in/more", "more");
+    env.ok(["put", "in", REF]);
+    let old = env.store(["rm", &format!("{REF}@1:data")]);
+    assert_eq!(old.code, Some(2), "{old}");
+    env.ok(["rm", &format!("{REF}@2:data")]);
+}
+
+#[test]
+fn what_was_dropped_last_comes_back_and_the_newest_stays_the_newest() {
+    let env = site();
+    for number in 2..=4 {
+        env.write("in/number", number.to_string());
+        env.ok(["put", "in", REF]);
+    }
+    env.ok(["rm", &format!("{REF}@2")]);
+    let back = env.ok(["undo"]);
+    assert!(
+        back.contains("cache@2 is back, as @5") && back.contains("cache@4 stays the newest, as @6"),
+        "{back}"
+    );
+    assert_eq!(env.ok(["cat", &format!("{REF}:number")]), "4");
+    assert_eq!(env.ok(["cat", &format!("{REF}@5:number")]), "2");
+    let again = env.ok(["undo"]);
+    assert!(again.contains("cache@2 is there by its content"), "{again}");
+    env.ok(["rm", REF, "--yes"]);
+    assert_eq!(env.store(["ls", REF]).code, Some(3));
+    env.ok(["undo", "project/demo", "--dry-run"]);
+    assert_eq!(env.store(["ls", REF]).code, Some(3));
+    env.ok(["undo", REF]);
+    assert_eq!(env.ok(["cat", &format!("{REF}:number")]), "4");
+    env.ok(["get", REF, "out"]);
+    env.ok(["verify", "--read-data"]);
+    assert_eq!(env.store(["undo", "team/other"]).code, Some(3));
+}
+
+#[test]
+fn what_is_condemned_comes_back_as_long_as_the_grace_lasts() {
+    let env = site();
+    env.write("other/file", "other");
+    env.ok(["put", "other", "project/demo/other"]);
+    env.ok(["rm", REF, "--yes"]);
+    env.ok(["gc", "--min-age", "0"]);
+    env.ok(["undo"]);
+    env.ok(["verify", "--read-data"]);
+    env.ok(["get", REF, "out"]);
+    assert_eq!(
+        fs::read(env.path("in/models/a.bin")).unwrap(),
+        fs::read(env.path("out/models/a.bin")).unwrap()
+    );
+    env.ok(["rm", REF, "--yes"]);
+    for _ in 0..2 {
+        env.ok(["gc", "--min-age", "0", "--grace", "0"]);
+    }
+    let late = env.store(["undo"]);
+    assert!(matches!(late.code, Some(3 | 6)), "{late}");
+    assert!(
+        late.stderr.contains("bytes are gone")
+            || String::from_utf8_lossy(&late.stdout).contains("bytes are gone"),
+        "{late}"
+    );
+    env.ok(["verify", "--read-data"]);
+}

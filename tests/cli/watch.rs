@@ -1,0 +1,241 @@
+//! Watching a training job: each checkpoint is published once, whole, and in order; whatever dies.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::{Finished, Random, TestEnvironment, effort, environment};
+
+const REF: &str = "project/demo/ckpt";
+
+/// What `store watch` is started with.
+fn words<'a>(options: &[&'a str]) -> Vec<&'a str> {
+    [
+        &["watch", "out", REF, "--every", "100ms", "--nice", "0"],
+        options,
+    ]
+    .concat()
+}
+
+fn start(env: &TestEnvironment, options: &[&str]) -> Child {
+    let mut command = env.command(words(options));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn end(child: Child) -> Finished {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    child.wait_with_output().unwrap().into()
+}
+
+/// What a trainer writes, the marker at the end.
+fn checkpoint(env: &TestEnvironment, number: u64, seed: u64) {
+    let dir = format!("out/checkpoint-{number}");
+    let weights = Random::new(seed).bytes(100_000);
+    env.write(format!("{dir}/optimizer.bin"), weights);
+    env.write(format!("{dir}/rank-0/state"), format!("{number}"));
+    env.write(format!("{dir}/trainer_state.json"), "{}");
+}
+
+/// Names of the checkpoints of all versions, the oldest first.
+fn published(env: &TestEnvironment) -> Vec<String> {
+    let listed = env.store(["history", REF, "--json"]);
+    let text = String::from_utf8(listed.stdout).unwrap();
+    let versions = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let message = |version: Value| version["message"].as_str().unwrap().to_owned();
+    let mut all: Vec<String> = versions.map(message).collect();
+    all.reverse();
+    all.iter()
+        .map(|text| text.split(' ').next().unwrap().to_owned())
+        .collect()
+}
+
+fn line(child: &mut Child) -> String {
+    let mut said = String::new();
+    let out = child.stdout.as_mut().unwrap();
+    BufReader::with_capacity(1, out)
+        .read_line(&mut said)
+        .unwrap();
+    said
+}
+
+#[test]
+fn each_checkpoint_is_a_version_and_the_last_one_is_the_latest() {
+    let env = environment!();
+    checkpoint(&env, 1, 1);
+    let once = env.store(words(&["--once"]));
+    assert_eq!(once.code, Some(0), "{once}");
+    assert!(
+        String::from_utf8_lossy(&once.stdout).contains("ckpt@1"),
+        "{once}"
+    );
+    let mut watch = start(&env, &[]);
+    checkpoint(&env, 2, 1);
+    assert!(line(&mut watch).contains("ckpt@2"));
+    checkpoint(&env, 3, 2);
+    assert!(line(&mut watch).contains("ckpt@3"));
+    env.write("out/checkpoint-4/optimizer.bin", "half");
+    let done = end(watch);
+    assert_eq!(done.code, Some(6), "{done}");
+    assert!(done.stderr.contains("checkpoint-4: not finished"), "{done}");
+    assert_eq!(
+        published(&env),
+        ["checkpoint-1", "checkpoint-2", "checkpoint-3"]
+    );
+    env.ok(["materialize", &format!("{REF}@latest:rank-0"), "rank"]);
+    assert_eq!(fs::read_to_string(env.path("rank/state")).unwrap(), "3");
+    // It goes on where it was; who rolled back makes the newest one.
+    let again = env.store(words(&["--once"]));
+    assert_eq!(again.code, Some(6), "{again}");
+    fs::remove_dir_all(env.path("out/checkpoint-4")).unwrap();
+    fs::remove_dir_all(env.path("out/checkpoint-2")).unwrap();
+    checkpoint(&env, 2, 9);
+    let again = env.store(words(&["--once", "--json"]));
+    assert_eq!(again.code, Some(0), "{again}");
+    let all = [
+        "checkpoint-1",
+        "checkpoint-2",
+        "checkpoint-3",
+        "checkpoint-2",
+    ];
+    assert_eq!(published(&env), all);
+}
+
+#[test]
+fn what_is_finished_when_it_is_asked_to_end_is_published() {
+    let env = environment!();
+    fs::create_dir(env.path("out")).unwrap();
+    let mut command = env.command(["watch", "out", REF, "--every", "1h", "--nice", "19"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let watch = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    checkpoint(&env, 7, 1);
+    let done = end(watch);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(published(&env), ["checkpoint-7"]);
+}
+
+#[test]
+fn old_versions_go_and_pinned_and_other_ones_stay() {
+    let env = environment!();
+    env.write("in/file", "by hand");
+    env.ok(["put", "in", REF, "--message", "by hand"]);
+    for number in 1..=5 {
+        checkpoint(&env, number, number);
+        let done = env.store(words(&["--once", "--keep", "2"]));
+        assert_eq!(done.code, Some(0), "{done}");
+        if number == 1 {
+            env.ok(["pin", &format!("{REF}@2")]);
+        }
+    }
+    assert_eq!(
+        published(&env),
+        ["by", "checkpoint-1", "checkpoint-4", "checkpoint-5"]
+    );
+    // What was dropped does not come back, although it is there.
+    let done = env.store(words(&["--once", "--keep", "2"]));
+    assert_eq!(done.stdout, b"", "{done}");
+    assert_eq!(env.store(words(&["--once", "--keep", "0"])).code, Some(2));
+}
+
+#[test]
+fn what_cannot_be_published_is_named_and_keeps_nothing_else_back() {
+    let env = environment!();
+    checkpoint(&env, 1, 1);
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        env.path("out/checkpoint-1/pipe"),
+        0o600.into(),
+    )
+    .unwrap();
+    checkpoint(&env, 2, 2);
+    env.write("out/other/file", "who wrote it?");
+    let done = env.store(words(&["--once"]));
+    assert_eq!(done.code, Some(6), "{done}");
+    assert!(
+        done.stderr.contains("pipe") && done.stderr.contains("other: nothing tells"),
+        "{done}"
+    );
+    assert_eq!(published(&env), ["checkpoint-2"]);
+    let done = env.store(words(&["--once", "--settled", "1s"]));
+    assert_eq!(done.code, Some(6), "{done}");
+    assert_eq!(published(&env), ["checkpoint-2", "other"]);
+    checkpoint(&env, 3, 3);
+    let full = env.store(words(&["--once", "--free", "1000PB"]));
+    assert_eq!(full.code, Some(1), "{full}");
+    assert!(full.stderr.contains("are free, expected"), "{full}");
+    let missing = env.store(["watch", "no-such", REF, "--once"]);
+    assert_eq!(missing.code, Some(3), "{missing}");
+}
+
+/// A writer that writes all the time, in place, and is now and then killed half-way, beside a watch that is killed, too.
+/// In each checkpoint all files say the same, but for half ones, which are never published.
+#[test]
+fn no_version_is_torn_whoever_dies() {
+    let env = environment!();
+    env.ok(["init"]);
+    let out = env.path("out");
+    fs::create_dir(&out).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random::new(7);
+            for round in 0_u64.. {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                write_step(
+                    &out.join(format!("checkpoint-{}", random.below(4))),
+                    round,
+                    &mut random,
+                );
+                std::thread::sleep(Duration::from_millis(random.below(2500)));
+            }
+        });
+        let mut random = Random::new(8);
+        for _ in 0..effort(6, 100) {
+            let mut watch = start(&env, &["--keep", "50"]);
+            std::thread::sleep(Duration::from_millis(500 + random.below(4000)));
+            watch.kill().unwrap();
+            watch.wait().unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let versions = published(&env).len();
+    assert!(versions > 0);
+    for number in 1..=versions {
+        let copy = env.path(format!("copy-{number}"));
+        env.ok(["get", &format!("{REF}@{number}"), copy.to_str().unwrap()]);
+        let said: Vec<String> = (0..6)
+            .map(|file| fs::read_to_string(copy.join(format!("part-{file}"))).unwrap())
+            .collect();
+        assert!(
+            said.iter().all(|text| *text == said[0]),
+            "{number}: {said:?}"
+        );
+    }
+}
+
+/// Writes a step over the one that is there, the marker at the end; one in three dies on the way.
+fn write_step(dir: &Path, round: u64, random: &mut Random) {
+    fs::create_dir_all(dir).unwrap();
+    let marker = dir.join("trainer_state.json");
+    let _none = fs::remove_file(&marker);
+    let dies_at = random.below(18);
+    for file in 0..6 {
+        if dies_at == file {
+            return;
+        }
+        fs::write(dir.join(format!("part-{file}")), format!("round {round}")).unwrap();
+        std::thread::sleep(Duration::from_millis(random.below(20)));
+    }
+    fs::write(marker, "{}").unwrap();
+}
