@@ -81,6 +81,7 @@ pub mod policy;
 mod profile;
 mod progress;
 mod put;
+mod rates;
 pub mod refs;
 mod remedy;
 pub mod remote;
@@ -125,6 +126,7 @@ pub use put::{
     Ancestor, Arriving, Edit, EditReport, EditRequest, Onto, PutReport, PutRequest, SaveReport,
     SourceCheck, edit, put, saved_to,
 };
+pub use rates::{Bound, Rates, Sample, SampleRates, rates};
 pub use read::Reader;
 pub use remedy::{Note, Remedy};
 pub use replicate::{ReplicateReport, ReplicateRequest, replicate};

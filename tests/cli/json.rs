@@ -160,6 +160,7 @@ fn look(env: &TestEnvironment, said: &mut Said) {
     run(said, "history", &["project/demo/data"]);
     run(said, "du", &[]);
     run(said, "info", &[]);
+    run(said, "info", &["--bench"]);
     run(said, "help", &[]);
     run(said, "help", &["space"]);
     run(said, "policy", &[]);

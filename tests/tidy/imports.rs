@@ -36,6 +36,7 @@ const ENGINE: House = House {
             "replicate",
             "check",
             "trim",
+            "rates",
         ],
     ],
     is_apart_above: true,

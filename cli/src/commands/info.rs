@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use store::{ChunkerParams, Features, RefSums, State};
+use store::{Bound, ChunkerParams, Features, Rates, RefSums, Sample, State};
 use store::{Result, Store, StoreId};
 
 use crate::context::Context;
@@ -13,7 +13,11 @@ use crate::ui::human;
 ///
 /// All of it comes from the log; nothing is read but that.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Measure for some seconds what this host and the disk of the store can do, and which of it bounds a put and a get
+    #[arg(long)]
+    bench: bool,
+}
 
 #[derive(Serialize)]
 struct Info {
@@ -39,12 +43,19 @@ struct Info {
     /// Bytes of packs and segments.
     stored_bytes: u64,
     condemned_packs: usize,
+    /// What the host can do, where that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rates: Option<Rates>,
 }
 
-pub(crate) fn run(_args: &Args, context: &Context) -> Result<()> {
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let store = context.open()?;
     let state = store.readable_state()?;
-    context.out.answer(&info(&store, &state))
+    let mut info = info(&store, &state);
+    if args.bench {
+        info.rates = Some(store::rates(&store)?);
+    }
+    context.out.answer(&info)
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -78,6 +89,7 @@ fn info(store: &Store, state: &State) -> Info {
             .map(|segment| segment.pack_bytes + segment.bytes)
             .sum(),
         condemned_packs: state.condemned.len(),
+        rates: None,
     }
 }
 
@@ -128,6 +140,45 @@ impl fmt::Display for Info {
             let percent = human::percent(self.stored_bytes, self.logical_bytes);
             write!(out, ", {percent} of the logical bytes")?;
         }
-        Ok(())
+        self.rates.as_ref().map_or(Ok(()), |rates| show(rates, out))
     }
+}
+
+/// Rates are of one core, but for the last two of a line.
+fn show(rates: &Rates, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let rate = |bytes: u64| format!("{}/s", human::bytes(bytes));
+    write!(
+        out,
+        "\n\nhost         {}; hashes {} each",
+        human::counted(rates.threads as u64, "core"),
+        rate(rates.hash)
+    )?;
+    if let (Some(write), Some(read)) = (rates.disk_write, rates.disk_read) {
+        let (write, read) = (rate(write), rate(read));
+        write!(out, "\ndisk         writes {write}, reads {read}")?;
+    }
+    for one in &rates.samples {
+        let name = match one.sample {
+            Sample::Noise => "noise",
+            Sample::Weights => "weights",
+            Sample::Text => "text",
+        };
+        let by = |bound: Bound| match bound {
+            Bound::Cores => "cores",
+            Bound::Disk => "disk",
+        };
+        write!(
+            out,
+            "\n{name:<12} cut {}, encode {}, decode {} a core, {} of the bytes stored; put at most {} ({}), get {} ({})",
+            rate(one.cut),
+            rate(one.encode),
+            rate(one.decode),
+            human::percent(one.stored_permille, 1000),
+            rate(one.put),
+            by(one.put_bound),
+            rate(one.get),
+            by(one.get_bound)
+        )?;
+    }
+    Ok(())
 }
