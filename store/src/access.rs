@@ -1,8 +1,9 @@
 //! Uses: on which days versions were read, so that limits of size first take what nobody needs.
 //!
-//! A use is an empty object whose key says it all, written by `get`, `cat` and `materialize` when they are done, once a
-//! day for each version. Nothing depends on it: a reader that cannot leave one reads all the same, without a word
-//! and without waiting; any of them may vanish at any time; clocks decide nothing but an order.
+//! A use is an empty object whose key says it all, written by `get`, `cat` and `materialize` when they are done, and by
+//! who serves versions to others, once a day for each version. Nothing depends on it: a reader that cannot leave one
+//! reads all the same, without a word and without waiting; any of them may vanish at any time; clocks decide nothing
+//! but an order.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::OpenOptions;

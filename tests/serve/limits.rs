@@ -105,6 +105,33 @@ fn a_stop_lets_what_runs_end_and_takes_nothing_new() {
 }
 
 #[test]
+fn clients_that_do_not_take_what_they_asked_for_do_not_keep_it_from_others() {
+    let env = environment!();
+    let bytes = Random::new(3).bytes(24_000_000);
+    env.write("in/x.bin", &bytes);
+    env.ok(["put", "in", "project/demo/org/data"]);
+    let server = Server::start(&env, &["--memory", "16MiB"]);
+    let url = "/project/demo/org/data/resolve/main/x.bin";
+    server.ask(&format!("HEAD {url}"));
+    let idle: Vec<_> = (0..40)
+        .map(|_| {
+            let mut connection = server.connect();
+            connection.send(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+            assert_eq!(connection.head().status, 200);
+            connection
+        })
+        .collect();
+    assert!(server.get(url).body == bytes);
+    // Nobody had to be cut off for that.
+    let metrics = String::from_utf8(server.get("/metrics").body).unwrap();
+    assert!(
+        metrics.contains("store_serve_broken_off_total 0\n"),
+        "{metrics}"
+    );
+    drop(idle);
+}
+
+#[test]
 fn the_log_tells_of_each_request_and_keeps_secrets() {
     let env = environment!();
     env.write("in/a.txt", "a");

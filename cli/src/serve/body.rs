@@ -77,8 +77,11 @@ impl FileBody {
 
     fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         if let Some(ready) = self.ready.take() {
-            // The next one is read while this one is sent.
-            self.reading = self.ask();
+            // The next one is read while this one is sent, if there is room for both.
+            self.reading = match self.source.has_room() {
+                true => self.ask(),
+                false => None,
+            };
             if let Some(Poll::Ready(next)) = self.poll(context) {
                 match next {
                     Ok(next) => self.ready = Some(next),
@@ -87,6 +90,9 @@ impl FileBody {
             }
             self.left = self.left.saturating_sub(ready.len() as u64);
             return Poll::Ready(Some(Ok(ready)));
+        }
+        if self.reading.is_none() {
+            self.reading = self.ask();
         }
         match self.poll(context) {
             None => Poll::Ready(None),

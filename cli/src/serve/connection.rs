@@ -34,8 +34,8 @@ use crate::serve::pace::Paced;
 
 /// Connections at once; others wait until one ends.
 const CONNECTIONS_MAX: u32 = 4096;
-/// Bytes and lines that the head of a request may have.
-const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Bytes and lines that the head of a request may have; and bytes of an answer that wait beside what is being sent.
+const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 100;
 /// How long a head may take, and how long a connection may be idle.
 const HEAD_TIME: Duration = Duration::from_secs(60);

@@ -12,11 +12,17 @@ use store::{Content, Error, Reader, Result, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// In what the memory for pieces is counted.
-const UNIT_BYTES: u64 = 64 << 10;
-/// Bytes that one piece has at most; and at least, when many clients wait.
-const PIECE_BYTES: (u64, u64) = (64 << 10, 1 << 20);
-/// What a piece may be longer: it ends with a chunk.
+const UNIT_BYTES: u64 = 8 << 10;
+/// What a piece may be longer where there is room: then it ends with a chunk, and none is read twice.
 const CHUNK_BYTES_MAX: u64 = 256 << 10;
+
+/// How much of a file is read at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Portion {
+    wanted: u64,
+    /// What it may be longer.
+    more: u64,
+}
 
 /// A reader at one state of the store.
 pub(crate) type Sight = Arc<Reader<'static>>;
@@ -109,15 +115,14 @@ impl Source {
         at: u64,
         end: u64,
     ) -> Result<Bytes> {
-        let wanted = self.piece_bytes().min(end - at);
-        let units = (wanted + CHUNK_BYTES_MAX)
-            .div_ceil(UNIT_BYTES)
-            .min(self.units);
+        let portion = Portion::of(self.units, self.memory.available_permits() as u64);
+        let last = end.min(at.saturating_add(portion.wanted + portion.more));
+        let units = (last - at).div_ceil(UNIT_BYTES).min(self.units);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         let share = Arc::clone(&self.memory).acquire_many_owned(units).await;
         let share = share.map_err(|_| Error::interrupted("the server stops"))?;
         block(move || {
-            let bytes = read(&sight, &content, at, end, wanted)?;
+            let bytes = read(&sight, &content, at, last, portion.wanted)?;
             Ok(Bytes::from_owner(Held {
                 bytes,
                 _share: share,
@@ -126,10 +131,23 @@ impl Source {
         .await
     }
 
-    /// Fewer bytes, the less memory is left.
-    fn piece_bytes(&self) -> u64 {
-        let left = self.memory.available_permits() as u64 * UNIT_BYTES;
-        (left / 16).clamp(PIECE_BYTES.0, PIECE_BYTES.1)
+    /// Whether there is memory for what nobody waits for yet.
+    pub(crate) fn has_room(&self) -> bool {
+        self.memory.available_permits() as u64 * 2 > self.units
+    }
+}
+
+impl Portion {
+    /// Less, the less memory is left: clients that do not take what they asked for must not keep it from others.
+    fn of(units: u64, left: u64) -> Self {
+        let is_left = |part: u64| left * part > units;
+        let (wanted, more) = match () {
+            () if is_left(2) => (1 << 20, CHUNK_BYTES_MAX),
+            () if is_left(4) => (CHUNK_BYTES_MAX, CHUNK_BYTES_MAX),
+            () if is_left(8) => (8 * UNIT_BYTES, 0),
+            () => (UNIT_BYTES, 0),
+        };
+        Self { wanted, more }
     }
 }
 
@@ -154,8 +172,9 @@ pub(crate) fn read(
     end: u64,
     wanted: u64,
 ) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
     let range = at..end.min(at.saturating_add(wanted));
+    let room = (end - at).min(wanted + CHUNK_BYTES_MAX);
+    let mut bytes = Vec::with_capacity(usize::try_from(room).unwrap_or_default());
     reader.chunks_in(content, &range, &mut |id, start, size| {
         let chunk = reader.meta_chunk(&id)?;
         let clip = |place: u64| usize::try_from(place.saturating_sub(start)).unwrap_or(usize::MAX);
@@ -178,4 +197,17 @@ pub(crate) fn read(
         )));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn portions_follow_the_memory_that_is_left() {
+        let wanted = |left| Portion::of(4096, left).wanted;
+        let expected = [1 << 20, CHUNK_BYTES_MAX, 64 << 10, UNIT_BYTES, UNIT_BYTES];
+        assert_eq!([4096, 2048, 1024, 512, 0].map(wanted), expected);
+        assert_eq!(Portion::of(4096, 0).more, 0);
+    }
 }
