@@ -127,7 +127,7 @@ pub use put::{
     SourceCheck, edit, put, saved_to,
 };
 pub use rates::{Bound, Rates, Sample, SampleRates, rates};
-pub use read::Reader;
+pub use read::{Reader, TimesReader};
 pub use remedy::{Note, Remedy};
 pub use replicate::{ReplicateReport, ReplicateRequest, replicate};
 pub use shown::{ShownPath, hex, path_as_text, shown};

@@ -23,7 +23,7 @@ fn the_top_level_help() {
       run          Run a command with the caches of its project, and save what it adds to them
       wait         Wait until a ref exists, or has a newer version
       watch        Publish the checkpoints of a training job as they are finished
-      serve        Answer clients of a Hugging Face Hub out of the store
+      serve        Answer clients of a Hugging Face Hub and of S3 out of the store
       cat          Print the bytes of one file, or a range of them
 
     Look:

@@ -363,7 +363,8 @@ fn every_verb_prints_what_the_document_says() {
     look(&env, &mut said);
     clusters(&env, &mut said);
     soundness(&env, &mut said);
-    said.start(&env, "serve", &["--listen", "127.0.0.1:0"]);
+    let any = "127.0.0.1:0";
+    said.start(&env, "serve", &["--listen", any, "--s3-listen", any]);
     said.run(&env, "token add", &["ci", "--expires", "90d"]);
     said.run(&env, "token ls", &[]);
     said.run(&env, "token rm", &["ci"]);

@@ -16,6 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Server {
     child: Child,
     address: String,
+    s3_address: Option<String>,
 }
 
 /// What came back.
@@ -51,19 +52,24 @@ impl Server {
         let stdout = child.stdout.as_mut().unwrap();
         BufReader::new(stdout).read_line(&mut line).unwrap();
         let told: Value = serde_json::from_str(&line).unwrap();
-        let url = told["url"].as_str().unwrap();
+        let address = |name: &str| {
+            let url = told[name].as_str()?;
+            Some(url.strip_prefix("http://").unwrap().to_owned())
+        };
         Self {
             child,
-            address: url.strip_prefix("http://").unwrap().to_owned(),
+            address: address("url").unwrap(),
+            s3_address: address("s3_url"),
         }
     }
 
+    /// Where the S3 door is.
+    pub(crate) fn s3_address(&self) -> &str {
+        self.s3_address.as_deref().unwrap()
+    }
+
     pub(crate) fn connect(&self) -> Connection {
-        let stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Connection {
-            reader: BufReader::new(stream),
-        }
+        Connection::open(&self.address)
     }
 
     /// One request on a connection of its own.
@@ -106,6 +112,14 @@ impl Drop for Server {
 }
 
 impl Connection {
+    pub(crate) fn open(address: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self {
+            reader: BufReader::new(stream),
+        }
+    }
+
     /// `GET /path` and more lines of the head; the rest is added.
     pub(crate) fn ask(&mut self, request: &str) -> Answer {
         self.ask_with(request, b"")

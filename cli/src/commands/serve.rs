@@ -1,4 +1,4 @@
-//! `store serve`: clients of a Hugging Face Hub read and write a store.
+//! `store serve`: clients of a Hugging Face Hub read and write a store, and clients of S3 read it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,15 +15,18 @@ use crate::context::Context;
 use crate::serve::hub::Hub;
 use crate::serve::journal::Journal;
 use crate::serve::numbers::Numbers;
+use crate::serve::s3::S3;
+use crate::serve::s3::keys::Keys;
 use crate::serve::source::Source;
 use crate::serve::tokens::Tokens;
 use crate::serve::{self, Server, Shared};
 
-/// Answer clients of a Hugging Face Hub out of the store
+/// Answer clients of a Hugging Face Hub and of S3 out of the store
 ///
 /// Every namespace is an endpoint: with HF_ENDPOINT=http://127.0.0.1:8710/project/llama-ft, `hf download`,
 /// `upload_folder`, `load_dataset` and whatever else goes by HF_ENDPOINT take the refs of project/llama-ft for repos, and
-/// know nothing of it. `store help doors` says which ref is which repo. The server runs until SIGINT or SIGTERM; what
+/// know nothing of it. With --s3-listen every namespace is a bucket for clients of S3, for reading: `project.llama-ft`,
+/// whose keys are REF/PATH and REF@N/PATH. `store help doors` says which ref is which repo, and who may. The server runs until SIGINT or SIGTERM; what
 /// it is sending then is sent to its end, for up to 25 s.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -34,6 +37,14 @@ pub(crate) struct Args {
     /// Whose refs are repos where the path of HF_ENDPOINT names no namespace
     #[arg(long, value_name = "NAMESPACE")]
     root: Option<Namespace>,
+
+    /// Where to answer clients of S3; without it, nowhere
+    #[arg(long, value_name = "ADDRESS")]
+    s3_listen: Option<SocketAddr>,
+
+    /// Who may read which buckets: a file of access keys, mode 0600 [default: everybody on this host]
+    #[arg(long, value_name = "FILE", requires = "s3_listen")]
+    s3_keys: Option<PathBuf>,
 
     /// Add a line of JSON for each request to this file [default: standard error]
     #[arg(long, value_name = "FILE")]
@@ -47,17 +58,27 @@ const GIVEN_UP_TIME: Duration = Duration::from_secs(3);
 #[derive(Serialize)]
 struct Listening {
     url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s3_url: Option<String>,
 }
 
 impl fmt::Display for Listening {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "listening on {}", self.url)
+        write!(out, "listening on {}", self.url)?;
+        match &self.s3_url {
+            Some(url) => write!(out, "\nlistening on {url} for S3"),
+            None => Ok(()),
+        }
     }
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let tokens = Tokens::open(config::tokens_file())?;
     check_address(args.listen, &tokens)?;
+    let keys = args.s3_keys.as_deref().map(Keys::read).transpose()?;
+    if let (Some(address), None) = (args.s3_listen, &keys) {
+        check_open(address, &tokens)?;
+    }
     let give_up = Arc::new(AtomicBool::new(false));
     let store = context.open_until(Arc::clone(&give_up))?;
     let numbers = Arc::new(Numbers::default());
@@ -66,13 +87,19 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         numbers,
     });
     let source = Arc::new(Source::new(store)?);
+    let s3 = Arc::new(S3::new(Arc::clone(&source), keys));
     let door = Hub::new(source, Arc::clone(&shared), args.root.clone(), tokens);
     let runtime = serve::runtime()?;
     let served = runtime.block_on(async {
         let mut server = Server::new(shared);
         let address = server.open(args.listen, Arc::new(door)).await?;
+        let s3_address = match args.s3_listen {
+            Some(address) => Some(server.open(address, s3).await?),
+            None => None,
+        };
         context.out.answer(&Listening {
             url: format!("http://{address}"),
+            s3_url: s3_address.map(|address| format!("http://{address}")),
         })?;
         context.out.finish()?;
         server.serve(context.stop(), &give_up).await;
@@ -95,4 +122,17 @@ fn check_address(address: SocketAddr, tokens: &Tokens) -> Result<()> {
     .hint(
         "say who may with `store token add`, or listen on a loopback address, like 127.0.0.1:8710",
     ))
+}
+
+/// That a door without keys lets nobody in whom the rest of the server keeps out.
+fn check_open(address: SocketAddr, tokens: &Tokens) -> Result<()> {
+    let why = match (address.ip().is_loopback(), tokens.is_closed()) {
+        (true, false) => return Ok(()),
+        (false, _) => "others would reach the store there, and there are no --s3-keys",
+        (true, true) => {
+            "there are tokens, and without --s3-keys everybody on this host would be let in"
+        }
+    };
+    Err(Error::new(store::Kind::Denied, format!("{address}: {why}"))
+        .hint("say with --s3-keys FILE who may read what: `store help doors`"))
 }

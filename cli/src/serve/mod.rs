@@ -13,6 +13,8 @@ pub(crate) mod journal;
 mod memo;
 pub(crate) mod numbers;
 mod pace;
+pub(crate) mod range;
+pub(crate) mod s3;
 pub(crate) mod source;
 pub(crate) mod text;
 pub(crate) mod tokens;
@@ -119,6 +121,6 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|source| {
         Error::unavailable(format!("listen on {address}"))
             .because(source)
-            .hint("name another address with --listen; port 0 takes any that is free")
+            .hint("name another address; port 0 takes any that is free")
     })
 }

@@ -7,13 +7,13 @@ use percent_encoding::{
 };
 
 /// What stays as it is in a segment of a path.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+pub(crate) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 /// What stays as it is in a path of several segments.
-const PATH: &AsciiSet = &SEGMENT.remove(b'/');
+pub(crate) const PATH: &AsciiSet = &SEGMENT.remove(b'/');
 /// What a header cannot carry.
 const HEADER: &AsciiSet = &CONTROLS.add(b'%');
 
@@ -72,6 +72,23 @@ pub(crate) fn for_header(text: &str) -> String {
 /// A path inside of a tree: no empty segment, no `.`, no `..`; empty for the whole.
 pub(crate) fn is_inside(path: &str) -> bool {
     path.is_empty() || path.split('/').all(|name| !matches!(name, "" | "." | ".."))
+}
+
+/// Where a link at `path` leads to, if that is inside of the tree.
+pub(crate) fn joined(path: &str, target: &str) -> Option<String> {
+    let mut names: Vec<&str> = path.split('/').collect();
+    names.pop();
+    if target.starts_with('/') {
+        return None;
+    }
+    for name in target.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()?),
+            name => names.push(name),
+        }
+    }
+    Some(names.join("/"))
 }
 
 /// Lower-case hex digits.
@@ -137,6 +154,14 @@ mod tests {
         for outside in ["/", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/."] {
             assert!(!is_inside(outside), "{outside}");
         }
+    }
+
+    #[test]
+    fn links_lead_to_files_inside_only() {
+        assert_eq!(joined("a/b/c", "../d"), Some("a/d".to_owned()));
+        assert_eq!(joined("c", "d//./e"), Some("d/e".to_owned()));
+        assert_eq!(joined("c", "../d"), None);
+        assert_eq!(joined("c", "/d"), None);
     }
 
     #[test]

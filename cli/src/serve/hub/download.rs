@@ -1,6 +1,5 @@
 //! A file of a revision, whole or a range of it: R3 and R4.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use hyper::StatusCode;
@@ -15,52 +14,11 @@ use crate::serve::hub::fault::{COMMIT, Fault, Outcome};
 use crate::serve::hub::files::Etag;
 use crate::serve::hub::route::{Id, Type};
 use crate::serve::hub::{Hub, Request};
+use crate::serve::range::Wanted;
 use crate::serve::text;
 
 const LINKED_ETAG: HeaderName = HeaderName::from_static("x-linked-etag");
 const LINKED_SIZE: HeaderName = HeaderName::from_static("x-linked-size");
-
-/// Which bytes of a file are asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    All,
-    Part(Range<u64>),
-    /// None that there are.
-    Nothing,
-}
-
-impl Wanted {
-    /// `bytes=a-b`, `a-` or `-n`; what is none of these, or several, asks for all.
-    pub(crate) fn parse(text: &str, size: u64) -> Self {
-        let Some(text) = text.strip_prefix("bytes=") else {
-            return Self::All;
-        };
-        let Some((first, last)) = text.split_once('-') else {
-            return Self::All;
-        };
-        let (first, last) = (first.trim(), last.trim());
-        let number = |text: &str| {
-            text.bytes()
-                .all(|byte| byte.is_ascii_digit())
-                .then(|| text.parse().unwrap_or(u64::MAX))
-        };
-        let range = match (first, last) {
-            ("", "") => return Self::All,
-            ("", tail) => number(tail).map(|tail| size.saturating_sub(tail)..size),
-            (first, "") => number(first).map(|first| first..size),
-            (first, last) => match (number(first), number(last)) {
-                (Some(first), Some(last)) if first > last => return Self::All,
-                (Some(first), Some(last)) => Some(first..last.saturating_add(1).min(size)),
-                _ => None,
-            },
-        };
-        match range {
-            None => Self::All,
-            Some(range) if range.start < range.end => Self::Part(range),
-            Some(_) => Self::Nothing,
-        }
-    }
-}
 
 impl Hub {
     pub(super) async fn resolve(
@@ -158,31 +116,6 @@ fn headed(answer: Answer, commit: &str, etag: &Etag, path: &str, size: u64) -> A
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_of_every_form() {
-        for (text, expected) in [
-            ("bytes=0-", Wanted::Part(0..100)),
-            ("bytes=0-0", Wanted::Part(0..1)),
-            ("bytes=10-11272", Wanted::Part(10..100)),
-            ("bytes=99-", Wanted::Part(99..100)),
-            ("bytes=-10", Wanted::Part(90..100)),
-            ("bytes=-1000", Wanted::Part(0..100)),
-            ("bytes=0-18446744073709551615", Wanted::Part(0..100)),
-            ("bytes=100-", Wanted::Nothing),
-            ("bytes=100-200", Wanted::Nothing),
-            ("bytes=-0", Wanted::Nothing),
-            ("bytes=99999999999999999999-", Wanted::Nothing),
-            ("bytes=5-4", Wanted::All),
-            ("bytes=0-1,3-4", Wanted::All),
-            ("bytes=a-b", Wanted::All),
-            ("bytes=-", Wanted::All),
-            ("lines=0-1", Wanted::All),
-        ] {
-            assert_eq!(Wanted::parse(text, 100), expected, "{text}");
-        }
-        assert_eq!(Wanted::parse("bytes=0-", 0), Wanted::Nothing);
-    }
 
     #[test]
     fn an_etag_is_found_in_a_list() {
