@@ -21,6 +21,7 @@ fn the_top_level_help() {
       get          Get a ref, or a path inside one, as a private and writable copy
       materialize  Make a tree of hard links from the host's pool, in the time it takes to make links
       run          Run a command with the caches of its project, and save what it adds to them
+      cache        Share what compilers made: pull and push the entries of a compile cache
       wait         Wait until a ref exists, or has a newer version
       watch        Publish the checkpoints of a training job as they are finished
       serve        Answer clients of a Hugging Face Hub and of S3 out of the store
@@ -64,7 +65,7 @@ fn the_top_level_help() {
       man          Print the manual page, or write one for each verb
 
     `store help TOPIC` prints a guide:
-      bucket, clusters, doors, job-caches, kubernetes, reference, slurm, space, systemd, users
+      bucket, clusters, compile-caches, doors, job-caches, kubernetes, reference, slurm, space, systemd, users
 
     Options of every verb:
           --store <URL>

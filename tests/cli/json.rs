@@ -307,6 +307,51 @@ fn clusters(env: &TestEnvironment, said: &mut Said) {
     }
 }
 
+/// A cache of kernels here and one in a ref: entries of all states, and one under whose key both have something.
+fn compile_caches(env: &TestEnvironment, said: &mut Said) {
+    let text = "about = \"\"\nstale = \"1h\"\n[[entry]]\npath = \"{kind}/{key}\"\n\
+                needs = [{ files = [\"ok\"], bytes = 0 }]\nfailed = [\"log\"]\nlocks = [\"*.lock\"]\nkeys = [\"flags\"]\n";
+    env.write("home/.config/store/profiles/own.toml", text);
+    for (file, text) in [
+        ("far/a/both/ok", ""),
+        ("far/a/both/flags", "[\"-O1\"]"),
+        ("far/a/busy/ok", ""),
+        ("near/a/busy/x.lock", ""),
+        ("far/a/failed/log", "no memory"),
+        ("far/a/half/code", "half"),
+        ("near/a/both/ok", "another"),
+        ("near/a/new/ok", ""),
+        ("near/a/new/flags", "[\"-O2\"]"),
+        ("near/a/failed/log", "no memory"),
+        ("near/a/half/x.lock", ""),
+        ("near/a/open/code", "half"),
+    ] {
+        env.write(file, text);
+    }
+    env.ok(["put", "far", "project/own/cache"]);
+    let near = |said: &mut Said, verb: &str, more: &[&str]| {
+        let words = [&["--profile", "own", "near"], more].concat();
+        said.run(env, &format!("cache {verb}"), &words);
+    };
+    near(said, "status", &["project/own/cache", "project/own/none"]);
+    near(said, "pull", &["project/own/cache", "project/own/none"]);
+    near(said, "push", &["project/own/none", "--dry-run"]);
+    near(said, "push", &["project/own/cache"]);
+    let of_ref = |said: &mut Said, verb: &str, keys: &[&str]| {
+        let words = [&["--profile", "own", "project/own/cache"], keys].concat();
+        said.run(env, &format!("cache {verb}"), &words);
+    };
+    of_ref(said, "lookup", &["both", "nothing"]);
+    let own = ["--profile", "own"];
+    let places = ["near", "project/own/cache"];
+    for key in ["both", "new", "failed"] {
+        said.run(env, "cache why", &[&own, &[key][..], &places].concat());
+    }
+    env.write("near/a/new/x.lock", "");
+    said.run(env, "cache clean", &["--profile", "own", "near"]);
+    near(said, "clean", &["--stale", "0s"]);
+}
+
 fn soundness(env: &TestEnvironment, said: &mut Said) {
     said.run(env, "verify", &["--read-data"]);
     said.run(env, "repair", &["--dry-run"]);
@@ -362,6 +407,7 @@ fn every_verb_prints_what_the_document_says() {
     trees(&env, &mut said);
     look(&env, &mut said);
     clusters(&env, &mut said);
+    compile_caches(&environment!(), &mut said);
     soundness(&env, &mut said);
     let any = "127.0.0.1:0";
     said.start(&env, "serve", &["--listen", any, "--s3-listen", any]);

@@ -3,6 +3,8 @@
 
 mod broken_off;
 mod bundles;
+mod cache;
+mod cache_workers;
 mod cat;
 mod clusters;
 mod damage;

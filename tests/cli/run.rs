@@ -443,3 +443,53 @@ fn what_a_killed_first_run_left_is_saved_into_what_others_made() {
     assert_eq!(next, "one\ntwo\n");
     assert_eq!(newest(&env, REF), ["one=one", "two=two"]);
 }
+
+/// Two jobs of two projects: the second one finds what the first one compiled, and adds what it compiles itself.
+#[test]
+fn compile_caches_are_pulled_before_a_job_and_pushed_after_it() {
+    let env = environment!();
+    let layout = |own: &str, others: &str| {
+        format!(
+            "[layout.trn]\nproject = \"project\"\nteam = \"team\"\n[layout.trn.env]\nNEURON = \"{{base}}/neuron\"\n\
+             [layout.trn.compile.neff]\ndir = \"{{base}}/neuron\"\npull = [{others}]\npush = \"{own}\"\n"
+        )
+    };
+    let compile = |key: &str| {
+        format!(
+            "d=$NEURON/neuronxcc-2.21/MODULE_{key}; mkdir -p $d; touch $d/model.done; seq 99 > $d/model.neff"
+        )
+    };
+    let config = "home/.config/store/config.toml";
+    env.write(config, layout("project/one/neff", "\"project/one/neff\""));
+    let script = compile("1+a");
+    let first = env.store(run(&["--layout", "trn"], &script));
+    assert_eq!(first.code, Some(0), "{first}");
+    let told = "0 compiles avoided, 0 entries there before the command, 1 added by it, 1 pushed";
+    assert!(first.stderr.contains(told), "{first}");
+
+    env.write(config, layout("project/two/neff", "\"project/one/neff\""));
+    let script = format!(
+        "test -e $NEURON/neuronxcc-2.21/MODULE_1+a/model.done && {}",
+        compile("2+a")
+    );
+    let command = ["--", "/bin/sh", "-c", &script];
+    let words = [
+        "run",
+        "--project",
+        "two",
+        "--base",
+        "other",
+        "--layout",
+        "trn",
+    ];
+    let second = env.store(words.iter().chain(&command));
+    assert_eq!(second.code, Some(0), "{second}");
+    let told = "1 compile avoided, 1 entry there before the command, 1 added by it, 2 pushed";
+    assert!(second.stderr.contains(told), "{second}");
+
+    // A ref that must not be pushed to is named before the command starts.
+    env.write(config, layout("team/speech/neff", ""));
+    let refused = env.store(run(&["--layout", "trn"], "touch started"));
+    assert_eq!(refused.code, Some(2), "{refused}");
+    assert!(!env.path("started").exists());
+}

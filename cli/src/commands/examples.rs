@@ -3,7 +3,7 @@
 /// A command line, and what it does.
 type Example = (&'static str, &'static str);
 
-const EXAMPLES: [(&str, &[Example]); 32] = [
+const EXAMPLES: [(&str, &[Example]); 33] = [
     (
         "put",
         &[
@@ -71,6 +71,23 @@ const EXAMPLES: [(&str, &[Example]); 32] = [
             (
                 "store run --seed project/llama-ft/imagenet -- python prepare.py",
                 "makes the ref from what is left in $STORE_SEED_DIR, once for all that start",
+            ),
+        ],
+    ),
+    (
+        "cache",
+        &[
+            (
+                "store neff pull project/llama-ft/neff team/vision/neff",
+                "before a job: what either has and the Neuron cache of this host lacks",
+            ),
+            (
+                "store cache --profile triton push ~/.triton/cache project/llama-ft/triton",
+                "after it: what was compiled",
+            ),
+            (
+                "store neff why MODULE_10042+d41d8cd9 project/llama-ft/neff",
+                "the part of the key that is another one in the nearest entries",
             ),
         ],
     ),

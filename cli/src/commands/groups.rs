@@ -14,6 +14,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
             "get",
             "materialize",
             "run",
+            "cache",
             "wait",
             "watch",
             "serve",

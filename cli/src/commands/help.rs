@@ -8,9 +8,13 @@ use crate::ui::output::Output;
 use crate::ui::suggest;
 
 /// Guides, printed as they stand in the repository: the first line is the title.
-const TOPICS: [(&str, &str); 10] = [
+const TOPICS: [(&str, &str); 11] = [
     ("bucket", include_str!("../../guides/bucket.md")),
     ("clusters", include_str!("../../guides/clusters.md")),
+    (
+        "compile-caches",
+        include_str!("../../guides/compile-caches.md"),
+    ),
     ("doors", include_str!("../../guides/doors.md")),
     ("job-caches", include_str!("../../guides/job-caches.md")),
     ("kubernetes", include_str!("../../guides/kubernetes.md")),

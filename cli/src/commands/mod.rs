@@ -1,6 +1,7 @@
 //! The verbs, one file each: `Args` with its help, and `run`. `args`: the whole command line.
 
 pub(crate) mod args;
+pub(crate) mod cache;
 mod cat;
 mod cluster;
 pub(crate) mod complete;
@@ -54,6 +55,9 @@ pub(crate) enum Command {
     Put(put::Args),
     Save(save::Args),
     Run(Box<run::Args>),
+    Cache(cache::Args),
+    #[command(hide = true)]
+    Neff(cache::NeffArgs),
     Get(get::Args),
     Materialize(Box<materialize::Args>),
     Ls(ls::Args),
@@ -102,6 +106,8 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Put(args) => put::run(args, context),
         Command::Save(args) => save::run(args, context),
         Command::Run(args) => run::run(args, context),
+        Command::Cache(args) => cache::run(args, context),
+        Command::Neff(args) => cache::run_neff(args, context),
         Command::Get(args) => get::run(args, context),
         Command::Materialize(args) => materialize::run(args, context),
         Command::Ls(args) => ls::run(args, context),

@@ -203,6 +203,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
         keep: args.keep.clone(),
         source_check: None,
         onto: args.base.map_or(Onto::Replace, Onto::Only),
+        entries: store::Entries::new(),
         allow_empty: true,
         take_written_through: args.take_written_through,
         links: LinkOptions {

@@ -398,6 +398,7 @@ fn told(report: &Report, context: &Context) {
                 format!("changed here, deleted in @{before}; yours is in the new version")
             }
             Case::DeletedHere => format!("deleted here, changed in @{before}; theirs stays"),
+            Case::ThereFirst => format!("@{before} had it first; theirs stays"),
         };
         context
             .out

@@ -24,6 +24,24 @@ pub(crate) struct Layout {
     pub(crate) links: BTreeMap<PathBuf, String>,
     /// What is never saved, as globs.
     pub(crate) exclude: Vec<String>,
+    /// Compile caches of the job, by their profiles.
+    pub(crate) compile: BTreeMap<String, Compile>,
+}
+
+/// A compile cache: pulled before the command, pushed after it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Compile {
+    /// Where it is, spelled like variables.
+    pub(crate) dir: String,
+    /// The refs that it is pulled from, in this order.
+    #[serde(default)]
+    pub(crate) pull: Vec<String>,
+    /// The ref that it is pushed to.
+    pub(crate) push: Option<String>,
+    /// That ref may be a team's.
+    #[serde(default)]
+    pub(crate) public: bool,
 }
 
 /// The places of one run.
@@ -92,6 +110,7 @@ impl Layout {
             env,
             links: (!is_plain).then_some(legacy).into_iter().collect(),
             exclude: EXCLUDE.map(str::to_owned).to_vec(),
+            compile: BTreeMap::new(),
         })
     }
 
@@ -110,6 +129,10 @@ impl Layout {
         }
         for (key, text) in self.env.iter() {
             check_text(text).map_err(|error| error.within(format!("layout {name}: env.{key}")))?;
+        }
+        for (profile, how) in &self.compile {
+            check_text(&how.dir)
+                .map_err(|error| error.within(format!("layout {name}: compile.{profile}.dir")))?;
         }
         for (link, text) in &self.links {
             let link = link.display();

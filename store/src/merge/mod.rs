@@ -37,6 +37,10 @@ pub(crate) trait Trees {
     fn leaves_out(&self) -> bool;
     /// Whether something lies at a path that is not in ours: it was left out, and nobody deleted it.
     fn is_left_out(&self, path: &[u8]) -> bool;
+    /// What becomes of a path that is something else in ours than in `theirs`.
+    fn both(&self, _path: &[u8], _ours: &Node, _theirs: &Node) -> Both {
+        Both::AsMerged
+    }
 }
 
 /// What both sides did to a path.
@@ -49,6 +53,20 @@ pub enum Case {
     DeletedThere,
     /// We deleted it, they changed it: theirs is there.
     DeletedHere,
+    /// They had it first, and it goes in only where nothing is: theirs is there.
+    ThereFirst,
+}
+
+/// What becomes of a path that both sides have, and that is not the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Both {
+    /// What the three sides say.
+    #[default]
+    AsMerged,
+    /// Theirs stays, and is named.
+    TheirsStays,
+    /// Ours takes its place.
+    OursInstead,
 }
 
 /// A path that both sides changed.
@@ -182,7 +200,7 @@ impl Merge<'_> {
                 Way::Theirs(None)
             }
             Way::Ours(None) if entry.are_trees() && self.trees.leaves_out() => Way::Into,
-            way => way,
+            way => self.ruled(&entry, way),
         };
         let steps = &mut self.merged.steps;
         match way {
@@ -207,6 +225,21 @@ impl Merge<'_> {
                 self.enter(entry)?;
                 Ok(None)
             }
+        }
+    }
+
+    /// Where both sides have something of their own, the trees may know better.
+    fn ruled(&self, entry: &Entry, way: Way) -> Way {
+        let (Some(ours), Some(theirs)) = (&entry.ours, &entry.theirs) else {
+            return way;
+        };
+        if !matches!(way, Way::Into | Way::Ours(Some(Case::BothChanged))) {
+            return way;
+        }
+        match self.trees.both(&self.path, ours, theirs) {
+            Both::AsMerged => way,
+            Both::TheirsStays => Way::Theirs(Some(Case::ThereFirst)),
+            Both::OursInstead => Way::Ours(None),
         }
     }
 

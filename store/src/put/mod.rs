@@ -16,6 +16,7 @@ mod edit;
 mod expected;
 mod graft;
 mod ingest;
+mod insert;
 mod job;
 mod long_paths;
 mod messages;
@@ -33,6 +34,7 @@ mod tests;
 mod ties;
 mod tracks;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,7 +42,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::error::{Error, Result};
-use crate::format::{Id, Keep, RefName};
+use crate::format::{Content, Id, Keep, RefName};
 use crate::host::pool::Pool;
 use crate::log::{Outside, System};
 use crate::merge::{Clash, Counts};
@@ -51,7 +53,7 @@ use crate::remedy::{Note, Remedy};
 use crate::retry::{Headway, VAIN_MAX};
 use crate::store::Store;
 
-use ancestor::base;
+use ancestor::{Base, base};
 use dedup::Dedup;
 use pipeline::pipeline;
 use publish::{Passes, PutSession};
@@ -70,7 +72,12 @@ pub enum Onto {
     Only(u64),
     /// What was changed since the ancestor is merged into it.
     Merge(Ancestor),
+    /// The entries of [`PutRequest::entries`] go into it, each whole, where it has nothing of that name.
+    Insert,
 }
+
+/// The paths of entries that are inserted. Where the newest version has exactly this tree at a path, it is replaced.
+pub type Entries = BTreeMap<Vec<u8>, Option<Content>>;
 
 /// What a directory was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +127,8 @@ pub struct PutRequest {
     pub readable: bool,
     /// What becomes of the newest version.
     pub onto: Onto,
+    /// With [`Onto::Insert`]: what is inserted.
+    pub entries: Entries,
     /// Save a directory also where nothing is left in it.
     pub allow_empty: bool,
     /// What to keep beside the tree.
@@ -228,6 +237,7 @@ impl PutRequest {
             links: LinkOptions::default(),
             readable: false,
             onto: Onto::Replace,
+            entries: Entries::new(),
             allow_empty: false,
             keep: Vec::new(),
             source_check: None,
@@ -285,7 +295,8 @@ fn attempt(
     let reader = Reader::at(store, view.clone());
     let base = match request.onto {
         Onto::Merge(ancestor) => Some(base(&reader, request, ancestor)?),
-        _ => None,
+        Onto::Insert => Some(Base::default()),
+        Onto::Replace | Onto::Only(_) => None,
     };
     let (scan, cache) = Scan::prepare(store, request, &reader, &view)?;
     let dedup = Dedup::new(view.index.clone());

@@ -12,15 +12,15 @@ use super::messages::Built;
 use super::packer::Packer;
 use super::publish::{PutSession, refused_room};
 use super::saved::Notes;
-use super::{PutReport, PutRequest, SaveReport};
+use super::{Onto, PutReport, PutRequest, SaveReport, insert};
 use crate::error::{Error, Result};
 use crate::format::{
-    Change, Content, Extra, FrameKind, Id, Root, SIDE_TIMES, Side, Sides, TimesEncoder,
+    Change, Content, Extra, FrameKind, Id, Node, Root, SIDE_TIMES, Side, Sides, TimesEncoder,
     TreeEncoder, TreeEntry, Version,
 };
 use crate::id::ChunkId;
 use crate::log::{Outside, System};
-use crate::merge::{Case, Clash, Merged, Step, Trees, count, merge};
+use crate::merge::{Both, Case, Clash, Merged, Step, Trees, count, merge};
 use crate::pack::{Framer, KindFrame};
 use crate::read::{Reader, TimesReader};
 use crate::remedy::{Note, Remedy};
@@ -96,7 +96,9 @@ impl PutSession<'_> {
         let was = newest.as_ref().map(|(number, _)| *number);
         let left_out = outcome.merged.left_out;
         report.saved = Some(self.told(&built, base, reader, (was, outcome.merged))?);
-        if let Some(number) = version.filter(|_| !self.request().dry_run) {
+        // What is inserted is made for that alone, and is nothing to come back to.
+        let is_kept = !self.request().dry_run && self.request().onto != Onto::Insert;
+        if let Some(number) = version.filter(|_| is_kept) {
             self.remember(built, (base, left_out > 0), (number, reader), &mut report);
         }
         Ok(Some(report))
@@ -424,6 +426,10 @@ impl Trees for Stored<'_> {
     fn is_left_out(&self, path: &[u8]) -> bool {
         lies_at(&self.root, path)
     }
+
+    fn both(&self, path: &[u8], ours: &Node, theirs: &Node) -> Both {
+        insert::both(self.session.request(), path, ours, theirs)
+    }
 }
 
 fn put_meta(
@@ -477,15 +483,10 @@ fn message(request: &PutRequest, merged: &Merged, onto: Option<u64>) -> String {
     };
     let before = onto.map_or_else(String::new, |number| format!("@{number}"));
     for (case, told) in [
-        (Case::BothChanged, format!("changed here and in {before}")),
-        (
-            Case::DeletedThere,
-            format!("changed here, deleted in {before}"),
-        ),
-        (
-            Case::DeletedHere,
-            format!("deleted here, kept as changed in {before}"),
-        ),
+        (Case::BothChanged, "changed here and in "),
+        (Case::DeletedThere, "changed here, deleted in "),
+        (Case::DeletedHere, "deleted here, kept as changed in "),
+        (Case::ThereFirst, "kept out, since others are in "),
     ] {
         let paths: Vec<_> = of(case).take(TOLD_MAX).map(Clash::shown).collect();
         let more = match of(case).count().saturating_sub(TOLD_MAX) {
@@ -493,7 +494,7 @@ fn message(request: &PutRequest, merged: &Merged, onto: Option<u64>) -> String {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        parts.push(format!("{told}: {}{more}", paths.join(", ")));
+        parts.push(format!("{told}{before}: {}{more}", paths.join(", ")));
     }
     parts.join("; ")
 }

@@ -16,6 +16,7 @@ use store::{Error, RefName, Result};
 use self::caches::Cache;
 use self::child::Signals;
 use self::saver::Saver;
+use crate::commands::cache::of_run::Compiles;
 use crate::config::layouts::{Layout, Places};
 use crate::context::Context;
 use crate::context::pools::PoolArgs;
@@ -123,8 +124,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     check_places(args, &layout, context)?;
     let base = base(args, &layout)?;
     let places = Places::new(&layout, &base, args.team.is_some(), &job);
+    let mut compiles = Compiles::new(&layout, &places, context)?;
     let caches = prepare(args, &places, &layout, context)?;
     make_links(&layout, &places)?;
+    compiles.before();
     check_room(&base, args.free)?;
 
     let saver = Saver::new(context, &caches, &layout.exclude, &job);
@@ -143,6 +146,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             .warning(format_args!("error: {}", failure::one_line(&error)));
     }
     let saved = saver.last(&signals);
+    compiles.after();
     context.end_with(ended.code);
     match (ended.code, saved) {
         (0, saved) => saved,

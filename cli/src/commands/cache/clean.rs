@@ -1,0 +1,134 @@
+//! `store cache clean`: failed and incomplete entries, and locks of nobody, so that a compiler tries again.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Serialize;
+use store::{Error, Result};
+
+use super::entries::{self, State};
+use super::profile::Profile;
+use super::{Named, Refused, place};
+use crate::context::Context;
+use crate::ui::{human, names};
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Report {
+    profile: String,
+    #[serde(serialize_with = "store::path_as_text")]
+    directory: PathBuf,
+    dry_run: bool,
+    /// Entries that went.
+    removed: Vec<Refused>,
+    /// Complete entries that lost a lock of nobody.
+    unlocked: Vec<Named>,
+    /// Entries that somebody works on, or that were touched just now.
+    kept: Vec<Named>,
+    /// Directories of pulls that died.
+    leftovers: u64,
+}
+
+pub(super) fn run(root: &Path, profile: &Profile, dry_run: bool, context: &Context) -> Result<()> {
+    let mut report = Report {
+        profile: profile.name.clone(),
+        directory: root.to_path_buf(),
+        dry_run,
+        removed: Vec::new(),
+        unlocked: Vec::new(),
+        kept: Vec::new(),
+        leftovers: 0,
+    };
+    for (path, _) in entries::of_dir(root, profile)? {
+        report.entry(root, &path, profile)?;
+    }
+    for left in place::left(root) {
+        report.leftovers += 1;
+        if !dry_run {
+            std::fs::remove_dir_all(&left).map_err(|source| Error::io("remove", &left, source))?;
+        }
+    }
+    context.out.answer(&report)
+}
+
+impl Report {
+    fn entry(&mut self, root: &Path, path: &[u8], profile: &Profile) -> Result<()> {
+        let Some(entry) = entries::one(root, path, profile)? else {
+            return Ok(());
+        };
+        let state = entry.state(profile);
+        if state == State::Complete {
+            return Ok(());
+        }
+        let full = root.join(OsStr::from_bytes(path));
+        let is_young = state == State::Incomplete && is_young(&full, profile);
+        if is_young || place::is_in_work(root, path, &entry, profile) {
+            self.kept.push(Named::new(path));
+            return Ok(());
+        }
+        let Some(shape) = profile.entry.get(entry.shape) else {
+            return Ok(());
+        };
+        let mut unlocked = entry.clone();
+        unlocked.parts.retain(|part, _| !shape.is_lock(part));
+        let failed = |source| Error::io("remove", &full, source);
+        if unlocked.state(profile) == State::Complete {
+            for lock in entry.parts.keys().filter(|part| shape.is_lock(part)) {
+                if !self.dry_run {
+                    std::fs::remove_file(full.join(OsStr::from_bytes(lock))).map_err(failed)?;
+                }
+            }
+            self.unlocked.push(Named::new(path));
+            return Ok(());
+        }
+        if !self.dry_run {
+            match shape.file {
+                true => std::fs::remove_file(&full).map_err(failed)?,
+                false => std::fs::remove_dir_all(&full).map_err(failed)?,
+            }
+        }
+        self.removed.push(Refused::new(path, state, None));
+        Ok(())
+    }
+}
+
+/// What was made just now may be in the making, where the compiler makes no locks.
+fn is_young(path: &Path, profile: &Profile) -> bool {
+    let time = std::fs::symlink_metadata(path).and_then(|found: Metadata| found.modified());
+    let age = time
+        .ok()
+        .and_then(|time| SystemTime::now().duration_since(time).ok());
+    age.is_none_or(|age| age < profile.stale())
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (removed, unlocked) = match self.dry_run {
+            true => ("would go", "would be unlocked"),
+            false => ("removed", "unlocked"),
+        };
+        write!(
+            out,
+            "{}: {} {removed}, {} {unlocked}, {} kept, since somebody may work on them",
+            names::shown(self.directory.as_os_str().as_bytes()),
+            human::counted(self.removed.len() as u64, "entry"),
+            self.unlocked.len(),
+            self.kept.len()
+        )?;
+        for one in &self.removed {
+            write!(out, "\n  {}: {}", one.state.word(), one.entry.shown())?;
+        }
+        for one in &self.unlocked {
+            write!(out, "\n  {unlocked}: {}", one.shown())?;
+        }
+        if self.leftovers > 0 {
+            let count = human::counted(self.leftovers, "directory");
+            write!(out, "\n  {count} of pulls that died")?;
+        }
+        Ok(())
+    }
+}

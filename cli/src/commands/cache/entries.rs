@@ -1,0 +1,329 @@
+//! The entries of a cache, of a directory or of a ref: what each has, and whether it is complete.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use store::inspect::{self, ListOptions};
+use store::{Content, Error, Node, Reader, RefName, RefSpec, Result};
+
+use super::pattern::Pattern;
+use super::profile::{Profile, Shape};
+
+/// What an entry has at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Thing {
+    Dir,
+    File {
+        bytes: u64,
+    },
+    /// A link, and how much it leads to, where that is known.
+    Link {
+        target: Vec<u8>,
+        bytes: Option<u64>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) thing: Thing,
+    /// When it was modified: seconds and nanoseconds.
+    pub(super) time: Option<(i64, i64)>,
+}
+
+/// One entry.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// Which kind of entry of the profile.
+    pub(super) shape: usize,
+    /// What it has, by the path in it; of an entry that is a file, itself by the empty path.
+    pub(super) parts: BTreeMap<Vec<u8>, Part>,
+    /// Its tree in the ref.
+    pub(super) tree: Option<Content>,
+}
+
+/// Entries by their paths in the cache.
+pub(super) type Entries = BTreeMap<Vec<u8>, Entry>;
+
+/// What can be said of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    Complete,
+    /// A compile failed, and its traces keep others from trying.
+    Failed,
+    /// Somebody works on it, or died doing so.
+    Locked,
+    Incomplete,
+}
+
+impl State {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Locked => "locked",
+            Self::Incomplete => "incomplete",
+        }
+    }
+}
+
+impl Part {
+    fn bytes(&self) -> u64 {
+        match self.thing {
+            Thing::Dir => 0,
+            Thing::File { bytes } => bytes,
+            Thing::Link { bytes, .. } => bytes.unwrap_or(0),
+        }
+    }
+
+    fn is_dir(&self) -> bool {
+        self.thing == Thing::Dir
+    }
+}
+
+impl Shape {
+    pub(super) fn is_volatile(&self, path: &[u8]) -> bool {
+        // What is in a directory that is volatile is that, too.
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let mut ends = slashes.map(|(at, _)| at).chain([path.len()]);
+        ends.any(|end| {
+            let above = path.get(..end).unwrap_or_default();
+            self.volatile.iter().any(|pattern| pattern.matches(above))
+        })
+    }
+
+    pub(super) fn is_lock(&self, path: &[u8]) -> bool {
+        self.locks.iter().any(|pattern| pattern.matches(path))
+    }
+}
+
+impl Entry {
+    pub(super) fn state(&self, profile: &Profile) -> State {
+        let Some(shape) = profile.entry.get(self.shape) else {
+            return State::Incomplete;
+        };
+        if shape.file {
+            return match self.parts.values().any(|part| part.bytes() > 0) {
+                true => State::Complete,
+                false => State::Incomplete,
+            };
+        }
+        let mut files = self.parts.iter().filter(|(_, part)| !part.is_dir());
+        if files.clone().any(|(path, _)| shape.is_lock(path)) {
+            return State::Locked;
+        }
+        let has = |pattern: &Pattern, bytes: u64| {
+            let mut files = files.clone();
+            files.any(|(path, part)| pattern.matches(path) && part.bytes() >= bytes)
+        };
+        let mut needs = shape.needs.iter();
+        let is_complete = match shape.needs.is_empty() {
+            true => files
+                .clone()
+                .any(|(path, part)| part.bytes() > 0 && !shape.is_volatile(path)),
+            false => needs.all(|need| need.files.iter().any(|file| has(file, need.bytes))),
+        };
+        if is_complete {
+            return State::Complete;
+        }
+        let has_failed = |path: &Vec<u8>| shape.failed.iter().any(|failed| failed.matches(path));
+        match files.any(|(path, _)| has_failed(path)) {
+            true => State::Failed,
+            false => State::Incomplete,
+        }
+    }
+
+    /// Its files that may leave the host.
+    pub(super) fn files<'e>(
+        &'e self,
+        shape: &'e Shape,
+    ) -> impl Iterator<Item = (&'e Vec<u8>, &'e Part)> {
+        let parts = self.parts.iter();
+        parts.filter(|(path, part)| !part.is_dir() && !shape.is_volatile(path))
+    }
+
+    /// Whether it has the same files, by their sizes and times; of files that are repaired on the way by their times.
+    pub(super) fn looks_like(&self, other: &Self, shape: &Shape) -> bool {
+        let look = |entry: &Self| {
+            let files = entry.files(shape);
+            let files = files.map(|(path, part)| {
+                let is_repaired = shape.is_repaired(path);
+                let bytes = (!is_repaired).then(|| part.bytes());
+                (path.clone(), bytes, part.time)
+            });
+            files.collect::<Vec<_>>()
+        };
+        let ours = look(self);
+        ours.iter().all(|(_, _, time)| time.is_some()) && ours == look(other)
+    }
+}
+
+/// Adds a path to the entry that it belongs to; whether it belongs to one.
+fn add(found: &mut Entries, profile: &Profile, path: &[u8], part: Part, tree: Option<Content>) {
+    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    let Some(number) = profile.shape_of(&names, part.is_dir()) else {
+        return;
+    };
+    let depth = profile
+        .entry
+        .get(number)
+        .map_or(0, |shape| shape.path.depth());
+    let (own, below) = names.split_at_checked(depth).unwrap_or((&names, &[]));
+    let entry = found.entry(own.join(&b'/')).or_insert_with(|| Entry {
+        shape: number,
+        parts: BTreeMap::new(),
+        tree: None,
+    });
+    match (below.is_empty(), part.is_dir()) {
+        (true, true) => entry.tree = tree,
+        _ => drop(entry.parts.insert(below.join(&b'/'), part)),
+    }
+}
+
+/// The newest version of a ref: its number, and its entries; none, where there is no such ref.
+pub(super) struct Stored {
+    pub(super) version: u64,
+    pub(super) entries: Entries,
+}
+
+/// One look at one tree.
+pub(super) fn of_ref(
+    reader: &Reader<'_>,
+    name: &RefName,
+    profile: &Profile,
+) -> Result<Option<Stored>> {
+    let Ok((version, _)) = reader.view().state.version(name, None) else {
+        return Ok(None);
+    };
+    let spec: RefSpec = format!("{name}@{version}").parse()?;
+    let options = ListOptions {
+        recursive: true,
+        times: true,
+    };
+    let mut entries = Entries::new();
+    inspect::ls(reader, &spec, options, &mut |listed| {
+        let (thing, tree) = match listed.node {
+            Node::Tree { content, .. } => (Thing::Dir, Some(content)),
+            Node::File { content, .. } => (
+                Thing::File {
+                    bytes: content.size,
+                },
+                None,
+            ),
+            Node::Symlink { target } => {
+                // Where one leads that stays inside is not looked at.
+                let bytes = (!target.starts_with(b"/")).then_some(1);
+                (Thing::Link { target, bytes }, None)
+            }
+        };
+        let time = listed.time.map(|time| (time.secs, i64::from(time.nanos)));
+        add(
+            &mut entries,
+            profile,
+            &listed.path,
+            Part { thing, time },
+            tree,
+        );
+        Ok(())
+    })?;
+    Ok(Some(Stored { version, entries }))
+}
+
+/// The entries of a directory; none, where it is missing.
+pub(super) fn of_dir(root: &Path, profile: &Profile) -> Result<Entries> {
+    let mut entries = Entries::new();
+    walk(root, &mut Vec::new(), profile, &mut entries)?;
+    Ok(entries)
+}
+
+/// One entry of a directory, looked at again.
+pub(super) fn one(root: &Path, path: &[u8], profile: &Profile) -> Result<Option<Entry>> {
+    let mut entries = Entries::new();
+    let full = root.join(OsStr::from_bytes(path));
+    match std::fs::symlink_metadata(&full) {
+        Err(error) if is_gone(&error) => return Ok(None),
+        Err(source) => return Err(Error::io("look at", &full, source)),
+        Ok(found) => look(root, path, &found, profile, &mut entries)?,
+    }
+    Ok(entries.remove(path))
+}
+
+fn walk(root: &Path, at: &mut Vec<u8>, profile: &Profile, found: &mut Entries) -> Result<()> {
+    let dir = root.join(OsStr::from_bytes(at));
+    let listed = match std::fs::read_dir(&dir) {
+        Ok(listed) => listed,
+        // Others may clean it meanwhile.
+        Err(error) if is_gone(&error) => return Ok(()),
+        Err(source) => return Err(Error::io("read the directory", &dir, source)),
+    };
+    let length = at.len();
+    for file in listed {
+        let file = file.map_err(|source| Error::io("read the directory", &dir, source))?;
+        if !at.is_empty() {
+            at.push(b'/');
+        }
+        at.extend_from_slice(&file.file_name().into_vec());
+        let names: Vec<&[u8]> = at.split(|byte| *byte == b'/').collect();
+        if profile.may_lead_to(&names) {
+            match std::fs::symlink_metadata(file.path()) {
+                Err(error) if is_gone(&error) => {}
+                Err(source) => return Err(Error::io("look at", file.path(), source)),
+                Ok(stat) => look(root, &at.clone(), &stat, profile, found)?,
+            }
+        }
+        at.truncate(length);
+    }
+    Ok(())
+}
+
+fn look(
+    root: &Path,
+    path: &[u8],
+    stat: &Metadata,
+    profile: &Profile,
+    found: &mut Entries,
+) -> Result<()> {
+    let full = root.join(OsStr::from_bytes(path));
+    let time = |stat: &Metadata| Some((stat.mtime(), stat.mtime_nsec()));
+    let part = if stat.is_dir() {
+        Part {
+            thing: Thing::Dir,
+            time: time(stat),
+        }
+    } else if stat.is_symlink() {
+        let target = std::fs::read_link(&full).map(PathBuf::into_os_string);
+        let behind = std::fs::metadata(&full).ok().filter(Metadata::is_file);
+        Part {
+            thing: Thing::Link {
+                target: target.unwrap_or_default().into_vec(),
+                bytes: behind.as_ref().map(Metadata::len),
+            },
+            time: behind.as_ref().and_then(time).or(Some((0, 0))),
+        }
+    } else if stat.is_file() {
+        Part {
+            thing: Thing::File { bytes: stat.len() },
+            time: time(stat),
+        }
+    } else {
+        return Ok(());
+    };
+    let is_dir = part.is_dir();
+    add(found, profile, path, part, None);
+    match is_dir {
+        true => walk(root, &mut path.to_vec(), profile, found),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn is_gone(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+    )
+}

@@ -1,0 +1,275 @@
+//! `store cache status` and `store cache lookup`: what is here, and what a ref has.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use store::{Error, Reader, RefName, Result};
+
+use super::Named;
+use super::entries::{self, Entries, Entry, State};
+use super::profile::Profile;
+use crate::context::Context;
+use crate::ui::table::Side;
+use crate::ui::{human, names};
+
+/// What a machine reads of a status.
+#[derive(Serialize)]
+struct Status {
+    profile: String,
+    #[serde(serialize_with = "store::path_as_text")]
+    directory: PathBuf,
+    complete: u64,
+    failed: Vec<Named>,
+    locked: Vec<Named>,
+    incomplete: Vec<Named>,
+    refs: Vec<Compared>,
+}
+
+/// The cache beside a ref.
+#[derive(Serialize)]
+struct Compared {
+    #[serde(rename = "ref")]
+    name: RefName,
+    /// None, where there is no such ref.
+    version: Option<u64>,
+    /// Complete entries of the ref.
+    complete: u64,
+    /// Both have them, with the same sizes and times.
+    same: u64,
+    /// Both have them, and not the same, as far as sizes and times show.
+    different: Vec<Named>,
+    /// Complete in the ref alone: a pull brings them.
+    absent_here: u64,
+    /// Complete here alone: a push adds them.
+    absent_there: u64,
+    /// The ref has them, and they are not complete there.
+    broken_there: Vec<Named>,
+}
+
+pub(super) fn status(
+    root: &Path,
+    refs: &[RefName],
+    profile: &Profile,
+    context: &Context,
+) -> Result<()> {
+    let here = entries::of_dir(root, profile)?;
+    let named = |state: State| -> Vec<Named> {
+        let found = here
+            .iter()
+            .filter(|(_, entry)| entry.state(profile) == state);
+        found.map(|(path, _)| Named::new(path)).collect()
+    };
+    let mut compared = Vec::new();
+    if !refs.is_empty() {
+        let store = context.open()?;
+        let reader = Reader::new(&store)?;
+        for name in refs {
+            let stored = entries::of_ref(&reader, name, profile)?;
+            compared.push(Compared::new(name, stored, &here, profile));
+        }
+    }
+    context.out.answer(&Status {
+        profile: profile.name.clone(),
+        directory: root.to_path_buf(),
+        complete: named(State::Complete).len() as u64,
+        failed: named(State::Failed),
+        locked: named(State::Locked),
+        incomplete: named(State::Incomplete),
+        refs: compared,
+    })
+}
+
+impl Compared {
+    fn new(
+        name: &RefName,
+        stored: Option<entries::Stored>,
+        here: &Entries,
+        profile: &Profile,
+    ) -> Self {
+        let version = stored.as_ref().map(|stored| stored.version);
+        let there = stored.map(|stored| stored.entries).unwrap_or_default();
+        let is_whole = |entry: &Entry| entry.state(profile) == State::Complete;
+        let mut told = Self {
+            name: name.clone(),
+            version,
+            complete: 0,
+            same: 0,
+            different: Vec::new(),
+            absent_here: 0,
+            absent_there: 0,
+            broken_there: Vec::new(),
+        };
+        for (path, entry) in &there {
+            if !is_whole(entry) {
+                told.broken_there.push(Named::new(path));
+                continue;
+            }
+            told.complete += 1;
+            let own = here.get(path).filter(|own| is_whole(own));
+            let shape = profile.entry.get(entry.shape);
+            match (own, shape) {
+                (Some(own), Some(shape)) if own.looks_like(entry, shape) => told.same += 1,
+                (Some(_), _) => told.different.push(Named::new(path)),
+                (None, _) => told.absent_here += 1,
+            }
+        }
+        let own = here.iter().filter(|(_, entry)| is_whole(entry));
+        let alone = own.filter(|(path, _)| !there.get(*path).is_some_and(is_whole));
+        told.absent_there = alone.count() as u64;
+        told
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dir = names::shown(self.directory.as_os_str().as_bytes());
+        write!(
+            out,
+            "{dir} ({}): {} complete, {} failed, {} locked, {} incomplete",
+            self.profile,
+            human::count(self.complete),
+            self.failed.len(),
+            self.locked.len(),
+            self.incomplete.len()
+        )?;
+        for (word, found) in [
+            ("failed", &self.failed),
+            ("locked", &self.locked),
+            ("incomplete", &self.incomplete),
+        ] {
+            for entry in found {
+                write!(out, "\n  {word}: {}", entry.shown())?;
+            }
+        }
+        for one in &self.refs {
+            let Some(version) = one.version else {
+                write!(out, "\n{}: is not there yet", one.name)?;
+                continue;
+            };
+            write!(
+                out,
+                "\n{}@{version}: {} complete, {} as here, {} missing here, {} missing there, {} different, {} broken there",
+                one.name,
+                human::count(one.complete),
+                human::count(one.same),
+                human::count(one.absent_here),
+                human::count(one.absent_there),
+                one.different.len(),
+                one.broken_there.len()
+            )?;
+            for (word, found) in [
+                ("different", &one.different),
+                ("broken there", &one.broken_there),
+            ] {
+                for entry in found {
+                    write!(out, "\n  {word}: {}", entry.shown())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A key that was looked up; an object of `--json`.
+#[derive(Serialize)]
+struct Found {
+    key: String,
+    /// The ref that has it.
+    #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+    source: Option<RefName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entry: Option<String>,
+    hit: bool,
+}
+
+/// Whether an entry at this path is meant by a key: its path, or the end of it.
+pub(super) fn is_meant(path: &[u8], key: &[u8]) -> bool {
+    let rest = path.strip_suffix(key);
+    rest.is_some_and(|rest| rest.is_empty() || rest.ends_with(b"/"))
+}
+
+pub(super) fn lookup(
+    keys: &[&OsString],
+    refs: &[RefName],
+    profile: &Profile,
+    context: &Context,
+) -> Result<()> {
+    if keys.is_empty() || refs.is_empty() {
+        return Err(Error::invalid("lookup: expected keys and a ref")
+            .hint("refs begin with project/ or team/"));
+    }
+    let store = context.open()?;
+    let reader = Reader::new(&store)?;
+    let mut found: Vec<Found> = keys.iter().map(|key| Found::missing(key)).collect();
+    for name in refs {
+        let Some(stored) = entries::of_ref(&reader, name, profile)? else {
+            context
+                .out
+                .note(format_args!("note: {name}: is not there yet"));
+            continue;
+        };
+        let whole = stored.entries.iter();
+        let whole = whole.filter(|(_, entry)| entry.state(profile) == State::Complete);
+        let by_end = ends(whole.map(|(path, _)| path.as_slice()));
+        for (key, line) in keys.iter().zip(&mut found).filter(|(_, line)| !line.hit) {
+            if let Some(path) = by_end.get(key.as_bytes()) {
+                line.hit = true;
+                line.source = Some(name.clone());
+                line.version = Some(stored.version);
+                line.entry = Some(names::shown(path));
+            }
+        }
+    }
+    let hits = found.iter().filter(|line| line.hit).count();
+    let misses = (found.len() - hits) as u64;
+    let columns = [("", Side::Left), ("key", Side::Left), ("ref", Side::Left)];
+    context.out.list(&columns, found.into_iter(), |line| {
+        let word = if line.hit { "hit" } else { "miss" };
+        let source = line.source.as_ref().zip(line.version);
+        let source = source.map(|(name, version)| format!("{name}@{version}"));
+        [
+            word.to_owned(),
+            line.key.clone(),
+            source.unwrap_or_default(),
+        ]
+    })?;
+    let told = format!("{} not there", human::counted(misses, "key"));
+    match (hits, misses) {
+        (_, 0) => Ok(()),
+        (0, _) => Err(Error::not_found(told)),
+        _ => Err(Error::partial(told)),
+    }
+}
+
+impl Found {
+    fn missing(key: &OsString) -> Self {
+        Self {
+            key: names::shown(key.as_bytes()),
+            source: None,
+            version: None,
+            entry: None,
+            hit: false,
+        }
+    }
+}
+
+/// Paths by whatever key means them.
+fn ends<'p>(
+    paths: impl Iterator<Item = &'p [u8]>,
+) -> std::collections::HashMap<&'p [u8], &'p [u8]> {
+    let mut ends = std::collections::HashMap::new();
+    for path in paths {
+        ends.insert(path, path);
+        let mut rest = path;
+        while let Some(at) = rest.iter().position(|byte| *byte == b'/') {
+            rest = rest.get(at + 1..).unwrap_or_default();
+            ends.entry(rest).or_insert(path);
+        }
+    }
+    ends
+}

@@ -1,0 +1,175 @@
+//! The compile caches of `store run`: pulled before the command, pushed after it. What goes wrong is a warning.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use store::{Error, RefName, Result};
+
+use super::entries::{self, State};
+use super::profile::Profile;
+use super::{pull, push};
+use crate::config::layouts::{Compile, Layout, Places};
+use crate::context::Context;
+use crate::ui::{failure, human, names};
+
+/// Those of one run.
+pub(crate) struct Compiles<'c> {
+    context: &'c Context,
+    all: Vec<One>,
+}
+
+struct One {
+    profile: Profile,
+    dir: PathBuf,
+    pull: Vec<RefName>,
+    push: Option<(RefName, push::How)>,
+    /// What came before the command began.
+    pulled: u64,
+    /// What was complete when it began.
+    ready: BTreeSet<Vec<u8>>,
+}
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Report {
+    profile: String,
+    #[serde(serialize_with = "store::path_as_text")]
+    directory: PathBuf,
+    /// Entries that were pulled: compiles that the command need not do.
+    avoided: u64,
+    /// Entries that were there when it began.
+    hits: u64,
+    /// Entries that it added.
+    misses: u64,
+    pushed: u64,
+}
+
+impl<'c> Compiles<'c> {
+    /// Reads what the layout says, before anything is done.
+    pub(crate) fn new(layout: &Layout, places: &Places, context: &'c Context) -> Result<Self> {
+        let all = layout.compile.iter().filter_map(|(name, how)| {
+            let dir = places.filled(&how.dir)?;
+            Some(
+                One::new(name, how, dir.into())
+                    .map_err(|error| error.within(format!("compile.{name}"))),
+            )
+        });
+        Ok(Self {
+            context,
+            all: all.collect::<Result<_>>()?,
+        })
+    }
+
+    pub(crate) fn before(&mut self) {
+        for one in &mut self.all {
+            if let Err(error) = one.before(self.context) {
+                warn(self.context, &one.dir, &error);
+            }
+        }
+    }
+
+    pub(crate) fn after(&self) {
+        for one in &self.all {
+            if let Err(error) = one.after(self.context) {
+                warn(self.context, &one.dir, &error);
+            }
+        }
+    }
+}
+
+fn warn(context: &Context, dir: &Path, error: &Error) {
+    let told = failure::one_line(error);
+    let dir = dir.display();
+    context
+        .out
+        .warning(format_args!("warning: compile cache {dir}: {told}"));
+}
+
+impl One {
+    fn new(name: &str, how: &Compile, dir: PathBuf) -> Result<Self> {
+        let target = how.push.as_deref().map(name_of).transpose()?;
+        let public = push::How {
+            public: how.public,
+            dry_run: false,
+        };
+        if let Some(target) = &target {
+            push::check_public(target, public)?;
+        }
+        Ok(Self {
+            profile: Profile::load(name)?,
+            dir,
+            pull: how
+                .pull
+                .iter()
+                .map(|name| name_of(name))
+                .collect::<Result<_>>()?,
+            push: target.map(|target| (target, public)),
+            pulled: 0,
+            ready: BTreeSet::new(),
+        })
+    }
+
+    fn complete(&self) -> Result<BTreeSet<Vec<u8>>> {
+        let found = entries::of_dir(&self.dir, &self.profile)?.into_iter();
+        let whole = found.filter(|(_, entry)| entry.state(&self.profile) == State::Complete);
+        Ok(whole.map(|(path, _)| path).collect())
+    }
+
+    fn before(&mut self, context: &Context) -> Result<()> {
+        std::fs::create_dir_all(&self.dir)
+            .map_err(|source| Error::io("make", &self.dir, source))?;
+        let store = context.open_for_put()?;
+        let pulled = pull::pull(&store, (&self.dir, &self.pull), &self.profile, false);
+        self.ready = self.complete()?;
+        let report = pulled?;
+        self.pulled = report.pulled;
+        report.tell(context);
+        Ok(())
+    }
+
+    fn after(&self, context: &Context) -> Result<()> {
+        let misses = self.complete()?.difference(&self.ready).count() as u64;
+        let mut report = Report {
+            profile: self.profile.name.clone(),
+            directory: self.dir.clone(),
+            avoided: self.pulled,
+            hits: self.ready.len() as u64,
+            misses,
+            pushed: 0,
+        };
+        let Some((target, how)) = &self.push else {
+            context.out.report_aside(&report);
+            return Ok(());
+        };
+        let store = context.open_for_put()?;
+        let pushed = push::push(&store, (&self.dir, target), &self.profile, *how);
+        let done = pushed.as_ref().map_or(0, |pushed| pushed.pushed);
+        report.pushed = done;
+        context.out.report_aside(&report);
+        let pushed = pushed?;
+        pushed.tell(context);
+        pushed.outcome()
+    }
+}
+
+fn name_of(name: &str) -> Result<RefName> {
+    names::name(std::ffi::OsStr::new(name))
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{} ({}): {} avoided, {} there before the command, {} added by it, {} pushed",
+            names::shown(self.directory.as_os_str().as_bytes()),
+            self.profile,
+            human::counted(self.avoided, "compile"),
+            human::counted(self.hits, "entry"),
+            human::count(self.misses),
+            human::count(self.pushed)
+        )
+    }
+}

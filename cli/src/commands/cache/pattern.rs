@@ -1,0 +1,237 @@
+//! Patterns of paths: `*` is any text in a name, `**` any directories; `{name}` and `{name:hex8}` are parts of a key.
+
+use serde::Deserialize;
+
+/// A path, component by component.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(super) struct Pattern {
+    parts: Vec<Vec<Piece>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(Vec<u8>),
+    /// Any text.
+    Any,
+    /// Any text that is not empty, or so many hex digits.
+    Field {
+        name: String,
+        digits: Option<usize>,
+    },
+}
+
+/// Parts of a key, by their names.
+pub(super) type Fields = Vec<(String, String)>;
+
+impl TryFrom<String> for Pattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parts = text.split('/').map(pieces).collect::<Result<Vec<_>, _>>()?;
+        if parts.iter().any(Vec::is_empty) {
+            return Err(format!(
+                "expected a path below the root without empty names, found {text:?}"
+            ));
+        }
+        Ok(Self { parts })
+    }
+}
+
+fn pieces(part: &str) -> Result<Vec<Piece>, String> {
+    if [".", ".."].contains(&part) {
+        return Err(format!(
+            "expected a path below the root, found {part:?} in it"
+        ));
+    }
+    let mut pieces = Vec::new();
+    let mut rest = part;
+    while let Some(at) = rest.find(['*', '{']) {
+        let (text, special) = rest.split_at(at);
+        if !text.is_empty() {
+            pieces.push(Piece::Text(text.as_bytes().to_vec()));
+        }
+        if let Some(after) = special.strip_prefix('*') {
+            pieces.push(Piece::Any);
+            rest = after;
+            continue;
+        }
+        let inside = special.strip_prefix('{').unwrap_or(special);
+        let (field, after) = inside
+            .split_once('}')
+            .ok_or_else(|| format!("expected }} behind {{ in {part:?}"))?;
+        pieces.push(self::field(field)?);
+        rest = after;
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Text(rest.as_bytes().to_vec()));
+    }
+    Ok(pieces)
+}
+
+fn field(text: &str) -> Result<Piece, String> {
+    let (name, kind) = match text.split_once(':') {
+        Some((name, kind)) => (name, Some(kind)),
+        None => (text, None),
+    };
+    let digits = kind.map(|kind| {
+        let digits = kind
+            .strip_prefix("hex")
+            .and_then(|digits| digits.parse().ok());
+        digits.ok_or_else(|| format!("expected {{{name}:hexN}}, found {{{text}}}"))
+    });
+    if name.is_empty() {
+        return Err("expected a name between { and }".to_owned());
+    }
+    Ok(Piece::Field {
+        name: name.to_owned(),
+        digits: digits.transpose()?,
+    })
+}
+
+impl Pattern {
+    /// How many components it has.
+    pub(super) fn depth(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Whether it has a fixed number of components.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.parts.iter().any(|part| is_deep(part))
+    }
+
+    /// Whether a path is one of those, or one above them.
+    pub(super) fn may_lead_to(&self, path: &[&[u8]]) -> bool {
+        let mut both = self.parts.iter().zip(path);
+        both.all(|(part, name)| fits(part, name, &mut Fields::new()))
+    }
+
+    /// The parts of the key in a path of exactly this form.
+    pub(super) fn fields(&self, path: &[&[u8]]) -> Option<Fields> {
+        let mut fields = Fields::new();
+        let mut both = self.parts.iter().zip(path);
+        let is_match = self.parts.len() == path.len()
+            && both.all(|(part, name)| fits(part, name, &mut fields));
+        is_match.then_some(fields)
+    }
+
+    /// The parts of the key in the end of such a path.
+    pub(super) fn fields_of_end(&self, path: &[&[u8]]) -> Option<Fields> {
+        let from = self.parts.len().checked_sub(path.len())?;
+        let mut fields = Fields::new();
+        let mut both = self.parts.iter().skip(from).zip(path);
+        both.all(|(part, name)| fits(part, name, &mut fields))
+            .then_some(fields)
+    }
+
+    pub(super) fn matches(&self, path: &[u8]) -> bool {
+        let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+        leads(&self.parts, &names)
+    }
+}
+
+fn is_deep(part: &[Piece]) -> bool {
+    part == [Piece::Any, Piece::Any]
+}
+
+fn leads(parts: &[Vec<Piece>], names: &[&[u8]]) -> bool {
+    match (parts.split_first(), names.split_first()) {
+        (None, None) => true,
+        (Some((part, rest)), _) if is_deep(part) => {
+            leads(rest, names)
+                || names
+                    .split_first()
+                    .is_some_and(|(_, below)| leads(parts, below))
+        }
+        (Some((part, rest)), Some((name, below))) => {
+            fits(part, name, &mut Fields::new()) && leads(rest, below)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a name is of this form; the shortest texts win.
+fn fits(pieces: &[Piece], name: &[u8], fields: &mut Fields) -> bool {
+    let Some((piece, rest)) = pieces.split_first() else {
+        return name.is_empty();
+    };
+    match piece {
+        Piece::Text(text) => name
+            .strip_prefix(text.as_slice())
+            .is_some_and(|name| fits(rest, name, fields)),
+        Piece::Any => ends(name, 0).any(|(_, after)| fits(rest, after, fields)),
+        Piece::Field {
+            name: field,
+            digits,
+        } => {
+            let known = fields.len();
+            ends(name, 1).any(|(text, after)| {
+                if digits.is_some_and(|digits| !is_hex(text, digits)) {
+                    return false;
+                }
+                fields.truncate(known);
+                fields.push((field.clone(), String::from_utf8_lossy(text).into_owned()));
+                fits(rest, after, fields)
+            })
+        }
+    }
+}
+
+fn ends(name: &[u8], from: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
+    (from..=name.len()).filter_map(|at| name.split_at_checked(at))
+}
+
+fn is_hex(text: &[u8], digits: usize) -> bool {
+    text.len() == digits && text.iter().all(u8::is_ascii_hexdigit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(pattern: &str, path: &str) -> Option<Fields> {
+        let pattern = Pattern::try_from(pattern.to_owned()).unwrap();
+        let names: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
+        pattern.fields(&names)
+    }
+
+    #[test]
+    fn a_path_tells_the_fields_of_its_key() {
+        let found = fields(
+            "neuronxcc-{compiler}/MODULE_{graph}+{flags}",
+            "neuronxcc-2.21.33363.0+82129205/MODULE_10042+d41d8cd9",
+        );
+        let expected = [
+            ("compiler", "2.21.33363.0+82129205"),
+            ("graph", "10042"),
+            ("flags", "d41d8cd9"),
+        ];
+        let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        assert_eq!(found.unwrap(), expected);
+        assert_eq!(fields("{key:hex4}", "12g4"), None);
+        assert_eq!(fields("{key:hex4}", "12a45"), None);
+        assert_eq!(fields("a/{key}", "a"), None);
+        assert!(fields("{module}-{key:hex4}-cache", "jit-f-12ab-cache").is_some());
+    }
+
+    #[test]
+    fn stars_stand_for_names_and_for_directories() {
+        let matches = |pattern: &str, path: &str| {
+            Pattern::try_from(pattern.to_owned())
+                .unwrap()
+                .matches(path.as_bytes())
+        };
+        assert!(matches("*.lock", "model.hlo_module.pb.lock"));
+        assert!(!matches("*.lock", "a/b.lock"));
+        assert!(matches("**/*.lock", "a/b.lock"));
+        assert!(matches("**/*.lock", "b.lock"));
+        assert!(!matches("**/*.lock", "a/b.lock/c"));
+    }
+
+    #[test]
+    fn a_pattern_with_a_mistake_is_refused() {
+        for bad in ["", "a//b", "../a", "{", "{a:oct3}", "{}"] {
+            assert!(Pattern::try_from(bad.to_owned()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! What is known of one kind of compile cache: a file of its own, shipped or the user's.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use store::{Error, Result};
+
+use super::pattern::Pattern;
+use crate::config;
+use crate::ui::human::Span;
+use crate::ui::suggest;
+
+/// The profiles that are known without a file of the user's.
+pub(crate) const SHIPPED: [(&str, &str); 6] = [
+    ("inductor", include_str!("../../../profiles/inductor.toml")),
+    ("neff", include_str!("../../../profiles/neff.toml")),
+    (
+        "neff-vllm",
+        include_str!("../../../profiles/neff-vllm.toml"),
+    ),
+    ("triton", include_str!("../../../profiles/triton.toml")),
+    ("vllm", include_str!("../../../profiles/vllm.toml")),
+    ("xla", include_str!("../../../profiles/xla.toml")),
+];
+
+/// How long a lock is somebody's, where the profile does not say.
+const STALE: Duration = Duration::from_secs(60 * 60);
+
+/// A profile as it is written.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Profile {
+    #[serde(skip)]
+    pub(super) name: String,
+    /// What it is for, in a line.
+    #[serde(rename = "about")]
+    _about: String,
+    /// Variables that name the cache, the first that is set.
+    #[serde(default)]
+    root: Vec<Root>,
+    /// Where it is otherwise.
+    default: Option<String>,
+    /// How long a lock is somebody's.
+    stale: Option<Span>,
+    pub(super) entry: Vec<Shape>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Root {
+    variable: String,
+    /// The variable holds options of a command, and this one names the cache.
+    option: Option<String>,
+    /// The cache lies there in what it names.
+    below: Option<PathBuf>,
+}
+
+/// One kind of entry.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Shape {
+    /// Where entries are, and which parts of their paths are their key.
+    pub(super) path: Pattern,
+    /// An entry is one file.
+    #[serde(default)]
+    pub(super) file: bool,
+    /// What makes one complete; nothing: any file that is not empty.
+    #[serde(default)]
+    pub(super) needs: Vec<Need>,
+    /// What says that an incomplete one has failed.
+    #[serde(default)]
+    pub(super) failed: Vec<Pattern>,
+    /// What says that somebody works on it.
+    #[serde(default)]
+    pub(super) locks: Vec<Pattern>,
+    /// What never leaves the host.
+    #[serde(default)]
+    pub(super) volatile: Vec<Pattern>,
+    /// JSON files that tell what the key was made of.
+    #[serde(default)]
+    pub(super) keys: Vec<Pattern>,
+    /// Text files that name places in the cache by absolute paths.
+    #[serde(default)]
+    pub(super) rebase: Vec<Pattern>,
+    /// Text files that may name hosts.
+    #[serde(default)]
+    pub(super) scrub: Vec<Pattern>,
+}
+
+/// A file that must be there, under one of these names.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Need {
+    pub(super) files: Vec<Pattern>,
+    /// With at least so many bytes.
+    pub(super) bytes: u64,
+}
+
+/// Where profiles of the user's are.
+fn own_dir() -> Option<PathBuf> {
+    Some(config::config_file()?.parent()?.join("profiles"))
+}
+
+impl Profile {
+    /// The profile of this name: the user's, else the one that is shipped.
+    pub(super) fn load(name: &str) -> Result<Self> {
+        let own = own_dir().map(|dir| dir.join(format!("{name}.toml")));
+        let is_name = !name.is_empty() && !name.contains('/');
+        if let Some(path) = own.filter(|_| is_name) {
+            match std::fs::read_to_string(&path) {
+                Ok(text) => return Self::parse(name, &path, &text),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::io("read the profile", &path, error)),
+            }
+        }
+        let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
+        let (_, text) = shipped.ok_or_else(|| unknown(name))?;
+        Self::parse(name, Path::new(&format!("{name}.toml")), text)
+    }
+
+    pub(super) fn parse(name: &str, path: &Path, text: &str) -> Result<Self> {
+        let mut profile: Self =
+            toml::from_str(text).map_err(|error| mistake(path, text, &error))?;
+        profile.name = name.to_owned();
+        if profile.entry.is_empty() {
+            return Err(wrong(path, "entry: expected at least one [[entry]]"));
+        }
+        for (number, shape) in (1..).zip(&profile.entry) {
+            if !shape.path.is_plain() {
+                let told = "path: expected a path without **";
+                return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
+            }
+        }
+        Ok(profile)
+    }
+
+    /// Where the cache of this host is.
+    pub(super) fn root(&self) -> Result<PathBuf> {
+        let named = self.root.iter().find_map(Root::look);
+        let place = match (named, &self.default) {
+            (Some(found), _) => found,
+            (None, Some(place)) => at_home(place),
+            (None, None) => {
+                let variables: Vec<_> = self.root.iter().map(|root| &*root.variable).collect();
+                let told = format!("profile {}: it is not known where the cache is", self.name);
+                return Err(Error::invalid(told)
+                    .hint(format!("name DIR, or set {}", variables.join(" or "))));
+            }
+        };
+        let text = place.to_string_lossy();
+        if text.contains("://") {
+            return Err(Error::invalid(format!(
+                "profile {}: {text} is no directory of this host",
+                self.name
+            ))
+            .hint("name DIR, and let the compiler use that directory"));
+        }
+        Ok(place)
+    }
+
+    /// The same, with another idea of how long a lock is somebody's.
+    pub(super) fn with_stale(&self, stale: Option<Duration>) -> Self {
+        Self {
+            stale: stale.map(Span).or(self.stale),
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn stale(&self) -> Duration {
+        self.stale.map_or(STALE, |span| span.0)
+    }
+
+    /// Whether an entry may lie at or below this path, or it is inside of one.
+    pub(super) fn may_lead_to(&self, path: &[&[u8]]) -> bool {
+        let mut shapes = self.entry.iter();
+        shapes.any(|shape| {
+            let is_inside = path.len() > shape.path.depth();
+            shape.path.may_lead_to(path) && !(shape.file && is_inside)
+        })
+    }
+
+    /// The kind of entry that a path belongs to, by its number, and how many of its components name the entry.
+    pub(super) fn shape_of(&self, path: &[&[u8]], is_dir: bool) -> Option<usize> {
+        self.entry.iter().position(|shape| {
+            let depth = shape.path.depth();
+            let Some(own) = path.get(..depth) else {
+                return false;
+            };
+            let may_be = match shape.file {
+                true => path.len() == depth && !is_dir,
+                false => path.len() > depth || is_dir,
+            };
+            may_be && shape.path.fields(own).is_some()
+        })
+    }
+}
+
+impl Root {
+    /// What its variable says.
+    fn look(&self) -> Option<PathBuf> {
+        let value = std::env::var_os(&self.variable).filter(|value| !value.is_empty())?;
+        let place = match &self.option {
+            None => PathBuf::from(value),
+            Some(option) => {
+                let value = value.to_string_lossy().into_owned();
+                let mut words = value.split_whitespace();
+                words.find_map(|word| {
+                    let place = word.strip_prefix(option.as_str())?.strip_prefix('=')?;
+                    Some(PathBuf::from(place))
+                })?
+            }
+        };
+        Some(match &self.below {
+            Some(below) => place.join(below),
+            None => place,
+        })
+    }
+}
+
+/// A place with the home and the name of the user in it.
+fn at_home(place: &str) -> PathBuf {
+    let user = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());
+    let place = place.replace("{user}", &user);
+    match (place.strip_prefix("~/"), std::env::home_dir()) {
+        (Some(below), Some(home)) => home.join(below),
+        _ => PathBuf::from(OsString::from(place)),
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    let mut known: Vec<String> = SHIPPED
+        .iter()
+        .map(|(known, _)| (*known).to_owned())
+        .collect();
+    let own = own_dir().and_then(|dir| std::fs::read_dir(dir).ok());
+    for file in own.into_iter().flatten().flatten() {
+        let name = file.file_name().to_string_lossy().into_owned();
+        known.extend(name.strip_suffix(".toml").map(str::to_owned));
+    }
+    known.sort();
+    known.dedup();
+    let near = suggest::nearest(name, known.iter().map(String::as_str));
+    let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
+    let told = format!("profile {name}: there is none of this name");
+    let dir = own_dir().unwrap_or_default();
+    Error::invalid(told).hint(format!(
+        "{near}there are {}; your own are files in {}",
+        known.join(", "),
+        dir.display()
+    ))
+}
+
+fn wrong(path: &Path, told: &str) -> Error {
+    Error::invalid(format!("profile {}", path.display())).because(told.to_owned())
+}
+
+/// Says the place of a mistake, and its key.
+fn mistake(path: &Path, text: &str, error: &toml::de::Error) -> Error {
+    let start = error.span().map_or(0, |span| span.start);
+    let before = text.get(..start).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let written = text.lines().nth(line - 1).unwrap_or_default();
+    let key = match written.split_once('=') {
+        Some((key, _)) => format!(", {}", key.trim()),
+        None => String::new(),
+    };
+    wrong(path, &format!("line {line}{key}: {}", error.message()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shipped_can_be_read() {
+        for (name, text) in SHIPPED {
+            Profile::parse(name, Path::new(name), text).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line_and_its_key() {
+        let parse = |text: &str| {
+            let error = Profile::parse("x", Path::new("x.toml"), text).unwrap_err();
+            format!("{error:?}")
+        };
+        let entry = "about = \"\"\n[[entry]]\n";
+        for (text, told) in [
+            (
+                format!("{entry}path = \"{{a\"\n"),
+                "line 3, path: expected } behind {",
+            ),
+            (
+                format!("{entry}path = \"a\"\nneed = []\n"),
+                "line 4, need: unknown field `need`",
+            ),
+            (
+                format!("{entry}path = \"a/**\"\n"),
+                "[[entry]] number 1: path: expected a path without **",
+            ),
+            (
+                format!("stale = \"soon\"\n{entry}path = \"a\"\n"),
+                "line 1, stale: ",
+            ),
+            (
+                format!("{entry}path = \"a\"\nfile = 3\n"),
+                "line 4, file: invalid type",
+            ),
+        ] {
+            assert!(parse(&text).contains(told), "{told}: {}", parse(&text));
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! `store cache pull`: entries that are complete in a ref and absent here.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
+use store::{
+    Error, GetRequest, Globs, Kind, Reader, RefName, RefSpec, Result, Store, Unwatched, get,
+};
+
+use super::entries::{self, Entries, Entry, State};
+use super::place::{self, Placed, Stage};
+use super::profile::Profile;
+use super::repair::TEXT_BYTES_MAX;
+use super::{Named, Refused};
+use crate::config;
+use crate::context::Context;
+use crate::ui::{human, names};
+
+/// What a machine reads.
+#[derive(Serialize)]
+pub(super) struct Report {
+    profile: String,
+    #[serde(serialize_with = "store::path_as_text")]
+    directory: PathBuf,
+    sources: Vec<Source>,
+    /// Entries that were complete here before.
+    pub(super) hits: u64,
+    /// Entries that came, each of which is a compile less.
+    pub(super) pulled: u64,
+    /// Of these: in the place of one that had failed or was incomplete.
+    repaired: u64,
+    bytes: u64,
+    /// Entries that somebody works on here.
+    skipped: Vec<Named>,
+    /// Entries of the refs that are not complete there.
+    refused: Vec<Refused>,
+    secs: f64,
+}
+
+#[derive(Serialize)]
+struct Source {
+    #[serde(rename = "ref")]
+    name: RefName,
+    /// None, where there is no such ref.
+    version: Option<u64>,
+    pulled: u64,
+}
+
+/// A pull into a directory, source by source.
+pub(super) fn pull(
+    store: &Store,
+    (root, refs): (&Path, &[RefName]),
+    profile: &Profile,
+    dry_run: bool,
+) -> Result<Report> {
+    let began = Instant::now();
+    if !dry_run {
+        std::fs::create_dir_all(root).map_err(|source| Error::io("make", root, source))?;
+    }
+    // Texts may name it, and mean the same from wherever a compiler runs.
+    let root = &root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
+    let reader = Reader::new(store)?;
+    let mut here = entries::of_dir(root, profile)?;
+    let is_complete = |entry: &&Entry| entry.state(profile) == State::Complete;
+    let mut report = Report {
+        profile: profile.name.clone(),
+        directory: root.to_path_buf(),
+        sources: Vec::new(),
+        hits: here.values().filter(is_complete).count() as u64,
+        pulled: 0,
+        repaired: 0,
+        bytes: 0,
+        skipped: Vec::new(),
+        refused: Vec::new(),
+        secs: 0.0,
+    };
+    for name in refs {
+        let stored = entries::of_ref(&reader, name, profile)?;
+        let mut source = Source {
+            name: name.clone(),
+            version: stored.as_ref().map(|stored| stored.version),
+            pulled: 0,
+        };
+        if let Some(stored) = stored {
+            let wanted = report.choose(&stored.entries, &here, (root, name), profile);
+            let spec = format!("{name}@{}", stored.version).parse()?;
+            if !wanted.is_empty() && !dry_run {
+                bring(store, &spec, (root, &wanted), profile, &mut report)?;
+            } else {
+                report.pulled += wanted.len() as u64;
+            }
+            source.pulled = wanted.len() as u64;
+            here.extend(wanted);
+        }
+        report.sources.push(source);
+    }
+    report.secs = began.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+impl Report {
+    /// The complete entries of a ref that are not complete here, and that nobody works on.
+    fn choose(
+        &mut self,
+        stored: &Entries,
+        here: &Entries,
+        (root, name): (&Path, &RefName),
+        profile: &Profile,
+    ) -> Entries {
+        let mut wanted = Entries::new();
+        for (path, entry) in stored {
+            let own = here.get(path);
+            let is_here = own.is_some_and(|own| own.state(profile) == State::Complete);
+            let state = entry.state(profile);
+            if state != State::Complete {
+                self.refused.push(Refused::new(path, state, Some(name)));
+            } else if own.is_some_and(|own| place::is_in_work(root, path, own, profile)) {
+                self.skip(path);
+            } else if !is_here {
+                wanted.insert(path.clone(), entry.clone());
+            }
+        }
+        wanted
+    }
+
+    fn skip(&mut self, path: &[u8]) {
+        let known = self.skipped.iter().any(|known| known.is(path));
+        if !known {
+            self.skipped.push(Named::new(path));
+        }
+    }
+}
+
+/// Brings entries of a version here: all of them beside, then each to its place.
+fn bring(
+    store: &Store,
+    spec: &RefSpec,
+    (root, wanted): (&Path, &Entries),
+    profile: &Profile,
+    report: &mut Report,
+) -> Result<()> {
+    let stage = Stage::new(root)?;
+    let built = stage.path().join("entries");
+    let mut request = GetRequest::new(spec.clone(), &built);
+    let paths = wanted.keys().map(|path| String::from_utf8_lossy(path));
+    request.include = paths
+        .map(|path| format!("/{}", Globs::escape(&path)))
+        .collect();
+    request.precious = config::precious();
+    let got = get(store, &request, &Unwatched)?;
+    report.bytes += got.bytes;
+    for (path, entry) in wanted {
+        let from = built.join(OsStr::from_bytes(path));
+        arrive(root, &from, entry, profile)?;
+        match place::place(root, path, &from, profile)? {
+            Placed::New => report.pulled += 1,
+            Placed::Instead => {
+                report.pulled += 1;
+                report.repaired += 1;
+            }
+            Placed::There => report.hits += 1,
+            Placed::InWork => report.skip(path),
+        }
+    }
+    Ok(())
+}
+
+/// Repairs the texts of an entry that was built, which keep their times.
+fn arrive(root: &Path, built: &Path, entry: &Entry, profile: &Profile) -> Result<()> {
+    let Some(shape) = profile.entry.get(entry.shape) else {
+        return Ok(());
+    };
+    for (path, _) in entry
+        .files(shape)
+        .filter(|(path, _)| shape.is_rebased(path))
+    {
+        let file = built.join(OsStr::from_bytes(path));
+        let failed = |source| Error::io("repair", &file, source);
+        let stat = std::fs::symlink_metadata(&file).map_err(failed)?;
+        if !stat.is_file() || stat.len() > TEXT_BYTES_MAX {
+            continue;
+        }
+        let text = std::fs::read(&file).map_err(failed)?;
+        let repaired = shape.arriving(path, text, root);
+        std::fs::write(&file, repaired).map_err(failed)?;
+        let time = stat.modified().map_err(failed)?;
+        let opened = File::options().append(true).open(&file).map_err(failed)?;
+        opened.set_modified(time).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Pulls, and reports.
+pub(super) fn run(
+    root: &Path,
+    refs: &[RefName],
+    profile: &Profile,
+    dry_run: bool,
+    context: &Context,
+) -> Result<()> {
+    let store = context.open()?;
+    let report = pull(&store, (root, refs), profile, dry_run)?;
+    report.tell(context);
+    context.out.report(&report)?;
+    match report.sources.iter().any(|source| source.version.is_some()) {
+        true => Ok(()),
+        false => {
+            let all: Vec<&str> = refs.iter().map(RefName::as_str).collect();
+            Err(Error::new(
+                Kind::NotFound,
+                format!("{}: there is no such ref", all.join(", ")),
+            )
+            .hint("the first `store cache push` makes it"))
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn tell(&self, context: &Context) {
+        for source in self
+            .sources
+            .iter()
+            .filter(|source| source.version.is_none())
+        {
+            context
+                .out
+                .note(format_args!("note: {}: is not there yet", source.name));
+        }
+        super::tell_refused(&self.refused, context);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{}: {} pulled, {} there before",
+            names::shown(self.directory.as_os_str().as_bytes()),
+            human::counted(self.pulled, "entry"),
+            human::count(self.hits),
+        )?;
+        for (count, told) in [
+            (self.repaired, "in the place of broken ones"),
+            (
+                self.skipped.len() as u64,
+                "skipped, since somebody works on them",
+            ),
+            (self.refused.len() as u64, "refused"),
+        ] {
+            if count > 0 {
+                write!(out, ", {} {told}", human::count(count))?;
+            }
+        }
+        write!(
+            out,
+            "\n{} avoided; {}",
+            human::counted(self.pulled, "compile"),
+            human::bytes(self.bytes)
+        )
+    }
+}

@@ -1,0 +1,359 @@
+//! `store cache push`: complete entries go into a ref that has none of their key.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
+use store::{
+    Case, Error, Onto, ProfileChoice, PutRequest, Reader, RefName, Result, Store, Unwatched, put,
+};
+
+use super::entries::{self, Entries, Entry, State, Thing};
+use super::profile::{Profile, Shape};
+use super::repair::TEXT_BYTES_MAX;
+use super::{Named, Refused};
+use crate::context::Context;
+use crate::ui::{human, names, remedy};
+
+/// What a machine reads.
+#[derive(Serialize)]
+pub(super) struct Report {
+    profile: String,
+    #[serde(rename = "ref")]
+    target: RefName,
+    #[serde(serialize_with = "store::path_as_text")]
+    directory: PathBuf,
+    /// The newest version, which has them; none after a dry run, and where there is nothing.
+    version: Option<u64>,
+    /// Entries that are new in the ref.
+    pub(super) pushed: u64,
+    /// Entries that it has already.
+    same: u64,
+    /// Entries of which it has others under the same key.
+    conflicts: Vec<Named>,
+    /// Entries that are not complete here.
+    refused: Vec<Refused>,
+    new_bytes: u64,
+    stored_bytes: u64,
+    secs: f64,
+    notes: Vec<String>,
+}
+
+/// How to push.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct How {
+    pub(super) public: bool,
+    pub(super) dry_run: bool,
+}
+
+/// A push from a directory.
+pub(super) fn push(
+    store: &Store,
+    (root, target): (&Path, &RefName),
+    profile: &Profile,
+    how: How,
+) -> Result<Report> {
+    check_public(target, how)?;
+    let began = Instant::now();
+    let root = &root
+        .canonicalize()
+        .map_err(|source| Error::io("open the cache", root, source))?;
+    let here = entries::of_dir(root, profile)?;
+    let stored = entries::of_ref(&Reader::new(store)?, target, profile)?;
+    let mut report = Report {
+        profile: profile.name.clone(),
+        target: target.clone(),
+        directory: root.clone(),
+        version: stored.as_ref().map(|stored| stored.version),
+        pushed: 0,
+        same: 0,
+        conflicts: Vec::new(),
+        refused: Vec::new(),
+        new_bytes: 0,
+        stored_bytes: 0,
+        secs: 0.0,
+        notes: Vec::new(),
+    };
+    let stored = stored.map(|stored| stored.entries).unwrap_or_default();
+    let new = report.choose(&here, &stored, profile);
+    if !new.is_empty() {
+        let staged = Staged::new(root, new, profile)?;
+        report.insert(store, staged, (&stored, profile), how)?;
+    }
+    report.secs = began.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// What a team reads is read by more people than what a project has.
+pub(super) fn check_public(target: &RefName, how: How) -> Result<()> {
+    if how.public || !target.as_str().starts_with("team/") {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{target}: more people may read it than the project whose compiles these are"
+    ))
+    .hint("give --public if that is meant, or push to a ref of the project"))
+}
+
+impl Report {
+    /// The complete entries that the ref does not seem to have.
+    fn choose(&mut self, here: &Entries, stored: &Entries, profile: &Profile) -> Entries {
+        let mut new = Entries::new();
+        for (path, entry) in here {
+            let (state, shape) = (entry.state(profile), profile.entry.get(entry.shape));
+            let known = stored.get(path);
+            let is_same = |known: &Entry| shape.is_some_and(|shape| entry.looks_like(known, shape));
+            if state != State::Complete {
+                self.refused.push(Refused::new(path, state, None));
+            } else if known.is_some_and(is_same) {
+                self.same += 1;
+            } else {
+                new.insert(path.clone(), entry.clone());
+            }
+        }
+        new
+    }
+
+    /// Saves what was staged, where the ref has nothing of that name.
+    fn insert(
+        &mut self,
+        store: &Store,
+        staged: Staged,
+        (stored, profile): (&Entries, &Profile),
+        how: How,
+    ) -> Result<()> {
+        let mut request = PutRequest::new(staged.dir.path(), self.target.clone());
+        request.onto = Onto::Insert;
+        let broken = |path: &Vec<u8>| {
+            let known = stored.get(path)?;
+            (known.state(profile) != State::Complete).then_some(known.tree)?
+        };
+        let paths = staged.entries.keys();
+        request.entries = paths.map(|path| (path.clone(), broken(path))).collect();
+        request.links.dereference = true;
+        request.profile.choice = ProfileChoice::None;
+        request.profile.check = false;
+        request.dry_run = how.dry_run;
+        request.readable = how.public;
+        request.message = format!(
+            "{} of a cache ({})",
+            human::counted(staged.entries.len() as u64, "entry"),
+            profile.name
+        );
+        let before = self.version;
+        let done = put(store, &request, &Unwatched)?;
+        self.version = done.version.or(before);
+        (self.new_bytes, self.stored_bytes) = (done.new_bytes, done.stored_bytes);
+        let clashes = done.saved.map(|saved| saved.clashes).unwrap_or_default();
+        let clashes = clashes
+            .iter()
+            .filter(|clash| clash.case == Case::ThereFirst);
+        self.conflicts = clashes.map(|clash| Named::new(&clash.path)).collect();
+        let kept_out = self.conflicts.len() as u64;
+        let staged_count = staged.entries.len() as u64;
+        let known = match done.unchanged {
+            true => staged_count,
+            false => known(&staged.entries, stored, profile).max(kept_out),
+        };
+        self.same += known.saturating_sub(kept_out);
+        self.pushed = staged_count.saturating_sub(known);
+        let notes = done
+            .notes
+            .iter()
+            .filter(|note| !note.text.contains("followed, since"));
+        self.notes = notes.map(remedy::note).collect();
+        Ok(())
+    }
+}
+
+/// Entries that were read again although the ref had complete ones under their keys.
+fn known(staged: &Entries, stored: &Entries, profile: &Profile) -> u64 {
+    let known = staged.keys().filter_map(|path| stored.get(path));
+    known
+        .filter(|entry| entry.state(profile) == State::Complete)
+        .count() as u64
+}
+
+/// Entries as they are to be in the ref: links to the files of the cache, and repaired texts.
+struct Staged {
+    dir: tempfile::TempDir,
+    entries: Entries,
+}
+
+impl Staged {
+    fn new(root: &Path, entries: Entries, profile: &Profile) -> Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("store-cache-push-")
+            .tempdir()
+            .map_err(|source| Error::io("make a directory in", std::env::temp_dir(), source))?;
+        let staged = Self { dir, entries };
+        for (path, entry) in &staged.entries {
+            let Some(shape) = profile.entry.get(entry.shape) else {
+                continue;
+            };
+            for (part, found) in entry.files(shape) {
+                let mut whole = path.clone();
+                if !part.is_empty() {
+                    whole.push(b'/');
+                    whole.extend_from_slice(part);
+                }
+                staged.add(root, &whole, (part, &found.thing), shape)?;
+            }
+        }
+        Ok(staged)
+    }
+
+    fn add(
+        &self,
+        root: &Path,
+        path: &[u8],
+        (part, thing): (&[u8], &Thing),
+        shape: &Shape,
+    ) -> Result<()> {
+        let from = root.join(OsStr::from_bytes(path));
+        let to = self.dir.path().join(OsStr::from_bytes(path));
+        let failed = |source| Error::io("stage", &from, source);
+        self.make_above(Path::new(OsStr::from_bytes(path)))
+            .map_err(failed)?;
+        if let Thing::Link { target, .. } = thing
+            && shape.file
+            && let Some(inside) = inside(root, path, target)
+        {
+            return symlink(inside, to).map_err(failed);
+        }
+        // An entry that is one file has no path in itself.
+        let name = from.file_name().unwrap_or_default().as_bytes();
+        let part = if part.is_empty() { name } else { part };
+        let stat = std::fs::metadata(&from).map_err(failed)?;
+        if !shape.is_repaired(part) || stat.len() > TEXT_BYTES_MAX {
+            let real = from.canonicalize().map_err(failed)?;
+            return symlink(real, to).map_err(failed);
+        }
+        let text = std::fs::read(&from).map_err(failed)?;
+        std::fs::write(&to, shape.leaving(part, text, root)).map_err(failed)?;
+        std::fs::set_permissions(&to, stat.permissions()).map_err(failed)?;
+        let file = std::fs::File::options()
+            .append(true)
+            .open(&to)
+            .map_err(failed)?;
+        file.set_modified(stat.modified().map_err(failed)?)
+            .map_err(failed)
+    }
+
+    /// Makes the directories above a path, open to all: what is private is said by files.
+    fn make_above(&self, path: &Path) -> std::io::Result<()> {
+        let mut dir = self.dir.path().to_path_buf();
+        for name in path.parent().into_iter().flat_map(Path::components) {
+            dir.push(name);
+            match std::fs::create_dir(&dir) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+                Ok(()) => std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The relative target of a link that leads to a place inside of the cache.
+fn inside(root: &Path, path: &[u8], target: &[u8]) -> Option<PathBuf> {
+    let above = Path::new(OsStr::from_bytes(path)).parent()?;
+    let full = root
+        .join(above)
+        .join(OsStr::from_bytes(target))
+        .canonicalize()
+        .ok()?;
+    let below = full.strip_prefix(root).ok()?;
+    let ups = above.components().map(|_| Component::ParentDir);
+    let way = ups.chain(below.components()).collect();
+    Some(way)
+}
+
+/// Pushes, and reports.
+pub(super) fn run(
+    root: &Path,
+    target: &RefName,
+    profile: &Profile,
+    how: How,
+    context: &Context,
+) -> Result<()> {
+    check_public(target, how)?;
+    let store = match how.dry_run {
+        true => context.open_for_dry_run()?,
+        false => context.open_for_put()?,
+    };
+    let report = push(&store, (root, target), profile, how)?;
+    report.tell(context);
+    context.out.report(&report)?;
+    report.outcome()
+}
+
+impl Report {
+    pub(super) fn tell(&self, context: &Context) {
+        for note in &self.notes {
+            context.out.note(format_args!("note: {note}"));
+        }
+        super::tell_refused(&self.refused, context);
+        for conflict in &self.conflicts {
+            context.out.warning(format_args!(
+                "conflict: {}: the ref has another one; it stays, and yours is kept out",
+                conflict.shown()
+            ));
+        }
+    }
+
+    pub(super) fn outcome(&self) -> Result<()> {
+        match self.conflicts.len() as u64 {
+            0 => Ok(()),
+            count => Err(Error::partial(format!(
+                "{}: {} kept out",
+                self.target,
+                human::counted(count, "entry")
+            ))
+            .hint("see what is different with `store cache status`, or delete yours")),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.version {
+            Some(version) => write!(out, "{}@{version}: ", self.target)?,
+            None => write!(out, "{}: ", self.target)?,
+        }
+        write!(
+            out,
+            "{} pushed, {} there before",
+            human::counted(self.pushed, "entry"),
+            human::count(self.same)
+        )?;
+        let mut refused: BTreeMap<&str, u64> = BTreeMap::new();
+        for one in &self.refused {
+            *refused.entry(one.state.word()).or_default() += 1;
+        }
+        for (word, count) in refused {
+            write!(out, ", {} {word}", human::count(count))?;
+        }
+        if !self.conflicts.is_empty() {
+            write!(
+                out,
+                ", {} in conflict",
+                human::count(self.conflicts.len() as u64)
+            )?;
+        }
+        write!(
+            out,
+            "\nnew {}, stored {}, in {}; {}",
+            human::bytes(self.new_bytes),
+            human::bytes(self.stored_bytes),
+            human::duration(std::time::Duration::from_secs_f64(self.secs)),
+            names::shown(self.directory.as_os_str().as_bytes())
+        )
+    }
+}

@@ -1,0 +1,313 @@
+//! `store cache why`: which part of a key is another one in the entries that are nearest.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+use store::{Error, Reader, RefName, RefSpec, Result, Store};
+
+use super::entries::{self, Entries, Entry, State};
+use super::look::is_meant;
+use super::profile::Profile;
+use super::repair::TEXT_BYTES_MAX;
+use crate::context::Context;
+use crate::ui::names;
+
+/// So many entries are compared.
+const NEAREST_MAX: usize = 3;
+
+/// Parts of a key, those of the path first.
+type Parts = BTreeMap<String, String>;
+
+/// What a machine reads.
+#[derive(Serialize)]
+struct Answer {
+    key: String,
+    /// Where a complete entry of it is.
+    found: Vec<Place>,
+    /// Where there is one that is not complete.
+    broken: Vec<Broken>,
+    nearest: Vec<Near>,
+}
+
+/// An entry, and where it is.
+#[derive(Clone, Serialize)]
+struct Place {
+    entry: String,
+    /// A directory, or a version of a ref.
+    place: String,
+}
+
+#[derive(Serialize)]
+struct Broken {
+    #[serde(flatten)]
+    place: Place,
+    state: State,
+}
+
+#[derive(Serialize)]
+struct Near {
+    #[serde(flatten)]
+    place: Place,
+    differs: Vec<Difference>,
+}
+
+/// A part of the key; none: it has no such part, or nobody knows it.
+#[derive(Serialize)]
+struct Difference {
+    field: String,
+    wanted: Option<String>,
+    found: Option<String>,
+}
+
+/// Where entries are.
+enum Source<'s> {
+    Dir(PathBuf),
+    Ref(&'s Store, RefSpec),
+}
+
+impl Source<'_> {
+    fn name(&self) -> String {
+        match self {
+            Self::Dir(dir) => names::shown(dir.as_os_str().as_bytes()),
+            Self::Ref(_, spec) => spec.to_string(),
+        }
+    }
+
+    fn read(&self, path: &[u8]) -> Result<Vec<u8>> {
+        match self {
+            Self::Dir(dir) => {
+                let file = dir.join(OsStr::from_bytes(path));
+                std::fs::read(&file).map_err(|source| Error::io("read", &file, source))
+            }
+            Self::Ref(store, spec) => {
+                let mut bytes = Vec::new();
+                let mut spec = spec.clone();
+                spec.path = path.to_vec();
+                store::cat(store, &spec, &(0..TEXT_BYTES_MAX), &mut |part| {
+                    bytes.extend_from_slice(part);
+                    Ok(())
+                })?;
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+pub(super) fn run(
+    key: &[u8],
+    dir: Option<&Path>,
+    refs: &[RefName],
+    (profile, context): (&Profile, &Context),
+) -> Result<()> {
+    let store = (!refs.is_empty()).then(|| context.open()).transpose()?;
+    let mut sources: Vec<(Source<'_>, Entries)> = Vec::new();
+    if let Some(dir) = dir {
+        let found = entries::of_dir(dir, profile)?;
+        sources.push((Source::Dir(dir.to_path_buf()), found));
+    }
+    if let Some(store) = &store {
+        let reader = Reader::new(store)?;
+        for name in refs {
+            let Some(stored) = entries::of_ref(&reader, name, profile)? else {
+                context
+                    .out
+                    .note(format_args!("note: {name}: is not there yet"));
+                continue;
+            };
+            let spec = format!("{name}@{}", stored.version).parse()?;
+            sources.push((Source::Ref(store, spec), stored.entries));
+        }
+    }
+    let answer = answer(key, &sources, profile)?;
+    let is_answered =
+        !(answer.found.is_empty() && answer.broken.is_empty() && answer.nearest.is_empty());
+    if is_answered {
+        return context.out.answer(&answer);
+    }
+    Err(Error::not_found(format!(
+        "{}: there is no entry that could be compared",
+        answer.key
+    ))
+    .hint("a key is the path of an entry in the cache, or the end of it"))
+}
+
+fn answer(key: &[u8], sources: &[(Source<'_>, Entries)], profile: &Profile) -> Result<Answer> {
+    let mut wanted = of_path(profile, key);
+    let mut is_known = false;
+    let mut answer = Answer {
+        key: names::shown(key),
+        found: Vec::new(),
+        broken: Vec::new(),
+        nearest: Vec::new(),
+    };
+    let mut others = Vec::new();
+    for (source, entries) in sources {
+        for (path, entry) in entries {
+            let (state, is_meant) = (entry.state(profile), is_meant(path, key));
+            let place = Place {
+                entry: names::shown(path),
+                place: source.name(),
+            };
+            if is_meant && !is_known {
+                wanted.extend(of_path(profile, path));
+                let files = of_files(source, path, entry, profile)?;
+                is_known = !files.is_empty();
+                wanted.extend(files);
+            }
+            match (is_meant, state) {
+                (true, State::Complete) => answer.found.push(place),
+                (true, state) => answer.broken.push(Broken { place, state }),
+                (false, State::Complete) => others.push((source, path, entry, place)),
+                (false, _) => {}
+            }
+        }
+    }
+    others.retain(|(_, path, ..)| {
+        of_path(profile, path)
+            .keys()
+            .any(|field| wanted.contains_key(field))
+    });
+    others.sort_by_cached_key(|(_, path, ..)| distance(&wanted, &of_path(profile, path)));
+    for (source, path, entry, place) in others.into_iter().take(NEAREST_MAX) {
+        let mut found = of_path(profile, path);
+        if is_known {
+            found.extend(of_files(source, path, entry, profile)?);
+        }
+        answer.nearest.push(Near {
+            place,
+            differs: differences(&wanted, &found),
+        });
+    }
+    Ok(answer)
+}
+
+/// The parts of a key that is the path of an entry, or the end of one.
+fn of_path(profile: &Profile, path: &[u8]) -> Parts {
+    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    let mut shapes = profile.entry.iter();
+    let fields = shapes.find_map(|shape| shape.path.fields_of_end(&names));
+    fields.unwrap_or_default().into_iter().collect()
+}
+
+/// Parts of a key that are another one; those that only one side knows do not count.
+fn distance(wanted: &Parts, found: &Parts) -> usize {
+    let mut both = wanted
+        .iter()
+        .filter_map(|(field, text)| Some((text, found.get(field)?)));
+    let differing = both.by_ref().filter(|(one, other)| one != other).count();
+    let missing = wanted
+        .keys()
+        .filter(|field| !found.contains_key(*field))
+        .count();
+    differing * 100 + missing
+}
+
+fn differences(wanted: &Parts, found: &Parts) -> Vec<Difference> {
+    let mut fields: Vec<&String> = wanted.keys().chain(found.keys()).collect();
+    fields.sort();
+    fields.dedup();
+    let differing = fields.into_iter().filter(|field| {
+        // A key that was named by its end says nothing of what is before it.
+        let is_told = wanted.contains_key(*field) || field.contains(": ");
+        is_told && wanted.get(*field) != found.get(*field)
+    });
+    let told = differing.map(|field| Difference {
+        field: field.clone(),
+        wanted: wanted.get(field).cloned(),
+        found: found.get(field).cloned(),
+    });
+    told.collect()
+}
+
+/// What the files of an entry say of its key: `FILE: FIELD`.
+fn of_files(source: &Source<'_>, path: &[u8], entry: &Entry, profile: &Profile) -> Result<Parts> {
+    let mut parts = Parts::new();
+    let Some(shape) = profile.entry.get(entry.shape) else {
+        return Ok(parts);
+    };
+    for (file, part) in entry.files(shape) {
+        let is_small =
+            matches!(part.thing, entries::Thing::File { bytes } if bytes <= TEXT_BYTES_MAX);
+        if !is_small || !shape.keys.iter().any(|pattern| pattern.matches(file)) {
+            continue;
+        }
+        let bytes = source.read(&[path, b"/", file].concat())?;
+        let name = names::shown(file);
+        match serde_json::from_slice(&bytes) {
+            Ok(value) => flat(&value, &format!("{name}: "), &mut parts),
+            Err(_) => {
+                let text = String::from_utf8_lossy(&bytes);
+                let words = text.split_whitespace();
+                words.for_each(|word| word_of(word, &format!("{name}: "), &mut parts));
+            }
+        }
+    }
+    Ok(parts)
+}
+
+/// Fields of JSON by their paths; options of a command by their names.
+fn flat(value: &Value, at: &str, parts: &mut Parts) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let dot = if at.ends_with(": ") { "" } else { "." };
+                flat(field, &format!("{at}{dot}{name}"), parts);
+            }
+        }
+        Value::Array(items) => {
+            for (number, item) in items.iter().enumerate() {
+                match item {
+                    Value::String(word) if word.starts_with('-') => word_of(word, at, parts),
+                    item => flat(item, &format!("{at}[{number}]"), parts),
+                }
+            }
+        }
+        Value::String(text) => drop(parts.insert(at.to_owned(), text.clone())),
+        other => drop(parts.insert(at.to_owned(), other.to_string())),
+    }
+}
+
+/// `--name=value`, or `--name`.
+fn word_of(word: &str, at: &str, parts: &mut Parts) {
+    let (name, value) = word.split_once('=').unwrap_or((word, "given"));
+    parts.insert(format!("{at}{name}"), value.to_owned());
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = Vec::new();
+        for place in &self.found {
+            lines.push(format!("{}: is in {}", place.entry, place.place));
+        }
+        for Broken { place, state } in &self.broken {
+            lines.push(format!(
+                "{}: is {} in {}",
+                place.entry,
+                state.word(),
+                place.place
+            ));
+        }
+        if self.found.is_empty() {
+            for near in &self.nearest {
+                lines.push(format!(
+                    "near: {} in {}",
+                    near.place.entry, near.place.place
+                ));
+                for one in &near.differs {
+                    let or = |text: &Option<String>| {
+                        text.clone().unwrap_or_else(|| "nothing".to_owned())
+                    };
+                    let (wanted, found) = (or(&one.wanted), or(&one.found));
+                    lines.push(format!("  {}: expected {wanted}, found {found}", one.field));
+                }
+            }
+        }
+        let lines: Vec<String> = lines.iter().map(|line| names::printable(line)).collect();
+        out.write_str(&lines.join("\n"))
+    }
+}
