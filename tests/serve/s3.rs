@@ -116,7 +116,16 @@ fn a_file_is_an_object_whole_or_in_part() {
     assert_eq!(head.header("etag"), Some(&*etag));
     let empty = ask(&server, "GET /project.demo/data/a/empty");
     assert_eq!((empty.status, empty.body.len()), (200, 0));
+}
 
+#[test]
+fn a_file_is_sent_if_what_is_asked_holds() {
+    let env = environment!();
+    put(&env);
+    let server = Server::start(&env, &OPEN);
+    let path = "/project.demo/data/a/b.txt";
+    let head = ask(&server, &format!("HEAD {path}"));
+    let etag = head.header("etag").unwrap();
     for (condition, status) in [
         (format!("If-Match: {etag}"), 200),
         ("If-Match: \"x\"".to_owned(), 412),

@@ -233,6 +233,13 @@ fn every_page_of_every_listing_is_that_of_a_sorted_list() {
             }
         }
     }
+}
+
+#[test]
+fn what_is_listed_is_there_and_what_is_hidden_is_not() {
+    let env = environment!();
+    put(&env);
+    let server = Server::start(&env, &OPEN);
     let ask = |query: &str| {
         let page = Connection::open(server.s3_address())
             .ask(&format!("GET /project.demo?list-type=2&{query}"));
