@@ -248,8 +248,9 @@ fn links_become_relative_or_what_they_lead_to_and_hosts_are_scrubbed() {
         b"[\"--dump=/tmp/ip-10-0-12-1/x\"]",
     );
     let digest = "ab".repeat(32);
-    let file = format!("0_REGISTRY/0.4.5/{digest}/0011223344.json");
-    let link = "0_REGISTRY/0.4.5/llama/meta/llama-3/0011223344.json";
+    let registry = format!("{COMPILER}/0_REGISTRY/0.4.5");
+    let file = format!("{registry}/{digest}/0011223344.json");
+    let link = &format!("{registry}/llama/meta/llama-3/0011223344.json");
     trees::write(&here.join(&file), b"{\"model\": \"llama\"}");
     std::fs::create_dir_all(here.join(link).parent().unwrap()).unwrap();
     symlink(here.join(&file), here.join(link)).unwrap();
@@ -394,11 +395,21 @@ fn a_clean_takes_what_keeps_compilers_from_trying() {
     let here = env.path("here");
     let done = module(&here, "1+a", 1);
     clutter(&here);
+    // What two pulls left that died: one long ago, one just now, or not at all.
+    for (name, age) in [(".store-cache-old", 2 * 3600), (".store-cache-new", 0)] {
+        std::fs::create_dir_all(here.join(name).join("entries")).unwrap();
+        let dir = std::fs::File::open(here.join(name)).unwrap();
+        let then = SystemTime::now() - Duration::from_secs(age);
+        dir.set_modified(then).unwrap();
+    }
     let count = modules(&here).len();
     let told = neff(&env, &["clean", "here", "--dry-run"], 0);
     assert_eq!(told["removed"].as_array().unwrap().len(), 2, "{told}");
     assert_eq!(modules(&here).len(), count);
+    assert!(here.join(".store-cache-old").exists());
     neff(&env, &["clean", "here"], 0);
+    assert!(!here.join(".store-cache-old").exists());
+    assert!(here.join(".store-cache-new").exists());
     assert_eq!(
         modules(&here),
         [
