@@ -120,6 +120,14 @@ fn damaged_cut_and_other_files_are_told() {
     std::fs::create_dir(env.path("dir")).unwrap();
     let refused = env.store(["export", "dir", "project/demo/data"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    // Inside of a store nothing but the store's own is made.
+    let refused = env.store([
+        "export",
+        "elsewhere/log/000000/00000009",
+        "project/demo/data",
+    ]);
+    assert_eq!(refused.code, Some(5), "{}", refused.stderr);
+    assert!(!env.path("elsewhere/log/000000/00000009").exists());
     // A dry run makes no file.
     env.ok(["export", "dry.bundle", "project/demo", "--dry-run"]);
     assert!(!env.path("dry.bundle").exists());

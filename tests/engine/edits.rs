@@ -124,7 +124,7 @@ fn random_edits_make_the_tree_that_a_put_makes() {
                     random.below(2),
                     random.below(3)
                 );
-                let len = random.below(5000) as usize;
+                let len = usize::try_from(random.below(5000)).unwrap();
                 let bytes = (random.below(3) > 0).then(|| random.text(len));
                 changes.insert(path, bytes);
             }
@@ -219,7 +219,7 @@ fn a_collector_in_between_costs_the_edit_and_never_the_version() {
         let store = world.open(remote.clone()).unwrap();
         change(&store, None, &[("kept", Some(&random.text(3000)))]).unwrap();
         let texts: Vec<_> = (0..3).map(|_| random.text(4000)).collect();
-        let at = random.below(3) as usize;
+        let at = usize::try_from(random.below(3)).unwrap();
         let done = edit(&store, &request(None), |edit| {
             for (number, text) in texts.iter().enumerate() {
                 let mut file = edit.arriving(None);

@@ -142,6 +142,7 @@ pub(crate) fn defects() -> Named {
 }
 
 /// Tables that contradict themselves or the pack that they end.
+#[expect(clippy::too_many_lines, reason = "one entry for each defect")]
 pub(crate) fn table_defects() -> Named {
     let of = |pack: Pack| pack.bytes();
     let default = Pack::default;

@@ -145,6 +145,10 @@ impl Model for Claims {
         }
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a step names a worker that there is"
+    )]
     fn next_state(&self, before: &World, step: Step) -> Option<World> {
         let mut world = before.clone();
         match step {

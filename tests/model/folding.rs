@@ -275,6 +275,7 @@ impl Folding {
         self.dropped != Some(rule)
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each step of a writer")]
     fn write(&self, world: &mut World, step: Step, writer: Writer, at: usize) -> Option<Writer> {
         let len = world.log.len();
         match (step, writer) {

@@ -71,8 +71,11 @@ pub(crate) struct Tokens {
     path: Option<PathBuf>,
     /// There were tokens when the server began: without any nobody is let in.
     is_closed: bool,
-    seen: Mutex<Option<(Stamp, Arc<Vec<Arc<Token>>>)>>,
+    seen: Mutex<Option<(Stamp, Known)>>,
 }
+
+/// All tokens of a file.
+type Known = Arc<Vec<Arc<Token>>>;
 
 /// By what a file is known to be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +231,7 @@ impl Tokens {
         Ok(hex(&hash(1, &hash(0, text.as_bytes()))))
     }
 
-    fn now(&self) -> Result<Arc<Vec<Arc<Token>>>> {
+    fn now(&self) -> Result<Known> {
         let Some(path) = &self.path else {
             return Ok(Arc::default());
         };

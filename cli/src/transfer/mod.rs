@@ -20,6 +20,7 @@ use store::{ChunkId, Error, Kind, Progress, Result, Store, StoreId};
 
 pub(crate) use self::args::How;
 use self::report::Report;
+use crate::config;
 use crate::config::clusters::{self, Label};
 use crate::context::{Context, elsewhere};
 use crate::host::lock::Running;
@@ -255,7 +256,12 @@ fn open(transfer: &Transfer, context: &Context) -> Result<Stores> {
     let to = match &transfer.to {
         Side::There(named) => context.open_named(named, profile)?,
         Side::Bundle(path) if transfer.request.dry_run && !path.exists() => context.nowhere()?,
-        Side::Bundle(path) => context.open_or_make_bundle(path)?,
+        Side::Bundle(path) => {
+            if !path.exists() {
+                store::check_destination(&from, &config::precious(), path, Vec::new)?;
+            }
+            context.open_or_make_bundle(path)?
+        }
         Side::Here if transfer.request.dry_run => context.open_for_dry_run()?,
         Side::Here => context.open_for_put()?,
     };

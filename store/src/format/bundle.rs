@@ -11,8 +11,9 @@ pub const BUNDLE_MAGIC: [u8; 8] = *b"STOREBDL";
 pub const BUNDLE_VERSION: u16 = 1;
 /// Where the first record begins.
 pub const BUNDLE_RECORDS: u64 = 4096;
-/// Where the two ends lie, each in a sector of its own.
-pub const BUNDLE_ENDS: [u64; 2] = [512, 1024];
+/// Where the two ends lie, the even one first; each twice, so that damage to one copy hides nothing, and each copy in a
+/// sector of its own.
+pub const BUNDLE_ENDS: [[u64; 2]; 2] = [[512, 2560], [1024, 3072]];
 /// Bytes of an end.
 pub const BUNDLE_END_BYTES: usize = 32;
 /// Bytes of the head of a record, without its key.
@@ -63,7 +64,7 @@ pub fn encode_bundle_start(end: BundleEnd) -> Vec<u8> {
     };
     place(0, &BUNDLE_MAGIC);
     place(8, &BUNDLE_VERSION.to_le_bytes());
-    for at in BUNDLE_ENDS {
+    for at in BUNDLE_ENDS.into_iter().flatten() {
         place(at, &end.encode());
     }
     start
@@ -89,12 +90,35 @@ pub fn decode_bundle_start(start: &[u8]) -> Result<BundleEnd> {
         let message = format!("version {version} of a bundle: expected {BUNDLE_VERSION}");
         return Err(Error::unsupported(message).hint("update this program"));
     }
-    let ends = BUNDLE_ENDS.iter().filter_map(|at| {
-        let at = usize::try_from(*at).ok()?;
+    check_padding(start)?;
+    let ends = BUNDLE_ENDS.into_iter().flatten().filter_map(|at| {
+        let at = usize::try_from(at).ok()?;
         BundleEnd::decode(start.get(at..)?.first_chunk()?)
     });
-    ends.max_by_key(|end| end.number)
-        .ok_or_else(|| Error::corrupt("neither of the two ends is whole"))
+    let end = ends.max_by_key(|end| end.number);
+    let end = end.ok_or_else(|| Error::corrupt("neither of the two ends is whole"))?;
+    match end.bytes >= BUNDLE_RECORDS && end.number < u64::MAX {
+        true => Ok(end),
+        false => Err(Error::corrupt("its end makes no sense")),
+    }
+}
+
+/// What is neither magic nor version nor an end is zero.
+fn check_padding(start: &[u8]) -> Result<()> {
+    let mut from = 10;
+    let ends = [0, 1].into_iter().flat_map(|copy| {
+        let ends = BUNDLE_ENDS.into_iter();
+        ends.filter_map(move |copies| copies.get(copy).copied())
+    });
+    for at in ends.chain([BUNDLE_RECORDS]) {
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let padding = start.get(from..at).unwrap_or_default();
+        if padding.iter().any(|byte| *byte != 0) {
+            return Err(Error::corrupt("there is something where nothing belongs"));
+        }
+        from = at.saturating_add(BUNDLE_END_BYTES);
+    }
+    Ok(())
 }
 
 impl BundleEnd {
@@ -199,17 +223,43 @@ mod tests {
             number: 8,
             bytes: 6000,
         };
-        start[1024..1056].copy_from_slice(&next.encode());
-        assert_eq!(decode_bundle_start(&start).unwrap(), next);
-        for bit in 0..256 {
-            let mut torn = start.clone();
-            torn[1024 + bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(decode_bundle_start(&torn).unwrap(), END, "bit {bit}");
+        for at in [512, 2560] {
+            start[at..at + 32].copy_from_slice(&next.encode());
         }
-        start[512] ^= 1;
-        start[1024] ^= 1;
+        // Damage to one copy hides nothing.
+        for bit in 0..256 {
+            let mut damaged = start.clone();
+            damaged[512 + bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode_bundle_start(&damaged).unwrap(), next, "bit {bit}");
+        }
+        // Torn in both, it was never acknowledged.
+        start[513] ^= 1;
+        start[2561] ^= 1;
+        assert_eq!(decode_bundle_start(&start).unwrap(), END);
+        start[1025] ^= 1;
+        start[3073] ^= 1;
         let error = decode_bundle_start(&start).unwrap_err();
         assert_eq!(error.to_string(), "neither of the two ends is whole");
+    }
+
+    #[test]
+    fn ends_that_make_no_sense_and_stray_bytes_are_corrupt() {
+        for (number, bytes) in [(u64::MAX, 5000), (7, 4095)] {
+            let start = encode_bundle_start(BundleEnd { number, bytes });
+            assert_eq!(
+                decode_bundle_start(&start).unwrap_err().kind(),
+                Kind::Corrupt
+            );
+        }
+        for at in [10, 511, 544, 1056, 2559, 2592, 3104, 4095] {
+            let mut start = encode_bundle_start(END);
+            start[at] = 1;
+            let error = decode_bundle_start(&start).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "there is something where nothing belongs"
+            );
+        }
     }
 
     #[test]

@@ -4,10 +4,10 @@
 //! synced. So it is whole at any moment, whatever dies, and a copy that was cut short is told. One process writes at a time.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, Write as _};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,6 +32,7 @@ struct Shared {
     path: PathBuf,
     url: String,
     file: File,
+    is_writable: bool,
     inner: Mutex<Inner>,
 }
 
@@ -66,14 +67,15 @@ impl Bundle {
     pub(super) fn open(path: &Path, create: bool) -> Result<Self> {
         let failed = |source| Error::io("open the bundle", path, source);
         let absolute = std::path::absolute(path).map_err(failed)?;
-        if create && !absolute.exists() {
+        let is_nothing = |found: Metadata| found.is_file() && found.len() == 0;
+        if create && std::fs::symlink_metadata(&absolute).map_or(true, is_nothing) {
             make(&absolute).map_err(|source| Error::io("make the bundle", path, source))?;
         }
         let file = crate::fs::open_regular(&absolute).map_err(failed)?;
-        let file = match OpenOptions::new().read(true).write(true).open(&absolute) {
-            Ok(writable) => writable,
+        let (file, is_writable) = match OpenOptions::new().read(true).write(true).open(&absolute) {
+            Ok(writable) => (writable, true),
             // It is read; who writes is told then.
-            Err(_) => file,
+            Err(_) => (file, false),
         };
         let mut start = vec![0; usize::try_from(BUNDLE_RECORDS).unwrap_or(0)];
         let read = read_up_to(&file, &mut start).map_err(failed)?;
@@ -84,6 +86,7 @@ impl Bundle {
             path: absolute,
             url,
             file,
+            is_writable,
             inner: Mutex::new(Inner {
                 objects: BTreeMap::new(),
                 end: BundleEnd {
@@ -174,6 +177,10 @@ impl Bundle {
         if inner.is_locked {
             return Ok(());
         }
+        if !self.0.is_writable {
+            let message = format!("{}: you may not write to it", self.0.url);
+            return Err(Error::denied(message));
+        }
         let locked = flock(&self.0.file, FlockOperation::NonBlockingLockExclusive);
         if locked == Err(rustix::io::Errno::WOULDBLOCK) {
             let message = format!("{}: another process is writing to it", self.0.url);
@@ -204,16 +211,33 @@ impl Bundle {
             bytes: begin + record.body_bytes,
         };
         let [even, odd] = BUNDLE_ENDS;
-        let at = if end.number.is_multiple_of(2) {
-            even
-        } else {
-            odd
+        let copies = match end.number.is_multiple_of(2) {
+            true => even,
+            false => odd,
         };
-        file.write_all_at(&end.encode(), at).map_err(&failed)?;
+        for at in copies {
+            file.write_all_at(&end.encode(), at).map_err(&failed)?;
+        }
         file.sync_data().map_err(&failed)?;
+        self.check_there(end)?;
         inner.take(record, begin);
         inner.end = end;
         Ok(())
+    }
+
+    /// Fails when the file that was written is not the one at the path any more, or is shorter than it must be.
+    fn check_there(&self, end: BundleEnd) -> Result<()> {
+        let written = self.0.file.metadata().map_err(self.io_failed(WRITE))?;
+        let same = std::fs::metadata(&self.0.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (written.dev(), written.ino()));
+        if same && written.len() >= end.bytes {
+            return Ok(());
+        }
+        Err(Error::conflict(format!(
+            "{}: somebody removed, replaced or cut it while it was written",
+            self.0.url
+        ))
+        .hint("export again, to a file that nobody touches meanwhile"))
     }
 
     fn put_object(&self, inner: &mut Inner, key: &str, body: Body<'_>) -> Result<()> {
@@ -260,7 +284,7 @@ fn now() -> u64 {
     u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0)
 }
 
-/// Makes an empty bundle, durably; one that somebody else made meanwhile stays.
+/// Makes an empty bundle, durably, also in the place of an empty file; one that somebody else made meanwhile stays.
 fn make(path: &Path) -> io::Result<()> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let mut staged = tempfile::NamedTempFile::new_in(parent)?;
@@ -270,6 +294,10 @@ fn make(path: &Path) -> io::Result<()> {
     };
     staged.write_all(&encode_bundle_start(end))?;
     staged.as_file().sync_all()?;
+    if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0) {
+        staged.persist(path)?;
+        return File::open(parent)?.sync_all();
+    }
     match staged.persist_noclobber(path) {
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {}
         persisted => drop(persisted?),
@@ -557,6 +585,41 @@ mod tests {
         drop(writer);
         reader.put("b", Bytes::new()).unwrap();
         assert_eq!(reader.list("").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_is_removed_or_replaced_while_it_is_written_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b");
+        let meddlers: [fn(&Path); 3] = [
+            |path| std::fs::remove_file(path).unwrap(),
+            |path| {
+                std::fs::remove_file(path).unwrap();
+                std::fs::write(path, b"mine").unwrap();
+            },
+            |path| drop(std::fs::rename(path, path.with_extension("old"))),
+        ];
+        for meddle in meddlers {
+            let _gone = std::fs::remove_file(&path);
+            let bundle = bundle(&path);
+            bundle.put("a", Bytes::new()).unwrap();
+            meddle(&path);
+            let error = bundle.put("b", Bytes::new()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Conflict, "{error}");
+        }
+    }
+
+    #[test]
+    fn an_empty_file_becomes_a_bundle() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b");
+        std::fs::write(&path, b"").unwrap();
+        assert!(Bundle::open(&path, false).is_err());
+        bundle(&path).put("a", Bytes::new()).unwrap();
+        assert_eq!(
+            Bundle::open(&path, false).unwrap().list("").unwrap().len(),
+            1
+        );
     }
 
     #[test]
