@@ -276,44 +276,6 @@ fn links_become_relative_or_what_they_lead_to_and_hosts_are_scrubbed() {
 }
 
 #[test]
-fn kernels_of_triton_name_their_files_where_they_arrive() {
-    let env = environment!();
-    let root = env.path("here");
-    let group = |root: &Path| {
-        let ptx = root.join("KEY/k.ptx");
-        format!("{{\"child_paths\": {{\"k.ptx\": \"{}\"}}}}", ptx.display())
-    };
-    env.write("here/KEY/k.ptx", "code");
-    env.write("here/KEY/k.json", "{\"num_warps\": 4}");
-    env.write("here/KEY/__grp__k.json", group(&root));
-    env.write("here/KEY/tmp.pid_7_ab/k.cubin", "half");
-    env.write("here/OPEN/k.ptx", "code");
-    let cache = |words: &[&str]| env.ok(["cache", "--profile", "triton"].iter().chain(words));
-    cache(&["push", "here", "project/llama/triton"]);
-    cache(&["pull", "there", "project/llama/triton"]);
-    let there = env.path("there");
-    let found = std::fs::read_to_string(there.join("KEY/__grp__k.json")).unwrap();
-    assert_eq!(found, group(&there));
-    assert!(!there.join("KEY/tmp.pid_7_ab").exists());
-    assert!(!there.join("OPEN").exists());
-    let again = env.ok([
-        "cache",
-        "--profile",
-        "triton",
-        "push",
-        "there",
-        "project/llama/triton",
-        "--json",
-    ]);
-    let again: Value = serde_json::from_str(&again).unwrap();
-    assert_eq!(
-        (&again["pushed"], &again["same"]),
-        (&0.into(), &1.into()),
-        "{again}"
-    );
-}
-
-#[test]
 fn a_key_is_looked_up_and_what_is_another_in_it_is_told() {
     let env = environment!();
     let here = env.path("here");
@@ -424,29 +386,4 @@ fn a_clean_takes_what_keeps_compilers_from_trying() {
     assert_eq!(told["unlocked"].as_array().unwrap().len(), 1, "{told}");
     assert_eq!(modules(&here), ["MODULE_1+a"]);
     assert!(!done.join("model.hlo_module.pb.lock").exists());
-}
-
-#[test]
-fn profiles_are_files_and_their_mistakes_are_named() {
-    let env = environment!();
-    let text = "about = \"mine\"\n[[entry]]\npath = \"{key:hex4}\"\nneeds = [{ files = [\"ok\"], bytes = 0 }]\n";
-    env.write("home/.config/store/profiles/mine.toml", text);
-    env.write("here/ab12/code", "x");
-    env.write("here/ab12/ok", "");
-    env.write("here/none/ok", "");
-    let mine = |words: &[&str]| env.store(["cache", "--profile", "mine"].iter().chain(words));
-    let done = mine(&["push", "here", "project/p/mine", "--json"]);
-    assert_eq!(said(&done)["pushed"], 1, "{done}");
-    env.write(
-        "home/.config/store/profiles/mine.toml",
-        text.replace("files", "file"),
-    );
-    let done = mine(&["status", "here"]);
-    assert_eq!(done.code, Some(2), "{done}");
-    for word in ["mine.toml", "line 4", "needs", "unknown field `file`"] {
-        assert!(done.stderr.contains(word), "{word}: {done}");
-    }
-    let done = env.store(["cache", "--profile", "trition", "status"]);
-    assert_eq!(done.code, Some(2), "{done}");
-    assert!(done.stderr.contains("did you mean triton?"), "{done}");
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::{Random, environment};
@@ -30,19 +30,28 @@ fn pushes_and_pulls_at_once_lose_nothing_and_show_nothing_half() {
             module(&dir, &format!("{number}{key}+a"), number * 100 + key);
         }
         module(&dir, "7777+a", 7777);
+        // And one that each compiles to something else: the first one counts, and the others hear of it.
+        module(&dir, "8888+a", number);
         let name = dir.to_str().unwrap().to_owned();
         for round in 0.. {
             for verb in ["push", "pull"] {
                 let words = [verb, &name, PROJECT].map(str::to_owned);
                 let mut child = store(&words).spawn().unwrap();
                 let is_killed = round < 3;
-                if is_killed {
-                    std::thread::sleep(Duration::from_millis(random.below(400)));
-                    // It may have ended.
-                    drop(child.kill());
-                }
-                let ended = child.wait().unwrap();
-                assert!(is_killed || ended.success(), "{verb}: {ended}");
+                let (began, limit) = (Instant::now(), Duration::from_millis(random.below(400)));
+                let ended = loop {
+                    // What a compiler would see meanwhile.
+                    whole(&dir);
+                    if is_killed && began.elapsed() > limit {
+                        child.kill().unwrap();
+                    }
+                    if let Some(ended) = child.try_wait().unwrap() {
+                        break ended;
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                };
+                let is_well = ended.success() || ended.code() == Some(6);
+                assert!(is_killed || is_well, "{verb}: {ended}");
                 whole(&dir);
             }
             if round >= 3 {
@@ -57,8 +66,25 @@ fn pushes_and_pulls_at_once_lose_nothing_and_show_nothing_half() {
     });
     let told = env.ok(["--store", "store", "neff", "pull", "all", PROJECT, "--json"]);
     let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(told["pulled"], 8 * 6 + 1, "{told}");
+    assert_eq!(told["pulled"], 8 * 6 + 2, "{told}");
     whole(&env.path("all"));
+    let of = |dir: &str| {
+        let path = env
+            .path(dir)
+            .join(COMPILER)
+            .join("MODULE_8888+a/model.neff");
+        std::fs::read(path).unwrap()
+    };
+    let first: Vec<i32> = (1..=8)
+        .filter(|number| of(&format!("worker-{number}")) == of("all"))
+        .collect();
+    assert_eq!(first.len(), 1, "{first:?}");
+    for number in 1..=8 {
+        let dir = format!("worker-{number}");
+        let again = env.store(["--store", "store", "neff", "push", &dir, PROJECT]);
+        let code = if first.contains(&number) { 0 } else { 6 };
+        assert_eq!(again.code, Some(code), "{again}");
+    }
 }
 
 /// No module is there in part.

@@ -1,0 +1,135 @@
+//! Profiles of compile caches: those that are shipped, with directories as their compilers leave them, and one's own.
+
+use std::path::Path;
+
+use serde_json::Value;
+use support::environment;
+
+#[test]
+fn kernels_of_triton_name_their_files_where_they_arrive() {
+    let env = environment!();
+    let root = env.path("here");
+    let group = |root: &Path| {
+        let ptx = root.join("KEY/k.ptx");
+        format!("{{\"child_paths\": {{\"k.ptx\": \"{}\"}}}}", ptx.display())
+    };
+    env.write("here/KEY/k.ptx", "code");
+    env.write("here/KEY/k.json", "{\"num_warps\": 4}");
+    env.write("here/KEY/__grp__k.json", group(&root));
+    env.write("here/KEY/tmp.pid_7_ab/k.cubin", "half");
+    env.write("here/OPEN/k.ptx", "code");
+    let cache = |words: &[&str]| env.ok(["cache", "--profile", "triton"].iter().chain(words));
+    cache(&["push", "here", "project/llama/triton"]);
+    cache(&["pull", "there", "project/llama/triton"]);
+    let there = env.path("there");
+    let found = std::fs::read_to_string(there.join("KEY/__grp__k.json")).unwrap();
+    assert_eq!(found, group(&there));
+    assert!(!there.join("KEY/tmp.pid_7_ab").exists());
+    assert!(!there.join("OPEN").exists());
+    let again = env.ok([
+        "cache",
+        "--profile",
+        "triton",
+        "push",
+        "there",
+        "project/llama/triton",
+        "--json",
+    ]);
+    let again: Value = serde_json::from_str(&again).unwrap();
+    assert_eq!(
+        (&again["pushed"], &again["same"]),
+        (&0.into(), &1.into()),
+        "{again}"
+    );
+}
+
+/// What each compiler keeps, and what it leaves half-way.
+#[test]
+fn each_profile_knows_what_its_compiler_keeps() {
+    let env = environment!();
+    let (ten, md5, sha) = ("c473fd9511", "ab".repeat(16), "cd".repeat(32));
+    let model = format!("vllm/torch_compile_cache/{ten}/rank_0_0/backbone");
+    let half = format!("vllm/torch_compile_cache/{ten}/rank_1_0/backbone");
+    let ahead = format!("vllm/torch_aot_compile/{sha}/rank_0_0");
+    for (file, text) in [
+        ("inductor/fxgraph/2x/f2xk/sha", "graph"),
+        ("inductor/fxgraph/2x/f2xk/.7.8.tmp", "half"),
+        ("inductor/aotautograd/ak/entry", "graph"),
+        ("inductor/triton/0/KEY/__grp__k.json", "{}"),
+        ("inductor/triton/0/HALF/k.ptx", "code"),
+        ("inductor/2x/c2xk.py", "code"),
+        ("inductor/locks/f2xk.lock", ""),
+        (&format!("{model}/vllm_compile_cache.py"), "{}"),
+        (&format!("{model}/computation_graph.py"), "code"),
+        (&format!("{half}/computation_graph.py"), "code"),
+        (&format!("{ahead}/model"), "code"),
+        (&format!("neff-vllm/{md5}/graph.neff"), "code"),
+        (&format!("neff-vllm/{md5}.tmp/graph.neff"), "half"),
+        (&format!("xla/jit_f-{sha}-cache"), "code"),
+        (&format!("xla/jit_f-{sha}-atime"), "12345678"),
+    ] {
+        env.write(file, text);
+    }
+    let md5 = [md5.as_str()];
+    let sha = format!("jit_f-{sha}-cache");
+    for (profile, complete, left) in [
+        ("inductor", 4, &["locks", "HALF", ".7.8.tmp"][..]),
+        ("vllm", 2, &["rank_1_0"]),
+        ("neff-vllm", 1, &[".tmp"]),
+        ("xla", 1, &["atime"]),
+    ] {
+        let name = format!("project/p/{profile}");
+        let cache = ["cache", "--profile", profile];
+        let pushed = env.ok(cache.iter().chain(&["push", profile, &name, "--json"]));
+        let pushed: Value = serde_json::from_str(&pushed).unwrap();
+        assert_eq!(pushed["pushed"], complete, "{pushed}");
+        let there = format!("there-{profile}");
+        env.ok(cache.iter().chain(&["pull", &there, &name]));
+        let found = support::seen(&env.path(&there));
+        let found: Vec<String> = found
+            .keys()
+            .map(|path| path.to_string_lossy().into())
+            .collect();
+        for word in left {
+            assert!(
+                !found.iter().any(|path| path.contains(word)),
+                "{word}: {found:?}"
+            );
+        }
+        let has = |word: &str| found.iter().any(|path| path.contains(word));
+        match profile {
+            "neff-vllm" => assert!(md5.into_iter().all(has), "{found:?}"),
+            "xla" => assert!(has(&sha), "{found:?}"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn profiles_are_files_and_their_mistakes_are_named() {
+    let env = environment!();
+    let text = "about = \"mine\"\n[[entry]]\npath = \"{key:hex4}\"\nneeds = [{ files = [\"ok\"], bytes = 0 }]\n";
+    env.write("home/.config/store/profiles/mine.toml", text);
+    env.write("here/ab12/code", "x");
+    env.write("here/ab12/ok", "");
+    env.write("here/none/ok", "");
+    let mine = |words: &[&str]| env.store(["cache", "--profile", "mine"].iter().chain(words));
+    let done = mine(&["push", "here", "project/p/mine", "--json"]);
+    assert_eq!(
+        serde_json::from_slice::<Value>(&done.stdout).unwrap()["pushed"],
+        1,
+        "{done}"
+    );
+    env.write(
+        "home/.config/store/profiles/mine.toml",
+        text.replace("files", "file"),
+    );
+    let done = mine(&["status", "here"]);
+    assert_eq!(done.code, Some(2), "{done}");
+    for word in ["mine.toml", "line 4", "needs", "unknown field `file`"] {
+        assert!(done.stderr.contains(word), "{word}: {done}");
+    }
+    let done = env.store(["cache", "--profile", "trition", "status"]);
+    assert_eq!(done.code, Some(2), "{done}");
+    assert!(done.stderr.contains("did you mean triton?"), "{done}");
+}
