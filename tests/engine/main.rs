@@ -15,6 +15,7 @@ mod edits;
 mod folded;
 mod golden;
 mod input;
+mod inserts;
 mod inspect;
 mod interleaved;
 mod kept;
