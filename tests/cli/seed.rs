@@ -209,7 +209,6 @@ fn what_cannot_be_a_seed_is_refused() {
             "cannot be used with",
         ),
         (&["--free", "1000PB"][..], SCRIPT, 1, "are free, expected"),
-        (&[][..], "mkfifo $STORE_SEED_DIR/pipe", 2, "named pipe"),
     ] {
         let done = env.store(seed(options, script));
         assert_eq!(done.code, Some(code), "{script}: {done}");
@@ -219,6 +218,31 @@ fn what_cannot_be_a_seed_is_refused() {
     let missing = env.store(["run", "--seed", REF, "--base", "base", "--", "./no-such"]);
     assert_eq!(missing.code, Some(127), "{missing}");
     assert_eq!(runs(&env), 0);
+}
+
+#[test]
+fn credentials_stay_out_of_a_seed_and_nothing_is_lost() {
+    let env = environment!();
+    let script = "echo data > $STORE_SEED_DIR/data; mkfifo $STORE_SEED_DIR/pipe; \
+                  echo 'machine a login b password c0ffee' > $STORE_SEED_DIR/.netrc";
+    let done = env.store(seed(&[], script));
+    assert_eq!(done.code, Some(6), "{done}");
+    assert!(
+        done.stderr.contains(".netrc") && done.stderr.contains("pipe"),
+        "{done}"
+    );
+    let listed = env.ok(["ls", "-r", REF]);
+    assert!(
+        listed.contains("data") && !listed.contains(".netrc"),
+        "{listed}"
+    );
+    let kept = done.stderr.split("what the script made is in ").nth(1);
+    let kept = std::path::PathBuf::from(kept.unwrap().lines().next().unwrap());
+    assert!(kept.join(".netrc").exists(), "{}", kept.display());
+    // It is made, for all who come.
+    let again = env.store(seed(&[], "exit 9"));
+    assert_eq!(again.code, Some(0), "{again}");
+    assert!(again.stderr.contains("is there"), "{again}");
 }
 
 #[test]

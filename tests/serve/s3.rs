@@ -61,7 +61,6 @@ fn put(env: &TestEnvironment) {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one table of ranges and conditions")]
 fn a_file_is_an_object_whole_or_in_part() {
     let env = environment!();
     put(&env);

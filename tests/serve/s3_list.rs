@@ -192,7 +192,6 @@ fn put(env: &TestEnvironment) -> BTreeSet<String> {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one table of listings")]
 fn every_page_of_every_listing_is_that_of_a_sorted_list() {
     let env = environment!();
     let keys = put(&env);

@@ -17,6 +17,8 @@ use crate::ui::{failure, human, names};
 
 /// Tells the script where to leave what is to be in the ref.
 const VARIABLE: &str = "STORE_SEED_DIR";
+/// Some of it is in the ref, the rest was named.
+const PARTLY: u8 = 6;
 /// From here on a code says which signal ended the script.
 const SIGNALLED: u8 = 128;
 
@@ -30,6 +32,15 @@ struct Report {
     /// The script ran here.
     made: bool,
     secs: f64,
+}
+
+/// The version that stands in the end.
+struct Published {
+    version: u64,
+    id: Id,
+    /// It is what the script made here.
+    is_own: bool,
+    left_out: Vec<(PathBuf, Error)>,
 }
 
 /// Somebody wants the ref.
@@ -139,7 +150,29 @@ impl Seeder<'_> {
         };
         let is_lost = beating.is_lost();
         self.end(beating, how);
-        let (version, id, is_own) = published.map_err(|error| kept(error, dir))?;
+        let published = match published {
+            Ok(published) => published,
+            Err(error) => {
+                self.keep(dir);
+                return Err(error.within("not published"));
+            }
+        };
+        let Published {
+            version,
+            id,
+            is_own,
+            left_out,
+        } = published;
+        if !left_out.is_empty() {
+            for skipped in failure::skipped(left_out) {
+                let error = skipped.error;
+                self.context
+                    .out
+                    .warning(format_args!("warning: left out: {error}"));
+            }
+            self.keep(dir);
+            self.context.end_with(PARTLY);
+        }
         if is_lost || !is_own {
             self.context.out.note(format_args!(
                 "note: {}: another one was taken to make it meanwhile; {}",
@@ -165,8 +198,17 @@ impl Seeder<'_> {
             .map_err(|source| Error::io("make a directory in", base, source))
     }
 
-    /// The version that stands in the end, and whether it is this one.
-    fn publish(&self, dir: &Path) -> Result<(u64, Id, bool)> {
+    /// What is not in the store is not thrown away.
+    fn keep(&self, dir: tempfile::TempDir) {
+        let dir = dir.keep();
+        let dir = dir.display();
+        self.context
+            .out
+            .note(format_args!("note: what the script made is in {dir}"));
+    }
+
+    /// The version that stands in the end.
+    fn publish(&self, dir: &Path) -> Result<Published> {
         let is_empty = std::fs::read_dir(dir).is_ok_and(|mut names| names.next().is_none());
         if is_empty {
             return Err(Error::invalid(format!(
@@ -185,18 +227,31 @@ impl Seeder<'_> {
         );
         let token = std::env::var_os("HF_TOKEN_PATH").map(PathBuf::from);
         request.profile.secret_paths = token.into_iter().collect();
+        // As a save does: what must or can not be stored stays out and is named.
+        request.profile.leave_out_secrets = true;
+        request.skip_unreadable = true;
         let done = match store::put(&store, &request, &store::Unwatched) {
             Err(error) if error.kind() == Kind::Conflict => {
                 // Two that both finish are both right.
                 return match Newest::new(&store, self.target).look()? {
-                    Some((version, id)) => Ok((version, id, false)),
+                    Some((version, id)) => Ok(Published {
+                        version,
+                        id,
+                        is_own: false,
+                        left_out: Vec::new(),
+                    }),
                     None => Err(error),
                 };
             }
             done => done?,
         };
         match (done.version, done.id) {
-            (Some(version), Some(id)) => Ok((version, id, true)),
+            (Some(version), Some(id)) => Ok(Published {
+                version,
+                id,
+                is_own: true,
+                left_out: done.skipped,
+            }),
             _ => Err(Error::conflict(format!("{}: has no version", self.target))),
         }
     }
@@ -225,18 +280,8 @@ impl Seeder<'_> {
 fn is_for_all(error: &Error) -> bool {
     !matches!(
         error.kind(),
-        Kind::Unavailable | Kind::Io | Kind::Denied | Kind::Interrupted
+        Kind::Unavailable | Kind::Io | Kind::Interrupted
     )
-}
-
-/// What could not be published is not thrown away.
-fn kept(error: Error, dir: tempfile::TempDir) -> Error {
-    let dir = dir.keep();
-    let error = error.within("not published");
-    match error.remedy() {
-        Some(_) => error,
-        None => error.hint(format!("what the script made is in {}", dir.display())),
-    }
 }
 
 impl fmt::Display for Report {
