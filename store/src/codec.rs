@@ -262,7 +262,7 @@ fn out_of_memory() -> Error {
 
 fn unsupported(object: &str, codec: &str) -> Error {
     Error::unsupported(format!("{object}: codec {codec} is not known here"))
-        .hint("update this program")
+        .hint("update this program; where it is the newest already, the frame is damaged: check the store")
 }
 
 #[cfg(test)]

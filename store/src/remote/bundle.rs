@@ -3,9 +3,11 @@
 //! It is only added to. An object is written behind the last one and synced; then the end of the file is written anew and
 //! synced. So it is whole at any moment, whatever dies, and a copy that was cut short is told. One process writes at a time.
 
+mod file;
+
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Seek, Write as _};
+use std::io::{self, Write as _};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -15,12 +17,14 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 
+pub(super) use self::file::is_bundle;
+use self::file::{append_file, make, read_up_to};
 use super::key::{check_key, check_prefix};
 use super::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
 use crate::error::{Error, Result};
 use crate::format::{
-    BUNDLE_ENDS, BUNDLE_HEAD_BYTES, BUNDLE_MAGIC, BUNDLE_RECORDS, BundleEnd, BundleKind,
-    BundleRecord, bytes_max, decode_bundle_start, encode_bundle_start, is_of_reserve,
+    BUNDLE_ENDS, BUNDLE_HEAD_BYTES, BUNDLE_RECORDS, BundleEnd, BundleKind, BundleRecord, bytes_max,
+    decode_bundle_start, is_of_reserve,
 };
 
 /// A store in one file.
@@ -49,14 +53,6 @@ struct Place {
     begin: u64,
     bytes: u64,
     modified: Timestamp,
-}
-
-/// Whether the file at `path` begins as a bundle does.
-pub(super) fn is_bundle(path: &Path) -> bool {
-    let mut magic = [0; BUNDLE_MAGIC.len()];
-    crate::fs::open_regular(path)
-        .and_then(|file| file.read_exact_at(&mut magic, 0))
-        .is_ok_and(|()| magic == BUNDLE_MAGIC)
 }
 
 impl Bundle {
@@ -282,46 +278,6 @@ impl Inner {
 
 fn now() -> u64 {
     u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0)
-}
-
-/// Makes an empty bundle, durably, also in the place of an empty file; one that somebody else made meanwhile stays.
-fn make(path: &Path) -> io::Result<()> {
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    let mut staged = tempfile::NamedTempFile::new_in(parent)?;
-    let end = BundleEnd {
-        number: 0,
-        bytes: BUNDLE_RECORDS,
-    };
-    staged.write_all(&encode_bundle_start(end))?;
-    staged.as_file().sync_all()?;
-    if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0) {
-        staged.persist(path)?;
-        return File::open(parent)?.sync_all();
-    }
-    match staged.persist_noclobber(path) {
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {}
-        persisted => drop(persisted?),
-    }
-    File::open(parent)?.sync_all()
-}
-
-fn read_up_to(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut read = 0;
-    while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, read as u64)? {
-            0 => break,
-            more => read += more,
-        }
-    }
-    Ok(read)
-}
-
-/// Copies all of `staged` to `begin`, inside of the kernel where it can.
-fn append_file(file: &File, begin: u64, staged: &mut File) -> io::Result<()> {
-    staged.rewind()?;
-    let mut target = file;
-    target.seek(io::SeekFrom::Start(begin))?;
-    io::copy(staged, &mut target).map(drop)
 }
 
 impl Read for Bundle {

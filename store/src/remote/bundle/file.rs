@@ -1,0 +1,56 @@
+//! The file of a bundle: made, recognised, and written in larger pieces.
+
+use std::fs::File;
+use std::io::{self, Seek, Write as _};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::format::{BUNDLE_MAGIC, BUNDLE_RECORDS, BundleEnd, encode_bundle_start};
+
+/// Whether the file at `path` begins as a bundle does.
+pub(in crate::remote) fn is_bundle(path: &Path) -> bool {
+    let mut magic = [0; BUNDLE_MAGIC.len()];
+    crate::fs::open_regular(path)
+        .and_then(|file| file.read_exact_at(&mut magic, 0))
+        .is_ok_and(|()| magic == BUNDLE_MAGIC)
+}
+
+/// Makes an empty bundle, durably, also in the place of an empty file; one that somebody else made meanwhile stays.
+pub(super) fn make(path: &Path) -> io::Result<()> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let mut staged = tempfile::NamedTempFile::new_in(parent)?;
+    let end = BundleEnd {
+        number: 0,
+        bytes: BUNDLE_RECORDS,
+    };
+    staged.write_all(&encode_bundle_start(end))?;
+    staged.as_file().sync_all()?;
+    if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0) {
+        staged.persist(path)?;
+        return File::open(parent)?.sync_all();
+    }
+    match staged.persist_noclobber(path) {
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {}
+        persisted => drop(persisted?),
+    }
+    File::open(parent)?.sync_all()
+}
+
+pub(super) fn read_up_to(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut read = 0;
+    while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, read as u64)? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    Ok(read)
+}
+
+/// Copies all of `staged` to `begin`, inside of the kernel where it can.
+pub(super) fn append_file(file: &File, begin: u64, staged: &mut File) -> io::Result<()> {
+    staged.rewind()?;
+    let mut target = file;
+    target.seek(io::SeekFrom::Start(begin))?;
+    io::copy(staged, &mut target).map(drop)
+}
