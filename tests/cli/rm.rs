@@ -45,6 +45,22 @@ fn json(env: &TestEnvironment, words: &[&str]) -> Value {
 }
 
 #[test]
+fn a_colon_without_a_path_drops_nothing() {
+    let env = site();
+    for path in ["", ".", "/", "./", "//"] {
+        for spec in [format!("{REF}:{path}"), format!("{REF}@1:{path}")] {
+            for dry in [&[][..], &["--dry-run"][..]] {
+                let words = ["rm", spec.as_str()];
+                let done = env.store(words.iter().chain(dry));
+                assert_eq!(done.code, Some(2), "{spec}: {done}");
+                assert!(done.stderr.contains("names no path"), "{spec}: {done}");
+            }
+        }
+    }
+    assert_eq!(files(&env, REF).len(), 5);
+}
+
+#[test]
 fn paths_go_as_a_new_version_and_the_old_one_stays() {
     let env = site();
     check!(env, env.store(["rm", &format!("{REF}:models/a.bin"), &format!("{REF}:logs")]), @"

@@ -269,6 +269,22 @@ fn a_save_whose_store_is_gone_is_kept_for_later() {
 }
 
 #[test]
+fn what_is_pending_does_not_go_to_a_new_store_in_the_place_of_the_old() {
+    let env = site(&["job"]);
+    env.write("job/new", "new");
+    let store = env.path("home/.local/share/store");
+    fs::rename(&store, env.path("away")).unwrap();
+    for words in [&["save", "job"][..], &["save", "--pending"]] {
+        let failed = env.store(words);
+        assert_eq!(failed.code, Some(1), "{words:?}: {failed}");
+        assert!(!store.exists(), "{words:?}: {failed}");
+    }
+    fs::rename(env.path("away"), &store).unwrap();
+    env.ok(["save", "--pending"]);
+    assert!(newest(&env).contains(&"new".to_owned()));
+}
+
+#[test]
 fn a_quota_is_no_store_out_of_reach() {
     let env = site(&["job"]);
     env.ok([

@@ -233,6 +233,10 @@ fn ranges_and_conditions() {
         let answer = connection.ask(&format!("GET {url}\nRange: bytes=0-9\nIf-Range: {known}"));
         assert_eq!(answer.status, status, "{known}");
     }
+    for (known, status) in [(etag.as_str(), 200), ("\"other\"", 412)] {
+        let answer = connection.ask(&format!("GET {url}\nIf-Match: {known}"));
+        assert_eq!(answer.status, status, "{known}");
+    }
     let answer = connection.ask(&format!("GET {url}\nIf-None-Match: {etag}"));
     assert_eq!((answer.status, answer.body.len()), (304, 0));
 }

@@ -104,6 +104,16 @@ fn a_file_is_an_object_whole_or_in_part() {
         assert_eq!((part.status, part.body.as_slice()), (206, bytes), "{range}");
         assert_eq!(part.header("content-range"), Some(told));
     }
+    let head = ask(&server, &format!("HEAD {path}"));
+    for (known, status) in [
+        (head.header("etag").unwrap(), 206),
+        (head.header("last-modified").unwrap(), 206),
+        ("\"other\"", 200),
+        ("Thu, 01 Jan 1970 00:01:39 GMT", 200),
+    ] {
+        let words = format!("GET {path}\nRange: bytes=0-1\nIf-Range: {known}");
+        assert_eq!(ask(&server, &words).status, status, "{known}");
+    }
     let none = ask(&server, &format!("GET {path}\nRange: bytes=10-"));
     assert_eq!(fault(&none), expected(416, "InvalidRange"));
     assert_eq!(texts(&none, "ActualObjectSize"), ["10"]);

@@ -214,7 +214,7 @@ mod tests {
             ("diff before", one),
             ("history name", one),
             ("ls target", any),
-            ("rm target", any),
+            ("rm targets", any),
             ("summarize target", any),
             ("verify target", any),
             ("push refs", any),

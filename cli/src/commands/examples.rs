@@ -350,7 +350,8 @@ mod tests {
             for (line, _) in examples {
                 let words = line.replace('\'', "");
                 let words: Vec<&str> = words.split(' ').collect();
-                assert_eq!(words.get(1), Some(&verb), "{line}");
+                let is_short = (verb, words.get(1)) == ("cache", Some(&"neff"));
+                assert!(is_short || words.get(1) == Some(&verb), "{line}");
                 let parsed = args::command().try_get_matches_from(words);
                 assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
             }

@@ -222,6 +222,10 @@ fn pending(how: &How, context: &Context) -> Result<()> {
             .out
             .note(format_args!("nothing is to be saved to {url}"));
     }
+    // What was on its way to a store never goes to a new and empty one in its place.
+    if !here.is_empty() {
+        context.open().map_err(out_of_reach)?;
+    }
     let mut failed = Vec::new();
     for noted in &here {
         if !noted.directory().exists() {
@@ -253,6 +257,8 @@ fn attempt(dir: &Path, target: Option<RefName>, how: &How, context: &Context) ->
     let pools = pools::of_source(dir, &context.config().pool);
     let store = match how.dry_run {
         true => context.open_for_dry_run()?,
+        // A directory that is known was saved to a store that there is.
+        false if target.is_none() => context.open().map_err(out_of_reach)?,
         false => context.open_for_put()?,
     };
     let target = match target {

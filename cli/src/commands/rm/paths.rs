@@ -41,7 +41,18 @@ struct Report {
 }
 
 /// Whether paths are meant, and not versions.
+///
+/// # Errors
+/// Invalid input, where a path was to follow and there is none: `REF:$DIR` with nothing in it is no order to drop the ref.
 pub(super) fn are_meant(args: &Args) -> Result<bool> {
+    for text in &args.targets {
+        let is_begun = text.as_encoded_bytes().contains(&b':');
+        if is_begun && names::spec(text)?.path.is_empty() {
+            let shown = text.to_string_lossy();
+            return Err(Error::invalid(format!("{shown}: names no path in the ref"))
+                .hint("nothing was dropped; name a path behind the colon, or the ref or version itself, without it"));
+        }
+    }
     if !args.glob.is_empty() || args.larger_than.is_some() || args.older_than.is_some() {
         return Ok(true);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use hyper::header::{
-    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName,
+    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, IF_MATCH,
     IF_NONE_MATCH, IF_RANGE, RANGE,
 };
 
@@ -50,6 +50,10 @@ impl Hub {
                 .get(name)
                 .and_then(|value| value.to_str().ok())
         };
+        if value(IF_MATCH).is_some_and(|known| !matches(known, etag.value())) {
+            let message = "the file is another one than If-Match names";
+            return Err(Fault::new(StatusCode::PRECONDITION_FAILED, message));
+        }
         if value(IF_NONE_MATCH).is_some_and(|known| matches(known, etag.value())) {
             return Ok(answer(StatusCode::NOT_MODIFIED));
         }

@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use hyper::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,
     CONTENT_RANGE, CONTENT_TYPE, ETAG, EXPIRES, HeaderName, HeaderValue, IF_MATCH,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE,
 };
 use hyper::http::HeaderMap;
 use jiff::Timestamp;
@@ -65,7 +65,11 @@ impl Asked<'_> {
             Verdict::Has => return Ok(headed(StatusCode::NOT_MODIFIED, &etag, changed)),
             Verdict::Refuse(header) => return Err(Fault::condition(header)),
         }
-        let wanted = match (self.part()?, self.value(RANGE)) {
+        // A part of another object is no use to who has the rest of that one.
+        let range = self
+            .value(RANGE)
+            .filter(|_| self.is_rest_of(&etag, changed));
+        let wanted = match (self.part()?, range) {
             (true, Some(_)) => {
                 let message = "Cannot specify both Range header and partNumber query parameter";
                 return Err(Fault::request(message));
@@ -107,6 +111,14 @@ impl Asked<'_> {
         value(self.headers, &name)
     }
 
+    /// Whether `If-Range`, an ETag or a time, is of this object, where it is said at all.
+    fn is_rest_of(&self, etag: &str, changed: Changed) -> bool {
+        self.value(IF_RANGE).is_none_or(|known| {
+            let is_weak = known.starts_with("W/") || known.contains('*');
+            (!is_weak && names(known, etag)) || time_of(changed) == known
+        })
+    }
+
     /// Whether a part is asked for: a file has one.
     fn part(&self) -> Outcome<bool> {
         let Some(number) = text::value(self.query, "partNumber") else {
@@ -145,10 +157,14 @@ fn value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
 }
 
 fn headed(status: StatusCode, etag: &str, changed: Changed) -> Answer {
-    let time = DateTimePrinter::new().timestamp_to_rfc9110_string(&changed.file);
     Answer::new(status)
         .with(ETAG, etag)
-        .with(LAST_MODIFIED, time.unwrap_or_default())
+        .with(LAST_MODIFIED, time_of(changed))
+}
+
+fn time_of(changed: Changed) -> String {
+    let time = DateTimePrinter::new().timestamp_to_rfc9110_string(&changed.file);
+    time.unwrap_or_default()
 }
 
 /// What the conditions in a request come to. Those on the ETag outweigh those on the time.
