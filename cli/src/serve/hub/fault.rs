@@ -115,7 +115,7 @@ impl From<Error> for Fault {
             ),
             Kind::Corrupt => (
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "the store has other bytes than were written: run `store verify`",
+                "the store lacks what it must have, or has other bytes: see whether it is there, then run `store verify`",
             ),
             _ if error.is_full() => (
                 StatusCode::INSUFFICIENT_STORAGE,

@@ -147,7 +147,7 @@ impl From<Error> for Fault {
             Kind::Corrupt => (
                 internal,
                 "InternalError",
-                "The store has other bytes than were written: run `store verify`.",
+                "The store lacks what it must have, or has other bytes: see whether it is there, then run `store verify`.",
             ),
             _ => (
                 internal,
