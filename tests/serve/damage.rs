@@ -19,16 +19,20 @@ fn packs(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Flips a bit of the largest pack, behind so many hundredths of its bytes.
-fn damage(store: &Path, percent: usize) {
-    let packs = packs(&store.join("packs"));
-    let len = |path: &PathBuf| fs::metadata(path).unwrap().len();
-    let path = packs.into_iter().max_by_key(len).unwrap();
-    let mut bytes = fs::read(&path).unwrap();
-    let at = bytes.len() * percent / 100;
-    bytes[at] ^= 1;
-    fs::remove_file(&path).unwrap();
-    fs::write(&path, bytes).unwrap();
+/// Flips a bit of these bytes, wherever they lie as they are: random ones are stored raw, in an order that differs.
+fn damage(store: &Path, wanted: &[u8]) {
+    for path in packs(&store.join("packs")) {
+        let mut bytes = fs::read(&path).unwrap();
+        let at = bytes.windows(wanted.len()).position(|part| part == wanted);
+        let Some(at) = at else {
+            continue;
+        };
+        bytes[at] ^= 1;
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, bytes).unwrap();
+        return;
+    }
+    panic!("no pack has these bytes");
 }
 
 #[test]
@@ -46,7 +50,10 @@ fn a_wrong_byte_is_an_error_before_the_head_or_the_end_of_the_connection() {
         .unwrap()
         .to_owned();
     drop(server);
-    damage(&env.path("home/.local/share/store"), 90);
+    damage(
+        &env.path("home/.local/share/store"),
+        &bytes[5_400_000..5_400_100],
+    );
     let server = Server::start(&env, &[]);
     let mut connection = server.connect();
     connection.send(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
