@@ -124,6 +124,23 @@ fn what_is_finished_when_it_is_asked_to_end_is_published() {
 }
 
 #[test]
+fn a_directory_that_the_training_makes_later_is_waited_for() {
+    let env = environment!();
+    let mut watch = start(&env, &[]);
+    std::thread::sleep(Duration::from_millis(300));
+    checkpoint(&env, 1, 1);
+    assert!(line(&mut watch).contains("ckpt@1"));
+    let done = end(watch);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(done.stderr.contains("waits until there is out"), "{done}");
+    // One that never comes keeps nobody from ending it.
+    fs::remove_dir_all(env.path("out")).unwrap();
+    let watch = start(&env, &[]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(end(watch).code, Some(0));
+}
+
+#[test]
 fn old_versions_go_and_pinned_and_other_ones_stay() {
     let env = environment!();
     env.write("in/file", "by hand");

@@ -4,6 +4,7 @@ mod floor;
 mod publisher;
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,7 @@ const NAP: Duration = Duration::from_millis(50);
 ///
 /// Every directory in DIR is a checkpoint. When one is finished it becomes a new version of REF, of which only what earlier
 /// ones lack is stored; the version's message names it. So REF (or REF@latest) is the checkpoint that was finished last. DIR is
-/// only read.
+/// only read; where the training makes it later, that is waited for.
 ///
 /// One is finished when its writer says so: transformers (trainer_state.json in checkpoint-N), DeepSpeed (`latest` names
 /// global_stepN), Megatron (latest_checkpointed_iteration.txt says N of iter_N), torch.distributed.checkpoint (.metadata), Orbax
@@ -91,10 +92,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     // What is being published when a signal comes is published.
     let store = context.open_until(Arc::new(AtomicBool::new(false)))?;
     let store = store::limited(store, args.bwlimit);
-    let dir = args
-        .dir
-        .canonicalize()
-        .map_err(|source| Error::io("open", &args.dir, source))?;
+    let Some(dir) = found(args, context)? else {
+        return Ok(());
+    };
     let rule = StepRule {
         done: args.done.clone(),
         settled: args.settled,
@@ -136,4 +136,28 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             .within(format!("{}: not all is published", dir.display()))
             .list(vec![told])
     })
+}
+
+/// The directory, which the training may make later; none, where that was not waited for to its end.
+fn found(args: &Args, context: &Context) -> Result<Option<PathBuf>> {
+    let mut is_told = args.once;
+    loop {
+        match args.dir.canonicalize() {
+            Ok(dir) => return Ok(Some(dir)),
+            Err(source) if args.once || source.kind() != ErrorKind::NotFound => {
+                return Err(Error::io("open", &args.dir, source));
+            }
+            Err(_) => {}
+        }
+        if context.stop().load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        if !is_told {
+            let dir = args.dir.display();
+            let out = &context.out;
+            out.note(format_args!("note: waits until there is {dir}"));
+            is_told = true;
+        }
+        std::thread::sleep(NAP);
+    }
 }
