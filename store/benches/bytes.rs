@@ -87,15 +87,6 @@ fn sample(bencher: Bencher<'_, '_>, kind: &str) {
         .bench_local(|| Class::of(black_box(&bytes)));
 }
 
-/// As the framer does: by what a sample says.
-fn encode_as_sampled(encoder: &mut Encoder, bytes: &[u8], out: &mut Vec<u8>) {
-    match Class::of(bytes) {
-        Class::Noise => Encoder::encode_raw(bytes, out),
-        Class::Bytes => encoder.encode(bytes, out).unwrap(),
-        Class::Elements(elements) => encoder.encode_elements(bytes, elements, out).unwrap(),
-    }
-}
-
 #[divan::bench(args = KINDS)]
 fn encode(bencher: Bencher<'_, '_>, kind: &str) {
     let bytes = generate(kind, FRAME_BYTES);
@@ -104,7 +95,8 @@ fn encode(bencher: Bencher<'_, '_>, kind: &str) {
         .counter(BytesCount::of_slice(&bytes))
         .bench_local(|| {
             out.clear();
-            encode_as_sampled(&mut encoder, &bytes, &mut out);
+            let class = Class::of(&bytes);
+            encoder.encode_as(class, &bytes, &mut out).unwrap();
         });
 }
 
@@ -112,7 +104,10 @@ fn encode(bencher: Bencher<'_, '_>, kind: &str) {
 fn decode(bencher: Bencher<'_, '_>, kind: &str) {
     let bytes = generate(kind, FRAME_BYTES);
     let (mut frame, mut out) = (Vec::new(), Vec::new());
-    encode_as_sampled(&mut Encoder::new(LEVEL).unwrap(), &bytes, &mut frame);
+    Encoder::new(LEVEL)
+        .unwrap()
+        .encode_as(Class::of(&bytes), &bytes, &mut frame)
+        .unwrap();
     let mut decoder = Decoder::new().unwrap();
     let raw_len = u32::try_from(bytes.len()).unwrap();
     bencher

@@ -83,6 +83,19 @@ impl Encoder {
         Ok(())
     }
 
+    /// Appends the stored form of `raw` to `out`, by what a sample says that it holds.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_as(&mut self, class: Class, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        match class {
+            Class::Noise => Self::encode_raw(raw, out),
+            Class::Bytes => self.encode(raw, out)?,
+            Class::Elements(elements) => self.encode_elements(raw, elements, out)?,
+        }
+        Ok(())
+    }
+
     /// The same for `raw` that seems to hold `elements`: in planes, where a sample says that they save more.
     ///
     /// # Errors

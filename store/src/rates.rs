@@ -153,13 +153,7 @@ fn of_sample(
         frames.clear();
         for raw in bytes.chunks(FRAME_BYTES) {
             let mut stored = Vec::new();
-            match Class::of(raw) {
-                Class::Noise => Encoder::encode_raw(raw, &mut stored),
-                Class::Bytes => encoder.encode(raw, &mut stored)?,
-                Class::Elements(elements) => {
-                    encoder.encode_elements(raw, elements, &mut stored)?;
-                }
-            }
+            encoder.encode_as(Class::of(raw), raw, &mut stored)?;
             frames.push((raw.len(), stored));
         }
         Ok(())

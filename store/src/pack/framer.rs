@@ -108,12 +108,8 @@ impl<S: FrameSink> Framer<S> {
             return Ok(());
         }
         self.stored.clear();
-        match self.class.take() {
-            Some(Class::Elements(elements)) => {
-                (self.encoder).encode_elements(&self.raw, elements, &mut self.stored)?;
-            }
-            _ => self.encoder.encode(&self.raw, &mut self.stored)?,
-        }
+        let class = self.class.take().unwrap_or(Class::Bytes);
+        (self.encoder).encode_as(class, &self.raw, &mut self.stored)?;
         self.compare()?;
         let frame = EncodedFrame {
             stored: self.stored.clone(),
