@@ -5,7 +5,7 @@
 
 use crate::chunk::Chunker;
 use crate::error::{Error, Result};
-use crate::format::{Content, ListChild, ListNode, Node, Root, Totals};
+use crate::format::{Content, ListChild, ListNode, Node, Root, Totals, TreeEncoder, TreeEntry};
 use crate::id::ChunkId;
 
 /// Takes a metadata chunk (list node, part of a tree, part of a list of times) and returns its id.
@@ -105,6 +105,24 @@ impl MetaBuilder {
             bytes: Vec::new(),
             list: ListBuilder::default(),
         }
+    }
+
+    /// The content of a tree of these entries.
+    ///
+    /// # Errors
+    /// Invalid input, when they cannot be a tree; what the sink says.
+    pub fn tree(
+        chunker: Chunker,
+        entries: &[TreeEntry],
+        sink: &mut MetaSink<'_>,
+    ) -> Result<Content> {
+        let mut bytes = Self::new(chunker);
+        let mut encoder = TreeEncoder::new(&mut bytes.bytes);
+        for entry in entries {
+            encoder.push(entry, &mut bytes.bytes)?;
+            bytes.cut(sink)?;
+        }
+        bytes.finish(sink)
     }
 
     /// Hands on the chunks that are certain by now. Call it after appending.

@@ -6,10 +6,11 @@
 mod edit;
 mod frees;
 
+use crate::codec::LEVEL;
 use crate::error::{Error, Result};
 use crate::format::{
     Change, Content, Extra, FrameKind, Id, RefName, Root, SIDE_TIMES, Side, Sides, Time,
-    TimesEncoder, TreeEncoder, TreeEntry, Version,
+    TimesEncoder, TreeEntry, Version,
 };
 use crate::id::{ChunkId, PassId};
 use crate::log::{Outside, System};
@@ -85,10 +86,14 @@ pub fn trim(store: &Store, request: &TrimRequest) -> Result<TrimReport> {
         };
         let relied = Relied::new(view.index.clone());
         let mut sink = store.pack_sink();
+        let framer = match request.dry_run {
+            true => None,
+            false => Some(Framer::new(FrameKind::Meta, LEVEL, false, &mut sink)?),
+        };
         let mut writer = Writer {
             store,
             relied: &relied,
-            sink: (!request.dry_run).then_some(&mut sink),
+            framer,
         };
         let mut edit = Edit::new(&reader, request, &version, &mut writer)?;
         let root = edit.run(&content, totals)?;
@@ -106,6 +111,7 @@ pub fn trim(store: &Store, request: &TrimRequest) -> Result<TrimReport> {
             return Ok(report);
         }
         let times = writer.times(&reader, &steps, &version)?;
+        writer.finish()?;
         sink.close()?;
         let session = Session::new(store, &relied, view, PassId::random()?);
         for pack in sink.into_finished() {
@@ -179,70 +185,50 @@ fn commit(
 struct Writer<'w> {
     store: &'w Store,
     relied: &'w Relied,
-    sink: Option<&'w mut PackSink>,
+    framer: Option<Framer<&'w mut PackSink>>,
 }
 
 impl Writer<'_> {
-    fn meta(
-        &mut self,
-        fill: impl FnOnce(&mut MetaBuilder, &mut dyn FnMut(&[u8]) -> Result<ChunkId>) -> Result<()>,
-    ) -> Result<Content> {
-        let mut bytes = MetaBuilder::new(self.store.chunker().clone());
-        let relied = self.relied;
-        match self.sink.as_deref_mut() {
-            None => {
-                let mut name = |bytes: &[u8]| Ok(ChunkId::of(bytes));
-                fill(&mut bytes, &mut name)?;
-                bytes.finish(&mut name)
-            }
-            Some(sink) => {
-                let mut framer = Framer::new(FrameKind::Meta, crate::codec::LEVEL, false, sink)?;
-                let mut write = |bytes: &[u8]| {
-                    let id = ChunkId::of(bytes);
-                    if !relied.is_offered(&id)? {
-                        framer.push(id, bytes)?;
-                    }
-                    Ok(id)
-                };
-                fill(&mut bytes, &mut write)?;
-                let content = bytes.finish(&mut write)?;
-                framer.flush()?;
-                Ok(content)
-            }
+    fn put(&mut self, bytes: &[u8]) -> Result<ChunkId> {
+        let id = ChunkId::of(bytes);
+        if let Some(framer) = &mut self.framer
+            && !self.relied.is_offered(&id)?
+        {
+            framer.push(id, bytes)?;
         }
+        Ok(id)
     }
 
     /// The times of what is kept.
     fn times(&mut self, reader: &Reader<'_>, steps: &[Step], version: &Version) -> Result<Content> {
         let mut theirs = TimesReader::new(reader, &version.times())?;
-        self.meta(|bytes, write| {
-            let mut encoder = TimesEncoder::new(&mut bytes.bytes);
-            for step in steps {
-                match step {
-                    Step::Pass(count) => theirs.skip(*count)?,
-                    Step::Keep(count) => {
-                        for _ in 0..*count {
-                            let time: Time = theirs.next()?;
-                            encoder.push(time, &mut bytes.bytes);
-                            bytes.cut(write)?;
-                        }
+        let mut bytes = MetaBuilder::new(self.store.chunker().clone());
+        let mut encoder = TimesEncoder::new(&mut bytes.bytes);
+        for step in steps {
+            match step {
+                Step::Pass(count) => theirs.skip(*count)?,
+                Step::Keep(count) => {
+                    for _ in 0..*count {
+                        let time: Time = theirs.next()?;
+                        encoder.push(time, &mut bytes.bytes);
+                        bytes.cut(&mut |bytes| self.put(bytes))?;
                     }
                 }
             }
-            Ok(())
-        })
+        }
+        bytes.finish(&mut |bytes| self.put(bytes))
+    }
+
+    /// Sees to it that all of it is in packs.
+    fn finish(self) -> Result<()> {
+        self.framer
+            .map_or(Ok(()), |framer| framer.finish().map(drop))
     }
 }
 
 impl Write for Writer<'_> {
     fn tree(&mut self, entries: &[TreeEntry]) -> Result<Content> {
-        self.meta(|bytes, write| {
-            let mut encoder = TreeEncoder::new(&mut bytes.bytes);
-            for entry in entries {
-                encoder.push(entry, &mut bytes.bytes)?;
-                bytes.cut(write)?;
-            }
-            Ok(())
-        })
+        let chunker = self.store.chunker().clone();
+        MetaBuilder::tree(chunker, entries, &mut |bytes| self.put(bytes))
     }
 }

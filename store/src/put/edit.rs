@@ -12,6 +12,7 @@ use jiff::Timestamp;
 
 use super::PutRequest;
 use super::dedup::Dedup;
+use super::meta::put_meta;
 use super::packer::Packer;
 use super::pipeline::reason;
 use super::publish::{Passes, PutSession, refused_room};
@@ -441,16 +442,4 @@ fn come_again(name: &RefName) -> Error {
         format!("{name}: a collector took what was stored meanwhile; nothing was published"),
     )
     .hint(Remedy::LongerMinAgeThanPut)
-}
-
-pub(super) fn put_meta(
-    dedup: &Dedup,
-    framer: &mut Framer<Sender<KindFrame>>,
-    bytes: &[u8],
-) -> Result<ChunkId> {
-    let id = ChunkId::of(bytes);
-    if dedup.claim(&id)? {
-        framer.push(id, bytes)?;
-    }
-    Ok(id)
 }

@@ -20,6 +20,7 @@ mod insert;
 mod job;
 mod long_paths;
 mod messages;
+mod meta;
 mod origin;
 mod packer;
 mod pipeline;

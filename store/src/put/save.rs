@@ -6,9 +6,9 @@
 use std::path::PathBuf;
 
 use super::ancestor::Base;
-use super::dedup::Dedup;
 use super::graft::{graft, lies_at};
 use super::messages::Built;
+use super::meta::{put_meta, put_tree};
 use super::packer::Packer;
 use super::publish::{PutSession, refused_room};
 use super::saved::Notes;
@@ -16,9 +16,8 @@ use super::{Onto, PutReport, PutRequest, SaveReport, insert};
 use crate::error::{Error, Result};
 use crate::format::{
     Change, Content, Extra, FrameKind, Id, Node, Root, SIDE_TIMES, Side, Sides, TimesEncoder,
-    TreeEncoder, TreeEntry, Version,
+    TreeEntry, Version,
 };
-use crate::id::ChunkId;
 use crate::log::{Outside, System};
 use crate::merge::{Both, Case, Clash, Merged, Step, Trees, count, merge};
 use crate::pack::{Framer, KindFrame};
@@ -351,15 +350,11 @@ impl<'s> Stored<'s> {
         })
     }
 
-    fn builder(&self) -> MetaBuilder {
-        MetaBuilder::new(self.session.store().chunker().clone())
-    }
-
     /// The times of the merged tree, each from the side that its entry comes from; of a directory of both the later.
     fn times(&mut self, steps: &[Step], (ours, theirs): (&Content, &Content)) -> Result<Content> {
         let mut ours = TimesReader::new(self.reader, ours)?;
         let mut theirs = TimesReader::new(self.reader, theirs)?;
-        let mut bytes = self.builder();
+        let mut bytes = MetaBuilder::new(self.session.store().chunker().clone());
         let mut encoder = TimesEncoder::new(&mut bytes.bytes);
         let dedup = self.session.dedup();
         let framer = &mut self.framer;
@@ -407,16 +402,8 @@ impl Trees for Stored<'_> {
     }
 
     fn write(&mut self, entries: &[TreeEntry]) -> Result<Content> {
-        let mut bytes = self.builder();
-        let mut encoder = TreeEncoder::new(&mut bytes.bytes);
-        let dedup = self.session.dedup();
-        let framer = &mut self.framer;
-        let mut sink = |bytes: &[u8]| put_meta(dedup, framer, bytes);
-        for entry in entries {
-            encoder.push(entry, &mut bytes.bytes)?;
-            bytes.cut(&mut sink)?;
-        }
-        bytes.finish(&mut sink)
+        let known = (self.session.store(), self.session.dedup());
+        put_tree(known, &mut self.framer, entries)
     }
 
     fn leaves_out(&self) -> bool {
@@ -430,18 +417,6 @@ impl Trees for Stored<'_> {
     fn both(&self, path: &[u8], ours: &Node, theirs: &Node) -> Both {
         insert::both(self.session.request(), path, ours, theirs)
     }
-}
-
-fn put_meta(
-    dedup: &Dedup,
-    framer: &mut Framer<crossbeam_channel::Sender<KindFrame>>,
-    bytes: &[u8],
-) -> Result<ChunkId> {
-    let id = ChunkId::of(bytes);
-    if dedup.claim(&id)? {
-        framer.push(id, bytes)?;
-    }
-    Ok(id)
 }
 
 /// Times of their own. Whatever else stands beside the newest version says something of its tree, entry by entry, and

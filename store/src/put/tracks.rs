@@ -9,13 +9,12 @@ use jiff::Timestamp;
 
 use super::PutRequest;
 use super::dedup::Dedup;
-use super::edit::put_meta;
+use super::meta::{put_meta, put_tree};
 use super::packer::Packer;
 use super::publish::PutSession;
 use crate::error::{Error, Result};
 use crate::format::{
-    Content, FrameKind, NAME_BYTES_MAX, Node, Root, Time, TimesEncoder, Totals, TreeEncoder,
-    TreeEntry, Version,
+    Content, FrameKind, NAME_BYTES_MAX, Node, Root, Time, TimesEncoder, Totals, TreeEntry, Version,
 };
 use crate::pack::{Framer, KindFrame};
 use crate::read::{Reader, TimesReader};
@@ -234,15 +233,7 @@ impl<'t> Tracks<'t> {
     }
 
     fn write(&mut self, entries: &[TreeEntry]) -> Result<Content> {
-        let mut bytes = MetaBuilder::new(self.store.chunker().clone());
-        let mut encoder = TreeEncoder::new(&mut bytes.bytes);
-        let (dedup, framer) = (self.dedup, &mut self.framer);
-        let mut sink = |bytes: &[u8]| put_meta(dedup, framer, bytes);
-        for entry in entries {
-            encoder.push(entry, &mut bytes.bytes)?;
-            bytes.cut(&mut sink)?;
-        }
-        bytes.finish(&mut sink)
+        put_tree((self.store, self.dedup), &mut self.framer, entries)
     }
 
     /// The times of what was made of `before`.
