@@ -117,7 +117,7 @@ pub(crate) fn code_of(done: &Result<()>) -> u8 {
     done.as_ref().err().map_or(0, |error| code(error.kind()))
 }
 
-fn code(kind: Kind) -> u8 {
+pub(crate) fn code(kind: Kind) -> u8 {
     match kind {
         Kind::InvalidInput => 2,
         Kind::NotFound => 3,

@@ -73,26 +73,21 @@ impl Bundle {
             // It is read; who writes is told then.
             Err(_) => (file, false),
         };
-        let mut start = vec![0; usize::try_from(BUNDLE_RECORDS).unwrap_or(0)];
-        let read = read_up_to(&file, &mut start).map_err(failed)?;
-        let url = format!("bundle:{}", absolute.display());
-        let end = decode_bundle_start(start.get(..read).unwrap_or_default())
-            .map_err(|error| error.within(&url))?;
         let bundle = Self(Arc::new(Shared {
+            url: format!("bundle:{}", absolute.display()),
             path: absolute,
-            url,
             file,
             is_writable,
             inner: Mutex::new(Inner {
                 objects: BTreeMap::new(),
                 end: BundleEnd {
+                    number: 0,
                     bytes: BUNDLE_RECORDS,
-                    ..end
                 },
                 is_locked: false,
             }),
         }));
-        bundle.follow(&mut bundle.inner(), end)?;
+        bundle.follow(&mut bundle.inner(), bundle.end()?)?;
         Ok(bundle)
     }
 

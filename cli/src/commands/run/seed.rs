@@ -17,8 +17,6 @@ use crate::ui::{failure, human, names};
 
 /// Tells the script where to leave what is to be in the ref.
 const VARIABLE: &str = "STORE_SEED_DIR";
-/// Some of it is in the ref, the rest was named.
-const PARTLY: u8 = 6;
 /// From here on a code says which signal ended the script.
 const SIGNALLED: u8 = 128;
 
@@ -171,7 +169,7 @@ impl Seeder<'_> {
                     .warning(format_args!("warning: left out: {error}"));
             }
             self.keep(dir);
-            self.context.end_with(PARTLY);
+            self.context.end_with(failure::code(Kind::Partial));
         }
         if is_lost || !is_own {
             self.context.out.note(format_args!(
