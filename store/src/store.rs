@@ -216,6 +216,11 @@ impl Store {
         &self.format
     }
 
+    /// Where what is kept of this store on this host lies; none on a host that keeps nothing.
+    pub(crate) fn cache_dir(&self) -> Option<PathBuf> {
+        self.host.cache_dir_of(self.format.id)
+    }
+
     /// What this host brings along.
     pub fn host(&self) -> &Host {
         &self.host

@@ -388,6 +388,34 @@ fn what_was_changed_between_runs_is_kept_and_saved_by_the_next() {
     }
 }
 
+/// Two bases that change one path: each has the other's from its next run on, and takes nothing back.
+#[test]
+fn what_a_run_saved_is_not_taken_back_from_others_later() {
+    let env = environment!();
+    let of = |base: &str, script: &str| {
+        let before = ["run", "--project", "llama", "--base"];
+        let args = [&before[..], &[base, "--", "/bin/sh", "-c", script]].concat();
+        let done = env.store(args);
+        assert_eq!(done.code, Some(0), "{done}");
+        (String::from_utf8(done.stdout.clone()).unwrap(), done.stderr)
+    };
+    of("one", "echo base > $STORE_PROJECT_CACHE_DIR/f");
+    of("two", "true");
+    for base in ["one", "two", "one"] {
+        of(base, &format!("echo {base} > $STORE_PROJECT_CACHE_DIR/f"));
+        assert_eq!(newest(&env, REF), [format!("f={base}")]);
+    }
+    for base in ["two", "one", "two"] {
+        let (seen, told) = of(base, "cat $STORE_PROJECT_CACHE_DIR/f");
+        assert_eq!(seen, "one\n");
+        assert!(
+            told.contains("unchanged") && !told.contains("conflict"),
+            "{told}"
+        );
+        assert_eq!(newest(&env, REF), ["f=one"]);
+    }
+}
+
 #[test]
 fn a_base_of_another_project_is_refused() {
     let env = environment!();

@@ -180,3 +180,104 @@ fn first_saves_at_once_make_one_ref() {
     let expected: Vec<String> = (0..6).map(|number| format!("out/{number}=x")).collect();
     assert_eq!(site.newest(), expected);
 }
+
+/// What was saved is in the ref, so that it is no change of the job any more when its tree is brought up to date.
+#[test]
+fn what_was_saved_is_what_a_tree_is_made_from() {
+    let linked = |text: &str| text.repeat(40_000);
+    let files = [
+        ("a", "base"),
+        ("b", &linked("base")),
+        ("c", "base"),
+        ("d", "base"),
+    ];
+    let site = Site::with(&files);
+    let (one, other) = (site.job("one"), site.job("other"));
+    for (dir, text) in [(&one, "one"), (&other, "other")] {
+        replace(&dir.join("a"), text);
+        replace(&dir.join("b"), &linked(text));
+        write(&dir.join("both/new"), text.as_bytes());
+        write(&dir.join(text).join("own"), text.as_bytes());
+    }
+    fs::remove_file(one.join("c")).unwrap();
+    site.save(&one);
+    // Others have all of it otherwise, and what was deleted again.
+    site.save(&other);
+    assert_eq!(brought(&site, "other"), 0);
+    write(&other.join("c"), b"again");
+    fs::remove_dir_all(other.join("one")).unwrap();
+    site.save(&other);
+    let newest = site.newest();
+    assert_eq!(newest.len(), 6, "{newest:?}");
+    for _ in 0..2 {
+        assert_eq!(brought(&site, "one"), 0);
+        assert_eq!(site.files(&one), newest);
+        assert!(site.save(&one).unchanged);
+    }
+    // What is changed after a save is the job's own again.
+    replace(&one.join("a"), "mine");
+    fs::remove_file(one.join("d")).unwrap();
+    replace(&other.join("a"), "theirs");
+    replace(&other.join("d"), "theirs");
+    site.save(&other);
+    assert_eq!(brought(&site, "one"), 2);
+    assert_eq!(
+        clashes(&site.save(&one)),
+        [
+            ("a".to_owned(), Case::BothChanged),
+            ("d".to_owned(), Case::DeletedHere)
+        ]
+    );
+}
+
+/// Brings the tree of a job to the newest version: how many paths were kept as the job has them, and not as that has them.
+fn brought(site: &Site, job: &str) -> u64 {
+    let request = MaterializeRequest {
+        copy_below_bytes: 0,
+        ..MaterializeRequest::new(spec(REF), site.path(job))
+    };
+    let done = materialize(&site.store(), &site.pool, &request, &Unwatched).unwrap();
+    done.conflicts
+}
+
+#[test]
+fn a_tree_that_goes_back_to_an_older_version_is_made_from_that() {
+    let site = Site::with(&[("a", "base")]);
+    let one = site.job("one");
+    replace(&one.join("a"), "one");
+    site.save(&one);
+    let first = MaterializeRequest::new(spec(&format!("{REF}@1")), &one);
+    let done = materialize(&site.store(), &site.pool, &first, &Unwatched).unwrap();
+    assert_eq!(done.conflicts, 0);
+    assert_eq!(site.files(&one), ["a=base"]);
+    // Nothing was changed in it since.
+    assert!(site.save(&one).unchanged);
+    assert_eq!(site.newest(), ["a=one"]);
+}
+
+#[test]
+fn what_a_job_added_beside_a_part_of_a_version_stays_when_it_was_saved() {
+    let site = Site::with(&[("a.txt", "base"), ("b.bin", "base")]);
+    let request = MaterializeRequest {
+        include: vec!["*.txt".into()],
+        ..MaterializeRequest::new(spec(REF), site.path("job"))
+    };
+    let bring = || materialize(&site.store(), &site.pool, &request, &Unwatched).unwrap();
+    bring();
+    let job = site.path("job");
+    replace(&job.join("a.txt"), "ours");
+    write(&job.join("log"), b"ours");
+    write(&job.join("new/log"), b"ours");
+    write(&job.join("new.txt"), b"ours");
+    site.save(&job);
+    let other = site.job("other");
+    replace(&other.join("a.txt"), "theirs");
+    replace(&other.join("new.txt"), "theirs");
+    site.save(&other);
+    assert_eq!(bring().conflicts, 0);
+    assert_eq!(
+        site.files(&job),
+        ["a.txt=theirs", "log=ours", "new.txt=theirs", "new/log=ours"]
+    );
+    assert!(site.save(&job).unchanged);
+}

@@ -91,8 +91,13 @@ impl Site {
         let out = tempfile::tempdir_in(self.dir.path()).unwrap();
         let to = out.path().join("out");
         get(&self.store(), &GetRequest::new(spec(REF), &to), &Unwatched).unwrap();
+        self.files(&to)
+    }
+
+    /// The same of a directory.
+    pub(crate) fn files(&self, dir: &Path) -> Vec<String> {
         let mut found = Vec::new();
-        list(&to, &to, &mut found);
+        list(dir, dir, &mut found);
         found.sort();
         found
     }

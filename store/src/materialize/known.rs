@@ -18,12 +18,21 @@ const OTHERS_MAX: usize = 16;
 pub(super) struct Known {
     /// The settled record.
     pub(super) settled: Option<Record>,
+    /// What was saved of it since then, which is what it is made from by now.
+    pub(super) saved: Option<Saved>,
     /// Those of updates that were interrupted.
     pub(super) others: Vec<Record>,
     /// All that there are, whether they can be read or not.
     pub(super) names: Vec<String>,
     /// What was made there is not known, or not all of it.
     pub(super) is_unknown: bool,
+}
+
+/// The list of what a tree was when it was saved.
+pub(super) struct Saved {
+    pub(super) list: File,
+    /// The tree is a part of its version: what a job added beside that was saved, and is not wanted here for all that.
+    pub(super) is_of_part: bool,
 }
 
 /// A record whose bytes are right.
@@ -34,10 +43,15 @@ pub(super) struct Record {
 }
 
 impl Known {
-    /// Of the tree at `destination`, which has this mark.
-    pub(super) fn read(pool: &Pool, destination: &Path, mark: &Mark) -> Result<Self> {
+    /// Of the tree at `destination`, which has this mark and was `saved` since that was written.
+    pub(super) fn read(
+        pool: &Pool,
+        destination: &Path,
+        (mark, saved): (&Mark, Option<Saved>),
+    ) -> Result<Self> {
         let mut known = Self {
             names: pool.records(destination)?,
+            saved,
             ..Self::default()
         };
         for name in known.names.clone() {
@@ -58,7 +72,7 @@ impl Known {
 
     /// Whether the tree is as the one record says, and as jobs made it.
     pub(super) fn is_settled(&self) -> bool {
-        !self.is_unknown && self.others.is_empty()
+        !self.is_unknown && self.others.is_empty() && self.saved.is_none()
     }
 
     /// When it was settled.
@@ -74,19 +88,25 @@ impl Known {
     pub(super) fn records(&self, pool: &Pool) -> Result<Records> {
         let settled = self.settled.as_ref().map(Record::again).transpose()?;
         let others: Result<Vec<File>> = self.others.iter().map(Record::again).collect();
-        let others = others?;
-        if others.len() <= OTHERS_MAX {
-            return Records::new(settled, others);
+        let mut others = others?;
+        if others.len() > OTHERS_MAX {
+            others = vec![joined(Records::new(None, others)?, pool.scratch()?)?];
         }
-        Records::new(
-            settled,
-            vec![joined(Records::new(None, others)?, pool.scratch()?)?],
-        )
+        match &self.saved {
+            None => Records::new(settled, others),
+            Some(saved) => {
+                let witness = settled.filter(|_| saved.is_of_part);
+                let saved = again(&saved.list)?;
+                Records::new(Some(saved), others)?.among(witness)
+            }
+        }
     }
 
-    /// One that says the same as a list with this checksum.
+    /// One that says the same as a list with this checksum. Where something was saved since the settled one, a new name
+    /// tells that it counts no more.
     pub(super) fn find(&self, sum: &[u8; 32]) -> Option<&Record> {
-        let mut all = self.settled.iter().chain(&self.others);
+        let settled = self.settled.iter().filter(|_| self.saved.is_none());
+        let mut all = settled.chain(&self.others);
         all.find(|record| record.sum == *sum)
     }
 }
@@ -103,9 +123,13 @@ impl Record {
     }
 
     fn again(&self) -> Result<File> {
-        let file = self.file.try_clone();
-        file.map_err(|source| Error::io("read", "a record of the pool", source))
+        again(&self.file)
     }
+}
+
+fn again(list: &File) -> Result<File> {
+    let file = list.try_clone();
+    file.map_err(|source| Error::io("read", "a record of a tree", source))
 }
 
 /// A list of no paths.

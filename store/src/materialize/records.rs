@@ -15,12 +15,16 @@ pub(super) struct Candidates {
     pub(super) things: Vec<(Thing, bool)>,
     /// Every record has it, so that it was there all the time.
     pub(super) is_certain: bool,
+    /// A job added it to a part of a version, and saved it.
+    pub(super) is_added: bool,
 }
 
 /// Records of one tree, gone through together.
 #[derive(Default)]
 pub(super) struct Records {
     streams: Vec<Stream>,
+    /// What this one does not have a job added.
+    witness: Option<Stream>,
     /// Of the directory that is gone through; 0 for the root.
     level: usize,
 }
@@ -36,18 +40,19 @@ impl Records {
     pub(super) fn new(settled: Option<File>, others: Vec<File>) -> Result<Self> {
         let settled = settled.into_iter().map(|file| (file, true));
         let all = settled.chain(others.into_iter().map(|file| (file, false)));
-        let streams = all
-            .map(|(file, is_settled)| {
-                let mut list = ListReader::new(file)?;
-                let head = list.next()?;
-                Ok(Stream {
-                    list,
-                    head,
-                    is_settled,
-                })
-            })
-            .collect::<Result<_>>()?;
-        Ok(Self { streams, level: 0 })
+        let streams = all.map(|(file, is_settled)| Stream::new(file, is_settled));
+        Ok(Self {
+            streams: streams.collect::<Result<_>>()?,
+            witness: None,
+            level: 0,
+        })
+    }
+
+    /// What `witness` does not have was not made, whatever they say of it.
+    pub(super) fn among(mut self, witness: Option<File>) -> Result<Self> {
+        let witness = witness.map(|file| Stream::new(file, false));
+        self.witness = witness.transpose()?;
+        Ok(self)
     }
 
     /// The next name in the directory.
@@ -66,6 +71,9 @@ impl Records {
         let level = self.level + 1;
         let mut candidates = Candidates::default();
         let mut having = 0;
+        if let Some(witness) = &mut self.witness {
+            candidates.is_added = !witness.has(level, name)?;
+        }
         for stream in &mut self.streams {
             let before = candidates.things.len();
             while stream.at(level).is_some_and(|head| head == name) {
@@ -99,13 +107,37 @@ impl Records {
     pub(super) fn leave(&mut self) -> Result<()> {
         let level = self.level;
         self.level = level.saturating_sub(1);
-        self.streams
-            .iter_mut()
-            .try_for_each(|stream| stream.skip(level))
+        let mut streams = self.streams.iter_mut().chain(&mut self.witness);
+        streams.try_for_each(|stream| stream.skip(level))
     }
 }
 
 impl Stream {
+    fn new(file: File, is_settled: bool) -> Result<Self> {
+        let mut list = ListReader::new(file)?;
+        let head = list.next()?;
+        Ok(Self {
+            list,
+            head,
+            is_settled,
+        })
+    }
+
+    /// Whether it has this name here; what comes before it is passed over.
+    fn has(&mut self, level: usize, name: &[u8]) -> Result<bool> {
+        let mut has = false;
+        loop {
+            if !has {
+                self.skip(level)?;
+            }
+            match self.at(level) {
+                Some(head) if head.as_slice() <= name => has = head == name,
+                _ => return Ok(has),
+            }
+            self.head = self.list.next()?;
+        }
+    }
+
     /// The name of the next entry, if that is of this level.
     fn at(&self, level: usize) -> Option<&Vec<u8>> {
         let (found, name, _) = self.head.as_ref()?;

@@ -9,8 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::build::tree_of;
 use super::diff::{Whose, judge};
 use super::found::Found;
-use super::known::{Known, empty};
+use super::known::{Known, Saved, empty};
 use super::*;
+use crate::host::saved::Notes;
 
 /// What a walk over a destination found out.
 struct Compared {
@@ -96,7 +97,8 @@ impl Task<'_> {
     }
 
     fn compare(&self, destination: &Path, root: OwnedFd, mark: &Mark) -> Result<Compared> {
-        let known = Known::read(self.pool, destination, mark)?;
+        let saved = self.saved(destination, mark);
+        let known = Known::read(self.pool, destination, (mark, saved))?;
         let mut wanted = Wanted::new(self)?;
         let Node::Tree { content, .. } = &self.found.node else {
             return Err(Error::invalid(format!(
@@ -125,6 +127,37 @@ impl Task<'_> {
             made,
             has_read,
             root,
+        })
+    }
+
+    /// What was saved to this ref since the tree was made or brought up to date last. The ref has it, so that it is no
+    /// change of a job any more. Of what is made with other names or in the place of links the ref has nothing.
+    fn saved(&self, destination: &Path, mark: &Mark) -> Option<Saved> {
+        let spec = &self.request.spec;
+        let made_from: RefSpec = mark.source.parse().ok()?;
+        let is_same = mark.store == self.store.format().id
+            && made_from.name == spec.name
+            && [&made_from.path, &spec.path]
+                .iter()
+                .all(|path| path.is_empty())
+            && !mark.flatten
+            && !self.request.flatten;
+        if !is_same {
+            return None;
+        }
+        let notes = Notes::of(self.store.cache_dir(), destination)?;
+        let note = notes.read()?;
+        let counts = note.name == spec.name && note.made == Some(mark.into());
+        let list = notes.list(&note).filter(|_| counts)?;
+        let globs = [
+            &mark.include,
+            &mark.exclude,
+            &self.request.include,
+            &self.request.exclude,
+        ];
+        Some(Saved {
+            list,
+            is_of_part: globs.iter().any(|globs| !globs.is_empty()),
         })
     }
 
@@ -211,7 +244,7 @@ impl Task<'_> {
     }
 
     fn whose_file(&self, destination: &Path, mark: &Mark) -> Result<(Whose, Thing)> {
-        let known = Known::read(self.pool, destination, mark)?;
+        let known = Known::read(self.pool, destination, (mark, None))?;
         let thing = Wanted::new(self)?.alone(&self.found.node)?;
         let name = destination.file_name().unwrap_or_default().as_bytes();
         let settled = known.settled_at(self.pool, destination, mark);

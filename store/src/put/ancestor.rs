@@ -6,12 +6,12 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::saved::{Made, Notes};
 use super::{Ancestor, PutRequest};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Node, RefSpec, Root, State, Totals, TreeEncoder, TreeEntry};
 use crate::host::list::{ListReader, NEVER, Thing, checksum};
 use crate::host::pool::{Mark, Pool};
+use crate::host::saved::{Made, Notes};
 use crate::id::ChunkId;
 use crate::read::Reader;
 use crate::remedy::Remedy;
@@ -34,15 +34,12 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
     let root = &super::scan::resolved(&request.source)?;
     let state = &reader.view().state;
     let mark = marked(&request.pools, root);
-    let made = mark.as_ref().map(|(_, mark)| Made {
-        record: mark.record.clone(),
-        version: mark.version,
-    });
+    let made = mark.as_ref().map(|(_, mark)| Made::from(mark));
     let base = match ancestor {
         Ancestor::Version(0) => Base::default(),
         Ancestor::Version(number) => of_version(state, request, number)?,
         Ancestor::Known | Ancestor::KnownOrNothing => {
-            let notes = Notes::of(reader.store(), root);
+            let notes = Notes::of(reader.store().cache_dir(), root);
             let note = notes.as_ref().and_then(Notes::read);
             let note = note.filter(|note| note.made == made && note.name == request.target);
             match (notes, note, mark) {
@@ -75,7 +72,7 @@ pub fn saved_to(
     let root = dir
         .canonicalize()
         .map_err(|source| Error::io("open", dir, source))?;
-    let note = Notes::of(store, &root).and_then(|notes| notes.read());
+    let note = Notes::of(store.cache_dir(), &root).and_then(|notes| notes.read());
     let mark = marked(pools, &root).map(|(_, mark)| mark);
     let mark = mark.filter(|mark| mark.store == store.format().id);
     let source = mark.and_then(|mark| mark.source.parse::<RefSpec>().ok());

@@ -11,7 +11,6 @@ use crossbeam_channel::{Receiver, Sender, select};
 
 use super::dedup::Dedup;
 use super::messages::{Built, Event, FileChunk, FileRead, FileTimes, Ingested};
-use super::saved::{Listing, Notes};
 use super::scan::resolved;
 use super::ties::{Tie, WrittenThrough, refused};
 use super::{Onto, PutReport, PutRequest};
@@ -21,6 +20,7 @@ use crate::format::{
     TreeEntry,
 };
 use crate::host::pool::PoolKey;
+use crate::host::saved::{Listing, Notes};
 use crate::host::stat_cache::StatCacheWriter;
 use crate::host::walk::Stat;
 use crate::id::ChunkId;
@@ -100,7 +100,7 @@ impl<'p> Assembler<'p> {
         frames: Sender<KindFrame>,
     ) -> Result<Self> {
         let root = known.map(|_| resolved(&request.source)).transpose()?;
-        let notes = root.and_then(|root| Notes::of(store, &root));
+        let notes = root.and_then(|root| Notes::of(store.cache_dir(), &root));
         let notes = notes.filter(|_| !request.dry_run);
         let listing = notes.map(|notes| notes.begin()).transpose()?;
         let framer = Framer::new(

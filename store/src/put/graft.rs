@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::ancestor::known_tree;
-use super::saved::{Listing, Notes};
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, Root, Time, Totals, TreeEntry};
 use crate::host::pool::PoolKey;
+use crate::host::saved::{Listing, Notes};
 use crate::merge::{Trees, merge};
 use crate::read::Reader;
 use crate::store::Store;
@@ -33,7 +33,7 @@ pub(super) fn graft(
     };
     let theirs = (*base, Totals::default());
     let ((tree, _), _) = merge(&mut trees, Some(base), &(*content, *totals), &theirs)?;
-    let notes = Notes::of(store, &source);
+    let notes = Notes::of(store.cache_dir(), &source);
     let mut listing = notes.map(|notes| notes.begin()).transpose()?;
     if let Some(listing) = &mut listing {
         list(reader, &tree, listing)?;

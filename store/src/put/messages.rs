@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::PutReport;
-use super::saved::Listing;
 use super::ties::Tie;
 use crate::error::Error;
 use crate::format::{Content, Root, Side, Time, Version};
+use crate::host::saved::Listing;
 use crate::host::stat_cache::StatCacheWriter;
 use crate::host::walk::Stat;
 use crate::id::ChunkId;

@@ -28,7 +28,6 @@ mod private;
 mod publish;
 mod reading;
 mod save;
-mod saved;
 mod scan;
 #[cfg(test)]
 mod tests;

@@ -11,13 +11,13 @@ use super::messages::Built;
 use super::meta::{put_meta, put_tree};
 use super::packer::Packer;
 use super::publish::{PutSession, refused_room};
-use super::saved::Notes;
 use super::{Onto, PutReport, PutRequest, SaveReport, insert};
 use crate::error::{Error, Result};
 use crate::format::{
     Change, Content, Extra, FrameKind, Id, Node, Root, SIDE_TIMES, Side, Sides, TimesEncoder,
     TreeEntry, Version,
 };
+use crate::host::saved::Notes;
 use crate::log::{Outside, System};
 use crate::merge::{Both, Case, Clash, Merged, Step, Trees, count, merge};
 use crate::pack::{Framer, KindFrame};
@@ -316,7 +316,7 @@ impl PutSession<'_> {
             report.notes.extend(cache.commit(base).err().map(slow));
         }
         let source = request.source.canonicalize().unwrap_or_default();
-        let notes = Notes::of(self.store(), &source);
+        let notes = Notes::of(self.store().cache_dir(), &source);
         if let (Some(notes), Some(listing)) = (notes, built.listing.take()) {
             let what = (root, base.made.clone());
             let written = notes.write(listing, (&request.target, number), what);

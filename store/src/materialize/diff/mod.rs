@@ -297,6 +297,9 @@ impl<'d> Diff<'d> {
                 self.count(&wanted);
                 self.wanted(wanted, found, &candidates)
             }
+            (None, Some(found)) if candidates.is_added => {
+                self.unwanted(&found, &Candidates::default())
+            }
             (None, Some(found)) => self.unwanted(&found, &candidates),
             (None, None) => {
                 self.path.pop();

@@ -14,8 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::{Content, RefName, Time};
 use crate::fs::{build_atomically, open_regular, read_regular, write_atomically};
 use crate::host::list::{ListWriter, Thing, checksum};
-use crate::host::pool::{Inode, PoolKey};
-use crate::store::Store;
+use crate::host::pool::{Inode, Mark, PoolKey};
 
 /// Most bytes of a note that is read.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
@@ -24,45 +23,54 @@ const NOTE_VERSION: u32 = 1;
 
 /// What a directory was saved as.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Note {
+pub(crate) struct Note {
     note: u32,
     /// The directory.
     inode: Inode,
     /// The ref, and the version that the save made or found.
-    pub(super) name: RefName,
-    pub(super) version: u64,
+    pub(crate) name: RefName,
+    pub(crate) version: u64,
     /// What the directory itself was.
-    pub(super) root: Content,
+    pub(crate) root: Content,
     /// The mark that it had then: a tree that was made anew since has another base.
-    pub(super) made: Option<Made>,
+    pub(crate) made: Option<Made>,
     /// The checksum of the list, by which it is named.
     list: String,
 }
 
 /// By what a materialized tree is told from what it was before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Made {
-    pub(super) record: Option<String>,
-    pub(super) version: u64,
+pub(crate) struct Made {
+    pub(crate) record: Option<String>,
+    pub(crate) version: u64,
+}
+
+impl From<&Mark> for Made {
+    fn from(mark: &Mark) -> Self {
+        Self {
+            record: mark.record.clone(),
+            version: mark.version,
+        }
+    }
 }
 
 /// Where notes of a store lie.
-pub(super) struct Notes {
+pub(crate) struct Notes {
     dir: PathBuf,
     name: String,
     root: PathBuf,
 }
 
 /// A list under way of what a directory is.
-pub(super) struct Listing {
+pub(crate) struct Listing {
     list: ListWriter<Thing>,
     path: Vec<Vec<u8>>,
 }
 
 impl Notes {
-    /// Of the directory at the canonical path `root`; none on a host without a cache.
-    pub(super) fn of(store: &Store, root: &Path) -> Option<Self> {
-        let dir = store.host().cache_dir_of(store.format().id)?;
+    /// Of the directory at the canonical path `root`, in the cache directory of a store; none on a host without one.
+    pub(crate) fn of(cache_dir: Option<PathBuf>, root: &Path) -> Option<Self> {
+        let dir = cache_dir?;
         let mut name = blake3::hash(root.as_os_str().as_bytes())
             .to_hex()
             .to_string();
@@ -75,7 +83,7 @@ impl Notes {
     }
 
     /// The note of the directory that lies there now.
-    pub(super) fn read(&self) -> Option<Note> {
+    pub(crate) fn read(&self) -> Option<Note> {
         let bytes = read_regular(&self.path("json"), NOTE_BYTES_MAX).ok()?;
         let note: Note = serde_json::from_slice(&bytes).ok()?;
         let inode = Inode::of(CWD, self.root.as_os_str().as_bytes()).ok()?;
@@ -83,14 +91,14 @@ impl Notes {
     }
 
     /// The list of a note, if its bytes are right.
-    pub(super) fn list(&self, note: &Note) -> Option<File> {
+    pub(crate) fn list(&self, note: &Note) -> Option<File> {
         let file = open_regular(&self.path(&format!("{}.list", note.list))).ok()?;
         let sum = checksum(&file).ok()??;
         (spelled(&sum) == note.list).then_some(file)
     }
 
     /// A new list.
-    pub(super) fn begin(&self) -> Result<Listing> {
+    pub(crate) fn begin(&self) -> Result<Listing> {
         let failed = |source| Error::io("create a list in", &self.dir, source);
         std::fs::create_dir_all(&self.dir).map_err(failed)?;
         let file = tempfile::tempfile_in(&self.dir).map_err(failed)?;
@@ -101,7 +109,7 @@ impl Notes {
     }
 
     /// Writes down what was saved, in place of what was saved before.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         listing: Listing,
         (name, version): (&RefName, u64),
@@ -147,7 +155,7 @@ impl Notes {
 
 impl Listing {
     /// Into a directory; the root has no name.
-    pub(super) fn enter(&mut self, name: &[u8], time: Time) -> Result<()> {
+    pub(crate) fn enter(&mut self, name: &[u8], time: Time) -> Result<()> {
         if name.is_empty() {
             return Ok(());
         }
@@ -156,11 +164,11 @@ impl Listing {
     }
 
     /// Out of it.
-    pub(super) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         self.path.pop();
     }
 
-    pub(super) fn file(&mut self, name: &[u8], key: PoolKey, time: Time) -> Result<()> {
+    pub(crate) fn file(&mut self, name: &[u8], key: PoolKey, time: Time) -> Result<()> {
         let is_private = false;
         self.leaf(
             name,
@@ -172,7 +180,7 @@ impl Listing {
         )
     }
 
-    pub(super) fn symlink(&mut self, name: &[u8], target: &[u8], time: Time) -> Result<()> {
+    pub(crate) fn symlink(&mut self, name: &[u8], target: &[u8], time: Time) -> Result<()> {
         let target = target.to_vec();
         self.leaf(name, &Thing::Symlink { target, time })
     }
