@@ -97,7 +97,7 @@ pub(crate) struct Args {
     verify_writes: bool,
 
     /// How hard to compress, 1 to 19
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
+    #[arg(long, value_name = "N", default_value_t = PutRequest::LEVEL, value_parser = clap::value_parser!(i32).range(1..=19))]
     level: i32,
 
     /// What to take the tree for: a Hugging Face cache, plain files, or what it looks like

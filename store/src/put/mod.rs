@@ -107,7 +107,7 @@ pub struct PutRequest {
     pub message: String,
     /// When retention may take this version.
     pub expires: Option<Timestamp>,
-    /// Compression level of zstd.
+    /// Compression level of zstd; [`Self::LEVEL`] unless somebody asks for another.
     pub level: i32,
     /// Decode and compare every frame before it is uploaded.
     pub verify_writes: bool,
@@ -217,6 +217,9 @@ pub struct PutReport {
 }
 
 impl PutRequest {
+    /// The compression level of whatever writes to a store: of put, save and push, of the collector, of repair.
+    pub const LEVEL: i32 = crate::codec::LEVEL;
+
     /// A put of `source` as `target`, all else as usual.
     pub fn new(source: impl Into<PathBuf>, target: RefName) -> Self {
         Self {
@@ -227,7 +230,7 @@ impl PutRequest {
             dry_run: false,
             message: String::new(),
             expires: None,
-            level: crate::codec::LEVEL,
+            level: Self::LEVEL,
             verify_writes: false,
             read_all: false,
             always: false,
