@@ -5,6 +5,7 @@
 //! verify and write. Memory: a window of requests, and one read and one frame a worker.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -299,7 +300,7 @@ impl<'r> Worker<'r> {
         let raw = self
             .decoder
             .decode(&object, stored, frame.location.raw_len, &mut self.raw)?;
-        frame.wants.iter().try_for_each(|want| want.write(raw))
+        write(&frame.wants, raw)
     }
 
     /// The pack is gone: the chunk alone, from where the newest state has it.
@@ -318,30 +319,63 @@ impl<'r> Worker<'r> {
                 .to_vec();
             Ok((raw, *location))
         })?;
-        Want {
+        let want = Want {
             id: want.id,
             location,
             places: want.places.clone(),
-        }
-        .write(&raw)
+        };
+        write(&[want], &raw)
+    }
+}
+
+/// Verifies the chunks that are wanted of a decoded frame, and writes them. Neighbours that are neighbours in their file,
+/// too, are one write: each write takes the lock of its file, which several workers may be waiting for.
+fn write<S: Sink>(wants: &[Want<S>], raw: &[u8]) -> Result<()> {
+    let mut pieces = Vec::with_capacity(wants.len());
+    for want in wants {
+        let len = want.verified(raw)?.len();
+        let start = want.location.offset as usize;
+        let places = want.places.iter();
+        pieces.extend(places.map(|(slot, offset)| Piece {
+            slot,
+            offset: *offset,
+            bytes: start..start + len,
+        }));
+    }
+    pieces.sort_unstable_by_key(|piece| (Arc::as_ptr(piece.slot), piece.offset));
+    let runs = pieces.chunk_by(Piece::is_followed_by);
+    runs.filter_map(|run| run.first().zip(run.last()))
+        .try_for_each(|(first, last)| {
+            let bytes = raw.get(first.bytes.start..last.bytes.end);
+            first.slot.write(bytes.unwrap_or_default(), first.offset)
+        })
+}
+
+/// Where bytes of a decoded frame go.
+struct Piece<'w, S> {
+    slot: &'w Arc<Slot<S>>,
+    offset: u64,
+    bytes: Range<usize>,
+}
+
+impl<S> Piece<'_, S> {
+    fn is_followed_by(&self, next: &Self) -> bool {
+        Arc::ptr_eq(self.slot, next.slot)
+            && self.offset + self.bytes.len() as u64 == next.offset
+            && self.bytes.end == next.bytes.start
     }
 }
 
 impl<S: Sink> Want<S> {
-    fn write(&self, raw: &[u8]) -> Result<()> {
-        let bytes =
-            self.location
-                .of(self.id)
-                .verified(raw)
-                .map_err(|error| match self.places.first() {
-                    Some((slot, offset)) => {
-                        error.within(format!("{} at offset {offset}", slot.sink.name()))
-                    }
-                    None => error,
-                })?;
-        self.places
-            .iter()
-            .try_for_each(|(slot, offset)| slot.write(bytes, *offset))
+    /// Its bytes in a decoded frame. Errors name the file that wanted them.
+    fn verified<'f>(&self, raw: &'f [u8]) -> Result<&'f [u8]> {
+        let verified = self.location.of(self.id).verified(raw);
+        verified.map_err(|error| match self.places.first() {
+            Some((slot, offset)) => {
+                error.within(format!("{} at offset {offset}", slot.sink.name()))
+            }
+            None => error,
+        })
     }
 }
 
@@ -352,5 +386,91 @@ impl Failed {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get_or_insert(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::format::FrameKind;
+
+    /// A file without a name, and how often it was written to.
+    struct Counted(File, AtomicU64);
+
+    impl Sink for Arc<Counted> {
+        fn open(&self) -> Result<File> {
+            Ok(self.0.try_clone().unwrap())
+        }
+
+        fn written(&self, _bytes: u64) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn finish(&self, _file: &File) -> Result<()> {
+            Ok(())
+        }
+
+        fn name(&self) -> String {
+            "counted".into()
+        }
+    }
+
+    #[test]
+    fn neighbours_of_a_frame_and_of_a_file_are_one_write() {
+        let raw = b"onetwothree";
+        let chunks = [(0, 3), (3, 3), (6, 5)];
+        // Each file by the places that it has the chunks at.
+        let files = [
+            (vec![(0, 0), (1, 3), (2, 6)], "onetwothree", 1),
+            (vec![(2, 0), (0, 5), (1, 8)], "threeonetwo", 2),
+            (vec![(0, 0), (0, 3), (2, 6)], "oneonethree", 3),
+        ];
+        let mut wants: Vec<Want<Arc<Counted>>> = chunks
+            .iter()
+            .map(|(offset, len)| {
+                let bytes = &raw[*offset..offset + len];
+                let location = Location {
+                    pack: PackId([1; 16]),
+                    frame_offset: 0,
+                    stored_len: 0,
+                    pack_len: 0,
+                    raw_len: 11,
+                    kind: FrameKind::Data,
+                    offset: u32::try_from(*offset).unwrap(),
+                    len: u32::try_from(*len).unwrap(),
+                };
+                Want {
+                    id: ChunkId::of(bytes),
+                    location,
+                    places: Vec::new(),
+                }
+            })
+            .collect();
+        let sinks = files.clone().map(|(places, ..)| {
+            let sink = Arc::new(Counted(tempfile::tempfile().unwrap(), AtomicU64::new(0)));
+            let slot = Arc::new(Slot::new(Arc::clone(&sink), 11, Arc::new(OpenFiles::new())));
+            for (chunk, offset) in places {
+                wants[chunk].places.push((Arc::clone(&slot), offset));
+            }
+            sink
+        });
+        write(&wants, raw).unwrap();
+        for (sink, (_, expected, writes)) in sinks.iter().zip(files) {
+            let mut found = [0; 11];
+            std::os::unix::fs::FileExt::read_exact_at(&sink.0, &mut found, 0).unwrap();
+            assert_eq!(found, expected.as_bytes());
+            assert_eq!(sink.1.load(Ordering::Relaxed), writes, "{expected}");
+        }
+        wants[1].id = ChunkId::of(b"other");
+        let error = write(&wants, raw).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("counted at offset 3: packs/01/"),
+            "{error}"
+        );
     }
 }
