@@ -2,6 +2,7 @@
 
 mod bundles;
 pub(crate) mod elsewhere;
+mod jobs;
 pub(crate) mod pools;
 pub(crate) mod schedule;
 
@@ -123,6 +124,7 @@ impl Context {
             room::make_private(dir)?;
         }
         let store = self.watched(Store::open_or_init(self.remote(true)?, self.host())?);
+        self.remember(&store);
         if is_new {
             self.out
                 .note(format_args!("made a store in {}", dir.display()));

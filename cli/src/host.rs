@@ -6,3 +6,4 @@ pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod pending;
 pub(crate) mod room;
+pub(crate) mod stores;

@@ -109,6 +109,19 @@ fn a_pull_fetches_versions_and_makes_the_embedded_store() {
     assert_same_tree(&env.path("0"), &env.path("out"));
 }
 
+/// As `store where` calls the store that other verbs work with.
+#[test]
+fn here_is_the_store_of_all_other_verbs() {
+    let env = two_stores();
+    env.ok(["duplicate", REF, "--from", "here", "--to", "h200"]);
+    env.ok(["--store", "h200", "get", REF, "out"]);
+    env.ok(["rm", REF, "--yes"]);
+    env.ok(["duplicate", REF, "--from", "h200", "--to", "here"]);
+    env.ok(["get", REF, "back"]);
+    let same = env.store(["duplicate", REF, "--from", "here", "--to", "here"]);
+    assert_eq!(same.code, Some(2), "{same}");
+}
+
 #[test]
 fn what_does_not_exist_is_3_and_one_store_is_not_two() {
     let env = two_stores();

@@ -24,6 +24,7 @@ mod places;
 mod rm;
 mod round_trip;
 mod run;
+mod run_bases;
 mod save;
 mod secrets;
 mod seed;

@@ -7,16 +7,16 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use support::{Finished, TestEnvironment, environment};
 
-const REF: &str = "project/llama/cache";
+pub(crate) const REF: &str = "project/llama/cache";
 
-fn run<'a>(options: &[&'a str], script: &'a str) -> Vec<&'a str> {
+pub(crate) fn run<'a>(options: &[&'a str], script: &'a str) -> Vec<&'a str> {
     let before = ["run", "--project", "llama", "--base", "base"];
     let command = ["--", "/bin/sh", "-c", script];
     [&before, options, &command].concat()
 }
 
 /// The files of the newest version, with what is in them.
-fn newest(env: &TestEnvironment, name: &str) -> Vec<String> {
+pub(crate) fn newest(env: &TestEnvironment, name: &str) -> Vec<String> {
     let listed = env.ok(["ls", name, "--recursive", "--json"]);
     let entries = listed
         .lines()
@@ -38,7 +38,7 @@ fn start(env: &TestEnvironment, options: &[&str], script: &str) -> Child {
 }
 
 /// Reads a line of what the command says.
-fn line(child: &mut Child) -> String {
+pub(crate) fn line(child: &mut Child) -> String {
     let mut said = String::new();
     let out = child.stdout.as_mut().unwrap();
     BufReader::with_capacity(1, out)
@@ -385,34 +385,6 @@ fn what_was_changed_between_runs_is_kept_and_saved_by_the_next() {
         env.write("base/project/a", round);
         assert_eq!(env.ok(run(&[], "cat $STORE_PROJECT_CACHE_DIR/a")), round);
         assert_eq!(newest(&env, REF), [format!("a={round}")]);
-    }
-}
-
-/// Two bases that change one path: each has the other's from its next run on, and takes nothing back.
-#[test]
-fn what_a_run_saved_is_not_taken_back_from_others_later() {
-    let env = environment!();
-    let of = |base: &str, script: &str| {
-        let before = ["run", "--project", "llama", "--base"];
-        let args = [&before[..], &[base, "--", "/bin/sh", "-c", script]].concat();
-        let done = env.store(args);
-        assert_eq!(done.code, Some(0), "{done}");
-        (String::from_utf8(done.stdout.clone()).unwrap(), done.stderr)
-    };
-    of("one", "echo base > $STORE_PROJECT_CACHE_DIR/f");
-    of("two", "true");
-    for base in ["one", "two", "one"] {
-        of(base, &format!("echo {base} > $STORE_PROJECT_CACHE_DIR/f"));
-        assert_eq!(newest(&env, REF), [format!("f={base}")]);
-    }
-    for base in ["two", "one", "two"] {
-        let (seen, told) = of(base, "cat $STORE_PROJECT_CACHE_DIR/f");
-        assert_eq!(seen, "one\n");
-        assert!(
-            told.contains("unchanged") && !told.contains("conflict"),
-            "{told}"
-        );
-        assert_eq!(newest(&env, REF), ["f=one"]);
     }
 }
 

@@ -145,6 +145,7 @@ pub(crate) fn save(
 ) -> Result<()> {
     let url = context.store_url()?;
     let noted = Pending::new(config::state_dir(), dir, (&url, target.as_ref()));
+    let noted = noted.map(|noted| noted.only_to(context.known_id()));
     match attempt(dir, target, how, context) {
         Err(error) if !how.dry_run && is_out_of_reach(&error, dir, context) => {
             let error = out_of_reach(error).within("not saved");
@@ -223,9 +224,10 @@ fn pending(how: &How, context: &Context) -> Result<()> {
             .note(format_args!("nothing is to be saved to {url}"));
     }
     // What was on its way to a store never goes to a new and empty one in its place.
-    if !here.is_empty() {
-        context.open().map_err(out_of_reach)?;
-    }
+    let store = match here.is_empty() {
+        true => None,
+        false => Some(context.open().map_err(out_of_reach)?),
+    };
     let mut failed = Vec::new();
     for noted in &here {
         if !noted.directory().exists() {
@@ -237,8 +239,9 @@ fn pending(how: &How, context: &Context) -> Result<()> {
             continue;
         }
         let target = noted.target().map(|name| names::name(OsStr::new(name)));
-        let outcome = target
-            .transpose()
+        let is_for_it = store.as_ref().map_or(Ok(()), |store| noted.check(store));
+        let outcome = is_for_it
+            .and_then(|()| target.transpose())
             .and_then(|target| save(noted.directory(), target, how, context));
         failed.extend(outcome.err().map(|error| failure::one_line(&error)));
     }
@@ -259,7 +262,7 @@ fn attempt(dir: &Path, target: Option<RefName>, how: &How, context: &Context) ->
         true => context.open_for_dry_run()?,
         // A directory that is known was saved to a store that there is.
         false if target.is_none() => context.open().map_err(out_of_reach)?,
-        false => context.open_for_put()?,
+        false => context.open_for_job()?,
     };
     let target = match target {
         Some(target) => target,

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use store::{Error, RefName, Result};
+use store::{Error, RefName, Result, Store};
 
 /// Where they are, below the directory for what is kept.
 const DIR: &str = "pending";
@@ -22,6 +22,9 @@ pub(crate) struct Pending {
     /// Bytes, since a path may be no text.
     directory: Vec<u8>,
     store: String,
+    /// The id of that store, as far as it was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
     #[serde(rename = "ref")]
     target: Option<String>,
     #[serde(skip)]
@@ -50,6 +53,7 @@ impl Pending {
             pending: VERSION,
             directory: bytes.to_vec(),
             store: store.to_owned(),
+            id: None,
             target: target.map(ToString::to_string),
             file: kept?.join(DIR).join(format!("{name}.json")),
             path,
@@ -76,6 +80,32 @@ impl Pending {
 
     pub(crate) fn store(&self) -> &str {
         &self.store
+    }
+
+    /// The same for the store with this id alone.
+    #[must_use]
+    pub(crate) fn only_to(mut self, id: Option<String>) -> Self {
+        self.id = id;
+        self
+    }
+
+    /// That it is for `store`, which is at its place by now.
+    ///
+    /// # Errors
+    /// Conflict, when another one was there when it was written down.
+    pub(crate) fn check(&self, store: &Store) -> Result<()> {
+        let found = store.format().id.to_string();
+        let Some(wanted) = self.id.as_ref().filter(|wanted| **wanted != found) else {
+            return Ok(());
+        };
+        let (dir, place) = (self.path.display(), &self.store);
+        let target = self.target.as_deref().unwrap_or("REF");
+        Err(Error::conflict(format!(
+            "{dir}: is to be saved to the store {wanted}, and at {place} there is another one by now, {found}"
+        ))
+        .hint(format!(
+            "bring the store back that was there; `store save {dir} {target} --base 0` saves it to the one that is there"
+        )))
     }
 
     pub(crate) fn target(&self) -> Option<&str> {

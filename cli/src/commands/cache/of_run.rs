@@ -121,7 +121,7 @@ impl One {
     fn before(&mut self, context: &Context) -> Result<()> {
         std::fs::create_dir_all(&self.dir)
             .map_err(|source| Error::io("make", &self.dir, source))?;
-        let store = context.open_for_put()?;
+        let store = context.open_for_job()?;
         let pulled = pull::pull(&store, (&self.dir, &self.pull), &self.profile, false);
         self.ready = self.complete()?;
         let report = pulled?;
@@ -144,7 +144,7 @@ impl One {
             context.out.report_aside(&report);
             return Ok(());
         };
-        let store = context.open_for_put()?;
+        let store = context.open_for_job()?;
         let pushed = push::push(&store, (&self.dir, target), &self.profile, *how);
         let done = pushed.as_ref().map_or(0, |pushed| pushed.pushed);
         report.pushed = done;

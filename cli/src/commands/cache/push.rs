@@ -286,7 +286,7 @@ pub(super) fn run(
     check_public(target, how)?;
     let store = match how.dry_run {
         true => context.open_for_dry_run()?,
-        false => context.open_for_put()?,
+        false => context.open_for_job()?,
     };
     let report = push(&store, (root, target), profile, how)?;
     report.tell(context);

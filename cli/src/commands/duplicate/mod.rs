@@ -13,6 +13,9 @@ use crate::context::Context;
 use crate::context::schedule::{Unattended, Unit};
 use crate::transfer::{How, Side, Transfer};
 
+/// What the store that every verb works with is called.
+const HERE: &str = "here";
+
 /// Copy refs from one store to another; only missing chunks are sent
 ///
 /// What is missing is computed from the segments of both stores, and frames are sent as they are,
@@ -32,11 +35,11 @@ pub(crate) struct Args {
     #[arg(value_name = "NAMESPACE|REF[@N]", required_unless_present_any = ["job", "status"])]
     refs: Vec<OsString>,
 
-    /// Where from: a cluster, a directory or a URL
+    /// Where from: a cluster, a directory or a URL; `here`: the store that other verbs work with
     #[arg(long, value_name = "STORE", required_unless_present_any = ["job", "status"])]
     from: Option<String>,
 
-    /// Where to: a cluster, a directory or a URL
+    /// Where to: a cluster, a directory or a URL, or `here`
     #[arg(long, value_name = "STORE", required_unless_present_any = ["job", "status"])]
     to: Option<String>,
 
@@ -76,7 +79,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
     let transfer = match &args.job {
         Some(name) => configured(name, args, context)?,
-        None => given(args)?,
+        None => given(args, context)?,
     };
     let name = args.job.as_ref().map(|name| format!("-{name}"));
     let unit = Unit {
@@ -100,8 +103,12 @@ fn delete(args: &Args, surplus: bool) -> Delete {
     }
 }
 
-fn given(args: &Args) -> Result<Transfer> {
-    let side = |named: &Option<String>| Side::There(named.clone().unwrap_or_default());
+fn given(args: &Args, context: &Context) -> Result<Transfer> {
+    let is_cluster = context.config().cluster(HERE).is_some();
+    let side = |named: &Option<String>| match named.as_deref() {
+        Some(HERE) if !is_cluster => Side::Here,
+        named => Side::There(named.unwrap_or_default().to_owned()),
+    };
     let (from, to) = (side(&args.from), side(&args.to));
     let mut transfer = Transfer::new(from, to, &args.refs, &args.how)?;
     transfer.request.delete = delete(args, args.delete);

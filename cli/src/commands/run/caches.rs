@@ -91,10 +91,7 @@ impl Cache {
         };
         let done = match replicate(&from, store, &request, &Forgetful, &Unwatched) {
             Err(error) if error.kind() == Kind::NotFound => {
-                let name = &self.name;
-                context
-                    .out
-                    .note(format_args!("note: {fallback} does not have {name} either"));
+                self.note_missing(fallback, context);
                 return Ok(());
             }
             done => done?,
@@ -105,13 +102,33 @@ impl Cache {
         for one in done.refs {
             match one.status {
                 RefStatus::Failed(error) if error.kind() != Kind::NotFound => return Err(error),
-                RefStatus::Failed(_) => {}
+                RefStatus::Failed(_) => self.note_missing(fallback, context),
                 _ => context.out.note(format_args!(
                     "note: {} was brought from {fallback}",
                     self.name
                 )),
             }
         }
+        Ok(())
+    }
+
+    fn note_missing(&self, fallback: &str, context: &Context) {
+        let name = &self.name;
+        context.out.note(format_args!(
+            "note: {fallback} does not have {name} either: it begins empty, and the first save makes it here"
+        ));
+    }
+
+    /// A ref that was removed comes back by what is left in a directory that was made from it.
+    fn note_removed(&self, store: &Store, context: &Context) -> Result<()> {
+        if store.state()?.refs.last(&self.name)? == 0 {
+            return Ok(());
+        }
+        let (name, dir) = (&self.name, self.dir.display());
+        context.out.note(format_args!(
+            "note: {name} was removed; the save makes it anew from what is in {dir}: empty that first to begin anew, \
+             or get back what was removed: `store undo {name}`"
+        ));
         Ok(())
     }
 
@@ -128,6 +145,8 @@ impl Cache {
         let url = context.store_url()?;
         let unsaved = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
         let left = unsaved.as_ref().and_then(Pending::written);
+        let id = store.format().id.to_string();
+        let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id)));
         let known = pools::of_source(&self.dir, &context.config().pool);
         let saved_to = store::saved_to(store, &known, &self.dir).ok();
         // What was begun empty is no tree of the pool until the ref is made in its place.
@@ -147,6 +166,8 @@ impl Cache {
             // What is saved, the version has: it comes in the place of what a job changed or deleted. What was left out
             // of the save stays.
             self.materialize(store, pool, takes_over, context)?;
+        } else if !is_empty(&self.dir) {
+            self.note_removed(store, context)?;
         }
         if let Some(unsaved) = &unsaved {
             unsaved.write()?;
@@ -188,11 +209,16 @@ impl Cache {
         let url = context.store_url()?;
         let left = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
         let left = left.as_ref().and_then(Pending::written);
+        if let Some(left) = &left {
+            left.check(store)?;
+        }
         let dir = self.dir.canonicalize().unwrap_or_default();
         let trees = pools
             .iter()
             .flat_map(|pool| pool.trees().unwrap_or_default());
-        let made = trees.filter(|tree| tree.path == dir);
+        // What was made from another store is none of this one's.
+        let id = store.format().id;
+        let made = trees.filter(|tree| tree.path == dir && tree.store == id);
         let made = made.filter_map(|tree| Some(tree.source.parse::<RefSpec>().ok()?.name));
         let saved = store::saved_to(store, pools, &self.dir).ok();
         let others = Pending::all(config::state_dir()).into_iter();

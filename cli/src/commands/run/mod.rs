@@ -187,6 +187,7 @@ fn named_base<'a>(args: &'a Args, layout: &'a Layout) -> &'a Path {
 fn check_places(args: &Args, layout: &Layout, context: &Context) -> Result<()> {
     let base = named_base(args, layout);
     let places = Places::new(layout, base, args.team.is_some(), "");
+    context.check_there()?;
     let store = context.open_for_dry_run()?;
     let caches = caches_of(args, &places)?;
     caches
@@ -258,7 +259,7 @@ fn cache_of(kind: &str, name: &str) -> Result<RefName> {
 }
 
 fn prepare(args: &Args, places: &Places, layout: &Layout, context: &Context) -> Result<Vec<Cache>> {
-    let store = context.open_for_put()?;
+    let store = context.open_for_job()?;
     let mut caches = caches_of(args, places)?;
     for cache in &caches {
         let is_required = args.require_local && cache.is_needed;

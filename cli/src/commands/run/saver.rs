@@ -202,6 +202,14 @@ impl Rhythm<'_> {
 fn not_saved(error: Error, cache: &Cache) -> Error {
     let (dir, name) = (cache.dir.display(), &cache.name);
     let error = error.within(format!("{name}: not saved"));
+    if !cache.dir.exists() {
+        if let Some(unsaved) = &cache.unsaved {
+            unsaved.remove();
+        }
+        return error.hint(format!(
+            "the command removed its cache; {name} is as it was, and the next run makes {dir} again"
+        ));
+    }
     match error.remedy() {
         Some(_) => cache.advised(error),
         None => error.hint(format!(

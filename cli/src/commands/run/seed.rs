@@ -61,7 +61,7 @@ pub(super) fn run(target: &OsStr, args: &Args, context: &Context) -> Result<()> 
         )));
     }
     check_base(args, context)?;
-    let store = context.open_for_put()?;
+    let store = context.open_for_job()?;
     Seeder {
         target: &target,
         args,

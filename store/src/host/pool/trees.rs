@@ -72,6 +72,8 @@ pub struct MadeTree {
     pub source: String,
     /// Its version.
     pub version: u64,
+    /// The store that it was made from.
+    pub store: StoreId,
     /// No update of it was interrupted: all of it is that version's, and its jobs'.
     pub is_settled: bool,
 }
@@ -288,6 +290,7 @@ impl Pool {
             .into_iter()
             .map(|mark| MadeTree {
                 path: mark.path(),
+                store: mark.store,
                 is_settled: self.is_settled(&mark.path()),
                 source: mark.source,
                 version: mark.version,

@@ -1,0 +1,59 @@
+//! The store of a job: what is saved belongs to one store alone, so that none is made in the place of one that is away.
+
+use std::path::Path;
+
+use store::{Error, Result, Store};
+
+use super::{Context, Place};
+use crate::config;
+use crate::host::stores;
+
+impl Context {
+    /// The store that was meant; the embedded one is made where there was none.
+    pub(crate) fn open_for_job(&self) -> Result<Store> {
+        self.check_there()?;
+        let store = self.open_for_put()?;
+        self.remember(&store);
+        Ok(store)
+    }
+
+    /// That the embedded store is not away.
+    pub(crate) fn check_there(&self) -> Result<()> {
+        let Place { url, embedded, .. } = self.place()?;
+        let is_there = !embedded || Path::new(&url).join("format").exists();
+        let known = self.kept()?.and_then(|place| place.known());
+        match known.filter(|_| !is_there) {
+            None => Ok(()),
+            Some(id) => Err(Error::unavailable(format!(
+                "{url}: the store {id} was there, and is away"
+            ))
+            .hint("bring it back, or mount what it is on; `store init` makes a new and empty one in its place")),
+        }
+    }
+
+    /// The id of the store that is meant, as far as it is known without asking it.
+    pub(crate) fn known_id(&self) -> Option<String> {
+        self.kept().ok()??.known()
+    }
+
+    /// What is known from before of the store that is meant.
+    fn kept(&self) -> Result<Option<stores::Place>> {
+        let url = self.place()?.url;
+        let absolute = match !url.contains("://") {
+            true => std::path::absolute(&url).ok(),
+            false => None,
+        };
+        let absolute = absolute.as_deref().and_then(Path::to_str);
+        Ok(stores::Place::of(
+            config::state_dir(),
+            absolute.unwrap_or(&url),
+        ))
+    }
+
+    /// Takes down which store is at the place that is meant.
+    pub(super) fn remember(&self, store: &Store) {
+        if let Ok(Some(place)) = self.kept() {
+            place.remember(store);
+        }
+    }
+}

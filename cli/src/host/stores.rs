@@ -1,0 +1,41 @@
+//! Which stores this user has used, by place: one that is away is not the one that somebody made there since.
+//!
+//! A file for each place, in the directory of what this program keeps on the host. Losing them costs a question that
+//! would have been asked.
+
+use std::path::PathBuf;
+
+use store::Store;
+
+use super::files::{Use, replace};
+
+/// Where they are, below the directory for what is kept.
+const DIR: &str = "stores";
+
+/// The place of a store.
+pub(crate) struct Place(PathBuf);
+
+impl Place {
+    /// Of the store at `url`; none, where this host keeps nothing in `kept`.
+    pub(crate) fn of(kept: Option<PathBuf>, url: &str) -> Option<Self> {
+        let name = store::ChunkId::of(url.as_bytes()).to_string();
+        Some(Self(kept?.join(DIR).join(name)))
+    }
+
+    /// The id of the store that was there last.
+    pub(crate) fn known(&self) -> Option<String> {
+        let text = std::fs::read_to_string(&self.0).ok()?;
+        let id = text.trim();
+        let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_id.then(|| id.to_owned())
+    }
+
+    /// Takes down that `store` is there.
+    pub(crate) fn remember(&self, store: &Store) {
+        let id = store.format().id.to_string();
+        if self.known().as_ref() != Some(&id) {
+            // It is asked for again the next time.
+            drop(replace(&self.0, id.as_bytes(), Use::Report));
+        }
+    }
+}

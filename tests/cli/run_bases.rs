@@ -1,0 +1,199 @@
+//! The directories of runs: what they hold, whose it is, and what comes of it when refs, stores or they themselves go.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use support::environment;
+
+use crate::run::{REF, line, newest, run};
+
+/// Two bases that change one path: each has the other's from its next run on, and takes nothing back.
+#[test]
+fn what_a_run_saved_is_not_taken_back_from_others_later() {
+    let env = environment!();
+    let of = |base: &str, script: &str| {
+        let before = ["run", "--project", "llama", "--base"];
+        let args = [&before[..], &[base, "--", "/bin/sh", "-c", script]].concat();
+        let done = env.store(args);
+        assert_eq!(done.code, Some(0), "{done}");
+        (String::from_utf8(done.stdout.clone()).unwrap(), done.stderr)
+    };
+    of("one", "echo base > $STORE_PROJECT_CACHE_DIR/f");
+    of("two", "true");
+    for base in ["one", "two", "one"] {
+        of(base, &format!("echo {base} > $STORE_PROJECT_CACHE_DIR/f"));
+        assert_eq!(newest(&env, REF), [format!("f={base}")]);
+    }
+    for base in ["two", "one", "two"] {
+        let (seen, told) = of(base, "cat $STORE_PROJECT_CACHE_DIR/f");
+        assert_eq!(seen, "one\n");
+        assert!(
+            told.contains("unchanged") && !told.contains("conflict"),
+            "{told}"
+        );
+        assert_eq!(newest(&env, REF), ["f=one"]);
+    }
+}
+
+#[test]
+fn no_store_is_made_in_the_place_of_one_that_is_away() {
+    let env = environment!();
+    env.ok(run(&[], "echo a > $STORE_PROJECT_CACHE_DIR/a"));
+    let (store, away) = (env.path("home/.local/share/store"), env.path("away"));
+    fs::rename(&store, &away).unwrap();
+    let seed = [
+        "run",
+        "--seed",
+        "project/llama/seed",
+        "--base",
+        "seed",
+        "--",
+        "touch",
+        "ran",
+    ];
+    for words in [
+        &run(&[], "touch ran")[..],
+        &seed,
+        &["save", "base/project", REF],
+    ] {
+        let refused = env.store(words);
+        assert_eq!(refused.code, Some(1), "{refused}");
+        assert!(
+            refused.stderr.contains("is away") && refused.stderr.contains("store init"),
+            "{refused}"
+        );
+        assert!(!store.exists() && !env.path("ran").exists(), "{refused}");
+    }
+    // Nor does another one get what belongs to the first.
+    env.ok(["init"]);
+    let refused = env.store(run(&[], "touch ran"));
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert!(
+        refused.stderr.contains("--base 0") && !env.path("ran").exists(),
+        "{refused}"
+    );
+    fs::remove_dir_all(&store).unwrap();
+    fs::rename(&away, &store).unwrap();
+    env.ok(run(&[], "echo b > $STORE_PROJECT_CACHE_DIR/b"));
+    assert_eq!(newest(&env, REF), ["a=a", "b=b"]);
+}
+
+/// What a killed run left belongs to the store that it ran with.
+#[test]
+fn another_store_does_not_get_what_a_killed_run_left() {
+    let env = environment!();
+    env.ok(["init", "shared"]);
+    let shared = |words: &[&str]| env.store([&["--store", "shared"], words].concat());
+    let mut command: Command = env.command(
+        [
+            &["--store", "shared"],
+            &run(
+                &[],
+                "echo new > $STORE_PROJECT_CACHE_DIR/new; echo ready; while [ ! -e go ]; do sleep 0.05; done",
+            )[..],
+        ]
+        .concat(),
+    );
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    assert_eq!(line(&mut child), "ready\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    env.write("go", "");
+    fs::rename(env.path("shared"), env.path("away")).unwrap();
+    env.ok(["init", "shared"]);
+    let refused = shared(&run(&[], "touch ran"));
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert!(
+        refused.stderr.contains("there is another one by now"),
+        "{refused}"
+    );
+    let refused = shared(&["save", "--pending"]);
+    assert_eq!(refused.code, Some(6), "{refused}");
+    assert!(
+        refused.stderr.contains("there is another one by now"),
+        "{refused}"
+    );
+    assert_eq!(shared(&["ls", REF]).code, Some(3));
+    fs::remove_dir_all(env.path("shared")).unwrap();
+    fs::rename(env.path("away"), env.path("shared")).unwrap();
+    assert_eq!(shared(&["save", "--pending"]).code, Some(0));
+    assert_eq!(shared(&["cat", &format!("{REF}:new")]).stdout, b"new\n");
+}
+
+#[test]
+fn versions_name_the_job_that_made_them() {
+    let env = environment!();
+    env.ok(run(
+        &["--job", "night-7"],
+        "echo a > $STORE_PROJECT_CACHE_DIR/a",
+    ));
+    let told = env.ok(["history", REF]);
+    assert!(told.contains("job night-7"), "{told}");
+}
+
+#[test]
+fn a_ref_that_was_removed_comes_back_with_a_word() {
+    let env = environment!();
+    env.ok(run(&[], "echo a > $STORE_PROJECT_CACHE_DIR/a"));
+    env.ok(["rm", REF, "--yes"]);
+    let told = env.store(run(&[], "true"));
+    assert_eq!(told.code, Some(0), "{told}");
+    for words in [
+        "project/llama/cache was removed",
+        "`store undo project/llama/cache`",
+    ] {
+        assert!(told.stderr.contains(words), "{told}");
+    }
+    assert_eq!(newest(&env, REF), ["a=a"]);
+    // Nor is there a word where it begins anew.
+    env.ok(["rm", REF, "--yes"]);
+    fs::remove_dir_all(env.path("base")).unwrap();
+    let told = env.store(run(&[], "true"));
+    assert!(!told.stderr.contains("was removed"), "{told}");
+}
+
+#[test]
+fn a_command_that_removes_its_cache_leaves_the_ref() {
+    let env = environment!();
+    env.ok(run(&[], "echo a > $STORE_PROJECT_CACHE_DIR/a"));
+    let told = env.store(run(&[], "rm -rf $STORE_PROJECT_CACHE_DIR"));
+    assert_eq!(told.code, Some(3), "{told}");
+    assert!(
+        told.stderr.contains("the command removed its cache"),
+        "{told}"
+    );
+    let none = env.store(["save", "--pending"]);
+    assert!(none.stderr.contains("nothing is to be saved"), "{none}");
+    assert_eq!(env.ok(run(&[], "cat $STORE_PROJECT_CACHE_DIR/a")), "a\n");
+}
+
+#[test]
+fn a_cluster_that_has_nothing_either_is_named() {
+    let env = environment!();
+    env.ok(["init", "there"]);
+    env.ok(["cluster", "add", "h200", "there"]);
+    for other in [false, true] {
+        // The one time the cluster has nothing at all, the other time only the project's.
+        let options = ["--fallback", "h200", "--team", "vision"];
+        if other {
+            env.write("in/file", "far");
+            env.ok(["put", "in", REF, "--store", "h200"]);
+        }
+        let told = env.store(run(&options, "true"));
+        assert_eq!(told.code, Some(0), "{told}");
+        let says = |name: &str| {
+            told.stderr
+                .contains(&format!("h200 does not have {name} either"))
+        };
+        assert_eq!(
+            (says(REF), says("team/vision/cache")),
+            (!other, true),
+            "{told}"
+        );
+        fs::remove_dir_all(env.path("base")).unwrap();
+        for name in [REF, "team/vision/cache"] {
+            drop(env.store(["rm", name, "--yes"]));
+        }
+    }
+}
