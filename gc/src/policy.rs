@@ -10,7 +10,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use store::Result;
-use store::format::{RefName, State, Version, quota};
+use store::format::{Ranked, RefName, State, quota};
 
 pub use store::format::{Pattern, Rules, Scope};
 
@@ -108,13 +108,8 @@ impl Policy {
                 .scope(&name)
                 .map(|scope| scope.rules)
                 .unwrap_or_default();
-            let versions: Vec<(u64, &Version)> = known
-                .versions
-                .iter()
-                .map(|(number, version)| (*number, version))
-                .collect();
-            let kept = keeps(&rules, &versions, now);
-            for (number, version) in versions {
+            let kept = keeps(&rules, &state.by_rank(&name, &known.versions), now);
+            for (number, version) in known.versions {
                 let why = match version.expires {
                     Some(end) if end <= now => Why::Expired,
                     _ if kept.contains(&number) => continue,
@@ -134,15 +129,17 @@ impl Policy {
     }
 }
 
-/// Numbers of the versions that some rule keeps; `versions` ascend.
-fn keeps(rules: &Rules, versions: &[(u64, &Version)], now: Timestamp) -> BTreeSet<u64> {
-    let newest_first = || versions.iter().rev();
+/// Numbers of the versions that some rule keeps; `versions` ascend. Of one that came back all copies stay, or none.
+fn keeps(rules: &Rules, versions: &[Ranked], now: Timestamp) -> BTreeSet<u64> {
     if rules.is_empty() {
-        return versions.iter().map(|(number, _)| *number).collect();
+        return versions.iter().map(|version| version.number).collect();
     }
+    let mut firsts = versions.to_vec();
+    firsts.dedup_by_key(|version| version.rank);
+    let newest_first = || firsts.iter().rev();
     let mut kept: BTreeSet<u64> = newest_first()
         .take(rules.keep_last.unwrap_or(0).max(1))
-        .map(|(number, _)| *number)
+        .map(|version| version.rank)
         .collect();
     if let Some(secs) = rules.keep_within_secs {
         let young = |time: Timestamp| {
@@ -151,8 +148,8 @@ fn keeps(rules: &Rules, versions: &[(u64, &Version)], now: Timestamp) -> BTreeSe
         };
         kept.extend(
             newest_first()
-                .filter(|(_, version)| young(version.time))
-                .map(|(number, _)| *number),
+                .filter(|version| young(version.time))
+                .map(|version| version.rank),
         );
     }
     for (count, period) in [
@@ -162,19 +159,23 @@ fn keeps(rules: &Rules, versions: &[(u64, &Version)], now: Timestamp) -> BTreeSe
     ] {
         kept.extend(newest_of_each(newest_first(), count.unwrap_or(0), period));
     }
-    kept
+    let copies = versions
+        .iter()
+        .filter(|version| kept.contains(&version.rank));
+    let newest = versions.iter().map(|version| version.number).max();
+    copies.map(|version| version.number).chain(newest).collect()
 }
 
 /// The newest version of each of the last `count` periods that have one.
 fn newest_of_each<'v>(
-    newest_first: impl Iterator<Item = &'v (u64, &'v Version)>,
+    newest_first: impl Iterator<Item = &'v Ranked>,
     count: usize,
     period: fn(Timestamp) -> (i16, i16),
 ) -> Vec<u64> {
     let mut periods = BTreeSet::new();
     newest_first
-        .filter(|(_, version)| periods.len() < count && periods.insert(period(version.time)))
-        .map(|(number, _)| *number)
+        .filter(|version| periods.len() < count && periods.insert(period(version.time)))
+        .map(|version| version.rank)
         .collect()
 }
 
@@ -196,7 +197,7 @@ fn month(time: Timestamp) -> (i16, i16) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::format::{Content, Extra, RefState, Root, Sides, Who};
+    use store::format::{Content, Extra, RefState, Root, Sides, Version, Who};
 
     fn at(time: &str) -> Timestamp {
         time.parse().unwrap()

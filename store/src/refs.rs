@@ -274,31 +274,42 @@ pub fn drop_namespace(store: &Store, namespace: &Namespace) -> Result<Dropped> {
     )
 }
 
-/// Makes a version the newest once more, under a new number, which is returned.
+/// Makes a version the newest once more, under a new number, which is returned. It stands where `was` did, and was that.
 ///
 /// # Errors
 /// Not found, when there is no such version.
-pub(crate) fn put_on_top(store: &Store, name: &RefName, number: u64) -> Result<u64> {
+pub(crate) fn put_on_top(
+    store: &Store,
+    name: &RefName,
+    (number, was): (u64, (u64, &Version)),
+) -> Result<u64> {
     let plan = |state: &State| {
         let (_, version) = state.version(name, Some(number))?;
-        Ok((version, state.refs.last(name)? + 1))
+        let back = Version {
+            extra: state.coming_back(name, was.0, was.1).extra,
+            ..version
+        };
+        Ok((back, state.refs.last(name)? + 1))
     };
     // What a live version names is there.
-    let changes = |(version, made): &(Version, u64)| {
-        vec![Change::SetRef {
-            name: name.clone(),
-            version: *made,
-            root: version.root,
-            sides: version.sides.clone(),
-            message: version.message.clone(),
-            expires: version.expires,
-            origin: version.origin.clone(),
-            ends: Vec::new(),
-            private: version.private,
-            extra: version.extra.clone(),
-        }]
-    };
+    let changes = |(version, made): &(Version, u64)| vec![set(name, *made, version)];
     Ok(commit(store, plan, changes)?.1)
+}
+
+/// The change that makes `version` the version `number`; its bytes are there.
+pub(crate) fn set(name: &RefName, number: u64, version: &Version) -> Change {
+    Change::SetRef {
+        name: name.clone(),
+        version: number,
+        root: version.root,
+        sides: version.sides.clone(),
+        message: version.message.clone(),
+        expires: version.expires,
+        origin: version.origin.clone(),
+        ends: Vec::new(),
+        private: version.private,
+        extra: version.extra.clone(),
+    }
 }
 
 /// Pins a version (the newest without `number`), or ends its pin, and returns its number.

@@ -72,7 +72,7 @@ fn killed_everywhere(
         check(&remote, true);
         assert_sound(world, &remote, &format!("again after {stop_after}"));
         if done.is_ok() {
-            assert!(stop_after >= 2);
+            assert!(stop_after >= 1);
             return;
         }
     }
@@ -115,10 +115,9 @@ fn an_undo_that_is_killed_anywhere_is_finished_by_the_next_one() {
             texts.starts_with(&["1".to_owned(), "3".to_owned()]),
             "{texts:?}"
         );
-        if is_done {
-            assert!(texts.contains(&"2".to_owned()), "{texts:?}");
-            assert_eq!(texts.last().unwrap(), "3");
-        }
+        // The newest one is that at every moment.
+        assert_eq!(texts.last().unwrap(), "3", "{texts:?}");
+        assert!(!is_done || texts.contains(&"2".to_owned()), "{texts:?}");
     });
 }
 

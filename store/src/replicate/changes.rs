@@ -1,13 +1,14 @@
 //! What the entry of a batch says, and what becomes of each version by it. Pure.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::select::{Bring, Found};
 use super::{RefOutcome, RefStatus};
 use crate::error::Result;
 use crate::format::{Change, RefName, RefState, State};
 use crate::policy::Refused;
+use crate::refs;
 
 /// The changes that publish `good` versions at `state`, but for those of namespaces that are refused; what becomes of
 /// each.
@@ -20,7 +21,7 @@ pub(super) fn changes(
     refused: &Refused,
 ) -> Result<(Vec<Change>, Vec<RefOutcome>)> {
     let (mut changes, mut settled) = (Vec::new(), Vec::new());
-    let mut refs: HashMap<&RefName, RefState> = HashMap::new();
+    let mut refs: BTreeMap<&RefName, RefState> = BTreeMap::new();
     for bring in good {
         let there = match refs.entry(&bring.name) {
             Entry::Occupied(found) => found.into_mut(),
@@ -52,5 +53,23 @@ pub(super) fn changes(
         };
         settled.push(bring.outcome(number, status));
     }
+    if good.iter().any(|bring| bring.is_back) {
+        let tops = refs
+            .iter()
+            .filter_map(|(name, there)| on_top(state, name, there));
+        changes.extend(tops);
+    }
     Ok((changes, settled))
+}
+
+/// What makes the version that ranks highest the newest again.
+fn on_top(state: &State, name: &RefName, there: &RefState) -> Option<Change> {
+    let first = state.by_rank(name, &there.versions).pop()?;
+    let newest = there.versions.last_key_value().map(|(number, _)| *number);
+    let version = there.versions.get(&first.number)?;
+    if newest == Some(first.number) {
+        return None;
+    }
+    let back = state.coming_back(name, first.number, version);
+    Some(refs::set(name, there.last + 1, &back))
 }

@@ -30,6 +30,8 @@ pub(super) struct Bring {
     pub(super) is_newest: bool,
     /// Its number at the destination, where that lacks some of what it needs.
     pub(super) kept: Option<u64>,
+    /// It was dropped there, and comes back: it never takes the place of what came after it.
+    pub(super) is_back: bool,
 }
 
 /// A version that the destination has.
@@ -192,10 +194,16 @@ fn select_ref(
     let mut there = to.refs.get(name)?.unwrap_or_default();
     let mut unchanged = None;
     let before = selected.bring.len();
+    // Only what was dropped is missing where it is taken from.
+    let is_back = ends.from == ends.to;
     let bring_of = |number: u64, version: &Version| Bring {
         name: name.clone(),
         from: number,
-        version: version.clone(),
+        version: match is_back {
+            true => from.coming_back(name, number, version),
+            false => version.clone(),
+        },
+        is_back,
         origin: origin(ends.from, name, number, version),
         to: ends.to,
         is_newest: asked.whole && Some(number) == newest,

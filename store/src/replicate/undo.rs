@@ -75,8 +75,29 @@ pub fn undo(
     }
     if !dry_run && report.failed.is_empty() {
         on_top(store, &was, &dropped, &mut report)?;
+        stayed(&state, &store.state()?, &mut report)?;
     }
     Ok(report)
+}
+
+/// Names what was put on top of what came back, in the same entry.
+fn stayed(before: &State, now: &State, report: &mut UndoReport) -> Result<()> {
+    let names: BTreeSet<RefName> = report.restored.iter().map(|one| one.0.clone()).collect();
+    for name in names {
+        let (number, version) = now.version(&name, None)?;
+        let is_told = |told: &(RefName, u64, Option<u64>)| told.0 == name && told.2 == Some(number);
+        let is_told = report.restored.iter().any(is_told)
+            || report
+                .on_top
+                .iter()
+                .any(|told| told.0 == name && told.2 == number);
+        let was = now.was(&name, &version);
+        if let Some(was) = was.filter(|_| !is_told && number > before.refs.last(&name).unwrap_or(0))
+        {
+            report.on_top.push((name, was.version, number));
+        }
+    }
+    Ok(())
 }
 
 fn bring(
@@ -123,10 +144,13 @@ fn on_top(
         }
         let is_own = |version: &Version| own.iter().any(|(_, one)| is_same(one, version));
         let live = state.versions(name)?;
-        let others = live.iter().rev().find(|(_, version)| !is_own(version));
-        let own = own.iter().map(|(number, version)| (number, version));
-        let ranked = own.chain(others).max_by_key(|(number, _)| **number);
-        let Some((number, first)) = ranked else {
+        let others = live.iter().filter(|(_, version)| !is_own(version));
+        let others =
+            others.map(|(number, version)| (state.ranked(name, *number, version), version));
+        let own = own.iter();
+        let own = own.map(|(number, version)| (was.ranked(name, *number, version), version));
+        let ranked = own.chain(others).max_by_key(|(ranked, _)| ranked.clone());
+        let Some((ranked, first)) = ranked else {
             continue;
         };
         let newest = live.last_key_value();
@@ -135,8 +159,8 @@ fn on_top(
         }
         let mut there = live.iter().rev();
         if let Some((there, _)) = there.find(|(_, version)| is_same(version, first)) {
-            let made = refs::put_on_top(store, name, *there)?;
-            report.on_top.push((name.clone(), *number, made));
+            let made = refs::put_on_top(store, name, (*there, (ranked.number, first)))?;
+            report.on_top.push((name.clone(), ranked.rank, made));
         }
     }
     Ok(())
