@@ -131,9 +131,51 @@ fn filters_take_what_fits_all_of_them() {
     let env = site();
     env.ok(["rm", &format!("{REF}:data"), "--glob", "*.bin"]);
     assert_eq!(files(&env, REF).len(), 4);
-    // A directory of which nothing is left goes with its last file.
-    env.ok(["rm", &format!("{REF}:logs/deep/old.log")]);
-    assert!(!env.ok(["ls", REF]).contains("logs"));
+}
+
+/// As `rm` does it: only what is named goes, and a link goes by its name alone.
+#[test]
+fn directories_stay_when_they_are_empty_and_links_have_no_age() {
+    let env = site();
+    std::os::unix::fs::symlink("deep/old.log", env.path("in/logs/link")).unwrap();
+    let past = rustix::fs::Timespec {
+        tv_sec: 1_000_000_000,
+        tv_nsec: 5,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: past,
+        last_modification: past,
+    };
+    let link = env.path("in/logs/link");
+    let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+    rustix::fs::utimensat(rustix::fs::CWD, &link, &times, flags).unwrap();
+    env.ok(["put", "in", REF]);
+    env.ok(["rm", REF, "--older-than", "30d"]);
+    env.ok(["get", REF, "out"]);
+    let left = fs::read_dir(env.path("out/logs/deep")).unwrap().count();
+    assert_eq!(left, 0, "the directory is there, and empty");
+    assert_eq!(
+        fs::read_link(env.path("out/logs/link")).unwrap(),
+        std::path::Path::new("deep/old.log")
+    );
+    env.ok(["rm", &format!("{REF}:logs/link")]);
+    assert!(env.ok(["ls", &format!("{REF}:logs")]).contains("deep"));
+    env.ok(["verify"]);
+}
+
+#[test]
+fn a_path_in_a_directory_that_goes_goes_with_it() {
+    let env = site();
+    let specs = ["models/a.bin", "models", "models/a.bin"].map(|path| format!("{REF}:{path}"));
+    let [first, dir, again] = &specs;
+    env.ok(["rm", first, dir, again]);
+    assert_eq!(files(&env, REF).len(), 3);
+    for path in ["logs/none", "logs/deep/old.log/x", "logs/deep/x"] {
+        let done = env.store(["rm", &format!("{REF}:logs"), &format!("{REF}:{path}")]);
+        assert_eq!(done.code, Some(3), "{done}");
+        assert!(done.stderr.contains("there is nothing"), "{done}");
+    }
+    assert_eq!(files(&env, REF).len(), 3);
 }
 
 #[test]
@@ -245,6 +287,34 @@ fn what_was_dropped_last_comes_back_and_the_newest_stays_the_newest() {
     env.ok(["get", REF, "out"]);
     env.ok(["verify", "--read-data"]);
     assert_eq!(env.store(["undo", "team/other"]).code, Some(3));
+}
+
+#[test]
+fn what_came_back_is_as_old_as_it_was() {
+    let env = site();
+    for number in 2..=4 {
+        env.write("in/number", number.to_string());
+        env.ok(["put", "in", REF]);
+    }
+    env.ok(["rm", &format!("{REF}@1")]);
+    env.ok(["undo"]);
+    // Once more: what came back is dropped, and comes back.
+    env.ok(["rm", &format!("{REF}@5")]);
+    let back = env.ok(["undo"]);
+    assert!(back.contains("cache@5 is back, as @7"), "{back}");
+    env.ok(["policy", "keep", "project/*", "--last", "2"]);
+    env.ok(["gc"]);
+    let listed = env.ok(["history", REF, "--json"]);
+    let versions = listed
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut numbers: Vec<u64> = versions
+        .map(|version| version["version"].as_u64().unwrap())
+        .collect();
+    numbers.sort_unstable();
+    // The last two that were put, and copies of the newest.
+    assert_eq!(numbers, [3, 4, 6, 8]);
+    assert_eq!(env.ok(["cat", &format!("{REF}:number")]), "4");
 }
 
 #[test]

@@ -68,6 +68,8 @@ pub(super) struct Edit<'e, 'r> {
     removed: Removed,
     steps: Vec<Step>,
     kept: Vec<Root>,
+    /// Anything but empty directories is left.
+    is_any_left: bool,
 }
 
 /// What a directory came to: its entries, and whether they are others than before.
@@ -83,9 +85,11 @@ impl TrimFilter {
         self.larger_than.is_some() || self.older_than.is_some()
     }
 
+    /// Whether a file is what they ask for. A link has no bytes and no time that anybody means: it goes by its name alone.
     fn takes(&self, node: &Node, time: Time) -> bool {
         let size = match node {
             Node::File { content, .. } => content.size,
+            _ if self.asks_of_files() => return false,
             _ => 0,
         };
         self.larger_than.is_none_or(|limit| size > limit)
@@ -110,6 +114,7 @@ impl<'e, 'r> Edit<'e, 'r> {
             removed: Removed::default(),
             steps: Vec::new(),
             kept: Vec::new(),
+            is_any_left: false,
         })
     }
 
@@ -133,7 +138,7 @@ impl<'e, 'r> Edit<'e, 'r> {
                 "{target}: nothing in it is what was asked for"
             )));
         }
-        if entries.is_empty() || (is_whole && self.request.filter.is_none()) {
+        if !self.is_any_left || (is_whole && self.request.filter.is_none()) {
             return Err(Error::new(
                 Kind::Conflict,
                 format!(
@@ -205,16 +210,10 @@ impl<'e, 'r> Edit<'e, 'r> {
         let is_matched = is_matched || self.request.filter.globs.is_match(&self.path, is_tree);
         match (self.fate(&entry.node, time, is_matched), &entry.node) {
             (Fate::Into, Node::Tree { content, .. }) => {
-                let first = self.steps.len();
                 self.steps.push(Step::Keep(1));
                 let entries = self.reader.tree(content)?;
-                let is_empty = entries.is_empty();
+                // One of which nothing is left stays, as `rm` leaves it.
                 let (entries, is_changed) = self.directory(entries, is_matched, depth + 1)?;
-                if entries.is_empty() && !is_empty {
-                    self.steps.truncate(first);
-                    self.steps.push(Step::Pass(below + 1));
-                    return Ok(None);
-                }
                 let node = match is_changed {
                     false => entry.node.clone(),
                     true => Node::Tree {
@@ -227,12 +226,14 @@ impl<'e, 'r> Edit<'e, 'r> {
             (Fate::Go, node) => {
                 self.times.skip(below)?;
                 self.steps.push(Step::Pass(below + 1));
+                self.find_below(node)?;
                 self.remove(node);
                 Ok(None)
             }
             (_, node) => {
                 self.times.skip(below)?;
                 self.steps.push(Step::Keep(below + 1));
+                self.is_any_left |= !is_tree || below > 0;
                 if self.request.dry_run {
                     self.kept.extend(root_of(node));
                 }
@@ -263,6 +264,20 @@ impl<'e, 'r> Edit<'e, 'r> {
         }
     }
 
+    /// Notes which of the paths that are asked for lie in a directory that goes as a whole.
+    fn find_below(&mut self, node: &Node) -> Result<()> {
+        let Node::Tree { content, .. } = node else {
+            return Ok(());
+        };
+        for (path, found) in self.request.paths.iter().zip(&mut self.found) {
+            if !*found && is_below(path, &self.path) {
+                let inside = path.get(self.path.len() + 1..).unwrap_or_default();
+                *found = has(self.reader, content, inside)?;
+            }
+        }
+        Ok(())
+    }
+
     fn remove(&mut self, node: &Node) {
         let (entries, bytes) = match node {
             Node::Tree { totals, .. } => (totals.entries.saturating_add(1), totals.bytes),
@@ -278,6 +293,24 @@ impl<'e, 'r> Edit<'e, 'r> {
             self.removed.roots.extend(root_of(node));
         }
     }
+}
+
+/// Whether a tree has this path.
+fn has(reader: &Reader<'_>, tree: &Content, path: &[u8]) -> Result<bool> {
+    let mut tree = *tree;
+    let mut names = path.split(|byte| *byte == b'/').peekable();
+    while let Some(name) = names.next() {
+        let entries = reader.tree(&tree)?;
+        match entries.into_iter().find(|entry| entry.name == name) {
+            Some(_) if names.peek().is_none() => return Ok(true),
+            Some(entry) => match entry.node {
+                Node::Tree { content, .. } => tree = content,
+                _ => return Ok(false),
+            },
+            None => return Ok(false),
+        }
+    }
+    Ok(false)
 }
 
 /// Whether `path` lies below `dir`.

@@ -115,6 +115,17 @@ mod tests {
             assert_eq!(globs.is_match(path.as_bytes(), is_dir), expected, "{path}");
         }
         assert!(globs.is_match(b"\xff\xfe.pyc", false));
+        // A byte is a character to `?`, whatever it says.
+        for glob in ["caf?", "/d/*", "[!a]af\\*", "**/caf*", "d/", "ca[!x]?"] {
+            let globs = Globs::new(&[glob]).unwrap();
+            let path: (&[u8], bool) = match glob {
+                "/d/*" => (b"d/\xe9", false),
+                "d/" => (b"\xe9/d", true),
+                "[!a]af\\*" => (b"\xe9af*", false),
+                _ => (b"\xe9/caf\xe9", false),
+            };
+            assert!(globs.is_match(path.0, path.1), "{glob}");
+        }
         assert!(!Globs::default().is_match(b"x", true));
     }
 
