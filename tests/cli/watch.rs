@@ -164,6 +164,25 @@ fn old_versions_go_and_pinned_and_other_ones_stay() {
 }
 
 #[test]
+fn what_came_back_is_dropped_as_the_oldest() {
+    let env = environment!();
+    for number in 1..=3 {
+        checkpoint(&env, number, number);
+        once(&env, &[]);
+    }
+    env.ok(["rm", &format!("{REF}@1")]);
+    env.ok(["undo"]);
+    checkpoint(&env, 4, 4);
+    let done = once(&env, &["--keep", "2"]);
+    assert_eq!(done.code, Some(0), "{done}");
+    // The newest one is there twice since it was put on top of what came back.
+    assert_eq!(
+        published(&env),
+        ["checkpoint-3", "checkpoint-3", "checkpoint-4"]
+    );
+}
+
+#[test]
 fn what_cannot_be_published_is_named_and_keeps_nothing_else_back() {
     let env = environment!();
     checkpoint(&env, 1, 1);
@@ -191,6 +210,150 @@ fn what_cannot_be_published_is_named_and_keeps_nothing_else_back() {
     assert!(full.stderr.contains("are free, expected"), "{full}");
     let missing = env.store(["watch", "no-such", REF, "--once"]);
     assert_eq!(missing.code, Some(3), "{missing}");
+}
+
+/// Sets when a file was changed last, seconds ago.
+fn age(env: &TestEnvironment, path: &str, secs: u64) {
+    let file = fs::File::options()
+        .append(true)
+        .open(env.path(path))
+        .unwrap();
+    let time = std::time::SystemTime::now() - Duration::from_secs(secs);
+    file.set_modified(time).unwrap();
+}
+
+fn once(env: &TestEnvironment, options: &[&str]) -> Finished {
+    env.store(words(&[&["--once"], options].concat()))
+}
+
+/// Its marker is that of what was there before, and a watch that begins later sees nothing else of that.
+#[test]
+fn what_was_written_anew_and_broken_off_is_not_published() {
+    let env = environment!();
+    checkpoint(&env, 1, 1);
+    assert_eq!(once(&env, &[]).code, Some(0));
+    age(&env, "out/checkpoint-1/trainer_state.json", 60);
+    env.write("out/checkpoint-1/optimizer.bin", "half");
+    for _ in 0..2 {
+        let done = once(&env, &[]);
+        assert_eq!(done.code, Some(6), "{done}");
+        let why = "checkpoint-1: not finished: trainer_state.json is older than optimizer.bin";
+        assert!(done.stderr.contains(why), "{done}");
+        assert_eq!(published(&env), ["checkpoint-1"]);
+    }
+    let done = once(&env, &["--settled", "1s"]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(published(&env), ["checkpoint-1", "checkpoint-1"]);
+}
+
+#[test]
+fn a_store_that_is_away_gets_every_checkpoint_later_and_in_order() {
+    let env = environment!();
+    checkpoint(&env, 1, 1);
+    let mut watch = start(&env, &[]);
+    assert!(line(&mut watch).contains("ckpt@1"));
+    let store = env.path("home/.local/share/store");
+    fs::rename(&store, env.path("away")).unwrap();
+    checkpoint(&env, 2, 2);
+    std::thread::sleep(Duration::from_secs(3));
+    checkpoint(&env, 3, 3);
+    std::thread::sleep(Duration::from_secs(2));
+    fs::rename(env.path("away"), &store).unwrap();
+    assert!(line(&mut watch).contains("checkpoint-2"));
+    assert!(line(&mut watch).contains("checkpoint-3"));
+    let done = end(watch);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(
+        published(&env),
+        ["checkpoint-1", "checkpoint-2", "checkpoint-3"]
+    );
+}
+
+/// One that was left out comes to its own only by hand: the latest one stays the latest.
+#[test]
+fn nothing_old_becomes_the_latest() {
+    let env = environment!();
+    checkpoint(&env, 1, 1);
+    env.write(
+        "out/checkpoint-1/.netrc",
+        "machine host login me password secret",
+    );
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(6), "{done}");
+    let hint = "if it holds none, --allow-secret /.netrc takes it";
+    assert!(done.stderr.contains(hint), "{done}");
+    for number in 2..=4 {
+        checkpoint(&env, number, number);
+        once(&env, &["--keep", "2"]);
+    }
+    let all = ["checkpoint-3", "checkpoint-4"];
+    assert_eq!(published(&env), all);
+    // A marker that was touched, and one whose version is gone; a copy of what there is.
+    for number in [2, 3] {
+        env.write(format!("out/checkpoint-{number}/trainer_state.json"), "{}");
+    }
+    let copy = std::process::Command::new("cp")
+        .args(["-r", "checkpoint-3", "checkpoint-30"])
+        .current_dir(env.path("out"))
+        .status();
+    assert!(copy.unwrap().success());
+    for name in ["out/checkpoint-1/.netrc", "out/checkpoint-1/optimizer.bin"] {
+        age(&env, name, 60);
+    }
+    let done = once(&env, &["--allow-secret", "**"]);
+    assert_eq!(published(&env), all, "{done}");
+    assert!(
+        String::from_utf8_lossy(&done.stdout).contains("(unchanged): checkpoint-30"),
+        "{done}"
+    );
+}
+
+#[test]
+fn what_a_later_one_came_after_is_not_called_unfinished() {
+    let env = environment!();
+    for number in [1, 2] {
+        env.write(format!("out/global_step{number}/w"), format!("{number}"));
+        env.write("out/latest", format!("global_step{number}"));
+        let done = once(&env, &[]);
+        assert_eq!(done.code, Some(0), "{done}");
+        assert!(!done.stderr.contains("global_step"), "{done}");
+    }
+    env.write("out/global_step3/w", "3");
+    env.write("out/global_step4/w", "4");
+    env.write("out/latest", "global_step4");
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(
+        done.stderr.contains("global_step3: not published"),
+        "{done}"
+    );
+    assert_eq!(
+        published(&env),
+        ["global_step1", "global_step2", "global_step4"]
+    );
+}
+
+#[test]
+fn names_tell_the_terminal_nothing() {
+    let env = environment!();
+    env.write("out/a\n\u{1b}[2J/DONE", "");
+    env.write("out/b\n/w", "");
+    let done = once(&env, &["--done", "DONE"]);
+    assert_eq!(done.code, Some(6), "{done}");
+    let out = String::from_utf8(done.stdout.clone()).unwrap();
+    assert!(
+        out.contains("a\\n\\u{1b}[2J") && out.lines().count() == 1,
+        "{done}"
+    );
+    assert!(done.stderr.contains("b\\n: not finished"), "{done}");
+    let torn = env.path("out/c");
+    fs::create_dir(&torn).unwrap();
+    fs::write(torn.join("w.npz"), b"PK\x03\x04").unwrap();
+    let done = once(&env, &["--settled", "1s"]);
+    assert!(
+        done.stderr.contains("c: not finished: w.npz is cut off"),
+        "{done}"
+    );
 }
 
 /// A writer that writes all the time, in place, and is now and then killed half-way, beside a watch that is killed, too.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use store::{Error, Result, StepRule, Steps};
 
-use self::publisher::Publisher;
+use self::publisher::{How, Publisher};
 use crate::context::Context;
 use crate::ui::{failure, human, names};
 
@@ -31,7 +31,11 @@ const NAP: Duration = Duration::from_millis(50);
 /// global_stepN), Megatron (latest_checkpointed_iteration.txt says N of iter_N), torch.distributed.checkpoint (.metadata), Orbax
 /// (renamed from *.orbax-checkpoint-tmp*); or by --done. Where nothing is known of the writer, --settled says after how long
 /// without a change one counts as finished, though its writer may have died: files of tensors that are cut off keep it out all
-/// the same. A checkpoint that changes while it is read is not published, and looked at again.
+/// the same. A checkpoint that changes while it is read is not published, and looked at again. Nor is one whose marker is older than
+/// another file of it, as one is whose rewriting was broken off, until there is a newer marker or --settled is over.
+///
+/// Only what no version of REF has becomes a version, and none that is older than what is published: so REF never goes back. What looks
+/// like credentials keeps a checkpoint out, and is named.
 ///
 /// It goes on until a signal asks it to end; then what is finished is published, what is not is named, and the command
 /// ends with 6 if there is any such. When it starts anew it goes on where it was, by what the store has. A store that cannot be
@@ -65,6 +69,10 @@ pub(crate) struct Args {
     #[arg(long)]
     once: bool,
 
+    /// Take what matches even where it seems to hold credentials; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    allow_secret: Vec<String>,
+
     /// Publish nothing while fewer bytes are free where the store is
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "0")]
     free: u64,
@@ -88,7 +96,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             .warning(format_args!("warning: --nice {}: {error}", args.nice));
     }
     let target = names::name(&args.target)?;
-    context.open_for_put()?;
+    context.open_for_job()?;
     // What is being published when a signal comes is published.
     let store = context.open_until(Arc::new(AtomicBool::new(false)))?;
     let store = store::limited(store, args.bwlimit);
@@ -101,13 +109,14 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         quiet: QUIET,
     };
     let mut steps = Steps::new(&dir, rule.clone());
-    let mut publisher = Publisher::new(
-        context,
-        &store,
-        (&dir, rule),
-        &target,
-        (args.keep, args.free),
-    )?;
+    let how = How {
+        dir: dir.clone(),
+        rule,
+        keep: args.keep,
+        free: args.free,
+        allow_secret: args.allow_secret.clone(),
+    };
+    let mut publisher = Publisher::new(context, &store, &target, how)?;
     let began = Instant::now();
     let asked = || context.stop().load(Ordering::Relaxed);
     // Two looks at least, apart by what must be still.

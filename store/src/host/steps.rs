@@ -5,6 +5,8 @@
 //! finished one looks again before it says so. Nothing here writes, and no clock but the caller's steady one is asked.
 
 mod markers;
+mod step;
+mod unfinished;
 mod whole;
 
 use std::collections::HashMap;
@@ -13,11 +15,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::walk::{Item, Stat, WalkOptions, walk};
-use crate::error::{Error, Kind, Result};
-use crate::format::Time;
+use super::walk::{Stat, WalkOptions};
+use crate::error::{Error, Result};
+use crate::shown::shown;
 
 pub use markers::Verdict;
+pub use step::Step;
+pub use unfinished::{NotYet, Unfinished};
+
+use markers::Mark;
 
 /// What finishes a step.
 #[derive(Clone, Debug, Default)]
@@ -28,20 +34,6 @@ pub struct StepRule {
     pub settled: Option<Duration>,
     /// With such a file, nothing changed for so long: others may still write beside the one who wrote it.
     pub quiet: Duration,
-}
-
-/// A step as it was seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Where it is.
-    pub path: PathBuf,
-    /// What it is called, and as what it was seen: the same again where nothing was changed in it, on any host.
-    pub title: String,
-    /// When something in it changed last, as its files say.
-    pub newest: Time,
-    /// Bytes of its files.
-    pub bytes: u64,
-    sight: blake3::Hash,
 }
 
 /// A directory of steps under watch.
@@ -60,6 +52,8 @@ struct Seen {
     /// What its directory and its marker were when it was found to be finished: as long as they are that, it is not
     /// looked into, since jobs keep many.
     rests: Option<Outside>,
+    /// Its writer said of it as it is that it is finished.
+    is_named: bool,
 }
 
 /// What is seen of a step from outside.
@@ -70,10 +64,21 @@ type Outside = (Stat, Stat);
 pub struct StepsSeen {
     /// Those that are finished, the one that changed last at the end.
     pub finished: Vec<Step>,
-    /// Names of those that are not, as far as is known.
-    pub unfinished: Vec<String>,
+    /// Those that are not, as far as is known.
+    pub unfinished: Vec<Unfinished>,
     /// Names of those of which nothing tells whether they are.
     pub unknown: Vec<String>,
+    /// Names of those whose writer says by now that a later one is finished, and was not seen to say it of them.
+    pub passed: Vec<String>,
+}
+
+/// What one step is.
+enum State {
+    Finished(Seen),
+    /// And what was seen of it, if that may make it finished later.
+    Unfinished(NotYet, Option<Seen>),
+    Unknown,
+    Passed,
 }
 
 impl Steps {
@@ -94,45 +99,29 @@ impl Steps {
         let mut all = StepsSeen::default();
         let mut seen = HashMap::new();
         for name in names(&self.dir)? {
-            let shown = name.to_string_lossy().into_owned();
-            let (verdict, mark) = markers::judge(&self.dir, &name, self.rule.done.as_deref());
-            let outside = mark.and_then(|mark| outside(&self.dir.join(&name), &mark));
-            let mut known = self.seen.remove(name.as_bytes());
-            if let Some(known) = known.take_if(|known| outside.is_some() && known.rests == outside)
-            {
-                all.finished.push(known.step.clone());
-                seen.insert(name.as_bytes().to_vec(), known);
-                continue;
-            }
-            let wanted = match (verdict, self.rule.settled) {
-                (Verdict::Finished, _) => self.rule.quiet,
-                (Verdict::Unknown, Some(settled)) => settled,
-                (Verdict::Unknown, None) => {
-                    all.unknown.push(shown);
-                    continue;
+            let known = self.seen.remove(name.as_bytes());
+            let key = name.as_bytes().to_vec();
+            let name_shown = || shown(name.as_bytes());
+            let known = match self.state(&name, known, now)? {
+                State::Finished(known) => {
+                    all.finished.push(known.step.clone());
+                    Some(known)
                 }
-                (Verdict::Unfinished, _) => {
-                    all.unfinished.push(shown);
-                    continue;
+                State::Unfinished(why, known) => {
+                    let name = name_shown();
+                    all.unfinished.push(Unfinished { name, why });
+                    known
+                }
+                State::Unknown => {
+                    all.unknown.push(name_shown());
+                    None
+                }
+                State::Passed => {
+                    all.passed.push(name_shown());
+                    None
                 }
             };
-            let Some(step) = Step::at(&self.dir.join(&name))? else {
-                // It changed while it was looked at, or went.
-                all.unfinished.push(shown);
-                continue;
-            };
-            let since = match known {
-                Some(known) if known.step == step => known.since,
-                _ => now,
-            };
-            let is_still = since < now && now.saturating_sub(since) >= wanted;
-            let is_finished = is_still && whole::is_whole(&step.path);
-            match is_finished {
-                true => all.finished.push(step.clone()),
-                false => all.unfinished.push(shown),
-            }
-            let rests = outside.filter(|_| is_finished);
-            seen.insert(name.as_bytes().to_vec(), Seen { step, since, rests });
+            seen.extend(known.map(|known| (key, known)));
         }
         self.seen = seen;
         all.finished
@@ -140,14 +129,86 @@ impl Steps {
         Ok(all)
     }
 
+    fn state(&self, name: &OsStr, known: Option<Seen>, now: Duration) -> Result<State> {
+        let path = self.dir.join(name);
+        let (verdict, mark) = markers::judge(&self.dir, name, self.rule.done.as_deref());
+        let outside = match verdict {
+            // Nothing but its directory is there to be looked at.
+            Verdict::Passed => outside(&path, &path),
+            _ => mark.as_ref().and_then(|mark| outside(&path, &mark.path)),
+        };
+        let known = match known {
+            Some(known) if outside.is_some() && known.rests == outside => {
+                return Ok(State::Finished(known));
+            }
+            known => known.filter(|known| verdict != Verdict::Passed || known.is_named),
+        };
+        let wanted = match (verdict, self.rule.settled) {
+            (Verdict::Finished, _) => self.rule.quiet,
+            // It was named before, while somebody looked.
+            (Verdict::Passed, _) if known.is_some() => self.rule.quiet,
+            (Verdict::Passed, _) => return Ok(State::Passed),
+            (Verdict::Unknown, Some(settled)) => settled,
+            (Verdict::Unknown, None) => return Ok(State::Unknown),
+            (Verdict::Unfinished, _) => return Ok(State::Unfinished(NotYet::Written, None)),
+        };
+        let Some(step) = Step::at(&path, mark.as_ref())? else {
+            // It changed while it was looked at, or went.
+            return Ok(State::Unfinished(NotYet::Written, None));
+        };
+        let since = match known {
+            Some(known) if known.step == step => known.since,
+            Some(_) | None if verdict == Verdict::Passed => return Ok(State::Passed),
+            _ => now,
+        };
+        let older = self.older(&step, mark.as_ref());
+        let is_named = verdict != Verdict::Unknown && older.is_none();
+        let wanted = match (&older, self.rule.settled) {
+            (Some(_), Some(settled)) => settled,
+            _ => wanted,
+        };
+        let is_still = since < now && now.saturating_sub(since) >= wanted;
+        let why = match older {
+            Some(older) if self.rule.settled.is_none() => Some(older),
+            _ if !is_still => Some(NotYet::Written),
+            _ => whole::torn(&step.path).map(NotYet::Torn),
+        };
+        let rests = outside.filter(|_| why.is_none());
+        let seen = Seen {
+            step,
+            since,
+            rests,
+            is_named,
+        };
+        Ok(match why {
+            None => State::Finished(seen),
+            Some(why) => State::Unfinished(why, Some(seen)),
+        })
+    }
+
+    /// Why the marker of a step says nothing: it is older than another file, so that it is of what was there before.
+    fn older(&self, step: &Step, mark: Option<&Mark>) -> Option<NotYet> {
+        let mark = mark.filter(|mark| mark.comes_last)?;
+        let marked = Stat::of_path(&mark.path).ok()?.mtime;
+        let nanos = |secs: i64, nanos: u32| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
+        let late = nanos(step.newest.secs, step.newest.nanos) - nanos(marked.secs, marked.nanos);
+        // Hosts that write one directory have clocks of their own.
+        let is_older = late > i128::try_from(self.rule.quiet.as_nanos()).unwrap_or(i128::MAX);
+        is_older.then(|| NotYet::Older {
+            mark: mark.path.clone(),
+            file: step.last.clone(),
+        })
+    }
+
     /// All that are there, finished or not.
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn all(dir: &Path) -> Result<Vec<Step>> {
-        let steps = names(dir)?
-            .into_iter()
-            .map(|name| Step::at(&dir.join(name)));
+    pub fn all(dir: &Path, rule: &StepRule) -> Result<Vec<Step>> {
+        let steps = names(dir)?.into_iter().map(|name| {
+            let (_, mark) = markers::judge(dir, &name, rule.done.as_deref());
+            Step::at(&dir.join(name), mark.as_ref())
+        });
         Ok(steps.flatten().flatten().collect())
     }
 
@@ -157,80 +218,20 @@ impl Steps {
     /// Conflict, when it is not.
     pub fn check(dir: &Path, rule: &StepRule, step: &Step) -> Result<()> {
         let name = step.path.file_name().unwrap_or_default();
-        let (verdict, _) = markers::judge(dir, name, rule.done.as_deref());
+        let (verdict, mark) = markers::judge(dir, name, rule.done.as_deref());
         let is_done = match verdict {
-            Verdict::Finished => true,
+            Verdict::Finished | Verdict::Passed => true,
             Verdict::Unknown => rule.settled.is_some(),
             Verdict::Unfinished => false,
         };
-        let now = Step::at(&step.path)?;
-        if is_done && now.as_ref() == Some(step) && whole::is_whole(&step.path) {
+        let now = Step::at(&step.path, mark.as_ref())?;
+        if is_done && now.as_ref() == Some(step) && whole::torn(&step.path).is_none() {
             return Ok(());
         }
         Err(Error::conflict(format!(
             "{}: changed while it was read; nothing was published",
             step.path.display()
         )))
-    }
-}
-
-impl Step {
-    /// As it is now; nothing where it goes or changes meanwhile.
-    fn at(path: &Path) -> Result<Option<Self>> {
-        let (mut lasting, mut here) = (blake3::Hasher::new(), blake3::Hasher::new());
-        let (mut newest, mut bytes) = (Time::default(), 0_u64);
-        let items = match walk(path, options()) {
-            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
-            items => items,
-        };
-        let mut walk = items?;
-        while let Some(item) = walk.next() {
-            let (kind, stat, target): (u8, Stat, &[u8]) = match &item {
-                Ok(Item::Enter { stat, .. }) => (b'd', *stat, b""),
-                Ok(Item::File { stat, .. }) => (b'f', *stat, b""),
-                Ok(Item::Symlink { stat, target, .. }) => (b'l', *stat, target),
-                Ok(Item::Leave) => continue,
-                // What went meanwhile is no error of its own; what no walk takes, whoever puts it will name.
-                Ok(Item::Skipped { error, .. }) if error.kind() == Kind::NotFound => {
-                    return Ok(None);
-                }
-                Ok(Item::Skipped { error, .. }) => {
-                    let text = error.to_string();
-                    for hash in [&mut lasting, &mut here] {
-                        hash.update(text.as_bytes());
-                    }
-                    continue;
-                }
-                Err(error) => return Err(Error::new(error.kind(), error.to_string())),
-            };
-            if kind == b'f' {
-                bytes = bytes.saturating_add(stat.size);
-            }
-            if kind != b'd' || walk.path().is_empty() {
-                newest = newest.max(stat.mtime);
-            }
-            let size = if kind == b'd' { 0 } else { stat.size };
-            for hash in [&mut lasting, &mut here] {
-                hash.update(&(walk.path().len() as u64).to_le_bytes());
-                hash.update(walk.path());
-                hash.update(&[kind]);
-                hash.update(&size.to_le_bytes());
-                hash.update(&(target.len() as u64).to_le_bytes());
-                hash.update(target);
-                hash.update(format!("{:?}", stat.mtime).as_bytes());
-            }
-            here.update(format!("{:?} {}", stat.ctime, stat.ino).as_bytes());
-        }
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let mut sum = lasting.finalize().to_hex().to_string();
-        sum.truncate(SUM_DIGITS);
-        Ok(Some(Self {
-            path: path.to_path_buf(),
-            title: format!("{name} {sum}"),
-            newest,
-            bytes,
-            sight: here.finalize(),
-        }))
     }
 }
 
@@ -244,9 +245,6 @@ fn options() -> WalkOptions {
         ..WalkOptions::default()
     }
 }
-
-/// Hex digits of what a step was seen as.
-const SUM_DIGITS: usize = 16;
 
 /// Names of the directories in `dir`; links lead elsewhere.
 fn names(dir: &Path) -> Result<Vec<std::ffi::OsString>> {

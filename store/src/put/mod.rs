@@ -68,6 +68,8 @@ pub enum Onto {
     /// The new version takes its place.
     #[default]
     Replace,
+    /// The same, unless any version of the ref is the same tree, whatever its times.
+    New,
     /// The new version takes its place if it is this one; 0: if there is none.
     Only(u64),
     /// What was changed since the ancestor is merged into it.
@@ -299,7 +301,7 @@ fn attempt(
     let base = match request.onto {
         Onto::Merge(ancestor) => Some(base(&reader, request, ancestor)?),
         Onto::Insert => Some(Base::default()),
-        Onto::Replace | Onto::Only(_) => None,
+        Onto::Replace | Onto::New | Onto::Only(_) => None,
     };
     let (scan, cache) = Scan::prepare(store, request, &reader, &view)?;
     let dedup = Dedup::new(view.index.clone());

@@ -351,8 +351,13 @@ struct Same<'c> {
 
 impl Same<'_> {
     /// The newest version of the target in `state`, if another one would say nothing new: the same tree, its
-    /// files of the same times, and kept for at least as long.
+    /// files of the same times, and kept for at least as long. Where only a new tree counts, any version that has it.
     fn version(&self, state: &State) -> Option<(u64, Version)> {
+        if self.request.onto == Onto::New {
+            let all = state.versions(&self.request.target).ok()?;
+            let mut same = all.into_iter().rev();
+            return same.find(|(_, version)| version.root == self.built.root);
+        }
         let (number, newest) = state.version(&self.request.target, None).ok()?;
         let is_kept = newest
             .expires

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use store::{
-    Error, Id, Kind, PutReport, PutRequest, RefName, Result, SourceCheck, Step, StepRule, Steps,
-    StepsSeen, Store, Unwatched, refs,
+    Error, Id, Kind, NotYet, Onto, PutReport, PutRequest, RefName, Remedy, Result, SourceCheck,
+    Step, StepRule, Steps, StepsSeen, Store, Unwatched, refs,
 };
 
 use super::floor;
@@ -24,7 +24,7 @@ struct Report {
     version: u64,
     id: Option<Id>,
     checkpoint: String,
-    /// The newest version was the same already.
+    /// The version was the same already.
     unchanged: bool,
     bytes: u64,
     new_bytes: u64,
@@ -34,14 +34,28 @@ struct Report {
     secs: f64,
 }
 
+/// What is published, and how.
+pub(super) struct How {
+    /// Where the checkpoints are, and what finishes them.
+    pub(super) dir: PathBuf,
+    pub(super) rule: StepRule,
+    /// So many versions stay.
+    pub(super) keep: Option<u64>,
+    /// So many bytes stay free where the store is.
+    pub(super) free: u64,
+    /// What may look like credentials.
+    pub(super) allow_secret: Vec<String>,
+}
+
 pub(super) struct Publisher<'p> {
     context: &'p Context,
     store: &'p Store,
-    dir: PathBuf,
-    rule: StepRule,
+    how: How,
     target: &'p RefName,
-    keep: Option<u64>,
-    free: u64,
+    /// Names of what was published, also as it was before.
+    names: BTreeSet<String>,
+    /// The newest of those that are published.
+    last: Option<Step>,
     /// Titles of what was published, or is older than what was.
     known: BTreeSet<String>,
     /// Titles of what cannot be published as it is, and why.
@@ -58,29 +72,27 @@ impl<'p> Publisher<'p> {
     pub(super) fn new(
         context: &'p Context,
         store: &'p Store,
-        (dir, rule): (&Path, StepRule),
         target: &'p RefName,
-        (keep, free): (Option<u64>, u64),
+        how: How,
     ) -> Result<Self> {
-        let (published, has_dropped) = titles(store, target)?;
-        let there = Steps::all(dir)?;
-        // What was finished before the last one that was published may have been published, and dropped since.
-        let last = there
-            .iter()
-            .filter(|step| has_dropped && published.contains(&step.title))
-            .map(|step| step.newest)
-            .max();
-        let older = there.into_iter().filter(|step| Some(step.newest) < last);
-        let mut known: BTreeSet<String> = older.map(|step| step.title).collect();
-        known.extend(published);
+        let (mut known, has_dropped) = titles(store, target)?;
+        let names = known.iter().filter_map(|title| title.rsplit_once(' '));
+        let names = names.map(|(name, _)| name.to_owned()).collect();
+        let there = Steps::all(&how.dir, &how.rule)?;
+        let published = there.iter().filter(|step| known.contains(&step.title));
+        let last = published.max_by_key(|step| step.newest).cloned();
+        if let Some(last) = last.as_ref().filter(|_| has_dropped) {
+            // What was finished before may have been published, and dropped since.
+            let older = there.iter().filter(|step| step.newest < last.newest);
+            known.extend(older.map(|step| step.title.clone()));
+        }
         Ok(Self {
             context,
             store,
-            dir: dir.to_path_buf(),
-            rule,
+            how,
             target,
-            keep,
-            free,
+            names,
+            last,
             known,
             refused: BTreeMap::new(),
             changed: BTreeSet::new(),
@@ -96,23 +108,36 @@ impl<'p> Publisher<'p> {
                 "{name}: nothing tells when it is finished: say --done or --settled"
             ));
         }
+        for name in &seen.passed {
+            if !self.names.contains(name) {
+                self.note_once(format!(
+                    "{name}: not published: a later one was finished before this one was seen"
+                ));
+            }
+        }
+        for unfinished in &seen.unfinished {
+            if unfinished.why != NotYet::Written {
+                self.note_once(unfinished.to_string());
+            }
+        }
         for step in &seen.finished {
-            if self.known.contains(&step.title) || self.refused.contains_key(&step.title) {
+            let is_done = self.known.contains(&step.title) || self.is_passed(step);
+            if is_done || self.refused.contains_key(&step.title) {
                 continue;
             }
             match self.publish_one(step) {
                 Ok(()) => {
                     self.failed = None;
-                    self.changed.remove(&name_of(step));
+                    self.changed.remove(&step.name);
+                    self.names.insert(step.name.clone());
+                    self.last = Some(step.clone());
                 }
                 // It will be looked at again.
-                Err(_) if Steps::check(&self.dir, &self.rule, step).is_err() => {
-                    self.changed.insert(name_of(step));
+                Err(_) if Steps::check(&self.how.dir, &self.how.rule, step).is_err() => {
+                    self.changed.insert(step.name.clone());
                 }
-                Err(error) if is_of_the_step(&error) => {
-                    self.warn(&error);
-                    let why = failure::one_line(&error);
-                    self.refused.insert(step.title.clone(), why);
+                Err(error) if self.is_of_the_step(&error) => {
+                    self.refuse(step, format!("{}: {}", step.name, advised(&error)));
                 }
                 Err(error) => {
                     // Those behind it would come before it.
@@ -124,13 +149,58 @@ impl<'p> Publisher<'p> {
         }
     }
 
+    /// Whether a newer one is published, before which this one should have come.
+    fn is_passed(&mut self, step: &Step) -> bool {
+        let Some(last) = self.last.as_ref().filter(|last| step.newest < last.newest) else {
+            return false;
+        };
+        let (name, last) = (&step.name, &last.name);
+        match self.names.contains(name) {
+            true => self.note_once(format!("{name}: is older than {last}, and is not published again")),
+            false => self.refuse(step, format!(
+                "{name}: not published: {last} is newer, and would not be the latest any more; `store put` publishes it"
+            )),
+        }
+        true
+    }
+
+    fn refuse(&mut self, step: &Step, why: String) {
+        self.note_once(why.clone());
+        self.refused.insert(step.title.clone(), why);
+    }
+
+    /// Whether it is the checkpoint that cannot be put, whatever the store does.
+    fn is_of_the_step(&self, error: &Error) -> bool {
+        let may_be = match error.kind() {
+            Kind::InvalidInput | Kind::Corrupt | Kind::NotFound => true,
+            Kind::Denied => matches!(
+                error.remedy(),
+                Some(Remedy::AllowSecret { .. } | Remedy::AllowSecrets)
+            ),
+            _ => false,
+        };
+        let id = self.store.format().id;
+        // A store that is away is not there either.
+        may_be
+            && self
+                .context
+                .open()
+                .is_ok_and(|store| store.format().id == id)
+    }
+
     fn publish_one(&mut self, step: &Step) -> Result<()> {
-        floor::check(self.store, self.free)?;
+        floor::check(self.store, self.how.free)?;
         let began = Instant::now();
         let mut request = PutRequest::new(&step.path, self.target.clone());
         request.message.clone_from(&step.title);
         request.pools = pools::of_source(&step.path, &self.context.config().pool);
-        let (dir, rule, seen) = (self.dir.clone(), self.rule.clone(), step.clone());
+        request.onto = Onto::New;
+        request
+            .profile
+            .allow_secret
+            .clone_from(&self.how.allow_secret);
+        let (dir, rule) = (self.how.dir.clone(), self.how.rule.clone());
+        let seen = step.clone();
         let check = move || Steps::check(&dir, &rule, &seen);
         request.source_check = Some(SourceCheck::new(Arc::new(check)));
         let done = store::put(self.store, &request, &Unwatched)?;
@@ -154,7 +224,7 @@ impl<'p> Publisher<'p> {
             target: self.target.clone(),
             version: done.version.unwrap_or_default(),
             id: done.id.clone(),
-            checkpoint: name_of(step),
+            checkpoint: step.name.clone(),
             unchanged: done.unchanged,
             bytes: done.bytes,
             new_bytes: done.new_bytes,
@@ -166,17 +236,21 @@ impl<'p> Publisher<'p> {
 
     /// Drops what is more than is to be kept. The newest ones stay, so that there is always a whole one.
     fn retain(&self) -> Result<Vec<u64>> {
-        let Some(keep) = self.keep else {
+        let Some(keep) = self.how.keep else {
             return Ok(Vec::new());
         };
-        let versions = self.store.state()?.versions(self.target)?;
-        let ours = versions
-            .into_iter()
-            .filter(|(_, version)| !version.pinned && is_title(&version.message));
-        let ours: Vec<u64> = ours.map(|(number, _)| number).collect();
+        let state = self.store.state()?;
+        let mut ours = state.versions(self.target)?;
+        ours.retain(|_, version| !version.pinned && is_title(&version.message));
+        // One that came back is as old as it was; of several copies of one all stay, or none.
+        let ours = state.by_rank(self.target, &ours);
+        let ranks: BTreeSet<u64> = ours.iter().map(|version| version.rank).collect();
         let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
-        let doomed = ours.len().saturating_sub(keep);
-        let doomed: Vec<u64> = ours.into_iter().take(doomed).collect();
+        let first_kept = ranks.into_iter().rev().take(keep).last();
+        let doomed = ours
+            .iter()
+            .filter(|version| Some(version.rank) < first_kept);
+        let doomed: Vec<u64> = doomed.map(|version| version.number).collect();
         for number in &doomed {
             refs::drop_versions(self.store, self.target, Some(*number))?;
         }
@@ -188,14 +262,12 @@ impl<'p> Publisher<'p> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let unfinished = seen.unfinished.iter().chain(&seen.unknown);
-        let mut missing: Vec<String> = unfinished
-            .map(|name| format!("{name}: not finished"))
-            .collect();
-        let changed = self
-            .changed
-            .iter()
-            .filter(|name| !seen.unfinished.contains(name));
+        let unfinished = seen.unfinished.iter().map(ToString::to_string);
+        let unknown = seen.unknown.iter();
+        let unknown = unknown.map(|name| format!("{name}: not finished"));
+        let mut missing: Vec<String> = unfinished.chain(unknown).collect();
+        let is_named = |name: &String| seen.unfinished.iter().any(|one| one.name == *name);
+        let changed = self.changed.iter().filter(|name| !is_named(name));
         missing.extend(changed.map(|name| format!("{name}: changed while it was read")));
         missing.extend(self.refused.values().cloned());
         match missing.is_empty() {
@@ -225,12 +297,15 @@ impl<'p> Publisher<'p> {
     }
 }
 
-/// Whether it is the checkpoint that cannot be put, whatever the store does.
-fn is_of_the_step(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        Kind::InvalidInput | Kind::Corrupt | Kind::NotFound
-    )
+/// Why a checkpoint is not put, and what to do about it here.
+fn advised(error: &Error) -> String {
+    let told = failure::one_line(error);
+    let glob = match error.remedy() {
+        Some(Remedy::AllowSecret { glob }) => names::quoted(glob),
+        Some(Remedy::AllowSecrets) => "GLOB".into(),
+        _ => return told,
+    };
+    format!("{told}; if it holds none, --allow-secret {glob} takes it")
 }
 
 /// Messages of the versions that were made from checkpoints, and whether a version of the ref was dropped.
@@ -252,11 +327,6 @@ fn is_title(message: &str) -> bool {
     message
         .rsplit_once(' ')
         .is_some_and(|(name, sum)| !name.is_empty() && is_hex(sum))
-}
-
-fn name_of(step: &Step) -> String {
-    let name = step.path.file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
 }
 
 impl fmt::Display for Report {

@@ -7,6 +7,8 @@
 //! | Megatron | `iter_NNNNNNN`, `global_step_N` | `latest_checkpointed_iteration.txt` beside it says N |
 //! | torch.distributed.checkpoint | any | `.metadata` in it, renamed in last by the coordinator |
 //! | Orbax | any | renamed from `*.orbax-checkpoint-tmp*`; `_CHECKPOINT_METADATA` or `commit_success.txt` in it |
+//!
+//! A marker beside the steps names one of them, and by and by a later one.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -20,8 +22,17 @@ pub enum Verdict {
     Finished,
     /// Its writer would say so.
     Unfinished,
+    /// Its writer says so of a later one.
+    Passed,
     /// Nothing is known of its writer.
     Unknown,
+}
+
+/// The file that says that a step is finished.
+pub(super) struct Mark {
+    pub(super) path: PathBuf,
+    /// It is written when all else is.
+    pub(super) comes_last: bool,
 }
 
 const TRAINER_STATE: &str = "trainer_state.json";
@@ -34,7 +45,7 @@ const ORBAX_METADATA: [&str; 2] = ["_CHECKPOINT_METADATA", "commit_success.txt"]
 const TRAINER_TEMPORARY: &str = "tmp-checkpoint-";
 
 /// What is known of the step `name` in `dir`, and the file that says so; `done` is a file that finishes it, whatever it is.
-pub(super) fn judge(dir: &Path, name: &OsStr, done: Option<&Path>) -> (Verdict, Option<PathBuf>) {
+pub(super) fn judge(dir: &Path, name: &OsStr, done: Option<&Path>) -> (Verdict, Option<Mark>) {
     let step = dir.join(name);
     let shown = name.to_string_lossy();
     if shown.contains(ORBAX_TEMPORARY) || shown.starts_with(TRAINER_TEMPORARY) {
@@ -49,21 +60,24 @@ pub(super) fn judge(dir: &Path, name: &OsStr, done: Option<&Path>) -> (Verdict, 
             text(path).is_some_and(is_whole)
         });
     }
-    if number(name, "global_step").is_some() {
-        return finished_if(dir.join(DEEPSPEED_LATEST), |path| {
-            text(path).is_some_and(|latest| latest.trim() == shown)
+    if let Some(step) = number(name, "global_step") {
+        return named_by(dir.join(DEEPSPEED_LATEST), step, |latest| {
+            number(OsStr::new(latest), "global_step")
         });
     }
     let iteration = number(name, "iter_").or_else(|| number(name, "global_step_"));
     if let Some(iteration) = iteration {
-        return finished_if(dir.join(MEGATRON_TRACKER), |path| {
-            text(path).is_some_and(|latest| latest.trim().parse() == Ok(iteration))
+        return named_by(dir.join(MEGATRON_TRACKER), iteration, |latest| {
+            latest.parse().ok()
         });
     }
-    let marks = [TORCH_METADATA].into_iter().chain(ORBAX_METADATA);
-    let mut marks = marks.map(|mark| step.join(mark));
-    match marks.find(|mark| is_file(mark)) {
-        Some(mark) => (Verdict::Finished, Some(mark)),
+    let torch = [(TORCH_METADATA, true)].into_iter();
+    let mut marks = torch.chain(ORBAX_METADATA.map(|mark| (mark, false)));
+    match marks.find(|(mark, _)| is_file(&step.join(mark))) {
+        Some((mark, comes_last)) => {
+            let path = step.join(mark);
+            (Verdict::Finished, Some(Mark { path, comes_last }))
+        }
         None => (Verdict::Unknown, None),
     }
 }
@@ -72,9 +86,24 @@ fn is_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.is_file())
 }
 
-fn finished_if(mark: PathBuf, says_so: impl FnOnce(&Path) -> bool) -> (Verdict, Option<PathBuf>) {
-    match says_so(&mark) {
-        true => (Verdict::Finished, Some(mark)),
+fn finished_if(path: PathBuf, says_so: impl FnOnce(&Path) -> bool) -> (Verdict, Option<Mark>) {
+    let comes_last = true;
+    match says_so(&path) {
+        true => (Verdict::Finished, Some(Mark { path, comes_last })),
         false => (Verdict::Unfinished, None),
+    }
+}
+
+/// By a file beside the steps, which names the one that was finished last.
+fn named_by(
+    path: PathBuf,
+    step: u64,
+    named: impl FnOnce(&str) -> Option<u64>,
+) -> (Verdict, Option<Mark>) {
+    let comes_last = true;
+    match text(&path).and_then(|latest| named(latest.trim())) {
+        Some(latest) if latest == step => (Verdict::Finished, Some(Mark { path, comes_last })),
+        Some(latest) if latest > step => (Verdict::Passed, None),
+        _ => (Verdict::Unfinished, None),
     }
 }

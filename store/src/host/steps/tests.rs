@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
+use crate::error::Kind;
 
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -158,16 +159,129 @@ fn a_file_that_is_cut_off_anywhere_is_not_whole() {
             settled: Some(at(60)),
             ..rule()
         };
-        // Less than its first bytes says nothing of what an archive is.
-        let first = if name.ends_with("pt") { 4 } else { 0 };
-        for len in first..whole.len() {
+        for len in 0..whole.len() {
             write(&path, whole.get(..len).unwrap());
-            let found = finished(dir.path(), settled());
-            let has_end = name.ends_with("pt") && len >= whole.len() - 18;
-            assert_eq!(found.is_empty(), !has_end, "{name}: {len} bytes");
+            assert!(
+                finished(dir.path(), settled()).is_empty(),
+                "{name}: {len} bytes"
+            );
+            assert_eq!(
+                unfinished(dir.path(), settled()),
+                [format!(
+                    "some: not finished: {name} is cut off, or cannot be read"
+                )]
+            );
         }
         write(&path, &whole);
         assert_eq!(finished(dir.path(), settled()), ["some"]);
+        // A file that was made as long as it will be.
+        let mut begun = whole.clone();
+        begun.split_at_mut(whole.len() / 2).1.fill(0);
+        write(&path, &begun);
+        assert!(finished(dir.path(), settled()).is_empty(), "{name}");
+        begun.fill(0);
+        write(&path, &begun);
+        assert!(finished(dir.path(), settled()).is_empty(), "{name}");
+    }
+}
+
+/// What is told of what is not finished once all has stood still.
+fn unfinished(dir: &Path, rule: StepRule) -> Vec<String> {
+    let mut steps = Steps::new(dir, rule);
+    steps.look(at(0)).unwrap();
+    let seen = steps.look(at(1000)).unwrap();
+    seen.unfinished.iter().map(ToString::to_string).collect()
+}
+
+/// Sets when a file was changed last, seconds ago.
+fn age(path: &Path, secs: u64) {
+    let file = fs::File::options().append(true).open(path).unwrap();
+    let time = std::time::SystemTime::now() - at(secs);
+    file.set_modified(time).unwrap();
+}
+
+/// A checkpoint whose rewriting was broken off while nobody looked still has its marker.
+#[test]
+fn a_marker_that_is_older_than_another_file_says_nothing() {
+    let stale = [
+        ("checkpoint-500", "checkpoint-500/trainer_state.json", "{}"),
+        ("global_step500", "latest", "global_step500"),
+        ("iter_0000500", "latest_checkpointed_iteration.txt", "500"),
+        ("any", "any/.metadata", "x"),
+    ];
+    for (step, marker, text) in stale {
+        let dir = tempfile::tempdir().unwrap();
+        let (marker, file) = (
+            dir.path().join(marker),
+            dir.path().join(step).join("deep/w"),
+        );
+        write(&file, "anew");
+        write(&marker, text);
+        age(&marker, 60);
+        let own = dir.path().join(step).join("rng_state_3.pth");
+        write(&own, archive());
+        age(&file, 90);
+        assert_eq!(finished(dir.path(), rule()), [step], "{step}");
+        age(&file, 30);
+        let name = marker.file_name().unwrap().to_str().unwrap();
+        let told = format!(
+            "{step}: not finished: {name} is older than deep/w, so that it was written anew and not to its end"
+        );
+        assert_eq!(unfinished(dir.path(), rule()), [told]);
+        let settled = StepRule {
+            settled: Some(at(500)),
+            ..rule()
+        };
+        assert_eq!(finished(dir.path(), settled), [step], "{step}");
+        age(&marker, 20);
+        assert_eq!(finished(dir.path(), rule()), [step], "{step}");
+    }
+}
+
+/// Its writer has named it, and names another one by now: it is what it was.
+#[test]
+fn a_step_that_a_later_one_came_after_is_finished_if_it_was_seen() {
+    for (first, second, marker, texts) in [
+        (
+            "global_step1",
+            "global_step2",
+            "latest",
+            ["global_step1", "global_step2"],
+        ),
+        (
+            "iter_0000001",
+            "iter_0000002",
+            "latest_checkpointed_iteration.txt",
+            ["1", "2"],
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let marker = dir.path().join(marker);
+        write(&dir.path().join(first).join("w"), "1");
+        write(&marker, texts[0]);
+        let mut steps = Steps::new(dir.path(), rule());
+        let seen = steps.look(at(0)).unwrap();
+        assert_eq!(seen.unfinished.len(), 1);
+        write(&dir.path().join(second).join("w"), "2");
+        write(&marker, texts[1]);
+        let seen = steps.look(at(1)).unwrap();
+        assert_eq!(seen.finished.first().unwrap().name, first);
+        for now in 2..4 {
+            let seen = steps.look(at(now)).unwrap();
+            let names: Vec<&str> = seen.finished.iter().map(|step| &*step.name).collect();
+            assert_eq!(names, [first, second]);
+            Steps::check(dir.path(), &rule(), seen.finished.first().unwrap()).unwrap();
+        }
+        // Who comes later does not know whether it was.
+        let mut steps = Steps::new(dir.path(), rule());
+        assert_eq!(steps.look(at(0)).unwrap().passed, [first]);
+        // Nor is it what was seen when something in it changes.
+        let mut steps = Steps::new(dir.path(), rule());
+        write(&marker, texts[0]);
+        steps.look(at(0)).unwrap();
+        write(&dir.path().join(first).join("w"), "other");
+        write(&marker, texts[1]);
+        assert_eq!(steps.look(at(1)).unwrap().passed, [first]);
     }
 }
 
@@ -213,10 +327,11 @@ fn a_file_of_ones_own_decides_and_unknown_writers_need_a_word() {
     let mut steps = Steps::new(dir.path(), rule());
     let seen = steps.look(at(0)).unwrap();
     assert_eq!(seen.unknown, ["epoch-1", "epoch-2"]);
-    assert_eq!(seen.unfinished, ["checkpoint-3"]);
-    let all = Steps::all(dir.path()).unwrap();
+    let unfinished: Vec<&str> = seen.unfinished.iter().map(|one| &*one.name).collect();
+    assert_eq!(unfinished, ["checkpoint-3"]);
+    let all = Steps::all(dir.path(), &rule()).unwrap();
     assert_eq!(all.len(), 3);
-    let again = Steps::all(dir.path()).unwrap();
+    let again = Steps::all(dir.path(), &rule()).unwrap();
     assert_eq!(all, again, "titles stay the same");
 }
 
