@@ -65,7 +65,7 @@ fn the_top_level_help() {
       man          Print the manual page, or write one for each verb
 
     `store help TOPIC` prints a guide:
-      bucket, clusters, compile-caches, doors, job-caches, kubernetes, reference, slurm, space, systemd, users
+      bucket, clusters, compile-caches, doors, job-caches, kubernetes, promises, reference, slurm, space, systemd, users
 
     Options of every verb:
           --store <URL>

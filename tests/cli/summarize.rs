@@ -29,6 +29,7 @@ fn a_ref_and_its_paths() {
     logical  400 kB (newest), 400 kB (all versions)
     unique   100 kB in 5 chunks, stored 100 kB
     shared   300 kB in 8 chunks, stored 300 kB
+    put      [TIME] by tester@[HOST], last used when it was put
 
       size  entries  modified (UTC)       type       permissions  path
     300 kB        1  [TIME]  file       -rw-r--r--   shared.bin
@@ -120,18 +121,83 @@ fn a_namespace_and_its_refs() {
     logical  900 kB (newest), 900 kB (all versions)
     unique   200 kB in 6 chunks, stored 200 kB
     shared   401 kB in 13 chunks, stored 401 kB
+    put      [TIME] by tester@[HOST], last used when it was put
 
-      size  entries  put (UTC)            ref
-    500 kB        3  [TIME]  project/demo/two
-    400 kB        3  [TIME]  project/demo/one
+      size  entries  put (UTC)            by         last use  ref
+    500 kB        3  [TIME]  tester@[HOST]            project/demo/two
+    400 kB        3  [TIME]  tester@[HOST]            project/demo/one
     --- stderr
     ");
     check!(env, env.store(["summarize", "project/demo", "--output", "json"]), @r#"
     exit code: 0
     --- stdout
-    {"target":"project/demo","refs":2,"versions":2,"entries":6,"bytes":900000,"version_bytes":900000,"unique":{"chunks":6,"bytes":200320,"stored_bytes":[SIZE]},"shared":{"chunks":13,"bytes":400575,"stored_bytes":[SIZE]},"parts":[{"path":"project/demo/two","versions":1,"entries":3,"bytes":500000,"modified":"[TIME]"},{"path":"project/demo/one","versions":1,"entries":3,"bytes":400000,"modified":"[TIME]"}]}
+    {"target":"project/demo","refs":2,"versions":2,"entries":6,"bytes":900000,"version_bytes":900000,"unique":{"chunks":6,"bytes":200320,"stored_bytes":[SIZE]},"shared":{"chunks":13,"bytes":400575,"stored_bytes":[SIZE]},"time":"[TIME]","user":"tester","host":"[HOST]","parts":[{"path":"project/demo/two","versions":1,"entries":3,"bytes":500000,"modified":"[TIME]","user":"tester","host":"[HOST]"},{"path":"project/demo/one","versions":1,"entries":3,"bytes":400000,"modified":"[TIME]","user":"tester","host":"[HOST]"}]}
     --- stderr
     "#);
+}
+
+/// Columns, sizes, times and orders of `truss train cache summarize`, whose scripts read them.
+#[test]
+fn as_truss_prints_it() {
+    let env = two_refs();
+    let truss = |options: &[&str]| {
+        let mut command = env.command([&["summarize", "project/demo/one"], options].concat());
+        let done = command.env("TZ", "UTC").output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    check!(env, env.store(["summarize", "project/demo/one", "--truss", "-o", "csv"]), @r#"
+    exit code: 0
+    --- stdout
+    File Path,Size (bytes),Size (human readable),Modified,Type,Permissions
+    deep,100000,100.00 KB,[TIME],directory,drwxr-xr-x
+    "deep/own, ""quoted"".bin",100000,100.00 KB,[TIME],file,-rw-r--r--
+    shared.bin,300000,300.00 KB,[TIME],file,-rw-r--r--
+    --- stderr
+    "#);
+    let table = truss(&["--output", "cli-table", "--sort", "size", "--order", "desc"]);
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].starts_with("Cache captured at: 20"), "{table}");
+    assert_eq!(
+        lines[1..5],
+        [
+            "Project ID: project/demo/one",
+            "",
+            "Total files: 3",
+            "Total size: 400.00 KB"
+        ]
+    );
+    assert!(lines[6].starts_with("File Path"), "{table}");
+    let paths: Vec<&str> = lines[7..]
+        .iter()
+        .map(|line| line.split("  ").next().unwrap())
+        .collect();
+    assert_eq!(
+        paths,
+        ["shared.bin", "deep", "deep/own, \"quoted\".bin"],
+        "{table}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&truss(&["--truss", "--output", "json", "--sort", "size"])).unwrap();
+    assert_eq!(json["project_id"], "project/demo/one");
+    assert_eq!(json["total_files"], 3);
+    assert_eq!(json["total_size_bytes"], 400_000);
+    assert_eq!(json["total_size_human_readable"], "400.00 KB");
+    let file = json["files"][2].as_object().unwrap();
+    let keys: Vec<&str> = file.keys().map(String::as_str).collect();
+    let expected = [
+        "modified",
+        "path",
+        "permissions",
+        "size_bytes",
+        "size_human_readable",
+        "type",
+    ];
+    assert_eq!(keys, expected);
+    assert_eq!(file["path"], "shared.bin");
+    // In the order in which they came where they are equal.
+    assert_eq!(json["files"][0]["path"], "deep");
+    let whole = env.store(["summarize", "project/demo", "--truss"]);
+    assert_eq!(whole.code, Some(2), "{whole}");
 }
 
 #[test]

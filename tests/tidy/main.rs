@@ -6,5 +6,6 @@
 
 mod files;
 mod imports;
+mod promises;
 mod source;
 mod words;

@@ -8,7 +8,7 @@ use crate::ui::output::Output;
 use crate::ui::suggest;
 
 /// Guides, printed as they stand in the repository: the first line is the title.
-const TOPICS: [(&str, &str); 11] = [
+const TOPICS: [(&str, &str); 12] = [
     ("bucket", include_str!("../../guides/bucket.md")),
     ("clusters", include_str!("../../guides/clusters.md")),
     (
@@ -18,6 +18,7 @@ const TOPICS: [(&str, &str); 11] = [
     ("doors", include_str!("../../guides/doors.md")),
     ("job-caches", include_str!("../../guides/job-caches.md")),
     ("kubernetes", include_str!("../../guides/kubernetes.md")),
+    ("promises", include_str!("../../guides/promises.md")),
     ("reference", include_str!("../../guides/reference.md")),
     ("slurm", include_str!("../../guides/slurm.md")),
     ("space", include_str!("../../guides/space.md")),

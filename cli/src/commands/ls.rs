@@ -137,13 +137,13 @@ fn sort<T>(args: &Args, lines: &mut [T], of: impl Fn(&T) -> (u64, Option<Date>))
 }
 
 /// When versions were used last.
-struct LastUses {
+pub(crate) struct LastUses {
     uses: Uses,
     now: Timestamp,
 }
 
 impl LastUses {
-    fn read(store: &Store) -> Result<Self> {
+    pub(crate) fn read(store: &Store) -> Result<Self> {
         Ok(Self {
             uses: Uses::read(store.remote().as_ref())?,
             now: Timestamp::now(),
@@ -151,7 +151,7 @@ impl LastUses {
     }
 
     /// Of any version of a ref.
-    fn of(&self, state: &State, name: &RefName) -> Result<Option<Date>> {
+    pub(crate) fn of(&self, state: &State, name: &RefName) -> Result<Option<Date>> {
         if self.is_empty() {
             return Ok(None);
         }

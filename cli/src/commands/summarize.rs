@@ -1,17 +1,21 @@
 //! `store summarize`: what a namespace or a ref takes, and where in it.
 
+mod truss;
+
 use std::cmp::Reverse;
 use std::ffi::OsString;
 use std::fmt;
 
 use clap::ValueEnum;
 use jiff::Timestamp;
+use jiff::civil::Date;
 use serde::Serialize;
 use store::Reader;
-use store::Result;
 use store::inspect::{self, Entry, ListOptions, Share, Summary};
-use store::{Namespace, Node, RefSpec, State, Target};
+use store::{Error, Result};
+use store::{Namespace, Node, RefSpec, State, Target, Version};
 
+use crate::commands::ls::LastUses;
 use crate::context::Context;
 use crate::ui::entry::{self, Told};
 use crate::ui::table::{Side, Table};
@@ -28,21 +32,26 @@ pub(crate) struct Args {
     #[arg(value_name = "NAMESPACE|REF[@N]")]
     target: OsString,
 
-    /// How many levels of directories to list
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    depth: u32,
+    /// How many levels of directories to list [default: 1; with --truss all]
+    #[arg(long, value_name = "N")]
+    depth: Option<u32>,
 
-    /// What to list by: size and modified with the largest and newest first, all else from a to z
-    #[arg(long, value_name = "KEY", value_enum, default_value_t = Sort::Size)]
-    sort: Sort,
+    /// What to list by: size and modified with the largest and newest first, all else from a to z [default: size]
+    #[arg(long, value_name = "KEY", value_enum)]
+    sort: Option<Sort>,
 
     /// Up or down, whatever the key
     #[arg(long, value_name = "ORDER", value_enum)]
     order: Option<Order>,
 
     /// How to print it; csv and json give bytes as plain numbers
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
+    #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
     output: Format,
+
+    /// The paths of a ref as `truss train cache summarize` prints those of a project, in all three outputs: its columns, by
+    /// path from a to z unless --sort says otherwise, and all sorts upwards
+    #[arg(long)]
+    truss: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -71,6 +80,8 @@ enum Format {
     Table,
     Csv,
     Json,
+    /// The table of --truss
+    CliTable,
 }
 
 /// All there is to say, as a machine reads it.
@@ -79,6 +90,12 @@ struct Report {
     target: String,
     #[serde(flatten)]
     summary: Summary,
+    /// When the newest version was put, and by whom.
+    time: Timestamp,
+    user: String,
+    host: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_use: Option<Date>,
     parts: Vec<Part>,
 }
 
@@ -97,6 +114,13 @@ struct Part {
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     permissions: Option<&'static str>,
+    /// Who put the newest version of a ref, and when it was used last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_use: Option<Date>,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -106,21 +130,72 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     };
     let store = context.open()?;
     let reader = Reader::new(&store)?;
+    if args.truss || matches!(args.output, Format::CliTable) {
+        return as_truss(&reader, &target, args, context);
+    }
+    let uses = LastUses::read(&store)?;
     let summary = inspect::summarize(&reader, &target)?;
+    let state = &reader.view().state;
+    let (newest, last_use) = newest(state, &target, &uses)?;
     let mut parts = match &target {
-        Target::Namespace(namespace) => refs(&reader.view().state, namespace)?,
-        Target::Ref(spec) => paths(&reader, spec, args.depth)?,
+        Target::Namespace(namespace) => refs(state, namespace, &uses)?,
+        Target::Ref(spec) => paths(&reader, spec, args.depth.unwrap_or(1))?,
     };
-    sort(&mut parts, args.sort, args.order);
+    sort(&mut parts, args.sort.unwrap_or(Sort::Size), args.order);
     let report = Report {
         target: target.to_string(),
         summary,
+        time: newest.time,
+        user: newest.who.user,
+        host: newest.who.host,
+        last_use,
         parts,
     };
     match args.output {
         Format::Csv if !context.out.is_json() => csv(context, &report),
         Format::Json => context.out.json(&report),
         _ => context.out.answer(&report),
+    }
+}
+
+fn as_truss(reader: &Reader<'_>, target: &Target, args: &Args, context: &Context) -> Result<()> {
+    let Target::Ref(spec) = target else {
+        return Err(Error::invalid(format!("{target}: --truss is for one ref"))
+            .hint("the cache of a project is `project/NAME/cache`"));
+    };
+    let (_, version) = reader.view().state.at(&spec.name, spec.version.as_ref())?;
+    let mut parts = paths(reader, spec, args.depth.unwrap_or(u32::MAX))?;
+    truss::sort(&mut parts, args.sort.unwrap_or(Sort::Name), args.order);
+    let format = match context.out.is_json() {
+        true => Format::Json,
+        false => args.output,
+    };
+    let bytes = version.root.bytes();
+    truss::Report::new(target.to_string(), version.time, bytes, &parts).print(format, context)
+}
+
+/// The version that was put last, and the day on which any was used last.
+fn newest(state: &State, target: &Target, uses: &LastUses) -> Result<(Version, Option<Date>)> {
+    match target {
+        Target::Ref(spec) => {
+            let (_, version) = state.at(&spec.name, spec.version.as_ref())?;
+            Ok((version, uses.of(state, &spec.name)?))
+        }
+        Target::Namespace(namespace) => {
+            let (mut newest, mut last_use) = (None::<Version>, None);
+            for line in state.refs_of(Some(namespace)) {
+                let line = line?;
+                last_use = last_use.max(uses.of(state, &line.name)?);
+                if newest
+                    .as_ref()
+                    .is_none_or(|newest| newest.time < line.version.time)
+                {
+                    newest = Some(line.version);
+                }
+            }
+            let newest = newest.ok_or_else(|| state.no_namespace(namespace))?;
+            Ok((newest, last_use))
+        }
     }
 }
 
@@ -145,7 +220,7 @@ fn sort(parts: &mut [Part], key: Sort, order: Option<Order>) {
     }
 }
 
-fn refs(state: &State, namespace: &Namespace) -> Result<Vec<Part>> {
+fn refs(state: &State, namespace: &Namespace, uses: &LastUses) -> Result<Vec<Part>> {
     let part = |line: Result<inspect::RefLine>| {
         let line = line?;
         Ok(Part {
@@ -156,6 +231,9 @@ fn refs(state: &State, namespace: &Namespace) -> Result<Vec<Part>> {
             modified: Some(line.version.time),
             kind: None,
             permissions: None,
+            last_use: uses.of(state, &line.name)?,
+            user: Some(line.version.who.user),
+            host: Some(line.version.who.host),
         })
     };
     state.refs_of(Some(namespace)).map(part).collect()
@@ -198,6 +276,9 @@ fn paths(reader: &Reader<'_>, spec: &RefSpec, depth: u32) -> Result<Vec<Part>> {
                 modified: listed.time.and_then(entry::timestamp),
                 kind: Some(Told::from(&Entry::from(&listed.node)).kind),
                 permissions: Some(permissions(&listed.node)),
+                user: None,
+                host: None,
+                last_use: None,
             });
             Ok(())
         })?;
@@ -253,7 +334,7 @@ fn csv(context: &Context, report: &Report) -> Result<()> {
 
 /// As RFC 4180 has it.
 fn csv_field(text: &str) -> String {
-    if text.contains([',', '"']) {
+    if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {
         text.to_owned()
@@ -277,12 +358,21 @@ impl fmt::Display for Report {
         )?;
         writeln!(out, "unique   {}", share(&self.summary.unique))?;
         writeln!(out, "shared   {}", share(&self.summary.shared))?;
+        let who = by(&self.user, &self.host);
+        let put = human::time(self.time);
+        writeln!(
+            out,
+            "put      {put} by {who}, last used {}",
+            day(self.last_use)
+        )?;
         let of_refs = self.parts.iter().any(|part| part.versions.is_some());
         let mut table = match of_refs {
             true => Table::new(&[
                 ("size", Side::Right),
                 ("entries", Side::Right),
                 ("put (UTC)", Side::Left),
+                ("by", Side::Left),
+                ("last use", Side::Left),
                 ("ref", Side::Left),
             ]),
             false => Table::new(&[
@@ -310,11 +400,27 @@ impl fmt::Display for Report {
                         path,
                     ]);
                 }
-                _ => table.push([size, entries, modified, path]),
+                _ => {
+                    let (user, host) = (part.user.as_deref(), part.host.as_deref());
+                    let who = by(user.unwrap_or_default(), host.unwrap_or_default());
+                    let last_use = part
+                        .last_use
+                        .map_or_else(String::new, |day| day.to_string());
+                    table.push([size, entries, modified, who, last_use, path]);
+                }
             }
         }
         write!(out, "\n{table}")
     }
+}
+
+fn by(user: &str, host: &str) -> String {
+    names::shown(format!("{user}@{host}").as_bytes())
+}
+
+/// A version that nobody got or materialized was put, which is its last use.
+fn day(day: Option<Date>) -> String {
+    day.map_or_else(|| "when it was put".to_owned(), |day| day.to_string())
 }
 
 fn share(share: &Share) -> String {

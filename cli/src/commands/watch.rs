@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     });
     while !asked() && !args.once {
         match steps.look(began.elapsed()) {
-            Ok(seen) => publisher.publish(&seen),
+            Ok(seen) => publisher.publish(&seen, false),
             Err(error) => publisher.warn(&error),
         }
         let next = Instant::now() + args.every.max(NAP);
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     steps.look(began.elapsed())?;
     std::thread::sleep(last);
     let seen = steps.look(began.elapsed())?;
-    publisher.publish(&seen);
+    publisher.publish(&seen, true);
     publisher.outcome(&seen).map_err(|error| {
         let told = failure::one_line(&error);
         error

@@ -126,8 +126,8 @@ impl Cache {
         }
         let (name, dir) = (&self.name, self.dir.display());
         context.out.note(format_args!(
-            "note: {name} was removed; the save makes it anew from what is in {dir}: empty that first to begin anew, \
-             or get back what was removed: `store undo {name}`"
+            "note: {name} was removed, and is made anew from what is in {dir}: remove that first to begin empty; \
+             `store undo {name}` brings back what was removed"
         ));
         Ok(())
     }
@@ -152,6 +152,9 @@ impl Cache {
         // What was begun empty is no tree of the pool until the ref is made in its place.
         let is_begun = saved_to.is_some() && !is_tree(&known, &self.dir);
         let is_left = left.is_some() || is_begun;
+        if !is_empty(&self.dir) && !self.is_here(store)? {
+            self.note_removed(store, context)?;
+        }
         let mut left_out = Vec::new();
         if is_left && !is_empty(&self.dir) {
             left_out = self.save_what_was_left(store, exclude, context)?;
@@ -166,8 +169,6 @@ impl Cache {
             // What is saved, the version has: it comes in the place of what a job changed or deleted. What was left out
             // of the save stays.
             self.materialize(store, pool, takes_over, context)?;
-        } else if !is_empty(&self.dir) {
-            self.note_removed(store, context)?;
         }
         if let Some(unsaved) = &unsaved {
             unsaved.write()?;

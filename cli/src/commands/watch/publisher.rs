@@ -16,6 +16,10 @@ use super::floor;
 use crate::context::{Context, pools};
 use crate::ui::{failure, human, names};
 
+/// How long a store that failed is left alone, at first and in the end.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
 /// What a machine reads.
 #[derive(Serialize)]
 struct Report {
@@ -64,6 +68,9 @@ pub(super) struct Publisher<'p> {
     changed: BTreeSet<String>,
     /// What failed last, if nothing went well since.
     failed: Option<Error>,
+    /// How often in a row, and when it is tried again.
+    failures: u32,
+    again: Option<Instant>,
     /// What was told, so that it is not told again and again.
     told: BTreeSet<String>,
 }
@@ -97,12 +104,15 @@ impl<'p> Publisher<'p> {
             refused: BTreeMap::new(),
             changed: BTreeSet::new(),
             failed: None,
+            failures: 0,
+            again: None,
             told: BTreeSet::new(),
         })
     }
 
-    /// Publishes what is finished and new, in the order in which it was finished.
-    pub(super) fn publish(&mut self, seen: &StepsSeen) {
+    /// Publishes what is finished and new, in the order in which it was finished; where the store failed, after a while,
+    /// or when it is the last time.
+    pub(super) fn publish(&mut self, seen: &StepsSeen, is_last: bool) {
         for name in &seen.unknown {
             self.note_once(format!(
                 "{name}: nothing tells when it is finished: say --done or --settled"
@@ -120,6 +130,12 @@ impl<'p> Publisher<'p> {
                 self.note_once(unfinished.to_string());
             }
         }
+        if self
+            .again
+            .is_some_and(|again| Instant::now() < again && !is_last)
+        {
+            return;
+        }
         for step in &seen.finished {
             let is_done = self.known.contains(&step.title) || self.is_passed(step);
             if is_done || self.refused.contains_key(&step.title) {
@@ -127,7 +143,7 @@ impl<'p> Publisher<'p> {
             }
             match self.publish_one(step) {
                 Ok(()) => {
-                    self.failed = None;
+                    (self.failed, self.failures, self.again) = (None, 0, None);
                     self.changed.remove(&step.name);
                     self.names.insert(step.name.clone());
                     self.last = Some(step.clone());
@@ -139,12 +155,8 @@ impl<'p> Publisher<'p> {
                 Err(error) if self.is_of_the_step(&error) => {
                     self.refuse(step, format!("{}: {}", step.name, advised(&error)));
                 }
-                Err(error) => {
-                    // Those behind it would come before it.
-                    self.warn(&error);
-                    self.failed = Some(error);
-                    return;
-                }
+                // Those behind it would come before it.
+                Err(error) => return self.fail(error),
             }
         }
     }
@@ -279,6 +291,17 @@ impl<'p> Publisher<'p> {
             ))
             .list(missing)),
         }
+    }
+
+    fn fail(&mut self, error: Error) {
+        let before = self.failed.as_ref().map(Error::kind);
+        if before != Some(error.kind()) {
+            self.warn(&error);
+        }
+        self.failed = Some(error);
+        let pause = PAUSE_MIN.saturating_mul(1 << self.failures.min(16));
+        self.failures += 1;
+        self.again = Instant::now().checked_add(pause.min(PAUSE_MAX));
     }
 
     pub(super) fn warn(&mut self, error: &Error) {
