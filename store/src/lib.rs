@@ -101,7 +101,7 @@ pub use error::{Error, Kind as ErrorKind, Kind, Result};
 pub use format::{
     ChunkerParams, Content, Ended, Extra, FeatureKind, Features, Format, Id, Keep, Namespace, Node,
     Origin, Pattern, Policy, RefName, RefSpec, RefState, RefSums, Root, Rules, Scope, State,
-    Target, Time, Version, Who,
+    Target, Time, TreeEntry, Version, Who,
 };
 pub use fs::open_regular;
 pub use get::{GetReport, GetRequest, get};

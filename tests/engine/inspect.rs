@@ -7,7 +7,7 @@ use std::path::Path;
 use store::format::{Node, RefSpec, Target};
 use store::host::walk::WalkOptions;
 use store::inspect::{
-    Aspect, Difference, Event, ListOptions, diff, diff_with_directory, ls, summarize,
+    Aspect, Difference, Event, ListOptions, diff, diff_with_directory, growth, ls, summarize, usage,
 };
 use store::read::Reader;
 use store::{Kind, Store};
@@ -300,4 +300,45 @@ fn nothing_of_a_name_is_not_found() {
         let error = summarize(&reader, &target).unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound, "{error:?}");
     }
+}
+
+#[test]
+fn growth_follows_time_and_adds_up_to_what_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let store = store_in(dir.path());
+    let put = |seed: u64, target: &str| {
+        fs::write(tree.join(format!("file-{seed}")), noise(seed, 1 << 20)).unwrap();
+        put_tree(&store, &tree, target);
+    };
+    // By name they come the other way round.
+    put(1, "project/a/z");
+    put(2, "project/a/y");
+    put(3, "project/a/z");
+    put(4, "project/b/x");
+    let reader = Reader::new(&store).unwrap();
+    let grown = growth(&reader).unwrap();
+    let usages: Vec<_> = grown.iter().map(|one| one.usage.clone()).collect();
+    assert_eq!(usages, usage(&reader).unwrap());
+    let [a, b] = grown.as_slice() else {
+        panic!("{grown:?}");
+    };
+    let logical: Vec<u64> = a
+        .steps
+        .iter()
+        .map(|step| step.version_bytes >> 20)
+        .collect();
+    assert_eq!(logical, [1, 3, 6]);
+    let stored: Vec<u64> = a.steps.iter().map(|step| step.stored_bytes >> 20).collect();
+    assert_eq!(stored, [1, 2, 3]);
+    assert_eq!(a.steps.last().unwrap().stored_bytes, a.usage.stored_bytes);
+    let parts: Vec<_> = a
+        .parts
+        .iter()
+        .map(|part| (part.name.path(), part.stored_bytes >> 20))
+        .collect();
+    assert_eq!(parts, [("z", 2), ("y", 1)]);
+    // What another namespace has already is taken by both.
+    assert_eq!((b.steps.len(), b.usage.stored_bytes >> 20), (1, 4));
 }

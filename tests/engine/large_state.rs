@@ -234,3 +234,44 @@ fn a_layer_that_is_no_file_is_passed_over() {
         assert!(store.state().unwrap() == folded, "{what}");
     }
 }
+
+#[test]
+fn refs_are_listed_from_any_place_on() {
+    let world = world();
+    let store = world.open_as(world.memory(), world.host()).unwrap();
+    // Over the checkpoint lies what changed since.
+    set_many(&store, MANY - 5, 10);
+    let state = store.state().unwrap();
+    assert!(!state.refs.tables().is_empty());
+    let listed = |prefix: &str, from: &str| {
+        let heads = state.refs.heads_from(prefix, from);
+        heads
+            .map(|head| head.unwrap().0.to_string())
+            .collect::<Vec<_>>()
+    };
+    let all: Vec<String> = state
+        .refs
+        .heads(None)
+        .map(|head| head.unwrap().0.to_string())
+        .collect();
+    assert_eq!(all.len() as u64, MANY + 6);
+    for (prefix, from) in [
+        ("", ""),
+        ("project/many-3/", ""),
+        ("project/many-3/", "project/many-3/ref-1500"),
+        ("project/many-3/ref-30", "project/many-3/ref-3000"),
+        ("project/many-3/", "project/a"),
+        ("project/many-3/", "project/many-4"),
+        ("project/none/", ""),
+    ] {
+        let expected = all
+            .iter()
+            .filter(|name| name.starts_with(prefix) && name.as_str() >= from);
+        let expected: Vec<&String> = expected.collect();
+        assert_eq!(
+            listed(prefix, from).iter().collect::<Vec<_>>(),
+            expected,
+            "{prefix} {from}"
+        );
+    }
+}

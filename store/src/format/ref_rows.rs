@@ -9,7 +9,7 @@ use super::cursor::corrupt;
 use super::ref_block::{Block, Key};
 use super::ref_table::RefTable;
 use crate::error::Result;
-use crate::format::{RefHead, RefName, RefState, Version};
+use crate::format::{Namespace, RefHead, RefName, RefState, Version};
 
 /// A ref that changed since the newest table.
 #[derive(Clone, Debug)]
@@ -24,14 +24,30 @@ pub(super) struct Changed {
 pub(super) struct Within {
     pub(super) prefix: String,
     pub(super) is_whole: bool,
+    /// Where to begin among them; empty for the first.
+    pub(super) from: String,
 }
 
 impl Within {
+    /// Those of a namespace, or all.
+    pub(super) fn namespace(namespace: Option<&Namespace>) -> Self {
+        let prefix = namespace.map(|namespace| format!("{}/", namespace.as_str()));
+        Self {
+            prefix: prefix.unwrap_or_default(),
+            is_whole: false,
+            from: String::new(),
+        }
+    }
+
     pub(super) fn has(&self, name: &[u8]) -> bool {
         match self.is_whole {
             true => name == self.prefix.as_bytes(),
             false => name.starts_with(self.prefix.as_bytes()),
         }
+    }
+
+    fn first(&self) -> &str {
+        self.prefix.as_str().max(self.from.as_str())
     }
 }
 
@@ -143,7 +159,7 @@ impl<'r> Rows<'r> {
         with_gone: bool,
     ) -> Result<Self> {
         let from = Key {
-            name: within.prefix.as_bytes(),
+            name: within.first().as_bytes(),
             number: part.first(),
         };
         let tables = tables.iter().map(|table| TableRows::new(table, &from));
@@ -371,7 +387,7 @@ pub(super) fn changed<'r>(
     part: Part,
 ) -> ChangedRows<'r> {
     let within = within.clone();
-    let refs = all.range(RefName::place(&within.prefix)..);
+    let refs = all.range(RefName::place(within.first())..);
     let refs = refs.take_while(move |(name, _)| within.has(name.as_str().as_bytes()));
     match part {
         Part::Refs => Box::new(refs.map(|(name, found)| (name, 0, Value::Ref(&found.head)))),
@@ -382,4 +398,15 @@ pub(super) fn changed<'r>(
             })
         })),
     }
+}
+
+/// The items of an iterator, or why there is none.
+pub(super) fn flattened<T>(
+    rows: Result<impl Iterator<Item = Result<T>>>,
+) -> impl Iterator<Item = Result<T>> {
+    let (rows, failed) = match rows {
+        Ok(rows) => (Some(rows), None),
+        Err(error) => (None, Some(Err(error))),
+    };
+    failed.into_iter().chain(rows.into_iter().flatten())
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::ref_block::Key;
-use super::ref_rows::{Changed, Part, Rows, Whole, Within, changed};
+use super::ref_rows::{Changed, Part, Rows, Whole, Within, changed, flattened};
 use super::ref_table::RefTable;
 use super::ref_writer::TableWriter;
 use crate::error::Result;
@@ -184,6 +184,7 @@ impl Refs {
         let within = Within {
             prefix: name.as_str().to_owned(),
             is_whole: true,
+            from: String::new(),
         };
         let found = self.whole(&within)?.next().transpose()?;
         Ok(found.map(|(_, state)| state))
@@ -199,7 +200,7 @@ impl Refs {
         &self,
         namespace: Option<&Namespace>,
     ) -> impl Iterator<Item = Result<(RefName, RefState)>> + use<'_> {
-        flattened(self.whole(&inside(namespace)))
+        flattened(self.whole(&Within::namespace(namespace)))
     }
 
     /// The refs of a namespace, or all, without their versions, by name.
@@ -207,8 +208,23 @@ impl Refs {
         &self,
         namespace: Option<&Namespace>,
     ) -> impl Iterator<Item = Result<(RefName, RefHead)>> + use<'_> {
-        let rows = self.rows(&inside(namespace), Part::Refs);
+        let rows = self.rows(&Within::namespace(namespace), Part::Refs);
         flattened(rows).map(|row| row?.into_head())
+    }
+
+    /// The refs whose names begin with `prefix`, from `from` on, without their versions, by name. What comes before them
+    /// is not looked at.
+    pub fn heads_from(
+        &self,
+        prefix: &str,
+        from: &str,
+    ) -> impl Iterator<Item = Result<(RefName, RefHead)>> + use<'_> {
+        let within = Within {
+            prefix: prefix.to_owned(),
+            is_whole: false,
+            from: from.to_owned(),
+        };
+        flattened(self.rows(&within, Part::Refs)).map(|row| row?.into_head())
     }
 
     /// All of them at once, for who knows that they are few.
@@ -249,7 +265,10 @@ impl Refs {
     }
 
     /// The newest live version of a ref below `number`.
-    fn newest_before(&self, name: &RefName, number: u64) -> Result<Option<(u64, Version)>> {
+    ///
+    /// # Errors
+    /// As [`Self::head`].
+    pub fn newest_before(&self, name: &RefName, number: u64) -> Result<Option<(u64, Version)>> {
         let mut below = number;
         loop {
             let changed = self.changed.get(name);
@@ -403,7 +422,7 @@ impl Refs {
     pub(super) fn write(&self, kept: usize, writer: &mut TableWriter<'_>) -> Result<()> {
         let merged = self.tables.len().saturating_sub(kept);
         let tables = self.tables.get(..merged).unwrap_or_default();
-        let within = inside(None);
+        let within = Within::namespace(None);
         for part in [Part::Refs, Part::Versions] {
             let changed = changed(&self.changed, &within, part);
             for row in Rows::new(tables, changed, within.clone(), part, kept > 0)? {
@@ -474,21 +493,4 @@ impl std::fmt::Debug for Refs {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_list().entries(self.iter().take(32)).finish()
     }
-}
-
-fn inside(namespace: Option<&Namespace>) -> Within {
-    let prefix = namespace.map(|namespace| format!("{}/", namespace.as_str()));
-    Within {
-        prefix: prefix.unwrap_or_default(),
-        is_whole: false,
-    }
-}
-
-/// The items of an iterator, or why there is none.
-fn flattened<T>(rows: Result<impl Iterator<Item = Result<T>>>) -> impl Iterator<Item = Result<T>> {
-    let (rows, failed) = match rows {
-        Ok(rows) => (Some(rows), None),
-        Err(error) => (None, Some(Err(error))),
-    };
-    failed.into_iter().chain(rows.into_iter().flatten())
 }

@@ -3,6 +3,7 @@
 //! Anything that cannot be read is an error: a number that leaves something out would be a wrong one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::walk::{Part, Seen, Unread, Visit, Walk};
 use crate::error::{Error, Kind, Result};
@@ -19,6 +20,8 @@ pub(crate) struct Reach<'r> {
     /// Marks are positions of its index, whatever the reader reloads meanwhile.
     view: Arc<View>,
     seen: Seen,
+    /// Stored bytes of what versions reached.
+    walked_bytes: AtomicU64,
 }
 
 impl<'r> Reach<'r> {
@@ -33,6 +36,7 @@ impl<'r> Reach<'r> {
             reader,
             seen: Seen::new(&view.index),
             view,
+            walked_bytes: AtomicU64::new(0),
         }
     }
 
@@ -50,6 +54,11 @@ impl<'r> Reach<'r> {
             let (_, location) = self.view.index.at(at)?;
             Ok(sum.saturating_add(location.stored_share()))
         })
+    }
+
+    /// The same of what [`Self::version`] reached, at once.
+    pub(crate) fn walked_bytes(&self) -> u64 {
+        self.walked_bytes.load(Ordering::Relaxed)
     }
 
     /// Reaches all that `version` needs.
@@ -81,10 +90,13 @@ impl<'r> Reach<'r> {
 impl Visit for Reach<'_> {
     fn chunk(&self, id: &ChunkId) -> Result<Option<u32>> {
         let at = self.position(id)?;
-        let is_new = self.seen.reach(at);
-        is_new
-            .then(|| Ok(self.view.index.at(at)?.1.len))
-            .transpose()
+        if !self.seen.reach(at) {
+            return Ok(None);
+        }
+        let (_, location) = self.view.index.at(at)?;
+        let share = location.stored_share();
+        self.walked_bytes.fetch_add(share, Ordering::Relaxed);
+        Ok(Some(location.len))
     }
 
     fn enter(&self, id: &ChunkId, part: Part) -> Result<bool> {

@@ -6,6 +6,7 @@
 mod contents;
 mod diff;
 mod disk;
+mod growth;
 mod listing;
 mod summarize;
 mod usage;
@@ -13,6 +14,7 @@ mod usage;
 pub use crate::graph::shares::Share;
 pub use contents::contents_only_of;
 pub use diff::{Aspect, Difference, Event, diff, diff_with_directory};
+pub use growth::{Grown, Part, Step, growth};
 pub use listing::{Kept, ListOptions, Listed, NamespaceLine, RefLine, ls};
 pub use summarize::{Summary, summarize};
 pub use usage::{Usage, usage};

@@ -3,6 +3,7 @@
 //! Anything that cannot be read is an error: a number that leaves something out would be a wrong one.
 
 use crate::error::Result;
+use crate::format::{Namespace, State};
 use crate::graph::reach::Reach;
 use crate::graph::shares::{Owners, Share, Sum};
 use crate::inspect::NamespaceLine;
@@ -33,24 +34,37 @@ pub struct Usage {
 /// # Errors
 /// Not found and corrupt as [`Reader`] has them; interrupted on request.
 pub fn usage(reader: &Reader<'_>) -> Result<Vec<Usage>> {
-    let view = reader.view();
-    let mut owners = Owners::default();
-    let mut walked = Vec::new();
-    for (owner, line) in (0..).zip(view.state.namespaces()) {
-        let reach = Reach::among(reader, view.clone());
+    let walked = by_namespace(reader, |reach, name, state| {
         let mut version_bytes = 0u64;
-        for found in view.state.refs.within(Some(&line.name)) {
+        for found in state.refs.within(Some(name)) {
             for version in found?.1.versions.values() {
                 version_bytes = version_bytes.saturating_add(version.root.bytes());
                 reach.version(version)?;
             }
         }
+        Ok((version_bytes, ()))
+    })?;
+    Ok(walked.into_iter().map(|(usage, ())| usage).collect())
+}
+
+/// What each namespace takes, by name, and what `walk` found on its way; it reaches all versions of a namespace, and says
+/// how many bytes they have.
+pub(super) fn by_namespace<T>(
+    reader: &Reader<'_>,
+    walk: impl Fn(&Reach<'_>, &Namespace, &State) -> Result<(u64, T)>,
+) -> Result<Vec<(Usage, T)>> {
+    let view = reader.view();
+    let mut owners = Owners::default();
+    let mut walked = Vec::new();
+    for (owner, line) in (0..).zip(view.state.namespaces()) {
+        let reach = Reach::among(reader, view.clone());
+        let (version_bytes, found) = walk(&reach, &line.name, &view.state)?;
         let mut all = Sum::default();
         for at in reach.chunks().positions() {
             all.add(&view.index.at(at)?.1);
             owners.add(at, owner);
         }
-        walked.push((line, version_bytes, all, reach.stored_bytes()?));
+        walked.push((line, version_bytes, all, reach.walked_bytes(), found));
     }
     let mut alone = vec![Sum::default(); walked.len()];
     for (at, owner) in owners.alone() {
@@ -60,15 +74,16 @@ pub fn usage(reader: &Reader<'_>) -> Result<Vec<Usage>> {
         }
     }
     let usages = walked.into_iter().zip(alone);
-    let usages = usages.map(|((line, version_bytes, all, stored_bytes), own)| {
-        Ok(Usage {
+    let usages = usages.map(|((line, version_bytes, all, stored_bytes, found), own)| {
+        let usage = Usage {
             quota_bytes: policy::quota(reader.store(), &view.state, &line.name)?,
             line,
             version_bytes,
             unique: own.share(),
             shared: all.without(&own).share(),
             stored_bytes,
-        })
+        };
+        Ok((usage, found))
     });
     usages.collect()
 }
