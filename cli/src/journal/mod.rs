@@ -4,6 +4,7 @@
 //! Disposable: lost, damaged or silently empty it costs time, never correctness. So nothing here fails; what
 //! could not be remembered is a note. One process at a time has it, see [`JobDir::hold`].
 
+pub(crate) mod compiles;
 mod database;
 mod place;
 mod rows;

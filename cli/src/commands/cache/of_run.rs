@@ -5,14 +5,17 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use serde::Serialize;
 use store::{Error, RefName, Result};
 
 use super::entries::{self, State};
 use super::profile::Profile;
 use super::{pull, push};
+use crate::config::clusters;
 use crate::config::layouts::{Compile, Layout, Places};
 use crate::context::Context;
+use crate::journal::compiles::{self, Line};
 use crate::ui::{failure, human, names};
 
 /// Those of one run.
@@ -140,6 +143,7 @@ impl One {
             misses,
             pushed: 0,
         };
+        self.remember(&report, context);
         let Some((target, how)) = &self.push else {
             context.out.report_aside(&report);
             return Ok(());
@@ -152,6 +156,33 @@ impl One {
         let pushed = pushed?;
         pushed.tell(context);
         pushed.outcome()
+    }
+}
+
+impl One {
+    /// For whoever wants to know later how well the cache does.
+    fn remember(&self, report: &Report, context: &Context) {
+        let Ok(store) = context.store_url() else {
+            return;
+        };
+        let target = self.push.iter().map(|(target, _)| target);
+        let mut refs: Vec<String> = self
+            .pull
+            .iter()
+            .chain(target)
+            .map(RefName::to_string)
+            .collect();
+        refs.sort();
+        refs.dedup();
+        compiles::add(&Line {
+            time: Timestamp::now(),
+            store: clusters::masked(&store),
+            profile: report.profile.clone(),
+            refs,
+            avoided: report.avoided,
+            hits: report.hits,
+            misses: report.misses,
+        });
     }
 }
 
