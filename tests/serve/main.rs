@@ -4,6 +4,7 @@
 mod damage;
 mod hub;
 mod limits;
+mod page;
 mod paths;
 mod s3;
 mod s3_client;

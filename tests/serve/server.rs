@@ -54,13 +54,19 @@ impl Server {
         let told: Value = serde_json::from_str(&line).unwrap();
         let address = |name: &str| {
             let url = told[name].as_str()?;
-            Some(url.strip_prefix("http://").unwrap().to_owned())
+            let address = url.split_once("://")?.1;
+            Some(address.to_owned())
         };
         Self {
             child,
             address: address("url").unwrap(),
             s3_address: address("s3_url"),
         }
+    }
+
+    /// Where the door is.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     /// Where the S3 door is.

@@ -58,6 +58,22 @@ fn nothing_is_left_unfinished() {
     );
 }
 
+/// What stands on a page is escaped by its type; the style sheet alone is not.
+#[test]
+fn pages_escape_what_they_show() {
+    let mut offences = Vec::new();
+    for source in files(&[".rs"]).iter().filter(|source| is_product(source)) {
+        for (number, line) in source.text.lines().enumerate() {
+            let is_known = ["PreEscaped, html};", "(PreEscaped(STYLE))"];
+            let is_known = is_known.iter().any(|known| line.contains(known));
+            if line.contains("PreEscaped") && !is_known {
+                offences.push(format!("{}:{}: {line}", source.path, number + 1));
+            }
+        }
+    }
+    report("nothing but the style sheet goes to a page as it is", &offences);
+}
+
 /// rustdoc takes what is indented by four spaces for Rust, and runs it.
 #[test]
 fn drawings_stand_in_fences() {

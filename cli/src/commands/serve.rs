@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::serve::hub::Hub;
 use crate::serve::journal::Journal;
 use crate::serve::numbers::Numbers;
+use crate::serve::front::Front;
 use crate::serve::s3::S3;
 use crate::serve::s3::keys::Keys;
 use crate::serve::source::Source;
@@ -88,7 +89,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     });
     let source = Arc::new(Source::new(store)?);
     let s3 = Arc::new(S3::new(Arc::clone(&source), keys));
-    let door = Hub::new(source, Arc::clone(&shared), args.root.clone(), tokens);
+    let page = pages::new(context, Arc::clone(&source))?;
+    let hub = Hub::new(source, Arc::clone(&shared), args.root.clone(), tokens);
+    let door = Front::new(hub, page);
     let runtime = serve::runtime()?;
     let served = runtime.block_on(async {
         let mut server = Server::new(shared);
@@ -98,8 +101,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             None => None,
         };
         context.out.answer(&Listening {
-            url: format!("http://{address}"),
-            s3_url: s3_address.map(|address| format!("http://{address}")),
+            url: format!("{scheme}://{address}"),
+            s3_url: s3_address.map(|address| format!("{scheme}://{address}")),
         })?;
         context.out.finish()?;
         server.serve(context.stop(), &give_up).await;

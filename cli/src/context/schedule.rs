@@ -9,7 +9,7 @@ use crate::config::clusters::{self, Label};
 use crate::context::Context;
 
 /// What to print instead of doing it.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 #[command(next_help_heading = "From cron")]
 pub(crate) struct Unattended {
     /// Print a service and a timer for systemd that run this command, or write them into a directory that
@@ -49,9 +49,9 @@ pub(crate) struct Unit {
 }
 
 /// A command line that does the same from wherever it runs, and what its environment must say.
-struct Command {
-    variables: Vec<(&'static str, String)>,
-    words: Vec<String>,
+pub(crate) struct Command {
+    pub(crate) variables: Vec<(&'static str, String)>,
+    pub(crate) words: Vec<String>,
 }
 
 /// Options whose values are stores.
@@ -87,12 +87,7 @@ impl Unattended {
         }
         let command = Command::of_this(unit, context)?;
         command.check()?;
-        let words = || command.words.iter();
-        if words().any(|word| clusters::masked(word) != *word) {
-            return Err(Error::invalid("a URL on the command line holds credentials").hint(
-                "what runs unattended takes them from a [profile.NAME] of the configuration, or from its environment",
-            ));
-        }
+        command.check_shown()?;
         let schedule = self
             .schedule
             .unwrap_or_else(|| Schedule::of(unit.job.as_ref()));
@@ -175,6 +170,21 @@ impl Command {
             .map_err(|source| Error::io("find", "the program's own file", source))?;
         let mut words = vec![program.to_string_lossy().into_owned()];
         words.extend(lasting(
+    /// The command line of a server for this store.
+    pub(crate) fn of_server(store: &str, context: &Context) -> Result<Self> {
+        let unit = Unit {
+            name: String::new(),
+            what: "",
+            job: None,
+            store: Some(store.to_owned()),
+            dry_run: false,
+        };
+        let command = Self::of_this(&unit, context)?;
+        command.check()?;
+        command.check_shown()?;
+        Ok(command)
+    }
+
             std::env::args_os().skip(1),
             unit.store.is_some(),
             context,
@@ -198,6 +208,16 @@ impl Command {
         let cannot = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
         match self.words.iter().chain(values).find(|word| word.contains(cannot)) {
             None => Ok(()),
+    /// Refuses what everybody could read who reads the unit.
+    fn check_shown(&self) -> Result<()> {
+        match self.words.iter().all(|word| clusters::masked(word) == *word) {
+            true => Ok(()),
+            false => Err(Error::invalid("a URL on the command line holds credentials").hint(
+                "what runs unattended takes them from a [profile.NAME] of the configuration, or from its environment",
+            )),
+        }
+    }
+
             Some(word) => Err(Error::invalid(format!(
                 "{word:?}: holds a newline, another control character or what is no UTF-8, which neither crontab nor \
                  systemd takes"

@@ -8,11 +8,13 @@
 pub(crate) mod answer;
 pub(crate) mod body;
 mod connection;
+pub(crate) mod front;
 pub(crate) mod hub;
 pub(crate) mod journal;
 mod memo;
 pub(crate) mod numbers;
 mod pace;
+pub(crate) mod page;
 pub(crate) mod range;
 pub(crate) mod s3;
 pub(crate) mod source;

@@ -129,6 +129,18 @@ impl Caller {
         }
     }
 
+    /// Whether there is no namespace that may not be read.
+    pub(crate) fn sees_all(&self) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::Bearer(token) => {
+                let all = Pattern::new("*");
+                token.namespaces.iter().any(|own| own.covers(&all))
+            }
+            Self::Nobody | Self::Wrong => false,
+        }
+    }
+
     /// The name of the token.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {

@@ -29,7 +29,7 @@ use crate::ui::{failure, human};
 /// else in the configuration; rules given here come first. On one host
 /// one collector runs at a time: the second says so and exits with 0. To be run from cron, see
 /// --systemd and --crontab.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub(crate) struct Args {
     /// Print what would be done, and do nothing
     #[arg(long, short = 'n')]
@@ -55,7 +55,7 @@ pub(crate) struct Args {
 }
 
 /// Which versions to keep.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 #[command(next_help_heading = "Retention (a version that any rule keeps is kept)")]
 struct Retention {
     /// The refs that these rules are for, like 'project/*'; the configuration decides about others
@@ -93,7 +93,7 @@ struct Retention {
 }
 
 /// How far to go.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 #[command(next_help_heading = "Limits")]
 struct Limits {
     /// Leave uploads alone that nobody has committed and that are younger, and what puts and transfers that have not
@@ -164,6 +164,14 @@ fn collected(args: &Args, context: &Context) -> Result<()> {
         metrics::write(file, store.format().id, &report)?;
     }
     context.out.report(&Told(report))
+}
+
+/// What a run without options would ask for, to look at it.
+pub(crate) fn usual(config: &Config, memory_bytes: u64) -> Request {
+    Request {
+        dry_run: true,
+        ..request(&Args::default(), config, memory_bytes)
+    }
 }
 
 fn request(args: &Args, config: &Config, memory_bytes: u64) -> Request {

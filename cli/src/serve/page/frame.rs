@@ -1,0 +1,215 @@
+//! What all pages have: the head, the way to the others, one style sheet, and headers that forbid scripts.
+
+use std::sync::LazyLock;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::StatusCode;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use sha2::{Digest, Sha256};
+use store::{Error, Kind};
+
+use crate::serve::answer::Answer;
+use crate::serve::page::route::{Href, Links};
+use crate::serve::page::words::Name;
+
+const STYLE: &str = include_str!("style.css");
+/// Drawn, so that no browser asks for one.
+const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath fill='%230e5a6b' d='M1 1h8v8H1zM10 1h5v5h-5zM10 7h5v8h-5zM1 10h8v5H1z'/%3E%3C/svg%3E";
+
+/// Nothing runs, nothing comes from elsewhere; the one style sheet is known by its hash.
+static POLICY: LazyLock<String> = LazyLock::new(|| {
+    let hash = STANDARD.encode(Sha256::digest(STYLE));
+    format!(
+        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+});
+
+/// A page before its frame.
+pub(crate) struct Sheet {
+    pub(crate) title: String,
+    /// What leads here from the overview.
+    pub(crate) crumbs: Vec<(Href, Name)>,
+    pub(crate) body: Markup,
+    /// Whether something on it is being found out.
+    pub(crate) is_pending: bool,
+    /// For the access log: what could not be found out.
+    pub(crate) failure: Option<String>,
+}
+
+impl Sheet {
+    pub(crate) fn new(title: impl Into<String>, crumbs: Vec<(Href, Name)>, body: Markup) -> Self {
+        Self {
+            title: title.into(),
+            crumbs,
+            body,
+            is_pending: false,
+            failure: None,
+        }
+    }
+
+    /// As it is sent.
+    pub(crate) fn answer(self, status: StatusCode, links: &Links) -> Answer {
+        let nav = [
+            (links.overview(), "Store"),
+            (links.page("space"), "Space"),
+            (links.page("host"), "Clusters and jobs"),
+            (links.page("caches"), "Compile caches"),
+        ];
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    meta name="robots" content="noindex";
+                    @if self.is_pending { meta http-equiv="refresh" content="3"; }
+                    title { (self.title) " \u{b7} store" }
+                    link rel="icon" href=(ICON);
+                    style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    a.skip href="#main" { "Skip to the content" }
+                    header {
+                        nav aria-label="Pages" {
+                            @for (href, name) in &nav { a href=(href) { (name) } }
+                        }
+                    }
+                    main #main {
+                        @if !self.crumbs.is_empty() {
+                            nav.crumbs aria-label="Where this is" {
+                                ol {
+                                    @for (href, name) in &self.crumbs { li { a href=(href) { (name) } } }
+                                }
+                            }
+                        }
+                        (self.body)
+                    }
+                    footer {
+                        p { "store " (env!("CARGO_PKG_VERSION")) ". Times are UTC, sizes decimal: 1 MB is 1,000,000 bytes. Nothing can be changed here." }
+                    }
+                }
+            }
+        };
+        let mut answer = guarded(Answer::new(status))
+            .with(CONTENT_TYPE, "text/html; charset=utf-8")
+            .with(CACHE_CONTROL, "no-store")
+            .body(page.into_string());
+        answer.error = self.failure;
+        answer
+    }
+}
+
+/// With what keeps a browser from running or guessing anything.
+pub(crate) fn guarded(answer: Answer) -> Answer {
+    answer
+        .with(CONTENT_SECURITY_POLICY, POLICY.as_str())
+        .with(X_CONTENT_TYPE_OPTIONS, "nosniff")
+        .with(REFERRER_POLICY, "same-origin")
+}
+
+/// Why there is no page.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// Nothing of this name, or nothing for who asks.
+    Nowhere,
+    /// Nobody said who asks, or it is not so.
+    Unknown,
+    Method,
+    Store(Error),
+}
+
+pub(crate) type Outcome<T> = Result<T, Fault>;
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            Kind::NotFound => Self::Nowhere,
+            _ => Self::Store(error),
+        }
+    }
+}
+
+impl Fault {
+    pub(crate) fn answer(self, links: &Links) -> Answer {
+        let (status, title, told) = self.told();
+        let body = html! {
+            h1 { (title) }
+            p.lead { (told) }
+            p { a href=(links.overview()) { "To the store" } }
+        };
+        let mut sheet = Sheet::new(title, Vec::new(), body);
+        if let Self::Store(error) = &self {
+            // It names places of this host, which are for the log alone.
+            sheet.failure = Some(error.to_string());
+        }
+        let answer = sheet.answer(status, links);
+        match status {
+            StatusCode::UNAUTHORIZED => answer.with(
+                WWW_AUTHENTICATE,
+                "Basic realm=\"store: any name, and a token as the password\", charset=\"UTF-8\"",
+            ),
+            StatusCode::SERVICE_UNAVAILABLE => answer.with(RETRY_AFTER, "5"),
+            _ => answer,
+        }
+    }
+
+    fn told(&self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::Nowhere => (
+                StatusCode::NOT_FOUND,
+                "Nothing here",
+                "There is no such namespace, ref, version or path; or it is gone by now.",
+            ),
+            Self::Unknown => (
+                StatusCode::UNAUTHORIZED,
+                "Who asks?",
+                "This store is read with a token: take it as the password, with any name.",
+            ),
+            Self::Method => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "Only for reading",
+                "Pages are read with GET.",
+            ),
+            Self::Store(error) => match error.kind() {
+                Kind::Unavailable | Kind::Interrupted | Kind::Io | Kind::NotFound => (
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "The store does not answer",
+                    "It is away, or too slow. The log of the server says why; try again in a moment.",
+                ),
+                Kind::Corrupt => (
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "Damage",
+                    "The store lacks what it must have, or has other bytes: see whether all of it is there, then run `store verify`.",
+                ),
+                _ => (
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "The store cannot give this",
+                    "The log of the server says why.",
+                ),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_knows_the_style_and_allows_nothing_else() {
+        let answer =
+            Sheet::new("x", Vec::new(), html! {}).answer(StatusCode::OK, &Links::default());
+        let policy = answer.headers.get(CONTENT_SECURITY_POLICY).unwrap();
+        let policy = policy.to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"));
+        assert!(!policy.contains("script") && !policy.contains("unsafe"));
+        // A style sheet that ended its element would be another one to the browser.
+        assert!(!STYLE.contains('<') && !STYLE.contains("url("));
+    }
+}

@@ -1,0 +1,237 @@
+//! What this host knows beside the store: clusters, duplication jobs and their last runs, and its compile caches.
+//!
+//! A caller sees jobs and caches all of whose refs it may read, and the clusters that they are between; who may read
+//! everything sees all.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+use store::{RefName, Target};
+
+use crate::journal::compiles::{self, Tally};
+use crate::journal::{self, Facts, Far, JobDir, Outcome as Ended, Run, Status};
+use crate::serve::page::View;
+use crate::serve::page::frame::{Outcome, Sheet};
+use crate::serve::page::words::{Name, bar, count, size, time};
+use crate::ui::human;
+
+/// What is known of the host when the server begins.
+pub(crate) struct HostFacts {
+    /// How the store is called, without what must not be shown.
+    pub(crate) store: String,
+    /// The same, as a journal of compile caches has it.
+    pub(crate) store_url: String,
+    pub(crate) clusters: Vec<ClusterFacts>,
+    /// The jobs of the configuration.
+    pub(crate) jobs: Vec<Facts>,
+}
+
+/// A store with a name.
+pub(crate) struct ClusterFacts {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) profile: Option<String>,
+}
+
+impl View<'_> {
+    pub(super) fn host(&self) -> Outcome<Sheet> {
+        let jobs: Vec<Status> = self.jobs()?;
+        let clusters = self.clusters(&jobs);
+        let body = html! {
+            h1 { "Clusters and jobs" }
+            h2 { "Clusters" }
+            @if clusters.is_empty() {
+                p.lead { "None has a name here. " code { "store cluster add NAME URL" } " gives one." }
+            } @else {
+                table {
+                    thead { tr { th scope="col" { "Name" } th scope="col" { "Where" } th.x scope="col" { "Profile" } } }
+                    tbody { @for one in clusters { tr {
+                        th scope="row" { (Name::of_text(&one.name)) }
+                        td { code { (Name::of_text(&one.url)) } }
+                        td.x { @if let Some(profile) = &one.profile { (Name::of_text(profile)) } }
+                    } } }
+                }
+            }
+            h2 { "Jobs" }
+            @if jobs.is_empty() {
+                p.lead { "No job copies between stores here. " code { "store duplicate" } " runs one." }
+            } @else {
+                (table_of_jobs(&jobs))
+                @for (at, job) in jobs.iter().enumerate() { (told(at, job)) }
+            }
+        };
+        let way = vec![(self.links().overview(), Name::of_text("Store"))];
+        Ok(Sheet::new("Clusters and jobs", way, body))
+    }
+
+    /// Those that ever ran here, and those of the configuration that did not.
+    fn jobs(&self) -> Outcome<Vec<Status>> {
+        let dirs = JobDir::all()?;
+        let mut jobs: Vec<Status> = dirs.iter().filter_map(journal::status).collect();
+        for facts in &self.about.host.jobs {
+            if jobs.iter().all(|known| known.facts.job != facts.job) {
+                jobs.push(Status {
+                    facts: facts.clone(),
+                    progress: Far::default(),
+                    errors: Vec::new(),
+                    runs: Vec::new(),
+                });
+            }
+        }
+        jobs.retain(|job| self.sees_refs(&job.facts.refs));
+        Ok(jobs)
+    }
+
+    fn clusters(&self, jobs: &[Status]) -> Vec<&ClusterFacts> {
+        let is_named = |name: &str| {
+            let mut sides = jobs.iter().flat_map(|job| [&job.facts.from, &job.facts.to]);
+            sides.any(|side| side == name)
+        };
+        let clusters = self.about.host.clusters.iter();
+        clusters
+            .filter(|one| self.sees_all() || is_named(&one.name))
+            .collect()
+    }
+
+    /// Whether all of these may be read.
+    fn sees_refs(&self, refs: &[String]) -> bool {
+        let seen = |text: &String| match Target::parse(text.as_bytes()) {
+            Ok(Target::Namespace(namespace)) => self.sees(&namespace),
+            Ok(Target::Ref(spec)) => self.sees(&spec.name.namespace()),
+            Err(_) => false,
+        };
+        self.sees_all() || (!refs.is_empty() && refs.iter().all(seen))
+    }
+
+    pub(super) fn caches(&self) -> Outcome<Sheet> {
+        let mut tallies = compiles::tallies(&self.about.host.store_url);
+        tallies.retain(|tally| self.sees_refs(&tally.refs));
+        let body = html! {
+            h1 { "Compile caches" }
+            @if tallies.is_empty() {
+                p.lead { "No command with a compile cache ran on this host lately. " code { "store run" } " runs one." }
+            } @else {
+                p { "What " code { "store run" } " found on this host: of what was in a cache when its command ended, how much was there when it began." }
+                (self.table_of_caches(&tallies))
+            }
+        };
+        let way = vec![(self.links().overview(), Name::of_text("Store"))];
+        Ok(Sheet::new("Compile caches", way, body))
+    }
+
+    fn table_of_caches(&self, tallies: &[Tally]) -> Markup {
+        html! {
+            table {
+                thead { tr {
+                    th scope="col" { "Cache" }
+                    th.x scope="col" { "Profile" }
+                    th.n.x scope="col" { "Runs" }
+                    th.n.x scope="col" { "Pulled" }
+                    th.n scope="col" { "There" }
+                    th.n scope="col" { "Compiled" }
+                    th.n scope="col" { "Hit rate" }
+                    th.b.x scope="col" { span.hide { "Hit rate, as a bar" } }
+                    th.x scope="col" { "Last run" }
+                } }
+                tbody { @for tally in tallies {
+                    @let all = tally.hits.saturating_add(tally.misses);
+                    tr {
+                        th scope="row" { @for (at, name) in tally.refs.iter().enumerate() { @if at > 0 { ", " } (self.link_to(name)) } }
+                        td.x { (Name::of_text(&tally.profile)) }
+                        td.n.x { (count(tally.runs)) }
+                        td.n.x { (count(tally.avoided)) }
+                        td.n { (count(tally.hits)) }
+                        td.n { (count(tally.misses)) }
+                        td.n { @if all > 0 { (human::percent(tally.hits, all)) } }
+                        td.b.x { (bar(tally.hits, all)) }
+                        td.x.w { (time(tally.last)) }
+                    }
+                } }
+            }
+        }
+    }
+
+    /// A ref by its name; a link where it is still there.
+    fn link_to(&self, text: &str) -> Markup {
+        let name: Option<RefName> = text.parse().ok();
+        let is_there = |name: &RefName| {
+            let head = self.sight.view().state.refs.head(name);
+            matches!(head, Ok(Some(head)) if head.live > 0)
+        };
+        html! {
+            @match name.filter(is_there) {
+                Some(name) => a href=(self.links().name(&name)) { (Name::from(&name)) },
+                None => (Name::of_text(text)),
+            }
+        }
+    }
+}
+
+fn table_of_jobs(jobs: &[Status]) -> Markup {
+    html! {
+        table {
+            thead { tr {
+                th scope="col" { "Job" }
+                th scope="col" { "Last run" }
+                th scope="col" { "Ended" }
+                th.n.x scope="col" { "Sent" }
+                th.x scope="col" { "From" }
+                th.x scope="col" { "To" }
+                th.x scope="col" { "Refs" }
+            } }
+            tbody { @for (at, job) in jobs.iter().enumerate() {
+                @let last = job.runs.first();
+                tr {
+                    th scope="row" { @if last.is_some() { a href=(format!("#job-{at}")) { (Name::of_text(&job.facts.job)) } } @else { (Name::of_text(&job.facts.job)) } }
+                    td.w { @match last { Some(run) => (time(run.started)), None => "never" } }
+                    td { @if let Some(run) = last { (outcome(run)) } }
+                    td.n.x { @if let Some(run) = last { (size(run.numbers.sent_bytes)) } }
+                    td.x { (Name::of_text(&job.facts.from)) }
+                    td.x { (Name::of_text(&job.facts.to)) }
+                    td.x { (Name::of_text(&job.facts.refs.join(" "))) }
+                }
+            } }
+        }
+    }
+}
+
+fn outcome(run: &Run) -> Markup {
+    let is_well = matches!(run.outcome, Ended::Done | Ended::Running);
+    html! { span.warn[!is_well] { (run.outcome.told()) } }
+}
+
+/// The runs of a job.
+fn told(at: usize, job: &Status) -> Markup {
+    html! {
+        @if !job.runs.is_empty() {
+            h3 id=(format!("job-{at}")) { (Name::of_text(&job.facts.job)) }
+            p.soft { (Name::of_text(&job.facts.refs.join(" "))) " from " (Name::of_text(&job.facts.from)) " to " (Name::of_text(&job.facts.to)) }
+            @if let Some(run) = job.runs.first().filter(|run| run.outcome == Ended::Running) {
+                p { "Process " (run.pid) " runs it: " (size(job.progress.bytes)) @if job.progress.total_bytes > 0 { " of " (size(job.progress.total_bytes)) } "." }
+            }
+            table {
+                thead { tr {
+                    th scope="col" { "Run" }
+                    th scope="col" { "Started" }
+                    th.n.x scope="col" { "Took" }
+                    th scope="col" { "Ended" }
+                    th.n.x scope="col" { "Published" }
+                    th.n.x scope="col" { "Failed" }
+                    th.n scope="col" { "Sent" }
+                } }
+                tbody { @for run in &job.runs { tr {
+                    th scope="row" { (run.number) }
+                    td.w { (time(run.started)) }
+                    td.n.x { @if run.ended.is_some() { (human::duration(Duration::try_from_secs_f64(run.numbers.secs).unwrap_or_default())) } }
+                    td { (outcome(run)) @if let Some(error) = &run.error { span.soft { ": " (Name::of_text(error)) } } }
+                    td.n.x { (count(run.numbers.published)) }
+                    td.n.x { (count(run.numbers.failed)) }
+                    td.n { (size(run.numbers.sent_bytes)) }
+                } } }
+            }
+            @if !job.errors.is_empty() {
+                ul { @for failed in &job.errors { li { (Name::of_text(&failed.name)) ": " (Name::of_text(&failed.error)) } } }
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The page: what is in a store and what takes its space, for people with a browser. It only reads, and needs no scripts.
+//!
+//! `route` says which page is meant, `frame` what all of them have, `words` how names and numbers stand on them; all text goes
+//! through `maud`, which escapes it by its type. `overview`, `namespace`, `versions`, `entry`, `space` and `host` are the pages;
+//! `treemap`, `map` and `plot` draw. What takes long to find out comes from `survey`.
+
+mod entry;
+mod frame;
+mod host;
+mod map;
+mod namespace;
+mod overview;
+mod plot;
+mod route;
+mod space;
+pub(crate) mod survey;
+mod treemap;
+mod versions;
+mod words;
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::{ACCEPT, AUTHORIZATION, HeaderName, LOCATION};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode};
+use store::Namespace;
+
+use self::frame::{Fault, Outcome, Sheet};
+use self::route::{Links, Place, Query};
+use self::survey::{Known, Surveyor};
+use crate::serve::answer::Answer;
+use crate::serve::source::{Sight, Source, block};
+use crate::serve::tokens::{Caller, Tokens};
+pub(crate) use host::{ClusterFacts, HostFacts};
+
+/// The pages of a store.
+pub(crate) struct Page {
+    source: Arc<Source>,
+    tokens: Tokens,
+    about: Arc<About>,
+}
+
+/// What pages tell beside the state of the store.
+struct About {
+    surveyor: Arc<Surveyor>,
+    host: HostFacts,
+}
+
+/// Somebody who looks at a page.
+struct Look {
+    place: Place,
+    query: Query,
+    links: Links,
+    caller: Caller,
+    /// Asked for its head alone.
+    is_head: bool,
+    range: Option<String>,
+}
+
+/// A look at one state of the store.
+struct View<'v> {
+    look: &'v Look,
+    about: &'v About,
+    sight: Sight,
+}
+
+/// What a page is.
+enum Shown {
+    Sheet(Sheet),
+    Bytes(entry::Bytes),
+}
+
+impl Page {
+    /// The pages of the store behind `source`.
+    pub(crate) fn new(
+        source: Arc<Source>,
+        tokens: Tokens,
+        planner: survey::Planner,
+        host: HostFacts,
+    ) -> Self {
+        let surveyor = Surveyor::new(Arc::clone(&source), planner);
+        Self {
+            source,
+            tokens,
+            about: Arc::new(About { surveyor, host }),
+        }
+    }
+
+    /// Whether a request is for a page: below `/-/` all are; elsewhere those of browsers, since other clients have an
+    /// endpoint there.
+    pub(crate) fn is_for(head: &Parts) -> bool {
+        let path = head.uri.path();
+        let is_read = [Method::GET, Method::HEAD].contains(&head.method);
+        path.starts_with("/-/")
+            || path == "/-"
+            || (is_read && is_browser(head) && top(path).is_some())
+    }
+
+    /// The page that is asked for.
+    pub(crate) async fn answer(&self, head: &Parts) -> Answer {
+        let links = Links::of(head);
+        let (token, outcome) = match self.caller(head) {
+            Ok(caller) => (
+                caller.name().map(str::to_owned),
+                self.page(head, caller).await,
+            ),
+            Err(fault) => (None, Err(fault)),
+        };
+        let mut answer = outcome.unwrap_or_else(|fault| fault.answer(&links));
+        answer.token = token;
+        answer
+    }
+
+    async fn page(&self, head: &Parts, caller: Caller) -> Outcome<Answer> {
+        if ![Method::GET, Method::HEAD].contains(&head.method) {
+            return Err(Fault::Method);
+        }
+        if matches!(caller, Caller::Nobody | Caller::Wrong) {
+            return Err(Fault::Unknown);
+        }
+        let links = Links::of(head);
+        let path = head.uri.path();
+        let place = match top(path) {
+            Some(Top::Namespace(namespace)) => {
+                let href = links.namespace(&namespace);
+                return Ok(Answer::new(StatusCode::SEE_OTHER).with(LOCATION, href.as_ref()));
+            }
+            Some(Top::Store) => Place::Overview,
+            None => Place::parse(path).ok_or(Fault::Nowhere)?,
+        };
+        let look = Look {
+            place,
+            query: Query::of(head),
+            links,
+            caller,
+            is_head: head.method == Method::HEAD,
+            range: text_of(head, hyper::header::RANGE).map(str::to_owned),
+        };
+        let (source, about) = (Arc::clone(&self.source), Arc::clone(&self.about));
+        let shown = block(move || {
+            let shown = newest(&source).and_then(|sight| {
+                let view = View {
+                    look: &look,
+                    about: &about,
+                    sight,
+                };
+                view.show()
+            });
+            Ok((shown, look))
+        });
+        match shown.await? {
+            (Ok(Shown::Sheet(sheet)), look) => Ok(sheet.answer(StatusCode::OK, &look.links)),
+            (Ok(Shown::Bytes(bytes)), look) => bytes.answer(&self.source, &look).await,
+            (Err(fault), _) => Err(fault),
+        }
+    }
+
+    /// Who looks: browsers send what people type as a password.
+    fn caller(&self, head: &Parts) -> Outcome<Caller> {
+        let authorization = text_of(head, AUTHORIZATION);
+        let typed = authorization
+            .and_then(|text| text.strip_prefix("Basic "))
+            .map(|text| format!("Bearer {}", password(text).unwrap_or_default()));
+        let authorization = typed.as_deref().or(authorization);
+        Ok(self.tokens.caller(authorization)?)
+    }
+}
+
+/// The newest state of a store that is there: a directory that is not has no newer entries either.
+fn newest(source: &Source) -> Outcome<Sight> {
+    let there = source.store().remote().size("format");
+    there.and_then(|_| source.newest()).map_err(Fault::Store)
+}
+
+/// What the path of an endpoint leads a browser to.
+enum Top {
+    Store,
+    Namespace(Namespace),
+}
+
+fn top(path: &str) -> Option<Top> {
+    if path == "/" {
+        return Some(Top::Store);
+    }
+    let name = path.strip_prefix('/')?;
+    let name = name.strip_suffix('/').unwrap_or(name);
+    name.parse().ok().map(Top::Namespace)
+}
+
+fn is_browser(head: &Parts) -> bool {
+    text_of(head, ACCEPT).is_some_and(|accept| accept.contains("text/html"))
+}
+
+fn text_of(head: &Parts, name: HeaderName) -> Option<&str> {
+    head.headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// What stands behind the name in `NAME:PASSWORD`.
+fn password(encoded: &str) -> Option<String> {
+    let text = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
+    text.split_once(':')
+        .map(|(_, password)| password.to_owned())
+}
+
+impl View<'_> {
+    fn show(&self) -> Outcome<Shown> {
+        let sheet = match &self.look.place {
+            Place::Overview => self.overview(),
+            Place::Space => self.space(),
+            Place::Host => self.host(),
+            Place::Caches => self.caches(),
+            Place::Namespace(namespace) => self.namespace(namespace),
+            Place::Ref(name) => self.versions(name),
+            Place::Entry(spec) => return self.entry(spec),
+        };
+        sheet.map(Shown::Sheet)
+    }
+
+    fn sees(&self, namespace: &Namespace) -> bool {
+        self.look.caller.role(namespace).is_some()
+    }
+
+    fn sees_all(&self) -> bool {
+        self.look.caller.sees_all()
+    }
+
+    /// That a namespace is there for who looks.
+    fn check(&self, namespace: &Namespace) -> Outcome<()> {
+        let is_there = || self.sight.view().state.refs.sums().contains_key(namespace);
+        match self.sees(namespace) && is_there() {
+            true => Ok(()),
+            false => Err(Fault::Nowhere),
+        }
+    }
+
+    fn known(&self) -> Known {
+        self.about.surveyor.known(self.sight.view().state.number)
+    }
+
+    fn links(&self) -> &Links {
+        &self.look.links
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(path: &str, accept: &str) -> Parts {
+        let request = hyper::Request::builder().uri(path).header(ACCEPT, accept);
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn browsers_get_pages_and_other_clients_their_endpoint() {
+        let html = "text/html,application/xhtml+xml,*/*;q=0.8";
+        for page in ["/", "/-/space", "/-", "/project/demo", "/team/x/"] {
+            assert!(Page::is_for(&head(page, html)), "{page}");
+        }
+        for endpoint in [
+            "/project/demo/api/models",
+            "/healthz",
+            "/metrics",
+            "/org/model/resolve/main/x",
+        ] {
+            assert!(!Page::is_for(&head(endpoint, html)), "{endpoint}");
+        }
+        for endpoint in ["/", "/project/demo"] {
+            assert!(!Page::is_for(&head(endpoint, "*/*")), "{endpoint}");
+        }
+        assert!(Page::is_for(&head("/-/space", "*/*")));
+    }
+
+    #[test]
+    fn a_password_is_what_stands_behind_the_first_colon() {
+        assert_eq!(password(&STANDARD.encode("me:a:b")).as_deref(), Some("a:b"));
+        for none in [
+            "",
+            "%%%",
+            &STANDARD.encode("nothing"),
+            &STANDARD.encode([0xff, b':']),
+        ] {
+            assert_eq!(password(none), None, "{none}");
+        }
+    }
+}
