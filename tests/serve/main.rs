@@ -10,5 +10,6 @@ mod s3;
 mod s3_client;
 mod s3_list;
 mod server;
+mod tls;
 mod tokens;
 mod write;

@@ -19,7 +19,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 pub use faults::{Fault, Schedule};
 use http::Message;
-pub use tls::Tls;
+pub use tls::{Tls, make_authority, make_pair};
 
 /// How many of the keys that were written last a late listing does not show.
 const LATE_KEYS: usize = 8;

@@ -1,4 +1,7 @@
-//! `store serve`: clients of a Hugging Face Hub read and write a store, and clients of S3 read it.
+//! `store serve`: clients of a Hugging Face Hub read and write a store, clients of S3 read it, and people look at it.
+
+mod pages;
+mod unit;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,13 +15,14 @@ use store::{Error, Namespace, Result};
 
 use crate::config;
 use crate::context::Context;
+use crate::serve::front::Front;
 use crate::serve::hub::Hub;
 use crate::serve::journal::Journal;
 use crate::serve::numbers::Numbers;
-use crate::serve::front::Front;
 use crate::serve::s3::S3;
 use crate::serve::s3::keys::Keys;
 use crate::serve::source::Source;
+use crate::serve::tls::Identity;
 use crate::serve::tokens::Tokens;
 use crate::serve::{self, Server, Shared};
 
@@ -47,6 +51,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "s3_listen")]
     s3_keys: Option<PathBuf>,
 
+    /// The certificate to speak TLS with, in PEM, those of the authorities between behind it; taken anew when the file
+    /// changes. It is for both addresses
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of that certificate, in PEM and without a password
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Print a unit for systemd that runs this server with no more rights than it needs; and do nothing
+    #[arg(long)]
+    systemd: bool,
+
     /// Add a line of JSON for each request to this file [default: standard error]
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
@@ -74,12 +91,17 @@ impl fmt::Display for Listening {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    if args.systemd {
+        return context.out.line(unit::text(args, context)?);
+    }
     let tokens = Tokens::open(config::tokens_file())?;
     check_address(args.listen, &tokens)?;
     let keys = args.s3_keys.as_deref().map(Keys::read).transpose()?;
     if let (Some(address), None) = (args.s3_listen, &keys) {
         check_open(address, &tokens)?;
     }
+    let identity = identity(args, context)?;
+    let scheme = if identity.is_some() { "https" } else { "http" };
     let give_up = Arc::new(AtomicBool::new(false));
     let store = context.open_until(Arc::clone(&give_up))?;
     let numbers = Arc::new(Numbers::default());
@@ -95,9 +117,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let runtime = serve::runtime()?;
     let served = runtime.block_on(async {
         let mut server = Server::new(shared);
-        let address = server.open(args.listen, Arc::new(door)).await?;
+        let address = server
+            .open(args.listen, Arc::new(door), identity.clone())
+            .await?;
         let s3_address = match args.s3_listen {
-            Some(address) => Some(server.open(address, s3).await?),
+            Some(address) => Some(server.open(address, s3, identity.clone()).await?),
             None => None,
         };
         context.out.answer(&Listening {
@@ -111,6 +135,21 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     // What was given up may wait for a bucket.
     runtime.shutdown_timeout(GIVEN_UP_TIME);
     served
+}
+
+/// Whom the server shows itself as, if it speaks TLS.
+fn identity(args: &Args, context: &Context) -> Result<Option<Arc<Identity>>> {
+    let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
+        return Ok(None);
+    };
+    let identity = Identity::open(certificate, key)?;
+    if identity.is_exposed() {
+        let key = key.display();
+        context
+            .out
+            .note(format_args!("note: others can read {key}: chmod 600 {key}"));
+    }
+    Ok(Some(Arc::new(identity)))
 }
 
 /// That nobody else reaches a server that lets everybody in.

@@ -57,7 +57,13 @@ pub(crate) struct Command {
 /// Options whose values are stores.
 const STORES: [&str; 3] = ["--store", "--from", "--to"];
 /// Options whose values are paths of this host.
-const PATHS: [&str; 1] = ["--metrics-file"];
+const PATHS: [&str; 5] = [
+    "--metrics-file",
+    "--access-log",
+    "--s3-keys",
+    "--tls-cert",
+    "--tls-key",
+];
 /// What a person's environment says of where things are, and cron's does not.
 const VARIABLES: [&str; 7] = [
     "XDG_CONFIG_HOME",
@@ -164,12 +170,6 @@ impl Schedule {
 }
 
 impl Command {
-    /// This command line without what asks for its text; paths from the root, the store written out.
-    fn of_this(unit: &Unit, context: &Context) -> Result<Self> {
-        let program = std::env::current_exe()
-            .map_err(|source| Error::io("find", "the program's own file", source))?;
-        let mut words = vec![program.to_string_lossy().into_owned()];
-        words.extend(lasting(
     /// The command line of a server for this store.
     pub(crate) fn of_server(store: &str, context: &Context) -> Result<Self> {
         let unit = Unit {
@@ -185,6 +185,12 @@ impl Command {
         Ok(command)
     }
 
+    /// This command line without what asks for its text; paths from the root, the store written out.
+    fn of_this(unit: &Unit, context: &Context) -> Result<Self> {
+        let program = std::env::current_exe()
+            .map_err(|source| Error::io("find", "the program's own file", source))?;
+        let mut words = vec![program.to_string_lossy().into_owned()];
+        words.extend(lasting(
             std::env::args_os().skip(1),
             unit.store.is_some(),
             context,
@@ -202,12 +208,6 @@ impl Command {
         })
     }
 
-    /// Refuses what no line can say: it would end there, and the rest would be another line.
-    fn check(&self) -> Result<()> {
-        let values = self.variables.iter().map(|(_, value)| value);
-        let cannot = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
-        match self.words.iter().chain(values).find(|word| word.contains(cannot)) {
-            None => Ok(()),
     /// Refuses what everybody could read who reads the unit.
     fn check_shown(&self) -> Result<()> {
         match self.words.iter().all(|word| clusters::masked(word) == *word) {
@@ -218,6 +218,12 @@ impl Command {
         }
     }
 
+    /// Refuses what no line can say: it would end there, and the rest would be another line.
+    fn check(&self) -> Result<()> {
+        let values = self.variables.iter().map(|(_, value)| value);
+        let cannot = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
+        match self.words.iter().chain(values).find(|word| word.contains(cannot)) {
+            None => Ok(()),
             Some(word) => Err(Error::invalid(format!(
                 "{word:?}: holds a newline, another control character or what is no UTF-8, which neither crontab nor \
                  systemd takes"
@@ -231,7 +237,7 @@ impl Command {
         let words: Vec<String> = self.words.iter().map(|word| systemd_quoted(word)).collect();
         let command = words.join(" ");
         let set = self.variables.iter().map(|(name, value)| {
-            let set = systemd_quoted(&format!("{name}={value}"));
+            let set = systemd_value(&format!("{name}={value}"));
             format!("Environment={set}\n")
         });
         let set: String = set.collect();
@@ -320,9 +326,14 @@ fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// systemd expands `%` and `$`, and knows the escapes of C in double quotes.
-fn systemd_quoted(word: &str) -> String {
-    let word = word.replace('%', "%%").replace('$', "$$");
+/// A word of a command of systemd, which expands `$` there.
+pub(crate) fn systemd_quoted(word: &str) -> String {
+    systemd_value(&word.replace('$', "$$"))
+}
+
+/// A word of a setting of systemd, which expands `%`, and knows the escapes of C in double quotes.
+pub(crate) fn systemd_value(word: &str) -> String {
+    let word = word.replace('%', "%%");
     if is_plain(&word) {
         return word;
     }
@@ -367,6 +378,10 @@ mod tests {
             "\nEnvironment=\"XDG_CONFIG_HOME=/a b\"\nExecStart=/bin/store gc --refs \"project/*\" --max-unused 5%%\n"
         ));
         assert!(times.contains("\nOnCalendar=*-*-* 03:17:00\n"));
+        assert_eq!(
+            (systemd_quoted("a$%"), systemd_value("a$%")),
+            ("\"a$$%%\"".to_owned(), "\"a$%%\"".to_owned())
+        );
         assert_eq!(shell_quoted("it's"), "'it'\\''s'");
     }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderValue, USER_AGENT};
+use hyper::header::{CONNECTION, HeaderName, HeaderValue, USER_AGENT};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -23,6 +23,7 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use store::{Error, Result};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -31,6 +32,7 @@ use crate::serve::answer::Answer;
 use crate::serve::body::Body;
 use crate::serve::journal::{Line, told};
 use crate::serve::pace::Paced;
+use crate::serve::tls::Identity;
 
 /// Connections at once; others wait until one ends.
 const CONNECTIONS_MAX: u32 = 4096;
@@ -47,6 +49,9 @@ const BODY_RATE_MIN: u64 = 4096;
 const UNWANTED_BYTES_MAX: u64 = 8 << 20;
 /// How long to wait when the system has no socket left to give.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// By what it is known how the client asks.
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// A protocol.
 pub(crate) trait Door: Send + Sync + 'static {
@@ -156,11 +161,18 @@ impl Room {
     }
 }
 
+/// What is behind an address.
+pub(super) struct Behind<D> {
+    pub(super) door: Arc<D>,
+    pub(super) shared: Arc<Shared>,
+    /// Whom it shows itself as, where it speaks TLS.
+    pub(super) identity: Option<Arc<Identity>>,
+}
+
 /// Takes connections until it is asked to stop.
 pub(super) async fn accept<D: Door>(
     listener: TcpListener,
-    door: Arc<D>,
-    shared: Arc<Shared>,
+    behind: Arc<Behind<D>>,
     room: Room,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -176,11 +188,12 @@ pub(super) async fn accept<D: Door>(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let (door, shared, stopping) = (Arc::clone(&door), Arc::clone(&shared), stopping.clone());
+        let (behind, stopping) = (Arc::clone(&behind), stopping.clone());
         tokio::spawn(async move {
-            shared.numbers.connections.enter();
-            converse(stream, client, door, Arc::clone(&shared), stopping).await;
-            shared.numbers.connections.leave();
+            let numbers = Arc::clone(&behind.shared.numbers);
+            numbers.connections.enter();
+            welcome(stream, client, &behind, stopping).await;
+            numbers.connections.leave();
             drop(place);
         });
     }
@@ -202,18 +215,52 @@ async fn unless<T>(
     .await
 }
 
-/// Answers what comes on one connection.
-async fn converse<D: Door>(
+/// Agrees with a client on how to speak, and answers it.
+async fn welcome<D: Door>(
     stream: TcpStream,
     client: SocketAddr,
-    door: Arc<D>,
-    shared: Arc<Shared>,
+    behind: &Behind<D>,
     mut stopping: watch::Receiver<bool>,
 ) {
     // Without it, answers wait for the system to send them together.
     let _slower = stream.set_nodelay(true);
-    let service = service_fn(move |request| {
+    let Some(identity) = &behind.identity else {
+        return converse(Paced::new(stream), client, behind, stopping).await;
+    };
+    let Some((agreed, failure)) = unless(&mut stopping, identity.greet(stream)).await else {
+        return;
+    };
+    if let Some(error) = failure {
+        behind
+            .shared
+            .journal
+            .tell(&Line::of_identity(D::NAME, &error));
+    }
+    match agreed {
+        Some(stream) => converse(stream, client, behind, stopping).await,
+        None => behind.shared.numbers.failed_handshakes.add(1),
+    }
+}
+
+/// Answers what comes on one connection.
+async fn converse<D: Door>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    client: SocketAddr,
+    behind: &Behind<D>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let is_secure = behind.identity.is_some();
+    let (door, shared) = (Arc::clone(&behind.door), Arc::clone(&behind.shared));
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let (door, shared) = (Arc::clone(&door), Arc::clone(&shared));
+        if is_secure {
+            // Unless a proxy says what the client sees, it sees this.
+            let https = HeaderValue::from_static("https");
+            request
+                .headers_mut()
+                .entry(FORWARDED_PROTO)
+                .or_insert(https);
+        }
         async move { Ok::<_, Infallible>(respond(request, client, door.as_ref(), shared).await) }
     });
     let connection = http1::Builder::new()
@@ -221,7 +268,7 @@ async fn converse<D: Door>(
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(Paced::new(stream)), service);
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     if unless(&mut stopping, connection.as_mut()).await.is_none() {
         connection.as_mut().graceful_shutdown();

@@ -47,6 +47,27 @@ pub(crate) struct Line {
     pub(crate) error: Option<String>,
 }
 
+impl Line {
+    /// That a door cannot show itself as what it is told to, and stays what it was.
+    pub(crate) fn of_identity(door: &'static str, error: &Error) -> Self {
+        Self {
+            time: Timestamp::now(),
+            door,
+            client: String::new(),
+            method: "TLS".to_owned(),
+            path: String::new(),
+            status: 0,
+            sent: 0,
+            received: 0,
+            whole: false,
+            secs: 0.0,
+            agent: None,
+            token: None,
+            error: Some(error.to_string()),
+        }
+    }
+}
+
 /// Where lines go.
 pub(crate) struct Journal {
     lines: Option<SyncSender<Vec<u8>>>,

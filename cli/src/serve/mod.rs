@@ -19,6 +19,7 @@ pub(crate) mod range;
 pub(crate) mod s3;
 pub(crate) mod source;
 pub(crate) mod text;
+pub(crate) mod tls;
 pub(crate) mod tokens;
 
 use std::net::SocketAddr;
@@ -32,9 +33,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub(crate) use connection::{Asked, Door};
-use connection::{Room, accept};
+use connection::{Behind, Room, accept};
 use journal::Journal;
 use numbers::Numbers;
+use tls::Identity;
 
 /// How long what runs may go on once the server is asked to stop.
 const STOP_TIME: Duration = Duration::from_secs(25);
@@ -81,7 +83,7 @@ impl Server {
         }
     }
 
-    /// Opens a door at `address`, and says where it is: port 0 is any that is free.
+    /// Opens a door at `address`, and says where it is: port 0 is any that is free. With an identity it speaks TLS.
     ///
     /// # Errors
     /// When nobody may listen there.
@@ -89,14 +91,20 @@ impl Server {
         &mut self,
         address: SocketAddr,
         door: Arc<D>,
+        identity: Option<Arc<Identity>>,
     ) -> Result<SocketAddr> {
         let listener = listen(address).await?;
         let address = listener.local_addr();
         let address =
             address.map_err(|source| Error::unavailable("the own address").because(source))?;
         let shared = Arc::clone(&self.shared);
+        let behind = Behind {
+            door,
+            shared,
+            identity,
+        };
         let (room, stopping) = (self.room.clone(), self.stop.subscribe());
-        let accepting = accept(listener, door, shared, room, stopping);
+        let accepting = accept(listener, Arc::new(behind), room, stopping);
         self.accepting.push(tokio::spawn(accepting));
         Ok(address)
     }

@@ -20,6 +20,7 @@ pub(crate) struct Numbers {
     pub(crate) requests: Gauge,
     pub(crate) hashed_bytes: Counter,
     pub(crate) lost_lines: Counter,
+    pub(crate) failed_handshakes: Counter,
 }
 
 /// A number that only grows.
@@ -106,6 +107,11 @@ impl Numbers {
                 "lost_lines",
                 &self.lost_lines.0,
                 "Lines that the access log could not take.",
+            ),
+            (
+                "failed_handshakes",
+                &self.failed_handshakes.0,
+                "Connections that could not agree on TLS, or took too long.",
             ),
         ];
         for (name, count, help) in counters {

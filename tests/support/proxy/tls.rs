@@ -85,17 +85,30 @@ fn serve(config: Arc<ServerConfig>, client: TcpStream, upstream: &str) -> io::Re
     stream.flush()
 }
 
-fn config(dir: &Path) -> ServerConfig {
-    let subject = |name: &str| format!("/CN={name} of the tests");
+/// Makes `authority.pem`, which nobody knows, and its key.
+pub fn make_authority(dir: &Path) {
     openssl(dir, "authority", &["-subj", &subject("authority")]);
-    let server = subject("server");
+}
+
+/// Makes `NAME.pem` and `NAME.key` for 127.0.0.1, signed by the authority there.
+pub fn make_pair(dir: &Path, name: &str) {
+    let server = subject(name);
     let signed = [
         &["-subj", server.as_str()][..],
         &["-CA", "authority.pem", "-CAkey", "authority.key"],
         &["-addext", "subjectAltName=IP:127.0.0.1"],
         &["-addext", "basicConstraints=critical,CA:FALSE"],
     ];
-    openssl(dir, "server", &signed.concat());
+    openssl(dir, name, &signed.concat());
+}
+
+fn subject(name: &str) -> String {
+    format!("/CN={name} of the tests")
+}
+
+fn config(dir: &Path) -> ServerConfig {
+    make_authority(dir);
+    make_pair(dir, "server");
     let certificate = CertificateDer::from_pem_file(dir.join("server.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(dir.join("server.key")).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());

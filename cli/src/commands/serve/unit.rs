@@ -1,0 +1,178 @@
+//! The unit for systemd that runs a server: as who printed it, with no more rights than it needs.
+//!
+//! All of the file system is for reading, but for the store, where it is a directory, and the caches. Keys are handed over by
+//! systemd, so that who runs the server need not be able to read them.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use store::Result;
+
+use super::Args;
+use crate::config::clusters;
+use crate::context::Context;
+use crate::context::schedule::{self, Command};
+
+/// What the service is called.
+const NAME: &str = "store-serve";
+/// Ports below this one are for root, or for who has this right.
+const PRIVILEGED: u16 = 1024;
+
+/// Rights that no server needs.
+const HARDENED: &str = "\
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=read-only
+PrivateDevices=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+";
+
+/// A file that is handed over by systemd.
+struct Credential {
+    option: &'static str,
+    name: &'static str,
+    path: PathBuf,
+}
+
+/// The unit, with where to put it.
+pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
+    let store = context.lasting_store()?;
+    let command = Command::of_server(&store, context)?;
+    let credentials = credentials(args);
+    let loaded = credentials.iter().map(|one| {
+        // There are no quotes in this one.
+        let path = one.path.to_string_lossy().replace('%', "%%");
+        format!("LoadCredential={}:{path}\n", one.name)
+    });
+    let loaded: String = loaded.collect();
+    let ports = [Some(args.listen), args.s3_listen].into_iter().flatten();
+    let is_privileged = ports
+        .into_iter()
+        .any(|address| (1..PRIVILEGED).contains(&address.port()));
+    let rights = match is_privileged {
+        true => {
+            "AmbientCapabilities=CAP_NET_BIND_SERVICE\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE\n"
+        }
+        false => "CapabilityBoundingSet=\n",
+    };
+    let start = words(&command, &credentials);
+    let set = command
+        .variables
+        .iter()
+        .filter(|(name, _)| *name != "XDG_CACHE_HOME");
+    let set: String = set
+        .map(|(name, value)| {
+            format!(
+                "Environment={}\n",
+                schedule::systemd_value(&format!("{name}={value}"))
+            )
+        })
+        .collect();
+    let writable = writable(args, &store);
+    // Else there would be another one in its place.
+    let is_in_tmp =
+        directory(&store).starts_with("/tmp/") || directory(&store).starts_with("/var/tmp/");
+    let tmp = if is_in_tmp { "no" } else { "yes" };
+    let (uid, gid) = runner(&store);
+    Ok(format!(
+        "# /etc/systemd/system/{NAME}.service\n\
+         [Unit]\nDescription=Answer clients of a Hugging Face Hub and of S3 out of a store\n\
+         Wants=network-online.target\nAfter=network-online.target\n\n\
+         [Service]\nType=exec\nUser={uid}\nGroup={gid}\n{set}CacheDirectory={NAME}\nCacheDirectoryMode=0700\n\
+         Environment=XDG_CACHE_HOME=%C/{NAME}\n{loaded}ExecStart={start}\nRestart=on-failure\nRestartSec=2\n\
+         TimeoutStopSec=35\nLimitNOFILE=65536\n\n{writable}PrivateTmp={tmp}\n{rights}{HARDENED}\n\
+         [Install]\nWantedBy=multi-user.target"
+    ))
+}
+
+/// Files of secrets, and what belongs to them.
+fn credentials(args: &Args) -> Vec<Credential> {
+    let files = [
+        ("--tls-cert", "tls-cert", &args.tls_cert),
+        ("--tls-key", "tls-key", &args.tls_key),
+        ("--s3-keys", "s3-keys", &args.s3_keys),
+    ];
+    let named = files.into_iter().filter_map(|(option, name, path)| {
+        Some(Credential {
+            option,
+            name,
+            path: absolute(path.as_deref()?),
+        })
+    });
+    named.collect()
+}
+
+/// The command line, whose credentials are where systemd puts them.
+fn words(command: &Command, credentials: &[Credential]) -> String {
+    let mut words = Vec::new();
+    let mut all = command.words.iter();
+    while let Some(word) = all.next() {
+        match credentials.iter().find(|one| one.option == word) {
+            Some(one) => {
+                // The path, which the credential stands for.
+                let _path = all.next();
+                words.push(format!("{word} %d/{}", one.name));
+            }
+            None => words.push(schedule::systemd_quoted(word)),
+        }
+    }
+    words.join(" ")
+}
+
+/// What is written: the store, and the log of requests.
+fn writable(args: &Args, store: &str) -> String {
+    let store = clusters::is_directory(store).then(|| PathBuf::from(directory(store)));
+    let log = args.access_log.as_deref().map(absolute);
+    let log = log.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let lines = store.into_iter().chain(log).map(|path| {
+        let path = schedule::systemd_value(&path.to_string_lossy());
+        format!("ReadWritePaths={path}\n")
+    });
+    lines.collect()
+}
+
+fn directory(store: &str) -> &str {
+    store.strip_prefix("file://").unwrap_or(store)
+}
+
+/// Who owns the store, where it is a directory; else who prints the unit, since its configuration is theirs.
+fn runner(store: &str) -> (String, String) {
+    let own = || {
+        (
+            rustix::process::getuid().as_raw(),
+            rustix::process::getgid().as_raw(),
+        )
+    };
+    let owner = clusters::is_directory(store)
+        .then(|| std::fs::metadata(directory(store)).ok())
+        .flatten()
+        .map(|found| (found.uid(), found.gid()));
+    let (uid, gid) = owner.unwrap_or_else(own);
+    let name = |file: &str, id: u32| {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let mut lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        let found = lines.find(|line| line.get(2).is_some_and(|known| *known == id.to_string()));
+        let found = found.and_then(|line| line.first().map(|name| (*name).to_owned()));
+        found.unwrap_or_else(|| id.to_string())
+    };
+    (name("/etc/passwd", uid), name("/etc/group", gid))
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

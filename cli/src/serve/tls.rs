@@ -1,0 +1,198 @@
+//! TLS of a door: one certificate and its key, taken anew when their files change, and handshakes that end in time.
+//!
+//! A pair that cannot be used ends the start of a server. One that comes later and cannot be used is told in the access log,
+//! and the one before it stays in use.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use store::{Error, Result};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::serve::pace::Paced;
+
+/// How long a client may take until it can ask something.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// How often the files are looked at.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// What the first byte of a client is that speaks TLS.
+const HANDSHAKE: u8 = 0x16;
+/// What one is told that does not.
+const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 43\r\nConnection: close\r\n\r\nthis address speaks TLS: ask with https://\n";
+
+/// A certificate and its key, as their files have them.
+pub(crate) struct Identity {
+    certificate: PathBuf,
+    key: PathBuf,
+    current: Mutex<Current>,
+}
+
+struct Current {
+    config: Arc<ServerConfig>,
+    stamps: [Stamp; 2],
+    looked: Instant,
+}
+
+/// By what a file is known to be the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stamp(u64, u64, i64, i64);
+
+impl Identity {
+    /// The pair in these files, in PEM; the certificate first in its file, those of the authorities between behind it.
+    ///
+    /// # Errors
+    /// When there is no pair that a server can show.
+    pub(crate) fn open(certificate: &Path, key: &Path) -> Result<Self> {
+        let stamps = stamps(certificate, key);
+        Ok(Self {
+            current: Mutex::new(Current {
+                config: load(certificate, key)?,
+                stamps,
+                looked: Instant::now(),
+            }),
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+        })
+    }
+
+    /// Whether others than their owner may read the key.
+    pub(crate) fn is_exposed(&self) -> bool {
+        self.key
+            .metadata()
+            .is_ok_and(|found| found.mode() & 0o077 != 0)
+    }
+
+    /// The newest pair that can be used; and why a newer one cannot, once for each. Blocks.
+    fn now(&self) -> (Arc<ServerConfig>, Option<Error>) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.looked.elapsed() < LOOK_PAUSE {
+            return (Arc::clone(&current.config), None);
+        }
+        current.looked = Instant::now();
+        let stamps = stamps(&self.certificate, &self.key);
+        let mut failure = None;
+        if stamps != current.stamps {
+            current.stamps = stamps;
+            match load(&self.certificate, &self.key) {
+                Ok(config) => current.config = config,
+                Err(error) => failure = Some(error),
+            }
+        }
+        (Arc::clone(&current.config), failure)
+    }
+
+    /// The client's connection once both sides agree; none, where they do not. And what is wrong with a new pair.
+    pub(super) async fn greet(
+        self: &Arc<Self>,
+        stream: TcpStream,
+    ) -> (Option<TlsStream<Paced>>, Option<Error>) {
+        let identity = Arc::clone(self);
+        let Ok((config, failure)) = tokio::task::spawn_blocking(move || identity.now()).await
+        else {
+            return (None, None);
+        };
+        let agreed = tokio::time::timeout(HANDSHAKE_TIME, agree(config, stream)).await;
+        (agreed.ok().flatten(), failure)
+    }
+}
+
+async fn agree(config: Arc<ServerConfig>, mut stream: TcpStream) -> Option<TlsStream<Paced>> {
+    let mut first = [0];
+    if stream.peek(&mut first).await.ok()? == 0 {
+        return None;
+    }
+    if first != [HANDSHAKE] {
+        // Who does not take it has gone.
+        let _told = stream.write_all(PLAIN).await;
+        let _ended = stream.shutdown().await;
+        return None;
+    }
+    let accepted = TlsAcceptor::from(config).accept(Paced::new(stream)).await;
+    accepted.ok()
+}
+
+fn stamps(certificate: &Path, key: &Path) -> [Stamp; 2] {
+    [certificate, key].map(|path| match path.metadata() {
+        Ok(found) => Stamp(found.ino(), found.size(), found.mtime(), found.mtime_nsec()),
+        Err(_) => Stamp::default(),
+    })
+}
+
+fn load(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
+    let chain = chain(certificate)?;
+    let secret = secret(key)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|source| Error::unavailable("TLS").because(source))?;
+    let config = config.with_no_client_auth().with_single_cert(chain, secret);
+    let mut config = config.map_err(|source| {
+        let (shown, key) = (certificate.display(), key.display());
+        match source {
+            rustls::Error::InconsistentKeys(_) => {
+                Error::invalid(format!("{key}: is not the key of the first certificate in {shown}"))
+                    .hint("the server's own certificate comes first in its file, those of the authorities between behind it")
+            }
+            source => Error::invalid(format!("{shown} and {key}: cannot be used together")).because(source),
+        }
+    })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let text = read(path)?;
+    let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let found = found.map_err(|source| not_pem(path, "certificates").because(source))?;
+    match found.is_empty() {
+        false => Ok(found),
+        true => {
+            let error = Error::invalid(format!(
+                "{}: expected a certificate in PEM, found none",
+                path.display()
+            ));
+            Err(match has(&text, "PRIVATE KEY-----") {
+                true => {
+                    error.hint("it holds a key: --tls-cert and --tls-key may have been mixed up")
+                }
+                false => error.hint("a certificate in PEM begins with -----BEGIN CERTIFICATE-----"),
+            })
+        }
+    }
+}
+
+fn secret(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    let text = read(path)?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|source| {
+        let error = Error::invalid(format!("{}: expected a private key in PEM, found none", path.display()));
+        match () {
+            () if has(&text, "ENCRYPTED PRIVATE KEY-----") => {
+                error.hint("the key is encrypted, and nobody can be asked for its password: take that away with `openssl pkey`")
+            }
+            () if has(&text, "BEGIN CERTIFICATE-----") => {
+                error.hint("it holds a certificate: --tls-cert and --tls-key may have been mixed up")
+            }
+            () => error.because(source).hint("a key in PEM begins with -----BEGIN PRIVATE KEY-----"),
+        }
+    })
+}
+
+fn not_pem(path: &Path, what: &str) -> Error {
+    Error::invalid(format!("{}: expected {what} in PEM", path.display()))
+}
+
+fn has(text: &[u8], words: &str) -> bool {
+    String::from_utf8_lossy(text).contains(words)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|source| Error::io("read", path, source))
+}

@@ -1,0 +1,287 @@
+//! The doors behind TLS: who shows which certificate, what becomes of a new one, and of clients that never agree.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use support::proxy::{make_authority, make_pair};
+use support::{TestEnvironment, check, environment};
+
+use crate::server::Server;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const TLS: [&str; 4] = ["--tls-cert", "pair.pem", "--tls-key", "pair.key"];
+
+fn world() -> TestEnvironment {
+    let env = environment!();
+    env.write("in/a.txt", "inside");
+    env.ok(["put", "in", "project/demo/org/data"]);
+    make_authority(&env.root());
+    make_pair(&env.root(), "pair");
+    env
+}
+
+fn client(env: &TestEnvironment) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(env.path("authority.pem")).unwrap();
+    roots.add(authority).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    Arc::new(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// What comes back to a GET, and the certificate that the server showed.
+fn get(env: &TestEnvironment, address: &str, path: &str) -> (String, Vec<u8>) {
+    let name: ServerName<'static> = "127.0.0.1".try_into().unwrap();
+    let connection = ClientConnection::new(client(env), name).unwrap();
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = StreamOwned::new(connection, stream);
+    let host = address;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let shown = stream.conn.peer_certificates().unwrap();
+    let shown = shown.first().unwrap().to_vec();
+    (String::from_utf8(answer).unwrap(), shown)
+}
+
+#[test]
+fn both_doors_speak_tls_and_say_so_in_their_addresses() {
+    let env = world();
+    let options = [&TLS[..], &["--s3-listen", "127.0.0.1:0"]].concat();
+    let server = Server::start(&env, &options);
+    let (answer, shown) = get(
+        &env,
+        server.address(),
+        "/project/demo/org/data/resolve/main/a.txt",
+    );
+    assert!(
+        answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("inside"),
+        "{answer}"
+    );
+    let own = CertificateDer::from_pem_file(env.path("pair.pem")).unwrap();
+    assert_eq!(shown, own.to_vec());
+    let (listed, _) = get(&env, server.s3_address(), "/project.demo/org/data/a.txt");
+    assert!(listed.ends_with("inside"), "{listed}");
+    let (info, _) = get(&env, server.address(), "/project/demo/api/models/org/data");
+    assert!(!info.contains("http://"), "{info}");
+    // Who asks without TLS is told, and keeps nobody waiting.
+    let mut plain = TcpStream::connect(server.address()).unwrap();
+    plain.set_read_timeout(Some(PATIENCE)).unwrap();
+    plain
+        .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let mut told = String::new();
+    // The rest of what was asked may break the connection off.
+    let _broken = plain.read_to_string(&mut told);
+    assert!(
+        told.starts_with("HTTP/1.1 400 ") && told.contains("https://"),
+        "{told}"
+    );
+    let (head, body) = told.split_once("\r\n\r\n").unwrap();
+    assert!(
+        head.contains(&format!("Content-Length: {}", body.len())),
+        "{told}"
+    );
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn a_new_pair_is_taken_and_one_that_cannot_be_used_is_not() {
+    let env = world();
+    let server = Server::start(&env, &TLS);
+    let (_, first) = get(&env, server.address(), "/healthz");
+    let shows = |wanted: &dyn Fn(&[u8]) -> bool| {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let (_, shown) = get(&env, server.address(), "/healthz");
+            if wanted(&shown) || Instant::now() > until {
+                return shown;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    // The key of another pair: the old one stays, and the log says why.
+    make_pair(&env.root(), "next");
+    fs::copy(env.path("next.key"), env.path("pair.key")).unwrap();
+    let log = || fs::read_to_string(env.path("log")).unwrap();
+    let until = Instant::now() + PATIENCE;
+    while !log().contains("is not the key of the first certificate") && Instant::now() < until {
+        assert_eq!(shows(&|_| true), first);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(
+        log().contains("pair.key: is not the key of the first certificate in pair.pem"),
+        "{}",
+        log()
+    );
+    fs::copy(env.path("next.pem"), env.path("pair.pem")).unwrap();
+    let next = CertificateDer::from_pem_file(env.path("next.pem")).unwrap();
+    assert_eq!(shows(&|shown| shown == next.as_ref()), next.to_vec());
+}
+
+#[test]
+fn a_client_that_never_agrees_is_given_up() {
+    let env = world();
+    let server = Server::start(&env, &TLS);
+    let mut mute = TcpStream::connect(server.address()).unwrap();
+    let mut half = TcpStream::connect(server.address()).unwrap();
+    half.write_all(&[0x16, 3, 1]).unwrap();
+    for stream in [&mut mute, &mut half] {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // It ends; how does not matter.
+        let ended = stream.read_to_end(&mut Vec::new());
+        let is_late = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        assert!(!ended.as_ref().is_err_and(is_late), "{ended:?}");
+    }
+    let (metrics, _) = get(&env, server.address(), "/metrics");
+    assert!(
+        metrics.contains("store_serve_failed_handshakes_total 2\n"),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn pairs_that_cannot_be_used_are_named() {
+    let env = world();
+    make_pair(&env.root(), "other");
+    env.write("empty.pem", "");
+    let key = fs::read_to_string(env.path("pair.key")).unwrap();
+    env.write("locked.key", key.replace("PRIVATE", "ENCRYPTED PRIVATE"));
+    let serve = |cert: &str, key: &str| {
+        env.store([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--tls-cert",
+            cert,
+            "--tls-key",
+            key,
+        ])
+    };
+    check!(env, serve("pair.pem", "other.key"), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: other.key: is not the key of the first certificate in pair.pem
+    hint: the server's own certificate comes first in its file, those of the authorities between behind it
+    ");
+    check!(env, serve("pair.key", "pair.pem"), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: pair.key: expected a certificate in PEM, found none
+    hint: it holds a key: --tls-cert and --tls-key may have been mixed up
+    ");
+    check!(env, serve("pair.pem", "pair.pem"), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: pair.pem: expected a private key in PEM, found none
+    hint: it holds a certificate: --tls-cert and --tls-key may have been mixed up
+    ");
+    check!(env, serve("empty.pem", "pair.key"), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: empty.pem: expected a certificate in PEM, found none
+    hint: a certificate in PEM begins with -----BEGIN CERTIFICATE-----
+    ");
+    check!(env, serve("pair.pem", "locked.key"), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: locked.key: expected a private key in PEM, found none
+    hint: the key is encrypted, and nobody can be asked for its password: take that away with `openssl pkey`
+    ");
+    check!(env, serve("none.pem", "pair.key"), @"
+    exit code: 3
+    --- stdout
+    --- stderr
+    error: read none.pem
+      caused by: No such file or directory (os error 2)
+    ");
+    check!(env, env.store(["serve", "--tls-cert", "pair.pem"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: the following required arguments were not provided:
+      --tls-key <FILE>
+
+    Usage: store serve --tls-cert <FILE> --tls-key <FILE>
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn a_unit_runs_the_server_with_its_keys_and_no_more_rights_than_it_needs() {
+    let env = world();
+    let words = [
+        "serve",
+        "--listen",
+        "127.0.0.1:443",
+        "--s3-listen",
+        "127.0.0.1:8711",
+        "--systemd",
+        "--access-log",
+        "logs/access.log",
+    ];
+    let words = [&words[..], &TLS, &["--s3-keys", "keys.toml"]].concat();
+    let unit = env.ok(&words);
+    let root = env.root();
+    let root = root.to_str().unwrap();
+    for line in [
+        format!("LoadCredential=tls-key:{root}/pair.key"),
+        format!("LoadCredential=tls-cert:{root}/pair.pem"),
+        format!("LoadCredential=s3-keys:{root}/keys.toml"),
+        format!("ReadWritePaths={root}/logs"),
+        format!("ReadWritePaths={root}/home/.local/share/store"),
+        "ProtectSystem=strict".to_owned(),
+        "NoNewPrivileges=yes".to_owned(),
+        "CapabilityBoundingSet=CAP_NET_BIND_SERVICE".to_owned(),
+    ] {
+        assert!(unit.lines().any(|found| found == line), "{line}\n{unit}");
+    }
+    let start = unit
+        .lines()
+        .find(|line| line.starts_with("ExecStart=/"))
+        .unwrap();
+    assert!(
+        start.contains(" --tls-key %d/tls-key") && start.contains(" --s3-keys %d/s3-keys"),
+        "{start}"
+    );
+    assert!(
+        !start.contains("--systemd") && start.contains(&format!("--store {root}/home")),
+        "{start}"
+    );
+    let plain = env.ok(["serve", "--systemd"]);
+    assert!(
+        plain.contains("\nCapabilityBoundingSet=\n") && !plain.contains("LoadCredential"),
+        "{plain}"
+    );
+    // systemd says what it thinks of it.
+    let path = env.write("store-serve.service", &unit);
+    let mut systemd = std::process::Command::new("systemd-analyze");
+    let verified = systemd.arg("verify").arg(&path).output().unwrap();
+    let told = String::from_utf8_lossy(&verified.stderr);
+    let of_unit: Vec<&str> = told
+        .lines()
+        .filter(|line| line.contains("store-serve"))
+        .collect();
+    assert!(
+        of_unit.is_empty() && !told.contains("not executable"),
+        "{told}"
+    );
+}
