@@ -91,13 +91,8 @@ impl Size<'_> {
         kept.sort_by_key(|named| {
             let (name, number, version) = named;
             let last_use = Reverse(self.last_use(named));
-            (
-                !stays(named),
-                last_use,
-                Reverse(version.time),
-                name.clone(),
-                *number,
-            )
+            let put = self.view.state.ranked(name, *number, version).time;
+            (!stays(named), last_use, Reverse(put), name.clone(), *number)
         });
         let (count, bytes) = self.fitting(&kept, most)?;
         let (fitting, over) = kept.split_at(count);
@@ -173,16 +168,18 @@ impl Size<'_> {
         marker.version(self.reader, &format!("{name}@{number}"), version)
     }
 
-    /// The put is a use, too.
+    /// The put is a use, too. What came back was used as what it was.
     fn last_use(&self, (name, number, version): &Named) -> LastUse {
+        let ranked = self.view.state.ranked(name, *number, version);
         let put = LastUse {
-            day: access::day(version.time),
+            day: access::day(ranked.time),
             is_read: false,
         };
-        let read = self
-            .uses
-            .last(VersionId::of(name, *number), self.now)
-            .map(|day| LastUse { day, is_read: true });
+        let ids = [*number, ranked.rank].map(|number| VersionId::of(name, number));
+        let days = ids
+            .into_iter()
+            .filter_map(|id| self.uses.last(id, self.now));
+        let read = days.max().map(|day| LastUse { day, is_read: true });
         read.map_or(put, |read| read.max(put))
     }
 }

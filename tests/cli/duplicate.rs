@@ -309,7 +309,7 @@ fn a_dry_run_tells_the_time_where_it_can_and_does_nothing() {
         f64::from(u32::try_from(bytes).unwrap()) / 1000.0
     );
     assert_eq!(env.store(["history", "--store", "h200", REF]).code, Some(3));
-    assert!(!env.path("home/.local/state/store/jobs").exists());
+    assert!(!env.path("home/.local/state").exists());
     // What it said is what is sent, but for a chunk or two of metadata.
     let done = json(&env.ok(["--json", "push", REF, "h200"]));
     let sent = done["sent_bytes"].as_u64().unwrap();

@@ -317,6 +317,25 @@ fn what_came_back_is_as_old_as_it_was() {
     assert_eq!(env.ok(["cat", &format!("{REF}:number")]), "4");
 }
 
+/// Of two that were used on one day the one that was put first goes first, also when it came back.
+#[test]
+fn a_limit_of_size_takes_what_came_back_for_as_old_as_it_was() {
+    let env = environment!();
+    let mut random = Random::new(5);
+    for name in ["project/demo/one", "project/demo/two"] {
+        for _ in 0..2 {
+            env.write("in/file", random.bytes(100_000));
+            env.ok(["put", "in", name]);
+        }
+    }
+    env.ok(["rm", "project/demo/one@1"]);
+    env.ok(["undo"]);
+    env.ok(["policy", "max-size", "350kB"]);
+    env.ok(["gc"]);
+    assert_eq!(env.store(["ls", "project/demo/one@3"]).code, Some(3));
+    env.ok(["ls", "project/demo/two@1"]);
+}
+
 #[test]
 fn what_is_condemned_comes_back_as_long_as_the_grace_lasts() {
     let env = site();

@@ -281,3 +281,20 @@ fn what_a_job_added_beside_a_part_of_a_version_stays_when_it_was_saved() {
     );
     assert!(site.save(&job).unchanged);
 }
+
+#[test]
+fn what_was_put_is_what_a_tree_is_made_from() {
+    let site = Site::with(&[("a", "base"), ("b", "base")]);
+    let (one, other) = (site.job("one"), site.job("other"));
+    replace(&one.join("a"), "one");
+    let request = PutRequest {
+        pools: vec![site.pool.clone()],
+        ..PutRequest::new(&one, name(REF))
+    };
+    put(&site.store(), &request, &Unwatched).unwrap();
+    replace(&other.join("a"), "other");
+    site.save(&other);
+    assert!(site.save(&one).unchanged);
+    assert_eq!(brought(&site, "one"), 0);
+    assert_eq!(site.files(&one), ["a=other", "b=base"]);
+}

@@ -45,7 +45,7 @@ impl Context {
         };
         let absolute = absolute.as_deref().and_then(Path::to_str);
         Ok(stores::Place::of(
-            config::state_dir(),
+            config::cache_dir(),
             absolute.unwrap_or(&url),
         ))
     }

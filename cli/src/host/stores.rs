@@ -1,7 +1,6 @@
 //! Which stores this user has used, by place: one that is away is not the one that somebody made there since.
 //!
-//! A file for each place, in the directory of what this program keeps on the host. Losing them costs a question that
-//! would have been asked.
+//! A file for each place, in the cache directory. Losing them costs a question that would have been asked.
 
 use std::path::PathBuf;
 
@@ -9,16 +8,19 @@ use store::Store;
 
 use super::files::{Use, replace};
 
-/// Where they are, below the directory for what is kept.
+/// Where they are, below the cache directory.
 const DIR: &str = "stores";
 
 /// The place of a store.
 pub(crate) struct Place(PathBuf);
 
 impl Place {
-    /// Of the store at `url`; none, where this host keeps nothing in `kept`.
+    /// Of the store at `url`; none, where this host keeps nothing in `kept`. Hosts may share a home, and have places of one
+    /// name that are their own.
     pub(crate) fn of(kept: Option<PathBuf>, url: &str) -> Option<Self> {
-        let name = store::ChunkId::of(url.as_bytes()).to_string();
+        let host = rustix::system::uname();
+        let key = [host.nodename().to_bytes(), b"\0", url.as_bytes()].concat();
+        let name = store::ChunkId::of(&key).to_string();
         Some(Self(kept?.join(DIR).join(name)))
     }
 

@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Node, RefSpec, Root, State, Totals, TreeEncoder, TreeEntry};
 use crate::host::list::{ListReader, NEVER, Thing, checksum};
 use crate::host::pool::{Mark, Pool};
-use crate::host::saved::{Made, Notes};
+use crate::host::saved::{Listing, Made, Notes};
 use crate::id::ChunkId;
 use crate::read::Reader;
 use crate::remedy::Remedy;
@@ -58,6 +58,23 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
         }
     };
     Ok(Base { made, ..base })
+}
+
+/// The mark of the source, if it was made from the ref that it is put to.
+pub(super) fn made(store: &Store, request: &PutRequest) -> Option<Made> {
+    let root = super::scan::resolved(&request.source).ok()?;
+    let (_, mark) = marked(&request.pools, &root)?;
+    is_of(&mark, store, request).then(|| Made::from(&mark))
+}
+
+/// A list of what the source is, to be kept with what it was made from.
+pub(super) fn listing(store: &Store, request: &PutRequest) -> Result<Option<Listing>> {
+    if request.dry_run {
+        return Ok(None);
+    }
+    let root = super::scan::resolved(&request.source)?;
+    let notes = Notes::of(store.cache_dir(), &root);
+    notes.map(|notes| notes.begin()).transpose()
 }
 
 /// The ref that a directory was last saved to, or else made from.

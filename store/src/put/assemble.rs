@@ -10,8 +10,7 @@ use std::time::SystemTime;
 use crossbeam_channel::{Receiver, Sender, select};
 
 use super::dedup::Dedup;
-use super::messages::{Built, Event, FileChunk, FileRead, FileTimes, Ingested};
-use super::scan::resolved;
+use super::messages::{Built, Event, FileChunk, FileRead, FileTimes, Ingested, OfHost};
 use super::ties::{Tie, WrittenThrough, refused};
 use super::{Onto, PutReport, PutRequest};
 use crate::error::{Error, Result};
@@ -20,7 +19,7 @@ use crate::format::{
     TreeEntry,
 };
 use crate::host::pool::PoolKey;
-use crate::host::saved::{Listing, Notes};
+use crate::host::saved::Listing;
 use crate::host::stat_cache::StatCacheWriter;
 use crate::host::walk::Stat;
 use crate::id::ChunkId;
@@ -96,13 +95,9 @@ impl<'p> Assembler<'p> {
         store: &'p Store,
         request: &'p PutRequest,
         dedup: &'p Dedup,
-        (cache, known): (Option<StatCacheWriter>, Option<&'p Reader<'p>>),
+        (cache, known, listing): OfHost<'p>,
         frames: Sender<KindFrame>,
     ) -> Result<Self> {
-        let root = known.map(|_| resolved(&request.source)).transpose()?;
-        let notes = root.and_then(|root| Notes::of(store.cache_dir(), &root));
-        let notes = notes.filter(|_| !request.dry_run);
-        let listing = notes.map(|notes| notes.begin()).transpose()?;
         let framer = Framer::new(
             FrameKind::Meta,
             request.level,

@@ -11,7 +11,15 @@ use crate::host::saved::Listing;
 use crate::host::stat_cache::StatCacheWriter;
 use crate::host::walk::Stat;
 use crate::id::ChunkId;
+use crate::read::Reader;
 use crate::remedy::Note;
+
+/// What is kept of a put on this host, and the reader that is to know its trees.
+pub(super) type OfHost<'p> = (
+    Option<StatCacheWriter>,
+    Option<&'p Reader<'p>>,
+    Option<Listing>,
+);
 
 /// The version that cached contents belong to.
 #[derive(Clone, Debug)]

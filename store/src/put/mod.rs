@@ -53,7 +53,7 @@ use crate::remedy::{Note, Remedy};
 use crate::retry::{Headway, VAIN_MAX};
 use crate::store::Store;
 
-use ancestor::{Base, base};
+use ancestor::{Base, base, listing, made};
 use dedup::Dedup;
 use pipeline::pipeline;
 use publish::{Passes, PutSession};
@@ -307,12 +307,17 @@ fn attempt(
     let dedup = Dedup::new(view.index.clone());
     let session = PutSession::new(store, request, &dedup, view, scan.bases(), passes)?;
     let known = base.as_ref().map(|_| &reader);
+    // What was put is what the tree is made from by then, as what was saved is.
+    let listing = match base.is_some() || made(store, request).is_some() {
+        true => listing(store, request)?,
+        false => None,
+    };
     match pipeline(
         store,
         request,
         progress,
         scan,
-        (cache, known),
+        (cache, known, listing),
         &dedup,
         &session,
     ) {

@@ -8,15 +8,14 @@ use super::PutRequest;
 use super::assemble::Assembler;
 use super::dedup::Dedup;
 use super::ingest::{Ingest, Outlets, Spare};
-use super::messages::{Built, Walked};
+use super::messages::{Built, OfHost, Walked};
 use super::packer::Packer;
 use super::publish::PutSession;
 use super::scan::Scan;
 use crate::error::{Error, Kind, Result};
 use crate::format::FORMAT_KEY;
-use crate::host::stat_cache::{StatCacheWriter, WriteBack};
+use crate::host::stat_cache::WriteBack;
 use crate::progress::Progress;
-use crate::read::Reader;
 use crate::remedy::Note;
 use crate::store::Store;
 
@@ -33,7 +32,7 @@ pub(super) fn pipeline(
     request: &PutRequest,
     progress: &dyn Progress,
     mut scan: Scan<'_>,
-    (cache, known): (Option<StatCacheWriter>, Option<&Reader<'_>>),
+    (cache, known, listing): OfHost<'_>,
     dedup: &Dedup,
     session: &PutSession<'_>,
 ) -> Result<Built> {
@@ -78,7 +77,7 @@ pub(super) fn pipeline(
         drop((to_ingest, to_hash, outlets));
         let scanning = scope.spawn(move || watched(scan.run(dedup, progress, &events, &tasks)));
 
-        let assembler = Assembler::new(store, request, dedup, (cache, known), frames)?;
+        let assembler = Assembler::new(store, request, dedup, (cache, known, listing), frames)?;
         let built = assembler.run(&to_assemble, &finished);
         failed.fetch_or(built.is_err(), Ordering::Relaxed);
         drop((to_assemble, finished));

@@ -8,6 +8,7 @@ use super::origin::Files;
 use super::{Onto, PutReport, PutRequest, SourceCheck, ancestor as save};
 use crate::error::{Error, Result};
 use crate::format::{Change, Extra, FrameKind, Id, Root, Sides, State, Version, pack_key};
+use crate::host::saved::Notes;
 use crate::host::stat_cache::CacheBase;
 use crate::id::PassId;
 use crate::pack::WrittenPack;
@@ -184,6 +185,10 @@ impl<'p> PutSession<'p> {
         };
         report.version = Some(version);
         report.id = Some(Id::of(&built.root));
+        if let Err(error) = remember(self.store, self.request, version, &mut built) {
+            let slow = format!("{error}: the next save from here begins with an older version");
+            report.notes.push(slow.into());
+        }
         if let Some(Err(error)) = cached {
             report
                 .notes
@@ -275,6 +280,22 @@ impl<'p> PutSession<'p> {
             }
         }
         Ok(Some(version))
+    }
+}
+
+/// Writes down what was put of a tree that was made here, as a save does.
+fn remember(store: &Store, request: &PutRequest, version: u64, built: &mut Built) -> Result<()> {
+    let Root::Tree { content, .. } = built.root else {
+        return Ok(());
+    };
+    let made = save::made(store, request);
+    let root = request.source.canonicalize().unwrap_or_default();
+    let notes = Notes::of(store.cache_dir(), &root);
+    match (notes, built.listing.take(), made) {
+        (Some(notes), Some(listing), Some(made)) => {
+            notes.write(listing, (&request.target, version), (content, Some(made)))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -244,7 +244,7 @@ fn is_remembered(read_began: SystemTime) -> bool {
         &store,
         &request,
         &dedup,
-        (Some(open().writer), None),
+        (Some(open().writer), None, None),
         frames,
     )
     .unwrap();

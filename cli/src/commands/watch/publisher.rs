@@ -142,11 +142,13 @@ impl<'p> Publisher<'p> {
                 continue;
             }
             match self.publish_one(step) {
-                Ok(()) => {
+                Ok(is_new) => {
                     (self.failed, self.failures, self.again) = (None, 0, None);
                     self.changed.remove(&step.name);
                     self.names.insert(step.name.clone());
-                    self.last = Some(step.clone());
+                    if is_new {
+                        self.last = Some(step.clone());
+                    }
                 }
                 // It will be looked at again.
                 Err(_) if Steps::check(&self.how.dir, &self.how.rule, step).is_err() => {
@@ -200,7 +202,8 @@ impl<'p> Publisher<'p> {
                 .is_ok_and(|store| store.format().id == id)
     }
 
-    fn publish_one(&mut self, step: &Step) -> Result<()> {
+    /// Whether no version had it.
+    fn publish_one(&mut self, step: &Step) -> Result<bool> {
         floor::check(self.store, self.how.free)?;
         let began = Instant::now();
         let mut request = PutRequest::new(&step.path, self.target.clone());
@@ -228,7 +231,8 @@ impl<'p> Publisher<'p> {
                 .warning(format_args!("skipped: {}", skipped.error));
         }
         self.context.out.report(&report)?;
-        self.context.out.finish()
+        self.context.out.finish()?;
+        Ok(!report.unchanged)
     }
 
     fn report(&self, step: &Step, done: &PutReport, dropped: Vec<u64>, took: Duration) -> Report {
