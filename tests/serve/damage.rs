@@ -95,3 +95,58 @@ fn a_wrong_byte_is_an_error_before_the_head_or_the_end_of_the_connection() {
     assert!(broken[0].contains("\"whole\":false"), "{log}");
     assert!(broken[1].contains("\"whole\":true"), "{log}");
 }
+
+#[test]
+fn a_file_of_the_pool_is_sent_as_long_as_it_is_as_it_was_left() {
+    let env = environment!();
+    let bytes = Random::new(5).bytes(3_000_000);
+    env.write("in/x.bin", &bytes);
+    env.ok(["put", "in", "project/demo/org/data"]);
+    env.ok(["materialize", "project/demo/org/data", "out"]);
+    let url = "/project/demo/org/data/resolve/main/x.bin";
+    let server = Server::start(&env, &[]);
+    assert_eq!(server.ask(&format!("HEAD {url}")).status, 200);
+    drop(server);
+    // All that is left of the bytes is the pool.
+    let packs = env.path("home/.local/share/store/packs");
+    let mut data = Vec::new();
+    for path in self::packs(&packs) {
+        let found = fs::read(&path).unwrap();
+        if found
+            .windows(100)
+            .any(|part| part == &bytes[1_000_000..1_000_100])
+        {
+            fs::remove_file(&path).unwrap();
+            data.push((path, found));
+        }
+    }
+    assert!(!data.is_empty());
+    let server = Server::start(&env, &[]);
+    assert!(server.get(url).body == bytes);
+    let part = server.ask(&format!("GET {url}\nRange: bytes=1000000-1999999"));
+    assert!(part.body == bytes[1_000_000..2_000_000]);
+    drop(server);
+    // A job writes to the file that it shares with the pool.
+    let shared = env.path("out/x.bin");
+    let mut wrong = bytes.clone();
+    wrong[1_500_000] ^= 1;
+    let mut permissions = fs::metadata(&shared).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o644);
+    fs::set_permissions(&shared, permissions).unwrap();
+    fs::write(&shared, &wrong).unwrap();
+    let server = Server::start(&env, &[]);
+    let mut connection = server.connect();
+    connection
+        .send(format!("GET {url} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes());
+    let got = connection.rest();
+    assert!(
+        got.len() < bytes.len()
+            && !got
+                .windows(100)
+                .any(|part| part == &wrong[1_499_950..1_500_050])
+    );
+    for (path, found) in data {
+        fs::write(path, found).unwrap();
+    }
+    assert!(server.get(url).body == bytes, "from the store");
+}

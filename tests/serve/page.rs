@@ -5,8 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use store::format::{Change, Extra, Who};
+use store::remote::{Objects, Write};
+use store::{Host, Store, log};
 use support::{TestEnvironment, environment};
 
 use crate::server::{Answer, Server};
@@ -382,11 +386,7 @@ fn many_refs_versions_and_entries_are_leafed_through() {
         env.write(format!("wide/{n:04}"), n.to_string());
     }
     env.ok(["put", "wide", "project/demo/wide"]);
-    env.write("one", "1");
-    for n in 0..103 {
-        env.ok(["put", "one", "project/demo/versions", "--always"]);
-        env.ok(["put", "one", &format!("project/demo/refs/{n:03}")]);
-    }
+    set_many(&env, 103);
     env.ok(["rm", "project/demo/versions@50"]);
     let server = Server::start(&env, &[]);
     let leafed = |first: &str, rows: &str| {
@@ -442,6 +442,36 @@ fn many_refs_versions_and_entries_are_leafed_through() {
     assert_eq!(refs.len(), 105);
     let begun = leafed("/-/project/demo?begin=refs%2F09", "@");
     assert_eq!(begun.len(), 10, "{begun:?}");
+}
+
+/// So many versions of one ref, and as many refs, in one entry of the log.
+fn set_many(env: &TestEnvironment, count: u64) {
+    let dir = env.path("home/.local/share/store");
+    let remote: Arc<dyn Write> = Arc::new(Objects::directory(&dir).unwrap());
+    let store = Store::open(Arc::clone(&remote), Host::default()).unwrap();
+    let mut state = store.state().unwrap();
+    let (_, model) = state
+        .version(&"project/demo/wide".parse().unwrap(), None)
+        .unwrap();
+    let set = |name: String, version: u64| Change::SetRef {
+        name: name.parse().unwrap(),
+        version,
+        root: model.root,
+        sides: model.sides.clone(),
+        message: String::new(),
+        expires: None,
+        origin: None,
+        ends: Vec::new(),
+        private: false,
+        extra: Extra::new(),
+    };
+    let versions = (1..=count).map(|number| set("project/demo/versions".to_owned(), number));
+    let refs = (0..count).map(|number| set(format!("project/demo/refs/{number:03}"), 1));
+    let changes: Vec<Change> = versions.chain(refs).collect();
+    log::commit(remote.as_ref(), &mut state, &Who::default(), &mut |_, _| {
+        Ok(changes.clone())
+    })
+    .unwrap();
 }
 
 fn base64(bytes: &[u8]) -> String {

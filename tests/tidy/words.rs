@@ -71,7 +71,10 @@ fn pages_escape_what_they_show() {
             }
         }
     }
-    report("nothing but the style sheet goes to a page as it is", &offences);
+    report(
+        "nothing but the style sheet goes to a page as it is",
+        &offences,
+    );
 }
 
 /// rustdoc takes what is indented by four spaces for Rust, and runs it.

@@ -11,10 +11,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::Serialize;
-use store::{Error, Namespace, Result};
+use store::{Error, Namespace, Pool, Result};
 
 use crate::config;
-use crate::context::Context;
+use crate::context::{Context, pools};
 use crate::serve::front::Front;
 use crate::serve::hub::Hub;
 use crate::serve::journal::Journal;
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         journal: Journal::open(args.access_log.as_deref(), Arc::clone(&numbers))?,
         numbers,
     });
-    let source = Arc::new(Source::new(store)?);
+    let source = Arc::new(Source::new(store, pools(context))?);
     let s3 = Arc::new(S3::new(Arc::clone(&source), keys));
     let page = pages::new(context, Arc::clone(&source))?;
     let hub = Hub::new(source, Arc::clone(&shared), args.root.clone(), tokens);
@@ -150,6 +150,12 @@ fn identity(args: &Args, context: &Context) -> Result<Option<Arc<Identity>>> {
             .note(format_args!("note: others can read {key}: chmod 600 {key}"));
     }
     Ok(Some(Arc::new(identity)))
+}
+
+/// The pools of this host that can be read.
+fn pools(context: &Context) -> Vec<Pool> {
+    let known = pools::known(None, &context.config().pool);
+    known.into_iter().flatten().collect()
 }
 
 /// That nobody else reaches a server that lets everybody in.

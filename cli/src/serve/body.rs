@@ -14,7 +14,7 @@ use http_body::{Frame, SizeHint};
 use store::{Error, Result};
 
 use crate::serve::answer::Content;
-use crate::serve::source::{Sight, Source};
+use crate::serve::source::{Sight, Source, Warm};
 
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 
@@ -23,6 +23,7 @@ pub(crate) struct FileBody {
     source: Arc<Source>,
     sight: Sight,
     content: store::Content,
+    warm: Warm,
     /// What was not asked of the store yet.
     rest: Range<u64>,
     /// What was not handed over yet.
@@ -46,6 +47,7 @@ impl FileBody {
             source,
             sight,
             content,
+            warm: Warm::default(),
             left: range.end.saturating_sub(range.start),
             rest: range,
             ready: None,
@@ -69,9 +71,10 @@ impl FileBody {
             return None;
         }
         let (source, sight) = (Arc::clone(&self.source), Arc::clone(&self.sight));
-        let (content, rest) = (self.content, self.rest.clone());
+        let (content, rest, warm) = (self.content, self.rest.clone(), self.warm.clone());
         Some(Box::pin(async move {
-            source.piece(sight, content, rest.start, rest.end).await
+            let piece = source.piece(sight, content, warm, rest.start, rest.end);
+            piece.await
         }))
     }
 

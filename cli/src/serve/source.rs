@@ -1,14 +1,16 @@
 //! The way from the doors to the store: its newest state, and verified bytes of its files.
 //!
 //! The engine blocks, so it is called on threads that may; how many bytes wait for clients is bounded by `--memory`.
-//! Requests that come at once share one look at the log.
+//! Requests that come at once share one look at the log. Files that a pool of this host has are read from there: they were
+//! verified when they came.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
-use store::{Content, Error, Reader, Result, Store};
+use store::{Content, Error, Pool, Reader, Result, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// In what the memory for pieces is counted.
@@ -30,12 +32,31 @@ pub(crate) type Sight = Arc<Reader<'static>>;
 /// The store as doors see it.
 pub(crate) struct Source {
     store: &'static Store,
+    /// Where files lie that this host has whole.
+    pools: Arc<[Pool]>,
     now: RwLock<Sight>,
     /// How many looks at the log have begun; which of them ended last.
     begun: AtomicU64,
     ended: Mutex<u64>,
     memory: Arc<Semaphore>,
     units: u64,
+}
+
+/// The pool file of a content, looked for once.
+#[derive(Clone, Default)]
+pub(crate) struct Warm(Arc<OnceLock<Option<File>>>);
+
+impl Warm {
+    fn file(&self, pools: &[Pool], content: &Content) -> Option<&File> {
+        let found = self.0.get_or_init(|| {
+            // A pool that cannot be read is none: the store has the bytes, too.
+            let mut files = pools
+                .iter()
+                .filter_map(|pool| pool.open_content(content).ok()?);
+            files.next()
+        });
+        found.as_ref()
+    }
 }
 
 /// Bytes that hold their share of the memory until they are sent.
@@ -55,12 +76,13 @@ impl Source {
     ///
     /// # Errors
     /// When its state cannot be read.
-    pub(crate) fn new(store: Store) -> Result<Self> {
+    pub(crate) fn new(store: Store, pools: Vec<Pool>) -> Result<Self> {
         // What is told about it at the end is told by its clones.
         let store: &'static Store = Box::leak(Box::new(store));
         let units = (store.host().memory_bytes / 2 / UNIT_BYTES).clamp(16, 1 << 20);
         Ok(Self {
             store,
+            pools: pools.into(),
             now: RwLock::new(Arc::new(Reader::new(store)?)),
             begun: AtomicU64::new(0),
             ended: Mutex::new(0),
@@ -112,6 +134,7 @@ impl Source {
         &self,
         sight: Sight,
         content: Content,
+        warm: Warm,
         at: u64,
         end: u64,
     ) -> Result<Bytes> {
@@ -121,8 +144,17 @@ impl Source {
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         let share = Arc::clone(&self.memory).acquire_many_owned(units).await;
         let share = share.map_err(|_| Error::interrupted("the server stops"))?;
+        let pools = Arc::clone(&self.pools);
         block(move || {
-            let bytes = read(&sight, &content, at, last, portion.wanted)?;
+            let bytes = match warm.file(&pools, &content) {
+                Some(file) => read_file(
+                    file,
+                    &content,
+                    at,
+                    end.min(at.saturating_add(portion.wanted)),
+                )?,
+                None => read(&sight, &content, at, last, portion.wanted)?,
+            };
             Ok(Bytes::from_owner(Held {
                 bytes,
                 _share: share,
@@ -162,6 +194,28 @@ pub(crate) async fn block<T: Send + 'static>(
         Ok(done) => done,
         Err(panic) => Err(Error::unavailable("the work on a request").because(panic)),
     }
+}
+
+/// The bytes of a pool file from `at` to `end`.
+fn read_file(file: &File, content: &Content, at: u64, end: u64) -> Result<Vec<u8>> {
+    let len = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX);
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let from = at + bytes.len() as u64;
+        let read = rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), from);
+        match read {
+            Ok(0) => {
+                return Err(Error::corrupt(format!(
+                    "pool file of content {}: ends before byte {end}",
+                    content.root
+                )));
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Error::unavailable("a pool file").because(errno)),
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
 }
 
 /// The bytes of `content` from `at` to the end of the chunk in which `wanted` of them are reached.

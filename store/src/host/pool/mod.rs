@@ -57,7 +57,7 @@ pub use self::verify::{Damage, PoolVerifyReport};
 use self::owner::Owner;
 use self::verify::Verifying;
 use crate::error::{Error, Result};
-use crate::format::Time;
+use crate::format::{Content, Time};
 use crate::host::walk::Stat;
 use crate::remedy::Remedy;
 
@@ -248,6 +248,26 @@ impl Pool {
         let stat = Stat::of_file(&file, &path)?;
         let is_usable = matches!(look_of(key, stat), Look::Intact(_) | Look::Copied);
         Ok(is_usable.then_some(file))
+    }
+
+    /// The file with these bytes, executable or not, if it is there as it was left: they were verified when it came.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn open_content(&self, content: &Content) -> Result<Option<File>> {
+        for executable in [false, true] {
+            let key = PoolKey {
+                content: *content,
+                executable,
+            };
+            let Some(file) = self.open_file(&key)? else {
+                continue;
+            };
+            if is_intact(&key, &Stat::of_file(&file, &self.path_of(&key))?) {
+                return Ok(Some(file));
+            }
+        }
+        Ok(None)
     }
 
     /// Moves a changed pool file out of the way; nothing, when it is gone or intact by now. Returns where

@@ -1,0 +1,250 @@
+"""How quickly `store serve` sends: bench.py STORE MEGABYTES. Prints a table in Markdown.
+
+All servers send the same bytes, warm, on loopback; the clients are processes of their own, so that no server is measured
+by the client's core. Each line is the median of runs that take turns. nginx sends by sendfile from the pool file.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import median
+
+RUNS = 5
+SMALL = int(os.environ.get("SERVE_BENCH_SMALL", 10_000))
+CONNECTIONS = 32
+IDLE = 1_000
+FIRSTS = 200
+
+
+def ask(stream, path, headers=""):
+    stream.sendall(f"GET {path} HTTP/1.1\r\nHost: bench\r\n{headers}\r\n".encode())
+
+
+def head(stream):
+    """The length that an answer says, and what came of its body with the head."""
+    got = b""
+    while b"\r\n\r\n" not in got:
+        more = stream.recv(65536)
+        assert more, got
+        got += more
+    top, rest = got.split(b"\r\n\r\n", 1)
+    lines = top.decode("latin-1").split("\r\n")
+    assert lines[0].split(" ")[1] == "200", lines
+    length = next(int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:"))
+    return length, len(rest)
+
+
+def take(stream, length, room):
+    while length > 0:
+        got = stream.recv_into(room, min(len(room), length))
+        assert got, "broken off"
+        length -= got
+
+
+def connect(port):
+    stream = socket.create_connection(("127.0.0.1", port))
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return stream
+
+
+def large(port, path):
+    """Bytes a second of one file."""
+    room = bytearray(1 << 20)
+    with connect(port) as stream:
+        began = time.perf_counter()
+        ask(stream, path)
+        length, got = head(stream)
+        take(stream, length - got, room)
+        return length / (time.perf_counter() - began)
+
+
+def first(port, path):
+    """Seconds to the first byte on a connection that is open."""
+    times = []
+    with connect(port) as stream:
+        for _ in range(FIRSTS):
+            began = time.perf_counter()
+            ask(stream, path, "Range: bytes=0-0\r\n")
+            stream.recv(1)
+            times.append(time.perf_counter() - began)
+            stream.recv(65536)
+            time.sleep(0.001)
+    return median(times)
+
+
+def some(job):
+    """Some of the small files over one connection."""
+    port, paths = job
+    with connect(port) as stream:
+        room = bytearray(1 << 16)
+        for path in paths:
+            ask(stream, path)
+            length, got = head(stream)
+            take(stream, length - got, room)
+    return len(paths)
+
+
+def small(pool, port, form):
+    """Files a second over many connections, of two processes."""
+    paths = [form.format(number) for number in range(SMALL)]
+    jobs = [(port, paths[at::CONNECTIONS]) for at in range(CONNECTIONS)]
+    began = time.perf_counter()
+    assert sum(pool.map(some, jobs)) == SMALL
+    return SMALL / (time.perf_counter() - began)
+
+
+def resident(pid):
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+
+
+def resident_at(pid, port, path):
+    """Bytes of the process while many connections wait for more of a file than they take."""
+    streams = []
+    for _ in range(IDLE):
+        stream = socket.socket()
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stream.connect(("127.0.0.1", port))
+        ask(stream, path)
+        streams.append(stream)
+    time.sleep(3)
+    found = resident(pid)
+    for stream in streams:
+        stream.close()
+    return found
+
+
+def wait_for(port):
+    until = time.monotonic() + 20
+    while True:
+        try:
+            return connect(port).close()
+        except OSError:
+            assert time.monotonic() < until, f"nothing listens on {port}"
+            time.sleep(0.05)
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class World:
+    def __init__(self, program, megabytes):
+        self.dir = Path(tempfile.mkdtemp(prefix="serve-bench.", dir=os.environ.get("SERVE_BENCH_DIR")))
+        self.env = {"HOME": str(self.dir / "home"), "PATH": os.environ["PATH"], "STORE_URL": str(self.dir / "store")}
+        self.program = program
+        self.started = []
+        tree = self.dir / "tree"
+        (tree / "small").mkdir(parents=True)
+        with open(tree / "large.bin", "wb") as file:
+            for _ in range(megabytes):
+                file.write(os.urandom(1_000_000))
+        for number in range(SMALL):
+            (tree / f"small/{number:05}").write_bytes(os.urandom(2000))
+        self.run("init", self.dir / "store")
+        self.run("put", tree, "project/bench/data")
+        # What jobs on this host link to.
+        self.run("materialize", "project/bench/data", self.dir / "job")
+
+    def run(self, *words):
+        subprocess.run([self.program, "--quiet", *map(str, words)], env=self.env, check=True, cwd=self.dir)
+
+    def start(self, words, **more):
+        process = subprocess.Popen([str(word) for word in words], **more)
+        self.started.append(process)
+        return process
+
+    def store(self):
+        words = [self.program, "serve", "--listen", "127.0.0.1:0", "--s3-listen", "127.0.0.1:0", "--json", "--access-log", self.dir / "log"]
+        process = self.start(words, env=self.env, stdout=subprocess.PIPE, text=True)
+        told = json.loads(process.stdout.readline())
+        return process.pid, int(told["url"].rsplit(":", 1)[1]), int(told["s3_url"].rsplit(":", 1)[1])
+
+    def nginx(self):
+        port = free_port()
+        config = self.dir / "nginx.conf"
+        owner = "user root;" if os.getuid() == 0 else ""
+        config.write_text(
+            f"{owner} worker_processes auto; daemon off; pid {self.dir}/nginx.pid; error_log {self.dir}/nginx.log;"
+            f"events {{ worker_connections 4096; }} http {{ access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_requests 100000;"
+            f" open_file_cache max=20000; client_body_temp_path {self.dir}/t1; proxy_temp_path {self.dir}/t2; fastcgi_temp_path {self.dir}/t3; uwsgi_temp_path {self.dir}/t4; scgi_temp_path {self.dir}/t5;"
+            f" server {{ listen 127.0.0.1:{port}; root {self.dir}/job; }} }}"
+        )
+        process = self.start(["nginx", "-p", self.dir, "-c", config], stderr=subprocess.DEVNULL)
+        wait_for(port)
+        return process.pid, port
+
+    def python(self):
+        port = free_port()
+        words = [sys.executable, "-c", "import http.server as h; h.SimpleHTTPRequestHandler.protocol_version='HTTP/1.1'; h.SimpleHTTPRequestHandler.log_message=lambda *a: None;"
+                 f"h.ThreadingHTTPServer(('127.0.0.1', {port}), h.SimpleHTTPRequestHandler).serve_forever()"]
+        process = self.start(words, cwd=self.dir / "job", stderr=subprocess.DEVNULL)
+        wait_for(port)
+        return process.pid, port
+
+    def end(self):
+        for process in self.started:
+            process.terminate()
+            process.wait()
+        shutil.rmtree(self.dir)
+
+
+def main():
+    world = World(os.path.abspath(sys.argv[1]), int(sys.argv[2]))
+    try:
+        measure(world)
+    finally:
+        world.end()
+
+
+def measure(world):
+    pid, hub, s3 = world.store()
+    nginx_pid, nginx = world.nginx()
+    python_pid, python = world.python()
+    repo = "/project/bench/bench/data/resolve/main/"
+    bucket = "/project.bench/data/"
+    servers = {
+        "Hub door": (pid, hub, repo),
+        "S3 door": (pid, s3, bucket),
+        "nginx": (nginx_pid, nginx, "/"),
+        "http.server": (python_pid, python, "/"),
+    }
+    rows = {name: {} for name in servers}
+    with ProcessPoolExecutor(2) as pool:
+        for name, (_, port, base) in servers.items():
+            # Hashes, caches and pages are made now.
+            large(port, base + "large.bin")
+            small(pool, port, base + "small/{:05}")
+        found = {name: {"large": [], "first": [], "small": []} for name in servers}
+        for _ in range(RUNS):
+            for name, (_, port, base) in servers.items():
+                found[name]["large"].append(pool.submit(large, port, base + "large.bin").result())
+                found[name]["first"].append(pool.submit(first, port, base + "large.bin").result())
+                found[name]["small"].append(small(pool, port, base + "small/{:05}"))
+    for name in servers:
+        rows[name] = {what: median(values) for what, values in found[name].items()}
+    for name, (own, port, base) in servers.items():
+        rows[name]["memory"] = resident_at(own, port, base + "large.bin") if name != "nginx" else 0
+    print("| | warm GET | of nginx | first byte | small files | of nginx | memory, 1,000 slow clients |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    best = rows["nginx"]
+    for name, row in rows.items():
+        memory = f"{row['memory'] / 1e6:.0f} MB" if row["memory"] else ""
+        print(
+            f"| {name} | {row['large'] / 1e9:.2f} GB/s | {row['large'] / best['large']:.2f} | {row['first'] * 1000:.2f} ms"
+            f" | {row['small']:,.0f}/s | {row['small'] / best['small']:.2f} | {memory} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
