@@ -29,8 +29,8 @@ for line in sys.stdin:
     print(line.strip(), flush=True)
 ";
 const REF: &str = "project/demo/mapped";
-/// A file that is read whole by one worker, and one that is read in blocks.
-const FILES: [(&str, usize); 2] = [("small", 8192), ("large", 3 << 20)];
+/// A file that is read whole by one worker, after all others that are small, and one that is read in blocks.
+const FILES: [(&str, usize); 2] = [("b-small", 8192), ("large", 3 << 20)];
 
 /// A process that has the files mapped.
 struct Writer {
@@ -102,11 +102,21 @@ fn assert_newest(env: &TestEnvironment, digit: u8) {
 }
 
 /// Whether the file system is one of which unchanged files are remembered.
-fn each_put_sees_what_was_stored(mount: &Mount, is_remembered: bool) {
+fn each_put_sees_what_was_stored(place: &Path, is_remembered: bool) {
+    // Alone, and beside so many that the file system is written back as a whole.
+    for others in [0, 40] {
+        each_put_beside(place, is_remembered, others);
+    }
+}
+
+fn each_put_beside(place: &Path, is_remembered: bool, others: u64) {
     let env = environment!();
     env.ok(["init", "store"]);
-    let dir = mount.path().join("tree");
+    let dir = place.join(format!("tree-{others}"));
     std::fs::create_dir(&dir).unwrap();
+    for number in 0..others {
+        std::fs::write(dir.join(format!("a{number}")), format!("{number}")).unwrap();
+    }
     for (name, len) in FILES {
         std::fs::write(dir.join(name), vec![b'0'; len]).unwrap();
     }
@@ -134,26 +144,26 @@ fn each_put_sees_what_was_stored(mount: &Mount, is_remembered: bool) {
     assert_newest(&env, b'4');
     // A positive control: the next put does rely on what is remembered.
     let unchanged = put(&env, &dir);
-    assert_eq!(unchanged, if is_remembered { 2 } else { 0 });
+    assert_eq!(unchanged, if is_remembered { 2 + others } else { 0 });
     assert_newest(&env, b'4');
 }
 
 #[test]
 fn a_put_sees_what_was_stored_through_a_mapping_on_ext4() {
-    each_put_sees_what_was_stored(&Mount::ext4(64, &[], "defaults"), true);
+    each_put_sees_what_was_stored(&Mount::ext4(64, &[], "defaults").path(), true);
 }
 
 #[test]
 fn a_put_sees_what_was_stored_through_a_mapping_on_xfs() {
-    each_put_sees_what_was_stored(&Mount::xfs("defaults"), true);
+    each_put_sees_what_was_stored(&Mount::xfs("defaults").path(), true);
 }
 
 #[test]
 fn a_put_sees_what_was_stored_through_a_mapping_on_btrfs() {
-    each_put_sees_what_was_stored(&Mount::btrfs("defaults"), true);
+    each_put_sees_what_was_stored(&Mount::btrfs("defaults").path(), true);
 }
 
 #[test]
 fn a_put_sees_what_was_stored_through_a_mapping_on_tmpfs() {
-    each_put_sees_what_was_stored(&Mount::tmpfs("size=64M"), false);
+    each_put_sees_what_was_stored(&Mount::tmpfs("size=64M").path(), false);
 }

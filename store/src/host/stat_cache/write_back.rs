@@ -4,10 +4,11 @@
 //! dirty already takes further stores in silence until the system has written it back. So what a put reads
 //! may change afterwards without a trace, unless its pages were clean when the reading began.
 //!
-//! Large files are written back before they are read. Of a small file that has been as it is for longer than
-//! the system takes to write back that is taken for granted; the first [`SMALL_MAX`] of the others are written back,
-//! too, and the rest are not remembered. File systems that never write back (tmpfs), that hide what
-//! lies below (overlayfs, FUSE) or that other hosts write to, too, are not relied on at all.
+//! Of a small file that has been as it is for longer than the system takes to write back that is taken for granted.
+//! The others are written back before they are read: the first [`ALONE_MAX`] each alone, which waits for the disk each
+//! time, then their file system as a whole, once. A file that has changed since is not remembered. File systems that
+//! never write back (tmpfs), that hide what lies below (overlayfs, FUSE) or that other hosts write to, too, are not
+//! relied on at all.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,13 +16,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FsWord, fdatasync, fstatfs};
+use rustix::fs::{FsWord, fdatasync, fstatfs, syncfs};
 
 use super::is_settled_for;
 use crate::host::walk::Stat;
 
-/// Young small files that one put writes back: a flush of a disk costs more than to read such a file again.
-const SMALL_MAX: u64 = 1000;
+/// Files that one put writes back alone. Each waits for a flush of the disk; a whole file system flushes it once.
+const ALONE_MAX: u64 = 16;
 /// The least time after which a page counts as written back: disks lag behind.
 const AGE_MIN: Duration = Duration::from_secs(5 * 60);
 /// By how much disks may lag behind what the system is set to.
@@ -37,9 +38,18 @@ const SETTINGS: &str = "/proc/sys/vm";
 pub struct WriteBack {
     /// After this time a small file counts as written back; none where the system never does it by itself.
     age: Option<Duration>,
-    small_left: AtomicU64,
-    /// Devices, and whether the file system there is one of [`RELIABLE`].
-    devices: Mutex<Vec<(u64, bool)>>,
+    alone_left: AtomicU64,
+    devices: Mutex<Vec<Device>>,
+}
+
+/// What is known of a file system.
+#[derive(Clone, Copy, Debug)]
+struct Device {
+    id: u64,
+    /// It is one of [`RELIABLE`].
+    is_reliable: bool,
+    /// When this put began to write all of it back.
+    written_back: Option<SystemTime>,
 }
 
 impl WriteBack {
@@ -51,7 +61,7 @@ impl WriteBack {
     fn with_age(age: Option<Duration>) -> Self {
         Self {
             age,
-            small_left: AtomicU64::new(SMALL_MAX),
+            alone_left: AtomicU64::new(ALONE_MAX),
             devices: Mutex::default(),
         }
     }
@@ -59,34 +69,53 @@ impl WriteBack {
     /// Sees to it that each later change of `file` moves its times, before it is read. Whether that is
     /// so; a file that changed shortly before `read_began` is not looked at, since it is not remembered anyway.
     pub fn ensure(&self, file: &File, stat: &Stat, is_small: bool, read_began: SystemTime) -> bool {
-        if !is_settled_for(stat, read_began, Duration::from_secs(super::SETTLED_SECS))
-            || !self.is_reliable(file, stat.dev)
-        {
+        let settled = Duration::from_secs(super::SETTLED_SECS);
+        if !is_settled_for(stat, read_began, settled) || !self.is_reliable(file, stat.dev) {
             return false;
         }
         let is_old = |age| is_settled_for(stat, read_began, age);
         if is_small && self.age.is_some_and(is_old) {
             return true;
         }
-        (!is_small || self.take_small()) && fdatasync(file).is_ok()
+        if self.take_alone() {
+            return fdatasync(file).is_ok();
+        }
+        let written_back = self.all_written_back(file, stat.dev);
+        written_back.is_some_and(|began| is_settled_for(stat, began, settled))
     }
 
-    fn take_small(&self) -> bool {
+    fn take_alone(&self) -> bool {
         let take = |left: u64| left.checked_sub(1);
         let taken = self
-            .small_left
+            .alone_left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         taken.is_ok()
     }
 
-    fn is_reliable(&self, file: &File, device: u64) -> bool {
+    fn is_reliable(&self, file: &File, id: u64) -> bool {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, is_reliable)) = devices.iter().find(|(known, _)| *known == device) {
-            return *is_reliable;
+        if let Some(known) = devices.iter().find(|known| known.id == id) {
+            return known.is_reliable;
         }
         let is_reliable = fstatfs(file).is_ok_and(|found| RELIABLE.contains(&found.f_type));
-        devices.push((device, is_reliable));
+        devices.push(Device {
+            id,
+            is_reliable,
+            written_back: None,
+        });
         is_reliable
+    }
+
+    /// When the file system of `file` was begun to be written back, which the first one waits for and the others, too.
+    fn all_written_back(&self, file: &File, id: u64) -> Option<SystemTime> {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = devices.iter_mut().find(|known| known.id == id)?;
+        if device.written_back.is_none() {
+            let began = SystemTime::now();
+            syncfs(file).ok()?;
+            device.written_back = Some(began);
+        }
+        device.written_back
     }
 }
 
@@ -144,23 +173,54 @@ mod tests {
     }
 
     #[test]
-    fn of_small_young_files_only_so_many_are_written_back() {
+    fn a_few_files_are_written_back_alone_and_the_others_at_once() {
         let file = tempfile::tempfile().unwrap();
         let stat = Stat::of_file(&file, Path::new("x")).unwrap();
         let later = |secs| SystemTime::now() + Duration::from_secs(secs);
-        let pages = WriteBack::with_age(Some(Duration::from_secs(300)));
-        // Not what this file is on, but what a put would have found.
-        pages.devices.lock().unwrap().push((stat.dev, true));
-        assert!(!pages.ensure(&file, &stat, true, later(1)), "too young");
-        for number in 0..SMALL_MAX {
-            assert!(pages.ensure(&file, &stat, true, later(60)), "{number}");
+        let device = |written_back| Device {
+            id: stat.dev,
+            // Not what this file is on, but what a put would have found.
+            is_reliable: true,
+            written_back,
+        };
+        let pages = |age, written_back| {
+            let pages = WriteBack::with_age(age);
+            pages.devices.lock().unwrap().push(device(written_back));
+            pages
+        };
+        let age = Some(Duration::from_secs(300));
+        let young = pages(age, Some(later(0)));
+        assert!(!young.ensure(&file, &stat, true, later(1)), "too young");
+        for number in 0..ALONE_MAX {
+            assert!(
+                young.ensure(&file, &stat, number > 3, later(60)),
+                "{number}"
+            );
         }
-        assert!(!pages.ensure(&file, &stat, true, later(60)));
-        assert!(pages.ensure(&file, &stat, false, later(60)), "a large one");
-        assert!(pages.ensure(&file, &stat, true, later(301)), "an old one");
-        let never = WriteBack::with_age(None);
-        never.devices.lock().unwrap().push((stat.dev, true));
-        never.small_left.store(0, Ordering::Relaxed);
+        assert!(
+            !young.ensure(&file, &stat, true, later(60)),
+            "changed after all were written back"
+        );
+        assert!(
+            !young.ensure(&file, &stat, false, later(60)),
+            "a large one, too"
+        );
+        assert!(young.ensure(&file, &stat, true, later(301)), "an old one");
+        assert!(
+            !young.ensure(&file, &stat, false, later(301)),
+            "an old large one"
+        );
+        let settled = pages(age, Some(later(3)));
+        settled.alone_left.store(0, Ordering::Relaxed);
+        assert!(settled.ensure(&file, &stat, true, later(60)));
+        assert!(settled.ensure(&file, &stat, false, later(60)));
+        let never = pages(None, Some(later(0)));
+        never.alone_left.store(0, Ordering::Relaxed);
         assert!(!never.ensure(&file, &stat, true, later(100_000)));
+        // The first one writes all of it back.
+        let first = pages(age, None);
+        first.alone_left.store(0, Ordering::Relaxed);
+        first.ensure(&file, &stat, true, later(60));
+        assert!(first.devices.lock().unwrap()[0].written_back.is_some());
     }
 }
