@@ -25,6 +25,9 @@ pub(super) fn text(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// Zeros stand at one side of nearly all letters then, and never at the other.
 fn unmarked(letters: &[[u8; 2]]) -> Option<fn([u8; 2]) -> u16> {
+    if !letters.as_flattened().contains(&0) {
+        return None;
+    }
     let zeros = |side: usize| {
         let zeros = letters.iter().filter(|pair| pair.get(side) == Some(&0));
         zeros.count()
