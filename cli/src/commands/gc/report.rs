@@ -186,8 +186,12 @@ fn held(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
             .iter()
             .map(|(name, bytes)| (*bytes, format!("of what was dropped is shared with {name}"))),
     );
+    rows.retain(|(bytes, _)| *bytes > 0);
+    if rows.is_empty() {
+        return write!(out, "nothing else takes space");
+    }
     write!(out, "not freed, because:")?;
-    for (bytes, why) in rows.into_iter().filter(|(bytes, _)| *bytes > 0) {
+    for (bytes, why) in rows {
         write!(out, "\n  {:>8}  {why}", human::bytes(bytes))?;
     }
     Ok(())
@@ -224,6 +228,14 @@ mod tests {
         fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
             held(out, self.0)
         }
+    }
+
+    #[test]
+    fn a_store_that_holds_nothing_has_no_reasons() {
+        assert_eq!(
+            Told(&Report::default()).to_string(),
+            "nothing else takes space"
+        );
     }
 
     #[test]
