@@ -143,7 +143,7 @@ impl<'p> Assembler<'p> {
     /// Takes events in order until there are none left.
     pub(super) fn run(
         mut self,
-        events: &Receiver<Event>,
+        events: &Receiver<Vec<Event>>,
         results: &Receiver<Ingested>,
     ) -> Result<Built> {
         let never = crossbeam_channel::never();
@@ -151,8 +151,8 @@ impl<'p> Assembler<'p> {
         loop {
             // Results are taken while no event comes, too: a worker that has one waits until it is taken.
             select! {
-                recv(events) -> event => match event {
-                    Ok(event) => self.event(event, results)?,
+                recv(events) -> events => match events {
+                    Ok(events) => events.into_iter().try_for_each(|event| self.event(event, results))?,
                     Err(_) => break,
                 },
                 recv(more) -> result => match result {

@@ -25,7 +25,10 @@ pub(super) type OfHost<'p> = (
 #[derive(Clone, Debug)]
 pub(super) struct Base(pub(super) Version);
 
-/// What there is, in the walk's order.
+/// Events that the walk tells at once: one by one, they would wake the assembler for each file.
+pub(super) const EVENTS_TOLD: usize = 128;
+
+/// What there is, in the walk's order; told many at once.
 #[derive(Debug)]
 pub(super) enum Event {
     Enter {

@@ -17,7 +17,7 @@ use super::expected::Expected;
 use super::ingest::SMALL_BYTES_MAX;
 use super::job::{FileJob, Task, batch_dirs_max};
 use super::long_paths::LongPaths;
-use super::messages::{Base, Event, Walked};
+use super::messages::{Base, EVENTS_TOLD, Event, Walked};
 use super::pipeline::workers;
 use super::private::Private;
 use super::ties::Ties;
@@ -65,6 +65,8 @@ pub(super) struct Scan<'p> {
     base: Option<Base>,
     reader: &'p Reader<'p>,
     ties: Ties<'p>,
+    /// What the assembler has not been told yet.
+    untold: Vec<Event>,
     batch: Vec<FileJob>,
     batch_bytes: u64,
     batch_dirs: usize,
@@ -128,6 +130,7 @@ impl<'p> Scan<'p> {
             base,
             cache,
             reader,
+            untold: Vec::new(),
             batch: Vec::new(),
             batch_bytes: 0,
             batch_dirs: 0,
@@ -179,7 +182,7 @@ impl<'p> Scan<'p> {
         mut self,
         dedup: &Dedup,
         progress: &dyn Progress,
-        events: &Sender<Event>,
+        events: &Sender<Vec<Event>>,
         tasks: &Sender<Task>,
     ) -> Result<Walked> {
         while let Some(item) = self.walk.next() {
@@ -205,8 +208,12 @@ impl<'p> Scan<'p> {
             if let Event::Known { stat, .. } = &event {
                 progress.advance(1, stat.size);
             }
-            self.send(event, events, tasks)?;
+            self.untold.push(event);
+            if self.untold.len() >= EVENTS_TOLD {
+                self.tell(events, tasks)?;
+            }
         }
+        self.tell(events, tasks)?;
         progress.total(self.totals.0, self.totals.1);
         self.send_batch(tasks)?;
         self.follow.check_something_is_kept()?;
@@ -381,13 +388,14 @@ impl<'p> Scan<'p> {
         tasks.send(Task::Small(batch)).map_err(|_| lost())
     }
 
-    /// Sends an event; before waiting, gives out the files that the assembler may be waiting for.
-    fn send(&mut self, event: Event, events: &Sender<Event>, tasks: &Sender<Task>) -> Result<()> {
-        match events.try_send(event) {
+    /// Tells the events; before waiting, gives out the files that the assembler may be waiting for.
+    fn tell(&mut self, events: &Sender<Vec<Event>>, tasks: &Sender<Task>) -> Result<()> {
+        let untold = std::mem::replace(&mut self.untold, Vec::with_capacity(EVENTS_TOLD));
+        match events.try_send(untold) {
             Ok(()) => Ok(()),
-            Err(TrySendError::Full(event)) => {
+            Err(TrySendError::Full(untold)) => {
                 self.send_batch(tasks)?;
-                events.send(event).map_err(|_| lost())
+                events.send(untold).map_err(|_| lost())
             }
             Err(TrySendError::Disconnected(_)) => Err(lost()),
         }

@@ -256,7 +256,7 @@ fn is_remembered(read_began: SystemTime) -> bool {
         read_began,
         tie: super::ties::Tie::default(),
     };
-    events.send(event).unwrap();
+    events.send(vec![event]).unwrap();
     let part = Ingested::Part {
         number: 0,
         part: 0,
