@@ -8,6 +8,7 @@ mod cutter;
 mod gguf;
 mod pytorch;
 mod safetensors;
+mod spans;
 mod tensors;
 
 use std::borrow::Cow;
@@ -21,6 +22,7 @@ use crate::format::{CHUNK_BYTES_MAX, CHUNKER_ALGORITHM, CHUNKER_TENSORS_MAX, Chu
 use crate::id::ChunkId;
 
 pub(crate) use cutter::Cutter;
+pub(crate) use spans::Guess;
 
 /// Finds cut points; clones share their tables.
 #[derive(Clone)]

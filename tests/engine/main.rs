@@ -45,6 +45,7 @@ mod save_schedules;
 mod saves;
 mod schedules;
 mod settled;
+mod spans;
 mod stores;
 mod tensors;
 mod travel;

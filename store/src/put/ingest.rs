@@ -1,37 +1,34 @@
 //! Workers: read files, cut them into chunks, hash, claim, and hand new chunks to frames.
 //!
-//! Small files are read and hashed by one worker. A large file is read and cut by one worker, block
-//! by block, while all of them hash and encode the blocks. A file that changes while it is read is an error.
+//! Small files are read and hashed by one worker; large ones see [`super::large`]. A file that changes while it is read
+//! is an error.
 
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, select};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, select, select_biased};
 
 use super::PutRequest;
 use super::dedup::Dedup;
 use super::job::{FileJob, Task};
+use super::large::Spans;
 use super::messages::{FileChunk, FileRead, Ingested};
-use super::reading::{Cursor, read_small, unchanged};
+use super::reading::read_small;
 use crate::chunk::{Chunker, Cutter};
 use crate::error::{Error, Kind, Result};
 use crate::format::FrameKind;
 use crate::host::stat_cache::WriteBack;
-use crate::host::walk::Stat;
 use crate::id::ChunkId;
 use crate::pack::{Framer, KindFrame};
-use crate::profile::Inspection;
 use crate::progress::Progress;
 use crate::store::Store;
 
 /// Files up to this size are read whole by one worker.
 pub(super) const SMALL_BYTES_MAX: u64 = 1 << 20;
-/// Zero chunks that one message carries at most.
-const ZERO_CHUNKS_MAX: u64 = 1 << 14;
 
 /// Why a file did not make it: its own fault, or the store's.
-enum Fault {
+pub(super) enum Fault {
     Unreadable(Error),
     Broken(Error),
 }
@@ -39,22 +36,23 @@ enum Fault {
 /// Consecutive bytes of a large file and where they are cut.
 #[derive(Debug)]
 pub(super) struct Block {
-    number: u64,
-    part: u64,
-    bytes: Vec<u8>,
-    cuts: Vec<Range<usize>>,
+    pub(super) number: u64,
+    pub(super) part: u64,
+    pub(super) bytes: Vec<u8>,
+    pub(super) cuts: Vec<Range<usize>>,
 }
 
 /// One worker.
 pub(super) struct Ingest<'p> {
     store: &'p Store,
-    chunker: Chunker,
-    dedup: &'p Dedup,
-    progress: &'p dyn Progress,
-    framer: Framer<Sender<KindFrame>>,
+    pub(super) chunker: Chunker,
+    pub(super) dedup: &'p Dedup,
+    pub(super) progress: &'p dyn Progress,
+    pub(super) framer: Framer<Sender<KindFrame>>,
     results: Sender<Ingested>,
-    blocks: Sender<Block>,
-    spare: Spare,
+    pub(super) blocks: Sender<Block>,
+    pub(super) spans: Spans,
+    pub(super) spare: Spare,
     failed: &'p AtomicBool,
     /// What is known of the pages of files; none when nothing is remembered of them.
     write_back: Option<&'p WriteBack>,
@@ -72,6 +70,7 @@ pub(super) struct Outlets<'o> {
     pub(super) frames: Sender<KindFrame>,
     pub(super) results: Sender<Ingested>,
     pub(super) blocks: Sender<Block>,
+    pub(super) spans: Spans,
     pub(super) spare: Spare,
     /// Whether a stage has failed, and the put with it.
     pub(super) failed: &'o AtomicBool,
@@ -83,7 +82,7 @@ impl Spare {
         Self(give, take)
     }
 
-    fn take(&self) -> Vec<u8> {
+    pub(super) fn take(&self) -> Vec<u8> {
         self.1.try_recv().unwrap_or_default()
     }
 
@@ -106,6 +105,7 @@ impl<'p> Ingest<'p> {
             frames,
             results,
             blocks,
+            spans,
             spare,
             failed,
         } = outlets;
@@ -124,6 +124,7 @@ impl<'p> Ingest<'p> {
             framer,
             results,
             blocks,
+            spans,
             spare,
             failed,
             write_back,
@@ -135,12 +136,14 @@ impl<'p> Ingest<'p> {
     ///
     /// Errors travel with the results; what cannot be delivered any more has an explanation elsewhere.
     pub(super) fn run(mut self, tasks: &Receiver<Task>, blocks: &Receiver<Block>) {
+        let asked = self.spans.asked.clone();
         loop {
-            // Blocks first: they hold memory, and a large file waits for them.
+            // Blocks and spans first: they hold memory, and a large file waits for them.
             match blocks.try_recv() {
                 Ok(block) => self.hash(block),
                 Err(TryRecvError::Disconnected) => break,
-                Err(TryRecvError::Empty) => select! {
+                Err(TryRecvError::Empty) => select_biased! {
+                    recv(asked) -> span => if let Ok(span) = span { self.guess(span) },
                     recv(blocks) -> block => if let Ok(block) = block { self.hash(block) },
                     recv(tasks) -> task => match task {
                         Ok(task) => self.task(task),
@@ -151,14 +154,22 @@ impl<'p> Ingest<'p> {
         }
         let (closed, _) = crossbeam_channel::bounded(0);
         self.blocks = closed;
-        blocks.iter().for_each(|block| self.hash(block));
+        loop {
+            select! {
+                recv(asked) -> span => if let Ok(span) = span { self.guess(span) },
+                recv(blocks) -> block => match block {
+                    Ok(block) => self.hash(block),
+                    Err(_) => break,
+                },
+            }
+        }
         if let Err(error) = self.framer.flush() {
             self.tell(Ingested::Broken(error));
         }
     }
 
     /// Fails when the put has been stopped, or has failed elsewhere.
-    fn check_going(&self) -> Result<()> {
+    pub(super) fn check_going(&self) -> Result<()> {
         self.store.host().check_stop()?;
         match self.failed.load(Ordering::Relaxed) {
             true => Err(Error::interrupted("another stage of the put failed")),
@@ -200,7 +211,7 @@ impl<'p> Ingest<'p> {
     }
 
     /// See [`WriteBack::ensure`]; to be called before anything is read.
-    fn ensure_shown(&self, job: &FileJob, file: &File, is_small: bool) -> bool {
+    pub(super) fn ensure_shown(&self, job: &FileJob, file: &File, is_small: bool) -> bool {
         let write_back = self.write_back;
         write_back.is_some_and(|pages| pages.ensure(file, &job.stat, is_small, job.read_began))
     }
@@ -245,107 +256,7 @@ impl<'p> Ingest<'p> {
         outcome
     }
 
-    fn large(&mut self, job: &FileJob) -> Result<FileRead, Fault> {
-        let file = job.dir.open_file(&job.name).map_err(Fault::Unreadable)?;
-        let shows_changes = self.ensure_shown(job, &file, false);
-        let before = Stat::of_file(&file, &job.path()).map_err(Fault::Unreadable)?;
-        let mut cutter = Cutter::new(&self.chunker, &file, before.size)
-            .map_err(|error| Fault::Unreadable(job.unreadable(error)))?;
-        let mut cursor = Cursor {
-            file: &file,
-            job,
-            // The chunks of a hole are known only where content alone says where to cut.
-            is_sparse: before.is_sparse() && cutter.is_plain(),
-            size: before.size,
-            offset: 0,
-        };
-        let mut inspection = job.inspection(before.size);
-        let mut parts = 0;
-        let mut rest = Vec::new();
-        loop {
-            self.check_going().map_err(Fault::Broken)?;
-            if job.stores_nothing() {
-                return Ok(FileRead {
-                    parts,
-                    stat: before,
-                    shows_changes: false,
-                });
-            }
-            if rest.is_empty() {
-                let hole = cursor.hole().map_err(Fault::Unreadable)?;
-                let offset = cursor.offset;
-                self.zeros(hole, &mut cursor, &mut parts)
-                    .map_err(Fault::Broken)?;
-                if let Some(inspection) = &mut inspection {
-                    inspection.zeros(cursor.offset - offset);
-                }
-            }
-            let mut bytes = self.spare.take();
-            bytes.clear();
-            bytes.append(&mut rest);
-            let is_end = cursor.fill(&mut bytes).map_err(Fault::Unreadable)?;
-            let cuts = cuts(&mut cutter, &bytes, is_end);
-            let used = cuts.last().map_or(0, |cut| cut.end);
-            rest.extend_from_slice(bytes.get(used..).unwrap_or_default());
-            cursor.rewind(&mut rest);
-            if let Some(inspection) = &mut inspection {
-                inspection.update(bytes.get(..used).unwrap_or_default());
-            }
-            let block = Block {
-                number: job.number,
-                part: parts,
-                bytes,
-                cuts,
-            };
-            parts += 1;
-            match self.blocks.try_send(block) {
-                Ok(()) => {}
-                Err(TrySendError::Full(block) | TrySendError::Disconnected(block)) => {
-                    self.hash(block)
-                }
-            }
-            if is_end && rest.is_empty() {
-                break;
-            }
-        }
-        let after =
-            Stat::of_file(&file, &job.path()).and_then(|after| unchanged(job, &before, after));
-        let after = after.map_err(Fault::Unreadable)?;
-        inspection
-            .map_or(Ok(()), Inspection::finish)
-            .map_err(|error| Fault::Broken(job.failed_check(error)))?;
-        Ok(FileRead {
-            parts,
-            stat: after,
-            shows_changes,
-        })
-    }
-
-    /// Hands on the chunks of a hole without reading it: they are the chunks that its zeros would be cut into.
-    fn zeros(&mut self, hole: u64, cursor: &mut Cursor<'_>, parts: &mut u64) -> Result<()> {
-        let (id, len) = self.chunker.zero_chunk();
-        let mut left = hole / u64::from(len);
-        if left > 0 && self.dedup.claim(&id)? {
-            self.framer.push(id, &vec![0; len as usize])?;
-        }
-        while left > 0 {
-            self.check_going()?;
-            let count = left.min(ZERO_CHUNKS_MAX);
-            let chunks = (0..count).map(|_| (id, len)).collect();
-            self.tell(Ingested::Part {
-                number: cursor.job.number,
-                part: *parts,
-                chunks,
-            });
-            *parts += 1;
-            left -= count;
-            cursor.offset += count * u64::from(len);
-            self.progress.advance(0, count * u64::from(len));
-        }
-        Ok(())
-    }
-
-    fn hash(&mut self, block: Block) {
+    pub(super) fn hash(&mut self, block: Block) {
         match self.store_chunks(&block.bytes, &block.cuts) {
             Ok(chunks) => self.tell(Ingested::Part {
                 number: block.number,
@@ -368,18 +279,19 @@ impl<'p> Ingest<'p> {
                 .map_err(|_| Error::invalid("a chunk would outgrow 32-bit lengths"))?;
             chunks.push((id, len));
         }
-        self.progress.advance(0, bytes.len() as u64);
+        let bytes: u64 = chunks.iter().map(|(_, len)| u64::from(*len)).sum();
+        self.progress.advance(0, bytes);
         Ok(chunks)
     }
 
     /// Sends a result; when nobody listens any more, the put has failed for a reason that is known there.
-    fn tell(&self, ingested: Ingested) {
+    pub(super) fn tell(&self, ingested: Ingested) {
         drop(self.results.send(ingested));
     }
 }
 
 /// Where bytes are cut that begin where the last chunk ended.
-fn cuts(cutter: &mut Cutter, bytes: &[u8], is_end: bool) -> Vec<Range<usize>> {
+pub(super) fn cuts(cutter: &mut Cutter, bytes: &[u8], is_end: bool) -> Vec<Range<usize>> {
     let mut cuts = Vec::new();
     let mut start = 0;
     while let Some(rest) = bytes.get(start..).filter(|rest| !rest.is_empty()) {

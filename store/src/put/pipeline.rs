@@ -8,7 +8,8 @@ use super::PutRequest;
 use super::assemble::Assembler;
 use super::dedup::Dedup;
 use super::ingest::{Ingest, Outlets, Spare};
-use super::messages::{Built, OfHost, Walked};
+use super::large::Spans;
+use super::messages::{Built, EVENTS_TOLD, OfHost, Walked};
 use super::packer::Packer;
 use super::publish::PutSession;
 use super::scan::Scan;
@@ -55,7 +56,7 @@ pub(super) fn pipeline(
         let (frames, to_pack) = bounded(2 * workers);
         let (tasks, to_ingest) = bounded(2 * workers);
         let (blocks, to_hash) = bounded(2 * workers);
-        let (events, to_assemble) = bounded(EVENTS_WAITING_MAX);
+        let (events, to_assemble) = bounded(EVENTS_WAITING_MAX / EVENTS_TOLD);
         let (results, finished) = bounded(RESULTS_WAITING_MAX * workers);
 
         let spare = Spare::new(4 * workers);
@@ -63,6 +64,7 @@ pub(super) fn pipeline(
             frames: frames.clone(),
             results,
             blocks,
+            spans: Spans::new(workers),
             spare,
             failed,
         };

@@ -1,0 +1,321 @@
+//! Large files: read and cut, so that all workers hash and encode what one of them has begun.
+//!
+//! The worker whose file it is tells where its chunks are. Where content alone decides that and the file is long, all
+//! workers read and cut spans of it ahead ([`crate::chunk::Guess`]), and it only sees which of their cuts hold. Else it
+//! reads and cuts block by block.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select, unbounded};
+
+use super::ingest::{Block, Fault, Ingest, cuts};
+use super::job::FileJob;
+use super::messages::{FileRead, Ingested};
+use super::reading::{Cursor, unchanged};
+use crate::chunk::{Cutter, Guess};
+use crate::error::Result;
+use crate::host::walk::Stat;
+use crate::profile::Inspection;
+
+/// Bytes of a file that one worker cuts ahead.
+const SPAN_BYTES: usize = 2 << 20;
+/// Shorter files are read and cut by one worker.
+const SPANS_MIN: u64 = 8;
+/// Zero chunks that one message carries at most.
+const ZERO_CHUNKS_MAX: u64 = 1 << 14;
+
+/// Spans of files that any worker may cut, and how many of them may have been asked for at once.
+#[derive(Clone)]
+pub(super) struct Spans {
+    ask: Sender<Span>,
+    pub(super) asked: Receiver<Span>,
+    on_their_way: Arc<AtomicUsize>,
+    most: usize,
+}
+
+/// A part of a file that somebody cuts for the worker whose file it is.
+pub(super) struct Span {
+    file: Arc<File>,
+    number: u64,
+    offset: u64,
+    /// With what lies behind it and must be looked at.
+    len: usize,
+    is_end: bool,
+    answer: Sender<Guessed>,
+    permit: Option<Permit>,
+}
+
+/// A span that was read and cut.
+struct Guessed {
+    number: u64,
+    bytes: io::Result<Vec<u8>>,
+    guess: Guess,
+    is_end: bool,
+    _permit: Option<Permit>,
+}
+
+/// Counts the spans that take memory.
+struct Permit(Arc<AtomicUsize>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Spans {
+    /// For so many workers.
+    pub(super) fn new(workers: usize) -> Self {
+        let (ask, asked) = bounded(workers);
+        Self {
+            ask,
+            asked,
+            on_their_way: Arc::default(),
+            // Alone, a worker gains nothing.
+            most: if workers > 1 { workers } else { 0 },
+        }
+    }
+
+    fn permit(&self) -> Option<Permit> {
+        let more = |taken: usize| (taken < self.most).then_some(taken + 1);
+        let taken = self
+            .on_their_way
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken
+            .is_ok()
+            .then(|| Permit(Arc::clone(&self.on_their_way)))
+    }
+}
+
+impl Ingest<'_> {
+    pub(super) fn large(&mut self, job: &FileJob) -> Result<FileRead, Fault> {
+        let file = job.dir.open_file(&job.name).map_err(Fault::Unreadable)?;
+        let file = Arc::new(file);
+        let shows_changes = self.ensure_shown(job, &file, false);
+        let before = Stat::of_file(&file, &job.path()).map_err(Fault::Unreadable)?;
+        let cutter = Cutter::new(&self.chunker, &*file, before.size)
+            .map_err(|error| Fault::Unreadable(job.unreadable(error)))?;
+        // A hash over the whole file is taken in order, and no faster than one worker cuts.
+        let is_ordered = job.check.as_ref().is_some_and(|check| check.name.is_some());
+        let is_plain = cutter.is_plain() && !before.is_sparse() && !is_ordered;
+        let spans = before.size.div_ceil(SPAN_BYTES as u64);
+        let parts = match is_plain && spans >= SPANS_MIN && self.spans.most > 0 {
+            true => self.in_spans(job, &file, before.size)?,
+            false => self.in_blocks(job, &file, cutter, &before)?,
+        };
+        if job.stores_nothing() {
+            return Ok(FileRead {
+                parts,
+                stat: before,
+                shows_changes: false,
+            });
+        }
+        let after =
+            Stat::of_file(&file, &job.path()).and_then(|after| unchanged(job, &before, after));
+        Ok(FileRead {
+            parts,
+            stat: after.map_err(Fault::Unreadable)?,
+            shows_changes,
+        })
+    }
+
+    /// Hands on the chunks of a file of `size` bytes that all workers cut; returns how many parts they are.
+    fn in_spans(&mut self, job: &FileJob, file: &Arc<File>, size: u64) -> Result<u64, Fault> {
+        let (answer, answers) = unbounded();
+        let count = size.div_ceil(SPAN_BYTES as u64);
+        let (mut asked, mut next, mut parts, mut start) = (0, 0, 0, 0);
+        let mut waiting: BTreeMap<u64, Guessed> = BTreeMap::new();
+        while next < count {
+            self.check_going().map_err(Fault::Broken)?;
+            if job.stores_nothing() {
+                break;
+            }
+            while asked < count {
+                let permit = self.spans.permit();
+                // Without one, it goes on alone.
+                if permit.is_none() && asked > next {
+                    break;
+                }
+                let span = self.span(file, size, asked, &answer, permit);
+                asked += 1;
+                match self.spans.ask.try_send(span) {
+                    Ok(()) => {}
+                    Err(TrySendError::Full(span) | TrySendError::Disconnected(span)) => {
+                        self.guess(span)
+                    }
+                }
+            }
+            waiting.extend(answers.try_iter().map(|guessed| (guessed.number, guessed)));
+            let Some(guessed) = waiting.remove(&next) else {
+                // Whoever was asked may be waiting for a file of his own: somebody must cut.
+                let asked = self.spans.asked.clone();
+                select! {
+                    recv(answers) -> guessed => waiting.extend(guessed.ok().map(|guessed| (guessed.number, guessed))),
+                    recv(asked) -> span => if let Ok(span) = span { self.guess(span) },
+                }
+                continue;
+            };
+            let bytes = guessed.bytes.map_err(|source| {
+                Fault::Unreadable(match source.kind() {
+                    io::ErrorKind::UnexpectedEof => job.changed(),
+                    _ => job.unreadable(source),
+                })
+            })?;
+            let span = SPAN_BYTES.min(bytes.len());
+            let chunks =
+                guessed
+                    .guess
+                    .stitched(&self.chunker, &bytes, (start, span), guessed.is_end);
+            start = chunks
+                .last()
+                .map_or(start, |last| last.end)
+                .saturating_sub(SPAN_BYTES);
+            next += 1;
+            if !chunks.is_empty() {
+                self.hand_on(job, parts, bytes, chunks);
+                parts += 1;
+            }
+        }
+        Ok(parts)
+    }
+
+    fn span(
+        &self,
+        file: &Arc<File>,
+        size: u64,
+        number: u64,
+        answer: &Sender<Guessed>,
+        permit: Option<Permit>,
+    ) -> Span {
+        let offset = number * SPAN_BYTES as u64;
+        let len = SPAN_BYTES + self.chunker.max();
+        let left = size - offset;
+        Span {
+            file: Arc::clone(file),
+            number,
+            offset,
+            len: usize::try_from(left).unwrap_or(len).min(len),
+            is_end: left <= len as u64,
+            answer: answer.clone(),
+            permit,
+        }
+    }
+
+    /// Reads and cuts a span. When nobody waits for it any more, its file has failed.
+    pub(super) fn guess(&self, span: Span) {
+        let mut bytes = self.spare.take();
+        bytes.resize(span.len, 0);
+        let read = span.file.read_exact_at(&mut bytes, span.offset);
+        let guess = match read {
+            Ok(()) => Guess::of(&self.chunker, &bytes, SPAN_BYTES, span.is_end),
+            Err(_) => Guess::default(),
+        };
+        drop(span.answer.send(Guessed {
+            number: span.number,
+            bytes: read.map(|()| bytes),
+            guess,
+            is_end: span.is_end,
+            _permit: span.permit,
+        }));
+    }
+
+    /// Hands on the chunks of a file that this worker reads and cuts; returns how many parts they are.
+    fn in_blocks(
+        &mut self,
+        job: &FileJob,
+        file: &File,
+        mut cutter: Cutter,
+        before: &Stat,
+    ) -> Result<u64, Fault> {
+        let mut cursor = Cursor {
+            file,
+            job,
+            // The chunks of a hole are known only where content alone says where to cut.
+            is_sparse: before.is_sparse() && cutter.is_plain(),
+            size: before.size,
+            offset: 0,
+        };
+        let mut inspection = job.inspection(before.size);
+        let mut parts = 0;
+        let mut rest = Vec::new();
+        loop {
+            self.check_going().map_err(Fault::Broken)?;
+            if job.stores_nothing() {
+                return Ok(parts);
+            }
+            if rest.is_empty() {
+                let hole = cursor.hole().map_err(Fault::Unreadable)?;
+                let offset = cursor.offset;
+                self.zeros(hole, &mut cursor, &mut parts)
+                    .map_err(Fault::Broken)?;
+                if let Some(inspection) = &mut inspection {
+                    inspection.zeros(cursor.offset - offset);
+                }
+            }
+            let mut bytes = self.spare.take();
+            bytes.clear();
+            bytes.append(&mut rest);
+            let is_end = cursor.fill(&mut bytes).map_err(Fault::Unreadable)?;
+            let cuts = cuts(&mut cutter, &bytes, is_end);
+            let used = cuts.last().map_or(0, |cut| cut.end);
+            rest.extend_from_slice(bytes.get(used..).unwrap_or_default());
+            cursor.rewind(&mut rest);
+            if let Some(inspection) = &mut inspection {
+                inspection.update(bytes.get(..used).unwrap_or_default());
+            }
+            self.hand_on(job, parts, bytes, cuts);
+            parts += 1;
+            if is_end && rest.is_empty() {
+                break;
+            }
+        }
+        inspection
+            .map_or(Ok(()), Inspection::finish)
+            .map_err(|error| Fault::Broken(job.failed_check(error)))?;
+        Ok(parts)
+    }
+
+    /// To whoever has time, else to itself.
+    fn hand_on(&mut self, job: &FileJob, part: u64, bytes: Vec<u8>, cuts: Vec<Range<usize>>) {
+        let block = Block {
+            number: job.number,
+            part,
+            bytes,
+            cuts,
+        };
+        match self.blocks.try_send(block) {
+            Ok(()) => {}
+            Err(TrySendError::Full(block) | TrySendError::Disconnected(block)) => self.hash(block),
+        }
+    }
+
+    /// Hands on the chunks of a hole without reading it: they are the chunks that its zeros would be cut into.
+    fn zeros(&mut self, hole: u64, cursor: &mut Cursor<'_>, parts: &mut u64) -> Result<()> {
+        let (id, len) = self.chunker.zero_chunk();
+        let mut left = hole / u64::from(len);
+        if left > 0 && self.dedup.claim(&id)? {
+            self.framer.push(id, &vec![0; len as usize])?;
+        }
+        while left > 0 {
+            self.check_going()?;
+            let count = left.min(ZERO_CHUNKS_MAX);
+            let chunks = (0..count).map(|_| (id, len)).collect();
+            self.tell(Ingested::Part {
+                number: cursor.job.number,
+                part: *parts,
+                chunks,
+            });
+            *parts += 1;
+            left -= count;
+            cursor.offset += count * u64::from(len);
+            self.progress.advance(0, count * u64::from(len));
+        }
+        Ok(())
+    }
+}
