@@ -19,12 +19,15 @@ use crate::remedy::Remedy;
 use crate::remote::Read;
 
 mod bytes;
+mod gather;
 mod hash_index;
 mod marks;
 mod merge;
 mod open;
+mod table;
 
 use bytes::SegmentBytes;
+use gather::Gather;
 use hash_index::HashIndex;
 use marks::Bits;
 pub use marks::{Marks, Position};
@@ -77,6 +80,8 @@ pub struct OpenSegment {
 pub struct Index {
     segments: Vec<LiveSegment>,
     hash_index: Arc<HashIndex>,
+    /// Where this host keeps what serves it alone.
+    cache_dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -87,21 +92,22 @@ struct LiveSegment {
 }
 
 impl Index {
-    fn over(segments: Vec<LiveSegment>) -> Self {
-        let chunks: Vec<u64> = segments
+    fn over(segments: Vec<LiveSegment>, cache_dir: Option<PathBuf>) -> Self {
+        let chunks: Vec<(SegmentId, u64)> = segments
             .iter()
-            .map(|live| live.segment.layout.chunks())
+            .map(|live| (live.segment.id, live.segment.layout.chunks()))
             .collect();
-        let hash_index = Arc::new(HashIndex::new(&chunks));
+        let hash_index = Arc::new(HashIndex::new(&chunks, cache_dir.as_deref()));
         Self {
             segments,
             hash_index,
+            cache_dir,
         }
     }
 
     /// Where a chunk lies, or `None` when no live segment offers it.
     pub fn find(&self, id: &ChunkId) -> Result<Option<Location>> {
-        Ok(self.locate(id)?.map(|(location, _)| location))
+        Ok(self.locate_surely(id)?.map(|(location, _)| location))
     }
 
     /// The position of a chunk, or `None` when no live segment offers it. A chunk that is held twice
@@ -110,7 +116,7 @@ impl Index {
     /// # Errors
     /// Corrupt, when a segment points outside of itself.
     pub fn position(&self, id: &ChunkId) -> Result<Option<Position>> {
-        Ok(self.locate(id)?.map(|(_, position)| position))
+        Ok(self.locate_surely(id)?.map(|(_, position)| position))
     }
 
     /// The chunk at `position` and where it lies, whether or not its pack is condemned.
@@ -219,7 +225,7 @@ impl Index {
             segment: Arc::new(segment),
             condemned,
         });
-        Ok(Self::over(self.segments))
+        Ok(Self::over(self.segments, self.cache_dir))
     }
 
     /// The same segments, offering what they offer at `state`.
@@ -245,29 +251,51 @@ impl Index {
             .any(|live| live.segment.id == other.segment.id && live.condemned == other.condemned)
     }
 
-    fn locate(&self, id: &ChunkId) -> Result<Option<(Location, Position)>> {
-        let first = self.hash_index.first();
-        if let Some(found) = self.locate_in(0..first, id)? {
-            return Ok(Some(found));
+    /// As [`Self::locate`], for who may have reason to think that the chunk is there: a file of the cache that leads
+    /// nowhere is not believed.
+    fn locate_surely(&self, id: &ChunkId) -> Result<Option<(Location, Position)>> {
+        let found = self.locate(id)?;
+        if found.is_some() || !self.hash_index.is_by_file() {
+            return Ok(found);
         }
-        if let Some(table) = self.hash_index.table() {
-            return self.locate_in(table.segments(id).into_iter(), id);
+        let found = self.first_of(0..self.segments.len(), id, None)?;
+        if found.is_some() {
+            self.hash_index.forget();
         }
-        let found = self.locate_in(first..self.segments.len(), id)?;
-        self.hash_index.asked_each(|| {
-            let guided = self.segments.iter().skip(first);
-            guided.map(|live| live.segment.layout.ids(live.segment.bytes()))
-        });
         Ok(found)
     }
 
-    /// The chunk in the first of these segments that offers it.
-    fn locate_in(
+    /// The place of a chunk in the first segment that offers it.
+    fn locate(&self, id: &ChunkId) -> Result<Option<(Location, Position)>> {
+        let mut best: Option<(Location, Position)> = None;
+        self.hash_index.ask(id, &mut |number| {
+            if let Some(found) = self.first_of([number].into_iter(), id, best.as_ref())? {
+                best = Some(found);
+            }
+            Ok::<(), Error>(())
+        })?;
+        let unguided = self.hash_index.unguided();
+        if unguided.is_empty() {
+            return Ok(best);
+        }
+        let found = self.first_of(unguided.iter().copied(), id, best.as_ref())?;
+        self.hash_index.asked_each(|own| {
+            let own = own.iter().filter_map(|number| self.segments.get(*number));
+            own.map(|LiveSegment { segment, .. }| (segment.id, segment.layout.ids(segment.bytes())))
+                .collect()
+        });
+        Ok(found.or(best))
+    }
+
+    /// The chunk in the first of these segments that offers it, before that of `best`.
+    fn first_of(
         &self,
         numbers: impl Iterator<Item = usize>,
         id: &ChunkId,
+        best: Option<&(Location, Position)>,
     ) -> Result<Option<(Location, Position)>> {
-        for number in numbers {
+        let limit = best.map_or(usize::MAX, |(_, at)| at.segment);
+        for number in numbers.take_while(|number| *number < limit) {
             if let Some(live) = self.segments.get(number)
                 && let Some((entry, location)) = live.locate(id)?
             {
@@ -312,14 +340,20 @@ impl OpenSegment {
     /// Opens segment `id`, whose object is what `info` says, as the log has it at `state`.
     fn open(
         remote: &dyn Read,
-        cache_dir: Option<&Path>,
+        (cache_dir, gather): (Option<&Path>, &Gather),
         id: SegmentId,
         info: &SegmentInfo,
         state: &State,
     ) -> Result<Self> {
         let key = segment_key(id);
-        let copy = SegmentBytes::copy_of(remote, cache_dir, id);
-        let bytes = SegmentBytes::open(remote, copy.as_deref(), id, info.bytes)?;
+        let (bytes, copy) = match gather.bytes_of(remote, id)? {
+            Some(gathered) => gathered,
+            None => {
+                let copy = SegmentBytes::copy_of(remote, cache_dir, id);
+                let bytes = SegmentBytes::open(remote, copy.as_deref(), id, info.bytes)?;
+                (bytes, copy)
+            }
+        };
         let layout = SegmentLayout::parse(&key, bytes.as_slice())?;
         if layout.id() != id {
             return Err(
@@ -368,6 +402,11 @@ impl OpenSegment {
                 .hint("run it again: it is fetched anew")
                 .because(error),
         )
+    }
+
+    /// Whether it has a map of its own.
+    fn is_mapped(&self) -> bool {
+        matches!(self.bytes, SegmentBytes::Mapped(_))
     }
 
     /// Where this host keeps its copy, if it has one.

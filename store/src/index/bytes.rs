@@ -2,12 +2,15 @@
 //! host's cache. A copy is checked before it gets its name, so what has the name is whole.
 
 use std::io::{Read as _, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ::bytes::Bytes;
 use memmap2::Mmap;
 
+use super::{gather, table};
 use crate::error::{Error, Kind, Result};
 use crate::format::{SegmentLayout, State, segment_key};
 use crate::fs::map;
@@ -22,7 +25,7 @@ const READ_BYTES: u64 = 16 << 20;
 /// are when something in them turns out to be wrong.
 const CHECKED_BYTES_MAX: u64 = 16 << 20;
 /// Segments up to this size are held in memory.
-const HELD_BYTES_MAX: u64 = 64 << 10;
+pub(super) const HELD_BYTES_MAX: u64 = 64 << 10;
 /// How long the copy of a segment stays that this state does not know: another process may be ahead of it.
 const UNKNOWN_KEPT: Duration = Duration::from_secs(24 * 3600);
 
@@ -31,6 +34,8 @@ const UNKNOWN_KEPT: Duration = Duration::from_secs(24 * 3600);
 pub(super) enum SegmentBytes {
     /// In a file of this host.
     Mapped(Mmap),
+    /// In a file of this host, with others.
+    Gathered(Arc<Mmap>, Range<usize>),
     /// In memory.
     Held(Bytes),
 }
@@ -103,6 +108,7 @@ impl SegmentBytes {
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Mapped(map) => map,
+            Self::Gathered(map, range) => map.get(range.clone()).unwrap_or_default(),
             Self::Held(bytes) => bytes,
         }
     }
@@ -117,22 +123,41 @@ fn is_whole(key: &str, bytes: &[u8], len: u64) -> bool {
         .is_ok_and(|layout| len > CHECKED_BYTES_MAX || layout.verify(bytes).is_ok())
 }
 
-/// Deletes the copies of segments in `cache_dir` that are not live in `state`, once they are a day old. That
-/// one cannot be deleted costs its space, so it is no error.
+/// Deletes what `cache_dir` has of segments that are not live in `state`, once it is a day old: copies, and files that
+/// serve many of them, of which less than half live. That one cannot be deleted costs its space, so it is no error.
 pub(super) fn forget_dropped(cache_dir: &Path, state: &State) {
-    let Ok(copies) = std::fs::read_dir(cache_dir.join("segments")) else {
-        return;
-    };
-    let old = SystemTime::now().checked_sub(UNKNOWN_KEPT);
-    for copy in copies.flatten() {
-        let name = copy.file_name();
-        let id: Option<SegmentId> = name.to_str().and_then(|name| name.parse().ok());
-        let is_live = id.is_some_and(|id| state.segments.contains_key(&id));
-        let changed = copy.metadata().and_then(|metadata| metadata.modified());
-        if !is_live && changed.is_ok_and(|changed| Some(changed) < old) {
-            drop(std::fs::remove_file(copy.path()));
+    let is_live = |id: &SegmentId| state.segments.contains_key(id);
+    for copy in old_files(&cache_dir.join("segments")) {
+        let name = copy.file_name().and_then(|name| name.to_str());
+        let id: Option<SegmentId> = name.and_then(|name| name.parse().ok());
+        if !id.is_some_and(|id| is_live(&id)) {
+            drop(std::fs::remove_file(&copy));
         }
     }
+    type Segments = fn(&Path) -> Option<Vec<SegmentId>>;
+    let kinds: [(&str, Segments); 2] = [
+        (gather::DIR, gather::segments_of),
+        (table::DIR, table::segments_of),
+    ];
+    for (dir, segments_of) in kinds {
+        for file in old_files(&cache_dir.join(dir)) {
+            let segments = segments_of(&file).unwrap_or_default();
+            let live = segments.iter().filter(|id| is_live(id)).count();
+            if live == 0 || live * 2 < segments.len() {
+                drop(std::fs::remove_file(&file));
+            }
+        }
+    }
+}
+
+fn old_files(dir: &Path) -> Vec<PathBuf> {
+    let old = SystemTime::now().checked_sub(UNKNOWN_KEPT);
+    let is_old = |file: &std::fs::DirEntry| {
+        let changed = file.metadata().and_then(|metadata| metadata.modified());
+        changed.is_ok_and(|changed| Some(changed) < old)
+    };
+    let found = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    found.filter(is_old).map(|file| file.path()).collect()
 }
 
 fn copy_segment(remote: &dyn Read, key: &str, len: u64, copy: &Path) -> Result<()> {
@@ -184,5 +209,27 @@ mod tests {
             (old.exists(), new.exists(), live.exists()),
             (false, true, true)
         );
+        // Files that serve many go when less than half of these live.
+        let (mut kept, mut gone) = (Vec::new(), Vec::new());
+        for (number, ids) in [vec![id, SegmentId([1; 16])], vec![id; 1]]
+            .iter()
+            .enumerate()
+        {
+            let ids = ids.clone();
+            let none = std::iter::empty::<std::slice::Iter<'_, [u8; 32]>>();
+            let table = table::TableFile::write(temp.path(), ids, number as u64, none);
+            kept.push(table.unwrap().unwrap().path);
+        }
+        let none = std::iter::empty::<std::slice::Iter<'_, [u8; 32]>>();
+        let ids = vec![id, SegmentId([1; 16]), SegmentId([2; 16])];
+        let table = table::TableFile::write(temp.path(), ids, 9, none);
+        gone.push(table.unwrap().unwrap().path);
+        for path in kept.iter().chain(&gone) {
+            let file = File::options().write(true).open(path).unwrap();
+            file.set_modified(two_days_ago).unwrap();
+        }
+        forget_dropped(temp.path(), &state);
+        assert!(kept.iter().all(|path| path.exists()));
+        assert!(!gone.iter().any(|path| path.exists()));
     }
 }

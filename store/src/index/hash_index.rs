@@ -1,167 +1,197 @@
-//! The hash index: which of many small segments may hold a chunk, by one look into memory.
+//! The hash index: where to look for a chunk among many segments, instead of in each.
 //!
-//! Every put leaves a segment, so that a busy store has hundreds of them between two collections, and a chunk that
-//! is new would be looked for in each. The table is made once the looking has cost as much as making it would;
-//! who looks up little never pays for it. It says where to look and never what is there: a wrong guess costs one
-//! lookup. Memory: 4 bytes a slot, at most [`SLOTS_MAX`] slots.
+//! Every put leaves a segment, so that a busy store has dozens of them between two collections, and thousands where
+//! nothing folds them; a chunk that is new would be looked for in each. A [`Table`] is made once the looking has cost as
+//! much as making it would; who looks up little never pays for it. Small ones are in memory (4 bytes a slot, at most
+//! [`SLOTS_MAX`] slots), large ones in files of the host's cache, which later processes find and use as long as half of
+//! their segments live.
 
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::id::ChunkId;
+use super::table::{SEGMENTS_MOST, Table, TableFile, homes_for};
+use crate::id::{ChunkId, SegmentId};
 
 /// Fewer segments than this are asked one by one.
 const SEGMENTS_LEAST: usize = 8;
-/// More of them than a slot can tell apart are asked one by one.
-const SEGMENTS_MOST: usize = u16::MAX as usize;
-/// Slots of the largest table: 64 MiB.
+/// Slots of the largest table in memory: 64 MiB.
 const SLOTS_MAX: u64 = 16 << 20;
 /// Chunks that are put into a table in the time of one lookup in one segment.
 const CHUNKS_A_LOOKUP: u64 = 8;
-/// More slots than this are never looked at for one chunk. Ids that are hashes come nowhere near; where a segment
-/// names others, there is no table.
-const PROBES_MOST: usize = 4096;
+/// So many of the largest segments are left out of a file, each as large as all that are smaller: that halves it.
+const LARGE_MOST: usize = 2;
 
-/// Guides lookups in the last segments of an index, those with the fewest chunks.
+/// Guides lookups in the segments of an index.
 #[derive(Debug, Default)]
 pub(super) struct HashIndex {
-    /// Segments before its own.
-    first: usize,
-    /// Its own segments.
-    segments: usize,
+    /// Tables of files, and for each of their segments its number, if it lives.
+    files: Vec<(TableFile, Vec<Option<usize>>)>,
+    /// Segments that have to be asked one by one.
+    alone: Vec<usize>,
+    /// Segments of a table that is yet to be made.
+    own: Vec<usize>,
     /// Their chunks.
     chunks: u64,
+    /// Where the table is written, if it is too large for memory.
+    dir: Option<PathBuf>,
     /// Lookups so far in single segments of its own.
     asked: AtomicU64,
     table: OnceLock<Option<Table>>,
 }
 
-/// An open-addressed hash table with linear probing; ids are hashes already.
-#[derive(Debug)]
-pub(super) struct Table {
-    first: usize,
-    slots: Vec<Slot>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    /// Which of the table's segments, counted from 1; 0 is free.
-    segment: u16,
-    /// Bytes of the id that its place does not tell.
-    tag: u16,
-}
-
 impl HashIndex {
-    /// For an index whose segments have these numbers of chunks, falling.
-    pub(super) fn new(chunks: &[u64]) -> Self {
-        let mut own = Self {
-            first: chunks.len(),
+    /// For segments of these names and numbers of chunks, the latter falling.
+    pub(super) fn new(segments: &[(SegmentId, u64)], cache_dir: Option<&Path>) -> Self {
+        let files = cache_dir.map_or_else(Vec::new, |dir| known(dir, segments));
+        let mut rest = vec![true; segments.len()];
+        for number in files.iter().flat_map(|(_, numbers)| numbers).flatten() {
+            rest.get_mut(*number).into_iter().for_each(|is| *is = false);
+        }
+        let rest: Vec<(usize, u64)> = (0..)
+            .zip(segments)
+            .zip(&rest)
+            .filter(|(_, is_rest)| **is_rest)
+            .map(|((number, (_, chunks)), _)| (number, *chunks))
+            .collect();
+        let (first, dir) = first_of(&rest, cache_dir);
+        let (alone, own) = rest.split_at_checked(first).unwrap_or_default();
+        Self {
+            files,
+            alone: alone.iter().map(|(number, _)| *number).collect(),
+            own: own.iter().map(|(number, _)| *number).collect(),
+            chunks: own.iter().map(|(_, chunks)| chunks).sum(),
+            dir: dir.map(Path::to_owned),
             ..Self::default()
-        };
-        for count in chunks.iter().rev().take(SEGMENTS_MOST) {
-            let sum = own.chunks.saturating_add(*count);
-            if slots_for(sum) > SLOTS_MAX {
-                break;
+        }
+    }
+
+    /// Calls `ask` with the segments that may hold a chunk, but for those of [`Self::unguided`].
+    pub(super) fn ask<E>(
+        &self,
+        id: &ChunkId,
+        ask: &mut impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (file, numbers) in &self.files {
+            for position in file.table.segments(id) {
+                if let Some(Some(number)) = numbers.get(position) {
+                    ask(*number)?;
+                }
             }
-            own.chunks = sum;
-            own.segments += 1;
-            own.first -= 1;
         }
-        match own.segments < SEGMENTS_LEAST {
-            true => Self {
-                first: chunks.len(),
-                ..Self::default()
-            },
-            false => own,
+        if let Some(table) = self.table() {
+            for number in (table.segments(id)).filter_map(|position| self.own.get(position)) {
+                ask(*number)?;
+            }
+        }
+        self.alone.iter().try_for_each(|number| ask(*number))
+    }
+
+    /// The segments that its table would be of, while that is not there.
+    pub(super) fn unguided(&self) -> &[usize] {
+        match self.table() {
+            Some(_) => &[],
+            None => &self.own,
         }
     }
 
-    /// The first segment that it hash indexes to; those before are to be asked one by one.
-    pub(super) fn first(&self) -> usize {
-        self.first
+    /// Whether something here is believed that nobody proved.
+    pub(super) fn is_by_file(&self) -> bool {
+        !self.files.is_empty()
     }
 
-    /// The table, if there is one by now.
-    pub(super) fn table(&self) -> Option<&Table> {
+    fn table(&self) -> Option<&Table> {
         self.table.get()?.as_ref()
     }
 
-    /// Says that a chunk was looked for in each of its segments, one by one. When that has happened often enough,
-    /// makes the table of `ids`: for each segment from [`Self::first`] on, its chunks in rising order.
-    pub(super) fn asked_each<'i, I>(&self, ids: impl FnOnce() -> I)
+    /// Says that a chunk was looked for in each of the segments of [`Self::unguided`]. When that has happened often
+    /// enough, makes the table of `ids`: for each of them its name and its chunks in rising order.
+    pub(super) fn asked_each<'i, I>(&self, ids: impl FnOnce(&[usize]) -> Vec<(SegmentId, I)>)
     where
-        I: Iterator<Item: Iterator<Item = &'i [u8; ChunkId::LEN]>>,
+        I: Iterator<Item = &'i [u8; ChunkId::LEN]>,
     {
-        let asked = self.segments as u64;
+        let asked = self.own.len() as u64;
         let before = self.asked.fetch_add(asked, Ordering::Relaxed);
         let enough = self.chunks / CHUNKS_A_LOOKUP;
         // One thread makes it; the others go on as before meanwhile.
         if before <= enough && before + asked > enough {
-            self.table
-                .get_or_init(|| Table::new(self.first, self.chunks, ids()));
+            let (names, ids): (Vec<SegmentId>, Vec<I>) = ids(&self.own).into_iter().unzip();
+            self.table.get_or_init(|| match &self.dir {
+                None => Table::held(self.chunks, ids.into_iter()),
+                // Without room for it, the looking goes on one by one.
+                Some(dir) => TableFile::write(dir, names, self.chunks, ids.into_iter())
+                    .ok()?
+                    .map(|file| file.table),
+            });
+        }
+    }
+
+    /// Removes the files that were believed, since one of them is wrong. What cannot be removed is found again.
+    pub(super) fn forget(&self) {
+        for (file, _) in &self.files {
+            drop(std::fs::remove_file(&file.path));
         }
     }
 }
 
-impl Table {
-    fn new<'i>(
-        first: usize,
-        chunks: u64,
-        ids: impl Iterator<Item: Iterator<Item = &'i [u8; ChunkId::LEN]>>,
-    ) -> Option<Self> {
-        let slots = usize::try_from(slots_for(chunks)).ok()?;
-        let mut table = Self {
-            first,
-            slots: vec![Slot::default(); slots],
-        };
-        let mut ids: Vec<_> = ids.map(Iterator::peekable).collect();
-        // All segments' share of a part of the table, then the next part: it stays in the processor's cache.
-        for part in 0..=u8::MAX {
-            for (segment, ids) in (1..).zip(&mut ids) {
-                while let Some(id) = ids.next_if(|[byte, ..]| *byte <= part) {
-                    table.insert(segment, id)?;
-                }
+/// Behind how many of these, with chunks falling, a table is worth it; and where it belongs, if not in memory.
+fn first_of<'d>(rest: &[(usize, u64)], cache_dir: Option<&'d Path>) -> (usize, Option<&'d Path>) {
+    let (mut in_memory, mut sum) = (0, 0_u64);
+    for (_, chunks) in rest.iter().rev().take(SEGMENTS_MOST) {
+        sum = sum.saturating_add(*chunks);
+        if homes_for(sum) > SLOTS_MAX {
+            break;
+        }
+        in_memory += 1;
+    }
+    let mut first = rest.len() - in_memory;
+    let mut dir = None;
+    if let Some(cache_dir) = cache_dir.filter(|_| in_memory < rest.len().min(SEGMENTS_MOST)) {
+        first = rest.len().saturating_sub(SEGMENTS_MOST);
+        dir = Some(cache_dir);
+        for (at, (_, chunks)) in rest.iter().enumerate().take(LARGE_MOST) {
+            let behind = rest.iter().skip(at + 1).map(|(_, chunks)| chunks);
+            if at < first || *chunks < behind.fold(0, |sum: u64, more| sum.saturating_add(*more)) {
+                break;
             }
+            first = at + 1;
         }
-        Some(table)
     }
-
-    fn insert(&mut self, segment: u16, id: &[u8; ChunkId::LEN]) -> Option<()> {
-        let (home, tag) = self.place(id);
-        let (before, after) = self.slots.split_at_mut(home);
-        let mut probed = after.iter_mut().chain(before).take(PROBES_MOST);
-        *probed.find(|slot| slot.segment == 0)? = Slot { segment, tag };
-        Some(())
-    }
-
-    /// The segments that may hold a chunk, in rising order, so that a chunk in two of them has the position that it
-    /// has without a table.
-    pub(super) fn segments(&self, id: &ChunkId) -> Vec<usize> {
-        let (home, tag) = self.place(&id.0);
-        let (before, after) = self.slots.split_at(home);
-        let probed = after.iter().chain(before);
-        let mut segments: Vec<usize> = probed
-            .take_while(|slot| slot.segment != 0)
-            .filter(|slot| slot.tag == tag)
-            .map(|slot| self.first + usize::from(slot.segment) - 1)
-            .collect();
-        segments.sort_unstable();
-        segments
-    }
-
-    /// The slot that a chunk would have if it were alone, and its tag.
-    fn place(&self, id: &[u8; ChunkId::LEN]) -> (usize, u16) {
-        let [a, b, c, d, e, f, g, h, tag_high, tag_low, ..] = *id;
-        let high = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-        let home = (u128::from(high) * self.slots.len() as u128) >> u64::BITS;
-        let tag = u16::from_be_bytes([tag_high, tag_low]);
-        (usize::try_from(home).unwrap_or_default(), tag)
+    match rest.len() - first < SEGMENTS_LEAST {
+        true => (rest.len(), None),
+        false => (first, dir),
     }
 }
 
-/// A third of the slots stays free.
-fn slots_for(chunks: u64) -> u64 {
-    chunks.saturating_add(chunks / 2).saturating_add(1)
+/// The tables below `dir` that serve at least half of what they were made of, no segment in two of them.
+fn known(dir: &Path, segments: &[(SegmentId, u64)]) -> Vec<(TableFile, Vec<Option<usize>>)> {
+    // Who has few segments never looks.
+    if segments.len() < SEGMENTS_LEAST {
+        return Vec::new();
+    }
+    let places: HashMap<SegmentId, usize> = (segments.iter().zip(0..))
+        .map(|((id, _), at)| (*id, at))
+        .collect();
+    let mut files = TableFile::all_in(dir);
+    // The one of most segments first: others were made before or behind it.
+    files.sort_by_key(|file| std::cmp::Reverse((file.segments.len(), file.path.clone())));
+    let mut taken = vec![false; segments.len()];
+    let mut known = Vec::new();
+    for file in files {
+        let numbers: Vec<Option<usize>> = (file.segments.iter())
+            .map(|id| places.get(id).copied())
+            .collect();
+        let own = || numbers.iter().flatten();
+        let is_new = own().all(|number| taken.get(*number) == Some(&false));
+        if is_new && own().count() * 2 >= numbers.len() {
+            for number in own() {
+                taken.get_mut(*number).into_iter().for_each(|is| *is = true);
+            }
+            known.push((file, numbers));
+        }
+    }
+    known
 }
 
 #[cfg(test)]
@@ -181,20 +211,38 @@ mod tests {
         ChunkId::of(&number.to_le_bytes()).0
     }
 
+    fn name(number: usize) -> SegmentId {
+        SegmentId((number as u128).to_be_bytes())
+    }
+
     fn hash_index(segments: &[Vec<Id>]) -> HashIndex {
         let sizes: Vec<u64> = segments.iter().map(|ids| ids.len() as u64).collect();
-        HashIndex::new(&sizes)
+        of_sizes(&sizes, None)
+    }
+
+    fn of_sizes(sizes: &[u64], dir: Option<&Path>) -> HashIndex {
+        let segments: Vec<_> = (0..).map(name).zip(sizes.iter().copied()).collect();
+        HashIndex::new(&segments, dir)
     }
 
     fn ask(hash_index: &HashIndex, segments: &[Vec<Id>], times: u64) {
         for _ in 0..times {
-            hash_index.asked_each(|| {
-                segments
-                    .iter()
-                    .skip(hash_index.first())
-                    .map(|ids| ids.iter())
+            hash_index.asked_each(|own| {
+                let of = |number: &usize| (name(*number), segments[*number].iter());
+                own.iter().map(of).collect()
             });
         }
+    }
+
+    /// Where it leads to for a chunk.
+    fn led(hash_index: &HashIndex, id: Id) -> Vec<usize> {
+        let mut led = hash_index.unguided().to_vec();
+        let asked: Result<(), ()> = hash_index.ask(&ChunkId(id), &mut |number| {
+            led.push(number);
+            Ok(())
+        });
+        asked.unwrap();
+        led
     }
 
     #[test]
@@ -208,20 +256,16 @@ mod tests {
             })
             .collect();
         let hash_index = hash_index(&segments);
-        assert_eq!(hash_index.first(), 0);
-        ask(
-            &hash_index,
-            &segments,
-            hash_index.chunks / CHUNKS_A_LOOKUP / 40,
-        );
+        assert_eq!((hash_index.alone.len(), hash_index.own.len()), (0, 40));
+        let enough = hash_index.chunks / CHUNKS_A_LOOKUP / 40;
+        ask(&hash_index, &segments, enough);
         assert!(hash_index.table().is_none(), "not worth it yet");
         ask(&hash_index, &segments, 1);
-        let table = hash_index.table().unwrap();
+        assert!(hash_index.table().is_some() && hash_index.unguided().is_empty());
         let mut wrong = 0;
         for number in 0..45_000 {
             let id = id(number);
-            let led = table.segments(&ChunkId(id));
-            assert!(led.is_sorted(), "{led:?}");
+            let led = led(&hash_index, id);
             let held = segments.iter().map(|ids| ids.binary_search(&id).is_ok());
             for (at, is_held) in held.enumerate() {
                 assert!(
@@ -241,23 +285,76 @@ mod tests {
             .into_iter()
             .chain([fits; 9])
             .collect();
-        assert_eq!(
-            (
-                HashIndex::new(&sizes).first(),
-                HashIndex::new(&sizes).segments
-            ),
-            (1, 10)
-        );
-        let sizes = vec![fits * 12; 9];
-        assert_eq!(HashIndex::new(&sizes).first(), 9, "too few fit");
-        assert_eq!(
-            HashIndex::new(&[1; SEGMENTS_LEAST - 1]).first(),
-            SEGMENTS_LEAST - 1
-        );
-        assert_eq!(HashIndex::new(&[1; SEGMENTS_LEAST]).first(), 0);
-        assert_eq!(HashIndex::new(&vec![0; SEGMENTS_MOST + 3]).first(), 3);
-        assert_eq!(HashIndex::new(&[u64::MAX; 20]).first(), 20);
+        let first = |sizes: &[u64]| of_sizes(sizes, None).alone.len();
+        assert_eq!(first(&sizes), 1);
+        assert_eq!(of_sizes(&sizes, None).own.len(), 10);
+        let large = vec![fits * 12; 9];
+        assert_eq!(first(&large), 9, "too few fit");
+        assert_eq!(first(&[1; SEGMENTS_LEAST - 1]), SEGMENTS_LEAST - 1);
+        assert_eq!(first(&[1; SEGMENTS_LEAST]), 0);
+        assert_eq!(first(&vec![0; SEGMENTS_MOST + 3]), 3);
+        assert_eq!(first(&[u64::MAX; 20]), 20);
     }
+
+    #[test]
+    fn with_a_cache_it_takes_all_but_what_is_larger_than_all_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let fits = SLOTS_MAX * 2 / 3 / 20;
+        let first = |sizes: &[u64]| {
+            let index = of_sizes(sizes, Some(dir.path()));
+            (index.alone.len(), index.dir.is_some())
+        };
+        assert_eq!(first(&[fits; 15]), (0, false), "memory will do");
+        assert_eq!(first(&vec![fits * 12; 9]), (0, true));
+        let sizes = |large: &[u64]| [large, &[fits * 3; 8]].concat();
+        assert_eq!(first(&sizes(&[fits * 25])), (1, true));
+        assert_eq!(first(&sizes(&[fits * 99, fits * 25])), (2, true));
+        assert_eq!(first(&sizes(&[fits * 99, fits * 20])), (1, true));
+        assert_eq!(first(&vec![fits; SEGMENTS_MOST + 3]), (3, true));
+        assert_eq!(first(&vec![fits * 12; 7]), (7, false), "too few");
+    }
+
+    #[test]
+    fn a_table_in_a_file_is_used_while_half_of_its_segments_live_and_leads_as_one_in_memory_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let segments: Vec<Vec<Id>> = (0..20_u32)
+            .map(|at| segment((at * 900 + 10..at * 900 + 1010).chain([7])))
+            .collect();
+        let ids = || segments.iter().map(|ids| ids.iter());
+        let chunks: u64 = segments.iter().map(|ids| ids.len() as u64).sum();
+        let held = Table::held(chunks, ids()).unwrap();
+        let names: Vec<SegmentId> = (0..20).map(name).collect();
+        let written = TableFile::write(dir.path(), names.clone(), chunks, ids());
+        let written = written.unwrap().unwrap();
+        let of = |table: &Table, number| table.segments(&ChunkId(id(number))).collect::<Vec<_>>();
+        for number in 0..30_000 {
+            assert_eq!(of(&held, number), of(&written.table, number));
+        }
+        assert_eq!(of(&held, 7).len(), 20);
+        // Ten of twenty live, at other numbers than when it was made, and others beside them.
+        let now = |alive: usize| -> Vec<(SegmentId, u64)> {
+            let new = (100..112).map(|number| (name(number), 5));
+            new.chain((20 - alive..20).map(|number| (name(number), 1000)))
+                .collect()
+        };
+        let half = HashIndex::new(&now(10), Some(dir.path()));
+        assert!(half.is_by_file());
+        assert_eq!(half.own, (0..12).collect::<Vec<_>>());
+        assert_eq!(half.files[0].1[9..12], [None, Some(12), Some(13)]);
+        let led = led(&half, id(15 * 900 + 500));
+        assert!(led.contains(&17), "{led:?}");
+        assert!(!HashIndex::new(&now(9), Some(dir.path())).is_by_file());
+        // What is no table, or was cut, is none.
+        let bytes = std::fs::read(&written.path).unwrap();
+        for cut in [0, 10, HEAD_LEN_OF_20, bytes.len() - 1] {
+            std::fs::write(&written.path, &bytes[..cut]).unwrap();
+            assert!(TableFile::all_in(dir.path()).is_empty(), "{cut}");
+        }
+        half.forget();
+        assert!(!written.path.exists());
+    }
+
+    const HEAD_LEN_OF_20: usize = 24 + 16 * 20 + 32;
 
     #[test]
     fn ids_that_are_no_hashes_get_no_table() {
@@ -274,5 +371,10 @@ mod tests {
         let hash_index = hash_index(&segments);
         ask(&hash_index, &segments, 1 << 12);
         assert!(hash_index.table().is_none());
+        let dir = tempfile::tempdir().unwrap();
+        let ids = segments.iter().map(|ids| ids.iter());
+        let written = TableFile::write(dir.path(), vec![name(1)], 10_000, ids);
+        assert!(written.unwrap().is_none());
+        assert!(TableFile::all_in(dir.path()).is_empty());
     }
 }

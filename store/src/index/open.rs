@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::bytes::forget_dropped;
+use super::gather::Gather;
 use super::{Index, LiveSegment, OpenSegment};
 use crate::error::Result;
 use crate::format::{FORMAT_KEY, SegmentInfo, State};
@@ -37,10 +38,17 @@ impl Index {
         let known: BTreeMap<SegmentId, &Arc<OpenSegment>> = (before.segments.iter())
             .map(|live| (live.segment.id, &live.segment))
             .collect();
+        let new: Vec<(SegmentId, &SegmentInfo)> = (state.segments.iter())
+            .filter(|(id, _)| !known.contains_key(id))
+            .map(|(id, info)| (*id, info))
+            .collect();
+        let mapped = known.values().filter(|segment| segment.is_mapped()).count();
+        let gather = Gather::of(remote, cache_dir, &new, mapped);
+        let kept = (cache_dir, &gather);
         let open = |(id, info): &(&SegmentId, &SegmentInfo)| {
             let segment = match known.get(id) {
                 Some(segment) => Arc::clone(segment),
-                None => Arc::new(OpenSegment::open(remote, cache_dir, **id, info, state)?),
+                None => Arc::new(OpenSegment::open(remote, kept, **id, info, state)?),
             };
             let condemned = segment.condemned_in(state)?;
             Ok(LiveSegment { segment, condemned })
@@ -52,13 +60,13 @@ impl Index {
         let mut segments: Vec<LiveSegment> = others.par_iter().map(open).collect::<Result<_>>()?;
         segments.extend(at_once(&small, open)?);
         // Copies come with segments: a look at the first opening and after that where one was opened will do.
-        let has_new = known.is_empty() || state.segments.keys().any(|id| !known.contains_key(id));
+        let has_new = known.is_empty() || !new.is_empty();
         if let Some(dir) = cache_dir.filter(|_| has_new) {
             forget_dropped(dir, state);
         }
         // The largest first: that is where most chunks are.
         segments.sort_by_key(|live| std::cmp::Reverse(live.segment.layout.chunks()));
-        Ok(Self::over(segments))
+        Ok(Self::over(segments, cache_dir.map(Path::to_owned)))
     }
 }
 
