@@ -4,34 +4,30 @@
 //! what is new and forgets what was dropped. A chunk in a condemned pack is not offered.
 
 use std::collections::{BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::bytes::Bytes;
-use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::format::{
-    FrameKind, SegmentEntry, SegmentInfo, SegmentLayout, SegmentPack, State, segment_key,
-};
+use crate::format::{FrameKind, SegmentPack, State};
 use crate::id::{ChunkId, PackId, SegmentId};
-use crate::remedy::Remedy;
 use crate::remote::Read;
 
 mod bytes;
+mod far;
 mod gather;
 mod hash_index;
 mod marks;
 mod merge;
 mod open;
+mod segment;
 mod table;
 
-use bytes::SegmentBytes;
-use gather::Gather;
 use hash_index::HashIndex;
-use marks::Bits;
 pub use marks::{Marks, Position};
 pub use merge::{Preferred, merge};
+pub use segment::{OpenSegment, check_segments};
 
 /// Where a chunk's bytes lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,19 +58,6 @@ impl Location {
     }
 }
 
-/// A live segment, open.
-#[derive(Debug)]
-pub struct OpenSegment {
-    /// Its name.
-    pub id: SegmentId,
-    layout: SegmentLayout,
-    bytes: SegmentBytes,
-    /// Where this host has a copy of it.
-    copy: Option<PathBuf>,
-    /// Which chunks somebody deduplicated against.
-    relied: Bits,
-}
-
 /// The live segments of one state.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
@@ -82,32 +65,74 @@ pub struct Index {
     hash_index: Arc<HashIndex>,
     /// Where this host keeps what serves it alone.
     cache_dir: Option<PathBuf>,
+    /// By what large segments are read in place that are not on this host.
+    far: Option<Arc<dyn Read>>,
+    /// The numbers of those.
+    in_place: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
 struct LiveSegment {
     segment: Arc<OpenSegment>,
-    /// Positions of packs in this segment that the state has condemned.
-    condemned: HashSet<u32>,
+    condemned: Taken,
+}
+
+/// Packs that the state has condemned.
+#[derive(Clone, Debug, PartialEq)]
+enum Taken {
+    /// By their positions in the segment.
+    Positions(HashSet<u32>),
+    /// All of them: the segment was not looked through.
+    All(Arc<HashSet<PackId>>),
 }
 
 impl Index {
-    fn over(segments: Vec<LiveSegment>, cache_dir: Option<PathBuf>) -> Self {
-        let chunks: Vec<(SegmentId, u64)> = segments
+    fn over(
+        segments: Vec<LiveSegment>,
+        cache_dir: Option<PathBuf>,
+        far: Option<Arc<dyn Read>>,
+    ) -> Self {
+        let chunks: Vec<(SegmentId, Option<u64>)> = segments
             .iter()
-            .map(|live| (live.segment.id, live.segment.layout.chunks()))
+            .map(|LiveSegment { segment, .. }| {
+                let chunks = segment.layout.chunks();
+                (segment.id, (!segment.is_far()).then_some(chunks))
+            })
             .collect();
         let hash_index = Arc::new(HashIndex::new(&chunks, cache_dir.as_deref()));
+        let numbered = (0..).zip(&chunks);
+        let in_place = numbered.filter(|(_, (_, chunks))| chunks.is_none());
         Self {
+            in_place: in_place.map(|(number, _)| number).collect(),
             segments,
             hash_index,
             cache_dir,
+            far,
         }
+    }
+
+    /// Without segments, for [`Self::open`] to begin with: large ones that are not on this host stay where they are, as
+    /// long as that is cheaper. Only for lookups: whatever else is asked of such a segment copies it.
+    pub fn in_place(remote: Arc<dyn Read>) -> Self {
+        Self {
+            far: Some(remote),
+            ..Self::default()
+        }
+    }
+
+    /// Whether a lookup may take requests.
+    pub(crate) fn is_far(&self) -> bool {
+        let mut far = (self.in_place.iter()).filter_map(|number| self.segments.get(*number));
+        far.any(|live| live.segment.ranges().is_some())
     }
 
     /// Where a chunk lies, or `None` when no live segment offers it.
     pub fn find(&self, id: &ChunkId) -> Result<Option<Location>> {
-        Ok(self.locate_surely(id)?.map(|(location, _)| location))
+        match self.locate_surely(id)? {
+            Some((_, Some(location))) => Ok(Some(location)),
+            Some((at, None)) => Ok(Some(self.at(at)?.1)),
+            None => Ok(None),
+        }
     }
 
     /// The position of a chunk, or `None` when no live segment offers it. A chunk that is held twice
@@ -116,7 +141,7 @@ impl Index {
     /// # Errors
     /// Corrupt, when a segment points outside of itself.
     pub fn position(&self, id: &ChunkId) -> Result<Option<Position>> {
-        Ok(self.locate_surely(id)?.map(|(_, position)| position))
+        Ok(self.locate_surely(id)?.map(|(position, _)| position))
     }
 
     /// The chunk at `position` and where it lies, whether or not its pack is condemned.
@@ -136,15 +161,15 @@ impl Index {
         Marks::none(self.segments().map(|segment| segment.layout.chunks()))
     }
 
-    /// Like [`Self::find`], and remembers that somebody counts on the chunk to stay.
-    pub fn rely(&self, id: &ChunkId) -> Result<Option<Location>> {
-        let found = self.locate(id)?;
-        if let Some((_, at)) = &found
+    /// Like [`Self::position`], and remembers that somebody counts on the chunk to stay.
+    pub fn rely(&self, id: &ChunkId) -> Result<Option<Position>> {
+        let found = self.locate(id)?.map(|(at, _)| at);
+        if let Some(at) = found
             && let Some(live) = self.segments.get(at.segment)
         {
             live.segment.relied.set(at.entry);
         }
-        Ok(found.map(|(location, _)| location))
+        Ok(found)
     }
 
     /// The chunks that somebody relied upon.
@@ -225,7 +250,7 @@ impl Index {
             segment: Arc::new(segment),
             condemned,
         });
-        Ok(Self::over(self.segments, self.cache_dir))
+        Ok(Self::over(self.segments, self.cache_dir, self.far))
     }
 
     /// The same segments, offering what they offer at `state`.
@@ -253,7 +278,7 @@ impl Index {
 
     /// As [`Self::locate`], for who may have reason to think that the chunk is there: a file of the cache that leads
     /// nowhere is not believed.
-    fn locate_surely(&self, id: &ChunkId) -> Result<Option<(Location, Position)>> {
+    fn locate_surely(&self, id: &ChunkId) -> Result<Option<Found>> {
         let found = self.locate(id)?;
         if found.is_some() || !self.hash_index.is_by_file() {
             return Ok(found);
@@ -265,9 +290,9 @@ impl Index {
         Ok(found)
     }
 
-    /// The place of a chunk in the first segment that offers it.
-    fn locate(&self, id: &ChunkId) -> Result<Option<(Location, Position)>> {
-        let mut best: Option<(Location, Position)> = None;
+    /// A chunk in the first segment that offers it; one that is far away only where no other does.
+    fn locate(&self, id: &ChunkId) -> Result<Option<Found>> {
+        let mut best: Option<Found> = None;
         self.hash_index.ask(id, &mut |number| {
             if let Some(found) = self.first_of([number].into_iter(), id, best.as_ref())? {
                 best = Some(found);
@@ -275,16 +300,24 @@ impl Index {
             Ok::<(), Error>(())
         })?;
         let unguided = self.hash_index.unguided();
-        if unguided.is_empty() {
+        if !unguided.is_empty() {
+            let found = self.first_of(unguided.iter().copied(), id, best.as_ref())?;
+            best = found.or(best);
+            self.hash_index.asked_each(|own| {
+                let own = own.iter().filter_map(|number| self.segments.get(*number));
+                own.map(|LiveSegment { segment, .. }| {
+                    (segment.id, segment.layout.ids(segment.bytes()))
+                })
+                .collect()
+            });
+        }
+        if best.is_some() || self.in_place.is_empty() {
             return Ok(best);
         }
-        let found = self.first_of(unguided.iter().copied(), id, best.as_ref())?;
-        self.hash_index.asked_each(|own| {
-            let own = own.iter().filter_map(|number| self.segments.get(*number));
-            own.map(|LiveSegment { segment, .. }| (segment.id, segment.layout.ids(segment.bytes())))
-                .collect()
-        });
-        Ok(found.or(best))
+        // All of them at once: it is the way there that takes the time.
+        let ask = |number: &usize| self.first_of([*number].into_iter(), id, None);
+        let found = open::at_once(&self.in_place, ask)?;
+        Ok(found.into_iter().flatten().next())
     }
 
     /// The chunk in the first of these segments that offers it, before that of `best`.
@@ -292,9 +325,9 @@ impl Index {
         &self,
         numbers: impl Iterator<Item = usize>,
         id: &ChunkId,
-        best: Option<&(Location, Position)>,
-    ) -> Result<Option<(Location, Position)>> {
-        let limit = best.map_or(usize::MAX, |(_, at)| at.segment);
+        best: Option<&Found>,
+    ) -> Result<Option<Found>> {
+        let limit = best.map_or(usize::MAX, |(at, _)| at.segment);
         for number in numbers.take_while(|number| *number < limit) {
             if let Some(live) = self.segments.get(number)
                 && let Some((entry, location)) = live.locate(id)?
@@ -303,175 +336,51 @@ impl Index {
                     segment: number,
                     entry,
                 };
-                return Ok(Some((location, position)));
+                return Ok(Some((position, location)));
             }
         }
         Ok(None)
     }
 }
 
+/// Where an index has a chunk, and where that lies if it is known already.
+type Found = (Position, Option<Location>);
+
 impl LiveSegment {
-    /// The entry of a chunk and where it lies, unless its pack is condemned.
-    fn locate(&self, id: &ChunkId) -> Result<Option<(u64, Location)>> {
+    /// The entry of a chunk, unless its pack is condemned, and where it lies if that is known already.
+    fn locate(&self, id: &ChunkId) -> Result<Option<(u64, Option<Location>)>> {
         let segment = self.segment.as_ref();
+        if let Some(far) = segment.ranges() {
+            let found = far.find(&segment.layout, id)?;
+            let found = found.filter(|found| match &self.condemned {
+                Taken::All(packs) => !packs.contains(&found.pack.id),
+                Taken::Positions(_) => true,
+            });
+            return Ok(found.map(|found| (found.entry, Some(found.location))));
+        }
         let Some(entry) = segment.layout.find(segment.bytes(), id) else {
             return Ok(None);
         };
+        if self.condemned.is_none() {
+            return Ok(Some((entry, None)));
+        }
         let frame = segment.entry(entry)?.frame;
-        let pack = segment.layout.frame(segment.bytes(), frame)?.pack;
-        if self.condemned.contains(&pack) {
-            return Ok(None);
-        }
-        let (_, location) = segment.located(entry)?;
-        Ok(Some((entry, location)))
+        let frame = segment.layout.frame(segment.bytes(), frame)?;
+        let is_taken = match &self.condemned {
+            Taken::Positions(packs) => packs.contains(&frame.pack),
+            Taken::All(packs) => {
+                packs.contains(&segment.layout.pack(segment.bytes(), frame.pack)?.id)
+            }
+        };
+        Ok((!is_taken).then_some((entry, None)))
     }
 }
 
-/// Fails when one of `segments` is not what was written, down to the last byte. All cores read.
-///
-/// # Errors
-/// The damage of one of them.
-pub fn check_segments<S: AsRef<OpenSegment> + Sync>(segments: &[S]) -> Result<()> {
-    let damage = |segment: &S| segment.as_ref().damage().map_or(Ok(()), Err);
-    segments.par_iter().try_for_each(damage)
-}
-
-impl OpenSegment {
-    /// Opens segment `id`, whose object is what `info` says, as the log has it at `state`.
-    fn open(
-        remote: &dyn Read,
-        (cache_dir, gather): (Option<&Path>, &Gather),
-        id: SegmentId,
-        info: &SegmentInfo,
-        state: &State,
-    ) -> Result<Self> {
-        let key = segment_key(id);
-        let (bytes, copy) = match gather.bytes_of(remote, id)? {
-            Some(gathered) => gathered,
-            None => {
-                let copy = SegmentBytes::copy_of(remote, cache_dir, id);
-                let bytes = SegmentBytes::open(remote, copy.as_deref(), id, info.bytes)?;
-                (bytes, copy)
-            }
-        };
-        let layout = SegmentLayout::parse(&key, bytes.as_slice())?;
-        if layout.id() != id {
-            return Err(
-                Error::corrupt(format!("{key}: names itself segment {}", layout.id()))
-                    .hint(Remedy::RepairSegments),
-            );
+impl Taken {
+    fn is_none(&self) -> bool {
+        match self {
+            Self::Positions(packs) => packs.is_empty(),
+            Self::All(packs) => packs.is_empty(),
         }
-        (layout.made()).check(&key, state.store, info.named_behind(state.number))?;
-        let relied = Bits::none(layout.chunks());
-        Ok(Self {
-            id,
-            layout,
-            bytes,
-            copy,
-            relied,
-        })
-    }
-
-    /// A segment in memory.
-    pub(crate) fn from_bytes(bytes: Bytes) -> Result<Self> {
-        let layout = SegmentLayout::parse("segment in memory", &bytes)?;
-        Ok(Self {
-            id: layout.id(),
-            relied: Bits::none(layout.chunks()),
-            layout,
-            bytes: SegmentBytes::Held(bytes),
-            copy: None,
-        })
-    }
-
-    /// What is wrong with it, when it is not what was written. A damaged copy on this host is removed.
-    pub fn damage(&self) -> Option<Error> {
-        let error = self.layout.verify(self.bytes()).err()?;
-        let Some(copy) = &self.copy else {
-            return Some(error.hint(Remedy::RepairSegments));
-        };
-        // What cannot be removed is found again.
-        drop(std::fs::remove_file(copy));
-        let message = format!(
-            "{}: its copy on this host was damaged, and has been removed: {}",
-            segment_key(self.id),
-            copy.display()
-        );
-        Some(
-            Error::unavailable(message)
-                .hint("run it again: it is fetched anew")
-                .because(error),
-        )
-    }
-
-    /// Whether it has a map of its own.
-    fn is_mapped(&self) -> bool {
-        matches!(self.bytes, SegmentBytes::Mapped(_))
-    }
-
-    /// Where this host keeps its copy, if it has one.
-    pub(crate) fn copy(&self) -> Option<&Path> {
-        self.copy.as_deref()
-    }
-
-    /// The segment's bytes.
-    pub fn bytes(&self) -> &[u8] {
-        self.bytes.as_slice()
-    }
-
-    /// Where its sections lie.
-    pub fn layout(&self) -> &SegmentLayout {
-        &self.layout
-    }
-
-    /// The packs that it names, in order; those whose row is damaged are left out.
-    pub fn packs(&self) -> impl Iterator<Item = SegmentPack> {
-        let positions = 0..self.layout.packs();
-        positions.filter_map(|position| self.layout.pack(self.bytes(), position).ok())
-    }
-
-    /// The entry at `position`.
-    pub fn entry(&self, position: u64) -> Result<SegmentEntry> {
-        self.layout.entry(self.bytes(), position)
-    }
-
-    /// The chunk at `position` and where it lies.
-    ///
-    /// # Errors
-    /// Corrupt, when the segment points outside of itself; invalid input, when there is no such position.
-    pub fn located(&self, position: u64) -> Result<(ChunkId, Location)> {
-        let entry = self.entry(position)?;
-        let frame = self.layout.frame(self.bytes(), entry.frame)?;
-        let pack = self.layout.pack(self.bytes(), frame.pack)?;
-        let location = Location {
-            pack: pack.id,
-            kind: frame.kind,
-            pack_len: pack.len,
-            frame_offset: frame.offset,
-            stored_len: frame.stored_len,
-            raw_len: frame.raw_len,
-            offset: entry.offset,
-            len: entry.len,
-        };
-        Ok((entry.id, location))
-    }
-
-    /// How many of its chunks somebody counts on.
-    pub(crate) fn relied_chunks(&self) -> u64 {
-        self.relied.count().min(self.layout.chunks())
-    }
-
-    fn condemned_in(&self, state: &State) -> Result<HashSet<u32>> {
-        if state.condemned.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let mut condemned = HashSet::new();
-        for position in 0..self.layout.packs() {
-            let pack = self.layout.pack(self.bytes(), position)?;
-            if state.condemned.contains_key(&pack.id) {
-                condemned.insert(position);
-            }
-        }
-        Ok(condemned)
     }
 }

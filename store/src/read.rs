@@ -22,10 +22,12 @@ use crate::store::{Store, View};
 pub mod fetch;
 mod frames;
 mod kept;
+mod neighbours;
 mod times;
 
 use frames::FrameCache;
 pub(crate) use kept::KeptReader;
+use neighbours::Neighbours;
 pub use times::TimesReader;
 
 /// Bytes of metadata that is read whole (a tree): about twenty million entries.
@@ -39,6 +41,8 @@ pub struct Reader<'s> {
     frames: Mutex<FrameCache>,
     /// Metadata that is in no segment yet, or no more.
     known: RwLock<HashMap<ChunkId, Vec<u8>>>,
+    /// Where chunks lie that were put with those that were looked up far away.
+    neighbours: Neighbours,
     /// The entry that the first state ended with.
     began: u64,
     /// The versions that were asked for.
@@ -78,6 +82,7 @@ impl<'s> Reader<'s> {
             view: RwLock::new(Arc::new(view)),
             frames: Mutex::default(),
             known: RwLock::default(),
+            neighbours: Neighbours::default(),
             asked: Mutex::default(),
         }
     }
@@ -105,7 +110,19 @@ impl<'s> Reader<'s> {
     /// meanwhile; corrupt, if that lives.
     pub fn locate(&self, id: &ChunkId) -> Result<Location> {
         // DESIGN, reader 2.
-        if let Some(location) = self.view().index.find(id)? {
+        if let Some(location) = self.neighbours.find(id) {
+            return Ok(location);
+        }
+        let view = self.view();
+        let found = match view.index.find(id) {
+            // A segment that is read in place may go meanwhile.
+            Err(error) if error.kind() == Kind::NotFound => None,
+            found => found?,
+        };
+        if let Some(location) = found {
+            if view.index.is_far() {
+                self.neighbours.led_to(self.store, &location);
+            }
             return Ok(location);
         }
         self.reload()?.index.find(id)?.ok_or_else(|| self.gone(id))
@@ -399,6 +416,7 @@ impl<'s> Reader<'s> {
     }
 
     fn reload(&self) -> Result<Arc<View>> {
+        self.neighbours.forget();
         let mut view = View::clone(&self.view());
         match self.store.refresh(&mut view) {
             // Behind a damaged entry nothing newer can be known: what is missing is missing.

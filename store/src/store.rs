@@ -14,7 +14,7 @@ use crate::index::Index;
 use crate::log;
 use crate::pack::{PackSink, Portions};
 use crate::remedy::Remedy;
-use crate::remote::{Created, Prune, SingleWriter, Write, keeps_first, overwrites};
+use crate::remote::{Created, Prune, Read, SingleWriter, Write, keeps_first, overwrites};
 
 mod checkpoints;
 mod following;
@@ -387,22 +387,20 @@ impl Store {
     /// # Errors
     /// When the log or a segment cannot be read.
     pub fn view(&self) -> Result<View> {
-        self.open_view(self.state()?)
+        self.open_view(self.state()?, Index::default())
     }
 
-    /// [`Self::readable_state`] with its segments open.
+    /// [`Self::readable_state`] with its segments open, the large ones of a bucket in place.
     ///
     /// # Errors
     /// When the log or a segment cannot be read.
     pub fn readable_view(&self) -> Result<View> {
-        self.open_view(self.readable_state()?)
+        let remote = Arc::clone(&self.remote) as Arc<dyn Read>;
+        self.open_view(self.readable_state()?, Index::in_place(remote))
     }
 
-    fn open_view(&self, state: State) -> Result<View> {
-        let mut view = View {
-            state,
-            index: Index::default(),
-        };
+    fn open_view(&self, state: State, index: Index) -> Result<View> {
+        let mut view = View { state, index };
         self.reopen(&mut view)?;
         Ok(view)
     }

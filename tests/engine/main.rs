@@ -12,6 +12,7 @@ mod crash;
 mod damage;
 mod damaged;
 mod edits;
+mod far;
 mod folded;
 mod golden;
 mod input;

@@ -20,8 +20,8 @@ row() {
     rm -rf "$work/s" "$work/s.cache"
 }
 
-echo "| chunks, segments | open | the first million | there, hot | missing, hot | anonymous | maps |"
-echo '|---|---|---|---|---|---|---|'
+echo "| chunks, segments | open | is it there: the first million | it is, hot | it is not, hot | where it is, hot | anonymous | maps |"
+echo '|---|---|---|---|---|---|---|---|'
 row "$millions" 1 1
 row "$millions" 50 1
 row "$millions" 500 1

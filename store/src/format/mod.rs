@@ -36,6 +36,7 @@ mod ref_writer;
 mod refs;
 mod sealed;
 mod segment;
+mod segment_parts;
 mod segment_rows;
 mod side;
 mod state;

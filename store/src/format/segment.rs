@@ -228,11 +228,11 @@ impl<'a, W: Write> Sink<'a, W> {
 /// A parsed header: where the sections of a segment lie. Holds no bytes; every method takes them.
 #[derive(Clone, Debug)]
 pub struct SegmentLayout {
-    object: String,
-    header: SegmentHeader,
-    entries_at: usize,
-    frames_at: usize,
-    packs_at: usize,
+    pub(super) object: String,
+    pub(super) header: SegmentHeader,
+    pub(super) entries_at: usize,
+    pub(super) frames_at: usize,
+    pub(super) packs_at: usize,
     trailer_at: usize,
 }
 
@@ -258,22 +258,27 @@ impl SegmentLayout {
             );
             return Err(corrupt(object, detail));
         }
-        let entries_at = SEGMENT_HEADER_LEN + fanout_len(fanout_bits);
-        let frames_at = entries_at + chunks * SEGMENT_ENTRY_LEN;
-        let packs_at = frames_at + u64::from(frames) * SEGMENT_FRAME_LEN;
-        // All of these are at most the length of `bytes`.
-        let offset = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
-        let layout = Self {
-            object: object.to_owned(),
-            header,
-            entries_at: offset(entries_at),
-            frames_at: offset(frames_at),
-            packs_at: offset(packs_at),
-            trailer_at: offset(packs_at + u64::from(packs) * SEGMENT_PACK_LEN),
-        };
+        let layout = Self::of(object, header);
         let trailer = bytes.get(layout.trailer_at..).unwrap_or_default();
         Cursor::new(&format!("{object}: trailer"), trailer).magic(&SEGMENT_TRAILER_MAGIC)?;
         Ok(layout)
+    }
+
+    /// Where the sections are of a segment whose length was compared with its header.
+    pub(super) fn of(object: &str, header: SegmentHeader) -> Self {
+        let entries_at = SEGMENT_HEADER_LEN + fanout_len(header.fanout_bits);
+        let frames_at = entries_at + header.chunks * SEGMENT_ENTRY_LEN;
+        let packs_at = frames_at + u64::from(header.frames) * SEGMENT_FRAME_LEN;
+        // All of these are at most that length.
+        let offset = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+        Self {
+            object: object.to_owned(),
+            entries_at: offset(entries_at),
+            frames_at: offset(frames_at),
+            packs_at: offset(packs_at),
+            trailer_at: offset(packs_at + u64::from(header.packs) * SEGMENT_PACK_LEN),
+            header,
+        }
     }
 
     /// The whole checksum, order and bounds: for a segment that just arrived, and for `verify`.
@@ -381,6 +386,14 @@ impl SegmentLayout {
         Ok(frame)
     }
 
+    /// The position of the pack of a frame, as it stands there.
+    ///
+    /// # Errors
+    /// Invalid input, when there is no such frame.
+    pub fn pack_of(&self, bytes: &[u8], frame: u32) -> Result<u32> {
+        Ok(self.raw_frame(bytes, frame)?.pack)
+    }
+
     /// The pack at `position` (below [`Self::packs`]).
     ///
     /// # Errors
@@ -406,7 +419,7 @@ impl SegmentLayout {
         Ok(SegmentFrame::decode(row))
     }
 
-    fn no_row(&self, what: &str, position: u64) -> Error {
+    pub(super) fn no_row(&self, what: &str, position: u64) -> Error {
         Error::invalid(format!("{}: has no {what} {position}", self.object))
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use ::bytes::Bytes;
 use memmap2::Mmap;
 
+use super::far::FarSegment;
 use super::{gather, table};
 use crate::error::{Error, Kind, Result};
 use crate::format::{SegmentLayout, State, segment_key};
@@ -36,6 +37,8 @@ pub(super) enum SegmentBytes {
     Mapped(Mmap),
     /// In a file of this host, with others.
     Gathered(Arc<Mmap>, Range<usize>),
+    /// Not on this host, as long as a few ranges of it will do.
+    Far(FarSegment),
     /// In memory.
     Held(Bytes),
 }
@@ -109,6 +112,7 @@ impl SegmentBytes {
         match self {
             Self::Mapped(map) => map,
             Self::Gathered(map, range) => map.get(range.clone()).unwrap_or_default(),
+            Self::Far(far) => far.copied().unwrap_or_default(),
             Self::Held(bytes) => bytes,
         }
     }

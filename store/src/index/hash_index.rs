@@ -42,10 +42,13 @@ pub(super) struct HashIndex {
 }
 
 impl HashIndex {
-    /// For segments of these names and numbers of chunks, the latter falling.
-    pub(super) fn new(segments: &[(SegmentId, u64)], cache_dir: Option<&Path>) -> Self {
+    /// For segments of these names and numbers of chunks, the latter falling; without a number it leads to none of it.
+    pub(super) fn new(segments: &[(SegmentId, Option<u64>)], cache_dir: Option<&Path>) -> Self {
         let files = cache_dir.map_or_else(Vec::new, |dir| known(dir, segments));
-        let mut rest = vec![true; segments.len()];
+        let mut rest: Vec<bool> = segments
+            .iter()
+            .map(|(_, chunks)| chunks.is_some())
+            .collect();
         for number in files.iter().flat_map(|(_, numbers)| numbers).flatten() {
             rest.get_mut(*number).into_iter().for_each(|is| *is = false);
         }
@@ -53,7 +56,7 @@ impl HashIndex {
             .zip(segments)
             .zip(&rest)
             .filter(|(_, is_rest)| **is_rest)
-            .map(|((number, (_, chunks)), _)| (number, *chunks))
+            .map(|((number, (_, chunks)), _)| (number, chunks.unwrap_or_default()))
             .collect();
         let (first, dir) = first_of(&rest, cache_dir);
         let (alone, own) = rest.split_at_checked(first).unwrap_or_default();
@@ -165,12 +168,16 @@ fn first_of<'d>(rest: &[(usize, u64)], cache_dir: Option<&'d Path>) -> (usize, O
 }
 
 /// The tables below `dir` that serve at least half of what they were made of, no segment in two of them.
-fn known(dir: &Path, segments: &[(SegmentId, u64)]) -> Vec<(TableFile, Vec<Option<usize>>)> {
+fn known(
+    dir: &Path,
+    segments: &[(SegmentId, Option<u64>)],
+) -> Vec<(TableFile, Vec<Option<usize>>)> {
     // Who has few segments never looks.
     if segments.len() < SEGMENTS_LEAST {
         return Vec::new();
     }
     let places: HashMap<SegmentId, usize> = (segments.iter().zip(0..))
+        .filter(|((_, chunks), _)| chunks.is_some())
         .map(|((id, _), at)| (*id, at))
         .collect();
     let mut files = TableFile::all_in(dir);
@@ -221,7 +228,10 @@ mod tests {
     }
 
     fn of_sizes(sizes: &[u64], dir: Option<&Path>) -> HashIndex {
-        let segments: Vec<_> = (0..).map(name).zip(sizes.iter().copied()).collect();
+        let segments: Vec<_> = (0..)
+            .map(name)
+            .zip(sizes.iter().copied().map(Some))
+            .collect();
         HashIndex::new(&segments, dir)
     }
 
@@ -332,9 +342,9 @@ mod tests {
         }
         assert_eq!(of(&held, 7).len(), 20);
         // Ten of twenty live, at other numbers than when it was made, and others beside them.
-        let now = |alive: usize| -> Vec<(SegmentId, u64)> {
-            let new = (100..112).map(|number| (name(number), 5));
-            new.chain((20 - alive..20).map(|number| (name(number), 1000)))
+        let now = |alive: usize| -> Vec<(SegmentId, Option<u64>)> {
+            let new = (100..112).map(|number| (name(number), Some(5)));
+            new.chain((20 - alive..20).map(|number| (name(number), Some(1000))))
                 .collect()
         };
         let half = HashIndex::new(&now(10), Some(dir.path()));

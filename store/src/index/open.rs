@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::bytes::forget_dropped;
+use super::far::COPIED_BYTES_MAX;
 use super::gather::Gather;
 use super::{Index, LiveSegment, OpenSegment};
 use crate::error::Result;
@@ -17,13 +18,22 @@ use crate::format::{FORMAT_KEY, SegmentInfo, State};
 use crate::id::SegmentId;
 use crate::remote::Read;
 
+/// How segments are opened.
+pub(super) struct How<'h> {
+    pub(super) cache_dir: Option<&'h Path>,
+    pub(super) gather: &'h Gather,
+    /// By what large ones are read in place.
+    pub(super) far: Option<&'h Arc<dyn Read>>,
+}
+
 /// Small segments that are fetched at once.
 const FETCHED_AT_ONCE: usize = 16;
 /// What a small one is.
 const SMALL_BYTES_MAX: u64 = 1 << 20;
 
 impl Index {
-    /// Opens the live segments of `state`, taking over those that `before` has open already.
+    /// Opens the live segments of `state`, taking over those that `before` has open already, and whether others
+    /// are read in place.
     ///
     /// Segments that cannot be mapped where they are get copied to `cache_dir`, or into memory without one.
     ///
@@ -43,19 +53,30 @@ impl Index {
             .map(|(id, info)| (*id, info))
             .collect();
         let mapped = known.values().filter(|segment| segment.is_mapped()).count();
-        let gather = Gather::of(remote, cache_dir, &new, mapped);
-        let kept = (cache_dir, &gather);
+        let far = before.far.as_ref();
+        let stays = |info: &SegmentInfo| far.is_some() && info.bytes > COPIED_BYTES_MAX;
+        let near: Vec<_> = new
+            .iter()
+            .filter(|(_, info)| !stays(info))
+            .copied()
+            .collect();
+        let gather = Gather::of(remote, cache_dir, &near, mapped);
+        let how = How {
+            cache_dir,
+            gather: &gather,
+            far,
+        };
         let open = |(id, info): &(&SegmentId, &SegmentInfo)| {
             let segment = match known.get(id) {
                 Some(segment) => Arc::clone(segment),
-                None => Arc::new(OpenSegment::open(remote, kept, **id, info, state)?),
+                None => Arc::new(OpenSegment::open(remote, &how, **id, info, state)?),
             };
             let condemned = segment.condemned_in(state)?;
             Ok(LiveSegment { segment, condemned })
         };
         let is_far = remote.local_path(FORMAT_KEY).is_none();
         let (small, others): (Vec<_>, Vec<_>) = (state.segments.iter()).partition(|(id, info)| {
-            is_far && !known.contains_key(id) && info.bytes <= SMALL_BYTES_MAX
+            is_far && !known.contains_key(id) && (far.is_some() || info.bytes <= SMALL_BYTES_MAX)
         });
         let mut segments: Vec<LiveSegment> = others.par_iter().map(open).collect::<Result<_>>()?;
         segments.extend(at_once(&small, open)?);
@@ -66,18 +87,23 @@ impl Index {
         }
         // The largest first: that is where most chunks are.
         segments.sort_by_key(|live| std::cmp::Reverse(live.segment.layout.chunks()));
-        Ok(Self::over(segments, cache_dir.map(Path::to_owned)))
+        let far = before.far.clone();
+        Ok(Self::over(segments, cache_dir.map(Path::to_owned), far))
     }
 }
 
 /// What `open` makes of each of these, by threads that wait for answers more than they work.
-fn at_once<T: Sync>(
+pub(super) fn at_once<T: Sync, O: Send>(
     segments: &[T],
-    open: impl Fn(&T) -> Result<LiveSegment> + Sync,
-) -> Result<Vec<LiveSegment>> {
+    open: impl Fn(&T) -> Result<O> + Sync,
+) -> Result<Vec<O>> {
     let mut opened = Vec::with_capacity(segments.len());
     for group in segments.chunks(FETCHED_AT_ONCE) {
-        let found: Vec<Result<LiveSegment>> = std::thread::scope(|scope| {
+        if let [only] = group {
+            opened.push(open(only)?);
+            continue;
+        }
+        let found: Vec<Result<O>> = std::thread::scope(|scope| {
             let workers: Vec<_> = (group.iter())
                 .map(|segment| scope.spawn(|| open(segment)))
                 .collect();

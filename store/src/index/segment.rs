@@ -1,0 +1,227 @@
+//! One open segment: its bytes, wherever they are, and what somebody counts on in it.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ::bytes::Bytes;
+use rayon::prelude::*;
+
+use super::bytes::SegmentBytes;
+use super::far::FarSegment;
+use super::marks::Bits;
+use super::open::How;
+use super::{Location, Taken};
+use crate::error::{Error, Result};
+use crate::format::{
+    SegmentEntry, SegmentFrame, SegmentInfo, SegmentLayout, SegmentPack, State, segment_key,
+};
+use crate::id::{ChunkId, SegmentId};
+use crate::remedy::Remedy;
+use crate::remote::Read;
+
+/// A live segment, open.
+#[derive(Debug)]
+pub struct OpenSegment {
+    /// Its name.
+    pub id: SegmentId,
+    pub(super) layout: SegmentLayout,
+    pub(super) bytes: SegmentBytes,
+    /// Where this host has a copy of it.
+    copy: Option<PathBuf>,
+    /// Which chunks somebody deduplicated against.
+    pub(super) relied: Bits,
+}
+
+impl Location {
+    /// That of an entry, whose frame and pack these are.
+    pub(super) fn placed(pack: &SegmentPack, frame: &SegmentFrame, entry: &SegmentEntry) -> Self {
+        Self {
+            pack: pack.id,
+            kind: frame.kind,
+            pack_len: pack.len,
+            frame_offset: frame.offset,
+            stored_len: frame.stored_len,
+            raw_len: frame.raw_len,
+            offset: entry.offset,
+            len: entry.len,
+        }
+    }
+}
+
+/// Fails when one of `segments` is not what was written, down to the last byte. All cores read.
+///
+/// # Errors
+/// The damage of one of them.
+pub fn check_segments<S: AsRef<OpenSegment> + Sync>(segments: &[S]) -> Result<()> {
+    let damage = |segment: &S| segment.as_ref().damage().map_or(Ok(()), Err);
+    segments.par_iter().try_for_each(damage)
+}
+
+impl OpenSegment {
+    /// Opens segment `id`, whose object is what `info` says, as the log has it at `state`.
+    pub(super) fn open(
+        remote: &dyn Read,
+        how: &How<'_>,
+        id: SegmentId,
+        info: &SegmentInfo,
+        state: &State,
+    ) -> Result<Self> {
+        let key = segment_key(id);
+        let (bytes, copy) = match how.gather.bytes_of(remote, id)? {
+            Some(gathered) => gathered,
+            None => {
+                let copy = SegmentBytes::copy_of(remote, how.cache_dir, id);
+                if let (Some(far), Some(copy)) = (how.far, &copy)
+                    && let Some((far, layout)) = FarSegment::open(far, copy, id, info.bytes)?
+                {
+                    return Self::of(id, layout, SegmentBytes::Far(far), None, info, state);
+                }
+                let bytes = SegmentBytes::open(remote, copy.as_deref(), id, info.bytes)?;
+                (bytes, copy)
+            }
+        };
+        let layout = SegmentLayout::parse(&key, bytes.as_slice())?;
+        Self::of(id, layout, bytes, copy, info, state)
+    }
+
+    fn of(
+        id: SegmentId,
+        layout: SegmentLayout,
+        bytes: SegmentBytes,
+        copy: Option<PathBuf>,
+        info: &SegmentInfo,
+        state: &State,
+    ) -> Result<Self> {
+        let key = segment_key(id);
+        if layout.id() != id {
+            return Err(
+                Error::corrupt(format!("{key}: names itself segment {}", layout.id()))
+                    .hint(Remedy::RepairSegments),
+            );
+        }
+        (layout.made()).check(&key, state.store, info.named_behind(state.number))?;
+        let relied = Bits::none(layout.chunks());
+        Ok(Self {
+            id,
+            layout,
+            bytes,
+            copy,
+            relied,
+        })
+    }
+
+    /// A segment in memory.
+    pub(crate) fn from_bytes(bytes: Bytes) -> Result<Self> {
+        let layout = SegmentLayout::parse("segment in memory", &bytes)?;
+        Ok(Self {
+            id: layout.id(),
+            relied: Bits::none(layout.chunks()),
+            layout,
+            bytes: SegmentBytes::Held(bytes),
+            copy: None,
+        })
+    }
+
+    /// What is wrong with it, when it is not what was written. A damaged copy on this host is removed.
+    pub fn damage(&self) -> Option<Error> {
+        if let SegmentBytes::Far(far) = &self.bytes {
+            return far.damage().map(|error| error.hint(Remedy::RepairSegments));
+        }
+        let error = self.layout.verify(self.bytes()).err()?;
+        let Some(copy) = &self.copy else {
+            return Some(error.hint(Remedy::RepairSegments));
+        };
+        // What cannot be removed is found again.
+        drop(std::fs::remove_file(copy));
+        let message = format!(
+            "{}: its copy on this host was damaged, and has been removed: {}",
+            segment_key(self.id),
+            copy.display()
+        );
+        Some(
+            Error::unavailable(message)
+                .hint("run it again: it is fetched anew")
+                .because(error),
+        )
+    }
+
+    /// Whether it is read in place, or was at first.
+    pub(super) fn is_far(&self) -> bool {
+        matches!(self.bytes, SegmentBytes::Far(_))
+    }
+
+    /// By what it is looked up, if there is no copy yet.
+    pub(super) fn ranges(&self) -> Option<&FarSegment> {
+        match &self.bytes {
+            SegmentBytes::Far(far) => far.whole().is_none().then_some(far),
+            _ => None,
+        }
+    }
+
+    /// Whether it has a map of its own.
+    pub(super) fn is_mapped(&self) -> bool {
+        matches!(self.bytes, SegmentBytes::Mapped(_))
+    }
+
+    /// Where this host keeps its copy, if it has one.
+    pub(crate) fn copy(&self) -> Option<&Path> {
+        self.copy.as_deref()
+    }
+
+    /// The segment's bytes. One that is read in place is copied; where that fails it has none, and nothing in it is found.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
+
+    /// Where its sections lie.
+    pub fn layout(&self) -> &SegmentLayout {
+        &self.layout
+    }
+
+    /// The packs that it names, in order; those whose row is damaged are left out.
+    pub fn packs(&self) -> impl Iterator<Item = SegmentPack> {
+        let positions = 0..self.layout.packs();
+        positions.filter_map(|position| self.layout.pack(self.bytes(), position).ok())
+    }
+
+    /// The entry at `position`.
+    pub fn entry(&self, position: u64) -> Result<SegmentEntry> {
+        self.layout.entry(self.bytes(), position)
+    }
+
+    /// The chunk at `position` and where it lies.
+    ///
+    /// # Errors
+    /// Corrupt, when the segment points outside of itself; invalid input, when there is no such position.
+    pub fn located(&self, position: u64) -> Result<(ChunkId, Location)> {
+        let entry = self.entry(position)?;
+        let frame = self.layout.frame(self.bytes(), entry.frame)?;
+        let pack = self.layout.pack(self.bytes(), frame.pack)?;
+        let location = Location::placed(&pack, &frame, &entry);
+        Ok((entry.id, location))
+    }
+
+    /// How many of its chunks somebody counts on.
+    pub(crate) fn relied_chunks(&self) -> u64 {
+        self.relied.count().min(self.layout.chunks())
+    }
+
+    pub(super) fn condemned_in(&self, state: &State) -> Result<Taken> {
+        if self.is_far() {
+            let packs = state.condemned.keys().copied().collect();
+            return Ok(Taken::All(Arc::new(packs)));
+        }
+        let mut condemned = HashSet::new();
+        if state.condemned.is_empty() {
+            return Ok(Taken::Positions(condemned));
+        }
+        for position in 0..self.layout.packs() {
+            let pack = self.layout.pack(self.bytes(), position)?;
+            if state.condemned.contains_key(&pack.id) {
+                condemned.insert(position);
+            }
+        }
+        Ok(Taken::Positions(condemned))
+    }
+}

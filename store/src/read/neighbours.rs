@@ -1,0 +1,76 @@
+//! Neighbours: where the chunks of a pack lie, by the pack's own table.
+//!
+//! A lookup in a segment that is far away takes requests, and chunks that were put together lie together. So the second
+//! time that one leads to a pack, the table of that is read, and its chunks need no lookup any more.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::id::{ChunkId, PackId};
+use crate::index::Location;
+use crate::pack::reader::OpenPack;
+use crate::store::Store;
+
+/// More than these are forgotten, and looked up again.
+const KNOWN_MAX: usize = 1 << 20;
+
+/// Places that tables of packs have told.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    places: HashMap<ChunkId, Location>,
+    /// Packs that a lookup led to, and those whose tables were asked for.
+    seen: HashSet<PackId>,
+    read: HashSet<PackId>,
+}
+
+impl Neighbours {
+    pub(super) fn find(&self, id: &ChunkId) -> Option<Location> {
+        self.known().places.get(id).copied()
+    }
+
+    /// Says that a lookup led there. Of a table that cannot be read nothing is known.
+    pub(super) fn led_to(&self, store: &Store, at: &Location) {
+        let mut known = self.known();
+        if known.seen.insert(at.pack) || !known.read.insert(at.pack) {
+            return;
+        }
+        drop(known);
+        let remote = store.remote().as_ref();
+        let Ok(pack) = OpenPack::read(remote, store.format().id, at.pack, at.pack_len.into())
+        else {
+            return;
+        };
+        let mut known = self.known();
+        for frame in pack.rows() {
+            let place = |(id, offset, len)| {
+                let location = Location {
+                    pack: at.pack,
+                    kind: frame.kind,
+                    pack_len: at.pack_len,
+                    frame_offset: frame.offset,
+                    stored_len: frame.stored_len,
+                    raw_len: frame.raw_len,
+                    offset,
+                    len,
+                };
+                (id, location)
+            };
+            if known.places.len() >= KNOWN_MAX {
+                *known = Known::default();
+            }
+            known.places.extend(frame.chunks.iter().copied().map(place));
+        }
+    }
+
+    /// Packs may be gone.
+    pub(super) fn forget(&self) {
+        *self.known() = Known::default();
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
