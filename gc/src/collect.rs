@@ -7,6 +7,7 @@ use store::remote::Prune;
 use store::{Error, Remedy, Result, Store};
 
 use crate::apply::{Applied, Session};
+use crate::idle::Note;
 use crate::look::look;
 use crate::plan::Uploads;
 use crate::report::Report;
@@ -31,6 +32,10 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Re
         .hint(Remedy::Exclusive));
     }
     let began = Instant::now();
+    if let Some(mut report) = Note::since(store, prune, request)? {
+        report.secs = began.elapsed().as_secs_f64();
+        return Ok(report);
+    }
     let deadline = Deadline::of(request);
     let mut report = Report {
         dry_run: request.dry_run,
@@ -45,6 +50,8 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Re
         report.live = planned.live;
         report.over.clone_from(&planned.over);
         report.shared.clone_from(&planned.shared);
+        // What people were warned of, they are warned of again.
+        let idle = planned.idle.clone().filter(|_| store.warnings().is_empty());
         if !request.dry_run {
             let mut session = Session::new(store, prune, request, planned, deadline);
             let applied = session.run(&mut report)?;
@@ -62,6 +69,9 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Re
                 }
             }
             report.stopped = applied != Applied::Done;
+            if let Some(idle) = idle.filter(|_| !report.stopped) {
+                idle.leave(store);
+            }
         }
         report.secs = began.elapsed().as_secs_f64();
         return Ok(report);

@@ -8,12 +8,13 @@
 //!   of each pack that is; `spared`: what young passes hold; `recent_drops`: what people still ask about.
 //! - [`plan`] (pure): what to do about it. [`apply`]: one log entry after the other, each valid for exactly the state it
 //!   is committed at; `repack` writes what is kept to a new place first, `delete` takes what is left.
-//! - [`collect()`] runs them; [`report`] says what came of it.
+//! - [`collect()`] runs them; [`report`] says what came of it; `idle` tells the next one that there was nothing to do.
 
 pub mod apply;
 pub mod claims;
 mod collect;
 mod delete;
+mod idle;
 mod limits;
 mod look;
 pub mod mark;

@@ -10,6 +10,7 @@ use store::read::Reader;
 use store::remote::Prune;
 use store::{Error, Kind, Remedy, Result, Store, View};
 
+use crate::idle::Note;
 use crate::limits::Size;
 use crate::mark::{Marker, may_be_moved, reached_by};
 use crate::plan::{CHECKPOINTS_LEFT, Plan, Uploads, idle_uses, plan, sizes};
@@ -33,6 +34,8 @@ pub(crate) struct Planned<'s> {
     pub(crate) over: Vec<Over>,
     pub(crate) live: Live,
     pub(crate) shared: BTreeMap<RefName, u64>,
+    /// That there was nothing to do, for the next one to know.
+    pub(crate) idle: Option<Note>,
 }
 
 /// Looks at the newest state until a look succeeds that nobody disturbed.
@@ -95,6 +98,8 @@ fn look_at<'s>(
     usage.layers = layers(store, &view.state, &usage)?;
     let mut plan = plan(&view.state, &usage, &drops, uploads, &request.options, now);
     plan.uses = idle_uses(&view.state, &usage.uses, now)?;
+    let is_told = over.is_empty() && shared.is_empty();
+    let idle = Note::of(&view.state, &usage, &plan, live, request).filter(|_| is_told);
     Ok(Planned {
         view,
         marker,
@@ -103,6 +108,7 @@ fn look_at<'s>(
         over,
         live,
         shared,
+        idle,
     })
 }
 

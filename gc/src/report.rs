@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use store::format::RefName;
 
 use crate::plan::{Held, Plan};
@@ -64,7 +64,7 @@ impl Over {
 }
 
 /// What holds the bytes that live. Each byte is counted once, in the first row that explains it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Live {
     /// The newest version of each ref.
     pub newest_bytes: u64,

@@ -225,7 +225,7 @@ impl Usage {
 
 /// The objects below `packs`, of which there are about `expected`. Many are listed one directory at a time, several of
 /// them at once: a bucket tells a thousand in an answer, and a listing that breaks off begins anew.
-fn pack_objects(prune: &dyn Prune, expected: u64) -> Result<Vec<Listed<PackId>>> {
+pub(crate) fn pack_objects(prune: &dyn Prune, expected: u64) -> Result<Vec<Listed<PackId>>> {
     if expected <= PACKS_OF_ONE_LISTING {
         return Ok(listed(prune.list(PACKS_PREFIX)?, parse_pack_key));
     }
@@ -284,10 +284,8 @@ impl Counted {
             packs.push(CountedPack::new(layout.pack(bytes, position)?));
         }
         let mut counted = Self { packs };
-        let mut packs_of_frames = Vec::new();
         for position in 0..layout.frames() {
             let frame = layout.frame(bytes, position)?;
-            packs_of_frames.push(frame.pack);
             if let Some(pack) = counted.pack(frame.pack) {
                 pack.raw_bytes += u64::from(frame.raw_len);
             }
@@ -298,8 +296,8 @@ impl Counted {
                 entry,
             });
             let entry = layout.entry(bytes, entry)?;
-            let frame = packs_of_frames.get(entry.frame as usize).copied();
-            if let Some(pack) = counted.pack(frame.unwrap_or(u32::MAX)) {
+            // Looked up where it lies: a billion chunks have sixty million frames.
+            if let Some(pack) = counted.pack(layout.pack_of(bytes, entry.frame)?) {
                 pack.chunks += 1;
                 if is_live {
                     pack.live_chunks += 1;

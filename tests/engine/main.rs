@@ -15,6 +15,7 @@ mod edits;
 mod far;
 mod folded;
 mod golden;
+mod idle;
 mod input;
 mod inserts;
 mod inspect;

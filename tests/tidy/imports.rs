@@ -50,7 +50,7 @@ const COLLECTOR: House = House {
         &["spared", "small", "recent_drops"],
         &["plan"],
         &["report"],
-        &["limits"],
+        &["limits", "idle"],
         &["look", "repack"],
         &["apply", "delete"],
         &["collect"],
