@@ -16,6 +16,7 @@ mod help;
 mod herd;
 mod jobs;
 mod json;
+mod keep;
 mod leftovers;
 mod links;
 mod listing;

@@ -5,7 +5,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use store::{GetReport, GetRequest, Keep, Result};
 
@@ -46,7 +45,7 @@ pub(crate) struct Args {
     readable: bool,
 
     /// Give the copy the modes, or the users and groups, that `put --keep` kept; only root gives files to other users
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', conflicts_with = "flatten", value_parser = PossibleValuesParser::new(Keep::ALL.map(Keep::as_str)).try_map(|name| name.parse::<Keep>()))]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', conflicts_with = "flatten", value_parser = super::keep::parser())]
     keep: Vec<Keep>,
 }
 

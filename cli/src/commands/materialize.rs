@@ -14,7 +14,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use store::Damage;
 use store::materialize::{Kept, Plan};
-use store::{Error, LinkMode, MaterializeReport, MaterializeRequest, Pool, Result};
+use store::{Error, Keep, LinkMode, MaterializeReport, MaterializeRequest, Pool, Result};
 
 use crate::context::Context;
 use crate::context::pools::{self, PoolArgs};
@@ -100,6 +100,10 @@ pub(crate) struct Args {
     /// or host when an hour has passed. A DEST that was there before and was to stay is refused
     #[arg(long)]
     ephemeral: bool,
+
+    /// Refused, with the reason
+    #[arg(long, value_name = "WHAT", hide = true, value_parser = super::keep::of_links)]
+    keep: Vec<Keep>,
 
     #[command(flatten)]
     pool: PoolArgs,

@@ -20,6 +20,7 @@ mod history;
 mod import;
 mod info;
 mod init;
+mod keep;
 mod ls;
 mod man;
 mod materialize;

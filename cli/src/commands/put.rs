@@ -135,7 +135,7 @@ pub(crate) struct Args {
     readable: bool,
 
     /// Keep modes, or the numbers of users and groups, beside the tree; `get --keep` gives them back
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = PossibleValuesParser::new(Keep::ALL.map(Keep::as_str)).try_map(|name| name.parse::<Keep>()))]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = super::keep::parser())]
     keep: Vec<Keep>,
 }
 
