@@ -274,7 +274,7 @@ fn what_this_program_writes_stays_out_of_a_home_that_is_put() {
     check!(env, env.store(["put", "home", REF]), @"
     exit code: 0
     --- stdout
-    project/demo/data@2 (@[VERSION-ID]): 1 file, 4 B in [SECS] ([RATE])
+    project/demo/data: unchanged, still @1 (@[VERSION-ID]): 1 file, 4 B in [SECS] ([RATE])
     new 0 B, stored [SIZE]
     --- stderr
     note: .local/share/store: left out, since this program itself writes there

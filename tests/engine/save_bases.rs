@@ -298,3 +298,22 @@ fn what_was_put_is_what_a_tree_is_made_from() {
     assert_eq!(brought(&site, "one"), 0);
     assert_eq!(site.files(&one), ["a=other", "b=base"]);
 }
+
+#[test]
+fn a_directory_that_is_saved_to_several_refs_has_a_base_for_each() {
+    let site = Site::with(&[("a", "base")]);
+    let (one, other) = (site.job("one"), site.job("other"));
+    replace(&one.join("a"), "one");
+    site.save(&one);
+    let elsewhere = PutRequest {
+        pools: vec![site.pool.clone()],
+        ..PutRequest::save(&one, name("project/demo/elsewhere"))
+    };
+    site.try_save(&elsewhere).unwrap();
+    replace(&other.join("a"), "other");
+    site.save(&other);
+    assert!(site.save(&one).unchanged);
+    assert!(site.try_save(&elsewhere).unwrap().unchanged);
+    assert_eq!(brought(&site, "one"), 0);
+    assert_eq!(site.files(&one), ["a=other"]);
+}

@@ -22,7 +22,10 @@ fn promises_are_shown_by_tests_that_are_there() {
         }
         for test in tests {
             let (module, name) = test.split_once("::").unwrap_or((test, ""));
-            let path = format!("tests/cli/{module}.rs");
+            let path = match module.contains('/') {
+                true => format!("tests/{module}.rs"),
+                false => format!("tests/cli/{module}.rs"),
+            };
             let wanted = format!("#[test]\nfn {name}() {{");
             let is_there = |source: &crate::source::Source| {
                 source.path == path && source.text.contains(&wanted)

@@ -2,6 +2,8 @@
 //!
 //! A file for each place, in the cache directory. Losing them costs a question that would have been asked.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use store::Store;
@@ -35,9 +37,12 @@ impl Place {
     /// Takes down that `store` is there.
     pub(crate) fn remember(&self, store: &Store) {
         let id = store.format().id.to_string();
-        if self.known().as_ref() != Some(&id) {
-            // It is asked for again the next time.
-            drop(replace(&self.0, id.as_bytes(), Use::Report));
+        if self.known().as_ref() == Some(&id) {
+            return;
         }
+        // It is asked for again the next time.
+        let above = self.0.parent().unwrap_or(&self.0);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(above);
+        drop(made.map(|()| replace(&self.0, id.as_bytes(), Use::Report)));
     }
 }

@@ -70,19 +70,29 @@ pub(crate) struct Listing {
 impl Notes {
     /// Of the directory at the canonical path `root`, in the cache directory of a store; none on a host without one.
     pub(crate) fn of(cache_dir: Option<PathBuf>, root: &Path) -> Option<Self> {
-        let dir = cache_dir?;
-        let mut name = blake3::hash(root.as_os_str().as_bytes())
-            .to_hex()
-            .to_string();
-        name.truncate(32);
         Some(Self {
-            dir: dir.join("saved"),
-            name,
+            dir: cache_dir?.join("saved"),
+            name: named(root.as_os_str().as_bytes()),
             root: root.to_owned(),
         })
     }
 
-    /// The note of the directory that lies there now.
+    /// Of the same directory, as it was saved to one ref: it may be saved to several.
+    fn to(&self, name: &RefName) -> Self {
+        let root = self.root.as_os_str().as_bytes();
+        Self {
+            dir: self.dir.clone(),
+            name: named(&[root, b"\0", name.as_str().as_bytes()].concat()),
+            root: self.root.clone(),
+        }
+    }
+
+    /// The note of the directory that lies there now, as it was saved to this ref last.
+    pub(crate) fn read_of(&self, name: &RefName) -> Option<Note> {
+        self.to(name).read().filter(|note| note.name == *name)
+    }
+
+    /// The note of the directory that lies there now, as it was saved last.
     pub(crate) fn read(&self) -> Option<Note> {
         let bytes = read_regular(&self.path("json"), NOTE_BYTES_MAX).ok()?;
         let note: Note = serde_json::from_slice(&bytes).ok()?;
@@ -92,7 +102,8 @@ impl Notes {
 
     /// The list of a note, if its bytes are right.
     pub(crate) fn list(&self, note: &Note) -> Option<File> {
-        let file = open_regular(&self.path(&format!("{}.list", note.list))).ok()?;
+        let notes = self.to(&note.name);
+        let file = open_regular(&notes.path(&format!("{}.list", note.list))).ok()?;
         let sum = checksum(&file).ok()??;
         (spelled(&sum) == note.list).then_some(file)
     }
@@ -108,7 +119,7 @@ impl Notes {
         })
     }
 
-    /// Writes down what was saved, in place of what was saved before.
+    /// Writes down what was saved, in place of what was saved to the same ref before.
     pub(crate) fn write(
         &self,
         listing: Listing,
@@ -117,7 +128,8 @@ impl Notes {
     ) -> Result<()> {
         let inode = Inode::of(CWD, self.root.as_os_str().as_bytes());
         let inode = inode.map_err(|errno| Error::io("look at", &self.root, errno.into()))?;
-        let before = self.read();
+        let notes = self.to(name);
+        let before = notes.read();
         let (sum, mut file) = listing.list.finish()?;
         let note = Note {
             note: NOTE_VERSION,
@@ -128,7 +140,7 @@ impl Notes {
             made,
             list: spelled(&sum),
         };
-        let path = self.path(&format!("{}.list", note.list));
+        let path = notes.path(&format!("{}.list", note.list));
         build_atomically(&path, |out| {
             use std::io::Seek;
             let copied = file.rewind().and_then(|()| std::io::copy(&mut file, out));
@@ -138,11 +150,13 @@ impl Notes {
         })?;
         let text = serde_json::to_vec(&note)
             .map_err(|source| Error::invalid("note of a save").because(source))?;
+        write_atomically(&notes.path("json"), &text)?;
+        // Which ref that was; losing it costs the naming of it.
         write_atomically(&self.path("json"), &text)?;
         if let Some(before) = before.filter(|before| before.list != note.list) {
             // One that stays takes a little room.
             drop(std::fs::remove_file(
-                self.path(&format!("{}.list", before.list)),
+                notes.path(&format!("{}.list", before.list)),
             ));
         }
         Ok(())
@@ -191,6 +205,12 @@ impl Listing {
         self.path.pop();
         pushed
     }
+}
+
+fn named(key: &[u8]) -> String {
+    let mut name = blake3::hash(key).to_hex().to_string();
+    name.truncate(32);
+    name
 }
 
 fn spelled(sum: &[u8; 32]) -> String {

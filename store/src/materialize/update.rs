@@ -146,8 +146,8 @@ impl Task<'_> {
             return None;
         }
         let notes = Notes::of(self.store.cache_dir(), destination)?;
-        let note = notes.read()?;
-        let counts = note.name == spec.name && note.made == Some(mark.into());
+        let note = notes.read_of(&spec.name)?;
+        let counts = note.made == Some(mark.into());
         let list = notes.list(&note).filter(|_| counts)?;
         let globs = [
             &mark.include,

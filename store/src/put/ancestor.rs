@@ -40,8 +40,10 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
         Ancestor::Version(number) => of_version(state, request, number)?,
         Ancestor::Known | Ancestor::KnownOrNothing => {
             let notes = Notes::of(reader.store().cache_dir(), root);
-            let note = notes.as_ref().and_then(Notes::read);
-            let note = note.filter(|note| note.made == made && note.name == request.target);
+            let note = notes
+                .as_ref()
+                .and_then(|notes| notes.read_of(&request.target));
+            let note = note.filter(|note| note.made == made);
             match (notes, note, mark) {
                 (Some(notes), Some(note), _) => Base {
                     version: Some(note.version),
