@@ -276,6 +276,28 @@ fn what_the_store_has_is_added_without_its_bytes_and_what_it_has_not_is_refused(
 }
 
 #[test]
+fn links_are_made_as_a_put_finds_them_and_lead_somewhere() {
+    let world = World::new();
+    let store = world.open(world.memory()).unwrap();
+    change(&store, None, &[("blobs/x", Some(b"text"))]).unwrap();
+    edit(&store, &request(None), |edit| {
+        edit.link(b"snapshots/a", b"../blobs/x")
+    })
+    .unwrap();
+    let tree = world.tree("put");
+    write(&tree.join("blobs/x"), b"text");
+    fs::create_dir_all(tree.join("snapshots")).unwrap();
+    std::os::unix::fs::symlink("../blobs/x", tree.join("snapshots/a")).unwrap();
+    world.put_with(&store, "put", "project/demo/put").unwrap();
+    assert_eq!(root_of(&store, REF), root_of(&store, "project/demo/put"));
+    for target in [&b""[..], b"a\0b"] {
+        let refused = edit(&store, &request(None), |edit| edit.link(b"b", target));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+    assert_sound(&store);
+}
+
+#[test]
 fn power_goes_off_after_every_mutation_and_the_version_is_whole_or_not_there() {
     let old: Changes<'_> = &[("a", Some(b"old")), ("b/c", Some(b"stays"))];
     let texts = [Random::new(1).text(9000), Random::new(2).text(2000)];

@@ -209,6 +209,21 @@ impl Edit<'_> {
         self.changes.set(path, Some(node))
     }
 
+    /// A link at `path` leads to `target`.
+    ///
+    /// # Errors
+    /// Invalid input, when a tree cannot hold this path, or the target is none.
+    pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
+        if target.is_empty() || target.contains(&0) {
+            let shown = path.escape_ascii();
+            return Err(Error::invalid(format!(
+                "path \"{shown}\": a link leads somewhere"
+            )));
+        }
+        let target = target.to_vec();
+        self.changes.set(path, Some(Node::Symlink { target }))
+    }
+
     /// Nothing is at `path` any more: no file, and no directory.
     ///
     /// # Errors
