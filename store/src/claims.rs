@@ -208,6 +208,11 @@ impl Claim {
         self.show(None)
     }
 
+    /// Whether nobody is known to have had it before.
+    pub fn is_first(&self) -> bool {
+        self.number == 1
+    }
+
     /// Says how it ended, so that nobody waits any longer.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::{Store, View};
 use crate::error::{Error, Kind, Result};
-use crate::format::{LogEntry, State};
+use crate::format::{FORMAT_KEY, LogEntry, State};
 use crate::log;
 use crate::remedy::Remedy;
 
@@ -16,6 +16,20 @@ impl Store {
     /// When the log cannot be read.
     pub fn catch_up(&self, state: &mut State) -> Result<()> {
         self.news(state).map(drop)
+    }
+
+    /// That the store can still be read: a log that cannot be seen looks like one to which nothing was added.
+    ///
+    /// # Errors
+    /// Unavailable, when it is away.
+    pub fn check_there(&self) -> Result<()> {
+        match self.remote.get(FORMAT_KEY) {
+            Err(error) if error.kind() == Kind::NotFound => {
+                let url = self.remote.url();
+                Err(Error::unavailable(format!("{url}: the store is away")).because(error))
+            }
+            there => there.map(drop),
+        }
     }
 
     /// Brings `view` to the newest state and returns the entries in between.
