@@ -4,8 +4,11 @@
 mod damage;
 mod hub;
 mod limits;
+mod origin;
 mod page;
 mod paths;
+mod places;
+mod pull;
 mod s3;
 mod s3_client;
 mod s3_list;

@@ -8,12 +8,13 @@ use support::{Random, TestEnvironment, environment};
 
 use crate::server::{Answer, Connection, Server};
 
-const REPO: &str = "/project/demo/api/models/org/new";
+pub(crate) const REPO: &str = "/project/demo/api/models/org/new";
 
 /// A client that speaks as those of a Hub do.
 pub(crate) struct Client {
     connection: Connection,
     agent: &'static str,
+    token: Option<String>,
 }
 
 impl Client {
@@ -21,22 +22,38 @@ impl Client {
         Self {
             connection: server.connect(),
             agent: "unknown/None; hf_hub/0.36.2",
+            token: None,
         }
     }
 
-    pub(crate) fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> Answer {
-        let agent = self.agent;
-        self.connection
-            .ask_with(&format!("POST {path}\nUser-Agent: {agent}"), body.as_ref())
+    pub(crate) fn with_token(server: &Server, token: &str) -> Self {
+        Self {
+            token: Some(token.to_owned()),
+            ..Self::new(server)
+        }
     }
 
-    fn create(&mut self) -> Answer {
+    /// Who asks, as a line of a head.
+    fn known(&self) -> String {
+        let token = self.token.as_ref();
+        token.map_or_else(String::new, |token| {
+            format!("\nAuthorization: Bearer {token}")
+        })
+    }
+
+    pub(crate) fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> Answer {
+        let (agent, known) = (self.agent, self.known());
+        let head = format!("POST {path}\nUser-Agent: {agent}{known}");
+        self.connection.ask_with(&head, body.as_ref())
+    }
+
+    pub(crate) fn create(&mut self) -> Answer {
         let body = json!({"name": "new", "organization": "org", "private": true});
         self.post("/project/demo/api/repos/create", body.to_string())
     }
 
     /// Announces a file; where it is to be sent, if it is.
-    fn announce(&mut self, oid: &str, size: usize) -> Option<String> {
+    pub(crate) fn announce(&mut self, oid: &str, size: usize) -> Option<String> {
         let body = json!({
             "operation": "upload", "transfers": ["basic", "multipart"], "objects": [{"oid": oid, "size": size}], "hash_algo": "sha256",
         });
@@ -54,22 +71,23 @@ impl Client {
         Some(href)
     }
 
-    fn send(&mut self, href: &str, bytes: &[u8]) -> Answer {
+    pub(crate) fn send(&mut self, href: &str, bytes: &[u8]) -> Answer {
         self.connection.ask_with(&format!("PUT {href}"), bytes)
     }
 
-    fn commit(&mut self, lines: &[Value]) -> Answer {
+    pub(crate) fn commit(&mut self, lines: &[Value]) -> Answer {
         let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
         self.post(&format!("{REPO}/commit/main"), body)
     }
 
-    fn head(&mut self) -> String {
-        let info = self.connection.ask(&format!("GET {REPO}")).json();
+    pub(crate) fn head(&mut self) -> String {
+        let known = self.known();
+        let info = self.connection.ask(&format!("GET {REPO}{known}")).json();
         info["sha"].as_str().unwrap().to_owned()
     }
 }
 
-fn header(parent: Option<&str>) -> Value {
+pub(crate) fn header(parent: Option<&str>) -> Value {
     let mut value = json!({"summary": "a commit", "description": "of a test"});
     if let Some(parent) = parent {
         value["parentCommit"] = json!(parent);
@@ -78,7 +96,7 @@ fn header(parent: Option<&str>) -> Value {
 }
 
 /// A file within a commit: base64 by hand, as somebody else would make it.
-fn file(path: &str, bytes: &[u8]) -> Value {
+pub(crate) fn file(path: &str, bytes: &[u8]) -> Value {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut content = String::new();
     for group in bytes.chunks(3) {
@@ -97,7 +115,7 @@ fn file(path: &str, bytes: &[u8]) -> Value {
     json!({"key": "file", "value": {"content": content, "path": path, "encoding": "base64"}})
 }
 
-fn lfs(path: &str, oid: &str) -> Value {
+pub(crate) fn lfs(path: &str, oid: &str) -> Value {
     json!({"key": "lfsFile", "value": {"path": path, "algo": "sha256", "oid": oid}})
 }
 

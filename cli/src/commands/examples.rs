@@ -122,6 +122,10 @@ const EXAMPLES: [(&str, &[Example]); 33] = [
                 "store serve --listen 127.0.0.1:0 --root project/llama-ft --access-log serve.log",
                 "on a free port, and the address alone is an endpoint, too",
             ),
+            (
+                "store serve --upstream https://huggingface.co --upstream-token-env HF_TOKEN",
+                "what a namespace lacks is fetched once and kept; `store token add --upstream` says who may see the rest",
+            ),
         ],
     ),
     (

@@ -16,7 +16,7 @@ use store::{Error, Namespace, Pool, Result};
 use crate::config;
 use crate::context::{Context, pools};
 use crate::serve::front::Front;
-use crate::serve::hub::Hub;
+use crate::serve::hub::{Hub, pull};
 use crate::serve::journal::Journal;
 use crate::serve::numbers::Numbers;
 use crate::serve::s3::S3;
@@ -63,6 +63,18 @@ pub(crate) struct Args {
     /// Print a unit for systemd that runs this server with no more rights than it needs; and do nothing
     #[arg(long)]
     systemd: bool,
+
+    /// Fetch what a namespace lacks from this Hub, like https://huggingface.co: once, and keep it
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
+
+    /// The variable of the environment that holds a token for the upstream
+    #[arg(long, value_name = "NAME", requires = "upstream")]
+    upstream_token_env: Option<String>,
+
+    /// Never ask the upstream: what was fetched before is all there is
+    #[arg(long, requires = "upstream")]
+    offline: bool,
 
     /// Add a line of JSON for each request to this file [default: standard error]
     #[arg(long, value_name = "FILE")]
@@ -112,8 +124,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let source = Arc::new(Source::new(store, pools(context))?);
     let s3 = Arc::new(S3::new(Arc::clone(&source), keys));
     let page = pages::new(context, Arc::clone(&source))?;
-    let hub = Hub::new(source, Arc::clone(&shared), args.root.clone(), tokens);
-    let door = Front::new(hub, page);
+    let (root, upstream) = (args.root.clone(), args.upstream()?);
+    let hub = Arc::new(Hub::new(
+        source,
+        Arc::clone(&shared),
+        root,
+        tokens,
+        upstream,
+    )?);
+    let door = Front::new(Arc::clone(&hub), page);
     let runtime = serve::runtime()?;
     let served = runtime.block_on(async {
         let mut server = Server::new(shared);
@@ -129,7 +148,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             s3_url: s3_address.map(|address| format!("{scheme}://{address}")),
         })?;
         context.out.finish()?;
-        server.serve(context.stop(), &give_up).await;
+        server.serve(context.stop(), &give_up, || hub.stop()).await;
+        hub.finish().await;
         Ok(())
     });
     // What was given up may wait for a bucket.
@@ -156,6 +176,31 @@ fn identity(args: &Args, context: &Context) -> Result<Option<Arc<Identity>>> {
 fn pools(context: &Context) -> Vec<Pool> {
     let known = pools::known(None, &context.config().pool);
     known.into_iter().flatten().collect()
+}
+
+impl Args {
+    fn upstream(&self) -> Result<Option<pull::Options>> {
+        let Some(upstream) = self.upstream.clone() else {
+            return Ok(None);
+        };
+        let token = match &self.upstream_token_env {
+            None => None,
+            Some(name) => Some(variable(name).ok_or_else(|| {
+                Error::invalid(format!("{name}: there is no such variable, or it is empty"))
+                    .hint("--upstream-token-env takes the name of a variable, and not a token")
+            })?),
+        };
+        Ok(Some(pull::Options {
+            upstream,
+            token,
+            is_offline: self.offline,
+        }))
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    let value = std::env::var(name).ok();
+    value.filter(|value| !value.is_empty())
 }
 
 /// That nobody else reaches a server that lets everybody in.

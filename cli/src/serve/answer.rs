@@ -5,6 +5,7 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
 
 use crate::serve::body::FileBody;
+use crate::serve::spool::Following;
 
 /// What a door says to a request.
 pub(crate) struct Answer {
@@ -22,6 +23,8 @@ pub(crate) enum Content {
     Whole(Bytes),
     /// Part of a file of the store.
     File(Box<FileBody>),
+    /// Part of a file that is arriving from elsewhere.
+    Arriving(Box<Following>),
     /// What a GET would get has so many bytes.
     HeadOf(u64),
 }
@@ -71,6 +74,7 @@ impl Answer {
         match &self.content {
             Content::Whole(bytes) => bytes.len() as u64,
             Content::File(file) => file.len(),
+            Content::Arriving(file) => file.len(),
             Content::HeadOf(bytes) => *bytes,
         }
     }

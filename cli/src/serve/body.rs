@@ -148,6 +148,7 @@ impl Body {
         match &self.content {
             Content::Whole(bytes) => bytes.len() as u64,
             Content::File(file) => file.len(),
+            Content::Arriving(file) => file.len(),
             Content::HeadOf(_) => 0,
         }
     }
@@ -165,6 +166,7 @@ impl http_body::Body for Body {
             Content::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
             Content::Whole(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
             Content::File(file) => file.next(context),
+            Content::Arriving(file) => file.next(context),
             Content::HeadOf(_) => return Poll::Ready(None),
         };
         next.map(|next| {

@@ -1,5 +1,7 @@
 //! The door that people and clients of a Hub come to alike: pages for browsers, the Hub's protocol for everybody else.
 
+use std::sync::Arc;
+
 use hyper::http::request::Parts;
 
 use crate::serve::answer::Answer;
@@ -9,12 +11,12 @@ use crate::serve::{Asked, Door};
 
 /// Both behind one address.
 pub(crate) struct Front {
-    hub: Hub,
+    hub: Arc<Hub>,
     page: Page,
 }
 
 impl Front {
-    pub(crate) fn new(hub: Hub, page: Page) -> Self {
+    pub(crate) fn new(hub: Arc<Hub>, page: Page) -> Self {
         Self { hub, page }
     }
 }

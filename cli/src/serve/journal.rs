@@ -68,6 +68,14 @@ impl Line {
     }
 }
 
+/// What a line tells that belongs to no request.
+#[derive(Serialize)]
+struct Event<'e> {
+    time: Timestamp,
+    door: &'static str,
+    error: &'e str,
+}
+
 /// Where lines go.
 pub(crate) struct Journal {
     lines: Option<SyncSender<Vec<u8>>>,
@@ -109,6 +117,19 @@ impl Journal {
 
     /// Takes a line; never waits.
     pub(crate) fn tell(&self, line: &Line) {
+        self.write(line);
+    }
+
+    /// Takes what went wrong behind all requests; never waits.
+    pub(crate) fn event(&self, door: &'static str, error: &str) {
+        self.write(&Event {
+            time: Timestamp::now(),
+            door,
+            error: &told(error),
+        });
+    }
+
+    fn write(&self, line: &impl Serialize) {
         let Ok(mut text) = serde_json::to_vec(line) else {
             return self.numbers.lost_lines.add(1);
         };

@@ -18,6 +18,7 @@ pub(crate) mod page;
 pub(crate) mod range;
 pub(crate) mod s3;
 pub(crate) mod source;
+pub(crate) mod spool;
 pub(crate) mod text;
 pub(crate) mod tls;
 pub(crate) mod tokens;
@@ -109,12 +110,18 @@ impl Server {
         Ok(address)
     }
 
-    /// Answers until `stop` is set. Then nothing new is taken, and what runs may end; where that takes too long,
-    /// `give_up` is set.
-    pub(crate) async fn serve(self, stop: &AtomicBool, give_up: &AtomicBool) {
+    /// Answers until `stop` is set. Then doors are told by `stopping`, nothing new is taken, and what runs may end; where
+    /// that takes too long, `give_up` is set.
+    pub(crate) async fn serve(
+        self,
+        stop: &AtomicBool,
+        give_up: &AtomicBool,
+        stopping: impl FnOnce(),
+    ) {
         while !stop.load(Ordering::Relaxed) {
             tokio::time::sleep(SIGNAL_PAUSE).await;
         }
+        stopping();
         // Whoever listens is told, or has gone.
         let _told = self.stop.send(true);
         for accepting in self.accepting {

@@ -19,6 +19,7 @@ pub(crate) struct Numbers {
     pub(crate) connections: Gauge,
     pub(crate) requests: Gauge,
     pub(crate) hashed_bytes: Counter,
+    pub(crate) pulled_bytes: Counter,
     pub(crate) lost_lines: Counter,
     pub(crate) failed_handshakes: Counter,
 }
@@ -102,6 +103,11 @@ impl Numbers {
                 "hashed_bytes",
                 &self.hashed_bytes.0,
                 "Bytes that were read for their hashes.",
+            ),
+            (
+                "pulled_bytes",
+                &self.pulled_bytes.0,
+                "Bytes of files that came from the upstream.",
             ),
             (
                 "lost_lines",

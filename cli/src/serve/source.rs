@@ -8,6 +8,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use store::{Content, Error, Pool, Reader, Result, Store};
@@ -17,6 +18,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const UNIT_BYTES: u64 = 8 << 10;
 /// What a piece may be longer where there is room: then it ends with a chunk, and none is read twice.
 const CHUNK_BYTES_MAX: u64 = 256 << 10;
+
+/// How long a store that was there is taken to be there.
+const SEEN_TIME: Duration = Duration::from_secs(2);
 
 /// How much of a file is read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub(crate) struct Source {
     /// How many looks at the log have begun; which of them ended last.
     begun: AtomicU64,
     ended: Mutex<u64>,
+    /// When the store was there last.
+    seen: Mutex<Option<Instant>>,
     memory: Arc<Semaphore>,
     units: u64,
 }
@@ -56,6 +62,19 @@ impl Warm {
             files.next()
         });
         found.as_ref()
+    }
+}
+
+/// A share of the memory for what waits to be sent.
+pub(crate) struct Share(OwnedSemaphorePermit);
+
+impl Share {
+    /// Bytes that hold it until they are sent.
+    pub(crate) fn with(self, bytes: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Held {
+            bytes,
+            _share: self.0,
+        })
     }
 }
 
@@ -86,6 +105,7 @@ impl Source {
             now: RwLock::new(Arc::new(Reader::new(store)?)),
             begun: AtomicU64::new(0),
             ended: Mutex::new(0),
+            seen: Mutex::new(None),
             memory: Arc::new(Semaphore::new(usize::try_from(units).unwrap_or(16))),
             units,
         })
@@ -112,6 +132,7 @@ impl Source {
             // A look that began after the call is over already.
             return Ok(self.sight());
         }
+        self.check_there(SEEN_TIME)?;
         let turn = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let mut view = store::View::clone(&self.sight().view());
         if !self.store.refresh(&mut view)?.is_empty() {
@@ -120,6 +141,21 @@ impl Source {
         }
         *ended = turn;
         Ok(self.sight())
+    }
+
+    /// That the store could be read not long ago: one that is away looks like one in which nothing changes. Blocks.
+    ///
+    /// # Errors
+    /// When it is away.
+    pub(crate) fn check_there(&self, not_before: Duration) -> Result<()> {
+        let seen = || self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen().is_some_and(|at| at.elapsed() < not_before) {
+            return Ok(());
+        }
+        let looked = Instant::now();
+        self.store.check_there()?;
+        *seen() = Some(looked);
+        Ok(())
     }
 
     fn sight(&self) -> Sight {
@@ -140,27 +176,31 @@ impl Source {
     ) -> Result<Bytes> {
         let portion = Portion::of(self.units, self.memory.available_permits() as u64);
         let last = end.min(at.saturating_add(portion.wanted + portion.more));
-        let units = (last - at).div_ceil(UNIT_BYTES).min(self.units);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        let share = Arc::clone(&self.memory).acquire_many_owned(units).await;
-        let share = share.map_err(|_| Error::interrupted("the server stops"))?;
+        let share = self.share(last - at).await?;
         let pools = Arc::clone(&self.pools);
         block(move || {
             let bytes = match warm.file(&pools, &content) {
-                Some(file) => read_file(
-                    file,
-                    &content,
-                    at,
-                    end.min(at.saturating_add(portion.wanted)),
-                )?,
+                Some(file) => {
+                    let end = end.min(at.saturating_add(portion.wanted));
+                    read_file(file, &content, at, end)?
+                }
                 None => read(&sight, &content, at, last, portion.wanted)?,
             };
-            Ok(Bytes::from_owner(Held {
-                bytes,
-                _share: share,
-            }))
+            Ok(share.with(bytes))
         })
         .await
+    }
+
+    /// Memory for so many bytes, once there is some.
+    ///
+    /// # Errors
+    /// Never while the server runs.
+    pub(crate) async fn share(&self, bytes: u64) -> Result<Share> {
+        let units = bytes.div_ceil(UNIT_BYTES).min(self.units);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        let share = Arc::clone(&self.memory).acquire_many_owned(units).await;
+        let share = share.map_err(|_| Error::interrupted("the server stops"))?;
+        Ok(Share(share))
     }
 
     /// Whether there is memory for what nobody waits for yet.

@@ -46,6 +46,9 @@ pub(crate) struct Token {
     pub(crate) created: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) expires: Option<Timestamp>,
+    /// Its bearer may see what the server's own token for an upstream may see.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub(crate) upstream: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -103,6 +106,7 @@ impl Token {
             namespaces,
             created: Timestamp::now(),
             expires,
+            upstream: false,
         };
         Ok((token, text))
     }

@@ -29,6 +29,10 @@ pub(crate) struct Args {
     #[arg(long = "namespace", value_name = "GLOB", value_parser = parse_glob)]
     namespaces: Vec<Pattern>,
 
+    /// Its bearer may see what the server's own token for an upstream may see: `store serve --upstream-token-env`
+    #[arg(long)]
+    upstream: bool,
+
     /// For how long, like 90d [default: until it is removed]
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     expires: Option<Duration>,
@@ -62,7 +66,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         some => some.to_vec(),
     };
     let expires = args.expires.map(|span| Timestamp::now() + span);
-    let (token, text) = Token::new(args.name.clone(), args.role, namespaces, expires)?;
+    let (mut token, text) = Token::new(args.name.clone(), args.role, namespaces, expires)?;
+    token.upstream = args.upstream;
     all.push(token);
     tokens::write(&place, all)?;
     context.out.answer(&Added {

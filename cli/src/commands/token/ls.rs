@@ -22,6 +22,8 @@ struct Line {
     created: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    upstream: bool,
 }
 
 impl From<Token> for Line {
@@ -32,6 +34,7 @@ impl From<Token> for Line {
             namespaces: token.namespaces,
             created: token.created,
             expires: token.expires,
+            upstream: token.upstream,
         }
     }
 }
@@ -49,9 +52,11 @@ pub(crate) fn run(_args: &Args, context: &Context) -> Result<()> {
         let namespaces: Vec<&str> = line.namespaces.iter().map(Pattern::as_str).collect();
         [
             line.name.clone(),
-            match line.role {
-                Role::Read => "read".to_owned(),
-                Role::Write => "write".to_owned(),
+            match (line.role, line.upstream) {
+                (Role::Read, false) => "read".to_owned(),
+                (Role::Read, true) => "read, upstream".to_owned(),
+                (Role::Write, false) => "write".to_owned(),
+                (Role::Write, true) => "write, upstream".to_owned(),
             },
             human::time(line.created),
             line.expires.map(human::time).unwrap_or_default(),

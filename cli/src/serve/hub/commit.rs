@@ -3,7 +3,8 @@
 //! A parent is a precondition. Who sends a commit again, since its answer was lost, gets that answer: what it makes of the
 //! parent is the version that came next.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -33,6 +34,7 @@ struct Applying<'a> {
     sight: &'a Sight,
     repo: &'a Repo,
     files: &'a Files,
+    changed: Changed,
 }
 
 impl Hub {
@@ -65,29 +67,44 @@ impl Hub {
             expires: None,
             time: Timestamp::now(),
         };
-        let turn = self.writers.clone().acquire_owned().await;
+        let clash = Arc::new(OnceLock::new());
+        let noted = Arc::clone(&clash);
+        let turns = (&self.writers, request.caller.name());
         let (source, inner, own) = (
             Arc::clone(&self.source),
             Arc::clone(&self.inner),
             repo.clone(),
         );
-        let done = feed(asked, rest, move |parts| {
-            let _turn = turn;
+        let done = feed(asked, rest, turns, move |parts| {
             let files = match inner.repos.commit(&sight, &own, "main")? {
                 Some(commit) => inner.shelf.files(&sight, &commit, own.name.path())?,
                 None => Arc::default(),
             };
-            let applying = Applying {
+            let mut applying = Applying {
                 inner: &inner,
                 sight: &sight,
                 repo: &own,
                 files: &files,
+                changed: Changed::default(),
             };
-            let (report, ()) =
-                store::edit(source.store(), &edited, |edit| applying.run(edit, parts))?;
+            let (report, ()) = store::edit(source.store(), &edited, |edit| {
+                applying.run(edit, parts)?;
+                match applying.changed.clash(&files) {
+                    Some(why) => {
+                        let error = Error::invalid(&why);
+                        noted.get_or_init(|| why);
+                        Err(error)
+                    }
+                    None => Ok(()),
+                }
+            })?;
             Ok(report)
         });
-        let report = match done.await {
+        let done = done.await;
+        if let Some(why) = clash.get() {
+            return Err(Fault::new(StatusCode::UNPROCESSABLE_ENTITY, why));
+        }
+        let report = match done {
             Err(error) if error.kind() == Kind::Conflict => {
                 return Err(Fault::new(
                     StatusCode::PRECONDITION_FAILED,
@@ -124,7 +141,7 @@ impl Hub {
 
 impl Applying<'_> {
     /// Applies lines until the body ends.
-    fn run(&self, edit: &mut Edit<'_>, mut parts: Parts) -> Result<()> {
+    fn run(&mut self, edit: &mut Edit<'_>, mut parts: Parts) -> Result<()> {
         let mut stream = Stream::new();
         let mut file = None;
         while let Some(part) = parts.next()? {
@@ -140,7 +157,7 @@ impl Applying<'_> {
     }
 
     fn take(
-        &self,
+        &mut self,
         edit: &mut Edit<'_>,
         event: Option<Event>,
         file: &mut Option<File>,
@@ -156,32 +173,55 @@ impl Applying<'_> {
     }
 
     fn apply(
-        &self,
+        &mut self,
         edit: &mut Edit<'_>,
         line: &Line,
         has_file: bool,
         file: Option<File>,
     ) -> Result<()> {
         let value = &line.value;
-        let path = value.path.as_bytes();
-        match line.key.as_str() {
-            "header" => Err(Error::invalid("a second header")),
+        let path = value.path.as_str();
+        let content = match line.key.as_str() {
+            "header" => return Err(Error::invalid("a second header")),
             "file" if has_file && value.encoding == "base64" => {
                 let file = file.unwrap_or_else(|| File::new(edit, None));
-                let arrived = file.finish(edit)?;
-                edit.add(path, arrived.content)
+                file.finish(edit)?.content
             }
-            "lfsFile" if value.algo == "sha256" => edit.add(path, self.uploaded(&value.oid)?),
-            "deletedFile" => edit.remove(path),
-            "deletedFolder" => edit.remove(value.path.trim_end_matches('/').as_bytes()),
-            key => Err(Error::invalid(format!(
-                "a line {key:?} that this endpoint does not take"
-            ))),
+            "lfsFile" if value.algo == "sha256" => self.uploaded(&value.oid, value.size)?,
+            "deletedFile" => return self.remove(edit, path),
+            "deletedFolder" => return self.remove(edit, path.trim_end_matches('/')),
+            key => {
+                return Err(Error::invalid(format!(
+                    "a line {key:?} that this endpoint does not take"
+                )));
+            }
+        };
+        self.changed.added.insert(path.to_owned());
+        edit.add(path.as_bytes(), content)
+    }
+
+    /// What the same commit adds stays, in whatever order its lines come.
+    fn remove(&mut self, edit: &mut Edit<'_>, path: &str) -> Result<()> {
+        self.changed.gone.insert(path.to_owned());
+        match self.changed.is_added(path) {
+            true => Ok(()),
+            false => edit.remove(path.as_bytes()),
         }
     }
 
     /// The file with this SHA-256: one that was sent, or one of the newest version.
-    fn uploaded(&self, oid: &str) -> Result<Content> {
+    fn uploaded(&self, oid: &str, said: Option<u64>) -> Result<Content> {
+        let content = self.with_hash(oid)?;
+        match said {
+            Some(said) if said != content.size => Err(Error::invalid(format!(
+                "the file {oid} has {} bytes, and not {said}",
+                content.size
+            ))),
+            _ => Ok(content),
+        }
+    }
+
+    fn with_hash(&self, oid: &str) -> Result<Content> {
         if let Some(content) = kept(self.sight, &self.repo.named.namespace, oid)? {
             return Ok(content);
         }
@@ -191,7 +231,7 @@ impl Applying<'_> {
             .iter()
             .filter_map(|entry| match &entry.what {
                 What::File(content, _) => Some(content),
-                What::Directory(_) => None,
+                What::Absent(..) | What::Directory(_) => None,
             });
         let is_it = |content: &&Content| {
             let hashes = self.inner.known.look_up(content);
@@ -200,6 +240,53 @@ impl Applying<'_> {
         let found = contents.find(is_it).copied();
         found.ok_or_else(|| Error::invalid(format!("the file {oid} was never sent")))
     }
+}
+
+/// What the lines of a commit said so far.
+#[derive(Default)]
+struct Changed {
+    added: BTreeSet<String>,
+    gone: BTreeSet<String>,
+}
+
+impl Changed {
+    /// Why it cannot be: a file in the place of a directory that the commit leaves, or the other way round.
+    fn clash(&self, files: &Files) -> Option<String> {
+        self.added.iter().find_map(|path| {
+            let mut above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
+            let file = above.find(|above| {
+                let is_file = files.at(above).is_some_and(|entry| entry.size().is_some());
+                is_file && !self.is_gone(above)
+            });
+            if let Some(file) = file {
+                return Some(format!(
+                    "{path}: {file} is a file; delete it within the commit if it is to be a folder"
+                ));
+            }
+            let mut below = files.below(path, true, None)?;
+            let is_left = below.any(|entry| entry.size().is_some() && !self.is_gone(&entry.path));
+            (is_left && !self.is_gone(path)).then(|| {
+                format!("{path} is a folder; delete it within the commit if it is to be a file")
+            })
+        })
+    }
+
+    /// Whether the commit removes it, or a folder that it is in.
+    fn is_gone(&self, path: &str) -> bool {
+        starts(path).any(|start| self.gone.contains(start))
+    }
+
+    /// Whether the commit makes a file of it, or of a folder that it was in.
+    fn is_added(&self, path: &str) -> bool {
+        starts(path).any(|start| self.added.contains(start))
+    }
+}
+
+/// A path, and the folders that it is in.
+fn starts(path: &str) -> impl Iterator<Item = &str> {
+    let ends = path.match_indices('/').map(|(at, _)| at);
+    let ends = ends.chain([path.len()]);
+    ends.filter_map(|at| path.get(..at))
 }
 
 /// The first line, and what came with it of those behind.

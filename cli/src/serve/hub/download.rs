@@ -1,6 +1,8 @@
 //! A file of a revision, whole or a range of it: R3 and R4.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::StatusCode;
 use hyper::header::{
@@ -11,11 +13,17 @@ use hyper::header::{
 use crate::serve::answer::{Answer, Content};
 use crate::serve::body::FileBody;
 use crate::serve::hub::fault::{COMMIT, Fault, Outcome};
-use crate::serve::hub::files::Etag;
-use crate::serve::hub::route::{Id, Type};
+use crate::serve::hub::files::{Entry, Etag, What};
+use crate::serve::hub::find::Revision;
+use crate::serve::hub::pull::{self, Place, Pull};
+use crate::serve::hub::route::{Id, Named, Type};
 use crate::serve::hub::{Hub, Request};
 use crate::serve::range::Wanted;
+use crate::serve::spool::Following;
 use crate::serve::text;
+
+/// How long a request waits for the first byte of a file that arrives; clients wait little longer.
+const FIRST_TIME: Duration = Duration::from_secs(8);
 
 const LINKED_ETAG: HeaderName = HeaderName::from_static("x-linked-etag");
 const LINKED_SIZE: HeaderName = HeaderName::from_static("x-linked-size");
@@ -30,19 +38,11 @@ impl Hub {
         path: &str,
     ) -> Outcome<Answer> {
         let revision = self.revision(request, kind, id, rev).await?;
-        let (entry, content) = revision.file(path)?;
+        let (entry, size) = revision.file(path)?;
         let etags = self.etags(&revision.sight, vec![entry.clone()]).await?;
         let etag = etags.into_iter().flatten().next();
         let etag = etag.ok_or_else(|| Fault::entry(path, &revision.commit.hex))?;
-        let answer = |status| {
-            headed(
-                Answer::new(status),
-                &revision.commit.hex,
-                &etag,
-                path,
-                content.size,
-            )
-        };
+        let answer = |status| headed(Answer::new(status), &revision.commit.hex, &etag, path, size);
         let value = |name: HeaderName| {
             request
                 .head
@@ -61,33 +61,113 @@ impl Hub {
         let is_same = value(IF_RANGE).is_none_or(|known| matches(known, etag.value()));
         let wanted = value(RANGE)
             .filter(|_| is_same)
-            .map_or(Wanted::All, |range| Wanted::parse(range, content.size));
+            .map_or(Wanted::All, |range| Wanted::parse(range, size));
         let (answer, range) = match wanted {
-            Wanted::All => (answer(StatusCode::OK), 0..content.size),
+            Wanted::All => (answer(StatusCode::OK), 0..size),
             Wanted::Part(range) => {
-                let told = format!("bytes {}-{}/{}", range.start, range.end - 1, content.size);
+                let told = format!("bytes {}-{}/{}", range.start, range.end - 1, size);
                 (
                     answer(StatusCode::PARTIAL_CONTENT).with(CONTENT_RANGE, told),
                     range,
                 )
             }
             Wanted::Nothing => {
-                let told = format!("bytes */{}", content.size);
+                let told = format!("bytes */{size}");
                 return Ok(answer(StatusCode::RANGE_NOT_SATISFIABLE).with(CONTENT_RANGE, told));
             }
         };
         let mut answer = answer;
         answer.content = match request.is_head() {
             true => Content::HeadOf(range.end - range.start),
-            false => {
-                let (name, number) = (&revision.repo.name, revision.commit.number);
-                self.inner.used.note(self.source.store(), name, number);
-                let source = Arc::clone(&self.source);
-                let file = FileBody::open(source, Arc::clone(&revision.sight), content, range);
-                Content::File(Box::new(file.await?))
-            }
+            false => self.bytes(request, &revision, entry, range).await?,
         };
         Ok(answer)
+    }
+
+    /// Bytes of a file, wherever they are.
+    async fn bytes(
+        &self,
+        request: &Request<'_>,
+        revision: &Revision,
+        entry: &Entry,
+        range: Range<u64>,
+    ) -> Outcome<Content> {
+        let is_later = range.start > 0;
+        if let (Some(pull), Some(etag)) = (&self.pull, entry.known_etag())
+            && is_later
+            && pull.was_wrong(etag.value())
+        {
+            // Who goes on from wrong bytes would have a wrong file of the right size.
+            return Err(Fault::new(
+                StatusCode::BAD_GATEWAY,
+                "the upstream sent wrong bytes of this file before: delete what you have of it, and begin anew",
+            ));
+        }
+        if let What::Absent(size, name) = &entry.what {
+            let place = self
+                .fetched(request, revision, (entry, *size, name))
+                .await?;
+            if let Place::Arriving(spool, flight) = place {
+                let source = Arc::clone(&self.source);
+                let opened = Following::open(source, spool, range);
+                return match tokio::time::timeout(FIRST_TIME, opened).await {
+                    Ok(Ok(following)) => Ok(Content::Arriving(Box::new(following))),
+                    Ok(Err(error)) => Err(Pull::fault_of(&flight, error)),
+                    Err(_) => Err(Fault::later("this file is being fetched: ask again")),
+                };
+            }
+            let Named { kind, id, .. } = revision.repo.named.clone();
+            let again = self.revision(request, kind, id, &revision.commit.hex);
+            let again = again.await?;
+            return match again.file(&entry.path)?.0.what {
+                What::File(content, _) => self.stored(&again, content, range).await,
+                _ => Err(Fault::later("this file went away meanwhile: ask again")),
+            };
+        }
+        match entry.what {
+            What::File(content, _) => self.stored(revision, content, range).await,
+            _ => Err(Fault::entry(&entry.path, &revision.commit.hex)),
+        }
+    }
+
+    async fn stored(
+        &self,
+        revision: &Revision,
+        content: store::Content,
+        range: Range<u64>,
+    ) -> Outcome<Content> {
+        let (name, number) = (&revision.repo.name, revision.commit.number);
+        self.inner.used.note(self.source.store(), name, number);
+        let source = Arc::clone(&self.source);
+        let file = FileBody::open(source, Arc::clone(&revision.sight), content, range);
+        Ok(Content::File(Box::new(file.await?)))
+    }
+
+    /// A file that is not here, brought from the upstream.
+    async fn fetched(
+        &self,
+        request: &Request<'_>,
+        revision: &Revision,
+        (entry, size, name): (&Entry, u64, &str),
+    ) -> Outcome<Place> {
+        let Some(pull) = &self.pull else {
+            return Err(Fault::later(
+                "this file was never fetched from where it comes from",
+            ));
+        };
+        let repo = &revision.repo;
+        pull.file(pull::Wanted {
+            token: pull.token_for(&request.who(), repo.is_open()),
+            named: repo.named.clone(),
+            target: repo.name.clone(),
+            dir: pull::dir_of(&repo.named),
+            commit: revision.commit.hex.clone(),
+            path: entry.path.clone(),
+            name: name.to_owned(),
+            size,
+            files: Arc::clone(&revision.files),
+        })
+        .await
     }
 }
 

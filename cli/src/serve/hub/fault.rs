@@ -14,6 +14,15 @@ pub(crate) const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
 /// After how many seconds to ask again for what cannot be told yet.
 const LATER_SECS: &str = "5";
 
+/// Codes that clients know, which an upstream may say.
+pub(super) const KNOWN_CODES: [&str; 5] = [
+    "RepoNotFound",
+    "RevisionNotFound",
+    "EntryNotFound",
+    "GatedRepo",
+    "DisabledRepo",
+];
+
 /// Why a request is refused.
 #[derive(Debug)]
 pub(crate) struct Fault {
@@ -22,6 +31,8 @@ pub(crate) struct Fault {
     message: String,
     /// The commit in which an entry is missing: clients remember that it is.
     commit: Option<String>,
+    /// More headers.
+    more: Vec<(HeaderName, String)>,
     /// For the access log alone.
     behind: Option<String>,
 }
@@ -35,6 +46,7 @@ impl Fault {
             code: None,
             message: message.into(),
             commit: None,
+            more: Vec::new(),
             behind: None,
         }
     }
@@ -93,6 +105,23 @@ impl Fault {
         )
     }
 
+    /// With this code.
+    pub(super) fn coded(self, code: Option<&'static str>) -> Self {
+        Self { code, ..self }
+    }
+
+    /// With these headers.
+    pub(super) fn told(self, headers: &[(HeaderName, String)]) -> Self {
+        let more = headers.to_vec();
+        Self { more, ..self }
+    }
+
+    /// With this for the access log.
+    pub(super) fn because(self, why: String) -> Self {
+        let behind = Some(why);
+        Self { behind, ..self }
+    }
+
     /// What is asked for is being made.
     pub(crate) fn later(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
@@ -102,6 +131,7 @@ impl Fault {
 /// What the engine says stays in the access log: it names places of this host.
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
+        let mut code = None;
         let (status, message) = match error.kind() {
             Kind::Unavailable | Kind::Interrupted => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -117,16 +147,20 @@ impl From<Error> for Fault {
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "the store lacks what it must have, or has other bytes: see whether it is there, then run `store verify`",
             ),
-            _ if error.is_full() => (
-                StatusCode::INSUFFICIENT_STORAGE,
-                "the store has no room left",
-            ),
+            _ if error.is_full() => {
+                code = Some("InsufficientStorage");
+                (
+                    StatusCode::INSUFFICIENT_STORAGE,
+                    "the store has no room left",
+                )
+            }
             _ => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "the store cannot give this: the log of the server says why",
             ),
         };
         Self {
+            code,
             behind: Some(error.to_string()),
             ..Self::new(status, message)
         }
@@ -149,6 +183,9 @@ impl From<Fault> for Answer {
         }
         if fault.status == StatusCode::UNAUTHORIZED {
             answer = answer.with(WWW_AUTHENTICATE, "Bearer");
+        }
+        for (name, value) in fault.more {
+            answer = answer.with(name, value);
         }
         answer.error = fault.behind;
         answer

@@ -4,13 +4,14 @@
 //! elsewhere, to directories or nowhere are left out, as are names that are no UTF-8. A compiled module without its mark
 //! of completeness is left out: clients take it for whole.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use store::{Content, Error, Node, Reader, Result};
 
-use crate::serve::hub::hashes::{Hashes, git_name};
+use crate::serve::hub::hashes::{Hashes, derived, git_name};
 use crate::serve::hub::repos::{Commit, FilesOf, Top};
-use crate::serve::hub::saved::subtree;
+use crate::serve::hub::saved::{hashed, read_listing, subtree};
 use crate::serve::text::{is_hex, joined};
 
 /// Entries that a revision may have at this door.
@@ -91,6 +92,8 @@ pub(crate) struct Entry {
 pub(crate) enum What {
     /// A file, and its name in a saved cache, which is its hash.
     File(Content, Option<String>),
+    /// A file of an upstream that is not here: its size and its hash.
+    Absent(u64, String),
     /// A directory, and forty digits for it.
     Directory(String),
 }
@@ -158,7 +161,17 @@ impl Entry {
     pub(crate) fn known_etag(&self) -> Option<Etag> {
         match &self.what {
             What::File(content, Some(name)) => Some(Etag::named(name, content.size)),
+            What::Absent(size, name) => Some(Etag::named(name, *size)),
             _ => None,
+        }
+    }
+
+    /// The bytes of a file; none of a directory.
+    pub(crate) fn size(&self) -> Option<u64> {
+        match &self.what {
+            What::File(content, _) => Some(content.size),
+            What::Absent(size, _) => Some(*size),
+            What::Directory(_) => None,
         }
     }
 }
@@ -188,7 +201,7 @@ impl Files {
             "" => String::new(),
             _ => match &self.at(path)?.what {
                 What::Directory(_) => format!("{path}/"),
-                What::File(..) => return None,
+                _ => return None,
             },
         };
         let is_before = |entry: &Entry| {
@@ -224,8 +237,46 @@ impl Files {
                 walk.run(&snapshot)?;
                 walk.name(&repo)?;
             }
+            FilesOf::Listed { listing, repo } => return Self::listed(reader, &listing, &repo),
         }
         Ok(walk.finish())
+    }
+}
+
+impl Files {
+    /// What a commit of an upstream has in it, whether it is here or not.
+    fn listed(reader: &Reader<'_>, listing: &Content, repo: &Content) -> Result<Self> {
+        let listing = read_listing(reader, listing)?;
+        let held = hashed(reader, repo)?;
+        let mut dirs = BTreeSet::new();
+        let mut entries = Vec::new();
+        for (path, listed) in listing.files() {
+            let name = listed.name().to_owned();
+            let what = match held.get(&name).filter(|held| held.size == listed.size) {
+                Some(content) => What::File(*content, Some(name)),
+                None => What::Absent(listed.size, name),
+            };
+            let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
+            dirs.extend(above);
+            let path = path.clone();
+            entries.push(Entry { path, what });
+        }
+        entries.extend(dirs.into_iter().map(|path| Entry {
+            path: path.to_owned(),
+            what: What::Directory(derived(path)),
+        }));
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Self { entries })
+    }
+
+    /// Files of an upstream, by path and hash.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.entries.iter().filter_map(|entry| match &entry.what {
+            What::File(_, Some(name)) | What::Absent(_, name) => {
+                Some((entry.path.as_str(), name.as_str()))
+            }
+            _ => None,
+        })
     }
 }
 

@@ -1,7 +1,9 @@
 //! Bytes that arrive: a request's body on its way to a thread of the engine, which hashes, cuts and stores it meanwhile.
 //!
 //! A few parts wait in between, no more. How many bodies arrive at once is bounded by `--memory`: each needs buffers to cut
-//! and encode in.
+//! and encode in. Such a turn is taken when the body has begun to come, and not before.
+
+use std::time::Instant;
 
 use bytes::Bytes;
 use sha1::Sha1;
@@ -11,11 +13,14 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::serve::Asked;
 use crate::serve::hub::hashes::{HEAD_BYTES, Hashes, is_binary_head};
+use crate::serve::hub::writers::{Pace, Writers};
 use crate::serve::source::block;
 use crate::serve::text::hex;
 
 /// Parts that wait for the engine.
 const PARTS_WAITING_MAX: usize = 8;
+/// So many bytes of a body are here before it takes a turn from others.
+const BEGUN_BYTES: usize = 64 << 10;
 
 /// The parts of a body, or why there are no more.
 pub(super) struct Parts(Receiver<Result<Bytes>>);
@@ -34,30 +39,67 @@ impl Parts {
 /// Runs `work` on a thread that may block while `first` and then the body of `asked` arrive.
 ///
 /// # Errors
-/// What `work` says.
+/// What `work` says; that the body comes too slowly.
 pub(super) async fn feed<T: Send + 'static>(
     asked: &mut Asked,
     first: Bytes,
+    (writers, caller): (&Writers, Option<&str>),
     work: impl FnOnce(Parts) -> Result<T> + Send + 'static,
 ) -> Result<T> {
+    let (begun, is_all) = begin(asked, first).await?;
+    let turn = writers.turn(caller).await?;
     let (sender, parts) = channel(PARTS_WAITING_MAX);
-    let working = tokio::spawn(block(move || work(Parts(parts))));
-    // Where nobody takes a part any more, the work has ended and says why.
-    if !first.is_empty() {
-        let _ended = sender.send(Ok(first)).await;
+    let working = tokio::spawn(block(move || {
+        let _turn = turn;
+        work(Parts(parts))
+    }));
+    for part in begun {
+        // Where nobody takes a part any more, the work has ended and says why.
+        let _ended = sender.send(Ok(part)).await;
     }
-    send(asked, sender).await;
+    match is_all {
+        true => drop(sender.send(Ok(Bytes::new())).await),
+        false => send(asked, sender, writers).await,
+    }
     match working.await {
         Ok(done) => done,
         Err(panic) => Err(Error::unavailable("the work on a request").because(panic)),
     }
 }
 
-async fn send(asked: &mut Asked, to: Sender<Result<Bytes>>) {
+/// The beginning of a body, and whether that is all of it.
+async fn begin(asked: &mut Asked, first: Bytes) -> Result<(Vec<Bytes>, bool)> {
+    let mut bytes = first.len();
+    let mut begun = vec![first];
+    while bytes < BEGUN_BYTES {
+        match asked.part().await? {
+            None => return Ok((filled(begun), true)),
+            Some(part) => {
+                bytes += part.len();
+                begun.push(part);
+            }
+        }
+    }
+    Ok((filled(begun), false))
+}
+
+/// Empty parts mean an end.
+fn filled(mut parts: Vec<Bytes>) -> Vec<Bytes> {
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// Hands on what comes, as long as somebody takes it.
+async fn send(asked: &mut Asked, to: Sender<Result<Bytes>>, writers: &Writers) {
+    let mut pace = Pace::default();
     loop {
+        let began = Instant::now();
         let part = match asked.part().await {
             Ok(Some(part)) if part.is_empty() => continue,
-            Ok(Some(part)) => Ok(part),
+            Ok(Some(part)) => {
+                let checked = writers.check(&mut pace, began.elapsed(), part.len() as u64);
+                checked.map(|()| part)
+            }
             Ok(None) => Ok(Bytes::new()),
             Err(error) => Err(error),
         };

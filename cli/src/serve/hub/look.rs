@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use crate::serve::answer::Answer;
 use crate::serve::hub::fault::{Fault, Outcome};
 use crate::serve::hub::files::{Entry, Etag, What};
+use crate::serve::hub::find::Revision;
 use crate::serve::hub::repos::Commit;
 use crate::serve::hub::route::{Id, Type};
-use crate::serve::hub::{Hub, Request, Revision};
+use crate::serve::hub::{Hub, Request};
 use crate::serve::source::block;
 use crate::serve::tokens::Role;
 use crate::serve::{Asked, text};
@@ -61,7 +62,7 @@ impl Hub {
             .files
             .entries()
             .iter()
-            .filter(|entry| matches!(entry.what, What::File(..)))
+            .filter(|entry| entry.size().is_some())
             .cloned()
             .collect();
         let siblings: Vec<Value> = match with_hashes {
@@ -297,14 +298,11 @@ fn head_of(kind: Type, id: &str, changed: Timestamp) -> Value {
 
 fn sibling((file, etag): (&Entry, Option<Etag>)) -> Value {
     let mut told = json!({"rfilename": file.path});
-    if let (Some(told), What::File(content, _), Some(etag)) =
-        (told.as_object_mut(), &file.what, etag)
-    {
-        told.insert("size".to_owned(), json!(content.size));
+    if let (Some(told), Some(size), Some(etag)) = (told.as_object_mut(), file.size(), etag) {
+        told.insert("size".to_owned(), json!(size));
         told.insert("blobId".to_owned(), json!(etag.oid));
         if let Some(sha256) = &etag.sha256 {
-            let lfs =
-                json!({"sha256": sha256, "size": content.size, "pointerSize": etag.pointer_bytes});
+            let lfs = json!({"sha256": sha256, "size": size, "pointerSize": etag.pointer_bytes});
             told.insert("lfs".to_owned(), lfs);
         }
     }
@@ -313,21 +311,20 @@ fn sibling((file, etag): (&Entry, Option<Etag>)) -> Value {
 
 /// An entry of a listing; with the commit, where that is asked for.
 fn listed_as(entry: &Entry, etag: Option<Etag>, last: Option<&Commit>) -> Value {
-    let mut told = match (&entry.what, etag) {
-        (What::File(content, _), Some(etag)) => {
+    let mut told = match (&entry.what, entry.size(), etag) {
+        (What::Directory(oid), ..) => {
+            json!({"type": "directory", "path": entry.path, "oid": oid, "size": 0})
+        }
+        (_, Some(size), Some(etag)) => {
             let mut told =
-                json!({"type": "file", "path": entry.path, "oid": etag.oid, "size": content.size});
+                json!({"type": "file", "path": entry.path, "oid": etag.oid, "size": size});
             if let (Some(told), Some(sha256)) = (told.as_object_mut(), &etag.sha256) {
-                let lfs =
-                    json!({"oid": sha256, "size": content.size, "pointerSize": etag.pointer_bytes});
+                let lfs = json!({"oid": sha256, "size": size, "pointerSize": etag.pointer_bytes});
                 told.insert("lfs".to_owned(), lfs);
             }
             told
         }
-        (What::Directory(oid), _) | (What::File(_, Some(oid)), None) => {
-            json!({"type": "directory", "path": entry.path, "oid": oid, "size": 0})
-        }
-        (What::File(..), None) => json!({"type": "file", "path": entry.path}),
+        _ => json!({"type": "file", "path": entry.path}),
     };
     if let (Some(told), Some(commit)) = (told.as_object_mut(), last) {
         let commit = json!({"id": commit.hex, "title": commit.title, "date": time(commit.time)});

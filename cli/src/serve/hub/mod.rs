@@ -1,16 +1,19 @@
 //! The Hub door: what clients of a Hugging Face Hub ask for, answered out of the refs of a namespace.
 //!
-//! `route` says what is meant, `repos` which ref and version that is, `files` what is in it, `hashes` how clients call it;
-//! `look` answers what is asked of the API, `download` sends files; `write`, `uploads` and `commit` take them, by `incoming` and
+//! `route` says what is meant, `find`, `repos` and `mirrors` which ref and version that is, `files` what is in it, `hashes` how clients call it;
+//! `pull` brings what an upstream has; `look` answers what is asked of the API, `download` sends files; `write`, `uploads` and `commit` take them, by `incoming` and
 //! `stream`; `fault` says what is wrong in the words of these clients.
 
 mod commit;
 mod download;
 mod fault;
 mod files;
+mod find;
 mod hashes;
 mod incoming;
 mod look;
+mod mirrors;
+pub(crate) mod pull;
 mod repos;
 mod route;
 mod saved;
@@ -18,31 +21,36 @@ mod stream;
 mod uploads;
 mod used;
 mod write;
+mod writers;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderName, USER_AGENT};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
-use store::{Content, Namespace, Reader};
+use store::{Namespace, Reader, Result};
 use tokio::sync::Semaphore;
 
 use crate::serve::answer::Answer;
-use crate::serve::source::{Sight, Source, block};
+use crate::serve::source::{Source, block};
 use crate::serve::tokens::{Caller, Role, Tokens};
 use crate::serve::{Asked, Door, Shared, numbers, text};
 use fault::{Fault, Outcome};
-use files::{Entry, Etag, Files, Shelf, What};
+use files::{Entry, Etag, Shelf, What};
 use hashes::Known;
-use repos::{Commit, Repo, Repos};
-use route::{Call, Id, Named, Route, Type};
+use pull::{Pull, Who};
+pub(crate) use repos::GATED;
+use repos::Repos;
+use route::{Call, Id, Route, Type};
 use used::Used;
+use writers::Writers;
 
 /// Files whose hashes are computed at once.
 const HASHERS: usize = 4;
-/// How long a request waits for hashes; clients take a slower answer for none.
-const HASHES_TIME: Duration = Duration::from_secs(8);
+/// How long a look at the store may take until it is said to be away, and how often there is one at most.
+const HEALTH_TIME: Duration = Duration::from_secs(5);
+const HEALTH_PAUSE: Duration = Duration::from_millis(500);
 /// Most bytes of the name of a revision.
 const REVISION_BYTES_MAX: usize = 256;
 /// Bodies that are stored at once, if memory allows; and the memory that one of them takes.
@@ -63,8 +71,10 @@ pub(crate) struct Hub {
     root: Option<Namespace>,
     inner: Arc<Inner>,
     hashers: Arc<Semaphore>,
-    writers: Arc<Semaphore>,
+    writers: Writers,
     tokens: Tokens,
+    /// The way to an upstream, if there is one.
+    pull: Option<Arc<Pull>>,
 }
 
 /// What is remembered between requests.
@@ -83,47 +93,64 @@ struct Request<'r> {
     /// What the client calls this endpoint.
     endpoint: String,
     caller: Caller,
-}
-
-/// A revision of a repo and what is in it.
-struct Revision {
-    sight: Sight,
-    repo: Repo,
-    commit: Commit,
-    files: Arc<Files>,
+    /// For the access log: why the answer may be an old one.
+    note: Mutex<Option<String>>,
 }
 
 impl Hub {
-    /// A door to the store behind `source`.
+    /// A door to the store behind `source`, and through it to an upstream.
+    ///
+    /// # Errors
+    /// When the upstream is none.
     pub(crate) fn new(
         source: Arc<Source>,
         shared: Arc<Shared>,
         root: Option<Namespace>,
         tokens: Tokens,
-    ) -> Self {
+        upstream: Option<pull::Options>,
+    ) -> Result<Self> {
         let writers = source.store().host().memory_bytes / WRITER_BYTES;
         let writers = usize::try_from(writers).unwrap_or(1).clamp(1, WRITERS_MAX);
-        let known = Known::new(source.cache_dir(), Arc::clone(&shared.numbers));
-        Self {
+        let inner = Arc::new(Inner {
+            repos: Repos::default(),
+            shelf: Shelf::default(),
+            known: Known::new(source.cache_dir(), Arc::clone(&shared.numbers)),
+            used: Used::default(),
+        });
+        let pull = upstream.map(|options| {
+            let (source, shared) = (Arc::clone(&source), Arc::clone(&shared));
+            Pull::new(options, source, shared, Arc::clone(&inner))
+        });
+        Ok(Self {
             source,
             shared,
             root,
-            inner: Arc::new(Inner {
-                repos: Repos::default(),
-                shelf: Shelf::default(),
-                known,
-                used: Used::default(),
-            }),
+            inner,
             hashers: Arc::new(Semaphore::new(HASHERS)),
-            writers: Arc::new(Semaphore::new(writers)),
+            writers: Writers::new(writers),
             tokens,
+            pull: pull.transpose()?.map(Arc::new),
+        })
+    }
+
+    /// The server is asked to stop: what came from the upstream does not wait for more.
+    pub(crate) fn stop(&self) {
+        if let Some(pull) = &self.pull {
+            pull.stop();
+        }
+    }
+
+    /// Comes back when what came from the upstream is stored.
+    pub(crate) async fn finish(&self) {
+        if let Some(pull) = &self.pull {
+            pull.finish().await;
         }
     }
 
     async fn route(&self, head: &Parts, asked: &mut Asked, caller: Caller) -> Outcome<Answer> {
         let segments =
             text::segments(head.uri.path()).ok_or_else(|| Fault::bad("the path is no UTF-8"))?;
-        if let Some(answer) = self.of_machines(head, &segments) {
+        if let Some(answer) = self.of_machines(head, &segments).await {
             return answer;
         }
         let (namespace, rest) = route::endpoint(&segments);
@@ -138,9 +165,10 @@ impl Hub {
             endpoint: endpoint(head, is_named.then_some(&namespace)),
             namespace,
             caller,
+            note: Mutex::default(),
         };
         let route = route.ok_or_else(Fault::no_route)?;
-        match (&head.method, route) {
+        let mut answer = match (&head.method, route) {
             (&Method::GET | &Method::HEAD, Route::Root) => {
                 Ok(Answer::text(StatusCode::OK, WELCOME))
             }
@@ -154,7 +182,12 @@ impl Hub {
                 self.take(&request, route, asked).await
             }
             _ => Err(not_so()),
-        }
+        }?;
+        let note = request.note.into_inner();
+        answer.error = answer
+            .error
+            .or_else(|| note.unwrap_or_else(PoisonError::into_inner));
+        Ok(answer)
     }
 
     /// What only looks.
@@ -211,7 +244,7 @@ impl Hub {
             }
             (&Method::POST, Call::Batch) => self.batch(request, kind, id, asked).await,
             (&Method::PUT, Call::Upload(oid)) => self.upload(request, id, &oid, asked).await,
-            (&Method::POST, Call::Verify(oid)) => self.verify(request, kind, id, &oid).await,
+            (&Method::POST, Call::Verify(oid)) => self.verify(request, kind, id, &oid, asked).await,
             (&Method::POST, Call::Commit(rev)) => self.commit(request, kind, id, &rev, asked).await,
             (&Method::POST | &Method::DELETE, Call::Branch(name)) => {
                 self.branch(request, kind, id, &name).await
@@ -221,12 +254,12 @@ impl Hub {
     }
 
     /// What watches the server asks, and people who look what it is.
-    fn of_machines(&self, head: &Parts, segments: &[String]) -> Option<Outcome<Answer>> {
+    async fn of_machines(&self, head: &Parts, segments: &[String]) -> Option<Outcome<Answer>> {
         let [name] = segments else { return None };
         let is_read = [Method::GET, Method::HEAD].contains(&head.method);
         let answer = match name.as_str() {
             "" => Answer::text(StatusCode::OK, WELCOME),
-            "healthz" => Answer::text(StatusCode::OK, "ok\n"),
+            "healthz" => self.health().await,
             "metrics" => Answer::text(StatusCode::OK, self.shared.numbers.text())
                 .with(hyper::header::CONTENT_TYPE, numbers::MEDIA_TYPE),
             _ => return None,
@@ -234,92 +267,30 @@ impl Hub {
         is_read.then_some(Ok(answer))
     }
 
-    /// The repo that is meant, at the newest state.
-    async fn find(&self, request: &Request<'_>, kind: Type, id: Id) -> Outcome<(Sight, Repo)> {
-        if request.caller.role(&request.namespace).is_none() {
-            return Err(Fault::repo());
-        }
-        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
-        let named = Named {
-            namespace: request.namespace.clone(),
-            kind,
-            id,
+    /// Whether the store can be read.
+    async fn health(&self) -> Answer {
+        let source = Arc::clone(&self.source);
+        let looked = block(move || source.check_there(HEALTH_PAUSE));
+        let why = match tokio::time::timeout(HEALTH_TIME, looked).await {
+            Ok(Ok(())) => return Answer::text(StatusCode::OK, "ok\n"),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the store does not answer".to_owned(),
         };
-        let found = block(move || {
-            let sight = source.newest()?;
-            let repo = inner.repos.find(&sight, &named)?;
-            Ok(repo.map(|repo| (sight, repo)))
-        });
-        found.await?.ok_or_else(Fault::repo)
-    }
-
-    /// The revision that is meant, and its files.
-    async fn revision(
-        &self,
-        request: &Request<'_>,
-        kind: Type,
-        id: Id,
-        rev: &str,
-    ) -> Outcome<Revision> {
-        let (sight, repo) = self.find(request, kind, id).await?;
-        if rev.len() > REVISION_BYTES_MAX {
-            return Err(Fault::revision("of this length"));
-        }
-        let inner = Arc::clone(&self.inner);
-        let wanted = rev.to_owned();
-        let found = block(move || {
-            let Some(commit) = inner.repos.commit(&sight, &repo, &wanted)? else {
-                return Ok(None);
-            };
-            let files = inner.shelf.files(&sight, &commit, repo.name.path())?;
-            Ok(Some(Revision {
-                sight,
-                repo,
-                commit,
-                files,
-            }))
-        });
-        found.await?.ok_or_else(|| Fault::revision(rev))
-    }
-
-    /// How clients call these files; none for directories.
-    async fn etags(&self, sight: &Sight, entries: Vec<Entry>) -> Outcome<Vec<Option<Etag>>> {
-        let inner = Arc::clone(&self.inner);
-        let hashers = Arc::clone(&self.hashers);
-        let sight = Arc::clone(sight);
-        let work = async move {
-            let turn = hashers.acquire_owned().await;
-            block(move || {
-                let _turn = turn;
-                let etags = entries.iter().map(|entry| inner.etag(&sight, entry));
-                etags.collect::<store::Result<Vec<_>>>()
-            })
-            .await
-        };
-        // The work goes on when nobody waits for it any more, so that who comes again finds it done.
-        let work = tokio::spawn(work);
-        let Ok(done) = tokio::time::timeout(HASHES_TIME, work).await else {
-            return Err(Fault::later(
-                "the hashes of these files are being computed: ask again",
-            ));
-        };
-        match done {
-            Ok(etags) => Ok(etags?),
-            Err(_) => Err(Fault::later(
-                "the hashes of these files could not be computed",
-            )),
-        }
+        let text = "the store cannot be read: the log of the server says why\n";
+        let mut answer = Answer::text(StatusCode::SERVICE_UNAVAILABLE, text);
+        answer.error = Some(why);
+        answer
     }
 }
 
 impl Inner {
     fn etag(&self, reader: &Reader<'_>, entry: &Entry) -> store::Result<Option<Etag>> {
-        let What::File(content, _) = &entry.what else {
-            return Ok(None);
-        };
         if let Some(etag) = entry.known_etag() {
             return Ok(Some(etag));
         }
+        let What::File(content, _) = &entry.what else {
+            return Ok(None);
+        };
         let hashes = self.known.of(reader, content)?;
         Ok(Some(Etag::by_rule(&entry.path, content.size, &hashes)))
     }
@@ -329,6 +300,10 @@ impl Door for Hub {
     const NAME: &'static str = "hub";
 
     async fn answer(&self, head: &Parts, asked: &mut Asked) -> Answer {
+        if head.headers.get_all(AUTHORIZATION).iter().count() > 1 {
+            // Who stands between may have looked at the other one.
+            return Fault::bad("more than one Authorization").into();
+        }
         let authorization = head.headers.get(AUTHORIZATION);
         // What is no text is no token of ours.
         let authorization = authorization.map(|value| value.to_str().unwrap_or_default());
@@ -365,6 +340,31 @@ impl Request<'_> {
         }
     }
 
+    /// Tells the access log why the answer may be an old one.
+    fn note(&self, why: String) {
+        let mut note = self.note.lock().unwrap_or_else(PoisonError::into_inner);
+        *note = Some(why);
+    }
+
+    /// Who asks, as far as an upstream is concerned: a token of this server is none of its.
+    fn who(&self) -> Who {
+        let bearer = || {
+            let value = self.head.headers.get(AUTHORIZATION)?.to_str().ok()?;
+            Some(value.strip_prefix("Bearer ")?.to_owned())
+        };
+        match &self.caller {
+            Caller::Everybody => Who {
+                token: bearer(),
+                is_trusted: false,
+            },
+            Caller::Bearer(token) => Who {
+                token: None,
+                is_trusted: token.upstream,
+            },
+            Caller::Nobody | Caller::Wrong => Who::default(),
+        }
+    }
+
     fn check_may_write(&self) -> Outcome<()> {
         match self.caller.role(&self.namespace) {
             Some(Role::Write) => Ok(()),
@@ -395,21 +395,6 @@ impl Request<'_> {
             kind => format!("{}/", kind.plural()),
         };
         format!("{}/{prefix}{}", self.endpoint, id.as_str())
-    }
-}
-
-impl Revision {
-    fn entry(&self, path: &str) -> Outcome<&Entry> {
-        let missing = || Fault::entry(path, &self.commit.hex);
-        self.files.at(path).ok_or_else(missing)
-    }
-
-    fn file(&self, path: &str) -> Outcome<(&Entry, Content)> {
-        let entry = self.entry(path)?;
-        match entry.what {
-            What::File(content, _) => Ok((entry, content)),
-            What::Directory(_) => Err(Fault::entry(path, &self.commit.hex)),
-        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! `OWNER/NAME`; `NAME`, where OWNER is the namespace's own name; `a/b/NAME`, where OWNER is `a.b`; a repo in a saved cache
 //! of a Hub, any ref of the namespace that holds `models--OWNER--NAME` at its top or in `hub/`.
 //! A saved repo has the commits that it came with. All others have commits that are derived from the content and the type: the
-//! same on every cluster, without looking at a file.
+//! same on every cluster, without looking at a file. A mirror is a saved repo that grows as it is asked for: what is in a
+//! commit of it is known before all of its files are here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +14,9 @@ use jiff::Timestamp;
 use store::{Content, Namespace, Reader, RefName, Result, Root, Version};
 
 use crate::serve::hub::hashes::derived;
+use crate::serve::hub::mirrors::Mirrors;
 use crate::serve::hub::route::{Id, Named, Type};
-use crate::serve::hub::saved::{Saved, branches, named_commit, subtree, within};
+use crate::serve::hub::saved::{Saved, branches, listing_of, named_commit, subtree, within};
 use crate::serve::memo::Memo;
 use crate::serve::text::is_hex;
 
@@ -25,12 +27,16 @@ const TREES_KNOWN_MAX: usize = 10_000;
 /// Versions that are told as tags.
 const TAGS_MAX: usize = 10_000;
 
+/// Below it lie mirrors of repos that the upstream does not show to everybody; only pull-through looks there.
+pub(crate) const GATED: &str = ".gated/";
+
 /// What is known of repos: those that are saved by the tree that holds them, and answers at the newest state.
 #[derive(Default)]
 pub(crate) struct Repos {
     saved: Mutex<HashMap<Content, Arc<Vec<Saved>>>>,
     found: Memo<Named, Option<Repo>>,
-    commits: Memo<(Named, String), Option<Commit>>,
+    pub(super) mirrors: Memo<Named, Mirrors>,
+    commits: Memo<(Named, RefName, String), Option<Commit>>,
 }
 
 /// A repo that is there.
@@ -38,7 +44,8 @@ pub(crate) struct Repos {
 pub(crate) struct Repo {
     pub(crate) named: Named,
     pub(crate) name: RefName,
-    is_saved: bool,
+    pub(super) is_saved: bool,
+    pub(super) is_mirror: bool,
 }
 
 /// One revision of a repo.
@@ -59,6 +66,8 @@ pub(crate) enum FilesOf {
     Root(Top),
     /// A snapshot of a saved repo: its tree, and that of the repo.
     Snapshot { snapshot: Content, repo: Content },
+    /// A commit of a mirror: what is in it, and the tree of the repo.
+    Listed { listing: Content, repo: Content },
 }
 
 /// The root of a version.
@@ -77,33 +86,18 @@ impl Repos {
     }
 
     fn look_for(&self, reader: &Reader<'_>, named: &Named) -> Result<Option<Repo>> {
-        let view = reader.view();
-        let found = |name: RefName, is_saved| {
-            Some(Repo {
-                named: named.clone(),
-                name,
-                is_saved,
-            })
-        };
         for name in candidates(named) {
-            if view
-                .state
-                .refs
-                .head(&name)?
-                .is_some_and(|head| head.live > 0)
-            {
-                return Ok(found(name, false));
+            if is_live(reader, &name)? {
+                let mirror = match named.own_ref()? == name {
+                    true => self.mirror(reader, named, &name)?,
+                    false => None,
+                };
+                let plain = Repo::new(named, name, false, false);
+                return Ok(Some(mirror.unwrap_or(plain)));
             }
         }
-        for one in view.state.refs.within(Some(&named.namespace)) {
-            let (name, known) = one?;
-            if let Some(version) = known.versions.values().next_back()
-                && self.saved_repo(reader, version, named)?.is_some()
-            {
-                return Ok(found(name, true));
-            }
-        }
-        Ok(None)
+        let name = self.saved_elsewhere(reader, named)?;
+        Ok(name.map(|name| Repo::new(named, name, true, false)))
     }
 
     /// The repos of a namespace by id, with the time of their newest version. Blocks.
@@ -117,6 +111,9 @@ impl Repos {
         let mut repos = BTreeMap::new();
         for one in view.state.refs.within(Some(namespace)) {
             let (name, known) = one?;
+            if name.path().starts_with(GATED) {
+                continue;
+            }
             let Some(version) = known.versions.values().next_back() else {
                 continue;
             };
@@ -138,7 +135,7 @@ impl Repos {
         rev: &str,
     ) -> Result<Option<Commit>> {
         let number = reader.view().state.number;
-        let asked = (repo.named.clone(), rev.to_owned());
+        let asked = (repo.named.clone(), repo.name.clone(), rev.to_owned());
         let look = |_: &_| self.look_for_commit(reader, repo, rev);
         self.commits.answer(number, asked, look)
     }
@@ -150,7 +147,9 @@ impl Repos {
         rev: &str,
     ) -> Result<Option<Commit>> {
         let view = reader.view();
-        if let Some(number) = rev.strip_prefix('v').and_then(|digits| digits.parse().ok()) {
+        // What an upstream calls `v2` is a tag of its own.
+        let digits = rev.strip_prefix('v').filter(|_| !repo.is_mirror);
+        if let Some(number) = digits.and_then(|digits| digits.parse().ok()) {
             return match view.state.refs.version(&repo.name, number)? {
                 Some(version) => self.of_version(reader, repo, number, &version, "main"),
                 None => Ok(None),
@@ -253,24 +252,31 @@ impl Repos {
         let Some(hex) = named_commit(reader, &dir, rev)? else {
             return Ok(None);
         };
+        let commit = |hex: String, files| Commit {
+            hex,
+            number,
+            title: title(number, version),
+            time: version.time,
+            files,
+        };
+        if repo.is_mirror {
+            let listing = listing_of(reader, &dir, &hex)?;
+            let files = listing.map(|listing| FilesOf::Listed { listing, repo: dir });
+            return Ok(files.map(|files| commit(hex, files)));
+        }
         let snapshots = subtree(reader, &dir, "snapshots")?;
         let Some(snapshots) = snapshots else {
             return Ok(None);
         };
         let snapshot = subtree(reader, &snapshots, &hex)?;
-        Ok(snapshot.map(|snapshot| Commit {
-            hex,
-            number,
-            title: title(number, version),
-            time: version.time,
-            files: FilesOf::Snapshot {
-                snapshot,
-                repo: dir,
-            },
-        }))
+        let files = snapshot.map(|snapshot| FilesOf::Snapshot {
+            snapshot,
+            repo: dir,
+        });
+        Ok(files.map(|files| commit(hex, files)))
     }
 
-    fn saved_repo(
+    pub(super) fn saved_repo(
         &self,
         reader: &Reader<'_>,
         version: &Version,
@@ -305,6 +311,20 @@ impl Repos {
 }
 
 impl Repo {
+    pub(super) fn new(named: &Named, name: RefName, is_saved: bool, is_mirror: bool) -> Self {
+        Self {
+            named: named.clone(),
+            name,
+            is_saved,
+            is_mirror,
+        }
+    }
+
+    /// Whether everybody who may see the namespace may see it.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.name.path().starts_with(GATED)
+    }
+
     /// Whether it is part of a saved cache.
     pub(crate) fn is_saved(&self) -> bool {
         self.is_saved
@@ -328,6 +348,17 @@ impl Named {
         let (namespace, kind, id) = (&self.namespace, self.kind.plural(), self.id.as_str());
         format!("{namespace}/{kind}/{id}").parse()
     }
+
+    /// The ref of its mirror, where the upstream does not show it to everybody.
+    pub(crate) fn gated_ref(&self) -> Result<RefName> {
+        let (namespace, kind, id) = (&self.namespace, self.kind.plural(), self.id.as_str());
+        format!("{namespace}/{GATED}{kind}/{id}").parse()
+    }
+}
+
+pub(super) fn is_live(reader: &Reader<'_>, name: &RefName) -> Result<bool> {
+    let head = reader.view().state.refs.head(name)?;
+    Ok(head.is_some_and(|head| head.live > 0))
 }
 
 /// Refs that may be this repo, the first of them first.

@@ -1,15 +1,18 @@
 //! Saved caches of a Hub: which repos a tree holds, and which commits their branches are at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use store::{Content, Node, Reader, Result};
+use store::{Content, Error, Node, Reader, Result};
 
+use crate::serve::hub::pull::Listing;
 use crate::serve::hub::route::{Id, Type};
 use crate::serve::source;
 use crate::serve::text::is_hex;
 
 /// Most bytes of a file in `refs/`.
 const REF_BYTES_MAX: u64 = 1024;
+/// Most bytes of a list of what is in a commit.
+const LISTING_BYTES_MAX: u64 = 1 << 30;
 /// Names below `refs/` that are told.
 const BRANCHES_MAX: usize = 10_000;
 
@@ -91,6 +94,46 @@ pub(super) fn named_commit(
         .collect();
     let name = names.first().filter(|_| names.len() == 1);
     Ok(name.and_then(|name| String::from_utf8(name.clone()).ok()))
+}
+
+/// The file that says what is in a commit.
+pub(super) fn listing_of(
+    reader: &Reader<'_>,
+    dir: &Content,
+    commit: &str,
+) -> Result<Option<Content>> {
+    let Some(trees) = subtree(reader, dir, "trees")? else {
+        return Ok(None);
+    };
+    Ok(match child(reader, &trees, &format!("{commit}.json"))? {
+        Some(Node::File { content, .. }) if content.size <= LISTING_BYTES_MAX => Some(content),
+        _ => None,
+    })
+}
+
+/// What such a file says.
+pub(super) fn read_listing(reader: &Reader<'_>, content: &Content) -> Result<Listing> {
+    let size = content.size;
+    let text = source::read(reader, content, 0, size, size)?;
+    let listing = Listing::parse(&text);
+    listing.ok_or_else(|| Error::corrupt(format!("content {}: no listing", content.root)))
+}
+
+/// The files of a saved repo by their hashes.
+pub(super) fn hashed(reader: &Reader<'_>, dir: &Content) -> Result<HashMap<String, Content>> {
+    let Some(hashed) = subtree(reader, dir, "blobs")? else {
+        return Ok(HashMap::new());
+    };
+    let entries = reader.tree(&hashed)?.into_iter();
+    let named = entries.filter_map(|entry| {
+        let Node::File { content, .. } = entry.node else {
+            return None;
+        };
+        let name = String::from_utf8(entry.name).ok()?;
+        let is_hash = is_hex(&name, 40) || is_hex(&name, 64);
+        is_hash.then_some((name, content))
+    });
+    Ok(named.collect())
 }
 
 fn of_file(reader: &Reader<'_>, content: &Content) -> Result<Option<String>> {

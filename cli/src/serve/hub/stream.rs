@@ -26,6 +26,7 @@ pub(super) struct Value {
     pub(super) path: String,
     pub(super) oid: String,
     pub(super) algo: String,
+    pub(super) size: Option<u64>,
     pub(super) encoding: String,
     pub(super) summary: String,
     pub(super) description: String,

@@ -45,8 +45,14 @@ impl Hub {
         let namespace = request.namespace.clone();
         let found = wanted.clone();
         let there = block(move || {
-            let there = |(oid, _): &(String, u64)| Ok(kept(&sight, &namespace, oid)?.is_some());
-            found.iter().map(there).collect::<Result<Vec<bool>>>()
+            let there = |(oid, _): &(String, u64)| {
+                let found = kept(&sight, &namespace, oid)?;
+                Ok(found.map(|content| content.size))
+            };
+            found
+                .iter()
+                .map(there)
+                .collect::<Result<Vec<Option<u64>>>>()
         });
         let until = Timestamp::now().as_second() + SIGNED_SECS;
         let place = format!(
@@ -55,18 +61,27 @@ impl Hub {
             kind.plural(),
             repo.named.id.as_str()
         );
+        let by = request.caller.name().unwrap_or_default();
         let mut told = Vec::new();
-        for ((oid, size), is_there) in wanted.iter().zip(there.await?) {
+        for ((oid, size), there) in wanted.iter().zip(there.await?) {
             let mut object = json!({"oid": oid, "size": size});
-            if let (false, Some(object)) = (is_there, object.as_object_mut()) {
+            let Some(fields) = object.as_object_mut() else {
+                continue;
+            };
+            if let Some(found) = there.filter(|found| found != size) {
+                let message = format!("the file of this hash has {found} bytes, and not {size}");
+                fields.insert("error".to_owned(), json!({"code": 422, "message": message}));
+            } else if there.is_none() {
+                let id = repo.named.id.as_str();
                 let signature =
-                    self.signature(request, repo.named.id.as_str(), oid, *size, until)?;
+                    self.signature(request, &format!("{id} {oid} {size} {until} {by}"))?;
                 let upload = format!(
-                    "{place}/lfs-upload/{oid}?size={size}&until={until}&signature={signature}"
+                    "{place}/lfs-upload/{oid}?size={size}&until={until}&by={}&signature={signature}",
+                    text::escaped(by)
                 );
                 let verify = format!("{place}/lfs-verify/{oid}");
                 let actions = json!({"upload": {"href": upload}, "verify": {"href": verify}});
-                object.insert("actions".to_owned(), actions);
+                fields.insert("actions".to_owned(), actions);
             }
             told.push(object);
         }
@@ -87,7 +102,9 @@ impl Hub {
         let (size, until) = (number("size").unwrap_or(-1), number("until").unwrap_or(0));
         let size =
             u64::try_from(size).map_err(|_| Fault::forbidden("no upload was announced here"))?;
-        let expected = self.signature(request, id.as_str(), oid, size, until)?;
+        let by = text::value(&request.query, "by").unwrap_or_default();
+        let about = format!("{} {oid} {size} {until} {by}", id.as_str());
+        let expected = self.signature(request, &about)?;
         let signature = text::value(&request.query, "signature").unwrap_or_default();
         if !crate::serve::tokens::is_equal(signature.as_bytes(), expected.as_bytes())
             || !is_hex(oid, 64)
@@ -102,11 +119,14 @@ impl Hub {
                 "the upload has another length than {size}"
             )));
         }
-        let turn = self.writers.clone().acquire_owned().await;
         let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
         let (name, wanted) = (place(&request.namespace, oid)?, oid.to_owned());
-        let done = feed(asked, Bytes::new(), move |mut parts| {
-            let _turn = turn;
+        // The URL came with a token, and says which: nobody else knows its signature.
+        let by = text::value(&request.query, "by")
+            .unwrap_or_default()
+            .to_owned();
+        let turns = (&self.writers, Some(by.as_str()).filter(|by| !by.is_empty()));
+        let done = feed(asked, Bytes::new(), turns, move |mut parts| {
             let now = Timestamp::now();
             let edited = EditRequest {
                 target: name,
@@ -152,26 +172,26 @@ impl Hub {
         kind: Type,
         id: Id,
         oid: &str,
+        asked: &mut Asked,
     ) -> Outcome<Answer> {
+        let body = asked.whole(BATCH_BYTES_MAX).await?;
+        let said: Option<Value> = serde_json::from_slice(&body).ok();
+        let said = said.and_then(|said| said.get("size")?.as_u64());
         let (sight, _) = self.find_to_write(request, kind, id).await?;
         let (namespace, oid) = (request.namespace.clone(), oid.to_owned());
         match block(move || kept(&sight, &namespace, &oid)).await? {
+            Some(found) if said.is_some_and(|said| said != found.size) => Err(Fault::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                format!("the file of this hash has {} bytes", found.size),
+            )),
             Some(_) => Ok(Answer::json(StatusCode::OK, &json!({}))),
             None => Err(Fault::new(StatusCode::NOT_FOUND, "it was never sent")),
         }
     }
 
-    fn signature(
-        &self,
-        request: &Request<'_>,
-        id: &str,
-        oid: &str,
-        size: u64,
-        until: i64,
-    ) -> Result<String> {
+    fn signature(&self, request: &Request<'_>, about: &str) -> Result<String> {
         let namespace = &request.namespace;
-        self.tokens
-            .sign(&format!("{namespace} {id} {oid} {size} {until}"))
+        self.tokens.sign(&format!("{namespace} {about}"))
     }
 }
 

@@ -181,7 +181,7 @@ impl Hub {
         kind: Type,
         id: Id,
     ) -> Outcome<(Sight, Repo)> {
-        let found = self.find(request, kind, id).await?;
+        let found = self.find_here(request, kind, id).await?;
         request.check_may_write()?;
         match found.1.is_saved() {
             true => Err(Fault::forbidden(

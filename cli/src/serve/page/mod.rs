@@ -31,6 +31,7 @@ use self::frame::{Fault, Outcome, Sheet};
 use self::route::{Links, Place, Query};
 use self::survey::{Known, Surveyor};
 use crate::serve::answer::Answer;
+use crate::serve::hub::GATED;
 use crate::serve::source::{Sight, Source, block};
 use crate::serve::tokens::{Caller, Tokens};
 pub(crate) use host::{ClusterFacts, HostFacts};
@@ -206,6 +207,15 @@ fn password(encoded: &str) -> Option<String> {
 
 impl View<'_> {
     fn show(&self) -> Outcome<Shown> {
+        let name = match &self.look.place {
+            Place::Ref(name) => Some(name),
+            Place::Entry(spec) => Some(&spec.name),
+            _ => None,
+        };
+        // What an upstream does not show to everybody is for those whom it lets in, and no page asks it.
+        if name.is_some_and(|name| name.path().starts_with(GATED)) {
+            return Err(Fault::Nowhere);
+        }
         let sheet = match &self.look.place {
             Place::Overview => self.overview(),
             Place::Space => self.space(),

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use store::inspect::{Grown, Step};
 use store::{Namespace, RefName, Version};
 
+use crate::serve::hub::GATED;
 use crate::serve::page::View;
 use crate::serve::page::frame::{Outcome, Sheet};
 use crate::serve::page::map::{Tile, map};
@@ -87,7 +88,7 @@ impl View<'_> {
         let mut lines = Vec::new();
         for found in state.refs.heads_from(&prefix, &from) {
             let (name, head) = found?;
-            if head.live == 0 {
+            if head.live == 0 || name.path().starts_with(GATED) {
                 continue;
             }
             if lines.len() == REFS_MAX {

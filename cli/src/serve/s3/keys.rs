@@ -78,7 +78,7 @@ impl Keys {
     }
 
     /// What is wrong is told without a word of the file.
-    fn parse(text: &str) -> std::result::Result<Self, String> {
+    pub(in crate::serve) fn parse(text: &str) -> std::result::Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let line = 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();

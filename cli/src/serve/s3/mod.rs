@@ -6,12 +6,12 @@
 mod bucket;
 mod fault;
 pub(crate) mod keys;
-mod list;
+pub(in crate::serve) mod list;
 mod names;
 mod object;
-mod route;
+pub(in crate::serve) mod route;
 mod shelf;
-mod sign;
+pub(in crate::serve) mod sign;
 mod walk;
 mod xml;
 

@@ -7,8 +7,9 @@ use std::cmp::Ordering;
 
 use store::{Namespace, Reader, Result};
 
-/// What refs begin with that hold uploads until they are committed: files that nobody put into a bucket.
-const UPLOADS: &str = ".uploads/";
+/// What refs begin with that hold uploads until they are committed, files that nobody put into a bucket; and those that
+/// hold what an upstream does not show to everybody.
+const HIDDEN: [&str; 2] = [".uploads/", crate::serve::hub::GATED];
 
 /// Refs with a live version.
 #[derive(Debug, Default)]
@@ -26,7 +27,7 @@ impl Names {
         let mut names = Vec::new();
         for head in view.state.refs.heads(Some(namespace)) {
             let (name, head) = head?;
-            if head.live > 0 && !name.path().starts_with(UPLOADS) {
+            if head.live > 0 && !HIDDEN.iter().any(|begin| name.path().starts_with(begin)) {
                 names.push(name.path().into());
             }
         }

@@ -48,6 +48,9 @@ struct Claim {
 /// # Errors
 /// When it is not signed, or not by a key that is known, or not now.
 pub(crate) fn check<'k>(head: &Parts, keys: &'k Keys, now: Timestamp) -> Outcome<&'k Key> {
+    if head.headers.get_all(AUTHORIZATION).iter().count() > 1 {
+        return Err(Fault::request("More than one Authorization."));
+    }
     let query = text::pairs(head.uri.query().unwrap_or_default());
     let claim = match head.headers.get(AUTHORIZATION) {
         Some(value) => of_header(value.to_str().unwrap_or_default(), &head.headers)?,

@@ -1,0 +1,184 @@
+//! What a request means in the store: the repo, the revision, its files and their hashes.
+//!
+//! With an upstream, a repo that is not the namespace's own is looked for there first (`pull`), and then found here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::serve::hub::fault::{Fault, Outcome};
+use crate::serve::hub::files::{Entry, Etag, Files};
+use crate::serve::hub::pull::Mirrored;
+use crate::serve::hub::repos::{Commit, Repo};
+use crate::serve::hub::route::{Id, Named, Type};
+use crate::serve::hub::{Hub, REVISION_BYTES_MAX, Request};
+use crate::serve::source::{Sight, block};
+
+/// How long a request waits for hashes; clients take a slower answer for none.
+const HASHES_TIME: Duration = Duration::from_secs(8);
+
+/// How long a request waits for the state of the store.
+const STORE_TIME: Duration = Duration::from_secs(30);
+
+/// A revision of a repo and what is in it.
+pub(super) struct Revision {
+    pub(super) sight: Sight,
+    pub(super) repo: Repo,
+    pub(super) commit: Commit,
+    pub(super) files: Arc<Files>,
+}
+
+impl Hub {
+    /// The repo that is meant, at the newest state, or as an upstream has it.
+    pub(super) async fn find(
+        &self,
+        request: &Request<'_>,
+        kind: Type,
+        id: Id,
+    ) -> Outcome<(Sight, Repo)> {
+        match self.mirrored(request, kind, &id, "main").await? {
+            Some(found) => Ok((found.sight, found.repo)),
+            None => self.find_here(request, kind, id).await,
+        }
+    }
+
+    /// The revision of a repo of the upstream, if there is one and it has it.
+    async fn mirrored(
+        &self,
+        request: &Request<'_>,
+        kind: Type,
+        id: &Id,
+        rev: &str,
+    ) -> Outcome<Option<Mirrored>> {
+        let Some(pull) = &self.pull else {
+            return Ok(None);
+        };
+        let named = request.named(kind, id.clone())?;
+        let mut found = pull.find(&named, &request.who(), rev).await?;
+        if let Some(note) = found.as_mut().and_then(|found| found.note.take()) {
+            request.note(note);
+        }
+        Ok(found)
+    }
+
+    /// The repo that is meant, as the store has it.
+    pub(super) async fn find_here(
+        &self,
+        request: &Request<'_>,
+        kind: Type,
+        id: Id,
+    ) -> Outcome<(Sight, Repo)> {
+        let named = request.named(kind, id)?;
+        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
+        let found = block(move || {
+            let sight = source.newest()?;
+            let repo = inner.repos.find(&sight, &named)?;
+            Ok(repo.map(|repo| (sight, repo)))
+        });
+        // A store that hangs must not keep clients for ever.
+        let found = tokio::time::timeout(STORE_TIME, found).await;
+        let found = found.map_err(|_| Fault::later("the store does not answer now"))?;
+        found?.ok_or_else(Fault::repo)
+    }
+
+    /// The revision that is meant, and its files.
+    pub(super) async fn revision(
+        &self,
+        request: &Request<'_>,
+        kind: Type,
+        id: Id,
+        rev: &str,
+    ) -> Outcome<Revision> {
+        let found = self.mirrored(request, kind, &id, rev).await?;
+        let (sight, repo, known) = match found {
+            Some(found) => (found.sight, found.repo, Some(found.commit)),
+            None => {
+                let (sight, repo) = self.find_here(request, kind, id).await?;
+                (sight, repo, None)
+            }
+        };
+        if rev.len() > REVISION_BYTES_MAX {
+            return Err(Fault::revision("of this length"));
+        }
+        let inner = Arc::clone(&self.inner);
+        let wanted = rev.to_owned();
+        let found = block(move || {
+            let commit = match known {
+                Some(commit) => Some(commit),
+                None => inner.repos.commit(&sight, &repo, &wanted)?,
+            };
+            let Some(commit) = commit else {
+                return Ok(None);
+            };
+            let files = inner.shelf.files(&sight, &commit, repo.name.path())?;
+            Ok(Some(Revision {
+                sight,
+                repo,
+                commit,
+                files,
+            }))
+        });
+        found.await?.ok_or_else(|| Fault::revision(rev))
+    }
+
+    /// How clients call these files; none for directories.
+    pub(super) async fn etags(
+        &self,
+        sight: &Sight,
+        entries: Vec<Entry>,
+    ) -> Outcome<Vec<Option<Etag>>> {
+        let inner = Arc::clone(&self.inner);
+        let hashers = Arc::clone(&self.hashers);
+        let sight = Arc::clone(sight);
+        let work = async move {
+            let turn = hashers.acquire_owned().await;
+            block(move || {
+                let _turn = turn;
+                let etags = entries.iter().map(|entry| inner.etag(&sight, entry));
+                etags.collect::<store::Result<Vec<_>>>()
+            })
+            .await
+        };
+        // The work goes on when nobody waits for it any more, so that who comes again finds it done.
+        let work = tokio::spawn(work);
+        let Ok(done) = tokio::time::timeout(HASHES_TIME, work).await else {
+            return Err(Fault::later(
+                "the hashes of these files are being computed: ask again",
+            ));
+        };
+        match done {
+            Ok(etags) => Ok(etags?),
+            Err(_) => Err(Fault::later(
+                "the hashes of these files could not be computed",
+            )),
+        }
+    }
+}
+
+impl Request<'_> {
+    /// The repo that is meant, where the caller may see its namespace.
+    fn named(&self, kind: Type, id: Id) -> Outcome<Named> {
+        if self.caller.role(&self.namespace).is_none() {
+            return Err(Fault::repo());
+        }
+        Ok(Named {
+            namespace: self.namespace.clone(),
+            kind,
+            id,
+        })
+    }
+}
+
+impl Revision {
+    fn entry(&self, path: &str) -> Outcome<&Entry> {
+        let missing = || Fault::entry(path, &self.commit.hex);
+        self.files.at(path).ok_or_else(missing)
+    }
+
+    /// A file, and its size.
+    pub(super) fn file(&self, path: &str) -> Outcome<(&Entry, u64)> {
+        let entry = self.entry(path)?;
+        let size = entry.size();
+        size.map(|size| (entry, size))
+            .ok_or_else(|| Fault::entry(path, &self.commit.hex))
+    }
+}

@@ -1,0 +1,211 @@
+//! One file from the upstream to the disk of this host: hashed as it comes, and taken up where it broke off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::CONTENT_RANGE;
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::serve::hub::pull::Wanted;
+use crate::serve::hub::pull::upstream::{Failure, Upstream};
+use crate::serve::numbers::Numbers;
+use crate::serve::source::block;
+use crate::serve::spool::Spool;
+use crate::serve::text::hex;
+
+/// Parts that wait for the disk.
+const PARTS_WAITING_MAX: usize = 16;
+/// How often it is tried again where nothing came, and how long before that at first.
+const TRIES_MAX: u32 = 5;
+/// How often where there is nothing yet: clients ask again by themselves.
+const FIRST_TRIES_MAX: u32 = 1;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What computes the hash that the upstream named.
+enum Hasher {
+    Git(Sha1),
+    Sha256(Sha256),
+}
+
+impl Hasher {
+    fn of(name: &str, size: u64) -> Self {
+        match name.len() {
+            40 => Self::Git(Sha1::new().chain_update(format!("blob {size}\0"))),
+            _ => Self::Sha256(Sha256::new()),
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Git(hash) => hash.update(bytes),
+            Self::Sha256(hash) => hash.update(bytes),
+        }
+    }
+
+    fn finish(self) -> String {
+        match self {
+            Self::Git(hash) => hex(&hash.finalize()),
+            Self::Sha256(hash) => hex(&hash.finalize()),
+        }
+    }
+}
+
+/// Fetches a file; all of it is there and right when this ends well.
+pub(super) async fn fetch(
+    upstream: &Upstream,
+    wanted: &Wanted,
+    spool: &Arc<Spool>,
+    numbers: &Numbers,
+) -> Result<(), Failure> {
+    let (sender, parts) = channel(PARTS_WAITING_MAX);
+    let (name, onto) = (wanted.name.clone(), Arc::clone(spool));
+    let writing = tokio::spawn(block(move || Ok(write(parts, &name, &onto))));
+    let received = receive(upstream, wanted, &sender, numbers).await;
+    drop(sender);
+    let written = writing.await.ok().and_then(Result::ok);
+    let written = written.unwrap_or_else(|| Err(Failure::Own("the server stops".to_owned())));
+    match (received, written) {
+        // What the disk says counts more: it is why nothing more was received.
+        (_, Err(Failure::Own(why))) => Err(Failure::Own(why)),
+        (Err(failure), _) | (Ok(()), Err(failure)) => Err(failure),
+        (Ok(()), Ok(())) => Ok(()),
+    }
+}
+
+/// Takes the parts as they come, and says whether they are what was announced. Blocks.
+fn write(mut parts: Receiver<Bytes>, name: &str, spool: &Spool) -> Result<(), Failure> {
+    let mut hash = Hasher::of(name, spool.size());
+    let mut at = 0;
+    while let Some(part) = parts.blocking_recv() {
+        let written = spool.write(at, &part);
+        written.map_err(|error| Failure::Own(error.to_string()))?;
+        hash.update(&part);
+        at += part.len() as u64;
+        spool.came(at);
+    }
+    let found = hash.finish();
+    match at == spool.size() && found == name {
+        true => Ok(()),
+        false => Err(Failure::Wrong(format!(
+            "the upstream sent {at} bytes with hash {found}, announced were {} with {name}",
+            spool.size()
+        ))),
+    }
+}
+
+/// Asks until all bytes came.
+async fn receive(
+    upstream: &Upstream,
+    wanted: &Wanted,
+    to: &Sender<Bytes>,
+    numbers: &Numbers,
+) -> Result<(), Failure> {
+    let (mut at, mut tries) = (0, 0);
+    loop {
+        let before = at;
+        let tries_max = if at > 0 { TRIES_MAX } else { FIRST_TRIES_MAX };
+        match ask(upstream, wanted, to, &mut at, numbers).await {
+            Ok(()) if at >= wanted.size => return Ok(()),
+            Err(failure) if !failure.is_silence() => return Err(failure),
+            Err(failure) if tries >= tries_max => return Err(failure),
+            Ok(()) if tries >= tries_max => {
+                return Err(Failure::Away(format!("it ends after {at} bytes")));
+            }
+            _ => {}
+        }
+        tries = if at > before { 0 } else { tries + 1 };
+        tokio::time::sleep(PAUSE * 2_u32.pow(tries)).await;
+    }
+}
+
+/// One request, from `at` on.
+async fn ask(
+    upstream: &Upstream,
+    wanted: &Wanted,
+    to: &Sender<Bytes>,
+    at: &mut u64,
+    numbers: &Numbers,
+) -> Result<(), Failure> {
+    let (place, token) = (
+        (wanted.commit.as_str(), wanted.path.as_str()),
+        &wanted.token,
+    );
+    let mut answer = upstream
+        .file(&wanted.named, place, token.as_deref(), *at)
+        .await?;
+    // Who does not know ranges sends all of it again.
+    let mut skip = match answer.status() {
+        StatusCode::PARTIAL_CONTENT => {
+            let said = answer.headers().get(CONTENT_RANGE);
+            let said = said
+                .and_then(|range| range.to_str().ok())
+                .unwrap_or_default();
+            match said.starts_with(&format!("bytes {at}-")) {
+                true => 0,
+                false => {
+                    return Err(Failure::Away(
+                        "it sends another part of the file".to_owned(),
+                    ));
+                }
+            }
+        }
+        _ => *at,
+    };
+    loop {
+        let part = answer.chunk().await;
+        let part = part.map_err(|_| Failure::Away("it broke off within a file".to_owned()))?;
+        let Some(mut part) = part else {
+            return Ok(());
+        };
+        let passed = part.len().min(usize::try_from(skip).unwrap_or(usize::MAX));
+        skip -= passed as u64;
+        drop(part.split_to(passed));
+        if part.is_empty() {
+            continue;
+        }
+        numbers.pulled_bytes.add(part.len() as u64);
+        *at += part.len() as u64;
+        if *at > wanted.size {
+            return Err(Failure::Wrong(format!(
+                "the upstream sends more than the {} bytes that it announced",
+                wanted.size
+            )));
+        }
+        // Where nobody takes it any more, the disk says why.
+        if to.send(part).await.is_err() {
+            return Err(Failure::Own("it could not be written".to_owned()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::hub::hashes::git_name;
+
+    fn written(name: &str, size: u64, parts: &[&'static [u8]]) -> Result<(), Failure> {
+        let spool = Spool::new(None, size).unwrap();
+        let (sender, receiver) = channel(PARTS_WAITING_MAX);
+        for part in parts {
+            sender.try_send(Bytes::from_static(part)).unwrap();
+        }
+        drop(sender);
+        write(receiver, name, &spool)
+    }
+
+    #[test]
+    fn bytes_are_right_by_both_hashes_or_not_at_all() {
+        let sha256 = hex(&Sha256::digest("hello\n"));
+        for name in [git_name("hello\n"), sha256] {
+            assert_eq!(written(&name, 6, &[b"he", b"llo\n"]), Ok(()));
+            for (size, rest) in [(6, &b"LLO\n"[..]), (6, b"llo"), (7, b"llo\n")] {
+                let found = written(&name, size, &[b"he", rest]);
+                assert!(matches!(found, Err(Failure::Wrong(_))), "{found:?}");
+            }
+        }
+    }
+}

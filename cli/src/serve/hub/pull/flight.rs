@@ -1,0 +1,125 @@
+//! Files on their way from the upstream: one flight for a file, however many want it.
+//!
+//! A flight begins when the first one asks, and ends when the file is in the store; then it is forgotten, and whoever asks
+//! next finds it there. One that failed is forgotten at once, and told to all who waited.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use store::RefName;
+use store::claims::Claim;
+use tokio::sync::watch;
+
+use crate::serve::hub::pull::upstream::Failure;
+use crate::serve::spool::Spool;
+
+/// A file by the ref that it goes into and its hash.
+pub(super) type Key = (RefName, String);
+
+/// One file.
+pub(in crate::serve::hub) struct Flight {
+    stage: watch::Sender<Stage>,
+    /// That other servers wait for this one.
+    claim: Mutex<Option<Claim>>,
+}
+
+/// How far it is.
+#[derive(Clone)]
+pub(in crate::serve::hub) enum Stage {
+    /// Nothing is there yet: it may be another server that fetches it.
+    Waiting,
+    Arriving(Arc<Spool>),
+    Stored,
+    Failed(Failure),
+}
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Flights(Mutex<HashMap<Key, Arc<Flight>>>);
+
+impl Flights {
+    /// The flight of a file, and whether it is new.
+    pub(super) fn enter(&self, key: &Key) -> (Arc<Flight>, bool) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(key) {
+            return (Arc::clone(known), false);
+        }
+        let flight = Arc::new(Flight {
+            stage: watch::channel(Stage::Waiting).0,
+            claim: Mutex::new(None),
+        });
+        all.insert(key.clone(), Arc::clone(&flight));
+        (flight, true)
+    }
+
+    /// Forgets it.
+    pub(super) fn leave(&self, key: &Key) -> Option<Arc<Flight>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(key)
+    }
+
+    /// Shows other servers that this one works. Blocks.
+    pub(super) fn beat(&self) {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let flights: Vec<_> = all.values().map(Arc::clone).collect();
+        drop(all);
+        for flight in flights {
+            if let Some(mut claim) = flight.take_claim() {
+                // One that does not arrive is followed by the next one.
+                let _shown = claim.beat();
+                flight.hold(claim);
+            }
+        }
+    }
+}
+
+impl Flight {
+    pub(super) fn reach(&self, stage: Stage) {
+        self.stage.send_replace(stage);
+    }
+
+    /// How far it is, once that is more than waiting.
+    pub(super) async fn begun(&self) -> Stage {
+        let mut stage = self.stage.subscribe();
+        let begun = stage.wait_for(|stage| !matches!(stage, Stage::Waiting));
+        match begun.await {
+            Ok(stage) => stage.clone(),
+            Err(_) => Stage::Failed(Failure::Own("the server stops".to_owned())),
+        }
+    }
+
+    /// Why it failed, if it did.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        match &*self.stage.borrow() {
+            Stage::Failed(failure) => Some(failure.clone()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn hold(&self, claim: Claim) {
+        *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = Some(claim);
+    }
+
+    pub(super) fn take_claim(&self) -> Option<Claim> {
+        let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        claim.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_one_flight_until_it_is_forgotten() {
+        let flights = Flights::default();
+        let key = ("project/demo/x".parse().unwrap(), "a".to_owned());
+        let (first, is_new) = flights.enter(&key);
+        assert!(is_new);
+        assert!(!flights.enter(&key).1);
+        first.reach(Stage::Failed(Failure::Wrong("x".to_owned())));
+        assert_eq!(first.failure(), Some(Failure::Wrong("x".to_owned())));
+        assert!(flights.leave(&key).is_some());
+        assert!(flights.enter(&key).1);
+    }
+}

@@ -1,0 +1,388 @@
+//! Which commit a revision of the upstream is, and that the store has what is in it before it is answered from.
+//!
+//! A commit is what it is for ever; a branch is asked for again after a while, by one request for all that want it. While
+//! the upstream is away, what was known last is answered. A repo that the upstream does not show to everybody has a ref of
+//! its own, which nothing else reads.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use store::RefName;
+
+use crate::serve::hub::REVISION_BYTES_MAX;
+use crate::serve::hub::fault::{Fault, Outcome};
+use crate::serve::hub::mirrors::Mirrors;
+use crate::serve::hub::pull::access::Who;
+use crate::serve::hub::pull::keep::Revision;
+use crate::serve::hub::pull::listing::Listing;
+use crate::serve::hub::pull::upstream::{Failure, Head};
+use crate::serve::hub::pull::{ANSWER_TIME, Mirrored, Pull};
+use crate::serve::hub::repos::{Commit, Repo};
+use crate::serve::hub::route::Named;
+use crate::serve::source::{Sight, block};
+use crate::serve::text::{is_hex, is_inside};
+
+/// How long a branch is where it was, and how long what the upstream refused stays refused.
+const HEAD_TIME: Duration = Duration::from_secs(60);
+const REFUSED_TIME: Duration = Duration::from_secs(10);
+/// Revisions, and refusals of one of them, that are remembered.
+const HEADS_MAX: usize = 10_000;
+const REFUSED_MAX: usize = 1000;
+const NAME_BYTES_MAX: usize = 255;
+
+/// What was asked of the upstream, by repo and revision.
+#[derive(Default)]
+pub(super) struct Heads(Mutex<HashMap<(Named, String), Slot>>);
+
+/// Who holds it asks; the others wait for the answer.
+type Slot = Arc<tokio::sync::Mutex<Asked>>;
+
+/// The last answers about one revision.
+#[derive(Default)]
+pub(super) struct Asked {
+    head: Option<(Head, Instant)>,
+    /// By who asked.
+    refused: HashMap<String, (Failure, Instant)>,
+}
+
+/// What the store knows of a revision.
+struct Known {
+    sight: Sight,
+    /// A repo that is the namespace's own.
+    is_own: bool,
+    /// The commits that a revision is in the two mirrors, and the first of them whose listing is there.
+    open: Option<(Repo, Option<Commit>)>,
+    gated: Option<(Repo, Option<Commit>)>,
+    /// Some other ref has a saved repo of this name.
+    is_saved: bool,
+}
+
+impl Heads {
+    fn slot(&self, named: &Named, rev: &str) -> Slot {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= HEADS_MAX {
+            all.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
+        Arc::clone(all.entry((named.clone(), rev.to_owned())).or_default())
+    }
+}
+
+impl Asked {
+    fn answer(&self, who: &str) -> Option<Result<Head, Failure>> {
+        if let Some((head, at)) = &self.head
+            && at.elapsed() < HEAD_TIME
+        {
+            return Some(Ok(head.clone()));
+        }
+        let (failure, at) = self.refused.get(who)?;
+        (at.elapsed() < REFUSED_TIME).then(|| Err(failure.clone()))
+    }
+
+    fn note(&mut self, who: String, answer: &Result<Head, Failure>) {
+        match answer {
+            Ok(head) => {
+                self.head = Some((head.clone(), Instant::now()));
+                self.refused.clear();
+            }
+            Err(failure) => {
+                if self.refused.len() >= REFUSED_MAX {
+                    self.refused.clear();
+                }
+                self.refused.insert(who, (failure.clone(), Instant::now()));
+            }
+        }
+    }
+}
+
+impl Known {
+    /// The commit that it is, as far as the store knows, and whether everybody may see it.
+    fn head(&self) -> Option<Head> {
+        let of = |found: &Option<(Repo, Option<Commit>)>, is_open| {
+            let (_, commit) = found.as_ref()?;
+            let sha = commit.as_ref()?.hex.clone();
+            Some(Head { sha, is_open })
+        };
+        of(&self.open, true).or_else(|| of(&self.gated, false))
+    }
+
+    /// The revision, where it is this one.
+    fn at(self, head: &Head, note: &mut Option<String>) -> Option<Mirrored> {
+        let mirror = if head.is_open { self.open } else { self.gated };
+        let (repo, commit) = mirror?;
+        let commit = commit.filter(|commit| commit.hex == head.sha)?;
+        Some(Mirrored {
+            sight: self.sight,
+            repo,
+            commit,
+            note: note.take(),
+        })
+    }
+
+    fn is_anything(&self) -> bool {
+        self.is_saved || self.open.is_some() || self.gated.is_some()
+    }
+}
+
+impl Pull {
+    /// The revision `rev` of a repo that is not the namespace's own; none: what is here is all there is.
+    pub(in crate::serve::hub) async fn find(
+        self: &Arc<Self>,
+        named: &Named,
+        who: &Who,
+        rev: &str,
+    ) -> Outcome<Option<Mirrored>> {
+        let is_fit = rev.len() <= REVISION_BYTES_MAX && is_inside(rev) && !rev.is_empty();
+        let is_fit = is_fit && rev.split('/').all(|name| name.len() <= NAME_BYTES_MAX);
+        let known = self.known(named, rev).await?;
+        if known.is_own || !is_fit {
+            return Ok(None);
+        }
+        let (pull, named, who) = (Arc::clone(self), named.clone(), who.clone());
+        let rev = rev.to_owned();
+        // It goes on when nobody waits for it any more: who comes again finds it done.
+        let work = tokio::spawn(async move { pull.search(&named, &who, &rev, known).await });
+        match tokio::time::timeout(ANSWER_TIME, work).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(_)) => Err(Fault::later("this could not be found out")),
+            Err(_) => Err(Fault::later(
+                "the upstream is being asked what is in this revision: ask again",
+            )),
+        }
+    }
+
+    async fn search(
+        &self,
+        named: &Named,
+        who: &Who,
+        rev: &str,
+        known: Known,
+    ) -> Outcome<Option<Mirrored>> {
+        let mut note = None;
+        let head = match self.head(named, who, rev, &known).await {
+            Ok(head) => head,
+            Err(failure) if failure.is_silence() && known.is_anything() => {
+                note = Some(failure.why());
+                match known.head() {
+                    // That a commit is not known here does not mean that there is none.
+                    None if !known.is_saved => return Err(failure.fault()),
+                    head => head,
+                }
+            }
+            Err(failure) => return Err(failure.fault()),
+        };
+        let Some(head) = head else {
+            return Ok(None);
+        };
+        if !head.is_open {
+            let is_asked = !self.is_offline && note.is_none();
+            let upstream = is_asked.then_some(&self.upstream);
+            let base = self.upstream.base();
+            match self.access.check(upstream, base, named, who).await {
+                Ok(silence) => note = note.or(silence.map(|failure| failure.why())),
+                Err(failure) => return Err(failure.fault()),
+            }
+        }
+        let (before, is_saved) = (known.head(), known.is_saved);
+        if let Some(found) = known.at(&head, &mut note) {
+            return Ok(Some(found));
+        }
+        match self.mirrored(named, who, (rev, &head), note).await {
+            Err(failure) if failure.is_silence() => {
+                // What was known before is better than nothing, if it may be told.
+                let before = before.filter(|before| before.is_open || !head.is_open);
+                match before {
+                    Some(before) if !is_hex(rev, 40) => {
+                        let note = Some(failure.why());
+                        let found = self.mirrored(named, who, (rev, &before), note).await;
+                        found.map_err(|failure| failure.fault())
+                    }
+                    _ if is_saved => Ok(None),
+                    _ => Err(failure.fault()),
+                }
+            }
+            found => found.map_err(|failure| failure.fault()),
+        }
+    }
+
+    /// The commit that a revision is; nothing, where the upstream is not asked and the store does not know.
+    async fn head(
+        &self,
+        named: &Named,
+        who: &Who,
+        rev: &str,
+        known: &Known,
+    ) -> Result<Option<Head>, Failure> {
+        let there = known.head();
+        let is_sure = there.is_some() && is_hex(rev, 40);
+        if self.is_offline || is_sure {
+            return Ok(there);
+        }
+        let slot = self.heads.slot(named, rev);
+        let mut asked = slot.lock().await;
+        if let Some(answer) = asked.answer(&who.key()) {
+            return answer.map(Some);
+        }
+        let answer = self.ask(named, who, rev).await;
+        asked.note(who.key(), &answer);
+        answer.map(Some)
+    }
+
+    /// Asks first as nobody: what everybody may see needs no token.
+    async fn ask(&self, named: &Named, who: &Who, rev: &str) -> Result<Head, Failure> {
+        let first = self.upstream.head(named, rev, None).await;
+        let trusted = self.token.as_deref().filter(|_| who.is_trusted);
+        let mut answer = first;
+        for token in [who.token.as_deref(), trusted].into_iter().flatten() {
+            match &answer {
+                Err(failure) if failure.is_of_token() => {
+                    answer = self.upstream.head(named, rev, Some(token)).await;
+                }
+                _ => break,
+            }
+        }
+        answer
+    }
+
+    /// The revision as it is in the store, brought there where it is not.
+    async fn mirrored(
+        &self,
+        named: &Named,
+        who: &Who,
+        (rev, head): (&str, &Head),
+        note: Option<String>,
+    ) -> Result<Option<Mirrored>, Failure> {
+        let own = |error: store::Error| Failure::Own(error.to_string());
+        let is_known = note.is_some() || self.is_offline;
+        let mut note = note;
+        if !is_known {
+            self.bring(named, who, (rev, head)).await?;
+        }
+        let known = self.known(named, &head.sha).await.map_err(own)?;
+        Ok(known.at(head, &mut note))
+    }
+
+    /// Stores what is in a commit, and which branch is at it.
+    async fn bring(
+        &self,
+        named: &Named,
+        who: &Who,
+        (rev, head): (&str, &Head),
+    ) -> Result<(), Failure> {
+        let own = |error: store::Error| Failure::Own(error.to_string());
+        // One after another: the second one finds what the first one stored.
+        let slot = self.heads.slot(named, &head.sha);
+        let _turn = slot.lock().await;
+        let there = self.known(named, rev).await.map_err(own)?;
+        if there.at(head, &mut None).is_some() {
+            return Ok(());
+        }
+        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
+        let (wanted, sha, is_open) = (named.clone(), head.sha.clone(), head.is_open);
+        let looked = block(move || {
+            let sight = source.newest()?;
+            inner.repos.listing(&sight, (&wanted, is_open), &sha)
+        });
+        let listing = match looked.await.map_err(own)? {
+            Some(listing) => listing,
+            None => {
+                let token = self.token_for(who, head.is_open);
+                let listing = self.upstream.listing(named, &head.sha, token.as_deref());
+                listing.await?
+            }
+        };
+        let target = mirror_ref(named, head.is_open).map_err(own)?;
+        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
+        let (wanted, sha, rev) = (named.clone(), head.sha.clone(), rev.to_owned());
+        let upstream = self.upstream.base().to_owned();
+        let kept = block(move || {
+            let revision = Revision {
+                held: held(&inner.repos, source.newest()?.as_ref(), &wanted, &listing)?,
+                target,
+                dir: dir_of(&wanted),
+                branch: (!is_hex(&rev, 40)).then_some(rev.as_str()),
+                commit: sha,
+                listing: &listing,
+            };
+            revision.keep(source.store(), &upstream)
+        });
+        kept.await.map_err(own)
+    }
+
+    async fn known(&self, named: &Named, rev: &str) -> store::Result<Known> {
+        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
+        let (named, rev) = (named.clone(), rev.to_owned());
+        block(move || {
+            let sight = source.newest()?;
+            let Mirrors {
+                open,
+                gated,
+                is_own,
+                is_saved,
+            } = inner.repos.mirrors(&sight, &named)?;
+            let commit = |repo: Repo| -> store::Result<(Repo, Option<Commit>)> {
+                let commit = inner.repos.commit(&sight, &repo, &rev)?;
+                Ok((repo, commit))
+            };
+            Ok(Known {
+                open: open.map(commit).transpose()?,
+                gated: gated.map(commit).transpose()?,
+                is_own,
+                is_saved,
+                sight,
+            })
+        })
+        .await
+    }
+}
+
+/// The ref that a repo of the upstream goes into.
+fn mirror_ref(named: &Named, is_open: bool) -> store::Result<RefName> {
+    match is_open {
+        true => named.own_ref(),
+        false => named.gated_ref(),
+    }
+}
+
+/// As caches call the directory of a repo.
+pub(in crate::serve::hub) fn dir_of(named: &Named) -> String {
+    let (kind, id) = (named.kind.plural(), named.id.as_str());
+    format!("{kind}--{}", id.replace('/', "--"))
+}
+
+/// Files of the listing that the namespace has already.
+fn held(
+    repos: &crate::serve::hub::repos::Repos,
+    reader: &store::Reader<'_>,
+    named: &Named,
+    listing: &Listing,
+) -> store::Result<HashMap<String, store::Content>> {
+    let mut held = repos.hashed(reader, named)?;
+    let wanted: std::collections::HashSet<&str> = listing
+        .files()
+        .values()
+        .map(|listed| listed.name())
+        .collect();
+    held.retain(|name, _| wanted.contains(name.as_str()));
+    Ok(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_refused_to_one_is_not_refused_to_another() {
+        let mut asked = Asked::default();
+        let away = Failure::Away("x".to_owned());
+        asked.note("one".to_owned(), &Err(away.clone()));
+        assert_eq!(asked.answer("one"), Some(Err(away)));
+        assert_eq!(asked.answer("other"), None);
+        let head = Head {
+            sha: "a".repeat(40),
+            is_open: true,
+        };
+        asked.note("other".to_owned(), &Ok(head.clone()));
+        assert_eq!(asked.answer("one"), Some(Ok(head)));
+    }
+}

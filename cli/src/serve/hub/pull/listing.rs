@@ -1,0 +1,202 @@
+//! What a revision of the upstream has in it (pure): what its API says, and the file in which caches of clients keep that.
+//!
+//! It is all that is believed of a revision: which files there are, how long they are, and by which hash each of them is
+//! found right.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use store::{Error, Result};
+
+use crate::serve::text::{is_hex, is_inside};
+
+/// Files that a revision may have.
+pub(super) const FILES_MAX: usize = 1_000_000;
+/// Most bytes of a name in a path, and of a path.
+const NAME_BYTES_MAX: usize = 255;
+const PATH_BYTES_MAX: usize = 3000;
+const FORMAT: u32 = 1;
+
+/// The files of a revision by path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::serve::hub) struct Listing(BTreeMap<String, Listed>);
+
+/// One file of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::serve::hub) struct Listed {
+    pub(in crate::serve::hub) size: u64,
+    /// Git's name, or that of the pointer to a large file.
+    #[serde(rename = "blob_id")]
+    oid: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lfs_sha256: Option<String>,
+}
+
+/// As clients write it, from 1.22 on.
+#[derive(Serialize, Deserialize)]
+struct Document {
+    format_version: u32,
+    files: BTreeMap<String, Listed>,
+}
+
+impl Listed {
+    /// The hash of its bytes: SHA-256 or git's.
+    pub(in crate::serve::hub) fn name(&self) -> &str {
+        self.lfs_sha256.as_ref().unwrap_or(&self.oid)
+    }
+}
+
+impl Listing {
+    pub(in crate::serve::hub) fn files(&self) -> &BTreeMap<String, Listed> {
+        &self.0
+    }
+
+    /// Adds what one page of the upstream says.
+    ///
+    /// # Errors
+    /// When a file has no hash, or a path that no tree can hold.
+    pub(in crate::serve::hub) fn add_page(&mut self, page: &Value) -> Result<()> {
+        let entries = page.as_array();
+        let entries = entries.ok_or_else(|| Error::invalid("a listing is a list"))?;
+        for entry in entries {
+            let text = |name| entry.get(name).and_then(Value::as_str);
+            if text("type") != Some("file") {
+                continue;
+            }
+            let path = text("path").unwrap_or_default();
+            let listed = listed(entry).filter(|_| is_path(path));
+            let listed = listed.ok_or_else(|| {
+                Error::invalid(format!("{path:?}: no size and hash, or a strange name"))
+            })?;
+            self.0.insert(path.to_owned(), listed);
+        }
+        match self.0.len() > FILES_MAX {
+            true => Err(Error::invalid(format!("more than {FILES_MAX} files"))),
+            false => Ok(()),
+        }
+    }
+
+    /// That no file is where another one has a directory.
+    ///
+    /// # Errors
+    /// When there is such a file.
+    pub(in crate::serve::hub) fn check(&self) -> Result<()> {
+        let is_there = |(at, _): (usize, &str), path: &str| {
+            path.get(..at).is_some_and(|dir| self.0.contains_key(dir))
+        };
+        let clash = self
+            .0
+            .keys()
+            .find(|path| path.match_indices('/').any(|place| is_there(place, path)));
+        match clash {
+            Some(path) => Err(Error::invalid(format!("{path:?} lies below a file"))),
+            None => Ok(()),
+        }
+    }
+
+    /// As a file of a cache.
+    pub(in crate::serve::hub) fn text(&self) -> Result<Vec<u8>> {
+        let document = Document {
+            format_version: FORMAT,
+            files: self.0.clone(),
+        };
+        serde_json::to_vec(&document)
+            .map_err(|source| Error::invalid("a listing as JSON").because(source))
+    }
+
+    /// What such a file says; none, where it is none.
+    pub(in crate::serve::hub) fn parse(text: &[u8]) -> Option<Self> {
+        let document: Document = serde_json::from_slice(text).ok()?;
+        let is_good = |(path, listed): (&String, &Listed)| is_path(path) && listed.is_good();
+        let is_good = document.format_version == FORMAT && document.files.iter().all(is_good);
+        let listing = Self(document.files);
+        (is_good && listing.check().is_ok()).then_some(listing)
+    }
+}
+
+impl Listed {
+    fn is_good(&self) -> bool {
+        let is_large = self.lfs_sha256.is_some();
+        is_hex(self.name(), if is_large { 64 } else { 40 })
+    }
+}
+
+fn listed(entry: &Value) -> Option<Listed> {
+    let lfs = entry.get("lfs").filter(|lfs| lfs.is_object());
+    let sha256 = lfs.map(|lfs| lfs.get("oid").and_then(Value::as_str));
+    let listed = Listed {
+        size: entry.get("size")?.as_u64()?,
+        oid: entry.get("oid")?.as_str()?.to_owned(),
+        lfs_sha256: match sha256 {
+            Some(oid) => Some(oid?.to_owned()),
+            None => None,
+        },
+    };
+    listed.is_good().then_some(listed)
+}
+
+fn is_path(path: &str) -> bool {
+    let is_name = |name: &str| name.len() <= NAME_BYTES_MAX && !name.contains('\0');
+    !path.is_empty()
+        && path.len() <= PATH_BYTES_MAX
+        && is_inside(path)
+        && path.split('/').all(is_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn page() -> Value {
+        let (git, sha256) = ("a".repeat(40), "b".repeat(64));
+        json!([
+            {"type": "directory", "path": "sub", "oid": "x", "size": 0},
+            {"type": "file", "path": "sub/a b", "oid": git, "size": 5},
+            {"type": "file", "path": "x.bin", "oid": git, "size": 7, "lfs": {"oid": sha256, "size": 7, "pointerSize": 130}},
+        ])
+    }
+
+    #[test]
+    fn what_the_api_says_is_kept_as_caches_keep_it() {
+        let mut listing = Listing::default();
+        listing.add_page(&page()).unwrap();
+        let names: Vec<_> = listing.files().values().map(Listed::name).collect();
+        assert_eq!(names, ["a".repeat(40), "b".repeat(64)]);
+        let text = listing.text().unwrap();
+        assert_eq!(Listing::parse(&text), Some(listing));
+        let expected = format!(
+            r#"{{"format_version":1,"files":{{"sub/a b":{{"size":5,"blob_id":"{}"}},"#,
+            "a".repeat(40)
+        );
+        assert!(text.starts_with(expected.as_bytes()));
+    }
+
+    #[test]
+    fn files_without_a_hash_and_paths_that_lead_elsewhere_are_refused() {
+        for (name, value) in [
+            ("path", json!("../x")),
+            ("path", json!("")),
+            ("path", json!("a".repeat(256))),
+            ("oid", json!("abc")),
+            ("oid", json!(1)),
+            ("size", json!(-1)),
+            ("lfs", json!({})),
+            ("lfs", json!({"oid": "a".repeat(40)})),
+        ] {
+            let mut page = page();
+            page[1][name] = value.clone();
+            let found = Listing::default().add_page(&page);
+            assert!(found.is_err(), "{name}: {value}");
+        }
+        assert!(Listing::default().add_page(&json!({})).is_err());
+        let mut clash = page();
+        clash[2]["path"] = json!("sub");
+        let mut listing = Listing::default();
+        listing.add_page(&clash).unwrap();
+        assert!(listing.check().is_err());
+        assert_eq!(Listing::parse(&listing.text().unwrap()), None);
+        assert_eq!(Listing::parse(b"{}"), None);
+    }
+}

@@ -1,0 +1,396 @@
+//! Pull-through: what a namespace lacks is fetched from an upstream Hub, once for all, and kept.
+//!
+//! `heads` knows which commit a branch is at, `listing` what is in a commit; both are in the store before anything is
+//! answered from them. `flight` and `fetch` bring files, `keep` stores them; `access` says who may see what is not for
+//! everybody. `upstream` is the only one that speaks to it. DESIGN, pull-through, says why it is so.
+
+mod access;
+mod fetch;
+mod flight;
+mod heads;
+mod keep;
+mod listing;
+mod upstream;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use store::claims::{Claim, Claims, Look};
+use store::{Ended, Error, Kind, RefName, Result};
+use tokio::sync::Semaphore;
+
+use crate::serve::Shared;
+use crate::serve::hub::Inner;
+use crate::serve::hub::fault::{Fault, Outcome};
+use crate::serve::hub::files::Files;
+use crate::serve::hub::repos::Commit;
+use crate::serve::hub::repos::Repo;
+use crate::serve::hub::route::Named;
+use crate::serve::source::{Sight, Source, block};
+use crate::serve::spool::Spool;
+use access::Access;
+pub(super) use access::Who;
+use flight::{Flight, Flights, Key, Stage};
+use heads::Heads;
+pub(super) use heads::dir_of;
+use keep::{Keeper, Pending};
+pub(super) use listing::Listing;
+use upstream::{Failure, Upstream};
+
+/// Files that are fetched at once.
+const FETCHES_MAX: usize = 16;
+/// How long a request waits for what the upstream says; clients take a slower answer for none.
+const ANSWER_TIME: Duration = Duration::from_secs(8);
+/// How long another server is waited for that shows nothing, and how long in all: then the file is fetched twice.
+const PATIENCE: Duration = Duration::from_secs(15);
+const CLAIM_TIME: Duration = Duration::from_secs(30);
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+const BEAT_PAUSE: Duration = Duration::from_secs(4);
+/// How often files are tried to be stored, and how long before the second time.
+const KEEP_TRIES_MAX: u32 = 6;
+const KEEP_PAUSE: Duration = Duration::from_millis(500);
+/// How long it is remembered of which files wrong bytes were handed on, and of how many.
+const WRONG_TIME: Duration = Duration::from_secs(60 * 60);
+const WRONG_MAX: usize = 10_000;
+/// How long the end of a server waits for what came to be stored.
+const END_TIME: Duration = Duration::from_secs(8);
+
+/// What the command line says of it.
+pub(crate) struct Options {
+    pub(crate) upstream: String,
+    /// A token of the upstream.
+    pub(crate) token: Option<String>,
+    /// The upstream is never asked.
+    pub(crate) is_offline: bool,
+}
+
+/// The way to the upstream.
+pub(crate) struct Pull {
+    upstream: Upstream,
+    token: Option<String>,
+    is_offline: bool,
+    source: Arc<Source>,
+    shared: Arc<Shared>,
+    inner: Arc<Inner>,
+    heads: Heads,
+    access: Access,
+    flights: Flights,
+    fetches: Semaphore,
+    keeper: Keeper,
+    /// Hashes of files of which wrong bytes went out, and when.
+    wrong: Mutex<HashMap<String, Instant>>,
+    beating: Once,
+    began: Instant,
+}
+
+/// A file that is to be fetched.
+#[derive(Clone)]
+pub(super) struct Wanted {
+    pub(super) named: Named,
+    pub(super) target: RefName,
+    /// `models--OWNER--NAME`.
+    pub(super) dir: String,
+    pub(super) commit: String,
+    pub(super) path: String,
+    /// Its hash.
+    pub(super) name: String,
+    pub(super) size: u64,
+    pub(super) token: Option<String>,
+    /// All that is in the commit.
+    pub(super) files: Arc<Files>,
+}
+
+/// A revision of a repo of the upstream, as the store knows it.
+pub(super) struct Mirrored {
+    pub(super) sight: Sight,
+    pub(super) repo: Repo,
+    pub(super) commit: Commit,
+    /// Why the upstream could not be asked, where it should have been.
+    pub(super) note: Option<String>,
+}
+
+/// Where a wanted file is.
+pub(super) enum Place {
+    Arriving(Arc<Spool>, Arc<Flight>),
+    Stored,
+}
+
+impl Pull {
+    /// # Errors
+    /// When the upstream is no server's address.
+    pub(super) fn new(
+        options: Options,
+        source: Arc<Source>,
+        shared: Arc<Shared>,
+        inner: Arc<Inner>,
+    ) -> Result<Self> {
+        Ok(Self {
+            upstream: Upstream::new(&options.upstream)?,
+            token: options.token,
+            is_offline: options.is_offline,
+            access: Access::new(source.cache_dir()),
+            source,
+            shared,
+            inner,
+            heads: Heads::default(),
+            flights: Flights::default(),
+            fetches: Semaphore::new(FETCHES_MAX),
+            keeper: Keeper::new(),
+            wrong: Mutex::default(),
+            beating: Once::new(),
+            began: Instant::now(),
+        })
+    }
+
+    /// The token with which the upstream is asked for a file.
+    pub(super) fn token_for(&self, who: &Who, is_open: bool) -> Option<String> {
+        match is_open {
+            true => self.token.clone(),
+            false => who.token.clone().or_else(|| self.token.clone()),
+        }
+    }
+
+    /// Where a file is, once some of it is there.
+    pub(super) async fn file(self: &Arc<Self>, wanted: Wanted) -> Outcome<Place> {
+        if self.is_offline {
+            return Err(Fault::later(
+                "this file was never fetched, and the upstream is not asked",
+            ));
+        }
+        let pull = Arc::clone(self);
+        self.beating.call_once(|| drop(tokio::spawn(pull.beat())));
+        let key = (wanted.target.clone(), wanted.name.clone());
+        let (flight, is_new) = self.flights.enter(&key);
+        if is_new {
+            let (pull, flight) = (Arc::clone(self), Arc::clone(&flight));
+            // It goes on when nobody waits for it any more: who comes again finds it done.
+            drop(tokio::spawn(pull.fly(key, wanted, flight)));
+        }
+        match tokio::time::timeout(ANSWER_TIME, flight.begun()).await {
+            Err(_) | Ok(Stage::Waiting) => Err(Fault::later(
+                "another server is fetching this file: ask again",
+            )),
+            Ok(Stage::Stored) => Ok(Place::Stored),
+            Ok(Stage::Failed(failure)) => Err(failure.fault()),
+            Ok(Stage::Arriving(spool)) => Ok(Place::Arriving(spool, flight)),
+        }
+    }
+
+    /// What a client is told of a flight that broke off before its first byte.
+    pub(super) fn fault_of(flight: &Flight, error: Error) -> Fault {
+        match flight.failure() {
+            Some(failure) => failure.fault(),
+            None => error.into(),
+        }
+    }
+
+    /// Whether wrong bytes of this file went out, which somebody may want to go on from.
+    pub(super) fn was_wrong(&self, name: &str) -> bool {
+        let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        wrong.get(name).is_some_and(|at| at.elapsed() < WRONG_TIME)
+    }
+
+    async fn fly(self: Arc<Self>, key: Key, wanted: Wanted, flight: Arc<Flight>) {
+        // It is never closed.
+        let _place = self.fetches.acquire().await;
+        match self.claim(&key, &wanted).await {
+            Ok(Turn::Stored) => {
+                flight.reach(Stage::Stored);
+                self.flights.leave(&key);
+                return;
+            }
+            Ok(Turn::Claimed(claim)) => flight.hold(*claim),
+            // Without a claim it is fetched all the same.
+            Ok(Turn::Unclaimed) | Err(_) => {}
+        }
+        let dir = self.source.cache_dir().map(|dir| dir.join("hub-arriving"));
+        let size = wanted.size;
+        let spool = match block(move || Spool::new(dir.as_deref(), size)).await {
+            Ok(spool) => Arc::new(spool),
+            Err(error) => {
+                return self
+                    .fail(&key, &flight, Failure::Own(error.to_string()))
+                    .await;
+            }
+        };
+        flight.reach(Stage::Arriving(Arc::clone(&spool)));
+        let numbers = &self.shared.numbers;
+        match fetch::fetch(&self.upstream, &wanted, &spool, numbers).await {
+            Ok(()) => {
+                let target = wanted.target.clone();
+                let pending = Pending {
+                    wanted,
+                    spool: Arc::clone(&spool),
+                };
+                // Whoever stops finds it waiting before anybody has all of it.
+                if self.keeper.push(&target, pending) {
+                    drop(tokio::spawn(Arc::clone(&self).keep(target)));
+                }
+                spool.is_right();
+            }
+            Err(failure) => {
+                if let Failure::Wrong(_) = &failure {
+                    self.note_wrong(&wanted.name);
+                }
+                let (why, path) = (failure.why(), &wanted.path);
+                let repo = wanted.named.id.as_str();
+                self.shared
+                    .journal
+                    .event("hub", &format!("{repo}: {path}: {why}"));
+                self.fail(&key, &flight, failure).await;
+                spool.fail(&why);
+            }
+        }
+    }
+
+    async fn fail(&self, key: &Key, flight: &Arc<Flight>, failure: Failure) {
+        self.flights.leave(key);
+        flight.reach(Stage::Failed(failure));
+        release(Arc::clone(flight), Ended::Left).await;
+    }
+
+    fn note_wrong(&self, name: &str) {
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        if wrong.len() >= WRONG_MAX {
+            wrong.retain(|_, at| at.elapsed() < WRONG_TIME);
+        }
+        wrong.insert(name.to_owned(), Instant::now());
+    }
+
+    /// Makes this server the one that fetches the file, unless another one does and brings it.
+    async fn claim(&self, key: &Key, wanted: &Wanted) -> Result<Turn> {
+        let (namespace, name) = (key.0.namespace(), &key.1);
+        let about = format!("{namespace} {} {name}", wanted.named.id.as_str());
+        let mut claims = Claims::new(self.source.store(), &about, PATIENCE)?;
+        let began = Instant::now();
+        while began.elapsed() < CLAIM_TIME {
+            let now = self.began.elapsed();
+            let looked = block(move || {
+                let look = claims.look(now)?;
+                Ok((claims, look))
+            });
+            let look;
+            (claims, look) = looked.await?;
+            let is_first = matches!(&look, Look::Mine(claim) if claim.is_first());
+            // Also who has it looks: it may have been made meanwhile.
+            if !is_first && self.is_stored(wanted).await? {
+                if let Look::Mine(claim) = look {
+                    // Nobody waits for it.
+                    drop(block(move || claim.end(Ended::Done)).await);
+                }
+                return Ok(Turn::Stored);
+            }
+            match look {
+                Look::Mine(claim) => return Ok(Turn::Claimed(Box::new(claim))),
+                Look::Held { .. } | Look::Failed { .. } => tokio::time::sleep(LOOK_PAUSE).await,
+            }
+        }
+        Ok(Turn::Unclaimed)
+    }
+
+    async fn is_stored(&self, wanted: &Wanted) -> Result<bool> {
+        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
+        let (named, target, name) = (
+            wanted.named.clone(),
+            wanted.target.clone(),
+            wanted.name.clone(),
+        );
+        block(move || {
+            let sight = source.newest()?;
+            inner.repos.has_hashed(&sight, (&named, &target), &name)
+        })
+        .await
+    }
+
+    /// Stores files of one ref as long as some come.
+    async fn keep(self: Arc<Self>, target: RefName) {
+        while let Some(batch) = self.keeper.batch(&target).await {
+            let batch = Arc::new(batch);
+            for tries in 1..=KEEP_TRIES_MAX {
+                let Err(error) = self.keep_batch(&target, &batch).await else {
+                    break;
+                };
+                let is_last = tries == KEEP_TRIES_MAX
+                    || matches!(error.kind(), Kind::Interrupted | Kind::Denied);
+                let files = batch.len();
+                let what = match is_last {
+                    true => "given up, and fetched again when somebody asks",
+                    false => "tried again",
+                };
+                let text = format!("{target}: {files} files could not be stored, {what}: {error}");
+                self.shared.journal.event("hub", &text);
+                if is_last {
+                    break;
+                }
+                let pause = match self.keeper.is_stopping() {
+                    true => KEEP_PAUSE,
+                    false => KEEP_PAUSE * 2_u32.pow(tries),
+                };
+                tokio::time::sleep(pause).await;
+            }
+            for pending in batch.iter() {
+                let key = (target.clone(), pending.wanted.name.clone());
+                if let Some(flight) = self.flights.leave(&key) {
+                    flight.reach(Stage::Stored);
+                    release(flight, Ended::Done).await;
+                }
+            }
+        }
+    }
+
+    async fn keep_batch(&self, target: &RefName, batch: &Arc<Vec<Pending>>) -> Result<()> {
+        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
+        let (target, batch) = (target.clone(), Arc::clone(batch));
+        let upstream = self.upstream.base().to_owned();
+        block(move || {
+            keep::keep(source.store(), &inner.known, &target, (&upstream, &batch))?;
+            // Whoever asks from now on finds it in the store.
+            source.newest().map(drop)
+        })
+        .await
+    }
+
+    async fn beat(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(BEAT_PAUSE).await;
+            let pull = Arc::clone(&self);
+            // The next one follows.
+            drop(
+                block(move || {
+                    pull.flights.beat();
+                    Ok(())
+                })
+                .await,
+            );
+        }
+    }
+
+    /// Nothing waits any more before it is stored.
+    pub(super) fn stop(&self) {
+        self.keeper.stop();
+    }
+
+    /// Comes back when all that came is stored, or after a while.
+    pub(super) async fn finish(&self) {
+        let began = Instant::now();
+        while !self.keeper.is_done() && began.elapsed() < END_TIME {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Whose turn it is to fetch a file.
+enum Turn {
+    Claimed(Box<Claim>),
+    Unclaimed,
+    Stored,
+}
+
+/// Others need not wait any longer for this server.
+async fn release(flight: Arc<Flight>, how: Ended) {
+    if let Some(claim) = flight.take_claim() {
+        // Where it cannot be said, they wait for their patience.
+        drop(block(move || claim.end(how)).await);
+    }
+}

@@ -1,0 +1,406 @@
+//! The upstream: a Hub that is asked for what this store lacks, and what its answers mean.
+//!
+//! Redirects are followed, and a token goes no further than to the upstream itself. Of an answer nothing is told to
+//! anybody but its status, its code and how long to wait: addresses of other hosts may hold signatures.
+
+use std::time::Duration;
+
+use hyper::header::{HeaderName, RETRY_AFTER};
+use hyper::{HeaderMap, StatusCode};
+use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue, LINK, RANGE};
+use serde_json::Value;
+use store::{Error, Result};
+
+use crate::serve::hub::fault::{Fault, KNOWN_CODES};
+use crate::serve::hub::pull::listing::{FILES_MAX, Listing};
+use crate::serve::hub::route::{Named, Type};
+use crate::serve::text;
+
+/// How long a connection, the next bytes of a body, and an answer of the API may take.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+const PART_TIME: Duration = Duration::from_secs(20);
+const API_TIME: Duration = Duration::from_secs(30);
+/// Most bytes of one answer of the API.
+const API_BYTES_MAX: usize = 64 << 20;
+/// Pages of a listing that are read: no server needs as many.
+const PAGES_MAX: usize = FILES_MAX / 10;
+const ERROR_CODE: &str = "x-error-code";
+pub(in crate::serve::hub) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+
+/// Where it is.
+pub(super) struct Upstream {
+    base: String,
+    http: reqwest::Client,
+}
+
+/// Why there is no answer that helps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It said so.
+    Refused {
+        status: StatusCode,
+        code: Option<&'static str>,
+        /// When to ask again, as it said that.
+        later: Vec<(HeaderName, String)>,
+    },
+    /// It does not answer, or not as it should.
+    Away(String),
+    /// The bytes are others than it said.
+    Wrong(String),
+    /// This host or the store could not take them.
+    Own(String),
+}
+
+/// What it says of a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) sha: String,
+    /// Whether everybody may fetch its files who may see that it is there.
+    pub(super) is_open: bool,
+}
+
+impl Upstream {
+    /// The one at `url`.
+    ///
+    /// # Errors
+    /// When that is no URL of a server.
+    pub(super) fn new(url: &str) -> Result<Self> {
+        let refuse = |why: &str| {
+            Error::invalid(format!("upstream: {why}"))
+                .hint("name a Hub, like --upstream https://huggingface.co")
+        };
+        let parsed = reqwest::Url::parse(url).map_err(|_| refuse("this is no URL"))?;
+        if !matches!(parsed.scheme(), "http" | "https") || parsed.host_str().is_none() {
+            return Err(refuse("expected http:// or https:// and a host"));
+        }
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err(refuse("a URL with credentials ends up in logs")
+                .hint("name the variable with the token: --upstream-token-env NAME"));
+        }
+        if parsed.query().is_some() || parsed.fragment().is_some() {
+            return Err(refuse("expected no query"));
+        }
+        // It may have been chosen before, by a bucket.
+        let _chosen = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIME)
+            .read_timeout(PART_TIME)
+            .user_agent(concat!("store/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|source| Error::unavailable("a client of HTTP").because(source))?;
+        Ok(Self {
+            base: url.trim_end_matches('/').to_owned(),
+            http,
+        })
+    }
+
+    /// Its address.
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// What `rev` of a repo is.
+    pub(super) async fn head(
+        &self,
+        named: &Named,
+        rev: &str,
+        token: Option<&str>,
+    ) -> Result<Head, Failure> {
+        let url = format!("{}/revision/{}", self.api(named), text::escaped(rev));
+        let (told, _) = self.json(&url, token).await?;
+        let sha = told.get("sha").and_then(Value::as_str);
+        let sha = sha.filter(|sha| text::is_hex(sha, 40));
+        let sha = sha.ok_or_else(|| Failure::Away("it names no commit".to_owned()))?;
+        let is_gated = match told.get("gated") {
+            None | Some(Value::Null | Value::Bool(false)) => false,
+            Some(_) => true,
+        };
+        Ok(Head {
+            sha: sha.to_owned(),
+            is_open: token.is_none() && !is_gated,
+        })
+    }
+
+    /// The files of a commit.
+    pub(super) async fn listing(
+        &self,
+        named: &Named,
+        commit: &str,
+        token: Option<&str>,
+    ) -> Result<Listing, Failure> {
+        let strange = |error: Error| Failure::Away(format!("its listing: {error}"));
+        let mut listing = Listing::default();
+        let mut next = Some(format!("{}/tree/{commit}?recursive=true", self.api(named)));
+        for _ in 0..PAGES_MAX {
+            let Some(url) = next else { break };
+            let (page, more) = self.json(&url, token).await?;
+            listing.add_page(&page).map_err(strange)?;
+            next = more;
+        }
+        listing.check().map_err(strange)?;
+        Ok(listing)
+    }
+
+    /// Whether who has this token may fetch files.
+    pub(super) async fn check(&self, named: &Named, token: Option<&str>) -> Result<(), Failure> {
+        let url = format!("{}/auth-check", self.api(named));
+        self.ask(&url, token, Some(API_TIME), 0).await.map(drop)
+    }
+
+    /// A file from byte `from` on.
+    pub(super) async fn file(
+        &self,
+        named: &Named,
+        (commit, path): (&str, &str),
+        token: Option<&str>,
+        from: u64,
+    ) -> Result<reqwest::Response, Failure> {
+        let kind = match named.kind {
+            Type::Model => String::new(),
+            kind => format!("/{}", kind.plural()),
+        };
+        let (base, id) = (&self.base, named.id.as_str());
+        let path = text::escaped_path(path);
+        let url = format!("{base}{kind}/{id}/resolve/{commit}/{path}");
+        self.ask(&url, token, None, from).await
+    }
+
+    fn api(&self, named: &Named) -> String {
+        let (kind, id) = (named.kind.plural(), named.id.as_str());
+        format!("{}/api/{kind}/{id}", self.base)
+    }
+
+    /// An answer of the API, and where it goes on.
+    async fn json(
+        &self,
+        url: &str,
+        token: Option<&str>,
+    ) -> Result<(Value, Option<String>), Failure> {
+        let mut answer = self.ask(url, token, Some(API_TIME), 0).await?;
+        let next = match answer.headers().get(LINK) {
+            None => None,
+            Some(link) => self.next(link)?,
+        };
+        let mut body = Vec::new();
+        while let Some(part) = answer.chunk().await.map_err(away)? {
+            if body.len() + part.len() > API_BYTES_MAX {
+                return Err(Failure::Away("its answer has no end".to_owned()));
+            }
+            body.extend_from_slice(&part);
+        }
+        let value = serde_json::from_slice(&body);
+        let value = value.map_err(|_| Failure::Away("its answer is no JSON".to_owned()))?;
+        Ok((value, next))
+    }
+
+    /// The page that follows; it is nowhere but at the upstream, which alone is given tokens.
+    fn next(&self, link: &HeaderValue) -> Result<Option<String>, Failure> {
+        let link = link.to_str().unwrap_or_default();
+        let mut links = link.split(',').filter_map(|one| one.split_once(';'));
+        let Some((url, _)) = links.find(|(_, more)| more.contains("rel=\"next\"")) else {
+            return Ok(None);
+        };
+        let url = url.trim().trim_start_matches('<').trim_end_matches('>');
+        let origin = |url: &str| reqwest::Url::parse(url).ok().map(|url| url.origin());
+        match origin(url).is_some() && origin(url) == origin(&self.base) {
+            true => Ok(Some(url.to_owned())),
+            false => Err(Failure::Away(
+                "its listing goes on at another host".to_owned(),
+            )),
+        }
+    }
+
+    async fn ask(
+        &self,
+        url: &str,
+        token: Option<&str>,
+        time: Option<Duration>,
+        from: u64,
+    ) -> Result<reqwest::Response, Failure> {
+        let mut request = self.http.get(url).header(ACCEPT_ENCODING, "identity");
+        if let Some(time) = time {
+            request = request.timeout(time);
+        }
+        if let Some(token) = token {
+            let value = HeaderValue::from_str(&format!("Bearer {token}"));
+            let mut value = value.map_err(|_| refused(StatusCode::UNAUTHORIZED))?;
+            value.set_sensitive(true);
+            request = request.header(AUTHORIZATION, value);
+        }
+        if from > 0 {
+            request = request.header(RANGE, format!("bytes={from}-"));
+        }
+        let answer = request.send().await.map_err(away)?;
+        let status = answer.status();
+        match status.is_success() {
+            true => Ok(answer),
+            false => Err(Failure::of(status, answer.headers())),
+        }
+    }
+}
+
+/// What its address is stays out: it may be another one by now, with a signature.
+fn away(error: reqwest::Error) -> Failure {
+    let error = error.without_url();
+    let why = std::error::Error::source(&error).map(ToString::to_string);
+    Failure::Away(why.unwrap_or_else(|| error.to_string()))
+}
+
+fn refused(status: StatusCode) -> Failure {
+    Failure::Refused {
+        status,
+        code: None,
+        later: Vec::new(),
+    }
+}
+
+impl Failure {
+    fn of(status: StatusCode, headers: &HeaderMap) -> Self {
+        let value = |name: &HeaderName| headers.get(name)?.to_str().ok().map(str::to_owned);
+        let code = headers.get(ERROR_CODE).and_then(|code| code.to_str().ok());
+        let code = code.and_then(|code| KNOWN_CODES.into_iter().find(|known| *known == code));
+        let is_told = matches!(
+            status,
+            StatusCode::UNAUTHORIZED
+                | StatusCode::FORBIDDEN
+                | StatusCode::NOT_FOUND
+                | StatusCode::GONE
+                | StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS
+                | StatusCode::TOO_MANY_REQUESTS
+        );
+        if !is_told {
+            return Self::Away(format!("it answers {status}"));
+        }
+        let later = [RETRY_AFTER, RATE_LIMIT].into_iter();
+        let later = later.filter_map(|name| Some((name.clone(), value(&name)?)));
+        Self::Refused {
+            status,
+            code,
+            later: later.collect(),
+        }
+    }
+
+    /// Whether somebody else may hear something better.
+    pub(super) fn is_of_token(&self) -> bool {
+        let by_token = [
+            StatusCode::UNAUTHORIZED,
+            StatusCode::FORBIDDEN,
+            StatusCode::NOT_FOUND,
+        ];
+        matches!(self, Self::Refused { status, .. } if by_token.contains(status))
+    }
+
+    /// Whether what is known may be told instead: nothing was said about it.
+    pub(super) fn is_silence(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => *status == StatusCode::TOO_MANY_REQUESTS,
+            Self::Away(_) => true,
+            Self::Wrong(_) | Self::Own(_) => false,
+        }
+    }
+
+    /// For the log.
+    pub(super) fn why(&self) -> String {
+        match self {
+            Self::Refused { status, .. } => format!("the upstream answers {status}"),
+            Self::Away(why) => format!("the upstream: {why}"),
+            Self::Wrong(why) | Self::Own(why) => why.clone(),
+        }
+    }
+
+    /// What a client is told.
+    pub(super) fn fault(&self) -> Fault {
+        let fault = match self {
+            Self::Refused {
+                status: StatusCode::NOT_FOUND,
+                code: None,
+                ..
+            } => Fault::repo(),
+            Self::Refused {
+                status,
+                code,
+                later,
+            } => {
+                let message = match (*status, code) {
+                    (StatusCode::UNAUTHORIZED, _) => "the upstream wants a token for this",
+                    (StatusCode::FORBIDDEN, Some("GatedRepo")) => {
+                        "access to this repo is restricted: ask for it at the upstream"
+                    }
+                    (StatusCode::TOO_MANY_REQUESTS, _) => "the upstream is asked too often",
+                    _ => "the upstream does not give this",
+                };
+                Fault::new(*status, message).coded(*code).told(later)
+            }
+            Self::Away(_) => Fault::later("the upstream does not answer: ask again later"),
+            Self::Wrong(_) => Fault::new(
+                StatusCode::BAD_GATEWAY,
+                "the upstream sent other bytes than it announced",
+            ),
+            Self::Own(_) => {
+                Fault::later("this could not be fetched: the log of the server says why")
+            }
+        };
+        fault.because(self.why())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upstream_is_a_server_and_its_address_holds_no_secret() {
+        for bad in [
+            "",
+            "huggingface.co",
+            "ftp://host",
+            "http://user:secret@host",
+            "http://host/?token=secret",
+        ] {
+            let error = Upstream::new(bad).err().unwrap();
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+        assert_eq!(
+            Upstream::new("http://host/a/").unwrap().base(),
+            "http://host/a"
+        );
+    }
+
+    #[test]
+    fn a_listing_goes_on_at_the_upstream_alone() {
+        let upstream = Upstream::new("http://host:80/project/x").unwrap();
+        let next = |link: &'static str| upstream.next(&HeaderValue::from_static(link));
+        assert_eq!(
+            next("<http://host/a>; rel=\"next\""),
+            Ok(Some("http://host/a".to_owned()))
+        );
+        assert_eq!(next("<http://host/a>; rel=\"prev\""), Ok(None));
+        assert!(next("<http://other/a>; rel=\"next\"").is_err());
+        assert!(next("</a>; rel=\"next\"").is_err());
+    }
+
+    #[test]
+    fn what_the_upstream_says_is_told_and_what_it_fails_at_is_silence() {
+        let of = |status: u16, code: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(code) = code {
+                headers.insert(ERROR_CODE, HeaderValue::from_static(code));
+            }
+            Failure::of(StatusCode::from_u16(status).unwrap(), &headers)
+        };
+        assert!(
+            of(503, None).is_silence() && of(429, None).is_silence() && of(400, None).is_silence()
+        );
+        assert!(!of(404, Some("RepoNotFound")).is_silence() && of(401, None).is_of_token());
+        let gated = of(403, Some("GatedRepo"));
+        assert!(matches!(
+            gated,
+            Failure::Refused {
+                code: Some("GatedRepo"),
+                ..
+            }
+        ));
+        let unheard = of(403, Some("x\u{ff}"));
+        assert!(matches!(unheard, Failure::Refused { code: None, .. }));
+    }
+}

@@ -1,0 +1,206 @@
+//! A file that is arriving: on disk without a name, read by whoever follows it while it grows.
+//!
+//! Its bytes wait on the disk of this host, so that one slow client keeps no other from them and no memory is held. The
+//! last byte is handed on when somebody says that all of them are right: until then every follower has too few.
+
+use std::fs::File;
+use std::future::Future;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use store::{Error, Result};
+use tokio::sync::watch;
+
+use crate::serve::source::{Source, block};
+
+/// Bytes that are read at once.
+const PART_BYTES: u64 = 256 << 10;
+
+type Reading = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
+
+/// A file on its way.
+pub(crate) struct Spool {
+    file: File,
+    size: u64,
+    seen: watch::Sender<Seen>,
+}
+
+/// What followers know of it.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// Bytes that may be read.
+    bytes: u64,
+    /// Why no more will come.
+    failed: Option<Arc<str>>,
+}
+
+impl Spool {
+    /// One of so many bytes, in `dir` or where temporary files are.
+    ///
+    /// # Errors
+    /// When none can be made.
+    pub(crate) fn new(dir: Option<&Path>, size: u64) -> Result<Self> {
+        let made = match dir {
+            Some(dir) => std::fs::create_dir_all(dir).and_then(|()| tempfile::tempfile_in(dir)),
+            None => tempfile::tempfile(),
+        };
+        let place = dir.unwrap_or_else(|| Path::new("the temporary directory"));
+        let file = made.map_err(|source| Error::io("create a file in", place, source))?;
+        let seen = watch::channel(Seen::default()).0;
+        Ok(Self { file, size, seen })
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Puts bytes at their place; nobody reads them yet. Blocks.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        let written = self.file.write_all_at(bytes, at);
+        written.map_err(|source| Error::io("write", Path::new("a file that arrives"), source))
+    }
+
+    /// So many bytes may be read, of a file that is not known to be right: not the last one.
+    pub(crate) fn came(&self, bytes: u64) {
+        let bytes = bytes.min(self.size.saturating_sub(1));
+        self.seen.send_modify(|seen| seen.bytes = bytes);
+    }
+
+    /// All of them came and are right.
+    pub(crate) fn is_right(&self) {
+        self.seen.send_modify(|seen| seen.bytes = self.size);
+    }
+
+    /// No more will come.
+    pub(crate) fn fail(&self, why: &str) {
+        let why = Some(why.into());
+        self.seen.send_modify(|seen| seen.failed = why);
+    }
+
+    /// The bytes from `at` on, at most to `end`. Blocks.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(crate) fn read(&self, at: u64, end: u64) -> Result<Vec<u8>> {
+        let len = usize::try_from((end - at).min(PART_BYTES)).unwrap_or_default();
+        let mut bytes = vec![0; len];
+        let read = self.file.read_exact_at(&mut bytes, at);
+        read.map_err(|source| Error::io("read", Path::new("a file that arrives"), source))?;
+        Ok(bytes)
+    }
+
+    /// How far it may be read, once that is behind `at`.
+    async fn behind(&self, at: u64) -> Result<u64> {
+        let mut seen = self.seen.subscribe();
+        let is_enough = |seen: &Seen| seen.bytes > at || seen.failed.is_some();
+        let seen = seen.wait_for(is_enough).await;
+        let seen = seen.map_err(|_| Error::interrupted("the server stops"))?;
+        match &seen.failed {
+            Some(why) if seen.bytes <= at => Err(Error::unavailable(why.to_string())),
+            _ => Ok(seen.bytes),
+        }
+    }
+}
+
+/// Part of a file that is arriving, for one client.
+pub(crate) struct Following {
+    source: Arc<Source>,
+    spool: Arc<Spool>,
+    at: u64,
+    end: u64,
+    reading: Option<Reading>,
+}
+
+impl Following {
+    /// The bytes in `at..end`, once the first of them is there.
+    ///
+    /// # Errors
+    /// When it will not come.
+    pub(crate) async fn open(
+        source: Arc<Source>,
+        spool: Arc<Spool>,
+        range: std::ops::Range<u64>,
+    ) -> Result<Self> {
+        if !range.is_empty() {
+            spool.behind(range.start).await?;
+        }
+        Ok(Self {
+            source,
+            spool,
+            at: range.start,
+            end: range.end,
+            reading: None,
+        })
+    }
+
+    /// Bytes that were not handed over yet.
+    pub(crate) fn len(&self) -> u64 {
+        self.end.saturating_sub(self.at)
+    }
+
+    pub(super) fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        if self.len() == 0 {
+            return Poll::Ready(None);
+        }
+        let (source, spool) = (&self.source, &self.spool);
+        let (at, end) = (self.at, self.end);
+        let reading = self.reading.get_or_insert_with(|| {
+            let (source, spool) = (Arc::clone(source), Arc::clone(spool));
+            Box::pin(async move { part(&source, spool, at, end).await })
+        });
+        let polled = reading.as_mut().poll(context);
+        if polled.is_ready() {
+            self.reading = None;
+        }
+        polled.map(|part| {
+            if let Ok(bytes) = &part {
+                self.at += bytes.len() as u64;
+            }
+            Some(part)
+        })
+    }
+}
+
+async fn part(source: &Source, spool: Arc<Spool>, at: u64, end: u64) -> Result<Bytes> {
+    let end = end.min(spool.behind(at).await?);
+    let share = source.share((end - at).min(PART_BYTES)).await?;
+    block(move || Ok(share.with(spool.read(at, end)?))).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn behind(spool: &Spool, at: u64) -> Result<u64> {
+        let runtime = crate::serve::runtime().unwrap();
+        runtime.block_on(spool.behind(at))
+    }
+
+    #[test]
+    fn the_last_byte_is_read_when_all_are_right() {
+        let spool = Spool::new(None, 4).unwrap();
+        spool.write(0, b"abcd").unwrap();
+        spool.came(4);
+        assert_eq!(behind(&spool, 0).unwrap(), 3);
+        assert_eq!(spool.read(1, 3).unwrap(), b"bc");
+        spool.is_right();
+        assert_eq!(behind(&spool, 3).unwrap(), 4);
+    }
+
+    #[test]
+    fn what_failed_ends_behind_what_came() {
+        let spool = Spool::new(None, 9).unwrap();
+        spool.came(5);
+        spool.fail("broken off");
+        assert_eq!(behind(&spool, 4).unwrap(), 5);
+        let error = behind(&spool, 5).unwrap_err();
+        assert_eq!(error.to_string(), "broken off");
+    }
+}
