@@ -4,7 +4,8 @@ suite.py STORE VENVS [GENERATION...]   STORE is the command, VENVS what tests/cl
 
 For each generation: a cache that its client made from a hub of our own is put and served; the same client, with an empty
 home, gets the same commits, names and bytes from the server. A tree that was put as it is is served, too. Then the client
-writes: repos, folders, commits with parents, datasets. Everything is run; what failed is told at the end, exit code 1."""
+writes: repos, folders, commits with parents, datasets. Last it reads through a server that has nothing and fetches from the
+first one: each file once, and again when the first one is gone. Everything is run; what failed is told at the end, exit code 1."""
 
 import json
 import os
@@ -126,6 +127,51 @@ class Suite:
         server = subprocess.Popen(words, env=self.environment(), stdout=subprocess.PIPE, text=True)
         return server, json.loads(server.stdout.readline())["url"]
 
+    def start(self, home, store, log, *more):
+        """A server of its own home, that is without tokens: everybody on this host is let in."""
+        environment = {**self.environment(), "HOME": str(self.room / home), "STORE_URL": str(self.room / store)}
+        if not (self.room / store).exists():
+            subprocess.run([self.command, "init"], env=environment, check=True, capture_output=True)
+        words = [self.command, "serve", "--listen", "127.0.0.1:0", "--access-log", str(self.room / log), "--json", *more]
+        server = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
+        return server, json.loads(server.stdout.readline())["url"]
+
+    def through(self, generation):
+        """Reads through a server that has nothing, from one that has all, and then without that one."""
+        print(generation + " through a second server", flush=True)
+        is_old = generation.startswith("0.")
+        steps = [*READS, *([] if is_old else ["verify"])]
+        commit = {"MODEL_COMMIT": self.commit}
+        name = "through-" + generation
+        origin, address = self.start("origin", "store", name + "-origin.log")
+        try:
+            upstream = "%s/project/hub-%s" % (address, generation)
+            server, address = self.start(name, name + "-store", name + ".log", "--upstream", upstream)
+            below = address + "/project/" + name
+            try:
+                for home in ["first", "second"]:
+                    self.job("through, " + home, generation, steps, self.room / generation / (name + home), below, "hf_dummy", **commit)
+            finally:
+                server.terminate()
+                server.wait()
+            self.expect("the server between ends well", server.returncode == 0, server.returncode)
+        finally:
+            origin.terminate()
+            origin.wait()
+        lines = [json.loads(line) for line in (self.room / (name + "-origin.log")).read_text().splitlines()]
+        files = [line["path"] for line in lines if "/resolve/" in line["path"]]
+        self.expect("the first server was asked for each file once", files and len(files) == len(set(files)), sorted(files))
+        server, address = self.start(name, name + "-store", name + ".log", "--upstream", upstream, "--offline")
+        try:
+            self.job("without the first server", generation, steps, self.room / generation / (name + "third"), address + "/project/" + name, "hf_dummy", **commit)
+        finally:
+            server.terminate()
+            server.wait()
+        lines = (self.room / (name + ".log")).read_text()
+        self.expect("no answer between is a failure", '"status":5' not in lines, [line for line in lines.splitlines() if '"status":5' in line][:5])
+        done = subprocess.run([self.command, "--store", str(self.room / (name + "-store")), "verify", "--read-data"], env=self.environment(), capture_output=True, text=True)
+        self.expect("the store between is whole", done.returncode == 0, done.stderr)
+
     def run(self, generations):
         self.prepare(self.venvs / ("hub-" + generations[-1]) / "bin" / "python")
         self.store("init")
@@ -146,6 +192,8 @@ class Suite:
         all_lines = self.log.read_text()
         self.expect("no answer is a failure of the server", not answers and '"status":5' not in all_lines, answers[:5])
         self.expect("no token is in the log", token not in all_lines)
+        for generation in generations:
+            self.through(generation)
         self.store("verify", "--read-data")
         self.expect("the store is whole", True)
 
