@@ -13,6 +13,12 @@ mod serve;
 mod transfer;
 mod ui;
 
+/// The parsers of `store serve`, for `tests/run fuzz`.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    pub use crate::serve::fuzzing::{hub_commit, hub_listing, hub_path, range, s3_request};
+}
+
 use std::process::ExitCode;
 
 use crate::context::Context;

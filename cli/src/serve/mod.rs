@@ -9,6 +9,8 @@ pub(crate) mod answer;
 pub(crate) mod body;
 mod connection;
 pub(crate) mod front;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 pub(crate) mod hub;
 pub(crate) mod journal;
 mod memo;

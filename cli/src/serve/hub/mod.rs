@@ -9,6 +9,8 @@ mod download;
 mod fault;
 mod files;
 mod find;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod hashes;
 mod incoming;
 mod look;

@@ -1,0 +1,84 @@
+//! The parsers of the doors, for fuzzing alone: each takes whatever comes, panics where one of them breaks its word.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a broken word ends the run"
+)]
+
+use hyper::http::request::Parts;
+use hyper::{Method, Request};
+use jiff::Timestamp;
+
+use crate::serve::range::Wanted;
+use crate::serve::s3::keys::Keys;
+use crate::serve::{s3, text};
+
+/// The day of the examples that AWS publishes.
+const NOW: &str = "2013-05-24T00:00:00Z";
+const KEYS: &str =
+    "[[key]]\nid = \"trainer\"\nsecret = \"at least sixteen characters\"\nnamespaces = [\"*\"]\n";
+
+pub use crate::serve::hub::fuzzing::{
+    commit as hub_commit, listing as hub_listing, path as hub_path,
+};
+
+/// Ranges lie inside of what they are of.
+pub fn range(data: &[u8]) {
+    let (size, rest) = data.split_first_chunk::<2>().unwrap_or((&[7, 0], data));
+    let size = u64::from(u16::from_le_bytes(*size));
+    let Ok(asked) = std::str::from_utf8(rest) else {
+        return;
+    };
+    if let Wanted::Part(range) = Wanted::parse(asked, size) {
+        assert!(range.start < range.end && range.end <= size, "{range:?}");
+    }
+}
+
+/// Requests for S3: a first line with the path, headers below it. No signature that was not made with the secret is right.
+pub fn s3_request(data: &[u8]) {
+    let Ok(asked) = std::str::from_utf8(data) else {
+        return;
+    };
+    let keys = Keys::parse(KEYS).unwrap();
+    let now: Timestamp = NOW.parse().unwrap();
+    let (uri, headers) = asked.split_once('\n').unwrap_or((asked, ""));
+    let signed = "AWS4-HMAC-SHA256 Credential=trainer/20130524/x/s3/aws4_request,SignedHeaders=host;x-amz-content-sha256;x-amz-date,Signature=";
+    let known = format!(
+        "host:h\nx-amz-date:20130524T000000Z\nx-amz-content-sha256:UNSIGNED-PAYLOAD\nauthorization:{signed}{}",
+        "0".repeat(64)
+    );
+    for headers in [headers.to_owned(), format!("{headers}\n{known}")] {
+        if let Some(head) = head(uri, &headers) {
+            assert!(s3::sign::check(&head, &keys, now).is_err());
+            s3_target(&head);
+        }
+    }
+}
+
+fn s3_target(head: &Parts) {
+    let query = text::pairs(head.uri.query().unwrap_or_default());
+    let Ok(target) = s3::route::Target::parse(head.uri.path()) else {
+        return;
+    };
+    for method in [Method::GET, Method::HEAD, Method::PUT, Method::OPTIONS] {
+        // Refused or not: it comes back.
+        let _called = target.call(&method, &query);
+    }
+    if let s3::route::Target::Bucket(name) | s3::route::Target::Object(name, _) = &target
+        && let Some(namespace) = s3::route::namespace(name)
+    {
+        assert_eq!(s3::route::bucket(&namespace), *name);
+    }
+    let _asked = s3::list::Asked::parse(&query);
+}
+
+fn head(uri: &str, headers: &str) -> Option<Parts> {
+    let mut request = Request::builder().uri(uri);
+    for line in headers.lines() {
+        if let Some((name, value)) = line.split_once(':') {
+            request = request.header(name, value);
+        }
+    }
+    Some(request.body(()).ok()?.into_parts().0)
+}

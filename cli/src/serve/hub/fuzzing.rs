@@ -1,0 +1,79 @@
+//! The parsers of the Hub door, for fuzzing alone.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a broken word ends the run"
+)]
+
+use store::Result;
+
+use crate::serve::hub::pull::Listing;
+use crate::serve::hub::route::{Call, Id, Route, endpoint};
+use crate::serve::hub::stream::{Event, Stream};
+use crate::serve::text;
+
+/// Lines of a commit mean the same in whatever pieces they come.
+pub fn commit(data: &[u8]) {
+    let (piece, body) = data.split_first().unwrap_or((&1, data));
+    let whole = events(body, body.len());
+    let pieces = events(body, usize::from(*piece));
+    match (whole, pieces) {
+        (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
+        (whole, pieces) => assert_eq!(whole.is_ok(), pieces.is_ok()),
+    }
+}
+
+fn events(body: &[u8], piece: usize) -> Result<Vec<Event>> {
+    let mut stream = Stream::new();
+    let mut events: Vec<Event> = Vec::new();
+    let mut add = |event: Option<Event>| match (event, events.last_mut()) {
+        (Some(Event::Bytes(more)), Some(Event::Bytes(bytes))) => bytes.extend(more),
+        (Some(event), _) => events.push(event),
+        (None, _) => {}
+    };
+    for bytes in body.chunks(piece.max(1)) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (used, event) = stream.take(rest)?;
+            assert!(used > 0);
+            rest = &rest[used..];
+            add(event);
+        }
+    }
+    add(stream.finish()?);
+    Ok(events)
+}
+
+/// Ids of repos are what a Hub gives out, and a tree is named without a slash at its end.
+pub fn path(data: &[u8]) {
+    let Some(segments) = std::str::from_utf8(data).ok().and_then(text::segments) else {
+        return;
+    };
+    let (_, rest) = endpoint(&segments);
+    if let Some(Route::Repo(_, id, call)) = Route::parse(rest) {
+        assert_eq!(Id::parse(id.as_str()), Some(id.clone()));
+        assert!(!id.as_str().contains("..") && id.as_str().split('/').count() <= 2);
+        if let Call::Tree { path, .. } = call {
+            assert!(!path.ends_with('/'));
+        }
+    }
+}
+
+/// A listing that is accepted says the same when it is written again, and names nothing outside of a tree.
+pub fn listing(data: &[u8]) {
+    let page = serde_json::from_slice(data).ok();
+    let of_page = page.and_then(|page| {
+        let mut listing = Listing::default();
+        listing.add_page(&page).ok()?;
+        listing.check().ok().map(|()| listing)
+    });
+    for listing in [Listing::parse(data), of_page].into_iter().flatten() {
+        assert_eq!(
+            Listing::parse(&listing.text().unwrap()),
+            Some(listing.clone())
+        );
+        let mut paths = listing.files().keys();
+        assert!(paths.all(|path| text::is_inside(path) && !path.is_empty()));
+    }
+}
