@@ -118,20 +118,24 @@ impl S3 {
     }
 
     async fn object(&self, request: &Request<'_>, name: &str, key: &str) -> Outcome<Answer> {
-        let (sight, namespace) = self.find(request, name).await?;
+        let namespace = request.namespace(name)?;
         let (shelf, wanted) = (Arc::clone(&self.shelf), key.to_owned());
-        let found = block({
-            let sight = Arc::clone(&sight);
-            move || {
-                let bucket = Bucket::open(sight, shelf, namespace)?;
-                let Some(object) = bucket.find(&wanted)? else {
-                    return Ok(None);
-                };
-                let changed = bucket.changed(&object)?;
-                Ok(Some((object, changed)))
+        let source = Arc::clone(&self.source);
+        // In one go: most files are small, and to hand work to another thread takes as long as to send them.
+        let found = block(move || {
+            let sight = source.newest()?;
+            if !sight.view().state.refs.sums().contains_key(&namespace) {
+                return Ok(None);
             }
+            let bucket = Bucket::open(Arc::clone(&sight), shelf, namespace)?;
+            let found = match bucket.find(&wanted)? {
+                Some(object) => Some((bucket.changed(&object)?, object)),
+                None => None,
+            };
+            Ok(Some((sight, found)))
         });
-        let (object, changed) = found.await?.ok_or_else(|| Fault::no_key(key))?;
+        let (sight, found) = found.await?.ok_or_else(|| Fault::no_bucket(name))?;
+        let (changed, object) = found.ok_or_else(|| Fault::no_key(key))?;
         let asked = object::Asked {
             headers: &request.head.headers,
             query: request.query,
@@ -142,9 +146,7 @@ impl S3 {
 
     /// The namespace that a bucket is, if it is there for who asks.
     async fn find(&self, request: &Request<'_>, name: &str) -> Outcome<(Sight, Namespace)> {
-        let namespace = route::namespace(name);
-        let namespace = namespace.filter(|namespace| request.may_read(namespace));
-        let namespace = namespace.ok_or_else(|| Fault::no_bucket(name))?;
+        let namespace = request.namespace(name)?;
         let sight = self.newest().await?;
         match sight.view().state.refs.sums().contains_key(&namespace) {
             true => Ok((Arc::clone(&sight), namespace)),
@@ -159,6 +161,12 @@ impl S3 {
 }
 
 impl Request<'_> {
+    /// The namespace that a bucket of this name is, if it may be read; it need not be there.
+    fn namespace(&self, name: &str) -> Outcome<Namespace> {
+        let namespace = route::namespace(name).filter(|namespace| self.may_read(namespace));
+        namespace.ok_or_else(|| Fault::no_bucket(name))
+    }
+
     fn may_read(&self, namespace: &Namespace) -> bool {
         self.key.is_none_or(|key| key.may_read(namespace))
     }
