@@ -159,13 +159,32 @@ fn filled(env: &TestEnvironment) {
     env.ok(["put", "in", "project/demo/org/<data> \"&\u{fc}"]);
     env.ok(["put", "in", "team/other/hidden-ref"]);
     env.ok(["pin", "team/other/hidden-ref"]);
-    env.ok([
-        "cluster",
-        "add",
-        "--no-check",
-        "far-cluster",
-        env.path("far").to_str().unwrap(),
-    ]);
+    for (cluster, namespace) in [
+        ("far-cluster", "team/other"),
+        ("own-cluster", "project/demo"),
+    ] {
+        let dir = env.path(cluster);
+        let dir = dir.to_str().unwrap();
+        env.ok(["init", dir]);
+        env.ok(["cluster", "add", cluster, dir]);
+        let here = env.path("home/.local/share/store");
+        let here = here.to_str().unwrap();
+        env.ok(["duplicate", namespace, "--from", here, "--to", cluster]);
+    }
+    let store = env.path("home/.local/share/store");
+    let store = store.to_str().unwrap();
+    let line = |name: &str, hits: u64| {
+        format!(
+            "{{\"time\":\"2026-11-20T10:00:00Z\",\"store\":\"{store}\",\"profile\":\"neff\",\"refs\":[\"{name}\"],\"avoided\":1,\"hits\":{hits},\"misses\":1}}\n"
+        )
+    };
+    let lines = [
+        line("project/demo/single", 1),
+        line("project/demo/single", 6),
+        line("team/other/hidden-ref", 3),
+        line("project/demo/gone", 0),
+    ];
+    env.write("home/.local/state/store/compiles.jsonl", lines.concat());
 }
 
 #[test]
@@ -206,7 +225,28 @@ fn every_link_of_every_page_leads_somewhere() {
         "{front}"
     );
     assert!(text(&pages["/-/space"]).contains("What holds the rest"));
-    assert!(text(&pages["/-/host"]).contains("far-cluster"));
+    let host = text(&pages["/-/host"]);
+    for told in [
+        "far-cluster",
+        "own-cluster",
+        "team/<wbr>other",
+        ">done</span>",
+    ] {
+        assert!(host.contains(told), "{told}: {host}");
+    }
+    let caches = text(&pages["/-/caches"]);
+    for told in [
+        "77.8 %",
+        "75.0 %",
+        "0.0 %",
+        "href=\"/-/project/demo/single\"",
+    ] {
+        assert!(caches.contains(told), "{told}: {caches}");
+    }
+    assert!(
+        !caches.contains("href=\"/-/project/demo/gone\""),
+        "{caches}"
+    );
     assert!(text(&pages["/-/team/other/hidden-ref"]).contains("pinned"));
     let file = text(&pages["/-/team/other/hidden-ref@1/a.txt"]);
     assert!(file.contains("&lt;b&gt;not&lt;/b&gt;"), "{file}");
@@ -261,6 +301,13 @@ fn a_token_shows_its_namespaces_and_not_that_there_are_others() {
             assert!(!shown.contains(hidden), "{path}: {hidden}");
         }
     }
+    // What concerns its own namespaces alone is shown.
+    let host = text(&pages["/-/host"]);
+    assert!(
+        host.contains("own-cluster") && host.contains("project/<wbr>demo"),
+        "{host}"
+    );
+    assert!(text(&pages["/-/caches"]).contains("77.8 %"));
     let count = text(&pages["/"]);
     assert!(count.contains("<dt>Namespaces</dt><dd>1</dd>"), "{count}");
     let bodies = [

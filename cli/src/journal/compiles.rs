@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ fn place() -> Option<PathBuf> {
     Some(config::state_dir()?.join("compiles.jsonl"))
 }
 
-fn write(path: &PathBuf, line: &Line) -> std::io::Result<()> {
+fn write(path: &Path, line: &Line) -> std::io::Result<()> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
     }
@@ -80,7 +80,7 @@ fn write(path: &PathBuf, line: &Line) -> std::io::Result<()> {
     file.write_all(&text)
 }
 
-fn read(path: &PathBuf) -> std::io::Result<Vec<u8>> {
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut file: File = store::open_regular(path)?;
     let len = file.metadata()?.len();
     file.seek(SeekFrom::Start(len.saturating_sub(BYTES_READ_MAX)))?;
