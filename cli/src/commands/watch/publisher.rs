@@ -262,7 +262,7 @@ impl<'p> Publisher<'p> {
         let ours = state.by_rank(self.target, &ours);
         let ranks: BTreeSet<u64> = ours.iter().map(|version| version.rank).collect();
         let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
-        let first_kept = ranks.into_iter().rev().take(keep).last();
+        let first_kept = ranks.into_iter().rev().take(keep).next_back();
         let doomed = ours
             .iter()
             .filter(|version| Some(version.rank) < first_kept);
