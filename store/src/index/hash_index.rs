@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(first(&large), 9, "too few fit");
         assert_eq!(first(&[1; SEGMENTS_LEAST - 1]), SEGMENTS_LEAST - 1);
         assert_eq!(first(&[1; SEGMENTS_LEAST]), 0);
-        assert_eq!(first(&vec![0; SEGMENTS_MOST + 3]), 3);
+        assert_eq!(first(&[0; SEGMENTS_MOST + 3]), 3);
         assert_eq!(first(&[u64::MAX; 20]), 20);
     }
 
@@ -315,13 +315,13 @@ mod tests {
             (index.alone.len(), index.dir.is_some())
         };
         assert_eq!(first(&[fits; 15]), (0, false), "memory will do");
-        assert_eq!(first(&vec![fits * 12; 9]), (0, true));
+        assert_eq!(first(&[fits * 12; 9]), (0, true));
         let sizes = |large: &[u64]| [large, &[fits * 3; 8]].concat();
         assert_eq!(first(&sizes(&[fits * 25])), (1, true));
         assert_eq!(first(&sizes(&[fits * 99, fits * 25])), (2, true));
         assert_eq!(first(&sizes(&[fits * 99, fits * 20])), (1, true));
-        assert_eq!(first(&vec![fits; SEGMENTS_MOST + 3]), (3, true));
-        assert_eq!(first(&vec![fits * 12; 7]), (7, false), "too few");
+        assert_eq!(first(&[fits; SEGMENTS_MOST + 3]), (3, true));
+        assert_eq!(first(&[fits * 12; 7]), (7, false), "too few");
     }
 
     #[test]
