@@ -65,7 +65,8 @@ fn many_workers_cut_large_files_as_one_does() {
 
 #[test]
 fn a_large_file_that_many_read_while_it_changes_is_refused() {
-    let cases: [(&str, fn(&File)); 3] = [
+    type Act = fn(&File);
+    let cases: [(&str, Act); 3] = [
         ("shorter", |file| file.set_len(1 << 20).unwrap()),
         ("longer", |file| file.set_len(64 << 20).unwrap()),
         ("other", |file| {

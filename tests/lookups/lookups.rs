@@ -6,6 +6,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
+    clippy::indexing_slicing,
     reason = "a tool of the tests that cannot go on stops, and says what it found"
 )]
 
