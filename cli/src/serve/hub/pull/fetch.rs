@@ -9,11 +9,11 @@ use hyper::header::CONTENT_RANGE;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::oneshot;
 
 use crate::serve::hub::pull::Wanted;
 use crate::serve::hub::pull::upstream::{Failure, Upstream};
 use crate::serve::numbers::Numbers;
-use crate::serve::source::block;
 use crate::serve::spool::Spool;
 use crate::serve::text::hex;
 
@@ -63,11 +63,16 @@ pub(super) async fn fetch(
 ) -> Result<(), Failure> {
     let (sender, parts) = channel(PARTS_WAITING_MAX);
     let (name, onto) = (wanted.name.clone(), Arc::clone(spool));
-    let writing = tokio::spawn(block(move || Ok(write(parts, &name, &onto))));
+    let (done, written) = oneshot::channel();
+    // A thread of its own: those for what blocks are few, and this one lasts as long as the upstream takes.
+    let writing = std::thread::Builder::new()
+        .name("pull".to_owned())
+        .spawn(move || drop(done.send(write(parts, &name, &onto))));
+    writing.map_err(|error| Failure::Own(error.to_string()))?;
     let received = receive(upstream, wanted, &sender, numbers).await;
     drop(sender);
-    let written = writing.await.ok().and_then(Result::ok);
-    let written = written.unwrap_or_else(|| Err(Failure::Own("the server stops".to_owned())));
+    let written = written.await;
+    let written = written.unwrap_or_else(|_| Err(Failure::Own("the server stops".to_owned())));
     match (received, written) {
         // What the disk says counts more: it is why nothing more was received.
         (_, Err(Failure::Own(why))) => Err(Failure::Own(why)),

@@ -39,7 +39,7 @@ pub(super) use listing::Listing;
 use upstream::{Failure, Upstream};
 
 /// Files that are fetched at once.
-const FETCHES_MAX: usize = 16;
+const FETCHES_MAX: usize = 32;
 /// How long a request waits for what the upstream says; clients take a slower answer for none.
 const ANSWER_TIME: Duration = Duration::from_secs(8);
 /// How long another server is waited for that shows nothing, and how long in all: then the file is fetched twice.
@@ -169,7 +169,7 @@ impl Pull {
         }
         match tokio::time::timeout(ANSWER_TIME, flight.begun()).await {
             Err(_) | Ok(Stage::Waiting) => Err(Fault::later(
-                "another server is fetching this file: ask again",
+                "others are fetched before this file, or another server fetches it: ask again",
             )),
             Ok(Stage::Stored) => Ok(Place::Stored),
             Ok(Stage::Failed(failure)) => Err(failure.fault()),

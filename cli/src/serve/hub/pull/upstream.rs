@@ -400,7 +400,7 @@ mod tests {
                 ..
             }
         ));
-        let unheard = of(403, Some("x\u{ff}"));
+        let unheard = of(403, Some("Unheard"));
         assert!(matches!(unheard, Failure::Refused { code: None, .. }));
     }
 }
