@@ -97,7 +97,7 @@ fn a_wrong_byte_is_an_error_before_the_head_or_the_end_of_the_connection() {
 }
 
 #[test]
-fn a_file_of_the_pool_is_sent_as_long_as_it_is_as_it_was_left() {
+fn of_a_file_of_the_pool_only_what_is_right_is_sent() {
     let env = environment!();
     let bytes = Random::new(5).bytes(3_000_000);
     env.write("in/x.bin", &bytes);
@@ -133,7 +133,18 @@ fn a_file_of_the_pool_is_sent_as_long_as_it_is_as_it_was_left() {
     let mut permissions = fs::metadata(&shared).unwrap().permissions();
     std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o644);
     fs::set_permissions(&shared, permissions).unwrap();
+    let mut of_others = fs::metadata(&shared).unwrap().permissions();
+    let before = fs::metadata(&shared).unwrap().modified().unwrap();
     fs::write(&shared, &wrong).unwrap();
+    // It looks as it was left.
+    fs::File::options()
+        .write(true)
+        .open(&shared)
+        .unwrap()
+        .set_modified(before)
+        .unwrap();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut of_others, 0o444);
+    fs::set_permissions(&shared, of_others).unwrap();
     let server = Server::start(&env, &[]);
     let mut connection = server.connect();
     connection

@@ -1,17 +1,18 @@
 //! The way from the doors to the store: its newest state, and verified bytes of its files.
 //!
 //! The engine blocks, so it is called on threads that may; how many bytes wait for clients is bounded by `--memory`.
-//! Requests that come at once share one look at the log. Files that a pool of this host has are read from there: they were
-//! verified when they came.
+//! Requests that come at once share one look at the log. Of files that a pool of this host has the chunks are read from
+//! there, and verified as all others are: a job may write to a file that it shares with the pool.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use store::{Content, Error, Pool, Reader, Result, Store};
+use store::{ChunkId, Content, Error, Pool, Reader, Result, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// In what the memory for pieces is counted.
@@ -179,13 +180,8 @@ impl Source {
         let share = self.share(last - at).await?;
         let pools = Arc::clone(&self.pools);
         block(move || {
-            let bytes = match warm.file(&pools, &content) {
-                Some(file) => {
-                    let end = end.min(at.saturating_add(portion.wanted));
-                    read_file(file, &content, at, end)?
-                }
-                None => read(&sight, &content, at, last, portion.wanted)?,
-            };
+            let near = warm.file(&pools, &content);
+            let bytes = read(&sight, near, &content, at, last, portion.wanted)?;
             Ok(share.with(bytes))
         })
         .await
@@ -236,31 +232,22 @@ pub(crate) async fn block<T: Send + 'static>(
     }
 }
 
-/// The bytes of a pool file from `at` to `end`.
-fn read_file(file: &File, content: &Content, at: u64, end: u64) -> Result<Vec<u8>> {
-    let len = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX);
-    let mut bytes = Vec::with_capacity(len);
-    while bytes.len() < len {
-        let from = at + bytes.len() as u64;
-        let read = rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), from);
-        match read {
-            Ok(0) => {
-                return Err(Error::corrupt(format!(
-                    "pool file of content {}: ends before byte {end}",
-                    content.root
-                )));
-            }
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(Error::unavailable("a pool file").because(errno)),
-        }
-    }
-    bytes.truncate(len);
-    Ok(bytes)
+/// A chunk of a pool file, in `bytes`; whether it is that chunk.
+fn read_chunk(file: &File, (id, start, size): (&ChunkId, u64, u64), bytes: &mut Vec<u8>) -> bool {
+    bytes.resize(
+        usize::try_from(size.min(CHUNK_BYTES_MAX)).unwrap_or_default(),
+        0,
+    );
+    bytes.len() as u64 == size
+        && file.read_exact_at(bytes, start).is_ok()
+        && ChunkId::of(bytes) == *id
 }
 
-/// The bytes of `content` from `at` to the end of the chunk in which `wanted` of them are reached.
+/// The bytes of `content` from `at` to the end of the chunk in which `wanted` of them are reached. Chunks that are in the
+/// file that is `near` come from there.
 pub(crate) fn read(
     reader: &Reader<'_>,
+    near: Option<&File>,
     content: &Content,
     at: u64,
     end: u64,
@@ -269,8 +256,17 @@ pub(crate) fn read(
     let range = at..end.min(at.saturating_add(wanted));
     let room = (end - at).min(wanted + CHUNK_BYTES_MAX);
     let mut bytes = Vec::with_capacity(usize::try_from(room).unwrap_or_default());
+    let mut copy = Vec::new();
     reader.chunks_in(content, &range, &mut |id, start, size| {
-        let chunk = reader.meta_chunk(&id)?;
+        let stored;
+        let is_near = near.is_some_and(|file| read_chunk(file, (&id, start, size), &mut copy));
+        let chunk: &[u8] = match is_near {
+            true => &copy,
+            false => {
+                stored = reader.meta_chunk(&id)?;
+                &stored
+            }
+        };
         let clip = |place: u64| usize::try_from(place.saturating_sub(start)).unwrap_or(usize::MAX);
         let part = chunk.get(clip(at)..clip(end).min(chunk.len()));
         match part.filter(|_| chunk.len() as u64 == size) {
