@@ -487,32 +487,10 @@ fn compile_caches_are_pulled_before_a_job_and_pushed_after_it() {
     let told = "1 compile avoided, 1 entry there before the command, 1 added by it, 2 pushed";
     assert!(second.stderr.contains(told), "{second}");
 
-    // Both are written down, for whoever asks how well the cache does.
-    let remembered =
-        fs::read_to_string(env.path("home/.local/state/store/compiles.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> = remembered
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let told: Vec<_> = lines
-        .iter()
-        .map(|line| {
-            (
-                line["avoided"].as_u64(),
-                line["hits"].as_u64(),
-                line["misses"].as_u64(),
-            )
-        })
-        .collect();
-    assert_eq!(
-        told,
-        [(Some(0), Some(0), Some(1)), (Some(1), Some(1), Some(1))]
-    );
-    let refs = &lines[1]["refs"];
-    assert_eq!(
-        refs,
-        &serde_json::json!(["project/one/neff", "project/two/neff"])
-    );
+    // Both are written down.
+    let told = fs::read_to_string(env.path("home/.local/state/store/compiles.jsonl")).unwrap();
+    assert_eq!(told.matches("\"misses\":1}").count(), 2, "{told}");
+    assert!(told.contains("\"refs\":[\"project/one/neff\",\"project/two/neff\"],\"avoided\":1"));
 
     // A ref that must not be pushed to is named before the command starts.
     env.write(config, layout("team/speech/neff", ""));

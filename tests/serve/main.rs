@@ -6,6 +6,7 @@ mod hub;
 mod limits;
 mod origin;
 mod page;
+mod page_leaves;
 mod paths;
 mod places;
 mod pull;

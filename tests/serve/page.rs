@@ -5,12 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use store::format::{Change, Extra, Who};
-use store::remote::{Objects, Write};
-use store::{Host, Store, log};
 use support::{TestEnvironment, environment};
 
 use crate::server::{Answer, Server};
@@ -21,11 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A name that is trouble wherever it is not escaped.
 const ODD: &[u8] = b"<script>alert(1)</script>\n\"'&amp;\xff%2f..;?#@3:x \xe2\x80\xaeevil";
 
-fn page(server: &Server, path: &str, more: &str) -> Answer {
+pub(crate) fn page(server: &Server, path: &str, more: &str) -> Answer {
     server.ask(&format!("GET {path}\n{HTML}\n{more}"))
 }
 
-fn text(answer: &Answer) -> String {
+pub(crate) fn text(answer: &Answer) -> String {
     String::from_utf8(answer.body.clone()).unwrap()
 }
 
@@ -44,7 +40,7 @@ fn surveyed(server: &Server, path: &str, more: &str) -> String {
 }
 
 /// What follows each `name="` up to the quote, with escapes of HTML undone.
-fn values(html: &str, name: &str) -> Vec<String> {
+pub(crate) fn values(html: &str, name: &str) -> Vec<String> {
     let begin = format!(" {name}=\"");
     let parts = html.split(&begin).skip(1);
     let parts = parts.map(|part| part.split('"').next().unwrap());
@@ -124,6 +120,7 @@ fn check(path: &str, answer: &Answer, html: &str) {
             "{path}: {name}"
         );
     }
+    assert!(!html.contains("for-those-let-in"), "{path}");
     let heads = html.matches("<table").count();
     assert!(html.matches("scope=\"col\"").count() >= heads, "{path}");
     assert!(
@@ -158,6 +155,12 @@ fn filled(env: &TestEnvironment) {
     env.write("in/more", "more");
     env.ok(["put", "in", "project/demo/org/<data> \"&\u{fc}"]);
     env.ok(["put", "in", "team/other/hidden-ref"]);
+    env.write("gated/of-some-size", [7; 50_000]);
+    env.ok([
+        "put",
+        "gated",
+        "project/demo/.gated/models/org/for-those-let-in",
+    ]);
     env.ok(["pin", "team/other/hidden-ref"]);
     for (cluster, namespace) in [
         ("far-cluster", "team/other"),
@@ -424,101 +427,6 @@ fn a_store_that_is_away_is_said_to_be_and_comes_back() {
     }
     fs::rename(env.path("away"), env.path("there")).unwrap();
     assert_eq!(page(&server, "/-/project/demo/a", "").status, 200);
-}
-
-#[test]
-fn many_refs_versions_and_entries_are_leafed_through() {
-    let env = environment!();
-    for n in 0..620 {
-        env.write(format!("wide/{n:04}"), n.to_string());
-    }
-    env.ok(["put", "wide", "project/demo/wide"]);
-    set_many(&env, 103);
-    env.ok(["rm", "project/demo/versions@50"]);
-    let server = Server::start(&env, &[]);
-    let leafed = |first: &str, rows: &str| {
-        let (mut path, mut found) = (first.to_owned(), Vec::new());
-        loop {
-            let html = text(&page(&server, &path, ""));
-            let hrefs = values(
-                html.split("<tbody>")
-                    .nth(1)
-                    .unwrap()
-                    .split("</tbody>")
-                    .next()
-                    .unwrap(),
-                "href",
-            );
-            found.extend(hrefs.into_iter().filter(|href| href.contains(rows)));
-            let next = html
-                .split("<nav class=\"leaf\"")
-                .nth(1)
-                .map(|nav| nav.split("</nav>").next().unwrap());
-            let next = next.and_then(|nav| {
-                values(nav, "href")
-                    .into_iter()
-                    .zip(nav.split("<a ").skip(1))
-                    .find(|(_, link)| link.contains("Next") || link.contains("Older"))
-            });
-            match next {
-                Some((href, _)) => path = href,
-                None => return found,
-            }
-        }
-    };
-    let entries = leafed("/-/project/demo/wide@1", "@1/");
-    assert_eq!(
-        (
-            entries.len(),
-            entries.first().unwrap().as_str(),
-            entries.last().unwrap().as_str()
-        ),
-        (
-            620,
-            "/-/project/demo/wide@1/0000",
-            "/-/project/demo/wide@1/0619"
-        )
-    );
-    let versions = leafed("/-/project/demo/versions", "@");
-    assert_eq!(
-        (versions.len(), versions.first().unwrap().as_str()),
-        (102, "/-/project/demo/versions@103")
-    );
-    assert!(!versions.contains(&"/-/project/demo/versions@50".to_owned()));
-    let refs = leafed("/-/project/demo", "@");
-    assert_eq!(refs.len(), 105);
-    let begun = leafed("/-/project/demo?begin=refs%2F09", "@");
-    assert_eq!(begun.len(), 10, "{begun:?}");
-}
-
-/// So many versions of one ref, and as many refs, in one entry of the log.
-fn set_many(env: &TestEnvironment, count: u64) {
-    let dir = env.path("home/.local/share/store");
-    let remote: Arc<dyn Write> = Arc::new(Objects::directory(&dir).unwrap());
-    let store = Store::open(Arc::clone(&remote), Host::default()).unwrap();
-    let mut state = store.state().unwrap();
-    let (_, model) = state
-        .version(&"project/demo/wide".parse().unwrap(), None)
-        .unwrap();
-    let set = |name: String, version: u64| Change::SetRef {
-        name: name.parse().unwrap(),
-        version,
-        root: model.root,
-        sides: model.sides.clone(),
-        message: String::new(),
-        expires: None,
-        origin: None,
-        ends: Vec::new(),
-        private: false,
-        extra: Extra::new(),
-    };
-    let versions = (1..=count).map(|number| set("project/demo/versions".to_owned(), number));
-    let refs = (0..count).map(|number| set(format!("project/demo/refs/{number:03}"), 1));
-    let changes: Vec<Change> = versions.chain(refs).collect();
-    log::commit(remote.as_ref(), &mut state, &Who::default(), &mut |_, _| {
-        Ok(changes.clone())
-    })
-    .unwrap();
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -97,7 +97,7 @@ impl View<'_> {
     fn sees_refs(&self, refs: &[String]) -> bool {
         let seen = |text: &String| match Target::parse(text.as_bytes()) {
             Ok(Target::Namespace(namespace)) => self.sees(&namespace),
-            Ok(Target::Ref(spec)) => self.sees(&spec.name.namespace()),
+            Ok(Target::Ref(spec)) => self.shows(&spec.name),
             Err(_) => false,
         };
         self.sees_all() || (!refs.is_empty() && refs.iter().all(seen))

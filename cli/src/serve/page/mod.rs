@@ -25,7 +25,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderName, LOCATION};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
-use store::Namespace;
+use store::{Namespace, RefName};
 
 use self::frame::{Fault, Outcome, Sheet};
 use self::route::{Links, Place, Query};
@@ -160,6 +160,10 @@ impl Page {
 
     /// Who looks: browsers send what people type as a password.
     fn caller(&self, head: &Parts) -> Outcome<Caller> {
+        if head.headers.get_all(AUTHORIZATION).iter().count() > 1 {
+            // Who stands between may have looked at the other one.
+            return Err(Fault::Unknown);
+        }
         let authorization = text_of(head, AUTHORIZATION);
         let typed = authorization
             .and_then(|text| text.strip_prefix("Basic "))
@@ -212,8 +216,7 @@ impl View<'_> {
             Place::Entry(spec) => Some(&spec.name),
             _ => None,
         };
-        // What an upstream does not show to everybody is for those whom it lets in, and no page asks it.
-        if name.is_some_and(|name| name.path().starts_with(GATED)) {
+        if name.is_some_and(|name| !self.shows(name)) {
             return Err(Fault::Nowhere);
         }
         let sheet = match &self.look.place {
@@ -230,6 +233,11 @@ impl View<'_> {
 
     fn sees(&self, namespace: &Namespace) -> bool {
         self.look.caller.role(namespace).is_some()
+    }
+
+    /// Whether a ref is told of: what an upstream does not show to everybody is for those whom it lets in, and no page asks it.
+    fn shows(&self, name: &RefName) -> bool {
+        self.sees(&name.namespace()) && !name.path().starts_with(GATED)
     }
 
     fn sees_all(&self) -> bool {

@@ -4,7 +4,6 @@ use maud::{Markup, html};
 use store::inspect::{Grown, Step};
 use store::{Namespace, RefName, Version};
 
-use crate::serve::hub::GATED;
 use crate::serve::page::View;
 use crate::serve::page::frame::{Outcome, Sheet};
 use crate::serve::page::map::{Tile, map};
@@ -59,7 +58,8 @@ impl View<'_> {
 
     /// The refs of a namespace by what they brought.
     pub(super) fn parts_of(&self, grown: &Grown) -> Vec<Tile> {
-        let tiles = grown.parts.iter().map(|part| Tile {
+        let parts = grown.parts.iter().filter(|part| self.shows(&part.name));
+        let tiles = parts.map(|part| Tile {
             name: Name::of(below(&grown.usage.line.name, &part.name).as_bytes()),
             bytes: part.stored_bytes,
             href: Some(self.links().name(&part.name)),
@@ -88,7 +88,7 @@ impl View<'_> {
         let mut lines = Vec::new();
         for found in state.refs.heads_from(&prefix, &from) {
             let (name, head) = found?;
-            if head.live == 0 || name.path().starts_with(GATED) {
+            if head.live == 0 || !self.shows(&name) {
                 continue;
             }
             if lines.len() == REFS_MAX {
@@ -170,7 +170,7 @@ impl View<'_> {
 
     fn drawn(&self, grown: &Grown) -> Markup {
         let tiles = self.parts_of(grown);
-        let told: u64 = grown.parts.iter().map(|part| part.stored_bytes).sum();
+        let told: u64 = tiles.iter().map(|tile| tile.bytes).sum();
         let others = grown.usage.stored_bytes.saturating_sub(told);
         let title = "Stored bytes by the ref that brought them first";
         html! {

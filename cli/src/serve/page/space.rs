@@ -88,8 +88,11 @@ impl View<'_> {
     }
 
     fn drops(&self, report: &Report) -> Markup {
-        let seen = |name: &store::RefName| self.sees(&name.namespace());
-        let drops = report.plan.drop.iter().filter(|drop| seen(&drop.name));
+        let drops = report
+            .plan
+            .drop
+            .iter()
+            .filter(|drop| self.shows(&drop.name));
         let drops: Vec<_> = drops.collect();
         html! {
             @if !drops.is_empty() {
