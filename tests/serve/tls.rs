@@ -129,6 +129,22 @@ fn a_new_pair_is_taken_and_one_that_cannot_be_used_is_not() {
     fs::copy(env.path("next.pem"), env.path("pair.pem")).unwrap();
     let next = CertificateDer::from_pem_file(env.path("next.pem")).unwrap();
     assert_eq!(shows(&|shown| shown == next.as_ref()), next.to_vec());
+    // What never answers keeps nobody waiting.
+    fs::remove_file(env.path("pair.pem")).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(env.path("pair.pem"))
+        .status();
+    assert!(made.unwrap().success());
+    let until = Instant::now() + PATIENCE;
+    while !log().contains("pair.pem: is not a regular file") && Instant::now() < until {
+        assert_eq!(shows(&|_| true), next.to_vec());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(
+        log().contains("pair.pem: is not a regular file"),
+        "{}",
+        log()
+    );
 }
 
 #[test]
@@ -211,6 +227,23 @@ fn pairs_that_cannot_be_used_are_named() {
     --- stderr
     error: read none.pem
       caused by: No such file or directory (os error 2)
+    ");
+    let made = std::process::Command::new("mkfifo")
+        .arg(env.path("pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    check!(env, serve("pipe", "pair.key"), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: pipe: is not a regular file
+    ");
+    env.write("long.pem", "x".repeat((1 << 20) + 1));
+    check!(env, serve("long.pem", "pair.key"), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: long.pem: is longer than a certificate or key can be, 1048576 bytes
     ");
     check!(env, env.store(["serve", "--tls-cert", "pair.pem"]), @"
     exit code: 2

@@ -3,11 +3,14 @@
 //! A pair that cannot be used ends the start of a server. One that comes later and cannot be used is told in the access log,
 //! and the one before it stays in use.
 
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -23,6 +26,8 @@ use crate::serve::pace::Paced;
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// How often the files are looked at.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// What a file of certificates or a key may hold.
+const PEM_BYTES_MAX: u64 = 1 << 20;
 /// What the first byte of a client is that speaks TLS.
 const HANDSHAKE: u8 = 0x16;
 /// What one is told that does not.
@@ -32,13 +37,14 @@ const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nC
 pub(crate) struct Identity {
     certificate: PathBuf,
     key: PathBuf,
-    current: Mutex<Current>,
+    current: RwLock<Arc<ServerConfig>>,
+    look: Mutex<Look>,
 }
 
-struct Current {
-    config: Arc<ServerConfig>,
+/// When the files were looked at last, and what they were then.
+struct Look {
     stamps: [Stamp; 2],
-    looked: Instant,
+    at: Instant,
 }
 
 /// By what a file is known to be the same.
@@ -53,10 +59,10 @@ impl Identity {
     pub(crate) fn open(certificate: &Path, key: &Path) -> Result<Self> {
         let stamps = stamps(certificate, key);
         Ok(Self {
-            current: Mutex::new(Current {
-                config: load(certificate, key)?,
+            current: RwLock::new(load(certificate, key)?),
+            look: Mutex::new(Look {
                 stamps,
-                looked: Instant::now(),
+                at: Instant::now(),
             }),
             certificate: certificate.to_owned(),
             key: key.to_owned(),
@@ -70,23 +76,35 @@ impl Identity {
             .is_ok_and(|found| found.mode() & 0o077 != 0)
     }
 
-    /// The newest pair that can be used; and why a newer one cannot, once for each. Blocks.
+    /// The newest pair that can be used; and why a newer one cannot, once for each. Blocks one caller at most, where the
+    /// files are on something that does not answer: all others go on with the pair that there is.
     fn now(&self) -> (Arc<ServerConfig>, Option<Error>) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.looked.elapsed() < LOOK_PAUSE {
-            return (Arc::clone(&current.config), None);
+        let failure = self
+            .look
+            .try_lock()
+            .ok()
+            .and_then(|mut look| self.look_again(&mut look));
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        (Arc::clone(&current), failure)
+    }
+
+    fn look_again(&self, look: &mut Look) -> Option<Error> {
+        if look.at.elapsed() < LOOK_PAUSE {
+            return None;
         }
-        current.looked = Instant::now();
+        look.at = Instant::now();
         let stamps = stamps(&self.certificate, &self.key);
-        let mut failure = None;
-        if stamps != current.stamps {
-            current.stamps = stamps;
-            match load(&self.certificate, &self.key) {
-                Ok(config) => current.config = config,
-                Err(error) => failure = Some(error),
-            }
+        if stamps == look.stamps {
+            return None;
         }
-        (Arc::clone(&current.config), failure)
+        look.stamps = stamps;
+        match load(&self.certificate, &self.key) {
+            Ok(config) => {
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
+                None
+            }
+            Err(error) => Some(error),
+        }
     }
 
     /// The client's connection once both sides agree; none, where they do not. And what is wrong with a new pair.
@@ -193,6 +211,29 @@ fn has(text: &[u8], words: &str) -> bool {
     String::from_utf8_lossy(text).contains(words)
 }
 
+/// What a regular file holds: opening a pipe, or reading a device, might never end.
 fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|source| Error::io("read", path, source))
+    let unreadable = |source| Error::io("read", path, source);
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file =
+        rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| unreadable(errno.into()))?;
+    let file = File::from(file);
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(Error::invalid(format!(
+            "{}: is not a regular file",
+            path.display()
+        )));
+    }
+    let mut bytes = Vec::new();
+    file.take(PEM_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > PEM_BYTES_MAX {
+        let text = format!(
+            "{}: is longer than a certificate or key can be, {PEM_BYTES_MAX} bytes",
+            path.display()
+        );
+        return Err(Error::invalid(text));
+    }
+    Ok(bytes)
 }
