@@ -371,6 +371,35 @@ fn what_was_left_out_of_a_save_is_nobodys_change() {
     assert_eq!(newest(&env), ["b", "dir/c", "new"]);
 }
 
+/// A glob is for what DIR has not as well: the ref keeps what it has of it.
+#[test]
+fn what_a_glob_leaves_out_is_not_deleted_where_it_is_missing() {
+    let env = site(&["one", "other", "third"]);
+    fs::remove_file(env.path("one/a")).unwrap();
+    fs::remove_dir_all(env.path("one/dir")).unwrap();
+    env.write("one/new", "1");
+    let saved = env.ok(["save", "one", "--exclude", "a", "--exclude", "dir/c"]);
+    assert!(saved.contains("1 added, 0 changed, 0 removed"), "{saved}");
+    assert_eq!(newest(&env), ["a", "b", "dir/c", "new"]);
+    // Without the glob it is deleted.
+    let saved = env.ok(["save", "one"]);
+    assert!(saved.contains("0 added, 0 changed, 3 removed"), "{saved}");
+    assert_eq!(newest(&env), ["b", "new"]);
+    // Nor does a directory that a glob matches go, nor what was not excluded stay.
+    env.ok(["put", "in", REF]);
+    env.ok(["materialize", REF, "again"]);
+    fs::remove_dir_all(env.path("again/dir")).unwrap();
+    fs::remove_file(env.path("again/b")).unwrap();
+    env.ok(["save", "again", "--exclude", "dir/"]);
+    assert_eq!(newest(&env), ["a", "dir/c"]);
+    // What is empty is no order to delete the rest.
+    env.ok(["materialize", REF, "empty"]);
+    fs::remove_dir_all(env.path("empty/dir")).unwrap();
+    fs::remove_file(env.path("empty/a")).unwrap();
+    let emptied = env.store(["save", "empty", "--exclude", "a"]);
+    assert_eq!(emptied.code, Some(5), "{emptied}");
+}
+
 /// The base moves on with all that was saved, also where something was left out.
 #[test]
 fn a_save_that_left_something_out_knows_its_own_changes_again() {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Trees, entries, is_same, push_name};
+use super::{Trees, entries, is_same, is_tree, push_name};
 use crate::error::Result;
 use crate::format::{Content, Node, TreeEntry};
 
@@ -44,7 +44,7 @@ pub(crate) fn count(
             let after = ours.next_if(|entry| entry.name == name);
             let mut path = path.clone();
             push_name(&mut path, &name);
-            counts.add(trees, &mut open, path, (before, after));
+            counts.add(trees, &mut open, path, (before, after))?;
         }
     }
     Ok(counts)
@@ -57,7 +57,7 @@ impl Counts {
         open: &mut Vec<(Content, Content, Vec<u8>)>,
         path: Vec<u8>,
         (before, after): (Option<TreeEntry>, Option<TreeEntry>),
-    ) {
+    ) -> Result<()> {
         let (before, after) = (
             before.map(|entry| entry.node),
             after.map(|entry| entry.node),
@@ -73,9 +73,46 @@ impl Counts {
                 open.push((before, content, path));
             }
             (Some(_), Some(_)) => self.changed += 1,
-            (Some(node), None) if !trees.is_left_out(&path) => self.removed += entries(&node),
+            (Some(node), None) => self.removed += removed(trees, &node, path)?,
             (None, Some(node)) => self.added += entries(&node),
-            _ => {}
+            (None, None) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Entries that went with a node that is gone: what was left out of it stays, and so do the directories above that.
+fn removed(trees: &dyn Trees, node: &Node, path: Vec<u8>) -> Result<u64> {
+    if trees.is_left_out(&path, is_tree(node)) {
+        return Ok(0);
+    }
+    let Node::Tree { content, .. } = node else {
+        return Ok(1);
+    };
+    if !trees.leaves_out() {
+        return Ok(entries(node));
+    }
+    let mut gone = 0;
+    let mut open = vec![(trees.read(content)?.into_iter(), path, false)];
+    while let Some((level, path, stays)) = open.last_mut() {
+        let Some(TreeEntry { name, node }) = level.next() else {
+            let stays = *stays;
+            open.pop();
+            match open.last_mut() {
+                Some((_, _, above)) if stays => *above = true,
+                _ => gone += u64::from(!stays),
+            }
+            continue;
+        };
+        let mut path = path.clone();
+        push_name(&mut path, &name);
+        match &node {
+            node if trees.is_left_out(&path, is_tree(node)) => *stays = true,
+            Node::Tree { content, .. } => {
+                open.push((trees.read(content)?.into_iter(), path, false));
+            }
+            _ => gone += 1,
         }
     }
+    Ok(gone)
 }

@@ -1,6 +1,6 @@
 //! One directory of a merge: the entries that are left of its three sides, and what came of those before.
 
-use super::{Case, Step, Trees, Way, is_same};
+use super::{Case, Step, Trees, Way, is_same, is_tree};
 use crate::error::Result;
 use crate::format::{Node, Totals, TreeEntry};
 
@@ -51,11 +51,13 @@ impl Entry {
 }
 
 impl Entry {
-    /// Whether it is a directory on all three sides.
-    pub(super) fn are_trees(&self) -> bool {
-        let sides = [&self.base, &self.ours, &self.theirs];
-        let is_tree = |node: &&Option<Node>| matches!(node, Some(Node::Tree { .. }));
-        sides.iter().all(is_tree)
+    /// Whether it was and is a directory, and is one or nothing in ours: what was left out of that may be in it.
+    pub(super) fn may_hold_more(&self) -> bool {
+        let sides = [&self.base, &self.theirs];
+        let are_trees = sides
+            .into_iter()
+            .all(|side| side.as_ref().is_some_and(is_tree));
+        are_trees && self.ours.as_ref().is_none_or(is_tree)
     }
 }
 

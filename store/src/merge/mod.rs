@@ -33,10 +33,10 @@ pub(crate) trait Trees {
     fn read(&self, content: &Content) -> Result<Vec<TreeEntry>>;
     /// Stores a tree.
     fn write(&mut self, entries: &[TreeEntry]) -> Result<Content>;
-    /// Whether anything was left out of ours, so that what is missing in it must be looked at path by path.
+    /// Whether anything was or would be left out of ours, so that what is missing in it must be looked at path by path.
     fn leaves_out(&self) -> bool;
-    /// Whether something lies at a path that is not in ours: it was left out, and nobody deleted it.
-    fn is_left_out(&self, path: &[u8]) -> bool;
+    /// Whether a path that is not in ours was left out, or would have been, and nobody deleted it.
+    fn is_left_out(&self, path: &[u8], is_dir: bool) -> bool;
     /// What becomes of a path that is something else in ours than in `theirs`.
     fn both(&self, _path: &[u8], _ours: &Node, _theirs: &Node) -> Both {
         Both::AsMerged
@@ -193,13 +193,14 @@ impl Merge<'_> {
 
     /// What becomes of an entry; none, when the merge went into it.
     fn visit(&mut self, entry: Entry) -> Result<Option<Option<Node>>> {
-        let is_missing = entry.base.is_some() && entry.ours.is_none();
+        let missing = entry.base.as_ref().filter(|_| entry.ours.is_none());
+        let is_left_out = |node| self.trees.is_left_out(&self.path, is_tree(node));
         let way = match entry.way() {
-            _ if is_missing && self.trees.is_left_out(&self.path) => {
-                self.merged.left_out += u64::from(entry.base.is_some());
+            _ if missing.is_some_and(is_left_out) => {
+                self.merged.left_out += 1;
                 Way::Theirs(None)
             }
-            Way::Ours(None) if entry.are_trees() && self.trees.leaves_out() => Way::Into,
+            Way::Ours(None) if entry.may_hold_more() && self.trees.leaves_out() => Way::Into,
             way => self.ruled(&entry, way),
         };
         let steps = &mut self.merged.steps;
@@ -307,6 +308,10 @@ fn entries(node: &Node) -> u64 {
         Node::Tree { totals, .. } => totals.entries.saturating_add(1),
         _ => 1,
     }
+}
+
+fn is_tree(node: &Node) -> bool {
+    matches!(node, Node::Tree { .. })
 }
 
 fn pass_ours(node: Option<&Node>) -> Option<Step> {

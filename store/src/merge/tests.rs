@@ -38,7 +38,7 @@ impl Trees for Memory {
         !self.left_out.is_empty()
     }
 
-    fn is_left_out(&self, path: &[u8]) -> bool {
+    fn is_left_out(&self, path: &[u8], _is_dir: bool) -> bool {
         self.left_out.contains(std::str::from_utf8(path).unwrap())
     }
 }

@@ -5,31 +5,33 @@
 //! somebody else's. Stores nothing: the trees are made again from a list that this host keeps.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use super::PutRequest;
 use super::ancestor::known_tree;
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, Root, Time, Totals, TreeEntry};
 use crate::host::pool::PoolKey;
 use crate::host::saved::{Listing, Notes};
+use crate::host::walk::Globs;
 use crate::merge::{Trees, merge};
 use crate::read::Reader;
 use crate::store::Store;
 
-/// What was built of `source`, and of what was left out what `base` had there; the list of it, where this host keeps one.
+/// What was built of the source, and of what was left out what `base` had there; the list of it, where this host keeps one.
 pub(super) fn graft(
     store: &Store,
-    source: &Path,
+    request: &PutRequest,
     (built, base): (&Root, &Content),
     reader: &Reader<'_>,
 ) -> Result<(Content, Option<Listing>)> {
     let Root::Tree { content, totals } = built else {
         return Err(Error::invalid("only directories are saved"));
     };
-    let source = source.canonicalize().unwrap_or_default();
+    let source = request.source.canonicalize().unwrap_or_default();
     let mut trees = Graft {
         reader,
-        root: source.clone(),
+        left_out: LeftOut::new(request)?,
     };
     let theirs = (*base, Totals::default());
     let ((tree, _), _) = merge(&mut trees, Some(base), &(*content, *totals), &theirs)?;
@@ -75,7 +77,7 @@ fn list(reader: &Reader<'_>, tree: &Content, listing: &mut Listing) -> Result<()
 /// Trees of which nothing is stored: this pass knows them, and the list of paths does.
 struct Graft<'s> {
     reader: &'s Reader<'s>,
-    root: PathBuf,
+    left_out: LeftOut,
 }
 
 impl Trees for Graft<'_> {
@@ -91,13 +93,33 @@ impl Trees for Graft<'_> {
         true
     }
 
-    fn is_left_out(&self, path: &[u8]) -> bool {
-        lies_at(&self.root, path)
+    fn is_left_out(&self, path: &[u8], is_dir: bool) -> bool {
+        self.left_out.has(path, is_dir)
     }
 }
 
-/// Whether anything lies at a path below `root`.
-pub(super) fn lies_at(root: &Path, path: &[u8]) -> bool {
-    let path = root.join(std::ffi::OsStr::from_bytes(path));
-    path.symlink_metadata().is_ok()
+/// What is not in what was built of a directory, and was not deleted there.
+pub(super) struct LeftOut {
+    root: PathBuf,
+    globs: Globs,
+}
+
+impl LeftOut {
+    pub(super) fn new(request: &PutRequest) -> Result<Self> {
+        Ok(Self {
+            root: request.source.canonicalize().unwrap_or_default(),
+            globs: Globs::new(&request.exclude)?,
+        })
+    }
+
+    /// Whether there may be any for the globs alone.
+    pub(super) fn has_globs(&self) -> bool {
+        !self.globs.is_empty()
+    }
+
+    /// Whether anything lies at a path that was not built, or it would not have been built, had anything lain there.
+    pub(super) fn has(&self, path: &[u8], is_dir: bool) -> bool {
+        let lies_at = self.root.join(std::ffi::OsStr::from_bytes(path));
+        self.globs.is_match(path, is_dir) || lies_at.symlink_metadata().is_ok()
+    }
 }

@@ -3,10 +3,8 @@
 //! The bytes are stored before. When another commit was quicker, only metadata is merged again, onto that one: the
 //! entry goes to exactly the version that was merged.
 
-use std::path::PathBuf;
-
 use super::ancestor::Base;
-use super::graft::{graft, lies_at};
+use super::graft::{LeftOut, graft};
 use super::messages::Built;
 use super::meta::{put_meta, put_tree};
 use super::packer::Packer;
@@ -153,7 +151,8 @@ impl PutSession<'_> {
             ))
             .hint(Remedy::SaveEmpty)
         };
-        if base.root == Some(their_tree) && !built.leaves_out() {
+        let leaves_out = built.leaves_out() || !request.exclude.is_empty();
+        if base.root == Some(their_tree) && !leaves_out {
             return match is_emptied {
                 true => Err(emptied()),
                 false => Ok(as_built()),
@@ -167,7 +166,8 @@ impl PutSession<'_> {
         let theirs = (their_tree, their_totals);
         let (tree, merged) = merge(&mut stored, base.root.as_ref(), &(content, totals), &theirs)?;
         // What lies there and is left out is not gone, nor is what was never there.
-        if is_emptied && merged.left_out == 0 && tree.0 != their_tree {
+        let is_all_left_out = built.leaves_out() && merged.left_out > 0;
+        if is_emptied && !is_all_left_out && tree.0 != their_tree {
             return Err(emptied());
         }
         let times = match (tree.0 == their_tree, tree.0 == content) {
@@ -301,7 +301,7 @@ impl PutSession<'_> {
             |error: Error| Note::from(format!("{error}: the next save from here takes longer"));
         let mut root = *built.root.content();
         if leaves_out && let Some(known) = base.root {
-            match graft(self.store(), &request.source, (&built.root, &known), reader) {
+            match graft(self.store(), request, (&built.root, &known), reader) {
                 Ok((grafted, listing)) => (root, built.listing) = (grafted, listing),
                 // With the base that it has, the next save names changes of its own.
                 Err(error) => return report.notes.push(slow(error)),
@@ -329,7 +329,7 @@ impl PutSession<'_> {
 struct Stored<'s> {
     session: &'s PutSession<'s>,
     reader: &'s Reader<'s>,
-    root: PathBuf,
+    left_out: LeftOut,
     leaves_out: bool,
     framer: Framer<crossbeam_channel::Sender<KindFrame>>,
     frames: crossbeam_channel::Receiver<KindFrame>,
@@ -340,11 +340,12 @@ impl<'s> Stored<'s> {
         let request = session.request();
         let (sender, frames) = crossbeam_channel::unbounded();
         let verify = request.verify_writes;
+        let left_out = LeftOut::new(request)?;
         Ok(Self {
-            root: request.source.canonicalize().unwrap_or_default(),
             framer: Framer::new(FrameKind::Meta, request.level, verify, sender)?,
             frames,
-            leaves_out: built.leaves_out(),
+            leaves_out: built.leaves_out() || left_out.has_globs(),
+            left_out,
             session,
             reader,
         })
@@ -410,8 +411,8 @@ impl Trees for Stored<'_> {
         self.leaves_out
     }
 
-    fn is_left_out(&self, path: &[u8]) -> bool {
-        lies_at(&self.root, path)
+    fn is_left_out(&self, path: &[u8], is_dir: bool) -> bool {
+        self.left_out.has(path, is_dir)
     }
 
     fn both(&self, path: &[u8], ours: &Node, theirs: &Node) -> Both {
