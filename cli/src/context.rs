@@ -108,9 +108,10 @@ impl Context {
         missing.map_or(Ok(()), Err)
     }
 
-    /// The store that was meant; the embedded one is made when it is missing.
+    /// The store that was meant; the embedded one is made where there was none.
     pub(crate) fn open_for_put(&self) -> Result<Store> {
         if self.place()?.embedded {
+            self.check_there()?;
             self.open_or_make(&PathBuf::from(self.place()?.url))
         } else {
             self.open()

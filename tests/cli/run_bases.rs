@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use support::environment;
+use support::{TestEnvironment, environment};
 
 use crate::run::{REF, line, newest, run};
 
@@ -55,6 +55,7 @@ fn no_store_is_made_in_the_place_of_one_that_is_away() {
         &run(&[], "touch ran")[..],
         &seed,
         &["save", "base/project", REF],
+        &["put", "base/project", "project/llama/other"],
     ] {
         let refused = env.store(words);
         assert_eq!(refused.code, Some(1), "{refused}");
@@ -119,6 +120,111 @@ fn another_store_does_not_get_what_a_killed_run_left() {
     fs::rename(env.path("away"), env.path("shared")).unwrap();
     assert_eq!(shared(&["save", "--pending"]).code, Some(0));
     assert_eq!(shared(&["cat", &format!("{REF}:new")]).stdout, b"new\n");
+}
+
+/// The store that a run began with is the one that it saves to.
+#[test]
+fn a_store_that_takes_the_place_of_another_meanwhile_gets_nothing() {
+    let env = environment!();
+    env.ok(["init", "shared"]);
+    env.ok(["init", "other"]);
+    let shared = |words: &[&str]| env.store([&["--store", "shared"], words].concat());
+    let script = "echo work > $STORE_PROJECT_CACHE_DIR/work; mv shared away; mv other shared";
+    let failed = shared(&run(&[], script));
+    assert_eq!(failed.code, Some(5), "{failed}");
+    for words in [
+        "there is another one by now",
+        "`store save --store shared --pending` saves it",
+    ] {
+        assert!(failed.stderr.contains(words), "{failed}");
+    }
+    assert_eq!(shared(&["ls", REF]).code, Some(3));
+    fs::rename(env.path("shared"), env.path("other")).unwrap();
+    fs::rename(env.path("away"), env.path("shared")).unwrap();
+    assert_eq!(shared(&["save", "--pending"]).code, Some(0));
+    let found = shared(&["cat", &format!("{REF}:work")]);
+    assert_eq!(found.stdout, b"work\n");
+}
+
+/// Two versions of a file: one that a killed run left, and one that somebody saved after that.
+fn left_and_saved(leaves: &str, saves: &str) -> TestEnvironment {
+    let env = environment!();
+    env.ok(run(
+        &[],
+        "echo 0 > $STORE_PROJECT_CACHE_DIR/f; echo 0 > $STORE_PROJECT_CACHE_DIR/g",
+    ));
+    env.ok(run(&[], "true"));
+    let script = format!("cd $STORE_PROJECT_CACHE_DIR; {leaves}; kill -9 $PPID");
+    let killed = env.store(run(&["--job", "killed"], &script));
+    assert_eq!(killed.code, None, "{killed}");
+    let other = [
+        "run",
+        "--project",
+        "llama",
+        "--base",
+        "other",
+        "--job",
+        "b",
+        "--",
+        "/bin/sh",
+        "-c",
+        saves,
+    ];
+    env.ok(other);
+    env
+}
+
+#[test]
+fn what_a_killed_run_left_names_what_others_changed_too() {
+    let write = |text: &str| format!("rm -f f; echo {text} > f");
+    let theirs = format!("cd $STORE_PROJECT_CACHE_DIR; {}", write("B"));
+    let env = left_and_saved(&write("A"), &theirs);
+    let told = env.store(run(&["--job", "next"], "true"));
+    assert_eq!(told.code, Some(0), "{told}");
+    for words in [
+        "what an earlier run left here was saved as project/llama/cache@3",
+        "conflict: f: both changed it; yours is in the new version, theirs in @2",
+    ] {
+        assert!(told.stderr.contains(words), "{told}");
+    }
+    assert_eq!(newest(&env, REF), ["f=A", "g=0"]);
+    let history = env.ok(["history", REF]);
+    assert!(
+        history.contains("job killed; changed here and in @2: f"),
+        "{history}"
+    );
+    // Machines are told as well.
+    let env = left_and_saved(&write("A"), &theirs);
+    let told = env.store([&["--json"], &run(&[], "true")[..]].concat());
+    assert!(
+        told.stderr
+            .contains(r#""conflicting":[{"path":"f","case":"both-changed"}]"#),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_a_killed_run_deleted_and_others_changed_is_named() {
+    let env = left_and_saved("rm f", "cd $STORE_PROJECT_CACHE_DIR; rm f; echo B > f");
+    let told = env.store(run(&[], "cat $STORE_PROJECT_CACHE_DIR/f"));
+    assert_eq!(
+        (told.code, &told.stdout[..]),
+        (Some(0), &b"B\n"[..]),
+        "{told}"
+    );
+    assert!(
+        told.stderr
+            .contains("conflict: f: deleted here, changed in @2; theirs stays"),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_is_pending_is_saved_under_the_name_of_its_job() {
+    let env = left_and_saved("echo new > new", "true");
+    env.ok(["save", "--pending"]);
+    let history = env.ok(["history", REF]);
+    assert!(history.contains("job killed"), "{history}");
 }
 
 #[test]

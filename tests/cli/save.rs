@@ -45,21 +45,21 @@ fn two_jobs_of_one_version_come_together() {
     exit code: 0
     --- stdout
     project/demo/cache@2 (@[VERSION-ID]): 1 added, 0 changed, 0 removed in [SECS]
-    4 files, 13 B; read [SIZE], new 1 B, stored [SIZE]
+    one: 4 files, 13 B; read [SIZE], new 1 B, stored [SIZE]
     --- stderr
     ");
     check!(env, env.store(["save", "other", "--message", "by hand"]), @"
     exit code: 0
     --- stdout
     project/demo/cache@3 (@[VERSION-ID]): 1 added, 0 changed, 1 removed, merged into @2 in [SECS]
-    3 files, 9 B; read [SIZE], new 1 B, stored [SIZE]
+    other: 3 files, 9 B; read [SIZE], new 1 B, stored [SIZE]
     --- stderr
     ");
     check!(env, env.store(["save", "other"]), @"
     exit code: 0
     --- stdout
     project/demo/cache: unchanged, still @3 (@[VERSION-ID]): 0 added, 0 changed, 0 removed in [SECS]
-    3 files, 9 B; read [SIZE], new 0 B, stored [SIZE]
+    other: 3 files, 9 B; read [SIZE], new 0 B, stored [SIZE]
     --- stderr
     ");
     assert_eq!(newest(&env), ["a", "dir/c", "new-one", "new-other"]);
@@ -79,7 +79,7 @@ fn what_clashes_is_named_and_a_deletion_that_is_not_done_ends_with_6() {
     exit code: 0
     --- stdout
     project/demo/cache@3 (@[VERSION-ID]): 0 added, 1 changed, 0 removed, merged into @2, 1 conflict in [SECS]
-    3 files, 13 B; read [SIZE], new 5 B, stored [SIZE]
+    other: 3 files, 13 B; read [SIZE], new 5 B, stored [SIZE]
     --- stderr
     conflict: a: both changed it; yours is in the new version, theirs in @2
     ");
@@ -89,7 +89,7 @@ fn what_clashes_is_named_and_a_deletion_that_is_not_done_ends_with_6() {
     exit code: 6
     --- stdout
     project/demo/cache: unchanged, still @3 (@[VERSION-ID]): 0 added, 0 changed, 1 removed, merged into @3, 1 conflict in [SECS]
-    2 files, 8 B; read [SIZE], new 0 B, stored [SIZE]
+    third: 2 files, 8 B; read [SIZE], new 0 B, stored [SIZE]
     --- stderr
     conflict: b: deleted here, changed in @3; theirs stays
     error: project/demo/cache: 1 path not deleted
@@ -125,7 +125,7 @@ fn credentials_are_left_out_by_themselves_and_named() {
     exit code: 6
     --- stdout
     project/demo/cache@2 (@[VERSION-ID]): 1 added, 0 changed, 0 removed in [SECS]
-    4 files, 15 B; read [SIZE], new 3 B, stored [SIZE]
+    job: 4 files, 15 B; read [SIZE], new 3 B, stored [SIZE]
     --- stderr
     skipped: [ROOT]/job/notes: looks like credentials: an access token of Hugging Face
     error: project/demo/cache: 1 path left out
@@ -398,6 +398,14 @@ fn what_a_glob_leaves_out_is_not_deleted_where_it_is_missing() {
     fs::remove_file(env.path("empty/a")).unwrap();
     let emptied = env.store(["save", "empty", "--exclude", "a"]);
     assert_eq!(emptied.code, Some(5), "{emptied}");
+}
+
+#[test]
+fn what_is_counted_is_said_to_be_the_directory_s() {
+    let env = site(&[]);
+    env.write("few/x", "x");
+    let saved = env.ok(["save", "few", REF, "--base", "0"]);
+    assert!(saved.contains("\nfew: 1 file, 1 B; read"), "{saved}");
 }
 
 /// The base moves on with all that was saved, also where something was left out.

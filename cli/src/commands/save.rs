@@ -1,7 +1,8 @@
 //! `store save`: what a directory has become is merged into its ref.
 
+mod shown;
+
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -93,6 +94,15 @@ impl How {
     /// Whether a save from the list would do the same: the list names a directory and a ref, and nothing else.
     fn is_remembered(&self) -> bool {
         self.base.is_none() && self.exclude.is_empty() && !self.allow_empty
+    }
+
+    /// The same for what is on the list, with the name of the job that made it.
+    fn of(&self, noted: &Pending) -> Self {
+        let mut how = self.clone();
+        if how.message.is_empty() {
+            how.message = noted.message().unwrap_or_default();
+        }
+        how
     }
 }
 
@@ -242,7 +252,7 @@ fn pending(how: &How, context: &Context) -> Result<()> {
         let is_for_it = store.as_ref().map_or(Ok(()), |store| noted.check(store));
         let outcome = is_for_it
             .and_then(|()| target.transpose())
-            .and_then(|target| save(noted.directory(), target, how, context));
+            .and_then(|target| save(noted.directory(), target, &how.of(noted), context));
         failed.extend(outcome.err().map(|error| failure::one_line(&error)));
     }
     match failed.is_empty() {
@@ -311,6 +321,22 @@ pub(crate) fn tell_of_run(
     told(&report, context);
     context.out.report_aside(&report);
     outcome(&report)
+}
+
+/// Tells what a run saved of what another one had left: what both had changed, and all of it to machines.
+pub(crate) fn tell_of_left(
+    dir: &Path,
+    target: &RefName,
+    done: PutReport,
+    elapsed: Duration,
+    context: &Context,
+) {
+    let is_news = !done.unchanged || done.saved.as_ref().is_some_and(|saved| saved.clashed > 0);
+    let report = report(dir, target.clone(), done, elapsed);
+    told_conflicts(&report, context);
+    if is_news && context.out.is_json() {
+        context.out.report_aside(&report);
+    }
 }
 
 fn request(dir: &Path, target: RefName, how: &How) -> PutRequest {
@@ -396,6 +422,10 @@ fn told(report: &Report, context: &Context) {
             .out
             .warning(format_args!("skipped: {}", skipped.error));
     }
+    told_conflicts(report, context);
+}
+
+fn told_conflicts(report: &Report, context: &Context) {
     let before = report.saved.onto.unwrap_or_default();
     for conflict in &report.saved.clashes {
         let path = names::shown(&conflict.path);
@@ -437,42 +467,5 @@ fn outcome(report: &Report) -> Result<()> {
                 None => error,
             })
         }
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let id = names::id(self.id.as_ref());
-        match self.version {
-            Some(version) if self.unchanged => {
-                write!(out, "{}: unchanged, still @{version}{id}: ", self.target)?;
-            }
-            Some(version) => write!(out, "{}@{version}{id}: ", self.target)?,
-            None => write!(out, "{}, nothing written: ", self.target)?,
-        }
-        write!(
-            out,
-            "{} added, {} changed, {} removed",
-            human::count(self.saved.counts.added),
-            human::count(self.saved.counts.changed),
-            human::count(self.saved.counts.removed),
-        )?;
-        match (self.saved.base, self.saved.onto) {
-            (base, Some(onto)) if base != Some(onto) => write!(out, ", merged into @{onto}")?,
-            _ => {}
-        }
-        if self.saved.clashed > 0 {
-            write!(out, ", {}", human::counted(self.saved.clashed, "conflict"))?;
-        }
-        write!(
-            out,
-            " in {}\n{}, {}; read {}, new {}, stored {}",
-            human::duration(Duration::from_secs_f64(self.secs)),
-            human::counted(self.files, "file"),
-            human::bytes(self.bytes),
-            human::bytes(self.read_bytes),
-            human::bytes(self.new_bytes),
-            human::bytes(self.stored_bytes),
-        )
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use store::{Error, Result, Store};
+use store::{Error, Kind, Result, Store};
 
 use super::{Context, Place};
 use crate::config;
@@ -11,7 +11,6 @@ use crate::host::stores;
 impl Context {
     /// The store that was meant; the embedded one is made where there was none.
     pub(crate) fn open_for_job(&self) -> Result<Store> {
-        self.check_there()?;
         let store = self.open_for_put()?;
         self.remember(&store);
         Ok(store)
@@ -22,9 +21,13 @@ impl Context {
         let Place { url, embedded, .. } = self.place()?;
         let is_there = !embedded || Path::new(&url).join("format").exists();
         let known = self.kept()?.and_then(|place| place.known());
-        match known.filter(|_| !is_there) {
-            None => Ok(()),
-            Some(id) => Err(Error::unavailable(format!(
+        let Some(id) = known.filter(|_| !is_there) else {
+            return Ok(());
+        };
+        match self.open() {
+            // What is left of it is no empty mount.
+            Err(error) if error.kind() == Kind::Corrupt => Err(error),
+            _ => Err(Error::unavailable(format!(
                 "{url}: the store {id} was there, and is away"
             ))
             .hint("bring it back, or mount what it is on; `store init` makes a new and empty one in its place")),

@@ -27,6 +27,9 @@ pub(crate) struct Pending {
     id: Option<String>,
     #[serde(rename = "ref")]
     target: Option<String>,
+    /// The job that ran in the directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
     #[serde(skip)]
     file: PathBuf,
     #[serde(skip)]
@@ -54,6 +57,7 @@ impl Pending {
             directory: bytes.to_vec(),
             store: store.to_owned(),
             id: None,
+            job: None,
             target: target.map(ToString::to_string),
             file: kept?.join(DIR).join(format!("{name}.json")),
             path,
@@ -87,6 +91,18 @@ impl Pending {
     pub(crate) fn only_to(mut self, id: Option<String>) -> Self {
         self.id = id;
         self
+    }
+
+    /// The same, of this job.
+    #[must_use]
+    pub(crate) fn of_job(mut self, job: &str) -> Self {
+        self.job = Some(job.to_owned());
+        self
+    }
+
+    /// What a version says that is made of it.
+    pub(crate) fn message(&self) -> Option<String> {
+        Some(message_of(self.job.as_ref()?))
     }
 
     /// That it is for `store`, which is at its place by now.
@@ -145,4 +161,9 @@ impl Pending {
     pub(crate) fn remove(&self) {
         drop(std::fs::remove_file(&self.file));
     }
+}
+
+/// What the versions say that a job made.
+pub(crate) fn message_of(job: &str) -> String {
+    format!("job {job}")
 }

@@ -3,20 +3,21 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use store::replicate::{
     Delete, Forgetful, RefStatus, ReplicateRequest, Selection, Versions, replicate,
 };
 use store::{
     Error, Kind, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result, Store,
-    Unwatched, materialize,
+    StoreId, Unwatched, materialize,
 };
 
 use crate::commands::save;
 use crate::config;
 use crate::context::pools::{self, PoolArgs};
 use crate::context::{Context, elsewhere};
-use crate::host::pending::Pending;
+use crate::host::pending::{Pending, message_of};
 use crate::ui::{failure, human, remedy};
 
 /// What `--fallback` says where nothing is brought.
@@ -33,6 +34,8 @@ pub(super) struct Cache {
     pub(super) is_needed: bool,
     /// What says that it is not saved yet.
     pub(super) unsaved: Option<Pending>,
+    /// The store that it was brought from, and is saved to.
+    store: Option<StoreId>,
 }
 
 impl Cache {
@@ -42,6 +45,18 @@ impl Cache {
             dir: dir.to_path_buf(),
             is_needed,
             unsaved: None,
+            store: None,
+        }
+    }
+
+    /// That it is saved to the store that it was brought from, and to none in its place.
+    pub(super) fn check_store(&self, store: &Store) -> Result<()> {
+        let found = store.format().id;
+        match self.store.filter(|began| *began != found) {
+            None => Ok(()),
+            Some(began) => Err(Error::conflict(format!(
+                "the store {began} was there when the command began, and in its place there is another one by now, {found}"
+            ))),
         }
     }
 
@@ -137,7 +152,7 @@ impl Cache {
         &mut self,
         store: &Store,
         pool: &PoolArgs,
-        exclude: &[String],
+        (exclude, job): (&[String], &str),
         context: &Context,
     ) -> Result<()> {
         std::fs::create_dir_all(&self.dir)
@@ -145,8 +160,9 @@ impl Cache {
         let url = context.store_url()?;
         let unsaved = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
         let left = unsaved.as_ref().and_then(Pending::written);
-        let id = store.format().id.to_string();
-        let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id)));
+        let id = store.format().id;
+        self.store = Some(id);
+        let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id.to_string())).of_job(job));
         let known = pools::of_source(&self.dir, &context.config().pool);
         let saved_to = store::saved_to(store, &known, &self.dir).ok();
         // What was begun empty is no tree of the pool until the ref is made in its place.
@@ -157,7 +173,10 @@ impl Cache {
         }
         let mut left_out = Vec::new();
         if is_left && !is_empty(&self.dir) {
-            left_out = self.save_what_was_left(store, exclude, context)?;
+            // Who was killed made it, as far as that is known.
+            let message = left.as_ref().and_then(Pending::message);
+            let message = message.unwrap_or_else(|| message_of(job));
+            left_out = self.save_what_was_left(store, (exclude, message), context)?;
         }
         let takes_over = is_left && (left_out.is_empty() || !is_tree(&known, &self.dir));
         if takes_over && self.has_any(store, &left_out)? {
@@ -269,10 +288,11 @@ impl Cache {
     fn save_what_was_left(
         &self,
         store: &Store,
-        exclude: &[String],
+        (exclude, message): (&[String], String),
         context: &Context,
     ) -> Result<Vec<PathBuf>> {
-        let request = save::of_run(&self.dir, &self.name, exclude, String::new(), context);
+        let request = save::of_run(&self.dir, &self.name, exclude, message, context);
+        let began = Instant::now();
         let report = store::put(store, &request, &Unwatched).map_err(|error| {
             let dir = self.dir.display();
             let what = format!("{dir}: what an earlier run left here is not saved");
@@ -292,7 +312,10 @@ impl Cache {
                 "warning: not saved, and left as it is: {told}"
             ));
         }
-        Ok(report.skipped.into_iter().map(|(path, _)| path).collect())
+        let left_out = report.skipped.iter().map(|(path, _)| path.clone());
+        let left_out = left_out.collect();
+        save::tell_of_left(&self.dir, &self.name, report, began.elapsed(), context);
+        Ok(left_out)
     }
 
     fn materialize(

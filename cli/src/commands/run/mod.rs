@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "REF", conflicts_with_all = ["save_every", "require_local", "job"])]
     seed: Option<OsString>,
 
-    /// How long a seeder may be silent until another one takes its place
+    /// How long a seeder may be silent until another one takes its place; 4s at least
     #[arg(long, value_name = "TIME", value_parser = human::parse_span, default_value = "30s")]
     patience: Duration,
 
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let base = base(args, &layout)?;
     let places = Places::new(&layout, &base, args.team.is_some(), &job);
     let mut compiles = Compiles::new(&layout, &places, context)?;
-    let caches = prepare(args, &places, &layout, context)?;
+    let caches = prepare(args, &places, (&layout, &job), context)?;
     make_links(&layout, &places)?;
     compiles.before();
     check_room(&base, args.free)?;
@@ -258,7 +258,12 @@ fn cache_of(kind: &str, name: &str) -> Result<RefName> {
         .map_err(|error| error.within(format!("--{kind} {name}")))
 }
 
-fn prepare(args: &Args, places: &Places, layout: &Layout, context: &Context) -> Result<Vec<Cache>> {
+fn prepare(
+    args: &Args,
+    places: &Places,
+    (layout, job): (&Layout, &str),
+    context: &Context,
+) -> Result<Vec<Cache>> {
     let store = context.open_for_job()?;
     let mut caches = caches_of(args, places)?;
     for cache in &caches {
@@ -266,7 +271,7 @@ fn prepare(args: &Args, places: &Places, layout: &Layout, context: &Context) -> 
         cache.bring_here(&store, (is_required, &args.fallback), context)?;
     }
     for cache in &mut caches {
-        cache.prepare(&store, &args.pool, &layout.exclude, context)?;
+        cache.prepare(&store, &args.pool, (&layout.exclude, job), context)?;
     }
     Ok(caches)
 }

@@ -11,6 +11,7 @@ use super::caches::Cache;
 use super::child::Signals;
 use crate::commands::save;
 use crate::context::Context;
+use crate::host::pending::message_of;
 use crate::ui::failure;
 
 /// How often the end of a save is looked for.
@@ -72,7 +73,7 @@ impl<'s> Saver<'s> {
     }
 
     fn request(&self, cache: &Cache) -> PutRequest {
-        let message = format!("job {}", self.job);
+        let message = message_of(self.job);
         save::of_run(&cache.dir, &cache.name, self.exclude, message, self.context)
     }
 
@@ -85,6 +86,7 @@ impl<'s> Saver<'s> {
         let store = self.context.open_until(Arc::clone(&stop));
         // It was there when the command began.
         let store = store.map_err(save::out_of_reach)?;
+        cache.check_store(&store)?;
         let request = self.request(cache);
         Ok(Some(Running {
             stop,

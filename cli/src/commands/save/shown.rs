@@ -1,0 +1,45 @@
+//! What `store save` did, for people: what became of the ref, and then what the directory has.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Report;
+use crate::ui::{human, names};
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = names::id(self.id.as_ref());
+        match self.version {
+            Some(version) if self.unchanged => {
+                write!(out, "{}: unchanged, still @{version}{id}: ", self.target)?;
+            }
+            Some(version) => write!(out, "{}@{version}{id}: ", self.target)?,
+            None => write!(out, "{}, nothing written: ", self.target)?,
+        }
+        write!(
+            out,
+            "{} added, {} changed, {} removed",
+            human::count(self.saved.counts.added),
+            human::count(self.saved.counts.changed),
+            human::count(self.saved.counts.removed),
+        )?;
+        match (self.saved.base, self.saved.onto) {
+            (base, Some(onto)) if base != Some(onto) => write!(out, ", merged into @{onto}")?,
+            _ => {}
+        }
+        if self.saved.clashed > 0 {
+            write!(out, ", {}", human::counted(self.saved.clashed, "conflict"))?;
+        }
+        write!(
+            out,
+            " in {}\n{}: {}, {}; read {}, new {}, stored {}",
+            human::duration(Duration::from_secs_f64(self.secs)),
+            self.directory.display(),
+            human::counted(self.files, "file"),
+            human::bytes(self.bytes),
+            human::bytes(self.read_bytes),
+            human::bytes(self.new_bytes),
+            human::bytes(self.stored_bytes),
+        )
+    }
+}
