@@ -237,6 +237,11 @@ fn what_is_not_there_or_would_leave_nothing_is_refused() {
             5,
             "nothing would be left",
         ),
+        (
+            &["rm", "project/demo/cache:data", "--glob", "!a"],
+            2,
+            "matches nothing",
+        ),
         (&["rm", "project/demo/none:x"], 3, "project/demo/none"),
         (
             &["rm", "project/demo/cache:data", "project/demo/other:x"],
@@ -259,6 +264,26 @@ fn what_is_not_there_or_would_leave_nothing_is_refused() {
     let old = env.store(["rm", &format!("{REF}@1:data")]);
     assert_eq!(old.code, Some(2), "{old}");
     env.ok(["rm", &format!("{REF}@2:data")]);
+}
+
+#[test]
+fn an_undo_says_the_way_back_from_paths_that_were_taken() {
+    let env = site();
+    env.ok(["rm", &format!("{REF}:data")]);
+    for (words, told) in [
+        (
+            &["undo", REF][..],
+            "`store rm project/demo/cache@2` takes that back",
+        ),
+        (
+            &["undo"],
+            "`store rm REF@N` of the one without them takes that back",
+        ),
+    ] {
+        let none = env.store(words);
+        assert_eq!(none.code, Some(3), "{none}");
+        assert!(none.stderr.contains(told), "{none}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 use store::replicate::{UndoReport, undo};
-use store::{Error, Result};
+use store::{Error, Remedy, Result, Store, Target};
 
 use crate::context::Context;
 use crate::ui::progress::Watch;
@@ -65,7 +65,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let what = args.what.as_ref().map(|what| names::target(what));
     let store = context.open()?;
     let watch = Watch::new(&context.global);
-    let done = undo(&store, what.transpose()?.as_ref(), args.dry_run, &watch)?;
+    let what = what.transpose()?;
+    let done = undo(&store, what.as_ref(), args.dry_run, &watch);
+    let done = done.map_err(|error| match error.remedy() {
+        Some(Remedy::List) => error.hint(way_back(&store, what.as_ref())),
+        _ => error,
+    })?;
     drop(watch);
     let report = report(done, args.dry_run);
     context.out.report(&report)?;
@@ -75,6 +80,25 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             "{} did not come back",
             human::counted(report.failed.len() as u64, "version")
         ))),
+    }
+}
+
+/// Paths that `rm` took are a new version without them: nothing was dropped that could come back.
+fn way_back(store: &Store, what: Option<&Target>) -> String {
+    let newest = |name| store.state().ok()?.version(name, None).ok();
+    let took_paths = match what {
+        Some(Target::Ref(spec)) => newest(&spec.name)
+            .filter(|(_, version)| version.message.starts_with(&format!("rm {}", spec.name)))
+            .map(|(number, _)| format!("{}@{number}", spec.name)),
+        _ => None,
+    };
+    match took_paths {
+        Some(version) => format!(
+            "{version} was made by an `rm` of paths, and the version before still has them: `store rm {version}` takes that back"
+        ),
+        None => "see what there is with `store ls`; where `rm` took paths of a ref, the version before still has them, and \
+                 `store rm REF@N` of the one without them takes that back"
+            .to_owned(),
     }
 }
 

@@ -66,8 +66,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     let store = context.open()?;
     let (target, paths) = meant(args, &store)?;
     let now = Timestamp::now();
+    let globs = Globs::new(&args.glob)?;
+    if globs.is_empty() && !args.glob.is_empty() {
+        let shown = args.glob.join(" --glob ");
+        return Err(Error::invalid(format!("--glob {shown}: matches nothing"))
+            .hint("nothing was removed; a glob behind `!` takes back what those before it matched: name these first, like --glob '*' --glob '!keep'"));
+    }
     let filter = TrimFilter {
-        globs: Globs::new(&args.glob)?,
+        globs,
         larger_than: args.larger_than,
         older_than: args.older_than.map(|span| before(now, span)),
     };
