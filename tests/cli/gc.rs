@@ -494,3 +494,11 @@ fn a_policy_that_nobody_means_is_refused() {
     let again = env.store(["policy", "keep", "project/*", "--last", "3"]);
     assert!(!again.stderr.contains("matches no ref"), "{again}");
 }
+
+#[test]
+fn a_rule_that_keeps_nothing_is_refused() {
+    let env = dropped();
+    let refused = env.store(["gc", "--keep-last", "0"]);
+    assert_eq!(refused.code, Some(2), "{refused}");
+    assert!(refused.stderr.contains("0 keeps nothing"), "{refused}");
+}

@@ -200,7 +200,7 @@ fn a_script_that_fails_fails_for_those_who_waited_and_is_tried_anew_by_who_comes
 fn what_cannot_be_a_seed_is_refused() {
     let env = environment!();
     for (options, script, code, said) in [
-        (&[][..], "true", 2, "left nothing in $STORE_SEED_DIR"),
+        (&[][..], "true", 1, "left nothing in $STORE_SEED_DIR"),
         (&["--patience", "1s"][..], SCRIPT, 2, "too short"),
         (
             &["--save-every", "1m"][..],

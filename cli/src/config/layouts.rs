@@ -120,7 +120,12 @@ impl Layout {
         let own = [("project", &self.project), ("team", &self.team)];
         for (key, path) in own.into_iter().chain(links) {
             let is_plain = |part| matches!(part, std::path::Component::Normal(_));
-            if path.as_os_str().is_empty() || !path.components().all(is_plain) {
+            if path.as_os_str().is_empty() {
+                return Err(Error::invalid(format!(
+                    "layout {name}: {key}: is missing or empty, expected a path below the base"
+                )));
+            }
+            if !path.components().all(is_plain) {
                 return Err(Error::invalid(format!(
                     "layout {name}: {key}: expected a path below the base, found {:?}",
                     path.display().to_string()
@@ -234,7 +239,7 @@ mod tests {
             ),
             (
                 with("", ""),
-                "layout x: project: expected a path below the base, found \"\"",
+                "layout x: project: is missing or empty, expected a path below the base",
             ),
             (
                 with("p", "{home}"),

@@ -63,7 +63,7 @@ struct Retention {
     refs: String,
 
     /// Keep the newest N versions of each ref
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     keep_last: Option<usize>,
 
     /// Keep versions that are younger, like 30d
@@ -120,6 +120,15 @@ struct Limits {
     /// Stop in good order after this long; the next run goes on
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     time_limit: Option<Duration>,
+}
+
+/// A rule that keeps nothing is none.
+fn at_least_one(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("0 keeps nothing: leave the rule out, `store rm` drops versions".to_owned()),
+        Ok(count) => Ok(count),
+        Err(_) => Err("expected a number of versions".to_owned()),
+    }
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {

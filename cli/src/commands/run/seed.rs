@@ -140,10 +140,12 @@ impl Seeder<'_> {
             }
             return Ok(());
         }
-        let published = self.publish(dir.path());
+        let left = self.check_left(dir.path());
+        let is_empty = left.is_err();
+        let published = left.and_then(|()| self.publish(dir.path()));
         let how = match &published {
             Ok(_) => Ended::Done,
-            Err(error) if is_for_all(error) => Ended::failed(&failure::one_line(error)),
+            Err(error) if is_empty || is_for_all(error) => Ended::failed(&failure::one_line(error)),
             Err(_) => Ended::Left,
         };
         let is_lost = beating.is_lost();
@@ -205,16 +207,20 @@ impl Seeder<'_> {
             .note(format_args!("note: what the script made is in {dir}"));
     }
 
-    /// The version that stands in the end.
-    fn publish(&self, dir: &Path) -> Result<Published> {
-        let is_empty = std::fs::read_dir(dir).is_ok_and(|mut names| names.next().is_none());
-        if is_empty {
-            return Err(Error::invalid(format!(
+    /// That the script left anything.
+    fn check_left(&self, dir: &Path) -> Result<()> {
+        match std::fs::read_dir(dir).is_ok_and(|mut names| names.next().is_none()) {
+            false => Ok(()),
+            true => Err(Error::unavailable(format!(
                 "{}: not made: the script left nothing in ${VARIABLE}",
                 self.target
             ))
-            .hint("it has to write what the ref shall hold into that directory"));
+            .hint("it has to write what the ref shall hold into that directory")),
         }
+    }
+
+    /// The version that stands in the end.
+    fn publish(&self, dir: &Path) -> Result<Published> {
         // Signals were for the script, and what it made is to be published.
         let store = self.context.open_until(std::sync::Arc::default())?;
         let mut request = PutRequest::new(dir, self.target.clone());
