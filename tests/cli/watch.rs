@@ -308,6 +308,97 @@ fn nothing_old_becomes_the_latest() {
     );
 }
 
+/// How a checkpoint that is published stops being what it was.
+fn spoil(env: &TestEnvironment, dir: &str, how: &str) {
+    match how {
+        "torn" => drop(env.write(format!("{dir}/m1.pt"), b"PK\x03\x04 half")),
+        "no marker" => fs::remove_file(env.path(format!("{dir}/trainer_state.json"))).unwrap(),
+        "gone" => fs::remove_dir_all(env.path(dir)).unwrap(),
+        "a file less" => fs::remove_file(env.path(format!("{dir}/m1.pt"))).unwrap(),
+        "the marker alone" => {
+            for file in 0..3 {
+                fs::remove_file(env.path(format!("{dir}/m{file}.pt"))).unwrap();
+            }
+            // As if all of it had come here just now.
+            let marker = env.path(format!("{dir}/trainer_state.json"));
+            let rights = fs::metadata(&marker).unwrap().permissions();
+            fs::set_permissions(&marker, rights).unwrap();
+        }
+        _ => drop(env.write(
+            format!("{dir}/.netrc"),
+            "machine host login me password secret",
+        )),
+    }
+}
+
+/// Three files, the marker, and all of it older than `secs`.
+fn three_files(env: &TestEnvironment, number: u64, secs: u64) {
+    let dir = format!("out/checkpoint-{number}");
+    for file in 0..3 {
+        let bytes = Random::new(10 * number + file).bytes(1000);
+        env.write(format!("{dir}/m{file}.pt"), bytes);
+        age(env, &format!("{dir}/m{file}.pt"), secs);
+    }
+    env.write(format!("{dir}/trainer_state.json"), "{}");
+    age(env, &format!("{dir}/trainer_state.json"), secs);
+}
+
+/// What the ref has says how old its newest checkpoint is, not what became of the directory since.
+#[test]
+fn the_only_whole_version_stays_whatever_became_of_its_directory() {
+    for how in [
+        "torn",
+        "no marker",
+        "gone",
+        "a file less",
+        "the marker alone",
+        "a secret",
+    ] {
+        for keeps in [true, false] {
+            let env = environment!();
+            three_files(&env, 1, 60);
+            three_files(&env, 2, 30);
+            let keep: &[&str] = if keeps { &["--keep", "1"] } else { &[] };
+            assert_eq!(once(&env, keep).code, Some(0));
+            env.ok(["gc", "--keep-last", "1", "--grace", "0"]);
+            spoil(&env, "out/checkpoint-2", how);
+            let before = env.ok(["history", REF, "--json"]);
+            for _ in 0..2 {
+                let done = once(&env, keep);
+                assert_eq!(done.stdout, b"", "{how}: {done}");
+                let expected = if how == "gone" { 0 } else { 6 };
+                assert_eq!(done.code, Some(expected), "{how}: {done}");
+            }
+            let after = env.ok(["history", REF, "--json"]);
+            assert_eq!(after, before, "{how}");
+        }
+    }
+}
+
+/// A deletion or a rewriting that was broken off leaves less than what was published.
+#[test]
+fn what_lost_files_is_not_published_again() {
+    let env = environment!();
+    three_files(&env, 1, 60);
+    let mut watch = start(&env, &["--keep", "1"]);
+    assert!(line(&mut watch).contains("ckpt@1"));
+    for file in 0..3 {
+        fs::remove_file(env.path(format!("out/checkpoint-1/m{file}.pt"))).unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+    }
+    let ended = end(watch);
+    for done in [ended, once(&env, &["--keep", "1"])] {
+        assert_eq!(done.code, Some(6), "{done}");
+        assert_eq!(done.stdout, b"", "{done}");
+        assert!(done.stderr.contains("checkpoint-1: "), "{done}");
+    }
+    // Who wants less than there was says so by the marker.
+    env.write("out/checkpoint-1/trainer_state.json", "{}");
+    let done = once(&env, &["--keep", "1"]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(published(&env), ["checkpoint-1"]);
+}
+
 #[test]
 fn what_a_later_one_came_after_is_not_called_unfinished() {
     let env = environment!();

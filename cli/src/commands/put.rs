@@ -202,6 +202,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
         readable: args.readable,
         keep: args.keep.clone(),
         source_check: None,
+        extra: store::format::Extra::new(),
         onto: args.base.map_or(Onto::Replace, Onto::Only),
         entries: store::Entries::new(),
         allow_empty: true,

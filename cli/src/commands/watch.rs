@@ -1,5 +1,6 @@
 //! `store watch`: the checkpoints of a training job become versions of a ref as they are finished.
 
+mod before;
 mod floor;
 mod publisher;
 

@@ -4,6 +4,7 @@
 //! has changed for a while; and then only when two looks at it agree, and no file of it is torn. Whoever takes a
 //! finished one looks again before it says so. Nothing here writes, and no clock but the caller's steady one is asked.
 
+mod age;
 mod markers;
 mod step;
 mod unfinished;
@@ -19,6 +20,7 @@ use super::walk::{Stat, WalkOptions};
 use crate::error::{Error, Result};
 use crate::shown::shown;
 
+pub use age::StepAge;
 pub use markers::Verdict;
 pub use step::Step;
 pub use unfinished::{NotYet, Unfinished};

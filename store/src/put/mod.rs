@@ -43,7 +43,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::error::{Error, Result};
-use crate::format::{Content, Id, Keep, RefName};
+use crate::format::{Content, Extra, Id, Keep, RefName};
 use crate::host::pool::Pool;
 use crate::log::{Outside, System};
 use crate::merge::{Clash, Counts};
@@ -138,6 +138,8 @@ pub struct PutRequest {
     pub keep: Vec<Keep>,
     /// Asked when all was read, before anything is published.
     pub source_check: Option<SourceCheck>,
+    /// What the version says of itself beside that.
+    pub extra: Extra,
 }
 
 /// Whether the source is still what it was when a put of it was begun. Fails where it is not; then nothing is published.
@@ -247,6 +249,7 @@ impl PutRequest {
             allow_empty: false,
             keep: Vec::new(),
             source_check: None,
+            extra: Extra::new(),
         }
     }
 

@@ -7,7 +7,7 @@ use super::messages::{Base, Built, FileTimes};
 use super::origin::Files;
 use super::{Onto, PutReport, PutRequest, SourceCheck, ancestor as save};
 use crate::error::{Error, Result};
-use crate::format::{Change, Extra, FrameKind, Id, Root, Sides, State, Version, pack_key};
+use crate::format::{Change, FrameKind, Id, Root, Sides, State, Version, pack_key};
 use crate::host::saved::Notes;
 use crate::host::stat_cache::CacheBase;
 use crate::id::PassId;
@@ -265,7 +265,7 @@ impl<'p> PutSession<'p> {
                 origin: None,
                 ends: Vec::new(),
                 private: is_private,
-                extra: Extra::new(),
+                extra: request.extra.clone(),
             }])
         })?;
         report.unchanged = is_known;

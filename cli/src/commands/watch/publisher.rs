@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use store::{
     Error, Id, Kind, NotYet, Onto, PutReport, PutRequest, RefName, Remedy, Result, SourceCheck,
-    Step, StepRule, Steps, StepsSeen, Store, Unwatched, refs,
+    Step, StepAge, StepRule, Steps, StepsSeen, Store, Unwatched, refs,
 };
 
+use super::before::{Before, Last, is_title};
 use super::floor;
 use crate::context::{Context, pools};
 use crate::ui::{failure, human, names};
@@ -58,8 +59,10 @@ pub(super) struct Publisher<'p> {
     target: &'p RefName,
     /// Names of what was published, also as it was before.
     names: BTreeSet<String>,
+    /// How old each of them was, by its name.
+    ages: BTreeMap<String, StepAge>,
     /// The newest of those that are published.
-    last: Option<Step>,
+    last: Option<Last>,
     /// Titles of what was published, or is older than what was.
     known: BTreeSet<String>,
     /// Titles of what cannot be published as it is, and why.
@@ -82,15 +85,15 @@ impl<'p> Publisher<'p> {
         target: &'p RefName,
         how: How,
     ) -> Result<Self> {
-        let (mut known, has_dropped) = titles(store, target)?;
-        let names = known.iter().filter_map(|title| title.rsplit_once(' '));
-        let names = names.map(|(name, _)| name.to_owned()).collect();
+        let before = Before::of(store, target)?;
         let there = Steps::all(&how.dir, &how.rule)?;
-        let published = there.iter().filter(|step| known.contains(&step.title));
-        let last = published.max_by_key(|step| step.newest).cloned();
-        if let Some(last) = last.as_ref().filter(|_| has_dropped) {
+        let last = before.last(&there);
+        let mut known = before.titles;
+        if let Some(last) = last.as_ref().filter(|_| before.has_dropped) {
             // What was finished before may have been published, and dropped since.
-            let older = there.iter().filter(|step| step.newest < last.newest);
+            let older = there
+                .iter()
+                .filter(|step| step.newest < last.newest && step.name != last.name);
             known.extend(older.map(|step| step.title.clone()));
         }
         Ok(Self {
@@ -98,7 +101,8 @@ impl<'p> Publisher<'p> {
             store,
             how,
             target,
-            names,
+            ages: before.ages,
+            names: before.names,
             last,
             known,
             refused: BTreeMap::new(),
@@ -137,8 +141,11 @@ impl<'p> Publisher<'p> {
             return;
         }
         for step in &seen.finished {
-            let is_done = self.known.contains(&step.title) || self.is_passed(step);
-            if is_done || self.refused.contains_key(&step.title) {
+            let is_refused = self.refused.contains_key(&step.title);
+            if is_refused || self.known.contains(&step.title) {
+                continue;
+            }
+            if self.is_passed(step) || self.is_less(step) {
                 continue;
             }
             match self.publish_one(step) {
@@ -146,8 +153,9 @@ impl<'p> Publisher<'p> {
                     (self.failed, self.failures, self.again) = (None, 0, None);
                     self.changed.remove(&step.name);
                     self.names.insert(step.name.clone());
+                    self.ages.insert(step.name.clone(), StepAge::of(step));
                     if is_new {
-                        self.last = Some(step.clone());
+                        self.last = Some(Last::of(step));
                     }
                 }
                 // It will be looked at again.
@@ -165,7 +173,8 @@ impl<'p> Publisher<'p> {
 
     /// Whether a newer one is published, before which this one should have come.
     fn is_passed(&mut self, step: &Step) -> bool {
-        let Some(last) = self.last.as_ref().filter(|last| step.newest < last.newest) else {
+        let is_older = |last: &&Last| step.newest < last.newest && step.name != last.name;
+        let Some(last) = self.last.as_ref().filter(is_older) else {
             return false;
         };
         let (name, last) = (&step.name, &last.name);
@@ -176,6 +185,20 @@ impl<'p> Publisher<'p> {
             )),
         }
         true
+    }
+
+    /// Whether it is what was published, but for files that went since: a deletion, or a rewriting, that was broken off.
+    fn is_less(&mut self, step: &Step) -> bool {
+        let age = StepAge::of(step);
+        let was = self.ages.get(&step.name);
+        let is_less = was.is_some_and(|was| age.says_no_more_than(was));
+        if is_less {
+            self.refuse(step, format!(
+                "{}: lost files since it was published, or has older ones, and nothing in it is newer: not published again",
+                step.name
+            ));
+        }
+        is_less
     }
 
     fn refuse(&mut self, step: &Step, why: String) {
@@ -208,6 +231,7 @@ impl<'p> Publisher<'p> {
         let began = Instant::now();
         let mut request = PutRequest::new(&step.path, self.target.clone());
         request.message.clone_from(&step.title);
+        request.extra = StepAge::of(step).into_extra();
         request.pools = pools::of_source(&step.path, &self.context.config().pool);
         request.onto = Onto::New;
         request
@@ -333,27 +357,6 @@ fn advised(error: &Error) -> String {
         _ => return told,
     };
     format!("{told}; if it holds none, --allow-secret {glob} takes it")
-}
-
-/// Messages of the versions that were made from checkpoints, and whether a version of the ref was dropped.
-fn titles(store: &Store, target: &RefName) -> Result<(BTreeSet<String>, bool)> {
-    let versions = match store.state()?.versions(target) {
-        Err(error) if error.kind() == Kind::NotFound => return Ok((BTreeSet::new(), false)),
-        versions => versions?,
-    };
-    let last = versions.keys().next_back().copied().unwrap_or_default();
-    let has_dropped = last > versions.len() as u64;
-    let messages = versions.into_values().map(|version| version.message);
-    let titles = messages.filter(|message| is_title(message));
-    Ok((titles.collect(), has_dropped))
-}
-
-/// A name, a space, and 16 hex digits.
-fn is_title(message: &str) -> bool {
-    let is_hex = |sum: &str| sum.len() == 16 && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
-    message
-        .rsplit_once(' ')
-        .is_some_and(|(name, sum)| !name.is_empty() && is_hex(sum))
 }
 
 impl fmt::Display for Report {

@@ -26,6 +26,8 @@ pub struct Step {
     pub newest: Time,
     /// Bytes of its files.
     pub bytes: u64,
+    /// When the file in it that finishes it was written.
+    pub marked: Option<Time>,
     /// The file that changed last.
     pub(super) last: Vec<u8>,
     sight: blake3::Hash,
@@ -39,6 +41,7 @@ struct Sight {
     newest: Option<Time>,
     last: Vec<u8>,
     marked: Time,
+    mark: Option<Time>,
     bytes: u64,
 }
 
@@ -51,6 +54,7 @@ impl Step {
             newest: None,
             last: Vec::new(),
             marked: Time::default(),
+            mark: None,
             bytes: 0,
         };
         let items = match walk(path, options()) {
@@ -92,6 +96,7 @@ impl Step {
             name,
             newest: sight.newest.unwrap_or(sight.marked),
             bytes: sight.bytes,
+            marked: sight.mark,
             last: sight.last,
             sight: sight.here.finalize(),
         }))
@@ -120,6 +125,9 @@ impl Sight {
     fn age(&mut self, path: &[u8], name: &[u8], stat: &Stat, mark: Option<&[u8]>) {
         if mark == Some(path) || name.starts_with(OF_RANKS) {
             self.marked = self.marked.max(stat.mtime);
+            if mark == Some(path) {
+                self.mark = Some(stat.mtime);
+            }
         } else if self.newest.is_none_or(|newest| newest < stat.mtime) {
             self.newest = Some(stat.mtime);
             self.last = path.to_vec();
