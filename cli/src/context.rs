@@ -233,7 +233,7 @@ impl Context {
             }
             false => {}
         }
-        let remote = self.remote_of(&place.url, place.profile.as_deref(), true)?;
+        let remote = self.remote_of(&place.url, place.profile.as_deref(), true, &self.stop)?;
         if single_writer {
             return Store::init_single_writer(remote, self.host());
         }
@@ -243,7 +243,7 @@ impl Context {
     /// The bytes at `url`, with the credentials of the profile of that name, else of the environment. The
     /// place must exist, as far as that can be known without asking.
     pub(crate) fn remote_at(&self, url: &str, profile: Option<&str>) -> Result<Arc<dyn Prune>> {
-        self.remote_of(url, profile, false)
+        self.remote_of(url, profile, false, &self.stop)
             .map_err(|error| match error.kind() {
                 Kind::NotFound if !is_bucket(url) => no_store(url, false),
                 _ => error,
@@ -274,7 +274,7 @@ impl Context {
             stop,
             ..self.host()
         };
-        let store = Store::open(self.remote(false)?, host)?;
+        let store = Store::open(self.remote_until(false, &host.stop)?, host)?;
         Ok(self.watched(store))
     }
 
@@ -294,15 +294,26 @@ impl Context {
     }
 
     fn remote(&self, create: bool) -> Result<Arc<dyn Prune>> {
+        self.remote_until(create, &self.stop)
+    }
+
+    /// Its requests end when `stop` is set.
+    fn remote_until(&self, create: bool, stop: &Arc<AtomicBool>) -> Result<Arc<dyn Prune>> {
         let place = self.place()?;
-        let opened = self.remote_of(&place.url, place.profile.as_deref(), create);
+        let opened = self.remote_of(&place.url, place.profile.as_deref(), create, stop);
         opened.map_err(|error| match error.kind() {
             Kind::NotFound if !is_bucket(&place.url) => no_store(&place.url, place.embedded),
             _ => error,
         })
     }
 
-    fn remote_of(&self, url: &str, profile: Option<&str>, create: bool) -> Result<Arc<dyn Prune>> {
+    fn remote_of(
+        &self,
+        url: &str,
+        profile: Option<&str>,
+        create: bool,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Arc<dyn Prune>> {
         if let Some(name) = profile.filter(|name| self.is_beside_the_point(url, name)) {
             return Err(Error::invalid(format!(
                 "profile {name} is not in the configuration, and {url} is a directory, which needs none"
@@ -326,7 +337,7 @@ impl Context {
             ca_bundle: reach.ca_bundle,
             upload_bytes: self.memory_bytes() / 2,
             waits: self.out.waits(url),
-            stop: Arc::clone(&self.stop),
+            stop: Arc::clone(stop),
             credential_process: reach.credential_process,
             no_credentials: reach.no_credentials,
             proxies: connect::proxies(&variables),

@@ -15,10 +15,12 @@ use store::{Error, Result, StepRule, Steps};
 
 use self::publisher::{How, Publisher};
 use crate::context::Context;
-use crate::ui::{failure, human, names};
+use crate::ui::{human, names};
 
 /// How long a checkpoint with a marker must have stood still: other ranks may still write.
 const QUIET: Duration = Duration::from_secs(1);
+/// How often checkpoints that are finished are looked into, though nothing is seen of them from outside.
+const INTO: Duration = Duration::from_secs(60);
 /// How long a signal may go unseen.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -126,7 +128,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     } else {
         QUIET
     });
+    let mut looked_into = began;
     while !asked() && !args.once {
+        if looked_into.elapsed() >= INTO {
+            looked_into = Instant::now();
+            steps.wake();
+        }
         match steps.look(began.elapsed()) {
             Ok(seen) => publisher.publish(&seen, false),
             Err(error) => publisher.warn(&error),
@@ -136,16 +143,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             std::thread::sleep(NAP);
         }
     }
+    steps.wake();
     steps.look(began.elapsed())?;
     std::thread::sleep(last);
     let seen = steps.look(began.elapsed())?;
     publisher.publish(&seen, true);
-    publisher.outcome(&seen).map_err(|error| {
-        let told = failure::one_line(&error);
-        error
-            .within(format!("{}: not all is published", dir.display()))
-            .list(vec![told])
-    })
+    let outcome = publisher.outcome(&seen);
+    outcome.map_err(|error| error.within(format!("{}: not all is published", dir.display())))
 }
 
 /// The directory, which the training may make later; none, where that was not waited for to its end.

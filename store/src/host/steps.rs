@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use super::walk::{Stat, WalkOptions};
 use crate::error::{Error, Result};
+use crate::format::Time;
 use crate::shown::shown;
 
 pub use age::StepAge;
@@ -163,7 +164,7 @@ impl Steps {
             Some(_) | None if verdict == Verdict::Passed => return Ok(State::Passed),
             _ => now,
         };
-        let older = self.older(&step, mark.as_ref());
+        let older = mark.as_ref().and_then(|mark| self.older(&step, mark));
         let is_named = verdict != Verdict::Unknown && older.is_none();
         let wanted = match (&older, self.rule.settled) {
             (Some(_), Some(settled)) => settled,
@@ -173,7 +174,7 @@ impl Steps {
         let why = match older {
             Some(older) if self.rule.settled.is_none() => Some(older),
             _ if !is_still => Some(NotYet::Written),
-            _ => whole::torn(&step.path).map(NotYet::Torn),
+            _ => whole::torn(&step.path),
         };
         let rests = outside.filter(|_| why.is_none());
         let seen = Seen {
@@ -188,18 +189,35 @@ impl Steps {
         })
     }
 
-    /// Why the marker of a step says nothing: it is older than another file, so that it is of what was there before.
-    fn older(&self, step: &Step, mark: Option<&Mark>) -> Option<NotYet> {
-        let mark = mark.filter(|mark| mark.comes_last)?;
-        let marked = Stat::of_path(&mark.path).ok()?.mtime;
-        let nanos = |secs: i64, nanos: u32| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
-        let late = nanos(step.newest.secs, step.newest.nanos) - nanos(marked.secs, marked.nanos);
+    /// Why the marker of a step says nothing: it is older than another file, or than the loss of one, so that it is of what
+    /// was there before.
+    fn older(&self, step: &Step, mark: &Mark) -> Option<NotYet> {
+        if !mark.comes_last {
+            return None;
+        }
+        let marked = Stat::of_path(&mark.path).ok()?;
+        let nanos = |time: Time| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
         // Hosts that write one directory have clocks of their own.
-        let is_older = late > i128::try_from(self.rule.quiet.as_nanos()).unwrap_or(i128::MAX);
-        is_older.then(|| NotYet::Older {
+        let quiet = i128::try_from(self.rule.quiet.as_nanos()).unwrap_or(i128::MAX);
+        let is_later = |late: Time, early: Time| nanos(late) - nanos(early) > quiet;
+        if is_later(step.newest, marked.mtime) {
+            return Some(NotYet::Older {
+                mark: mark.path.clone(),
+                file: step.last.clone(),
+            });
+        }
+        // What came is there to be seen, and what went is not.
+        let touched = step.touched.max(marked.mtime).max(marked.ctime);
+        is_later(step.moved, touched).then(|| NotYet::Thinned {
             mark: mark.path.clone(),
-            file: step.last.clone(),
         })
+    }
+
+    /// The next look is into all of them, also those of which nothing changed that is seen from outside.
+    pub fn wake(&mut self) {
+        for seen in self.seen.values_mut() {
+            seen.rests = None;
+        }
     }
 
     /// All that are there, finished or not.

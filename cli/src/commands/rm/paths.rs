@@ -203,8 +203,9 @@ impl fmt::Display for Report {
             [] => write!(out, "\nfrees nothing: others have all of it"),
             held => write!(
                 out,
-                "\nfrees nothing at once: {bytes} when {} is dropped, and `store gc` has run",
-                held.join(", ").replace(", @", " and @")
+                "\nfrees nothing at once: {bytes} when {} {} dropped, and `store gc` has run",
+                held.join(" and "),
+                if held.len() == 1 { "is" } else { "are" }
             ),
         }
     }

@@ -67,6 +67,8 @@ pub(super) struct Publisher<'p> {
     known: BTreeSet<String>,
     /// Titles of what cannot be published as it is, and why.
     refused: BTreeMap<String, String>,
+    /// Titles of what is less than what was published, and what is told of it.
+    less: BTreeMap<String, String>,
     /// Names of what changed while it was read, and was not published since.
     changed: BTreeSet<String>,
     /// What failed last, if nothing went well since.
@@ -106,6 +108,7 @@ impl<'p> Publisher<'p> {
             last,
             known,
             refused: BTreeMap::new(),
+            less: BTreeMap::new(),
             changed: BTreeSet::new(),
             failed: None,
             failures: 0,
@@ -193,10 +196,12 @@ impl<'p> Publisher<'p> {
         let was = self.ages.get(&step.name);
         let is_less = was.is_some_and(|was| age.says_no_more_than(was));
         if is_less {
-            self.refuse(step, format!(
-                "{}: lost files since it was published, or has older ones, and nothing in it is newer: not published again",
-                step.name
-            ));
+            let name = &step.name;
+            let why = format!(
+                "{name}: lost files since it was published, and nothing in it is newer: not published again"
+            );
+            self.note_once(why.clone());
+            self.less.insert(step.title.clone(), why);
         }
         is_less
     }
@@ -310,6 +315,9 @@ impl<'p> Publisher<'p> {
         let changed = self.changed.iter().filter(|name| !is_named(name));
         missing.extend(changed.map(|name| format!("{name}: changed while it was read")));
         missing.extend(self.refused.values().cloned());
+        let less = seen.finished.iter();
+        let less = less.filter_map(|step| self.less.get(&step.title));
+        missing.extend(less.cloned());
         match missing.is_empty() {
             true => Ok(()),
             false => Err(Error::partial(format!(

@@ -59,6 +59,8 @@ impl StepAge {
 
     /// Whether nothing in it was written later than in what was published when it was `other`.
     pub fn says_no_more_than(&self, other: &Self) -> bool {
-        self.newest <= other.newest && self.marked <= other.marked
+        // The marker alone is as new as it is.
+        let newest = other.marked.map_or(other.newest, |at| at.max(other.newest));
+        self.newest <= newest && self.marked <= other.marked
     }
 }

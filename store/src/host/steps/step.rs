@@ -30,6 +30,9 @@ pub struct Step {
     pub marked: Option<Time>,
     /// The file that changed last.
     pub(super) last: Vec<u8>,
+    /// When entries of its directories came or went last, and when anything about a file of it changed.
+    pub(super) moved: Time,
+    pub(super) touched: Time,
     sight: blake3::Hash,
 }
 
@@ -40,6 +43,8 @@ struct Sight {
     here: blake3::Hasher,
     newest: Option<Time>,
     last: Vec<u8>,
+    moved: Time,
+    touched: Time,
     marked: Time,
     mark: Option<Time>,
     bytes: u64,
@@ -53,6 +58,8 @@ impl Step {
             here: blake3::Hasher::new(),
             newest: None,
             last: Vec::new(),
+            moved: Time::default(),
+            touched: Time::default(),
             marked: Time::default(),
             mark: None,
             bytes: 0,
@@ -94,10 +101,12 @@ impl Step {
             path: path.to_path_buf(),
             title: format!("{name} {sum}"),
             name,
-            newest: sight.newest.unwrap_or(sight.marked),
+            newest: sight.newest.or(sight.mark).unwrap_or(sight.marked),
             bytes: sight.bytes,
             marked: sight.mark,
             last: sight.last,
+            moved: sight.moved,
+            touched: sight.touched,
             sight: sight.here.finalize(),
         }))
     }
@@ -117,6 +126,10 @@ impl Sight {
         }
         let own = format!("{:?} {}", stat.ctime, stat.ino);
         self.here.update(own.as_bytes());
+        match kind {
+            b'd' => self.moved = self.moved.max(stat.mtime),
+            _ => self.touched = self.touched.max(stat.mtime).max(stat.ctime),
+        }
         if kind == b'f' {
             self.bytes = self.bytes.saturating_add(stat.size);
         }

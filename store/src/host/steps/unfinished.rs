@@ -1,7 +1,7 @@
 //! Why a step does not count as finished yet.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::shown::shown;
 
@@ -26,6 +26,18 @@ pub enum NotYet {
         /// From the step on.
         file: Vec<u8>,
     },
+    /// Something in it went when its marker was there: it is being deleted, or written anew.
+    Thinned {
+        /// The marker.
+        mark: PathBuf,
+    },
+    /// An index in it, from the step on, names a file that is not there.
+    Lacks {
+        /// The index.
+        index: Vec<u8>,
+        /// As it names it.
+        lacks: String,
+    },
     /// This file of it, from the step on, is cut off, or cannot be read.
     Torn(Vec<u8>),
 }
@@ -36,14 +48,24 @@ impl fmt::Display for Unfinished {
         match &self.why {
             NotYet::Written => write!(out, "{name}: not finished"),
             NotYet::Older { mark, file } => {
-                let mark = mark.file_name().unwrap_or_default();
-                let mark = shown(mark.as_encoded_bytes());
+                let mark = last_name(mark);
                 write!(
                     out,
                     "{name}: not finished: {mark} is older than {}, so that it was written anew and not to its end",
                     shown(file)
                 )
             }
+            NotYet::Thinned { mark } => write!(
+                out,
+                "{name}: not finished: a file of it went after {} was written, as where it is being deleted",
+                last_name(mark)
+            ),
+            NotYet::Lacks { index, lacks } => write!(
+                out,
+                "{name}: not finished: {} names {}, which is not there",
+                shown(index),
+                shown(lacks.as_bytes())
+            ),
             NotYet::Torn(file) => write!(
                 out,
                 "{name}: not finished: {} is cut off, or cannot be read",
@@ -51,4 +73,8 @@ impl fmt::Display for Unfinished {
             ),
         }
     }
+}
+
+fn last_name(path: &Path) -> String {
+    shown(path.file_name().unwrap_or_default().as_encoded_bytes())
 }

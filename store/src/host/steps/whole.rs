@@ -1,12 +1,15 @@
 //! Whole: whether files of tensors end where they say that they end. A file that is cut off there was not finished.
 //!
-//! safetensors say in their head how long they are; archives (of PyTorch and NumPy) have their directory at the end, and
-//! say where it is. Of other files nothing is known.
+//! safetensors say in their head how long they are, and arrays of NumPy of what they are; archives (of PyTorch and NumPy)
+//! have their directory at the end, and say where it is. An index names the files that are beside it. Of other files
+//! nothing is known.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::NotYet;
 use crate::host::walk::{Item, walk};
 
 /// The longest head of a safetensors file that is looked at.
@@ -19,33 +22,68 @@ const ARCHIVE_END_BYTES: usize = 22;
 const ARCHIVE_END_BYTES_MAX: u64 = 22 + (1 << 16);
 /// A place that another record says, because it has no room here.
 const ELSEWHERE: u32 = u32::MAX;
+/// How an array of NumPy begins, and the longest text behind that which is looked at.
+const ARRAY: &[u8] = b"\x93NUMPY";
+const ARRAY_HEAD_BYTES_MAX: u64 = 1 << 20;
 /// Files that always begin with something.
 const PYTORCH: [&[u8]; 2] = [b".pt", b".pth"];
 
-/// The first file in `step`, from there on, that is torn or cannot be read.
-pub(super) fn torn(step: &Path) -> Option<Vec<u8>> {
+/// Files that name those in which the tensors are.
+const INDEXES: [&[u8]; 2] = [b".safetensors.index.json", b".bin.index.json"];
+const INDEX_BYTES_MAX: u64 = 64 << 20;
+
+/// What is wrong with the first file in `step` that is torn or cannot be read, or that names one that is not there.
+pub(super) fn torn(step: &Path) -> Option<NotYet> {
     let mut items = match walk(step, super::options()) {
         Ok(items) => items,
-        Err(_) => return Some(Vec::new()),
+        Err(_) => return Some(NotYet::Torn(Vec::new())),
     };
     while let Some(item) = items.next() {
-        let is_torn = match item {
-            Ok(Item::File { dir, name, stat }) => !dir
-                .open_file(&name)
-                .is_ok_and(|file| is_file_whole(&file, &name, stat.size)),
-            Ok(_) => false,
-            Err(_) => true,
+        let (is_whole, lacks) = match item {
+            Ok(Item::File { dir, name, stat }) => match dir.open_file(&name) {
+                Ok(file) if INDEXES.iter().any(|end| name.ends_with(end)) => {
+                    let shards = shards(&file, stat.size);
+                    let is_lacking =
+                        |shard: &String| std::fs::metadata(dir.path_of(shard.as_bytes())).is_err();
+                    let lacks = shards.iter().flatten().find(|shard| is_lacking(shard));
+                    (shards.is_some(), lacks.cloned())
+                }
+                Ok(file) => (is_file_whole(&file, &name, stat.size), None),
+                Err(_) => (false, None),
+            },
+            Ok(_) => (true, None),
+            Err(_) => (false, None),
         };
-        if is_torn {
-            return Some(items.path().to_vec());
+        let file = items.path().to_vec();
+        match lacks {
+            Some(lacks) => return Some(NotYet::Lacks { index: file, lacks }),
+            None if !is_whole => return Some(NotYet::Torn(file)),
+            None => {}
         }
     }
     None
 }
 
+/// The files that an index names, if it is one.
+fn shards(file: &File, size: u64) -> Option<BTreeSet<String>> {
+    let mut text = vec![0; usize::try_from(size.min(INDEX_BYTES_MAX)).ok()?];
+    file.read_exact_at(&mut text, 0).ok()?;
+    let index: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    let map = index.get("weight_map").and_then(|map| map.as_object());
+    let files = map.into_iter().flat_map(serde_json::Map::values);
+    Some(
+        files
+            .filter_map(|file| file.as_str().map(str::to_owned))
+            .collect(),
+    )
+}
+
 fn is_file_whole(file: &File, name: &[u8], size: u64) -> bool {
     if name.ends_with(b".safetensors") {
         return is_safetensors_whole(file, size).unwrap_or(false);
+    }
+    if name.ends_with(b".npy") {
+        return is_array_whole(file, size).unwrap_or(false);
     }
     let mut head = [0; 4];
     let has_head = file.read_exact_at(&mut head, 0).is_ok();
@@ -74,6 +112,53 @@ fn is_safetensors_whole(file: &File, size: u64) -> Option<bool> {
         .filter_map(|tensor| tensor.get("data_offsets")?.get(1)?.as_u64());
     let end = ends.max().unwrap_or(0);
     Some(8_u64.checked_add(len)?.checked_add(end)? == size)
+}
+
+/// The head is a length, and a text that tells type and shape. More may be behind one array.
+fn is_array_whole(file: &File, size: u64) -> Option<bool> {
+    let mut head = [0; 10];
+    file.read_exact_at(&mut head, 0).ok()?;
+    let magic = head.strip_prefix(ARRAY)?;
+    let [major, _minor, a, b] = *magic else {
+        return None;
+    };
+    let (begin, len) = match major {
+        1 => (10, u64::from(u16::from_le_bytes([a, b]))),
+        _ => {
+            let mut long = [0; 4];
+            file.read_exact_at(&mut long, 8).ok()?;
+            (12, u64::from(u32::from_le_bytes(long)))
+        }
+    };
+    let data = size.checked_sub(begin + len)?;
+    let mut text = vec![0; usize::try_from(len.min(ARRAY_HEAD_BYTES_MAX)).ok()?];
+    file.read_exact_at(&mut text, begin).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    // Nothing is known of objects, and of records.
+    Some(array_bytes(&text).is_none_or(|bytes| bytes <= data))
+}
+
+/// Bytes of an array of which this is told, like `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
+fn array_bytes(head: &str) -> Option<u64> {
+    let value = |key| Some(head.split_once(key)?.1.trim_start_matches([':', ' ']));
+    let kind = value("'descr'")?.strip_prefix('\'')?;
+    let kind = kind.trim_start_matches(['<', '>', '|', '=']);
+    let digits = |text: &str| -> String { text.chars().take_while(char::is_ascii_digit).collect() };
+    let width: u64 = digits(kind.get(1..)?).parse().ok()?;
+    // Text has four bytes for each character.
+    let width = if kind.starts_with('U') {
+        width.checked_mul(4)?
+    } else {
+        width
+    };
+    let shape = value("'shape'")?.strip_prefix('(')?.split(')').next()?;
+    let sides = shape
+        .split(',')
+        .map(str::trim)
+        .filter(|side| !side.is_empty());
+    sides.into_iter().try_fold(width, |bytes, side| {
+        bytes.checked_mul(digits(side).parse().ok()?)
+    })
 }
 
 /// The record at the end ends with the file, and the directory that it tells of is before it.
