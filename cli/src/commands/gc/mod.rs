@@ -71,15 +71,15 @@ struct Retention {
     keep_within: Option<Duration>,
 
     /// Keep the newest version of each of the last N days that have one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     keep_daily: Option<usize>,
 
     /// Keep the newest version of each of the last N weeks that have one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     keep_weekly: Option<usize>,
 
     /// Keep the newest version of each of the last N months that have one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     keep_monthly: Option<usize>,
 
     /// Drop versions, first what was not used for longest, until the others fit; pinned ones stay, and
