@@ -199,7 +199,14 @@ impl<'s, 'p> Session<'s, 'p> {
 
     fn repack_batch(&mut self, report: &mut Report, batch: &HashSet<PackId>) -> Result<Applied> {
         let mut packs = SegmentBuilder::default();
-        let copied = repack(self.store, &self.marker, batch, self.deadline, &mut packs);
+        let copied = repack(
+            self.store,
+            &self.view,
+            &self.marker,
+            batch,
+            self.deadline,
+            &mut packs,
+        );
         let own: Vec<String> = packs.packs().map(pack_key).collect();
         let copied = match copied {
             Err(error) if may_be_moved(&error) && self.has_moved()? => return Ok(Applied::Void),

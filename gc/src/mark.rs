@@ -138,17 +138,31 @@ impl<'s> Marker<'s> {
         }
         let (_, location) = self.index.at(at)?;
         self.count(at, &location);
+        // Who needs a delta needs its bases, where they are plain.
+        for base in self.index.bases(at, &location)? {
+            self.reach_base(&base)?;
+        }
         Ok(Some(location))
+    }
+
+    fn reach_base(&self, base: &ChunkId) -> Result<()> {
+        let Some(at) = self.index.position_plain(base)? else {
+            return Ok(());
+        };
+        if self.seen.reach(at) {
+            let (_, location) = self.index.at(at)?;
+            self.count(at, &location);
+        }
+        Ok(())
     }
 }
 
 impl Visit for Marker<'_> {
     fn chunk(&self, id: &ChunkId) -> Result<Option<u32>> {
         let at = self.index.position(id)?.ok_or_else(|| {
-            Error::corrupt(format!(
-                "chunk {id}: a live version needs it and no live segment offers it"
-            ))
-            .hint(Remedy::VerifyThenRepair)
+            let why = self.index.lack(id);
+            Error::corrupt(format!("chunk {id}: a live version needs it and {why}"))
+                .hint(Remedy::VerifyThenRepair)
         })?;
         Ok(self.reach(at)?.map(|location| location.len))
     }
@@ -171,12 +185,19 @@ impl Visit for Marker<'_> {
 }
 
 impl After<'_, '_> {
+    /// Where a chunk is after the commit. If that is in a delta, what is done next must leave its bases, too.
     fn newer(&self, id: &ChunkId) -> Result<Location> {
-        self.index.find(id)?.ok_or_else(|| {
+        let taken = || {
             Error::conflict(format!(
                 "chunk {id}: a newer version needs it, and the plan takes it"
             ))
-        })
+        };
+        let at = self.index.position(id)?.ok_or_else(taken)?;
+        let (_, location) = self.index.at(at)?;
+        for base in self.index.bases(at, &location)? {
+            self.marker.reach_base(&base)?;
+        }
+        Ok(location)
     }
 }
 

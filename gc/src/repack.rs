@@ -5,11 +5,12 @@
 
 use std::collections::HashSet;
 
-use store::codec::{Decoder, LEVEL};
+use store::codec::{Decoder, LEVEL, delta_base};
 use store::format::{FrameKind, PackChunk, pack_key};
 use store::index::Location;
 use store::pack::{Coalesce, EncodedFrame, Extent, Framer, PackSink, SegmentBuilder};
-use store::{ChunkId, Error, PackId, Remedy, Result, Store};
+use store::read::Reader;
+use store::{ChunkId, Error, PackId, Remedy, Result, Store, View};
 
 use crate::mark::Marker;
 use crate::request::Deadline;
@@ -35,6 +36,7 @@ struct Row {
 /// pack that is there, so that the caller can take them back.
 pub(crate) fn repack(
     store: &Store,
+    view: &View,
     marker: &Marker<'_>,
     packs: &HashSet<PackId>,
     deadline: Deadline,
@@ -42,7 +44,8 @@ pub(crate) fn repack(
 ) -> Result<Copied> {
     let rows = gather(marker, packs)?;
     let (mut data, mut meta) = (store.pack_sink(), store.pack_sink());
-    let copied = copy(store, &rows, deadline, &mut data, &mut meta);
+    let reader = Reader::at(store, view.clone());
+    let copied = copy(&reader, &rows, deadline, &mut data, &mut meta);
     let mut bytes = 0;
     for sink in [data, meta] {
         for pack in sink.into_finished() {
@@ -56,14 +59,15 @@ pub(crate) fn repack(
 
 /// Copies `rows`; the old packs that were copied whole.
 fn copy(
-    store: &Store,
+    reader: &Reader<'_>,
     rows: &[Row],
     deadline: Deadline,
     data: &mut PackSink,
     meta: &mut PackSink,
 ) -> Result<Vec<PackId>> {
+    let store = reader.store();
     let mut copy = Copy {
-        store,
+        reader,
         decoder: Decoder::new()?,
         raw: Vec::new(),
         data: Framer::new(FrameKind::Data, LEVEL, false, data)?,
@@ -154,7 +158,8 @@ fn runs(rows: &[Row]) -> Vec<(Extent, &[Row])> {
 
 /// Old frames in, new packs out.
 struct Copy<'c> {
-    store: &'c Store,
+    /// For the bases of deltas.
+    reader: &'c Reader<'c>,
     decoder: Decoder,
     raw: Vec<u8>,
     data: Framer<&'c mut PackSink>,
@@ -166,8 +171,7 @@ impl Copy<'_> {
     fn run(&mut self, read: Extent, rows: &[Row]) -> Result<()> {
         let key = pack_key(read.pack);
         let range = u64::from(read.offset)..u64::from(read.offset) + u64::from(read.len);
-        let bytes = self
-            .store
+        let bytes = (self.reader.store())
             .remote()
             .get_ranges(&key, std::slice::from_ref(&range))?
             .pop()
@@ -186,9 +190,17 @@ impl Copy<'_> {
     }
 
     fn frame(&mut self, key: &str, rows: &[Row], location: &Location, stored: &[u8]) -> Result<()> {
-        let raw = self
-            .decoder
-            .decode(key, stored, location.raw_len, &mut self.raw)?;
+        let object = format!("{key}: frame at offset {}", location.frame_offset);
+        let raw = match location.is_delta {
+            true => (self.decoder).decode(
+                &object,
+                stored,
+                location.raw_len,
+                self.reader,
+                &mut self.raw,
+            )?,
+            false => (self.decoder).decode_plain(key, stored, location.raw_len, &mut self.raw)?,
+        };
         let mut chunks = Vec::with_capacity(rows.len());
         for row in rows {
             // DESIGN, collector 5: a copy must not seal damage.
@@ -213,7 +225,10 @@ impl Copy<'_> {
             id: row.id,
             len: row.location.len,
         });
+        // Its bases are marked, and stay plain wherever they go.
+        let base = delta_base(&object, stored)?;
         framer.push_frame(EncodedFrame {
+            bases: base.map(|base| base.ids).unwrap_or_default(),
             stored: stored.to_vec(),
             raw_len: location.raw_len,
             chunks: chunks.collect(),

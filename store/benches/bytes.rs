@@ -114,7 +114,7 @@ fn decode(bencher: Bencher<'_, '_>, kind: &str) {
         .counter(BytesCount::of_slice(&bytes))
         .bench_local(|| {
             decoder
-                .decode("frame", &frame, raw_len, &mut out)
+                .decode_plain("frame", &frame, raw_len, &mut out)
                 .unwrap()
                 .len()
         });

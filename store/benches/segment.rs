@@ -66,6 +66,7 @@ fn write(out: &mut impl Write) {
         Provenance::default(),
         &packs,
         &frames,
+        &[],
         entries,
     )
     .unwrap();

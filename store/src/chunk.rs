@@ -23,6 +23,7 @@ use crate::id::ChunkId;
 
 pub(crate) use cutter::Cutter;
 pub(crate) use spans::Guess;
+pub(crate) use tensors::{ReadAt, Tensor, TensorName, tensors};
 
 /// Finds cut points; clones share their tables.
 #[derive(Clone)]

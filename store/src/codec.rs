@@ -4,6 +4,7 @@
 //! Decoding trusts nothing: a length from elsewhere bounds what is allocated, and bytes that decode
 //! to another length are corrupt. Whether they are the right bytes, the ids of the chunks say.
 
+mod delta;
 mod planes;
 mod sample;
 
@@ -14,8 +15,9 @@ use zstd::zstd_safe::{
 };
 
 use crate::error::{Error, Result};
-use crate::format::{CODEC_PLANES, CODEC_RAW, CODEC_ZSTD, FRAME_RAW_BYTES_MAX};
+use crate::format::{CODEC_DELTA, CODEC_PLANES, CODEC_RAW, CODEC_ZSTD, FRAME_RAW_BYTES_MAX};
 
+pub use delta::{BASE_BYTES_MAX, Bases, DeltaBase, NoBases, delta_base};
 pub use sample::{Class, Elements};
 
 /// The level of new frames, whoever writes them. On frames of 1 MiB of binaries and of source text it leaves 1 to 3 %
@@ -71,12 +73,15 @@ pub struct Encoder {
     /// Room for planes, and for what is tried on a sample.
     planes: Vec<u8>,
     trial: Vec<u8>,
+    differences: Vec<u8>,
 }
 
 /// Decodes frames; one for each thread.
 pub struct Decoder {
     context: DCtx<'static>,
     planes: Vec<u8>,
+    /// The bytes of bases.
+    base: Vec<u8>,
 }
 
 impl Encoder {
@@ -99,6 +104,7 @@ impl Encoder {
             large: Tables::of_level(level),
             planes: Vec::new(),
             trial: Vec::new(),
+            differences: Vec::new(),
         })
     }
 
@@ -150,6 +156,28 @@ impl Encoder {
         Ok(())
     }
 
+    /// Appends `raw`, which seems to hold `elements`, to `out` as the difference to the bytes of `base`, which are
+    /// `base_bytes`. That may be longer than `raw`: whether it is worth it the caller decides.
+    ///
+    /// # Errors
+    /// Invalid input, when the base is shorter; else as [`Self::encode`].
+    pub fn encode_delta(
+        &mut self,
+        raw: &[u8],
+        elements: Elements,
+        base: &DeltaBase,
+        base_bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let mut differences = std::mem::take(&mut self.differences);
+        differences.clear();
+        delta::begin(base, elements, out)?;
+        delta::differences(raw, base_bytes, base.skip, elements, &mut differences)?;
+        let encoded = self.encode_elements(&differences, elements, out);
+        self.differences = differences;
+        encoded
+    }
+
     fn tune(&mut self, raw_len: usize) -> Result<()> {
         let tables = match raw_len > LARGE_BYTES {
             true => self.large,
@@ -182,33 +210,57 @@ impl Decoder {
     /// Unavailable, when memory is short.
     pub fn new() -> Result<Self> {
         let context = DCtx::try_create().ok_or_else(out_of_memory)?;
-        let planes = Vec::new();
-        Ok(Self { context, planes })
+        let (planes, base) = (Vec::new(), Vec::new());
+        Ok(Self {
+            context,
+            planes,
+            base,
+        })
     }
 
-    /// The `raw_len` bytes that `frame` stands for: borrowed from it where it is raw, else decoded into
-    /// `out`, which is cleared first and keeps its capacity. `object` names the frame in errors.
+    /// The `raw_len` bytes that `frame` stands for, whatever its codec; as [`Self::decode_plain`], and of a delta the
+    /// bytes of its bases come from `bases`.
+    ///
+    /// # Errors
+    /// As [`Self::decode_plain`]; and what `bases` says.
+    pub fn decode<'a>(
+        &mut self,
+        object: &str,
+        frame: &'a [u8],
+        raw_len: u32,
+        bases: &dyn Bases,
+        out: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8]> {
+        match frame.split_first() {
+            Some((&CODEC_DELTA, payload)) => {
+                self.decode_delta(object, payload, raw_len, bases, out)
+            }
+            _ => self.decode_plain(object, frame, raw_len, out),
+        }
+    }
+
+    /// The `raw_len` bytes that `frame`, which is no delta, stands for: borrowed from it where it is raw, else decoded
+    /// into `out`, which is cleared first and keeps its capacity. `object` names the frame in errors.
     ///
     /// # Errors
     /// Corrupt, when the frame is not what an encoder wrote or decodes to another length; unsupported,
     /// when its codec is not known here.
-    pub fn decode<'a>(
+    pub fn decode_plain<'a>(
         &mut self,
         object: &str,
         frame: &'a [u8],
         raw_len: u32,
         out: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
-        if raw_len > FRAME_RAW_BYTES_MAX {
-            let message = format!(
-                "{object}: raw length: expected at most {FRAME_RAW_BYTES_MAX}, found {raw_len}"
-            );
-            return Err(Error::corrupt(message));
-        }
+        check_raw_len(object, raw_len)?;
         let bytes = match frame.split_first() {
             Some((&CODEC_RAW, payload)) => payload,
             Some((&CODEC_ZSTD, payload)) => self.decode_zstd(object, payload, raw_len, out)?,
             Some((&CODEC_PLANES, payload)) => self.decode_planes(object, payload, raw_len, out)?,
+            Some((&CODEC_DELTA, _)) => {
+                let message = format!("{object}: is a delta, where a plain frame must be");
+                return Err(Error::corrupt(message));
+            }
             Some((codec, _)) => return Err(unsupported(object, &codec.to_string())),
             None => {
                 return Err(Error::corrupt(format!(
@@ -224,6 +276,32 @@ impl Decoder {
             return Err(Error::corrupt(message));
         }
         Ok(bytes)
+    }
+
+    fn decode_delta<'a>(
+        &mut self,
+        object: &str,
+        payload: &[u8],
+        raw_len: u32,
+        bases: &dyn Bases,
+        out: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8]> {
+        check_raw_len(object, raw_len)?;
+        let (base, elements, inner) = delta::parse(object, payload)?;
+        // What can be told without the base comes first.
+        self.decode_plain(object, inner, raw_len, out)?;
+        if let Some((&CODEC_RAW, differences)) = inner.split_first() {
+            out.clear();
+            out.extend_from_slice(differences);
+        }
+        let mut base_bytes = std::mem::take(&mut self.base);
+        base_bytes.clear();
+        let brought = bases.append(&base.ids, &mut base_bytes);
+        let undone = brought
+            .map_err(|error| error.within(format!("{object}: base of a delta")))
+            .and_then(|()| delta::undo(object, out, &base_bytes, base.skip, elements));
+        self.base = base_bytes;
+        undone.map(|()| out.as_slice())
     }
 
     fn decode_planes<'a>(
@@ -299,6 +377,15 @@ fn raw_where_little_is_saved(raw: &[u8], start: usize, out: &mut Vec<u8>) {
     }
 }
 
+fn check_raw_len(object: &str, raw_len: u32) -> Result<()> {
+    if raw_len <= FRAME_RAW_BYTES_MAX {
+        return Ok(());
+    }
+    let message =
+        format!("{object}: raw length: expected at most {FRAME_RAW_BYTES_MAX}, found {raw_len}");
+    Err(Error::corrupt(message))
+}
+
 fn checked(result: SafeResult, what: &str) -> Result<usize> {
     result.map_err(|code| Error::unavailable(what).because(get_error_name(code)))
 }
@@ -339,7 +426,7 @@ mod tests {
         let mut out = Vec::new();
         Decoder::new()
             .unwrap()
-            .decode("frame 3", frame, raw_len, &mut out)
+            .decode_plain("frame 3", frame, raw_len, &mut out)
             .unwrap_err()
     }
 
@@ -374,19 +461,19 @@ mod tests {
             }
             for (raw, (start, end)) in raws.iter().zip(ends) {
                 let raw_len = u32::try_from(raw.len()).unwrap();
-                let found = decoder.decode("frame", &stored[start..end], raw_len, &mut out).unwrap();
+                let found = decoder.decode_plain("frame", &stored[start..end], raw_len, &mut out).unwrap();
                 prop_assert_eq!(found, raw.as_slice());
             }
             prop_assert!(stored.starts_with(b"before"));
         }
 
         #[test]
-        fn hostile_frames_are_errors(mut frame in bytes(), raw_len in 0u32..100_000, codec in 0u8..4) {
+        fn hostile_frames_are_errors(mut frame in bytes(), raw_len in 0u32..100_000, codec in 0u8..5) {
             if let Some(first) = frame.first_mut() {
                 *first = codec;
             }
             let mut out = Vec::new();
-            match Decoder::new().unwrap().decode("frame", &frame, raw_len, &mut out) {
+            match Decoder::new().unwrap().decode_plain("frame", &frame, raw_len, &mut out) {
                 Ok(found) => prop_assert_eq!(found.len(), raw_len as usize),
                 Err(error) => prop_assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported)),
             }
@@ -402,7 +489,7 @@ mod tests {
         let mut out = Vec::new();
         let found = Decoder::new()
             .unwrap()
-            .decode("frame", &frame, 100_000, &mut out)
+            .decode_plain("frame", &frame, 100_000, &mut out)
             .unwrap();
         assert_eq!(found.as_ptr(), frame[1..].as_ptr());
         let mut barely = random(100_000);
@@ -483,7 +570,7 @@ mod tests {
         for bit in 0..frame.len() * 8 {
             let mut damaged = frame.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            if let Ok(found) = decoder.decode("frame", &damaged, 2_000, &mut out) {
+            if let Ok(found) = decoder.decode_plain("frame", &damaged, 2_000, &mut out) {
                 assert_eq!(found.len(), 2_000, "bit {bit}");
             }
         }
@@ -494,7 +581,7 @@ mod tests {
         let mut out = Vec::new();
         let error = Decoder::new()
             .unwrap()
-            .decode("frame 3", &[CODEC_ZSTD], u32::MAX, &mut out)
+            .decode_plain("frame 3", &[CODEC_ZSTD], u32::MAX, &mut out)
             .unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -505,7 +592,7 @@ mod tests {
 
     #[test]
     fn unknown_codecs_are_unsupported_by_name() {
-        for (codec, name) in [(3, "3"), (255, "255")] {
+        for (codec, name) in [(4, "4"), (255, "255")] {
             let error = refused(&[codec, 0], 1);
             assert_eq!(error.kind(), Kind::Unsupported);
             assert_eq!(
@@ -520,10 +607,12 @@ mod tests {
         let frame = encoded(&[5; 10_000]);
         let (mut decoder, mut out) = (Decoder::new().unwrap(), Vec::new());
         decoder
-            .decode("frame", &frame[..9], 10_000, &mut out)
+            .decode_plain("frame", &frame[..9], 10_000, &mut out)
             .unwrap_err();
         assert_eq!(
-            decoder.decode("frame", &frame, 10_000, &mut out).unwrap(),
+            decoder
+                .decode_plain("frame", &frame, 10_000, &mut out)
+                .unwrap(),
             [5; 10_000]
         );
     }

@@ -18,6 +18,7 @@ mod bytes;
 mod far;
 mod gather;
 mod hash_index;
+mod lookup;
 mod marks;
 mod merge;
 mod open;
@@ -48,6 +49,8 @@ pub struct Location {
     pub offset: u32,
     /// Bytes of the chunk.
     pub len: u32,
+    /// Whether its frame is the difference to other chunks.
+    pub is_delta: bool,
 }
 
 impl Location {
@@ -126,24 +129,6 @@ impl Index {
         far.any(|live| live.segment.ranges().is_some())
     }
 
-    /// Where a chunk lies, or `None` when no live segment offers it.
-    pub fn find(&self, id: &ChunkId) -> Result<Option<Location>> {
-        match self.locate_surely(id)? {
-            Some((_, Some(location))) => Ok(Some(location)),
-            Some((at, None)) => Ok(Some(self.at(at)?.1)),
-            None => Ok(None),
-        }
-    }
-
-    /// The position of a chunk, or `None` when no live segment offers it. A chunk that is held twice
-    /// has one position: the one that [`Self::find`] leads to.
-    ///
-    /// # Errors
-    /// Corrupt, when a segment points outside of itself.
-    pub fn position(&self, id: &ChunkId) -> Result<Option<Position>> {
-        Ok(self.locate_surely(id)?.map(|(position, _)| position))
-    }
-
     /// The chunk at `position` and where it lies, whether or not its pack is condemned.
     ///
     /// # Errors
@@ -159,17 +144,6 @@ impl Index {
     /// Marks for the chunks of this index, none set.
     pub fn marks(&self) -> Marks {
         Marks::none(self.segments().map(|segment| segment.layout.chunks()))
-    }
-
-    /// Like [`Self::position`], and remembers that somebody counts on the chunk to stay.
-    pub fn rely(&self, id: &ChunkId) -> Result<Option<Position>> {
-        let found = self.locate(id)?.map(|(at, _)| at);
-        if let Some(at) = found
-            && let Some(live) = self.segments.get(at.segment)
-        {
-            live.segment.relied.set(at.entry);
-        }
-        Ok(found)
     }
 
     /// The chunks that somebody relied upon.
@@ -218,7 +192,12 @@ impl Index {
                 .take_while(|position| *position < chunks)
             {
                 let entry = live.segment.entry(position)?;
-                if now.find(&entry.id)?.is_none() {
+                // What was plain may be a base of what is being stored.
+                let found = match live.segment.is_delta(position)? {
+                    true => now.find(&entry.id)?,
+                    false => now.find_plain(&entry.id)?,
+                };
+                if found.is_none() {
                     return Ok(false);
                 }
             }
@@ -274,72 +253,6 @@ impl Index {
         self.segments
             .iter()
             .any(|live| live.segment.id == other.segment.id && live.condemned == other.condemned)
-    }
-
-    /// As [`Self::locate`], for who may have reason to think that the chunk is there: a file of the cache that leads
-    /// nowhere is not believed.
-    fn locate_surely(&self, id: &ChunkId) -> Result<Option<Found>> {
-        let found = self.locate(id)?;
-        if found.is_some() || !self.hash_index.is_by_file() {
-            return Ok(found);
-        }
-        let found = self.first_of(0..self.segments.len(), id, None)?;
-        if found.is_some() {
-            self.hash_index.forget();
-        }
-        Ok(found)
-    }
-
-    /// A chunk in the first segment that offers it; one that is far away only where no other does.
-    fn locate(&self, id: &ChunkId) -> Result<Option<Found>> {
-        let mut best: Option<Found> = None;
-        self.hash_index.ask(id, &mut |number| {
-            if let Some(found) = self.first_of([number].into_iter(), id, best.as_ref())? {
-                best = Some(found);
-            }
-            Ok::<(), Error>(())
-        })?;
-        let unguided = self.hash_index.unguided();
-        if !unguided.is_empty() {
-            let found = self.first_of(unguided.iter().copied(), id, best.as_ref())?;
-            best = found.or(best);
-            self.hash_index.asked_each(|own| {
-                let own = own.iter().filter_map(|number| self.segments.get(*number));
-                own.map(|LiveSegment { segment, .. }| {
-                    (segment.id, segment.layout.ids(segment.bytes()))
-                })
-                .collect()
-            });
-        }
-        if best.is_some() || self.in_place.is_empty() {
-            return Ok(best);
-        }
-        // All of them at once: it is the way there that takes the time.
-        let ask = |number: &usize| self.first_of([*number].into_iter(), id, None);
-        let found = open::at_once(&self.in_place, ask)?;
-        Ok(found.into_iter().flatten().next())
-    }
-
-    /// The chunk in the first of these segments that offers it, before that of `best`.
-    fn first_of(
-        &self,
-        numbers: impl Iterator<Item = usize>,
-        id: &ChunkId,
-        best: Option<&Found>,
-    ) -> Result<Option<Found>> {
-        let limit = best.map_or(usize::MAX, |(at, _)| at.segment);
-        for number in numbers.take_while(|number| *number < limit) {
-            if let Some(live) = self.segments.get(number)
-                && let Some((entry, location)) = live.locate(id)?
-            {
-                let position = Position {
-                    segment: number,
-                    entry,
-                };
-                return Ok(Some((position, location)));
-            }
-        }
-        Ok(None)
     }
 }
 

@@ -123,8 +123,8 @@ pub use pack::Portions;
 pub use profile::{Class, LinkOptions, ProfileChoice, ProfileOptions};
 pub use progress::{Progress, Unwatched};
 pub use put::{
-    Ancestor, Arriving, Edit, EditReport, EditRequest, Entries, Onto, PutReport, PutRequest,
-    SaveReport, SourceCheck, edit, put, saved_to,
+    Ancestor, Arriving, DeltaBase, Edit, EditReport, EditRequest, Entries, Onto, PutReport,
+    PutRequest, SaveReport, SourceCheck, edit, put, saved_to,
 };
 pub use rates::{Bound, Rates, Sample, SampleRates, rates};
 pub use read::{Reader, TimesReader};

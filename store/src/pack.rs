@@ -11,6 +11,7 @@ mod coalesce;
 mod finisher;
 mod framer;
 pub(crate) mod frames;
+pub(crate) mod near;
 pub(crate) mod reader;
 mod segment_builder;
 mod sink;

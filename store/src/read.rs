@@ -19,12 +19,14 @@ use crate::index::Location;
 use crate::remedy::Remedy;
 use crate::store::{Store, View};
 
+mod bases;
 pub mod fetch;
 mod frames;
 mod kept;
 mod neighbours;
 mod times;
 
+pub(crate) use bases::VerifiedBases;
 use frames::FrameCache;
 pub(crate) use kept::KeptReader;
 use neighbours::Neighbours;
@@ -149,8 +151,9 @@ impl<'s> Reader<'s> {
             Some((name, number)) => format!("{name}@{number} needs it and"),
             None => "a live version may need it, and".to_owned(),
         };
-        let error = Error::corrupt(format!("chunk {id}: {of} no live segment offers it"))
-            .hint(Remedy::VerifyThenRepairOrPut);
+        let why = self.view().index.lack(id);
+        let error =
+            Error::corrupt(format!("chunk {id}: {of} {why}")).hint(Remedy::VerifyThenRepairOrPut);
         self.blame(error)
     }
 
@@ -386,10 +389,9 @@ impl<'s> Reader<'s> {
         if let Some(frame) = self.kept().take(location) {
             return Ok(frame);
         }
-        let object = pack_key(location.pack);
         let stored = self.stored(location)?;
-        let mut raw = Vec::new();
-        let decoded = Decoder::new()?.decode(&object, &stored, location.raw_len, &mut raw)?;
+        let (mut decoder, mut raw) = (Decoder::new()?, Vec::new());
+        let decoded = self.decode(&mut decoder, location, &stored, &mut raw)?;
         let frame = Arc::new(decoded.to_vec());
         self.kept().keep(location, &frame);
         Ok(frame)

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Kind, Result};
-use crate::format::{Change, LogEntry, PackHeader, PackTable, State};
+use crate::format::{Change, DELTA_FRAMES, FeatureKind, LogEntry, PackHeader, PackTable, State};
 use crate::id::{PackId, PassId, SegmentId};
 use crate::index::Index;
 use crate::log::{self, Committed};
@@ -159,6 +159,7 @@ impl<'p> Session<'p> {
         changes: &mut Changes<'_>,
     ) -> Result<Option<Published>> {
         let own: HashSet<PackId> = written.packs.packs().collect();
+        let has_deltas = written.packs.has_deltas();
         let pack_bytes = written.packs.pack_bytes();
         let Written {
             view: View { state, index },
@@ -184,8 +185,12 @@ impl<'p> Session<'p> {
             Ok(match (is_taken || is_void, is_stale) {
                 (true, _) => Vec::new(),
                 // What is left is there for the next pass.
-                (_, true) => added.iter().map(|change| self.of_pass(change)).collect(),
-                _ => self.allowed(&added, changes, state, index)?,
+                (_, true) => (learned(state, has_deltas).into_iter())
+                    .chain(added.iter().map(|change| self.of_pass(change)))
+                    .collect(),
+                _ => (learned(state, has_deltas).into_iter())
+                    .chain(self.allowed(&added, changes, state, index)?)
+                    .collect(),
             })
         })?;
         if is_void {
@@ -271,14 +276,17 @@ impl<'p> Session<'p> {
             moved,
             ..
         } = written;
+        let has_deltas = written.packs.has_deltas();
         let mut is_taken = false;
-        let committed = self.log(state, &mut |_, entries| {
+        let committed = self.log(state, &mut |state, entries| {
             moved.note(entries);
             is_taken =
                 is_taken || drops(entries, Some(segment)) || !own.is_disjoint(&moved.condemned);
             Ok(match is_taken {
                 true => Vec::new(),
-                false => vec![change.clone()],
+                false => (learned(state, has_deltas).into_iter())
+                    .chain([change.clone()])
+                    .collect(),
             })
         })?;
         Ok(committed.map(|_| segment))
@@ -393,6 +401,15 @@ impl Moved {
             }
         }
     }
+}
+
+/// The change by which a store learns that frames may be deltas, before the first segment that has some.
+pub(crate) fn learned(state: &State, has_deltas: bool) -> Option<Change> {
+    let is_new = has_deltas && !state.features.has_delta_frames();
+    is_new.then(|| Change::SetFeature {
+        kind: FeatureKind::Incompatible,
+        name: DELTA_FRAMES.to_owned(),
+    })
 }
 
 /// Whether what segments offered may be offered by others after this entry, or by none.

@@ -210,6 +210,17 @@ fn put(env: &TestEnvironment, said: &mut Said) {
     said.run(env, "policy max-size", &["10TB"]);
 }
 
+/// Numbers, and the same a little changed.
+fn deltas(env: &TestEnvironment, said: &mut Said) {
+    for steps in 0..2 {
+        env.write("in/weights", crate::deltas::weights(steps));
+        env.ok(["put", "in", "project/demo/weights"]);
+    }
+    env.ok(["rm", "project/demo/weights@1"]);
+    said.run(env, "summarize", &["project/demo/weights"]);
+    said.run(env, "info", &[]);
+}
+
 fn trees(env: &TestEnvironment, said: &mut Said) {
     said.run(env, "get", &["project/demo/data", "out"]);
     said.run(env, "materialize", &["project/demo/data@1", "tree"]);
@@ -408,6 +419,7 @@ fn every_verb_prints_what_the_document_says() {
     look(&env, &mut said);
     clusters(&env, &mut said);
     compile_caches(&environment!(), &mut said);
+    deltas(&environment!(), &mut said);
     soundness(&env, &mut said);
     let any = "127.0.0.1:0";
     said.start(&env, "serve", &["--listen", any, "--s3-listen", any]);

@@ -9,6 +9,7 @@ mod cache_workers;
 mod cat;
 mod clusters;
 mod damage;
+mod deltas;
 mod duplicate;
 mod failures;
 mod gc;

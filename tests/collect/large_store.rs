@@ -149,7 +149,7 @@ fn segment(dir: &Path, made: Provenance, begin: u64, end: u64) -> Change {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let mut file = std::io::BufWriter::new(File::create(path).unwrap());
     let entries = || entries.iter().copied();
-    let info = write_segment(&mut file, id, made, &packs, &frames, entries).unwrap();
+    let info = write_segment(&mut file, id, made, &packs, &frames, &[], entries).unwrap();
     std::io::Write::flush(&mut file).unwrap();
     Change::AddSegment { segment: id, info }
 }
@@ -236,6 +236,7 @@ impl<'r> Nodes<'r> {
             stored,
             raw_len: len,
             chunks: vec![PackChunk { id, len }],
+            bases: Vec::new(),
         })
         .unwrap();
         self.written.push(ListChild {

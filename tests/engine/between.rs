@@ -81,6 +81,7 @@ fn pack_of(remote: &Arc<dyn Prune>, chunks: &[Vec<u8>]) -> WrittenPack {
         let mut frame = EncodedFrame {
             raw_len: len,
             chunks: vec![PackChunk { id, len }],
+            bases: Vec::new(),
             ..EncodedFrame::default()
         };
         Encoder::encode_raw(bytes, &mut frame.stored);
@@ -290,6 +291,7 @@ fn a_pack_that_a_live_segment_names_is_never_forgotten() {
                 let mut frame = EncodedFrame {
                     raw_len: len,
                     chunks: vec![PackChunk { id, len }],
+                    bases: Vec::new(),
                     ..EncodedFrame::default()
                 };
                 Encoder::encode_raw(bytes, &mut frame.stored);

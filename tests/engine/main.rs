@@ -11,6 +11,8 @@ mod collectors;
 mod crash;
 mod damage;
 mod damaged;
+mod deltas;
+mod deltas_beside;
 mod edits;
 mod far;
 mod folded;

@@ -290,6 +290,7 @@ fn a_scrub_takes_what_was_written_for_right() {
                 id: ChunkId::of(b"other"),
                 len: 1000,
             }],
+            bases: Vec::new(),
             ..EncodedFrame::default()
         };
         Encoder::encode_raw(&bytes, &mut frame.stored);

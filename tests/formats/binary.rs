@@ -3,7 +3,8 @@
 //! Segments get right checksums again after the change, since a wrong one hides every other defect.
 
 use store::format::{
-    FrameKind, PackKind, Provenance, SegmentEntry, SegmentFrame, SegmentPack, write_segment,
+    FrameBase, FrameKind, PackKind, Provenance, SegmentEntry, SegmentFrame, SegmentPack,
+    write_segment,
 };
 use store::{ChunkId, PackId, SegmentId, StoreId};
 
@@ -15,7 +16,9 @@ pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("pack", Pack::default().bytes()),
         ("pack", mixed([3, META | 1]).bytes()),
-        ("segment", segment()),
+        ("pack", packs::with_bases(&[0, 0, 1]).bytes()),
+        ("segment", segment(&[])),
+        ("segment", segment(&[0, 1, 1])),
         ("list", list(0, &[(5, 3), (6, 4)])),
         ("tree", tree(&[&file("a", 0, &[]), &link("b", b"x")])),
         ("times", times(&[2, 0, 1, 0xac, 2])),
@@ -44,8 +47,13 @@ pub(crate) fn defects() -> Vec<Defect> {
 
 pub(crate) type Named = Vec<(&'static str, Vec<u8>)>;
 
-/// Eighteen chunks in two frames of two packs, with a fan-out of two bits.
-fn segment() -> Vec<u8> {
+/// Eighteen chunks in two frames of two packs, with a fan-out of two bits, and a base for each of these frames.
+fn segment(bases: &[u32]) -> Vec<u8> {
+    let base = |frame: &u32| FrameBase {
+        frame: *frame,
+        id: ChunkId([8; 32]),
+    };
+    let bases: Vec<FrameBase> = bases.iter().map(base).collect();
     let pack = |byte, len| SegmentPack {
         id: PackId([byte; 16]),
         kind: PackKind::Data,
@@ -78,6 +86,7 @@ fn segment() -> Vec<u8> {
         made,
         &packs,
         &frames,
+        &bases,
         entries,
     )
     .unwrap();
@@ -90,15 +99,16 @@ const FRAMES: usize = ENTRIES + 18 * 44;
 const PACKS: usize = FRAMES + 2 * 16;
 
 fn segment_defects() -> Named {
-    let good = segment();
+    let good = segment(&[]);
+    let delta = segment(&[1, 1]);
     let flipped = |at: usize| {
         let mut bytes = good.clone();
         bytes[at] ^= 1;
         bytes
     };
     // The change at `at`, and both checksums made right again.
-    let with = |at: usize, change: &[u8]| {
-        let mut bytes = good.clone();
+    let in_place = |good: &[u8], at: usize, change: &[u8]| {
+        let mut bytes = good.to_vec();
         bytes[at..at + change.len()].copy_from_slice(change);
         let header = blake3::hash(&bytes[..88]);
         bytes[88..96].copy_from_slice(&header.as_bytes()[..8]);
@@ -107,6 +117,8 @@ fn segment_defects() -> Named {
         bytes[trailer + 8..].copy_from_slice(checksum.as_bytes());
         bytes
     };
+    let with = |at: usize, change: &[u8]| in_place(&good, at, change);
+    let with_bases = |at: usize, change: &[u8]| in_place(&delta, at, change);
     let entry = ENTRIES + 44;
     vec![
         ("empty", Vec::new()),
@@ -128,6 +140,10 @@ fn segment_defects() -> Named {
         ("most-chunks", with(56, &[0xff; 8])),
         ("most-frames", with(64, &[0xff; 4])),
         ("most-packs", with(68, &[0xff; 4])),
+        ("most-bases", with(72, &[0xff; 4])),
+        ("bases-fewer-than-are-there", with_bases(72, &[1])),
+        ("bases-unsorted", with_bases(PACKS + 36, &[0])),
+        ("base-of-no-frame", with_bases(PACKS + 36, &[2])),
         ("trailer-magic", flipped(good.len() - 40)),
         ("checksum-flipped", flipped(good.len() - 1)),
         ("entry-flipped", flipped(ENTRIES + 5)),

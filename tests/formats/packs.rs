@@ -10,6 +10,8 @@ pub(crate) struct Pack {
     stored: u32,
     frames: Vec<[u32; 3]>,
     chunks: Vec<u32>,
+    /// Frames that have a base, one for each base.
+    bases: Vec<u32>,
     table_offset: Option<u32>,
     counts: Option<[u32; 2]>,
 }
@@ -21,6 +23,7 @@ impl Default for Pack {
             stored: 6,
             frames: vec![[4, 3, 1], [2, 1, 1]],
             chunks: vec![3, 1],
+            bases: Vec::new(),
             table_offset: None,
             counts: None,
         }
@@ -54,13 +57,26 @@ impl Pack {
             table.extend_from_slice(&[seed; 32]);
             table.extend_from_slice(&len.to_le_bytes());
         }
+        for frame in &self.bases {
+            table.extend_from_slice(&frame.to_le_bytes());
+            table.extend_from_slice(&[8; 32]);
+        }
         table.extend_from_slice(b"STOREPKE\x02\0\0\0");
-        for number in [table_offset, counts[0], counts[1], 0, 0] {
+        let bases = count(self.bases.len());
+        for number in [table_offset, counts[0], counts[1], bases, 0] {
             table.extend_from_slice(&number.to_le_bytes());
         }
         let checksum = blake3::hash(&[self.header.clone(), table.clone()].concat());
         let frames = vec![0; usize::try_from(self.stored).unwrap()];
         [&self.header, &frames, &table, &checksum.as_bytes()[..]].concat()
+    }
+}
+
+/// A pack whose frames have bases: one for each of these positions.
+pub(crate) fn with_bases(frames: &[u32]) -> Pack {
+    Pack {
+        bases: frames.to_vec(),
+        ..Pack::default()
     }
 }
 
@@ -229,5 +245,15 @@ pub(crate) fn table_defects() -> Named {
             of(Pack::one([1000, (4 << 20) + 1, 1], &[(4 << 20) + 1])),
         ),
         ("chunks-left-over", of(Pack::one([4, 3, 1], &[3, 3]))),
+        ("base-of-no-frame", of(with_bases(&[0, 2]))),
+        ("bases-unsorted", of(with_bases(&[1, 0]))),
+        ("bases-too-many-of-a-frame", of(with_bases(&[1; 1025]))),
+        (
+            "base-of-metadata",
+            of(Pack {
+                bases: vec![1],
+                ..mixed([3, META | 1])
+            }),
+        ),
     ]
 }

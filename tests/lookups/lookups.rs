@@ -134,7 +134,7 @@ impl Shape {
         };
         let count = usize::try_from(self.chunks).unwrap();
         let entries = || (0..count).map(|at| entry(at as u64));
-        let info = write_segment(&mut file, id, made, &packs, &frames, entries).unwrap();
+        let info = write_segment(&mut file, id, made, &packs, &frames, &[], entries).unwrap();
         Change::AddSegment { segment: id, info }
     }
 

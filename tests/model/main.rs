@@ -15,9 +15,11 @@
 //! | orphans are condemned through the log (`Orphans`) | `gc`, which never unlinks an orphan directly |
 
 mod claims;
+mod deltas;
 mod folding;
 mod protocol;
 
+use deltas::Deltas;
 use folding::Folding;
 use protocol::{Protocol, Rule, SAFE};
 use stateright::{Checker, HasDiscoveries, Model};
@@ -62,6 +64,26 @@ const LONG_WRITER: Protocol = Protocol {
 const TWO_FOLDERS: Folding = Folding {
     writers: 2,
     cycles: 2,
+    dropped: None,
+};
+
+/// Rules of deltas:
+///
+/// | rule (its mutant) | kept by |
+/// |---|---|
+/// | the bases of what is marked are marked (`MarksBases`) | `Marker::reach` of `gc::mark` |
+/// | bases of own deltas are plain when they are committed (`BaseStands`) | `Index::still_offered`, of what `rely_on_plain` marked |
+/// | so are those of deltas that are relied on (`RelyOnBases`) | `Index::rely` |
+/// | what new refs need can be decoded after the entry (`ServesBases`) | `Index::position`, which a delta that does not stand has none of |
+/// | and is marked for the entries that follow (`MarksNewBases`) | `After::newer` of `gc::mark` |
+/// | of two places a merge keeps the plain one (`KeepsPlain`) | `store::index::merge` |
+/// | only a plain chunk is a base (`DepthOne`) | `Index::rely_on_plain` |
+const OF_EACH_OTHER: Deltas = Deltas {
+    wants: [1, 0],
+    dropped: None,
+};
+const OF_ONE: Deltas = Deltas {
+    wants: [1, 1],
     dropped: None,
 };
 
@@ -199,6 +221,38 @@ fn folding_needs_each_of_its_rules() {
         let failing = HasDiscoveries::AnyOf([broken].into());
         let checker = protocol.checker().finish_when(failing).spawn_bfs().join();
         let found = checker.discovery(broken);
+        let states = checker.unique_state_count();
+        assert!(found.is_some(), "{rule:?}: nothing in {states} states");
+    }
+}
+
+#[test]
+fn writers_of_deltas_beside_a_collector_lose_nothing() {
+    for (protocol, states) in [(OF_EACH_OTHER, 374_878), (OF_ONE, 1_891_292)] {
+        let checker = protocol.checker().threads(2).spawn_bfs().join();
+        checker.assert_properties();
+        assert_eq!(checker.unique_state_count(), states);
+    }
+}
+
+#[test]
+fn deltas_need_each_of_their_rules() {
+    for (protocol, rule) in [
+        (OF_EACH_OTHER, deltas::Rule::MarksBases),
+        (OF_EACH_OTHER, deltas::Rule::BaseStands),
+        (OF_ONE, deltas::Rule::RelyOnBases),
+        (OF_EACH_OTHER, deltas::Rule::ServesBases),
+        (OF_EACH_OTHER, deltas::Rule::MarksNewBases),
+        (OF_ONE, deltas::Rule::KeepsPlain),
+        (OF_EACH_OTHER, deltas::Rule::DepthOne),
+    ] {
+        let protocol = Deltas {
+            dropped: Some(rule),
+            ..protocol
+        };
+        let failing = HasDiscoveries::AnyFailures;
+        let checker = protocol.checker().finish_when(failing).spawn_bfs().join();
+        let found = checker.discovery(deltas::SAFE);
         let states = checker.unique_state_count();
         assert!(found.is_some(), "{rule:?}: nothing in {states} states");
     }

@@ -152,12 +152,45 @@ def planes(payload, raw):
     return payload[1 + 4 * width : 1 + 4 * width + phase] + bytes(elements) + payload[at:]
 
 
+def differences(payload, raw, bring):
+    """Width, phase, base chunks, and the bytes that the differences to these stand for; `bring` gives a plain chunk."""
+    width = {1: 2, 2: 4}[payload[0] & 3]
+    phase = payload[0] >> 2
+    (count, skip) = struct.unpack_from("<HI", payload, 1)
+    check(phase < width and 1 <= count <= 1024, "delta: elements and bases")
+    names = [payload[7 + 32 * at : 39 + 32 * at] for at in range(count)]
+    base = b"".join(map(bring, names))[skip:]
+    check(len(base) >= raw, "delta: bytes of its base")
+    own = plain(payload[7 + 32 * count :], raw)
+    elements = (raw - phase) // width
+    form, bits = f"<{elements}{'H' if width == 2 else 'I'}", 8 * width
+    values = struct.unpack_from(form, own, phase)
+    before = struct.unpack_from(form, base, phase)
+    mask = (1 << bits) - 1
+    values = ((b + (z >> 1 ^ -(z & 1))) & mask for b, z in zip(before, values, strict=True))
+    end = phase + elements * width
+    return names, own[:phase] + struct.pack(form, *values) + own[end:]
+
+
+def plain(data, raw):
+    """What a frame decodes to that needs no other."""
+    check(data[0] in (0, 1, 2), f"codec {data[0]} of a plain frame")
+    payload = data[1:]
+    if data[0] == 1:
+        payload = zstandard.ZstdDecompressor().decompress(payload, max_output_size=raw)
+    elif data[0] == 2:
+        payload = planes(payload, raw)
+    check(len(payload) == raw, "raw length of a frame")
+    return payload
+
+
 class Store:
     def __init__(self, root, use_checkpoint):
         self.root = root
         description = unseal(self.read("format"), "store-format")
         check(description["hash"] == "blake3", "hash")
         check(not description["features"]["incompatible"], "unknown features")
+        self.deltas = 0
         self.id, self.last = description["id"], None
         self.chunker, self.compared = fastcdc.Chunker(description["chunker"]), 0
         self.segments, self.condemned, self.refs, self.number = {}, {}, {}, 0
@@ -165,7 +198,7 @@ class Store:
         if use_checkpoint:
             self.load_checkpoint()
         self.fold_log()
-        self.places, self.frames = {}, {}
+        self.places, self.frames, self.needs = {}, {}, {}
         for name in sorted(self.segments):
             self.load_segment(name)
 
@@ -181,7 +214,7 @@ class Store:
         newest = max(int(name) for name in names)
         state, rows, _ = self.open_checkpoint(newest)
         check((state["number"], state["store"]) == (newest, self.id), "number and store of the checkpoint")
-        check(not state.get("features", {}).get("incompatible"), "unknown features")
+        check(state.get("features", {}).get("incompatible", []) in ([], ["delta-frames"]), "unknown features")
         self.number, self.last = newest, state["entry"]
         log = f"log/{newest // 10000:06}/{newest:08}"
         check(entry_id(two_lines(self.read(log))[0]) == self.last, f"{log}: is the one of the checkpoint")
@@ -295,25 +328,32 @@ class Store:
         elif op == "drop_ref":
             del self.refs[change["name"]][change["version"]]
         elif op == "set_feature":
-            check(change["kind"] != "incompatible", f"unknown feature {change['name']}")
+            is_known = change["name"] == "delta-frames" or change["kind"] != "incompatible"
+            check(is_known, f"unknown feature {change['name']}")
         else:
             check(op in ("pin", "set_policy"), f"unknown change {op}")
 
     def load_segment(self, name):
         data = self.read(f"segments/{name}")
-        fields = struct.unpack("<8sHB5s16s16sQQII16s8s", data[:96])
-        magic, version, bits, pad, own, store, began, chunks, frames, packs, pad2, header_sum = fields
+        fields = struct.unpack("<8sHB5s16s16sQQIII12s8s", data[:96])
+        magic, version, bits, pad, own, store, began, chunks, frames, packs, bases, pad2, header_sum = fields
         check((magic, version, own.hex()) == (b"STORESEG", 2, name), f"segment {name}: header")
         check(store.hex() == self.id and began < self.segments[name], f"segment {name}: comes from elsewhere")
         check(not any(pad + pad2), f"segment {name}: padding")
         check(total(data[:88]) == header_sum, f"segment {name}: sum of the header")
         entries_at = 96 + ((1 << bits) + 1) * 4
         frames_at = entries_at + 44 * chunks
-        packs_at = frames_at + 16 * frames
+        bases_at = frames_at + 16 * frames
+        packs_at = bases_at + 36 * bases
         check(packs_at + 32 * packs + 40 == len(data), f"segment {name}: length")
         check(data[-40:-32] == b"STORESGE" and digest(data[:-40]) == data[-32:], f"segment {name}: checksum")
         fanout = struct.unpack(f"<{(1 << bits) + 1}I", data[96:entries_at])
-        frame_rows = list(struct.iter_unpack("<4I", data[frames_at:packs_at]))
+        frame_rows = list(struct.iter_unpack("<4I", data[frames_at:bases_at]))
+        base_rows = list(struct.iter_unpack("<I32s", data[bases_at:packs_at]))
+        check([frame for frame, _ in base_rows] == sorted(frame for frame, _ in base_rows), f"segment {name}: bases")
+        needs = {}
+        for frame, base in base_rows:
+            needs.setdefault(frame, []).append(base)
         pack_rows = list(struct.iter_unpack("<16sIB11s", data[packs_at:-40]))
         found, last = {}, b""
         rows = struct.iter_unpack("<32s3I", data[entries_at:frames_at])
@@ -326,12 +366,14 @@ class Store:
             check(pack_rows[pack][2] in (2, raw >> 31), f"segment {name}: kind of frame {frame}")
             check(0 < length and offset + length <= raw & RAW_LENGTH, f"segment {name}: bounds")
             found[chunk] = (pack_rows[pack][0].hex(), begin, stored, raw, offset, length)
-        self.tables[name] = (frame_rows, pack_rows, data[entries_at:frames_at])
+            self.needs[pack_rows[pack][0].hex(), begin] = needs.get(frame, [])
+        self.tables[name] = (frame_rows, pack_rows, data[entries_at:frames_at], needs)
         for own, length, kind, _ in pack_rows:
             if own.hex() not in self.condemned:
                 self.check_pack(own.hex(), length, kind, found)
-        offered = {chunk: place for chunk, place in found.items() if place[0] not in self.condemned}
-        self.places.update(offered)
+        for chunk, place in found.items():
+            if place[0] not in self.condemned and (chunk not in self.places or not self.needs[place[:2]]):
+                self.places[chunk] = place
 
     def check_pack(self, name, length, kind, found):
         """The pack's own table says what the segment says about it."""
@@ -343,14 +385,23 @@ class Store:
         check(total(data[:72]) == header_sum and not any(pad), f"pack {name}: sum of the header")
         check(store.hex() == self.id and began < self.number, f"pack {name}: comes from elsewhere")
         check(not any(own_key), f"pack {name}: of a key")
-        fields = struct.unpack("<8sH2sIII8s32s", data[-64:])
-        magic, version, _, table, frames, chunks, _, checksum = fields
+        fields = struct.unpack("<8sH2sIIII4s32s", data[-64:])
+        magic, version, _, table, frames, chunks, bases, _, checksum = fields
         check((magic, version) == (b"STOREPKE", 2), f"pack {name}: trailer")
-        check(table + 20 * frames + 36 * chunks + 64 == len(data), f"pack {name}: length")
+        check(table + 20 * frames + 36 * chunks + 36 * bases + 64 == len(data), f"pack {name}: length")
         check(digest(data[:80] + data[table:-32]) == checksum, f"pack {name}: checksum")
-        chunk_rows = struct.iter_unpack("<32sI", data[table + 20 * frames : -64])
+        bases_at = table + 20 * frames + 36 * chunks
+        chunk_rows = struct.iter_unpack("<32sI", data[table + 20 * frames : bases_at])
+        needs = {}
+        for frame, base in struct.iter_unpack("<I32s", data[bases_at:-64]):
+            needs.setdefault(frame, []).append(base)
+        check(list(needs) == sorted(needs) and len(needs) <= frames, f"pack {name}: bases")
         begin = 80
-        for stored, raw, count, own in struct.iter_unpack("<3I8s", data[table : table + 20 * frames]):
+        rows = struct.iter_unpack("<3I8s", data[table : table + 20 * frames])
+        for number, (stored, raw, count, own) in enumerate(rows):
+            named = self.needs.get((name, begin))
+            check(named in (None, needs.get(number, [])), f"pack {name}: bases of the frame at {begin}")
+            check((data[begin] == 3) == (number in needs), f"pack {name}: codec of the frame at {begin}")
             check(kind in (2, raw >> 31), f"pack {name}: kind of the frame at {begin}")
             check(total(data[begin : begin + stored]) == own, f"pack {name}: sum of the frame at {begin}")
             offset = 0
@@ -371,15 +422,20 @@ class Store:
             with open(os.path.join(self.root, "packs", pack[:2], pack), "rb") as file:
                 file.seek(begin)
                 data = file.read(stored)
-            check(data[0] in (0, 1, 2), f"pack {pack}: codec {data[0]}")
-            payload = data[1:]
-            if data[0] == 1:
-                payload = zstandard.ZstdDecompressor().decompress(payload, max_output_size=raw)
-            elif data[0] == 2:
-                payload = planes(payload, raw)
-            check(len(payload) == raw, f"pack {pack}: raw length of the frame at {begin}")
+            if self.needs[pack, begin]:
+                check(data[0] == 3, f"pack {pack}: codec {data[0]} of a delta at {begin}")
+                named, payload = differences(data[1:], raw, self.base)
+                check(named == self.needs[pack, begin], f"pack {pack}: bases of the delta at {begin}")
+                self.deltas += 1
+            else:
+                payload = plain(data, raw)
             self.frames[pack, begin] = payload
         return self.frames[pack, begin]
+
+    def base(self, name):
+        """A chunk that others are the difference to lies in a plain frame."""
+        check(not self.needs[self.places[name][:2]], f"base {name.hex()}: lies in a delta")
+        return self.chunk(name)
 
     def chunk(self, name):
         pack, begin, stored, raw, offset, length = self.places[name]
@@ -524,7 +580,7 @@ def main():
     said = version["root"]["totals"]
     check(totals == (said["entries"], said["bytes"]), f"{name}: totals")
     check(next(stamps, None) is None, f"{name}: times left over")
-    told = f"{totals[0]} entries, {totals[1]} bytes, log of {store.number}, cuts of {store.compared} files compared"
+    told = f"{totals[0]} entries, {totals[1]} bytes, log of {store.number}, cuts of {store.compared} files compared, {store.deltas} deltas"
     print(f"reader: {name}@{max(versions)}: {told}")
 
 

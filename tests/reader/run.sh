@@ -58,6 +58,18 @@ for how in "" --log; do
 done
 echo "reader: every byte, name, mode and time is the same"
 
+# Weights, and the same after a little training: stored as the difference.
+for steps in 0 1; do
+    "$python" tests/reader/samples.py --trained "$steps" "$work/trained"
+    "$store" put --allow-secrets "$work/trained" team/reader/trained
+done
+for how in "" --log; do
+    "$python" tests/reader/reader.py $how "$STORE_URL" team/reader/trained "$work/out" | tee "$work/told"
+    grep -q ' [1-9][0-9]* deltas$' "$work/told"
+    diff -r "$work/trained" "$work/out"
+    rm -rf "$work/out"
+done
+
 # What the command has put costs the stranger nothing, and the other way round.
 new_bytes() {
     "$python" -c 'import json, sys; print(json.load(sys.stdin)["new_bytes"])'

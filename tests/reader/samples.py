@@ -1,8 +1,12 @@
-"""Makes files of tensors, whole and broken, in a new directory: samples.py DIRECTORY."""
+"""Makes files of tensors, whole and broken, in a new directory: samples.py DIRECTORY.
+
+With --trained STEPS: a model of single and one of half the precision, after so many steps of a little training.
+"""
 
 import io
 import os
 import random
+import struct
 import sys
 import zipfile
 
@@ -20,7 +24,25 @@ def pytorch(tensors):
     return file.getvalue()
 
 
+def trained(steps, directory):
+    weights = [0.0] * 400_000
+    for step in range(steps + 1):
+        source = random.Random(step)
+        by = 0.001 if step else 0.1
+        weights = [weight + source.gauss(0, by) * 0.2 for weight in weights]
+    single = struct.pack(f"<{len(weights)}f", *weights)
+    half = b"".join(single[at + 2 : at + 4] for at in range(0, len(single), 4))
+    os.makedirs(directory, exist_ok=True)
+    for name, data in ("single", single), ("half", half):
+        with open(os.path.join(directory, name + ".safetensors"), "wb") as file:
+            file.write(safetensors({"all": data}, {"format": "pt"}))
+    with open(os.path.join(directory, "plain"), "wb") as file:
+        file.write(bytes(31) + half)
+
+
 def main():
+    if sys.argv[1] == "--trained":
+        return trained(int(sys.argv[2]), sys.argv[3])
     (directory,) = sys.argv[1:]
     os.mkdir(directory)
     source = random.Random(7)

@@ -152,7 +152,7 @@ class Writer:
         """Uploads all that is new; the changes that make it live."""
         self.together()
         store = bytes.fromhex(self.store.id)
-        frames, entries, packs, written = [], [], [], 0
+        frames, entries, packs, bases, written = [], [], [], [], 0
         for pack in self.packs:
             data = pack.bytes(store, self.began)
             create(self.root, f"packs/{pack.id.hex()[:2]}/{pack.id.hex()}", data)
@@ -168,14 +168,14 @@ class Writer:
             written += len(data)
         folded = [name for name, own in self.store.passes.items() if name in self.store.segments and not own]
         for name in folded:
-            written += self.fold(name, entries, frames, packs)
-        added = self.segment(store, sorted(entries), frames, packs, written)
+            written += self.fold(name, entries, frames, packs, bases)
+        added = self.segment(store, sorted(entries), frames, bases, packs, written)
         into = added["segment"]
         return [added] + [{"op": "drop_segment", "segment": name, "into": into} for name in folded]
 
-    def fold(self, name, entries, frames, packs):
+    def fold(self, name, entries, frames, packs, bases):
         """Appends what a segment offers; the bytes of packs that it alone has named so far."""
-        old_frames, old_packs, rows = self.store.tables[name]
+        old_frames, old_packs, rows, needs = self.store.tables[name]
         places, moved, written = {}, {}, 0
         named = {row[:16]: at for at, row in enumerate(packs)}
         for at, (own, length, kind, _) in enumerate(old_packs):
@@ -193,23 +193,24 @@ class Writer:
             if frame not in moved:
                 moved[frame] = len(frames)
                 frames.append(struct.pack("<4I", places[pack], *place))
+                bases += [struct.pack("<I32s", moved[frame], base) for base in needs.get(frame, [])]
             entries.append(struct.pack("<32s3I", chunk, moved[frame], offset, length))
         return written
 
-    def segment(self, store, entries, frames, packs, written):
+    def segment(self, store, entries, frames, bases, packs, written):
         name = os.urandom(16)
         bits = 0
         while len(entries) > 8 << bits:
             bits += 1
-        counts = (bits, name, store, self.began, len(entries), len(frames), len(packs))
-        header = struct.pack("<8sHB5x16s16sQQII16x", b"STORESEG", 2, *counts)
+        counts = (bits, name, store, self.began, len(entries), len(frames), len(packs), len(bases))
+        header = struct.pack("<8sHB5x16s16sQQIII12x", b"STORESEG", 2, *counts)
         header += total(header)
         firsts, at = [], 0
         for prefix in range((1 << bits) + 1):
             while at < len(entries) and int.from_bytes(entries[at][:4], "big") >> (32 - bits) < prefix:
                 at += 1
             firsts.append(at if prefix < 1 << bits else len(entries))
-        data = header + struct.pack(f"<{len(firsts)}I", *firsts) + b"".join(entries + frames + packs)
+        data = header + struct.pack(f"<{len(firsts)}I", *firsts) + b"".join(entries + frames + bases + packs)
         data += b"STORESGE" + digest(data)
         create(self.root, f"segments/{name.hex()}", data)
         lengths = [struct.unpack("<I", entry[40:])[0] for entry in entries]

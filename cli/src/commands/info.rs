@@ -3,15 +3,16 @@
 use std::fmt;
 
 use serde::Serialize;
+use store::inspect::Deltas;
 use store::{Bound, ChunkerParams, Features, Rates, RefSums, Sample, State};
-use store::{Result, Store, StoreId};
+use store::{Reader, Result, Store, StoreId};
 
 use crate::context::Context;
 use crate::ui::human;
 
 /// Show a store's identity and statistics
 ///
-/// All of it comes from the log; nothing is read but that.
+/// All of it comes from the log; nothing is read but that, and where frames are the difference to others the segments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Measure for some seconds what this host and the disk of the store can do, and which of it bounds a put and a get
@@ -43,6 +44,9 @@ struct Info {
     /// Bytes of packs and segments.
     stored_bytes: u64,
     condemned_packs: usize,
+    /// What is stored as the difference to other chunks, if the store has any.
+    #[serde(skip_serializing_if = "Deltas::is_none")]
+    deltas: Deltas,
     /// What the host can do, where that was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     rates: Option<Rates>,
@@ -52,6 +56,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let store = context.open()?;
     let state = store.readable_state()?;
     let mut info = info(&store, &state);
+    if state.features.has_delta_frames() {
+        info.deltas = Deltas::of(&Reader::new(&store)?.view().index)?;
+    }
     if args.bench {
         info.rates = Some(store::rates(&store)?);
     }
@@ -89,6 +96,7 @@ fn info(store: &Store, state: &State) -> Info {
             .map(|segment| segment.pack_bytes + segment.bytes)
             .sum(),
         condemned_packs: state.condemned.len(),
+        deltas: Deltas::default(),
         rates: None,
     }
 }
@@ -139,6 +147,17 @@ impl fmt::Display for Info {
         if self.logical_bytes > 0 {
             let percent = human::percent(self.stored_bytes, self.logical_bytes);
             write!(out, ", {percent} of the logical bytes")?;
+        }
+        if !self.deltas.is_none() {
+            write!(
+                out,
+                "\ndeltas       {} in {}, stored {}; about {} saved; bases of {}",
+                human::bytes(self.deltas.chunks.bytes),
+                human::counted(self.deltas.chunks.chunks, "chunk"),
+                human::bytes(self.deltas.chunks.stored_bytes),
+                human::bytes(self.deltas.saved_bytes),
+                human::bytes(self.deltas.bases.bytes)
+            )?;
         }
         self.rates.as_ref().map_or(Ok(()), |rates| show(rates, out))
     }

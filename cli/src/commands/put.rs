@@ -9,7 +9,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 use store::{
-    Class, Error, LinkOptions, Onto, ProfileChoice, ProfileOptions, PutReport, PutRequest, Result,
+    Class, DeltaBase, Error, LinkOptions, Onto, ProfileChoice, ProfileOptions, PutReport,
+    PutRequest, Result,
 };
 use store::{Keep, RefName};
 
@@ -95,6 +96,12 @@ pub(crate) struct Args {
     /// Decode and compare everything before it is written
     #[arg(long)]
     verify_writes: bool,
+
+    /// Store numbers as the difference to those of this version (or of a path of it) where that is much smaller;
+    /// `auto`: to those of the newest version of the ref, or of the other refs of its namespace; `none`: each frame by
+    /// itself, which is best for what is mostly read alone and from a bucket
+    #[arg(long, value_name = "REF|auto|none", default_value = "auto")]
+    delta_base: OsString,
 
     /// How hard to compress, 1 to 19
     #[arg(long, value_name = "N", default_value_t = PutRequest::LEVEL, value_parser = clap::value_parser!(i32).range(1..=19))]
@@ -203,6 +210,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
         keep: args.keep.clone(),
         source_check: None,
         extra: store::format::Extra::new(),
+        delta_base: delta_base(args)?,
         onto: args.base.map_or(Onto::Replace, Onto::Only),
         entries: store::Entries::new(),
         allow_empty: true,
@@ -225,6 +233,15 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
                 .collect(),
         },
     })
+}
+
+fn delta_base(args: &Args) -> Result<DeltaBase> {
+    // A ref has a slash in it, so these words are none.
+    match args.delta_base.to_str() {
+        Some("auto") => Ok(DeltaBase::Auto),
+        Some("none") => Ok(DeltaBase::None),
+        _ => names::spec(&args.delta_base).map(DeltaBase::Version),
+    }
 }
 
 /// What was asked for and is nowhere, where nothing has changed and so no version was made.

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::Serialize;
 use store::Reader;
-use store::inspect::{self, Entry, ListOptions, Share, Summary};
+use store::inspect::{self, Deltas, Entry, ListOptions, Share, Summary};
 use store::{Error, Result};
 use store::{Namespace, Node, RefSpec, State, Target, Version};
 
@@ -25,7 +25,8 @@ use crate::ui::{human, names};
 ///
 /// Logical bytes are those of the files as they come out. Unique is what nothing else in the
 /// store needs: dropping it gives that back with the next `store gc`. Shared is what other refs
-/// or versions need as well. Below that come the refs of a namespace, or the paths of a ref.
+/// or versions need as well. Numbers that are much like those of another model are stored as the difference to
+/// them; what they are the difference to stays as long as they do, also where no version has it. Below that come the refs of a namespace, or the paths of a ref.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A namespace, a ref with all its versions, or one version
@@ -358,6 +359,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(out, "unique   {}", share(&self.summary.unique))?;
         writeln!(out, "shared   {}", share(&self.summary.shared))?;
+        deltas(&self.summary.deltas, out)?;
         let who = by(&self.user, &self.host);
         let put = human::time(self.time);
         writeln!(
@@ -411,6 +413,27 @@ impl fmt::Display for Report {
             }
         }
         write!(out, "\n{table}")
+    }
+}
+
+fn deltas(deltas: &Deltas, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if deltas.is_none() {
+        return Ok(());
+    }
+    let saved = human::bytes(deltas.saved_bytes);
+    writeln!(
+        out,
+        "deltas   {}; about {saved} saved",
+        share(&deltas.chunks)
+    )?;
+    write!(out, "bases    {}", share(&deltas.bases))?;
+    match deltas.held {
+        Some(held) if held.chunks > 0 => writeln!(
+            out,
+            "; {} of that for deltas alone",
+            human::bytes(held.stored_bytes)
+        ),
+        _ => writeln!(out),
     }
 }
 

@@ -23,6 +23,7 @@ use crate::id::{PackId, SegmentId};
 use crate::index::Index;
 use crate::log;
 use crate::progress::Progress;
+use crate::read::Reader;
 use crate::retry::{VAIN_MAX, retry};
 use crate::sound::packs::{Damage, PackTask, Reading, check_packs};
 use crate::sound::record::Record;
@@ -79,7 +80,8 @@ pub fn verify(
     };
     let mut record = Record::load(store);
     let tasks = tasks(&view, needed.as_ref(), request.read, &record)?;
-    let damage = check_packs(store, &tasks, needed.is_none(), progress, &mut report)?;
+    let reader = Reader::at(store, view.clone());
+    let damage = check_packs(&reader, &tasks, needed.is_none(), progress, &mut report)?;
     let mut walk = RefWalk::new(store, &view, &damage, &mut report);
     walk.versions(request.target.as_ref())?;
     forget_unlisted(&damage, &mut report);

@@ -24,8 +24,10 @@ use crate::log::{self, heal};
 use crate::pack::SegmentBuilder;
 use crate::pack::reader::OpenPack;
 use crate::progress::Progress;
+use crate::read::Reader;
 use crate::remedy::Remedy;
 use crate::retry::{VAIN_MAX, retry};
+use crate::session::learned;
 use crate::sound::packs::{Damage, PackTask, Reading, check_packs};
 use crate::sound::record::Record;
 use crate::sound::saver::{Saver, condemning};
@@ -240,7 +242,8 @@ fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Res
         };
         let tasks = tasks(store, &view, request.read_data);
         let mut seen = VerifyReport::default();
-        let damage = check_packs(store, &tasks, true, progress, &mut seen)?;
+        let reader = Reader::at(store, view.clone());
+        let damage = check_packs(&reader, &tasks, true, progress, &mut seen)?;
         RefWalk::new(store, &view, &damage, &mut seen).versions(None)?;
         // A segment that disagrees with its packs is made anew from them, like one that cannot be read.
         let lying: Vec<SegmentId> = seen.findings.iter().filter_map(segment_of).collect();
@@ -369,6 +372,8 @@ fn changes(
         if !is_dry && !builder.is_empty() {
             let (segment, change) = builder.write(store.remote().as_ref(), made)?;
             report.segments_added.push(segment);
+            // The entry that told it may be among those that are lost.
+            changes.extend(learned(&survey.view.state, builder.has_deltas()));
             changes.push(change);
         }
         Ok(())

@@ -220,13 +220,14 @@ impl<'w> RefWalk<'w> {
     /// Whether every chunk below `id` is offered and undamaged; names the first that is not.
     fn list(&mut self, id: &ChunkId, depth: u8, size: u64) -> Result<bool> {
         let Some((position, location)) = self.find(id)? else {
-            self.hit(
-                Part::Version,
-                format!("chunk {id}: no live segment offers it"),
-            );
+            let what = format!("chunk {id}: {}", self.index().lack(id));
+            self.hit(Part::Version, what);
             return Ok(false);
         };
         self.packs.insert(location.pack);
+        if !self.bases(id, (position, location))? {
+            return Ok(false);
+        }
         if self.damage.hits(id, &location) {
             let what = format!("chunk {id} is damaged or missing");
             self.hit(Part::Pack(location.pack), what);
@@ -256,6 +257,26 @@ impl<'w> RefWalk<'w> {
             }
         }
         self.whole_lists.set(position);
+        Ok(true)
+    }
+
+    /// Whether the bases of a chunk, if it lies in a delta, are undamaged.
+    fn bases(&mut self, id: &ChunkId, (position, at): (Position, Location)) -> Result<bool> {
+        for base in self.index().bases(position, &at)? {
+            let Some(place) = self.index().find_plain(&base)? else {
+                continue;
+            };
+            self.packs.insert(place.pack);
+            if self.damage.hits(&base, &place) {
+                let what = format!(
+                    "chunk {id}: its frame, at offset {} of {}, is the difference to chunk {base}, which is damaged or missing",
+                    at.frame_offset,
+                    pack_key(at.pack)
+                );
+                self.hit(Part::Pack(place.pack), what);
+                return Ok(false);
+            }
+        }
         Ok(true)
     }
 

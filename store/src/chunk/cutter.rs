@@ -4,17 +4,16 @@
 //! chunks. What lies between tensors is cut by content, each stretch for itself.
 
 use std::io;
-use std::ops::Range;
 
 use super::Chunker;
-use super::tensors::{ReadAt, tensors};
+use super::tensors::{ReadAt, Tensor, tensors};
 
 /// Finds the cut points of one file, from its first byte to its last.
 #[derive(Debug)]
 pub(crate) struct Cutter {
     chunker: Chunker,
     /// Large tensors that are not behind `at` yet, the next one last.
-    tensors: Vec<Range<u64>>,
+    tensors: Vec<Tensor>,
     /// Bytes that are cut.
     at: u64,
 }
@@ -39,6 +38,11 @@ impl Cutter {
         })
     }
 
+    /// The large tensors that are not cut yet, the first one first.
+    pub(crate) fn tensors(&self) -> Vec<Tensor> {
+        self.tensors.iter().rev().cloned().collect()
+    }
+
     /// Whether content alone says where the rest is cut, so that holes need not be read.
     pub(crate) fn is_plain(&self) -> bool {
         self.tensors.is_empty()
@@ -48,11 +52,11 @@ impl Cutter {
     pub(crate) fn cut(&mut self, bytes: &[u8], end: bool) -> Option<usize> {
         let len = match self.tensors.last() {
             None => return self.chunker.cut(bytes, end),
-            Some(tensor) if self.at < tensor.start => {
+            Some(Tensor { place: tensor, .. }) if self.at < tensor.start => {
                 let (bytes, end) = up_to(bytes, tensor.start - self.at, end);
                 self.chunker.cut(bytes, end)?
             }
-            Some(tensor) => {
+            Some(Tensor { place: tensor, .. }) => {
                 let (bytes, end) = up_to(bytes, tensor.end - self.at, end);
                 let len = bytes.len().min(self.chunker.max());
                 if len == 0 || (len < self.chunker.max() && !end) {
@@ -62,7 +66,7 @@ impl Cutter {
             }
         };
         self.at += len as u64;
-        self.tensors.pop_if(|tensor| tensor.end <= self.at);
+        self.tensors.pop_if(|tensor| tensor.place.end <= self.at);
         Some(len)
     }
 }

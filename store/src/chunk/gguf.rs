@@ -1,18 +1,20 @@
 //! GGUF: keys with values, then a line about each tensor, then the tensors, each from its offset to the next one's.
 
-use std::ops::Range;
+use std::io::Read;
 
-use super::tensors::{Header, Look, ReadAt, Stop};
+use super::tensors::{Header, Look, ReadAt, Stop, Tensor, TensorName};
 
 /// Dimensions of a tensor.
 const DIMENSIONS_MAX: u32 = 16;
 /// Arrays in arrays.
 const DEPTH_MAX: u32 = 4;
+/// Longer names tell nothing: their tensors are known by their places.
+const NAME_BYTES_MAX: u64 = 64 << 10;
 /// The key that says at what multiples tensors begin.
 const ALIGNMENT: &[u8] = b"general.alignment";
 
 /// All tensors; what fills the place behind one counts as its own.
-pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Range<u64>>> {
+pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Tensor>> {
     let mut header = Header::new(file, 4, size);
     if !matches!(header.u32()?, 2 | 3) {
         return Err(Stop::Another);
@@ -29,7 +31,7 @@ pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Range<u64>>> {
     }
     let mut offsets = Vec::new();
     for _ in 0..tensors {
-        offsets.push(offset(&mut header)?);
+        offsets.push(line(&mut header)?);
     }
     let begin = header.at().checked_next_multiple_of(u64::from(alignment));
     let begin = begin.ok_or(Stop::Another)?;
@@ -37,19 +39,17 @@ pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Range<u64>>> {
 }
 
 /// Each offset with the one behind it; none where one lies behind the file.
-fn places(mut offsets: Vec<u64>, begin: u64, size: u64) -> Option<Vec<Range<u64>>> {
+fn places(mut offsets: Vec<(u64, TensorName)>, begin: u64, size: u64) -> Option<Vec<Tensor>> {
     offsets.sort_unstable();
-    for offset in &mut offsets {
+    for (offset, _) in &mut offsets {
         *offset = begin.checked_add(*offset).filter(|at| *at <= size)?;
     }
-    let ends = offsets.iter().skip(1).chain([&size]);
-    Some(
-        offsets
-            .iter()
-            .zip(ends)
-            .map(|(at, end)| *at..*end)
-            .collect(),
-    )
+    let ends = offsets.iter().skip(1).map(|(at, _)| *at).chain([size]);
+    let tensor = |((at, name), end): (&(u64, TensorName), u64)| Tensor {
+        place: *at..end,
+        name: *name,
+    };
+    Some(offsets.iter().zip(ends).map(tensor).collect())
 }
 
 /// Passes over a key; whether it is that of the alignment.
@@ -92,14 +92,19 @@ fn width(kind: u32) -> Option<u64> {
     }
 }
 
-/// The offset in the line about one tensor.
-fn offset(header: &mut Header<'_>) -> Look<u64> {
-    let name = header.u64()?;
-    header.skip(name)?;
+/// The offset and the name in the line about one tensor.
+fn line(header: &mut Header<'_>) -> Look<(u64, TensorName)> {
+    let len = header.u64()?;
+    let mut name = Vec::new();
+    if len <= NAME_BYTES_MAX {
+        header.take(len).read_to_end(&mut name)?;
+    } else {
+        header.skip(len)?;
+    }
     let dimensions = header.u32()?;
     if dimensions > DIMENSIONS_MAX {
         return Err(Stop::Another);
     }
     header.skip(8 * u64::from(dimensions) + 4)?;
-    header.u64()
+    Ok((header.u64()?, TensorName::of(&name)))
 }

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::ops::Range;
 
-use super::tensors::{Header, Look, ReadAt, Stop};
+use super::tensors::{Header, Look, ReadAt, Stop, Tensor, TensorName};
 
 /// The end of a zip without a comment, and what stands before it in a long one.
 const END_LEN: u64 = 22;
@@ -31,7 +31,7 @@ struct Entry {
 }
 
 /// The tensors of at least `least` bytes.
-pub(super) fn tensors(file: &dyn ReadAt, size: u64, least: u64) -> Look<Vec<Range<u64>>> {
+pub(super) fn tensors(file: &dyn ReadAt, size: u64, least: u64) -> Look<Vec<Tensor>> {
     let directory = directory(file, size)?;
     let mut header = Header::new(file, directory.start, directory.end);
     let (mut is_of_pytorch, mut found, mut sum) = (false, Vec::new(), 0_u64);
@@ -42,7 +42,7 @@ pub(super) fn tensors(file: &dyn ReadAt, size: u64, least: u64) -> Look<Vec<Rang
         is_of_pytorch |= inside == b"data.pkl";
         if inside.starts_with(b"data/") && entry.is_stored && entry.size >= least {
             sum = sum.saturating_add(entry.size);
-            found.push((entry.header, entry.size));
+            found.push((TensorName::of(inside), entry.header, entry.size));
         }
         // Each costs memory and a look at its place: no more than there is room for.
         if sum > size {
@@ -52,8 +52,11 @@ pub(super) fn tensors(file: &dyn ReadAt, size: u64, least: u64) -> Look<Vec<Rang
     if !is_of_pytorch || header.at() != directory.end {
         return Err(Stop::Another);
     }
-    let place = |(header, size)| place(file, &directory, header, size);
-    found.into_iter().map(place).collect()
+    let tensor = |(name, header, size)| {
+        let place = place(file, &directory, header, size)?;
+        Ok(Tensor { place, name })
+    };
+    found.into_iter().map(tensor).collect()
 }
 
 fn directory(file: &dyn ReadAt, size: u64) -> Look<Directory> {

@@ -1,19 +1,18 @@
 //! Safetensors: eight bytes say how long the JSON is that says where the tensors lie behind it.
 
 use std::fmt;
-use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
-use super::tensors::{Header, Look, ReadAt, Stop};
+use super::tensors::{Header, Look, ReadAt, Stop, Tensor, TensorName};
 use crate::format::SAFETENSORS_HEADER_BYTES_MAX;
 
 /// The one name that no tensor has.
 const METADATA: &str = "__metadata__";
 
 /// All tensors.
-pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Range<u64>>> {
+pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Tensor>> {
     let len = Header::new(file, 0, size).u64()?;
     let begin = len.checked_add(8).filter(|begin| *begin <= size);
     let begin = begin.ok_or(Stop::Another)?;
@@ -25,16 +24,19 @@ pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Range<u64>>> {
         true => Stop::from(std::io::Error::from(error)),
         false => Stop::Another,
     })?;
-    let place = |(start, end): (u64, u64)| Some(begin.checked_add(start)?..begin.checked_add(end)?);
+    let place = |(name, (start, end)): (TensorName, (u64, u64))| {
+        let place = begin.checked_add(start)?..begin.checked_add(end)?;
+        Some(Tensor { place, name })
+    };
     let tensors: Option<_> = places.into_iter().map(place).collect();
     tensors.ok_or(Stop::Another)
 }
 
 /// Where the tensors begin and end, behind the JSON.
-struct Places(Vec<(u64, u64)>);
+struct Places(Vec<(TensorName, (u64, u64))>);
 
 #[derive(Deserialize)]
-struct Tensor {
+struct About {
     data_offsets: (u64, u64),
 }
 
@@ -59,7 +61,8 @@ impl<'de> Visitor<'de> for PlacesVisitor {
             if name == METADATA {
                 map.next_value::<IgnoredAny>()?;
             } else {
-                places.push(map.next_value::<Tensor>()?.data_offsets);
+                let offsets = map.next_value::<About>()?.data_offsets;
+                places.push((TensorName::of(name.as_bytes()), offsets));
             }
         }
         Ok(Places(places))

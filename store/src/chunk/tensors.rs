@@ -39,6 +39,26 @@ impl ReadAt for &[u8] {
     }
 }
 
+/// A tensor of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tensor {
+    pub(crate) place: Range<u64>,
+    pub(crate) name: TensorName,
+}
+
+/// By what a tensor is known again in another file: the hash of its name there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TensorName([u8; 16]);
+
+impl TensorName {
+    pub(super) fn of(name: &[u8]) -> Self {
+        let mut hash = [0; 16];
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(name).finalize_xof().fill(&mut hash);
+        Self(hash)
+    }
+}
+
 /// Why a header was not read to its end.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -64,7 +84,7 @@ impl From<io::Error> for Stop {
 ///
 /// # Errors
 /// When the file cannot be read.
-pub(super) fn tensors(file: &dyn ReadAt, size: u64, least: u64) -> io::Result<Vec<Range<u64>>> {
+pub(crate) fn tensors(file: &dyn ReadAt, size: u64, least: u64) -> io::Result<Vec<Tensor>> {
     if size < least.max(16) {
         return Ok(Vec::new());
     }
@@ -84,16 +104,16 @@ pub(super) fn tensors(file: &dyn ReadAt, size: u64, least: u64) -> io::Result<Ve
 }
 
 /// The large ones in order; none if two overlap or one ends behind the file.
-fn in_order(mut tensors: Vec<Range<u64>>, size: u64, least: u64) -> Vec<Range<u64>> {
-    tensors.sort_unstable_by_key(|tensor| (tensor.start, tensor.end));
+fn in_order(mut tensors: Vec<Tensor>, size: u64, least: u64) -> Vec<Tensor> {
+    tensors.sort_unstable_by_key(|tensor| (tensor.place.start, tensor.place.end));
     let mut before = 0;
-    for tensor in &tensors {
+    for Tensor { place: tensor, .. } in &tensors {
         if tensor.start < before || tensor.end < tensor.start || tensor.end > size {
             return Vec::new();
         }
         before = tensor.end;
     }
-    tensors.retain(|tensor| tensor.end - tensor.start >= least);
+    tensors.retain(|tensor| tensor.place.end - tensor.place.start >= least);
     tensors
 }
 

@@ -401,7 +401,7 @@ mod tests {
     fn decoded(frame: &[u8], raw_len: usize) -> Result<Vec<u8>> {
         let (mut out, raw_len) = (Vec::new(), u32::try_from(raw_len).unwrap());
         Decoder::new()?
-            .decode("frame 3", frame, raw_len, &mut out)
+            .decode_plain("frame 3", frame, raw_len, &mut out)
             .map(<[u8]>::to_vec)
     }
 
@@ -451,7 +451,7 @@ mod tests {
                 *byte = first;
             }
             let mut out = Vec::new();
-            match Decoder::new().unwrap().decode("frame", &payload, raw_len, &mut out) {
+            match Decoder::new().unwrap().decode_plain("frame", &payload, raw_len, &mut out) {
                 Ok(found) => prop_assert_eq!(found.len(), raw_len as usize),
                 Err(error) => prop_assert_eq!(error.kind(), Kind::Corrupt),
             }

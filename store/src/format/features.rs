@@ -8,10 +8,12 @@ use crate::error::{Error, Result};
 
 /// The endpoint overwrites on put-if-absent: one process may write at a time, and nothing sees to it.
 pub const SINGLE_WRITER: &str = "single-writer";
+/// Frames may be stored as the difference to other chunks.
+pub const DELTA_FRAMES: &str = "delta-frames";
 /// Features that forbid writing to programs without them; there are none so far.
 const READ_ONLY_KNOWN: &[&str] = &[];
 /// Features that forbid even reading to programs without them.
-const INCOMPATIBLE_KNOWN: &[&str] = &[SINGLE_WRITER];
+const INCOMPATIBLE_KNOWN: &[&str] = &[DELTA_FRAMES, SINGLE_WRITER];
 /// Most bytes of a name that is learned.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -47,6 +49,11 @@ impl Features {
     /// Whether only one process may write at a time.
     pub fn is_single_writer(&self) -> bool {
         self.incompatible.iter().any(|name| name == SINGLE_WRITER)
+    }
+
+    /// Whether frames may be stored as the difference to other chunks.
+    pub fn has_delta_frames(&self) -> bool {
+        self.incompatible.iter().any(|name| name == DELTA_FRAMES)
     }
 
     /// Learns one; one that is there stays.

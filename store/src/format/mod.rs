@@ -6,6 +6,7 @@
 #![doc = include_str!("../../FORMATS.md")]
 
 mod at;
+mod bases;
 mod bundle;
 mod checkpoint;
 mod claim;
@@ -36,14 +37,17 @@ mod ref_writer;
 mod refs;
 mod sealed;
 mod segment;
+mod segment_bases;
 mod segment_parts;
 mod segment_rows;
+mod segment_sink;
 mod side;
 mod state;
 mod times;
 mod tree;
 
 pub use at::*;
+pub use bases::{FRAME_BASE_LEN, FRAME_BASES_MAX, FrameBase};
 pub use bundle::*;
 pub use checkpoint::{CHECKPOINT_LAYERS_MAX, Checkpoint, Layer};
 pub use claim::*;
@@ -52,7 +56,7 @@ pub use content::*;
 pub use entry::*;
 pub use entry_text::EntryText;
 pub use extra::Extra;
-pub use features::{FeatureKind, Features, SINGLE_WRITER};
+pub use features::{DELTA_FRAMES, FeatureKind, Features, SINGLE_WRITER};
 pub use kept::*;
 pub use keys::*;
 pub use kind::*;

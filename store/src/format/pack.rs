@@ -3,6 +3,7 @@
 //! The checksum covers header, table and trailer, and the table has a sum over each stored frame, so that a pack is
 //! read again without decoding it; what a frame decodes to is covered by the ids of its chunks. Frames fill exactly what lies between header and table, so that no byte of a pack is unspoken for.
 
+use super::bases::{FRAME_BASE_LEN, FrameBase, check_bases};
 use super::cursor::{Cursor, Hex, corrupt};
 use crate::error::{Error, Result};
 use crate::format::{FrameKind, PackKind, Provenance};
@@ -28,8 +29,10 @@ pub const PACK_CHUNK_LEN: u32 = 32 + 4;
 pub const CODEC_RAW: u8 = 0;
 /// First byte of a stored frame whose bytes follow as one frame of zstd.
 pub const CODEC_ZSTD: u8 = 1;
-/// First byte of a stored frame whose bytes follow as planes of floats; reserved.
+/// First byte of a stored frame whose bytes follow as planes of numbers.
 pub const CODEC_PLANES: u8 = 2;
+/// First byte of a stored frame whose bytes follow as the difference to other chunks.
+pub const CODEC_DELTA: u8 = 3;
 /// Least bytes of a stored frame: its codec and one more.
 pub const FRAME_STORED_BYTES_MIN: u32 = 2;
 
@@ -111,6 +114,8 @@ pub struct PackTable {
     pub frames: Vec<PackFrame>,
     /// Chunks of all frames in order.
     pub chunks: Vec<PackChunk>,
+    /// Bases of those frames that are deltas, in order.
+    pub bases: Vec<FrameBase>,
 }
 
 /// The last bytes of a pack.
@@ -122,6 +127,8 @@ pub struct PackTrailer {
     pub frames: u32,
     /// Chunks in the table.
     pub chunks: u32,
+    /// Bases in the table.
+    pub bases: u32,
     /// BLAKE3 of header, table and the trailer's fields before it.
     pub checksum: [u8; 32],
 }
@@ -209,8 +216,9 @@ impl PackTrailer {
             table_offset: cursor.u32("table offset")?,
             frames: cursor.u32("frames")?,
             chunks: cursor.u32("chunks")?,
+            bases: cursor.u32("bases")?,
             checksum: {
-                cursor.zeros(8)?;
+                cursor.zeros(4)?;
                 cursor.array("checksum")?
             },
         };
@@ -225,7 +233,8 @@ impl PackTrailer {
     fn pack_len(&self) -> u64 {
         let frames = u64::from(self.frames) * u64::from(PACK_FRAME_LEN);
         let chunks = u64::from(self.chunks) * u64::from(PACK_CHUNK_LEN);
-        u64::from(self.table_offset) + frames + chunks + u64::from(Self::LEN)
+        let bases = u64::from(self.bases) * u64::from(FRAME_BASE_LEN);
+        u64::from(self.table_offset) + frames + chunks + bases + u64::from(Self::LEN)
     }
 
     fn length_detail(&self, pack_len: u64) -> String {
@@ -233,10 +242,15 @@ impl PackTrailer {
             table_offset,
             frames,
             chunks,
+            bases,
             ..
         } = self;
+        let bases = match bases {
+            0 => String::new(),
+            bases => format!(", and {bases} bases"),
+        };
         format!(
-            "length: {pack_len} bytes, its trailer says a table at {table_offset} of {frames} frames and {chunks} chunks"
+            "length: {pack_len} bytes, its trailer says a table at {table_offset} of {frames} frames and {chunks} chunks{bases}"
         )
     }
 
@@ -249,7 +263,8 @@ impl PackTrailer {
         out.extend_from_slice(&self.table_offset.to_le_bytes());
         out.extend_from_slice(&self.frames.to_le_bytes());
         out.extend_from_slice(&self.chunks.to_le_bytes());
-        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&self.bases.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
         out
     }
 }
@@ -267,6 +282,7 @@ impl PackTable {
             table_offset,
             frames: count(self.frames.len())?,
             chunks: count(self.chunks.len())?,
+            bases: count(self.bases.len())?,
             checksum: [0; 32],
         };
         if trailer.pack_len() > PACK_BYTES_MAX.into() {
@@ -326,6 +342,9 @@ impl PackTable {
             out.extend_from_slice(&chunk.id.0);
             out.extend_from_slice(&chunk.len.to_le_bytes());
         }
+        for base in &self.bases {
+            out.extend_from_slice(&base.encode());
+        }
         out
     }
 
@@ -350,7 +369,13 @@ impl PackTable {
             })
         });
         let chunks = chunks.collect::<Result<_>>()?;
-        Ok(Self { frames, chunks })
+        let bases = (0..trailer.bases).map(|_| FrameBase::read(cursor));
+        let bases = bases.collect::<Result<_>>()?;
+        Ok(Self {
+            frames,
+            chunks,
+            bases,
+        })
     }
 
     /// Checks every limit; gives the offset at which the last frame ends.
@@ -381,7 +406,29 @@ impl PackTable {
                 "chunks: expected all in frames, found {found} more"
             ));
         }
+        self.check_bases()?;
         u32::try_from(end).map_err(|_| too_long(end))
+    }
+
+    /// A base is of a frame that is there, and that holds bytes of files.
+    fn check_bases(&self) -> Result<(), String> {
+        check_bases(
+            &self.bases,
+            u32::try_from(self.frames.len()).unwrap_or(u32::MAX),
+        )?;
+        let of_meta = self.bases.iter().find(|base| {
+            let frame = self
+                .frames
+                .get(usize::try_from(base.frame).unwrap_or(usize::MAX));
+            frame.is_some_and(|frame| frame.kind == FrameKind::Meta)
+        });
+        match of_meta {
+            Some(base) => Err(format!(
+                "frame {}: holds metadata, expected no base of it, found {}",
+                base.frame, base.id
+            )),
+            None => Ok(()),
+        }
     }
 }
 
@@ -467,6 +514,7 @@ mod tests {
         PackTable {
             frames: frames.to_vec(),
             chunks: chunks.to_vec(),
+            bases: Vec::new(),
         }
     }
 
@@ -586,6 +634,7 @@ mod tests {
             table_offset,
             frames: u32::try_from(table.frames.len()).unwrap(),
             chunks: u32::try_from(table.chunks.len()).unwrap(),
+            bases: 0,
             checksum: [0; 32],
         };
         out.extend_from_slice(&trailer.encode_fields());

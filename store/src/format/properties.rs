@@ -11,7 +11,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::id::{ChunkId, CommitId, EntryId, PackId, SegmentId, StoreId};
 
+mod segments;
 mod states;
+use segments::{base, look_up_all, segment};
 use states::{entry, state};
 
 fn chunk_id() -> impl Strategy<Value = ChunkId> {
@@ -200,6 +202,9 @@ fn pack() -> impl Strategy<Value = (PackHeader, PackTable)> {
             let stored = stored.index(usize::try_from(raw_len).unwrap());
             let is_even = raw_len.is_multiple_of(2);
             let is_data = kind != PackKind::Meta && (kind == PackKind::Data || is_even);
+            let number = u32::try_from(table.frames.len()).unwrap();
+            let bases = (0..raw_len % 3 * u32::from(is_data)).map(|_| base(number));
+            table.bases.extend(bases);
             table.frames.push(PackFrame {
                 stored_len: 2 + u32::try_from(stored).unwrap(),
                 raw_len,
@@ -224,53 +229,6 @@ fn decode_pack(header: &[u8], pack_len: u64, tail: &[u8]) -> crate::Result<PackT
     let trailer = &tail[tail.len().saturating_sub(64)..];
     let trailer = PackTrailer::decode("x", pack_len, trailer)?;
     PackTable::decode("x", &header, &trailer, tail)
-}
-
-fn segment() -> impl Strategy<Value = (Vec<u8>, Vec<SegmentEntry>)> {
-    let places = btree_set(chunk_id(), 0..60);
-    (places, any::<u32>()).prop_map(|(ids, seed)| {
-        let entry = |(at, id): (u32, ChunkId)| SegmentEntry {
-            id,
-            frame: (at ^ seed) % 3,
-            offset: at,
-            len: 1 + (seed % 100),
-        };
-        let entries: Vec<SegmentEntry> = (0..).zip(ids).map(entry).collect();
-        let packs = [1, 2].map(|byte| SegmentPack {
-            id: PackId([byte; 16]),
-            kind: PackKind::Data,
-            len: 1000 + seed % 1000,
-        });
-        let frames = [0, 1, 1].map(|pack| SegmentFrame {
-            pack,
-            offset: PackHeader::LEN,
-            stored_len: 2 + seed % 160,
-            raw_len: 160,
-            kind: FrameKind::Data,
-        });
-        let mut bytes = Vec::new();
-        let id = SegmentId([3; 16]);
-        let entries_again = || entries.iter().copied();
-        let made = Provenance::default();
-        write_segment(&mut bytes, id, made, &packs, &frames, entries_again).unwrap();
-        (bytes, entries)
-    })
-}
-
-/// All that a reader does with a segment; its answers may be errors, never panics or outside positions.
-fn look_up_all(bytes: &[u8]) {
-    let Ok(layout) = SegmentLayout::parse("x", bytes) else {
-        return;
-    };
-    drop(layout.verify(bytes));
-    for position in 0..layout.chunks().min(100) {
-        if let Ok(entry) = layout.entry(bytes, position) {
-            let found = layout.find(bytes, &entry.id);
-            assert!(found.is_none_or(|found| found < layout.chunks()));
-        }
-    }
-    (0..layout.frames().min(100)).for_each(|at| drop(layout.frame(bytes, at)));
-    (0..layout.packs().min(100)).for_each(|at| drop(layout.pack(bytes, at)));
 }
 
 /// Every decoder on the same bytes. What is named by its hash and accepted has no other spelling.

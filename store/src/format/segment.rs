@@ -6,11 +6,13 @@
 
 use std::io::Write;
 
+use super::bases::{FRAME_BASE_LEN, FrameBase, check_bases};
 use super::cursor::{Cursor, Hex, corrupt};
 use super::segment_rows::{
     ENTRY_LEN, SegmentEntry, SegmentFrame, SegmentHeader, SegmentPack, check_packs, place_of,
     too_many,
 };
+use super::segment_sink::Sink;
 use crate::error::{Error, Result};
 use crate::format::{Provenance, SegmentInfo};
 use crate::id::{ChunkId, SegmentId};
@@ -42,11 +44,15 @@ const _: () = assert!(SEGMENT_TRAILER_LEN == 40);
 
 /// Entries that share a place in the fan-out, at most, on average.
 const BUCKET_ENTRIES: u64 = 8;
-/// Bytes that are hashed and written at once.
-const WRITE_BYTES: usize = 64 << 10;
 
 /// Bytes of a segment with these counts, or `None` when no segment has them.
-pub fn segment_len(chunks: u64, frames: u32, packs: u32, fanout_bits: u8) -> Option<u64> {
+pub fn segment_len(
+    chunks: u64,
+    frames: u32,
+    bases: u32,
+    packs: u32,
+    fanout_bits: u8,
+) -> Option<u64> {
     if chunks > SEGMENT_CHUNKS_MAX || fanout_bits > SEGMENT_FANOUT_BITS_MAX {
         return None;
     }
@@ -55,6 +61,7 @@ pub fn segment_len(chunks: u64, frames: u32, packs: u32, fanout_bits: u8) -> Opt
         fanout_len(fanout_bits),
         chunks * SEGMENT_ENTRY_LEN,
         u64::from(frames) * SEGMENT_FRAME_LEN,
+        u64::from(bases) * u64::from(FRAME_BASE_LEN),
         u64::from(packs) * SEGMENT_PACK_LEN,
         SEGMENT_TRAILER_LEN,
     ];
@@ -86,6 +93,7 @@ pub fn write_segment<I: Iterator<Item = SegmentEntry>>(
     made: Provenance,
     packs: &[SegmentPack],
     frames: &[SegmentFrame],
+    bases: &[FrameBase],
     entries: impl Fn() -> I,
 ) -> Result<SegmentInfo> {
     let refuse = |detail: String| Error::invalid(format!("segment {id}: {detail}"));
@@ -103,7 +111,9 @@ pub fn write_segment<I: Iterator<Item = SegmentEntry>>(
         chunks: count(entries()),
         frames: u32::try_from(frames.len()).map_err(|_| refuse(too_many("frames")))?,
         packs: u32::try_from(packs.len()).map_err(|_| refuse(too_many("packs")))?,
+        bases: u32::try_from(bases.len()).map_err(|_| refuse(too_many("bases")))?,
     };
+    check_bases(bases, header.frames).map_err(refuse)?;
     if header.chunks > SEGMENT_CHUNKS_MAX {
         return Err(refuse(too_many("chunks")));
     }
@@ -124,6 +134,9 @@ pub fn write_segment<I: Iterator<Item = SegmentEntry>>(
     }
     for frame in frames {
         sink.put(&frame.encode())?;
+    }
+    for base in bases {
+        sink.put(&base.encode())?;
     }
     for pack in packs {
         sink.put(&pack.encode())?;
@@ -173,58 +186,6 @@ fn count(entries: impl Iterator<Item = SegmentEntry>) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// Hashes what it writes, in large pieces.
-struct Sink<'a, W> {
-    out: &'a mut W,
-    id: SegmentId,
-    buffer: Vec<u8>,
-    hasher: blake3::Hasher,
-    written: u64,
-}
-
-impl<'a, W: Write> Sink<'a, W> {
-    fn new(out: &'a mut W, id: SegmentId) -> Self {
-        Self {
-            out,
-            id,
-            buffer: Vec::with_capacity(WRITE_BYTES),
-            hasher: blake3::Hasher::new(),
-            written: 0,
-        }
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        if self.buffer.len() + bytes.len() > WRITE_BYTES {
-            self.flush()?;
-        }
-        self.buffer.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.hasher.update(&self.buffer);
-        self.write()
-    }
-
-    fn write(&mut self) -> Result<()> {
-        let failed = |source| Error::io("write segment", self.id.to_string(), source);
-        self.out.write_all(&self.buffer).map_err(failed)?;
-        self.written += u64::try_from(self.buffer.len()).unwrap_or(0);
-        self.buffer.clear();
-        Ok(())
-    }
-
-    /// Writes the trailer; gives the bytes of the whole segment.
-    fn finish(mut self) -> Result<u64> {
-        self.flush()?;
-        self.buffer.extend_from_slice(&SEGMENT_TRAILER_MAGIC);
-        let checksum = self.hasher.finalize();
-        self.buffer.extend_from_slice(checksum.as_bytes());
-        self.write()?;
-        Ok(self.written)
-    }
-}
-
 /// A parsed header: where the sections of a segment lie. Holds no bytes; every method takes them.
 #[derive(Clone, Debug)]
 pub struct SegmentLayout {
@@ -232,6 +193,7 @@ pub struct SegmentLayout {
     pub(super) header: SegmentHeader,
     pub(super) entries_at: usize,
     pub(super) frames_at: usize,
+    pub(super) bases_at: usize,
     pub(super) packs_at: usize,
     trailer_at: usize,
 }
@@ -248,13 +210,18 @@ impl SegmentLayout {
             chunks,
             frames,
             packs,
+            bases,
             ..
         } = header;
-        let len = segment_len(chunks, frames, packs, fanout_bits);
+        let len = segment_len(chunks, frames, bases, packs, fanout_bits);
         if len.is_none() || len != u64::try_from(bytes.len()).ok() {
             let found = bytes.len();
+            let bases = match bases {
+                0 => String::new(),
+                bases => format!(" {bases} bases,"),
+            };
             let detail = format_args!(
-                "length: {found} bytes, its header says {chunks} chunks, {frames} frames, {packs} packs and a fan-out of {fanout_bits} bits"
+                "length: {found} bytes, its header says {chunks} chunks, {frames} frames,{bases} {packs} packs and a fan-out of {fanout_bits} bits"
             );
             return Err(corrupt(object, detail));
         }
@@ -268,13 +235,15 @@ impl SegmentLayout {
     pub(super) fn of(object: &str, header: SegmentHeader) -> Self {
         let entries_at = SEGMENT_HEADER_LEN + fanout_len(header.fanout_bits);
         let frames_at = entries_at + header.chunks * SEGMENT_ENTRY_LEN;
-        let packs_at = frames_at + u64::from(header.frames) * SEGMENT_FRAME_LEN;
+        let bases_at = frames_at + u64::from(header.frames) * SEGMENT_FRAME_LEN;
+        let packs_at = bases_at + u64::from(header.bases) * u64::from(FRAME_BASE_LEN);
         // All of these are at most that length.
         let offset = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
         Self {
             object: object.to_owned(),
             entries_at: offset(entries_at),
             frames_at: offset(frames_at),
+            bases_at: offset(bases_at),
             packs_at: offset(packs_at),
             trailer_at: offset(packs_at + u64::from(header.packs) * SEGMENT_PACK_LEN),
             header,
@@ -294,6 +263,10 @@ impl SegmentLayout {
         for at in 0..self.frames() {
             self.frame(bytes, at)?;
         }
+        let bases: Vec<FrameBase> = (0..self.bases())
+            .map(|at| self.base(bytes, at))
+            .collect::<Result<_>>()?;
+        check_bases(&bases, self.frames()).map_err(|detail| corrupt(&self.object, detail))?;
         self.verify_entries(bytes)
     }
 
@@ -328,6 +301,11 @@ impl SegmentLayout {
     /// Number of packs.
     pub fn packs(&self) -> u32 {
         self.header.packs
+    }
+
+    /// Number of bases of all its frames.
+    pub fn bases(&self) -> u32 {
+        self.header.bases
     }
 
     /// Position of a chunk, by fan-out and binary search.
@@ -471,7 +449,7 @@ impl SegmentLayout {
 }
 
 /// Row `position` of `count` in the section that begins at `section_at`.
-fn row<const N: usize>(
+pub(super) fn row<const N: usize>(
     bytes: &[u8],
     section_at: usize,
     position: u64,
@@ -543,7 +521,7 @@ mod tests {
         let mut out = Vec::new();
         let packs = [pack(1, 244), pack(2, 1000)];
         let frames = [frame(0, 80), frame(1, 836)];
-        let info = write_segment(&mut out, ID, MADE, &packs, &frames, || {
+        let info = write_segment(&mut out, ID, MADE, &packs, &frames, &[], || {
             entries.iter().copied()
         })?;
         Ok((out, info))
@@ -552,7 +530,7 @@ mod tests {
     fn refused(packs: &[SegmentPack], frames: &[SegmentFrame], entries: &[SegmentEntry]) -> String {
         let mut out = Vec::new();
         let entries = || entries.iter().copied();
-        let error = write_segment(&mut out, ID, MADE, packs, frames, entries).unwrap_err();
+        let error = write_segment(&mut out, ID, MADE, packs, frames, &[], entries).unwrap_err();
         assert_eq!(error.kind(), Kind::InvalidInput);
         let text = error.to_string();
         text.strip_prefix(&format!("segment {ID}: "))
@@ -600,7 +578,7 @@ mod tests {
         let packs = [pack(1, 244), pack(2, 1000)];
         let frames = [frame(0, 80), frame(1, 836)];
         let some = || entries.iter().copied().filter(|entry| entry.len > 0);
-        write_segment(&mut out, ID, MADE, &packs, &frames, some).unwrap();
+        write_segment(&mut out, ID, MADE, &packs, &frames, &[], some).unwrap();
         assert_eq!(out, expected);
     }
 
@@ -611,10 +589,13 @@ mod tests {
         assert_eq!(segment_fanout_bits(9), 1);
         assert_eq!(segment_fanout_bits(5_000_000), 20);
         assert_eq!(segment_fanout_bits(SEGMENT_CHUNKS_MAX), 24);
-        assert_eq!(segment_len(0, 0, 0, 0), Some(96 + 8 + 40));
-        assert_eq!(segment_len(2, 3, 4, 1), Some(96 + 12 + 88 + 48 + 128 + 40));
-        assert_eq!(segment_len(SEGMENT_CHUNKS_MAX + 1, 0, 0, 0), None);
-        assert_eq!(segment_len(0, 0, 0, 25), None);
+        assert_eq!(segment_len(0, 0, 0, 0, 0), Some(96 + 8 + 40));
+        assert_eq!(
+            segment_len(2, 3, 5, 4, 1),
+            Some(96 + 12 + 88 + 48 + 180 + 128 + 40)
+        );
+        assert_eq!(segment_len(SEGMENT_CHUNKS_MAX + 1, 0, 0, 0, 0), None);
+        assert_eq!(segment_len(0, 0, 0, 0, 25), None);
     }
 
     #[test]
@@ -700,7 +681,8 @@ mod tests {
         };
         let packs = [pack(1, 244), pack(2, 1000)];
         let frames = [frame(0, 80), frame(1, 836)];
-        let error = write_segment(&mut Vec::new(), ID, MADE, &packs, &frames, entries).unwrap_err();
+        let error =
+            write_segment(&mut Vec::new(), ID, MADE, &packs, &frames, &[], entries).unwrap_err();
         assert!(
             error
                 .to_string()

@@ -25,8 +25,8 @@ impl SegmentLayout {
     /// As [`Self::parse`].
     pub(crate) fn of_header(object: &str, header: &[u8], len: u64) -> Result<Self> {
         let header = SegmentHeader::decode(object, header)?;
-        let (frames, packs) = (header.frames, header.packs);
-        let expected = segment_len(header.chunks, frames, packs, header.fanout_bits);
+        let (frames, bases, packs) = (header.frames, header.bases, header.packs);
+        let expected = segment_len(header.chunks, frames, bases, packs, header.fanout_bits);
         if expected != Some(len) {
             let detail = format_args!("length: {len} bytes, its header says {expected:?}");
             return Err(corrupt(object, detail));
@@ -184,6 +184,7 @@ mod tests {
             made,
             &packs,
             &frames,
+            &[],
             entries,
         )
         .unwrap();

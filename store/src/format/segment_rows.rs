@@ -62,6 +62,7 @@ pub(super) struct SegmentHeader {
     pub(super) chunks: u64,
     pub(super) frames: u32,
     pub(super) packs: u32,
+    pub(super) bases: u32,
 }
 
 pub(super) const HEADER_LEN: usize = 96;
@@ -89,7 +90,8 @@ impl SegmentHeader {
         out.extend_from_slice(&self.chunks.to_le_bytes());
         out.extend_from_slice(&self.frames.to_le_bytes());
         out.extend_from_slice(&self.packs.to_le_bytes());
-        out.extend_from_slice(&[0; 16]);
+        out.extend_from_slice(&self.bases.to_le_bytes());
+        out.extend_from_slice(&[0; 12]);
         let checksum = header_checksum(&out);
         out.extend_from_slice(&checksum);
         out
@@ -116,8 +118,9 @@ impl SegmentHeader {
             chunks: cursor.u64("chunks")?,
             frames: cursor.u32("frames")?,
             packs: cursor.u32("packs")?,
+            bases: cursor.u32("bases")?,
         };
-        cursor.zeros(16)?;
+        cursor.zeros(12)?;
         let covered = bytes.get(..cursor.at()).unwrap_or_default();
         let found = header_checksum(covered);
         let expected: [u8; HEADER_CHECKSUM_LEN] = cursor.array("checksum of the header")?;

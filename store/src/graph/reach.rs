@@ -22,6 +22,8 @@ pub(crate) struct Reach<'r> {
     seen: Seen,
     /// Stored bytes of what versions reached.
     walked_bytes: AtomicU64,
+    /// Chunks that versions have themselves, and not only as what others are the difference to.
+    own: Marks,
 }
 
 impl<'r> Reach<'r> {
@@ -35,6 +37,7 @@ impl<'r> Reach<'r> {
         Self {
             reader,
             seen: Seen::new(&view.index),
+            own: view.index.marks(),
             view,
             walked_bytes: AtomicU64::new(0),
         }
@@ -43,6 +46,11 @@ impl<'r> Reach<'r> {
     /// The chunks reached so far.
     pub(crate) fn chunks(&self) -> &Marks {
         self.seen.reached()
+    }
+
+    /// Whether a version that was walked has the chunk itself.
+    pub(crate) fn has_itself(&self, at: Position) -> bool {
+        self.own.has(at)
     }
 
     /// Stored bytes of the chunks reached so far: their share of their frames, as a collector counts them.
@@ -79,10 +87,9 @@ impl<'r> Reach<'r> {
 
     fn position(&self, id: &ChunkId) -> Result<Position> {
         self.view.index.position(id)?.ok_or_else(|| {
-            Error::corrupt(format!(
-                "chunk {id}: a live version needs it and no live segment offers it"
-            ))
-            .hint(Remedy::Verify)
+            let why = self.view.index.lack(id);
+            Error::corrupt(format!("chunk {id}: a live version needs it and {why}"))
+                .hint(Remedy::Verify)
         })
     }
 }
@@ -90,11 +97,19 @@ impl<'r> Reach<'r> {
 impl Visit for Reach<'_> {
     fn chunk(&self, id: &ChunkId) -> Result<Option<u32>> {
         let at = self.position(id)?;
+        self.own.set(at);
         if !self.seen.reach(at) {
             return Ok(None);
         }
         let (_, location) = self.view.index.at(at)?;
-        let share = location.stored_share();
+        let mut share = location.stored_share();
+        for base in self.view.index.bases(at, &location)? {
+            if let Some(base) = self.view.index.position_plain(&base)?
+                && self.seen.reach(base)
+            {
+                share += self.view.index.at(base)?.1.stored_share();
+            }
+        }
         self.walked_bytes.fetch_add(share, Ordering::Relaxed);
         Ok(Some(location.len))
     }

@@ -110,6 +110,7 @@ mod tests {
             raw_len: 1000,
             offset: 0,
             len,
+            is_delta: false,
         }
     }
 

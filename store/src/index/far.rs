@@ -75,7 +75,8 @@ impl FarSegment {
         };
         let header = far.read(0..SEGMENT_HEADER_LEN)?;
         let layout = SegmentLayout::of_header(&segment_key(id), &header, len)?;
-        Ok(Some((far, layout)))
+        // Whether a chunk lies in a delta takes a search of its own, so such a segment is copied.
+        Ok((layout.bases() == 0).then_some((far, layout)))
     }
 
     /// All of it, once there is a copy.
@@ -114,7 +115,7 @@ impl FarSegment {
         Ok(Some(FarPlace {
             entry,
             pack,
-            location: Location::placed(&pack, &frame, &found),
+            location: Location::placed(&pack, &frame, &found, false),
         }))
     }
 

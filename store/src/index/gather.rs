@@ -282,7 +282,7 @@ mod tests {
             let mut bytes = Vec::new();
             let entries = || (0..).zip(&ids).map(entry);
             let made = Provenance::default();
-            let info = write_segment(&mut bytes, id, made, &packs, &frames, entries).unwrap();
+            let info = write_segment(&mut bytes, id, made, &packs, &frames, &[], entries).unwrap();
             assert!(info.bytes > HELD_BYTES_MAX);
             std::fs::write(dir.join(segment_key(id)), bytes).unwrap();
             state.segments.insert(id, info);

@@ -3,11 +3,11 @@
 //!
 //! Entries in condemned packs stay behind; packs that are not condemned stay named even where
 //! nothing in them is, so that they never look like orphans. Of a chunk that is there twice the
-//! preferred place is kept. Memory: the frames and the fan-out, never the entries.
+//! preferred place is kept, but a plain one before a delta. Memory: the frames and the fan-out, never the entries.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::io;
 
 use ::bytes::Bytes;
@@ -15,7 +15,8 @@ use ::bytes::Bytes;
 use super::{OpenSegment, Position};
 use crate::error::{Error, Result};
 use crate::format::{
-    Change, Provenance, SegmentEntry, SegmentFrame, SegmentPack, State, segment_key, write_segment,
+    Change, FrameBase, Provenance, SegmentEntry, SegmentFrame, SegmentPack, State, segment_key,
+    write_segment,
 };
 use crate::id::{ChunkId, PackId, SegmentId};
 use crate::remote::{Upload, Write};
@@ -42,9 +43,9 @@ pub fn merge(
     let id = SegmentId::random()?;
     let mut upload = Uploading(Some(remote.upload(&segment_key(id))?));
     let failed = RefCell::new(None);
-    let (packs, frames) = (&tables.packs, &tables.frames);
+    let (packs, frames, bases) = (&tables.packs, &tables.frames, &tables.bases);
     let entries = || Entries::new(preferred, &tables, &failed);
-    let written = write_segment(&mut upload, id, made, packs, frames, entries);
+    let written = write_segment(&mut upload, id, made, packs, frames, bases, entries);
     if let Some(error) = failed.take() {
         return Err(error);
     }
@@ -61,6 +62,9 @@ struct Tables<'s> {
     packs: Vec<SegmentPack>,
     places: HashMap<PackId, u32>,
     frames: Vec<SegmentFrame>,
+    bases: Vec<FrameBase>,
+    /// Frames that are deltas.
+    deltas: HashSet<u32>,
     sources: Vec<Source<'s>>,
 }
 
@@ -96,6 +100,13 @@ impl<'s> Tables<'s> {
                 None => None,
             });
         }
+        for position in 0..layout.bases() {
+            let base = layout.base(bytes, position)?;
+            if let Some(frame) = frames.get(base.frame as usize).copied().flatten() {
+                self.bases.push(FrameBase { frame, ..base });
+                self.deltas.insert(frame);
+            }
+        }
         self.sources.push(Source {
             number,
             segment,
@@ -127,6 +138,8 @@ struct Entries<'e, 's> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     id: ChunkId,
+    /// A base needs a plain place, so that goes before all else.
+    is_delta: bool,
     is_last: bool,
     source: usize,
     position: u64,
@@ -178,6 +191,7 @@ impl<'e, 's> Entries<'e, 's> {
                 };
                 return Ok(Some(Head {
                     id: entry.id,
+                    is_delta: self.tables.deltas.contains(&frame),
                     is_last: !(self.preferred)(at),
                     source: number,
                     position,

@@ -35,7 +35,12 @@ pub struct OpenSegment {
 
 impl Location {
     /// That of an entry, whose frame and pack these are.
-    pub(super) fn placed(pack: &SegmentPack, frame: &SegmentFrame, entry: &SegmentEntry) -> Self {
+    pub(super) fn placed(
+        pack: &SegmentPack,
+        frame: &SegmentFrame,
+        entry: &SegmentEntry,
+        is_delta: bool,
+    ) -> Self {
         Self {
             pack: pack.id,
             kind: frame.kind,
@@ -45,6 +50,7 @@ impl Location {
             raw_len: frame.raw_len,
             offset: entry.offset,
             len: entry.len,
+            is_delta,
         }
     }
 }
@@ -198,8 +204,31 @@ impl OpenSegment {
         let entry = self.entry(position)?;
         let frame = self.layout.frame(self.bytes(), entry.frame)?;
         let pack = self.layout.pack(self.bytes(), frame.pack)?;
-        let location = Location::placed(&pack, &frame, &entry);
+        let is_delta = self.layout.is_delta(self.bytes(), entry.frame)?;
+        let location = Location::placed(&pack, &frame, &entry, is_delta);
         Ok((entry.id, location))
+    }
+
+    /// Whether any of its frames is a delta.
+    pub(super) fn has_deltas(&self) -> bool {
+        self.layout.bases() > 0
+    }
+
+    /// Whether the chunk at `position` lies in a delta.
+    pub(super) fn is_delta(&self, position: u64) -> Result<bool> {
+        Ok(self.has_deltas() && {
+            let frame = self.entry(position)?.frame;
+            self.layout.is_delta(self.bytes(), frame)?
+        })
+    }
+
+    /// What the frame of the chunk at `position` is the difference to; nothing, if it is plain.
+    ///
+    /// # Errors
+    /// Corrupt, when the segment points outside of itself; invalid input, when there is no such position.
+    pub fn bases_at(&self, position: u64) -> Result<Vec<ChunkId>> {
+        let frame = self.entry(position)?.frame;
+        self.layout.bases_of(self.bytes(), frame)
     }
 
     /// How many of its chunks somebody counts on.

@@ -4,6 +4,7 @@
 //! follows the depth of a tree and not its size.
 
 mod contents;
+mod deltas;
 mod diff;
 mod disk;
 mod growth;
@@ -13,6 +14,7 @@ mod usage;
 
 pub use crate::graph::shares::Share;
 pub use contents::contents_only_of;
+pub use deltas::Deltas;
 pub use diff::{Aspect, Difference, Event, diff, diff_with_directory};
 pub use growth::{Grown, Part, Step, growth};
 pub use listing::{Kept, ListOptions, Listed, NamespaceLine, RefLine, ls};

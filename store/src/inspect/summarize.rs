@@ -2,6 +2,7 @@
 //!
 //! Anything that cannot be read is an error: a number that leaves something out would be a wrong one.
 
+use super::deltas::Deltas;
 use crate::error::Result;
 use crate::format::{RefName, Root, State, Target, Version};
 use crate::graph::reach::Reach;
@@ -25,6 +26,9 @@ pub struct Summary {
     pub unique: Share,
     /// Chunks that other refs, or other versions, need as well.
     pub shared: Share,
+    /// Chunks that are stored as the difference to others, if there are any.
+    #[serde(skip_serializing_if = "Deltas::is_none")]
+    pub deltas: Deltas,
 }
 
 /// Sums up `target`: a namespace, all versions of a ref, or one version. A path in the target is not looked at.
@@ -51,6 +55,12 @@ pub fn summarize(reader: &Reader<'_>, target: &Target) -> Result<Summary> {
     }
     summary.shared = shared.share();
     summary.unique = unique.share();
+    let has_version = |at| mine.has_itself(at) || theirs.has_itself(at);
+    let deltas = Deltas::among(index, mine.chunks().positions(), Some(&has_version))?;
+    summary.deltas = match deltas.chunks.chunks {
+        0 => Deltas::default(),
+        _ => deltas,
+    };
     Ok(summary)
 }
 

@@ -1,4 +1,5 @@
-//! Chunks become frames: neighbours of one class share one of about 1 MiB, incompressible chunks stand alone.
+//! Chunks become frames: neighbours of one class share one of about 1 MiB, incompressible chunks stand alone. Numbers
+//! that are much like those of chunks that are there already are stored as the difference to these.
 //!
 //! The one place that decides how chunks are framed and encoded: put, replicate, repair and the collector all
 //! come through here, so that none undoes what another chose.
@@ -6,7 +7,8 @@
 use crossbeam_channel::Sender;
 
 use super::EncodedFrame;
-use crate::codec::{Class, Decoder, Encoder};
+use super::near::{BaseSource, Brought, Near, NearFrame, NoSource, Try};
+use crate::codec::{Class, Decoder, DeltaBase, Elements, Encoder};
 use crate::error::{Error, Result};
 use crate::format::{FrameKind, PackChunk};
 use crate::id::ChunkId;
@@ -36,7 +38,7 @@ impl FrameSink for Sender<KindFrame> {
 }
 
 /// One per thread that stores chunks.
-pub struct Framer<S> {
+pub struct Framer<S, B = NoSource> {
     kind: FrameKind,
     encoder: Encoder,
     check: Option<Decoder>,
@@ -46,6 +48,11 @@ pub struct Framer<S> {
     chunks: Vec<PackChunk>,
     /// Of what has been gathered; `None` where all of it is too small to be judged.
     class: Option<Class>,
+    /// What it may be the difference to.
+    near: Option<NearFrame>,
+    base_bytes: Vec<u8>,
+    delta: Vec<u8>,
+    sources: B,
     sink: S,
 }
 
@@ -55,6 +62,23 @@ impl<S: FrameSink> Framer<S> {
     /// # Errors
     /// When the codec cannot be set up.
     pub fn new(kind: FrameKind, level: i32, verify: bool, sink: S) -> Result<Self> {
+        Self::with_bases(kind, level, verify, sink, NoSource)
+    }
+}
+
+#[expect(private_bounds, reason = "others make framers without bases only")]
+impl<S: FrameSink, B: BaseSource> Framer<S, B> {
+    /// The same, and tries deltas, with bases from `sources`.
+    ///
+    /// # Errors
+    /// As [`Framer::new`].
+    pub(crate) fn with_bases(
+        kind: FrameKind,
+        level: i32,
+        verify: bool,
+        sink: S,
+        sources: B,
+    ) -> Result<Self> {
         Ok(Self {
             kind,
             encoder: Encoder::new(level)?,
@@ -63,6 +87,10 @@ impl<S: FrameSink> Framer<S> {
             stored: Vec::new(),
             chunks: Vec::new(),
             class: None,
+            near: None,
+            base_bytes: Vec::new(),
+            delta: Vec::new(),
+            sources,
             sink,
         })
     }
@@ -72,6 +100,19 @@ impl<S: FrameSink> Framer<S> {
     /// # Errors
     /// When a frame cannot be encoded, or the sink does not take it; corrupt, when it decodes to other bytes.
     pub fn push(&mut self, id: ChunkId, bytes: &[u8]) -> Result<()> {
+        self.push_near(id, bytes, &mut || Ok(None))
+    }
+
+    /// The same for a chunk that may be the difference to what `near` says, which is asked only where it is worth it.
+    ///
+    /// # Errors
+    /// As [`Self::push`]; and what `near` says.
+    pub(crate) fn push_near(
+        &mut self,
+        id: ChunkId,
+        bytes: &[u8],
+        near: &mut dyn FnMut() -> Result<Option<Near>>,
+    ) -> Result<()> {
         let chunk = PackChunk {
             id,
             len: length(bytes)?,
@@ -81,8 +122,12 @@ impl<S: FrameSink> Framer<S> {
             if class == Class::Noise {
                 return self.send_raw(chunk, bytes);
             }
-            self.flush_others(class, bytes.len())?;
-        } else if self.raw.len() + bytes.len() > FRAME_BYTES_TARGET {
+            let near = match class {
+                Class::Elements(_) => near()?,
+                _ => None,
+            };
+            self.flush_others(class, bytes.len(), near)?;
+        } else if self.raw.len() + bytes.len() > FRAME_BYTES_TARGET || self.near.is_some() {
             self.flush()?;
         }
         self.raw.extend_from_slice(bytes);
@@ -107,14 +152,20 @@ impl<S: FrameSink> Framer<S> {
         if self.raw.is_empty() {
             return Ok(());
         }
-        self.stored.clear();
         let class = self.class.take().unwrap_or(Class::Bytes);
-        (self.encoder).encode_as(class, &self.raw, &mut self.stored)?;
-        self.compare()?;
+        let bases = match (self.near.take(), class) {
+            (Some(near), Class::Elements(elements)) => self.encode_near(&near, elements)?,
+            _ => {
+                self.encode_plain(class)?;
+                Vec::new()
+            }
+        };
+        self.compare(&bases)?;
         let frame = EncodedFrame {
             stored: self.stored.clone(),
             raw_len: length(&self.raw)?,
             chunks: std::mem::take(&mut self.chunks),
+            bases,
         };
         self.raw.clear();
         self.send(frame)
@@ -130,15 +181,69 @@ impl<S: FrameSink> Framer<S> {
     }
 
     /// Encodes what has been gathered, unless a chunk of `class` and `len` may join it.
-    fn flush_others(&mut self, class: Class, len: usize) -> Result<()> {
+    fn flush_others(&mut self, class: Class, len: usize, near: Option<Near>) -> Result<()> {
         let joined = class.behind(self.raw.len());
-        if self.raw.len() + len > FRAME_BYTES_TARGET
-            || self.class.is_some_and(|gathered| gathered != joined)
-        {
+        let has_room = self.raw.len() + len <= FRAME_BYTES_TARGET;
+        let is_alike = self.class.is_none_or(|gathered| gathered == joined);
+        let joins = has_room
+            && is_alike
+            && match (&mut self.near, &near) {
+                (Some(gathered), Some(near)) => gathered.join(near, len),
+                (None, None) => true,
+                _ => false,
+            };
+        if !joins {
             self.flush()?;
+            self.near = near.map(|near| NearFrame::begin(near, len));
         }
         self.class = Some(class.behind(self.raw.len()));
         Ok(())
+    }
+
+    fn encode_plain(&mut self, class: Class) -> Result<()> {
+        self.stored.clear();
+        self.encoder.encode_as(class, &self.raw, &mut self.stored)
+    }
+
+    /// Encodes as the difference to what is near, if that is much smaller; the bases then.
+    fn encode_near(&mut self, near: &NearFrame, elements: Elements) -> Result<Vec<ChunkId>> {
+        let (base, plain) = (near.base(), Class::Elements(elements));
+        let how = match self.bring(&base)? {
+            true => near.trial.next(self.raw.len()),
+            false => Try::No,
+        };
+        if how == Try::No {
+            self.encode_plain(plain)?;
+            return Ok(Vec::new());
+        }
+        self.delta.clear();
+        let bytes = &self.base_bytes;
+        (self.encoder).encode_delta(&self.raw, elements, &base, bytes, &mut self.delta)?;
+        let is_small = match how {
+            Try::Delta(most) => self.delta.len() <= most,
+            _ => false,
+        };
+        let is_kept = is_small || {
+            self.encode_plain(plain)?;
+            let (plain, delta) = (self.stored.len(), self.delta.len());
+            near.trial.decide(self.raw.len(), plain, delta)
+        };
+        if is_kept && self.sources.rely(&base.ids)? {
+            std::mem::swap(&mut self.stored, &mut self.delta);
+            return Ok(base.ids);
+        }
+        if is_small {
+            self.encode_plain(plain)?;
+        }
+        Ok(Vec::new())
+    }
+
+    /// Reads the bytes of a base; whether there are enough of them.
+    fn bring(&mut self, base: &DeltaBase) -> Result<bool> {
+        self.base_bytes.clear();
+        let is_there = (self.sources).append(&base.ids, &mut self.base_bytes)?;
+        let needed = self.raw.len() + usize::try_from(base.skip).unwrap_or(usize::MAX / 2);
+        Ok(is_there && self.base_bytes.len() >= needed)
     }
 
     fn send_raw(&mut self, chunk: PackChunk, bytes: &[u8]) -> Result<()> {
@@ -148,15 +253,24 @@ impl<S: FrameSink> Framer<S> {
             stored,
             raw_len: chunk.len,
             chunks: vec![chunk],
+            bases: Vec::new(),
         })
     }
 
-    fn compare(&mut self) -> Result<()> {
+    fn compare(&mut self, bases: &[ChunkId]) -> Result<()> {
         let Some(decoder) = &mut self.check else {
             return Ok(());
         };
         let (mut out, raw_len) = (Vec::new(), length(&self.raw)?);
-        if decoder.decode("frame just encoded", &self.stored, raw_len, &mut out)? == self.raw {
+        let (object, stored) = ("frame just encoded", &self.stored);
+        let decoded = match bases.is_empty() {
+            true => decoder.decode_plain(object, stored, raw_len, &mut out)?,
+            false => {
+                let brought = Brought(&self.base_bytes);
+                decoder.decode(object, stored, raw_len, &brought, &mut out)?
+            }
+        };
+        if decoded == self.raw {
             return Ok(());
         }
         Err(
@@ -189,12 +303,12 @@ mod tests {
         };
         framer.raw = b"what was read".to_vec();
         encode(&mut framer, b"what was read");
-        framer.compare().unwrap();
+        framer.compare(&[]).unwrap();
         // Of the same length, and a valid frame of its own.
         encode(&mut framer, b"what was Read");
-        let error = framer.compare().unwrap_err();
+        let error = framer.compare(&[]).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "{error}");
         framer.check = None;
-        framer.compare().unwrap();
+        framer.compare(&[]).unwrap();
     }
 }

@@ -1,8 +1,9 @@
 //! All frames of one pack, read in order, as they are stored or decoded.
 
+use super::near::Brought;
 use super::reader::FrameRows;
-use crate::codec::Decoder;
-use crate::error::{Error, Result};
+use crate::codec::{Bases, Decoder, delta_base};
+use crate::error::{Error, Kind, Result};
 use crate::format::pack_key;
 use crate::id::PackId;
 use crate::remote::Read;
@@ -13,9 +14,11 @@ const READ_BYTES: u32 = 4 << 20;
 /// Takes a frame and its bytes, or why there are none.
 pub(crate) type EachFrame<'e> = dyn FnMut(&FrameRows, Result<&[u8]>) -> Result<()> + 'e;
 
-/// Hands every frame of a pack of `size` bytes to `each`, decoded, or with why that cannot be.
+/// Hands every frame of a pack of `size` bytes to `each`, decoded, or with why that cannot be: not found, where it is
+/// a base of it that cannot be read and not the frame itself.
 pub(crate) fn for_each_frame(
     remote: &dyn Read,
+    bases: &dyn Bases,
     pack: PackId,
     rows: &[FrameRows],
     size: u64,
@@ -26,10 +29,41 @@ pub(crate) fn for_each_frame(
     let mut decoder = Decoder::new()?;
     let mut out = Vec::new();
     for_each_stored(remote, pack, rows, size, told, &mut |frame, stored| {
-        let decoded =
-            stored.and_then(|stored| decoder.decode(&key, stored, frame.raw_len, &mut out));
+        let decoded = stored.and_then(|stored| match frame.bases.is_empty() {
+            true => decoder.decode_plain(&key, stored, frame.raw_len, &mut out),
+            false => decode_delta(&mut decoder, bases, (pack, frame), stored, &mut out),
+        });
         each(frame, decoded)
     })
+}
+
+/// The bytes of a delta, whose stored bytes must be those of its table and name the bases that its row names.
+fn decode_delta<'a>(
+    decoder: &mut Decoder,
+    bases: &dyn Bases,
+    (pack, frame): (PackId, &FrameRows),
+    stored: &'a [u8],
+    out: &'a mut Vec<u8>,
+) -> Result<&'a [u8]> {
+    frame.check_stored(pack, stored)?;
+    let object = format!("{}: frame at offset {}", pack_key(pack), frame.offset);
+    let named = delta_base(&object, stored)?.map(|base| base.ids);
+    if named.as_ref() != Some(&frame.bases) {
+        let named = named.unwrap_or_default().len();
+        let rows = frame.bases.len();
+        let message = format!("{object}: names {named} bases, which are not the {rows} of its row");
+        return Err(Error::corrupt(message));
+    }
+    let mut brought = Vec::new();
+    if let Err(error) = bases.append(&frame.bases, &mut brought) {
+        return match error.is_damage() || error.kind() == Kind::NotFound {
+            true => Err(Error::not_found(format!(
+                "{object}: base of a delta: {error}"
+            ))),
+            false => Err(error),
+        };
+    }
+    decoder.decode(&object, stored, frame.raw_len, &Brought(&brought), out)
 }
 
 /// The same for frames as they are stored.

@@ -3,6 +3,7 @@
 //! The table of a pack says what is in it without a segment; a segment says so where the table is damaged.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::ChunkAt;
 use crate::error::Result;
@@ -11,7 +12,7 @@ use crate::format::{
     segment_key,
 };
 use crate::id::{ChunkId, PackId, StoreId};
-use crate::index::OpenSegment;
+use crate::index::{Location, OpenSegment};
 use crate::remote::Read;
 
 /// One frame of a pack and the chunks in it.
@@ -24,6 +25,8 @@ pub(crate) struct FrameRows {
     /// Sum over its stored bytes; a segment does not have it.
     pub(crate) sum: Option<FrameSum>,
     pub(crate) chunks: Vec<ChunkRow>,
+    /// What it is the difference to; nothing, if it is plain.
+    pub(crate) bases: Vec<ChunkId>,
 }
 
 impl FrameRows {
@@ -97,8 +100,13 @@ impl OpenPack {
     /// Its frames and chunks.
     pub(crate) fn rows(&self) -> Vec<FrameRows> {
         let mut chunks = self.table.chunks.iter();
+        let mut bases = self.table.bases.iter().peekable();
         let mut offset = PackHeader::LEN;
-        let frames = self.table.frames.iter().map(|frame| {
+        let frames = (0..).zip(&self.table.frames).map(|(number, frame)| {
+            let mut of_frame = Vec::new();
+            while let Some(base) = bases.next_if(|base| base.frame == number) {
+                of_frame.push(base.id);
+            }
             let mut start = 0;
             let inside = chunks.by_ref().take(frame.chunks as usize).map(|chunk| {
                 let row = (chunk.id, start, chunk.len);
@@ -112,6 +120,7 @@ impl OpenPack {
                 kind: frame.kind,
                 sum: Some(frame.sum),
                 chunks: inside.collect(),
+                bases: of_frame,
             };
             offset += frame.stored_len;
             rows
@@ -135,14 +144,18 @@ pub(crate) fn rows_in(segment: &OpenSegment, position: u32) -> Result<Vec<FrameR
         if frame.pack != position {
             continue;
         }
-        let rows = frames.entry(frame.offset).or_insert_with(|| FrameRows {
-            offset: frame.offset,
-            stored_len: frame.stored_len,
-            raw_len: frame.raw_len,
-            kind: frame.kind,
-            sum: None,
-            chunks: Vec::new(),
-        });
+        let rows = match frames.entry(frame.offset) {
+            Entry::Occupied(rows) => rows.into_mut(),
+            Entry::Vacant(place) => place.insert(FrameRows {
+                offset: frame.offset,
+                stored_len: frame.stored_len,
+                raw_len: frame.raw_len,
+                kind: frame.kind,
+                sum: None,
+                chunks: Vec::new(),
+                bases: layout.bases_of(bytes, entry.frame)?,
+            }),
+        };
         rows.chunks.push((entry.id, entry.offset, entry.len));
     }
     for rows in frames.values_mut() {
@@ -163,7 +176,8 @@ pub(crate) fn compare(
         for (id, offset, len) in &frame.chunks {
             let at = segment.layout().find(segment.bytes(), id);
             let found = at.map(|at| segment.located(at)).transpose()?;
-            let Some((_, location)) = found.filter(|(_, location)| location.len == *len) else {
+            let has_same_len = |(_, location): &(_, Location)| location.len == *len;
+            let (Some(at), Some((_, location))) = (at, found.filter(has_same_len)) else {
                 let what = format!("has no chunk {id} of {len} bytes, which {key} has");
                 return Err(defect(&segment_key(segment.id), &what));
             };
@@ -171,6 +185,8 @@ pub(crate) fn compare(
             let says = (location.stored_len, location.raw_len, location.kind);
             if place == (pack.id, frame.offset, *offset)
                 && says == (frame.stored_len, frame.raw_len, frame.kind)
+                && location.is_delta != frame.bases.is_empty()
+                && (frame.bases.is_empty() || segment.bases_at(at)? == frame.bases)
             {
                 matched += 1;
             }

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::{WrittenPack, length};
+use super::{WrittenPack, length, too_large};
 use crate::error::Result;
 use crate::format::{
-    Change, PackHeader, PackTable, Provenance, SegmentEntry, SegmentFrame, SegmentInfo,
+    Change, FrameBase, PackHeader, PackTable, Provenance, SegmentEntry, SegmentFrame, SegmentInfo,
     SegmentPack, segment_key, segment_len, write_segment,
 };
 use crate::id::{PackId, SegmentId};
@@ -16,6 +16,7 @@ use crate::remote::Write;
 pub struct SegmentBuilder {
     packs: Vec<SegmentPack>,
     frames: Vec<SegmentFrame>,
+    bases: Vec<FrameBase>,
     entries: Vec<SegmentEntry>,
     pack_bytes: u64,
 }
@@ -43,6 +44,11 @@ impl SegmentBuilder {
         self.pack_bytes += u64::from(len);
         let mut frame_offset = PackHeader::LEN;
         let mut chunks = table.chunks.iter();
+        let first = length(self.frames.len())?;
+        for FrameBase { frame, id } in &table.bases {
+            let frame = first.checked_add(*frame).ok_or_else(too_large)?;
+            self.bases.push(FrameBase { frame, id: *id });
+        }
         for frame in &table.frames {
             let position = length(self.frames.len())?;
             self.frames.push(SegmentFrame {
@@ -72,6 +78,11 @@ impl SegmentBuilder {
         self.packs.is_empty()
     }
 
+    /// Whether some of its frames are deltas.
+    pub(crate) fn has_deltas(&self) -> bool {
+        !self.bases.is_empty()
+    }
+
     /// Chunks so far.
     pub fn chunks(&self) -> usize {
         self.entries.len()
@@ -86,7 +97,8 @@ impl SegmentBuilder {
     pub(crate) fn segment_bytes(&self) -> u64 {
         let (chunks, frames) = (self.entries.len() as u64, self.frames.len());
         let count = |len| u32::try_from(len).unwrap_or(u32::MAX);
-        segment_len(chunks, count(frames), count(self.packs.len()), 0).unwrap_or(u64::MAX)
+        let (bases, packs) = (self.bases.len(), self.packs.len());
+        segment_len(chunks, count(frames), count(bases), count(packs), 0).unwrap_or(u64::MAX)
     }
 
     /// The packs so far.
@@ -120,6 +132,11 @@ impl SegmentBuilder {
                 Some(number)
             })
             .collect();
+        let bases = (self.bases.iter()).filter_map(|base| {
+            let frame = new(&frames, base.frame)?;
+            Some(FrameBase { frame, ..*base })
+        });
+        kept.bases = bases.collect();
         let entries = (self.entries.iter()).filter_map(|entry| {
             let frame = new(&frames, entry.frame)?;
             Some(SegmentEntry { frame, ..*entry })
@@ -131,7 +148,7 @@ impl SegmentBuilder {
 
     /// Uploads the segment under a new name and returns the change that makes it live.
     ///
-    /// A chunk that was written twice keeps one place.
+    /// A chunk that was written twice keeps one place, a plain one if it has any.
     ///
     /// # Errors
     /// When the store cannot be written to.
@@ -144,14 +161,16 @@ impl SegmentBuilder {
     /// The segment's new name, totals and bytes.
     pub(crate) fn build(&mut self, made: Provenance) -> Result<(SegmentId, SegmentInfo, Vec<u8>)> {
         use rayon::slice::ParallelSliceMut;
+        let deltas: HashSet<u32> = self.bases.iter().map(|base| base.frame).collect();
+        let place = |entry: &SegmentEntry| (entry.id, deltas.contains(&entry.frame), entry.frame);
         self.entries
-            .par_sort_unstable_by(|a, b| a.id.cmp(&b.id).then(a.frame.cmp(&b.frame)));
+            .par_sort_unstable_by(|a, b| place(a).cmp(&place(b)));
         self.entries.dedup_by_key(|entry| entry.id);
         let segment = SegmentId::random()?;
         let mut bytes = Vec::new();
-        let (packs, frames) = (&self.packs, &self.frames);
+        let (packs, frames, bases) = (&self.packs, &self.frames, &self.bases);
         let entries = || self.entries.iter().copied();
-        let info = write_segment(&mut bytes, segment, made, packs, frames, entries)?;
+        let info = write_segment(&mut bytes, segment, made, packs, frames, bases, entries)?;
         Ok((segment, info, bytes))
     }
 }

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use super::{Portions, length, too_large};
 use crate::error::Result;
 use crate::format::{
-    FrameKind, FrameSum, PACKS_PREFIX, PackChunk, PackFrame, PackHeader, PackKind, PackTable,
-    Provenance, pack_key,
+    FrameBase, FrameKind, FrameSum, PACKS_PREFIX, PackChunk, PackFrame, PackHeader, PackKind,
+    PackTable, Provenance, pack_key,
 };
-use crate::id::PackId;
+use crate::id::{ChunkId, PackId};
 use crate::remote::{Upload, Write};
 
 /// A frame ready to be written.
@@ -24,6 +24,8 @@ pub struct EncodedFrame {
     pub raw_len: u32,
     /// Its chunks in order.
     pub chunks: Vec<PackChunk>,
+    /// What it is the difference to; nothing, if it is plain.
+    pub bases: Vec<ChunkId>,
 }
 
 /// A finished pack: durable, and in no segment yet.
@@ -105,6 +107,9 @@ impl PackWriter {
     pub fn push_as(&mut self, kind: FrameKind, frame: EncodedFrame) -> Result<()> {
         let stored_len = length(frame.stored.len())?;
         let chunks = length(frame.chunks.len())?;
+        let number = length(self.table.frames.len())?;
+        let base = |id| FrameBase { frame: number, id };
+        (self.table.bases).extend(frame.bases.into_iter().map(base));
         self.table.frames.push(PackFrame {
             stored_len,
             raw_len: frame.raw_len,

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, select, select_biased};
@@ -14,6 +15,7 @@ use super::dedup::Dedup;
 use super::job::{FileJob, Task};
 use super::large::Spans;
 use super::messages::{FileChunk, FileRead, Ingested};
+use super::near::{FileNear, Finder, Source};
 use super::reading::read_small;
 use crate::chunk::{Chunker, Cutter};
 use crate::error::{Error, Kind, Result};
@@ -34,12 +36,14 @@ pub(super) enum Fault {
 }
 
 /// Consecutive bytes of a large file and where they are cut.
-#[derive(Debug)]
 pub(super) struct Block {
     pub(super) number: u64,
     pub(super) part: u64,
+    /// Where in the file they begin.
+    pub(super) offset: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) cuts: Vec<Range<usize>>,
+    pub(super) near: Option<Arc<FileNear>>,
 }
 
 /// One worker.
@@ -48,7 +52,8 @@ pub(super) struct Ingest<'p> {
     pub(super) chunker: Chunker,
     pub(super) dedup: &'p Dedup,
     pub(super) progress: &'p dyn Progress,
-    pub(super) framer: Framer<Sender<KindFrame>>,
+    pub(super) framer: Framer<Sender<KindFrame>, Source<'p>>,
+    finder: Option<&'p Finder<'p>>,
     results: Sender<Ingested>,
     pub(super) blocks: Sender<Block>,
     pub(super) spans: Spans,
@@ -96,7 +101,7 @@ impl<'p> Ingest<'p> {
     pub(super) fn new(
         store: &'p Store,
         request: &PutRequest,
-        dedup: &'p Dedup,
+        (dedup, finder): (&'p Dedup, Option<&'p Finder<'p>>),
         progress: &'p dyn Progress,
         write_back: Option<&'p WriteBack>,
         outlets: Outlets<'p>,
@@ -109,11 +114,12 @@ impl<'p> Ingest<'p> {
             spare,
             failed,
         } = outlets;
-        let framer = Framer::new(
+        let framer = Framer::with_bases(
             FrameKind::Data,
             request.level,
             request.verify_writes,
             frames,
+            Source(finder),
         )?;
         let chunker = store.chunker().clone();
         Ok(Self {
@@ -122,6 +128,7 @@ impl<'p> Ingest<'p> {
             dedup,
             progress,
             framer,
+            finder,
             results,
             blocks,
             spans,
@@ -231,16 +238,17 @@ impl<'p> Ingest<'p> {
                     Kind::Denied => Fault::Unreadable(error),
                     _ => Fault::Broken(error),
                 })?;
-            let cuts = match job.stores_nothing() {
-                true => Vec::new(),
-                false => {
-                    let size = bytes.len() as u64;
-                    let cutter = Cutter::new(&self.chunker, &bytes.as_slice(), size);
-                    let mut cutter = cutter.map_err(|e| Fault::Unreadable(job.unreadable(e)))?;
-                    cuts(&mut cutter, &bytes, true)
-                }
-            };
-            let chunks = self.store_chunks(&bytes, &cuts).map_err(Fault::Broken)?;
+            let (mut near, mut found) = (None, Vec::new());
+            if !job.stores_nothing() {
+                let size = bytes.len() as u64;
+                let cutter = Cutter::new(&self.chunker, &bytes.as_slice(), size);
+                let mut cutter = cutter.map_err(|e| Fault::Unreadable(job.unreadable(e)))?;
+                near = self.near(job, size, &cutter);
+                found = cuts(&mut cutter, &bytes, true);
+            }
+            let chunks = self
+                .store_chunks((&bytes, 0), &found, near.as_deref())
+                .map_err(Fault::Broken)?;
             self.tell(Ingested::Part {
                 number: job.number,
                 part: 0,
@@ -257,7 +265,8 @@ impl<'p> Ingest<'p> {
     }
 
     pub(super) fn hash(&mut self, block: Block) {
-        match self.store_chunks(&block.bytes, &block.cuts) {
+        let bytes = (block.bytes.as_slice(), block.offset);
+        match self.store_chunks(bytes, &block.cuts, block.near.as_deref()) {
             Ok(chunks) => self.tell(Ingested::Part {
                 number: block.number,
                 part: block.part,
@@ -268,15 +277,33 @@ impl<'p> Ingest<'p> {
         self.spare.give(block.bytes);
     }
 
-    fn store_chunks(&mut self, bytes: &[u8], cuts: &[Range<usize>]) -> Result<Vec<FileChunk>> {
+    /// What is found near to the bytes of a file, where deltas are made.
+    pub(super) fn near(&self, job: &FileJob, size: u64, cutter: &Cutter) -> Option<Arc<FileNear>> {
+        let (finder, path) = self.finder.zip(job.place.clone())?;
+        FileNear::new(finder, job.number, (path, size), cutter.tensors()).map(Arc::new)
+    }
+
+    /// Chunks of a file, whose `bytes` begin at an offset of it.
+    fn store_chunks(
+        &mut self,
+        (bytes, offset): (&[u8], u64),
+        cuts: &[Range<usize>],
+        near: Option<&FileNear>,
+    ) -> Result<Vec<FileChunk>> {
         let mut chunks = Vec::with_capacity(cuts.len());
-        for chunk in cuts.iter().filter_map(|cut| bytes.get(cut.clone())) {
+        for cut in cuts {
+            let chunk = bytes.get(cut.clone()).unwrap_or_default();
             let id = ChunkId::of(chunk);
-            if self.dedup.claim(&id)? {
-                self.framer.push(id, chunk)?;
-            }
             let len = u32::try_from(chunk.len())
                 .map_err(|_| Error::invalid("a chunk would outgrow 32-bit lengths"))?;
+            if self.dedup.claim(&id)? {
+                let at = offset + cut.start as u64;
+                let both = self.finder.zip(near);
+                (self.framer).push_near(id, chunk, &mut || match both {
+                    Some((finder, near)) => near.near(finder, at, len),
+                    None => Ok(None),
+                })?;
+            }
             chunks.push((id, len));
         }
         let bytes: u64 = chunks.iter().map(|(_, len)| u64::from(*len)).sum();

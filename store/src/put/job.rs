@@ -32,6 +32,8 @@ pub(super) struct FileJob {
     pub(super) number: u64,
     pub(super) dir: Arc<Dir>,
     pub(super) name: Vec<u8>,
+    /// Its path in the tree, where it is large enough to be like another.
+    pub(super) place: Option<Arc<[u8]>>,
     pub(super) stat: Stat,
     /// A moment before it is opened.
     pub(super) read_began: SystemTime,

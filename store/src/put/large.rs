@@ -17,6 +17,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select, unbound
 use super::ingest::{Block, Fault, Ingest, cuts};
 use super::job::FileJob;
 use super::messages::{FileRead, Ingested};
+use super::near::FileNear;
 use super::reading::{Cursor, unchanged};
 use crate::chunk::{Cutter, Guess};
 use crate::error::Result;
@@ -103,11 +104,12 @@ impl Ingest<'_> {
             .map_err(|error| Fault::Unreadable(job.unreadable(error)))?;
         // A hash over the whole file is taken in order, and no faster than one worker cuts.
         let is_ordered = job.check.as_ref().is_some_and(|check| check.name.is_some());
+        let near = self.near(job, before.size, &cutter);
         let is_plain = cutter.is_plain() && !before.is_sparse() && !is_ordered;
         let spans = before.size.div_ceil(SPAN_BYTES as u64);
         let parts = match is_plain && spans >= SPANS_MIN && self.spans.most > 0 {
-            true => self.in_spans(job, &file, before.size)?,
-            false => self.in_blocks(job, &file, cutter, &before)?,
+            true => self.in_spans((job, near), &file, before.size)?,
+            false => self.in_blocks((job, near), &file, cutter, &before)?,
         };
         if job.stores_nothing() {
             return Ok(FileRead {
@@ -126,7 +128,12 @@ impl Ingest<'_> {
     }
 
     /// Hands on the chunks of a file of `size` bytes that all workers cut; returns how many parts they are.
-    fn in_spans(&mut self, job: &FileJob, file: &Arc<File>, size: u64) -> Result<u64, Fault> {
+    fn in_spans(
+        &mut self,
+        (job, near): (&FileJob, Option<Arc<FileNear>>),
+        file: &Arc<File>,
+        size: u64,
+    ) -> Result<u64, Fault> {
         let (answer, answers) = unbounded();
         let count = size.div_ceil(SPAN_BYTES as u64);
         let (mut asked, mut next, mut parts, mut start) = (0, 0, 0, 0);
@@ -176,11 +183,12 @@ impl Ingest<'_> {
                 .last()
                 .map_or(start, |last| last.end)
                 .saturating_sub(SPAN_BYTES);
-            next += 1;
             if !chunks.is_empty() {
-                self.hand_on(job, parts, bytes, chunks);
+                let offset = next * SPAN_BYTES as u64;
+                self.hand_on(job, parts, (offset, bytes, chunks), near.clone());
                 parts += 1;
             }
+            next += 1;
         }
         Ok(parts)
     }
@@ -228,7 +236,7 @@ impl Ingest<'_> {
     /// Hands on the chunks of a file that this worker reads and cuts; returns how many parts they are.
     fn in_blocks(
         &mut self,
-        job: &FileJob,
+        (job, near): (&FileJob, Option<Arc<FileNear>>),
         file: &File,
         mut cutter: Cutter,
         before: &Stat,
@@ -242,7 +250,7 @@ impl Ingest<'_> {
             offset: 0,
         };
         let mut inspection = job.inspection(before.size);
-        let mut parts = 0;
+        let (mut parts, mut at) = (0, 0);
         let mut rest = Vec::new();
         loop {
             self.check_going().map_err(Fault::Broken)?;
@@ -254,6 +262,7 @@ impl Ingest<'_> {
                 let offset = cursor.offset;
                 self.zeros(hole, &mut cursor, &mut parts)
                     .map_err(Fault::Broken)?;
+                at += cursor.offset - offset;
                 if let Some(inspection) = &mut inspection {
                     inspection.zeros(cursor.offset - offset);
                 }
@@ -269,8 +278,9 @@ impl Ingest<'_> {
             if let Some(inspection) = &mut inspection {
                 inspection.update(bytes.get(..used).unwrap_or_default());
             }
-            self.hand_on(job, parts, bytes, cuts);
+            self.hand_on(job, parts, (at, bytes, cuts), near.clone());
             parts += 1;
+            at += used as u64;
             if is_end && rest.is_empty() {
                 break;
             }
@@ -281,13 +291,21 @@ impl Ingest<'_> {
         Ok(parts)
     }
 
-    /// To whoever has time, else to itself.
-    fn hand_on(&mut self, job: &FileJob, part: u64, bytes: Vec<u8>, cuts: Vec<Range<usize>>) {
+    /// Bytes that begin at an offset of the file, to whoever has time, else to itself.
+    fn hand_on(
+        &mut self,
+        job: &FileJob,
+        part: u64,
+        (offset, bytes, cuts): (u64, Vec<u8>, Vec<Range<usize>>),
+        near: Option<Arc<FileNear>>,
+    ) {
         let block = Block {
             number: job.number,
             part,
+            offset,
             bytes,
             cuts,
+            near,
         };
         match self.blocks.try_send(block) {
             Ok(()) => {}

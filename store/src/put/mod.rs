@@ -22,6 +22,7 @@ mod large;
 mod long_paths;
 mod messages;
 mod meta;
+mod near;
 mod origin;
 mod packer;
 mod pipeline;
@@ -56,12 +57,14 @@ use crate::store::Store;
 
 use ancestor::{Base, base, listing, made};
 use dedup::Dedup;
+use near::Finder;
 use pipeline::pipeline;
 use publish::{Passes, PutSession};
 use scan::Scan;
 
 pub use ancestor::saved_to;
 pub use edit::{Arriving, Edit, EditReport, EditRequest, edit};
+pub use near::DeltaBase;
 
 /// What becomes of the version that is the newest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,6 +143,8 @@ pub struct PutRequest {
     pub source_check: Option<SourceCheck>,
     /// What the version says of itself beside that.
     pub extra: Extra,
+    /// Where to look for what new frames are the difference to.
+    pub delta_base: DeltaBase,
 }
 
 /// Whether the source is still what it was when a put of it was begun. Fails where it is not; then nothing is published.
@@ -250,6 +255,7 @@ impl PutRequest {
             keep: Vec::new(),
             source_check: None,
             extra: Extra::new(),
+            delta_base: DeltaBase::default(),
         }
     }
 
@@ -309,6 +315,8 @@ fn attempt(
     };
     let (scan, cache) = Scan::prepare(store, request, &reader, &view)?;
     let dedup = Dedup::new(view.index.clone());
+    let bases = Reader::at(store, view.clone());
+    let finder = Finder::new(bases, &dedup, &request.delta_base, &request.target)?;
     let session = PutSession::new(store, request, &dedup, view, scan.bases(), passes)?;
     let known = base.as_ref().map(|_| &reader);
     // What was put is what the tree is made from by then, as what was saved is.
@@ -322,7 +330,7 @@ fn attempt(
         progress,
         scan,
         (cache, known, listing),
-        &dedup,
+        (&dedup, finder.as_ref()),
         &session,
     ) {
         Err(error) if store.host().check_stop().is_err() => Err(session.interrupted(error)),

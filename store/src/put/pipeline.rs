@@ -10,6 +10,7 @@ use super::dedup::Dedup;
 use super::ingest::{Ingest, Outlets, Spare};
 use super::large::Spans;
 use super::messages::{Built, EVENTS_TOLD, OfHost, Walked};
+use super::near::Finder;
 use super::packer::Packer;
 use super::publish::PutSession;
 use super::scan::Scan;
@@ -24,8 +25,9 @@ use crate::store::Store;
 const EVENTS_WAITING_MAX: usize = 1 << 16;
 /// Results of one worker that may wait for the assembler: a sparse file makes them faster than it takes them.
 const RESULTS_WAITING_MAX: usize = 4;
-/// Bytes of buffers that one worker needs: two blocks, a frame and what it encodes to, a frame on its way.
-const WORKER_BYTES: u64 = 12 << 20;
+/// Bytes of buffers that one worker needs: two blocks, a frame and what it encodes to, the same as a difference, a frame
+/// on its way.
+const WORKER_BYTES: u64 = 16 << 20;
 
 /// Runs all stages side by side until the trees are built and every pack is durable.
 pub(super) fn pipeline(
@@ -34,7 +36,7 @@ pub(super) fn pipeline(
     progress: &dyn Progress,
     mut scan: Scan<'_>,
     (cache, known, listing): OfHost<'_>,
-    dedup: &Dedup,
+    (dedup, finder): (&Dedup, Option<&Finder<'_>>),
     session: &PutSession<'_>,
 ) -> Result<Built> {
     let workers = workers(store);
@@ -72,7 +74,14 @@ pub(super) fn pipeline(
         let packer = Packer::new(store, request.dry_run, session);
         let packing = scope.spawn(move || packer.run(&to_pack));
         for _ in 0..workers {
-            let ingest = Ingest::new(store, request, dedup, progress, write_back, outlets.clone())?;
+            let ingest = Ingest::new(
+                store,
+                request,
+                (dedup, finder),
+                progress,
+                write_back,
+                outlets.clone(),
+            )?;
             let (tasks, blocks) = (to_ingest.clone(), to_hash.clone());
             scope.spawn(move || ingest.run(&tasks, &blocks));
         }

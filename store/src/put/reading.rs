@@ -145,6 +145,7 @@ mod tests {
             number: 0,
             dir: Arc::clone(&dir),
             name,
+            place: None,
             stat,
             read_began: SystemTime::now(),
             check: None,

@@ -38,6 +38,9 @@ const BATCH_BYTES: u64 = 2 << 20;
 /// Small files that one worker takes at once.
 const BATCH_FILES: usize = 128;
 
+/// Smaller files are never stored as the difference to others.
+const NEAR_BYTES_MIN: u64 = 256 << 10;
+
 /// So many log entries are read at most to find out, without a look at its chunks, whether a version is whole.
 const ENTRIES_READ_MAX: u64 = 32;
 
@@ -304,6 +307,7 @@ impl<'p> Scan<'p> {
             number: self.number,
             dir: file.dir,
             name: file.file,
+            place: (file.stat.size >= NEAR_BYTES_MIN).then(|| Arc::from(self.walk.path())),
             stat: file.stat,
             read_began,
             check: file.check,

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::codec::Decoder;
 use crate::error::{Error, Kind, Result};
-use crate::format::{Content, pack_key};
+use crate::format::Content;
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
 use crate::pack::{Coalesce, Extent};
@@ -296,10 +296,8 @@ impl<'r> Worker<'r> {
     }
 
     fn write_frame<S: Sink>(&mut self, frame: &FrameJob<S>, stored: &[u8]) -> Result<()> {
-        let object = pack_key(frame.location.pack);
-        let raw = self
-            .decoder
-            .decode(&object, stored, frame.location.raw_len, &mut self.raw)?;
+        let (reader, at) = (self.reader, &frame.location);
+        let raw = reader.decode(&mut self.decoder, at, stored, &mut self.raw)?;
         write(&frame.wants, raw)
     }
 
@@ -312,12 +310,9 @@ impl<'r> Worker<'r> {
                 location.frame_offset,
                 location.stored_len,
             )?;
-            let mut raw = Vec::new();
-            let object = pack_key(location.pack);
-            let raw = Decoder::new()?
-                .decode(&object, &stored, location.raw_len, &mut raw)?
-                .to_vec();
-            Ok((raw, *location))
+            let (mut decoder, mut raw) = (Decoder::new()?, Vec::new());
+            let raw = (self.reader).decode(&mut decoder, location, &stored, &mut raw)?;
+            Ok((raw.to_vec(), *location))
         })?;
         let want = Want {
             id: want.id,
@@ -441,6 +436,7 @@ mod tests {
                     kind: FrameKind::Data,
                     offset: u32::try_from(*offset).unwrap(),
                     len: u32::try_from(*len).unwrap(),
+                    is_delta: false,
                 };
                 Want {
                     id: ChunkId::of(bytes),

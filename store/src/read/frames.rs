@@ -121,6 +121,7 @@ mod tests {
             raw_len: 100,
             offset: 0,
             len: 100,
+            is_delta: false,
         }
     }
 

@@ -44,7 +44,8 @@ impl Neighbours {
             return;
         };
         let mut known = self.known();
-        for frame in pack.rows() {
+        // What lies in a delta may lie in a plain frame elsewhere, which goes before it.
+        for frame in (pack.rows().into_iter()).filter(|frame| frame.bases.is_empty()) {
             let place = |(id, offset, len)| {
                 let location = Location {
                     pack: at.pack,
@@ -55,6 +56,7 @@ impl Neighbours {
                     raw_len: frame.raw_len,
                     offset,
                     len,
+                    is_delta: false,
                 };
                 (id, location)
             };

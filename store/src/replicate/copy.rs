@@ -9,17 +9,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::missing::{Unreadable, Wants};
+use super::missing::{Unreadable, Wants, is_its_own};
 use super::runs::{EachRun, FrameChunk, Run, WantedFrame, join};
 use super::uploader::Uploader;
-use crate::codec::{Decoder, LEVEL};
+use crate::codec::{Decoder, LEVEL, delta_base};
 use crate::error::{Error, Kind, Result};
 use crate::format::{FrameKind, PackChunk, pack_key};
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
 use crate::pack::{Coalesce, EncodedFrame, Extent, Framer, KindFrame};
 use crate::progress::Progress;
-use crate::read::read_frames;
+use crate::read::{Reader, read_frames};
+use crate::session::Relied;
 use crate::store::{Store, View};
 
 /// Bytes of buffers that one worker needs: a run, a decoded frame, what it encodes, frames on their way.
@@ -40,6 +41,11 @@ type Gone = (ChunkId, (PackId, u32));
 /// Everything that the workers of one pass share.
 struct Shared<'c> {
     from: &'c Store,
+    /// Of the source, for the bases of deltas.
+    reader: &'c Reader<'c>,
+    /// What the destination offers, and what it gets by this copy.
+    there: &'c Relied,
+    wants: &'c Wants,
     kind: FrameKind,
     progress: &'c dyn Progress,
     is_over: AtomicBool,
@@ -59,7 +65,7 @@ struct Worker<'w, 'c> {
 /// Copies all that `wants` says; what could not be had is added to `unreadable`. `source` is brought to a newer
 /// state where packs have moved.
 pub(super) fn copy(
-    from: &Store,
+    (from, there): (&Store, &Relied),
     source: &mut View,
     wants: &Wants,
     uploader: &mut Uploader<'_>,
@@ -67,10 +73,18 @@ pub(super) fn copy(
     progress: &dyn Progress,
 ) -> Result<(), Failure> {
     const KINDS: [FrameKind; 2] = [FrameKind::Meta, FrameKind::Data];
+    let reader = &Reader::at(from, source.clone());
     let mut gone = Vec::new();
     for kind in KINDS {
         let plan = &mut |each: &mut EachRun<'_>| wants.for_each_run(kind, each);
-        gone.extend(pass(from, kind, plan, uploader, unreadable, progress)?);
+        gone.extend(pass(
+            (reader, there, wants),
+            kind,
+            plan,
+            uploader,
+            unreadable,
+            progress,
+        )?);
     }
     while !gone.is_empty() {
         let found = find_again(from, source, gone, unreadable).map_err(Failure::of_source)?;
@@ -82,7 +96,14 @@ pub(super) fn copy(
                     .into_iter()
                     .try_for_each(&mut *each)
             };
-            gone.extend(pass(from, kind, plan, uploader, unreadable, progress)?);
+            gone.extend(pass(
+                (reader, there, wants),
+                kind,
+                plan,
+                uploader,
+                unreadable,
+                progress,
+            )?);
         }
     }
     Ok(())
@@ -116,15 +137,19 @@ fn find_again(
 
 /// Reads and sends the runs of one kind that `plan` hands out; the chunks whose packs were gone.
 fn pass(
-    from: &Store,
+    (reader, there, wants): (&Reader<'_>, &Relied, &Wants),
     kind: FrameKind,
     plan: &mut dyn FnMut(&mut EachRun<'_>) -> Result<()>,
     uploader: &mut Uploader<'_>,
     unreadable: &mut Unreadable,
     progress: &dyn Progress,
 ) -> Result<Vec<Gone>, Failure> {
+    let from = reader.store();
     let shared = Shared {
         from,
+        reader,
+        there,
+        wants,
         kind,
         progress,
         is_over: AtomicBool::new(false),
@@ -223,11 +248,13 @@ impl Worker<'_, '_> {
 
     fn frame(&mut self, pack: PackId, frame: &WantedFrame, stored: &[u8]) -> Result<()> {
         let object = pack_key(pack);
-        let decoded = self
-            .decoder
-            .decode(&object, stored, frame.raw_len, &mut self.raw);
+        let (decoder, reader) = (&mut self.decoder, self.shared.reader);
+        let decoded = match frame.is_delta {
+            true => decoder.decode(&object, stored, frame.raw_len, reader, &mut self.raw),
+            false => decoder.decode_plain(&object, stored, frame.raw_len, &mut self.raw),
+        };
         let raw = match decoded {
-            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => {
+            Err(error) if is_its_own(&error) => {
                 self.shared.damaged(frame.wanted(), &error);
                 return Ok(());
             }
@@ -245,7 +272,15 @@ impl Worker<'_, '_> {
         }
         let wanted = frame.wanted().map(|chunk| u64::from(chunk.len)).sum();
         self.shared.progress.advance(0, wanted);
-        if good.len() < frame.chunks.len() || !frame.is_whole() {
+        let bases = match frame.is_delta {
+            true => delta_base(&object, stored)?.map(|base| base.ids),
+            false => None,
+        };
+        // A delta goes over as it is where the destination has what it is the difference to.
+        let has_bases = self
+            .shared
+            .has_bases(bases.as_deref().unwrap_or_default())?;
+        if good.len() < frame.chunks.len() || !frame.is_whole() || !has_bases {
             good.retain(|(chunk, _)| chunk.is_wanted);
             return good
                 .into_iter()
@@ -259,12 +294,23 @@ impl Worker<'_, '_> {
             stored: stored.to_vec(),
             raw_len: frame.raw_len,
             chunks: chunks.collect(),
+            bases: bases.unwrap_or_default(),
         };
         self.framer.push_frame(whole)
     }
 }
 
 impl Shared<'_> {
+    /// Whether the destination offers all of these in plain frames, or gets them so; counts on it.
+    fn has_bases(&self, bases: &[ChunkId]) -> Result<bool> {
+        for base in bases {
+            if !self.wants.brings_plain(base)? && !self.there.is_base_offered(base)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Keeps the error that the others follow from, and lets all stop.
     fn settle(&self, outcome: Result<()>) {
         let Err(error) = outcome else { return };

@@ -193,7 +193,7 @@ impl<'r> Job<'r> {
             sent: Sent::default(),
         };
         let copied = copy(
-            self.from,
+            (self.from, relied),
             source,
             &batch.wants,
             &mut uploader,

@@ -53,6 +53,15 @@ pub(super) struct Wants {
     pub(super) stored_bytes: u64,
 }
 
+impl Wants {
+    /// Whether a chunk goes over as it lies in a plain frame. Where it turns out that it cannot be read, versions that
+    /// need it as a base are not published either.
+    pub(super) fn brings_plain(&self, id: &ChunkId) -> Result<bool> {
+        let at = self.index.position_plain(id)?;
+        Ok(at.is_some_and(|at| self.missing.has(at)))
+    }
+}
+
 impl<'w> Missing<'w> {
     /// Nothing walked so far; what `reader` reads must be of its own newest state.
     pub(super) fn new(
@@ -152,6 +161,11 @@ impl Visit for Missing<'_> {
             return Ok(None);
         }
         let (_, location) = self.index.at(at)?;
+        for base in self.index.bases(at, &location)? {
+            if let Some((kind, why)) = self.unreadable.get(&base) {
+                return Err(Error::new(*kind, why.clone()));
+            }
+        }
         let is_there = self.left.contains(id) || self.there.is_offered(id)?;
         if !is_there && self.missing.set(at) {
             self.want(id, &location)?;

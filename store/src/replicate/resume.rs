@@ -10,6 +10,7 @@ use crate::error::{Kind, Result};
 use crate::format::pack_key;
 use crate::id::{ChunkId, PackId};
 use crate::pack::reader::OpenPack;
+use crate::read::Reader;
 use crate::session::Session;
 use crate::store::{Store, View};
 
@@ -96,7 +97,10 @@ pub(super) fn adoptable(
     let (mut bytes, mut chunks) = (0, HashSet::new());
     for_each_left(to, view, unsettled, false, &mut |pack| {
         bytes += u64::from(pack.len);
-        chunks.extend(pack.table.chunks.iter().map(|chunk| chunk.id));
+        // What is a delta is there only if its bases are.
+        let rows = pack.rows().into_iter();
+        let plain = rows.filter(|frame| frame.bases.is_empty());
+        chunks.extend(plain.flat_map(|frame| frame.chunks).map(|(id, _, _)| id));
         Ok(())
     })?;
     Ok((bytes, chunks))
@@ -118,7 +122,9 @@ fn for_each_left(
     let mut useless = Vec::new();
     for id in packs {
         let is_taken = known.contains(&id) || view.state.condemned.contains_key(&id);
-        let pack = (!is_taken).then(|| open(to, id, verify)).transpose()?;
+        let pack = (!is_taken)
+            .then(|| open(view, to, id, verify))
+            .transpose()?;
         match pack.flatten() {
             Some(pack) => each(pack)?,
             None => useless.push(id),
@@ -128,12 +134,12 @@ fn for_each_left(
 }
 
 /// What a pack says about itself, if it is there and can say so; with `verify`, if all of it is right.
-fn open(to: &Store, id: PackId, verify: bool) -> Result<Option<OpenPack>> {
+fn open(view: &View, to: &Store, id: PackId, verify: bool) -> Result<Option<OpenPack>> {
     let remote = to.remote().as_ref();
     let opened = remote.size(&pack_key(id)).and_then(|len| {
         let pack = OpenPack::read(remote, to.format().id, id, len)?;
         if verify {
-            read_frames(to, &pack)?;
+            read_frames(&Reader::at(to, view.clone()), &pack)?;
         }
         Ok(pack)
     });

@@ -29,6 +29,7 @@ pub(super) struct WantedFrame {
     pub(super) offset: u32,
     pub(super) stored_len: u32,
     pub(super) raw_len: u32,
+    pub(super) is_delta: bool,
     /// In the order in which they lie: those that are wanted, and where the frame goes over as it is, the rest.
     pub(super) chunks: Vec<FrameChunk>,
 }
@@ -194,6 +195,7 @@ impl WantedFrame {
             offset: at.frame_offset,
             stored_len: at.stored_len,
             raw_len: at.raw_len,
+            is_delta: at.is_delta,
             chunks: vec![chunk],
         }
     }

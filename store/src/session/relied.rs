@@ -39,6 +39,11 @@ impl Relied {
         Ok(self.index().rely(id)?.is_some())
     }
 
+    /// The same for a chunk that is to be the base of a delta: only a plain frame will do.
+    pub(crate) fn is_base_offered(&self, id: &ChunkId) -> Result<bool> {
+        self.index().rely_on_plain(id)
+    }
+
     /// Counts on everything below `base`, the root of a live version.
     pub(crate) fn count_on(&self, base: Root) {
         let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);

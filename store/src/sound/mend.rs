@@ -15,6 +15,7 @@ use crate::format::{Change, PACKS_PREFIX, State, pack_key, parse_pack_key};
 use crate::id::PackId;
 use crate::log;
 use crate::progress::{Progress, Unwatched};
+use crate::read::Reader;
 use crate::remote::{Read, of_each};
 use crate::retry::{VAIN_MAX, retry};
 use crate::session::{Relied, moves_chunks};
@@ -125,7 +126,8 @@ pub(crate) fn damaged(
         return Ok(BTreeSet::new());
     }
     let mut seen = VerifyReport::default();
-    check_packs(store, &tasks(view, packs), false, progress, &mut seen)?;
+    let reader = Reader::at(store, view.clone());
+    check_packs(&reader, &tasks(view, packs), false, progress, &mut seen)?;
     let parts = seen.findings.iter().map(|finding| finding.part);
     let found = parts.filter_map(|part| match part {
         Part::Pack(pack) => Some(pack),

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 
 use super::{Finding, Part, VerifyReport};
+use crate::codec::Bases;
 use crate::error::{Error, Kind, Result};
 use crate::format::{SegmentPack, pack_key, segment_key};
 use crate::id::{ChunkId, PackId, SegmentId};
@@ -16,6 +17,7 @@ use crate::index::{Location, OpenSegment};
 use crate::pack::frames::{for_each_frame, for_each_stored};
 use crate::pack::reader::{FrameRows, OpenPack, compare, rows_in};
 use crate::progress::Progress;
+use crate::read::{Reader, VerifiedBases};
 use crate::remote::Read;
 use crate::store::Store;
 
@@ -72,14 +74,15 @@ impl Damage {
     }
 }
 
-/// Looks at every pack of `tasks`; `is_all` says that these are all packs of their segments.
+/// Looks at every pack of `tasks`; bases of deltas are read through `reader`. `is_all` says that these are all packs of their segments.
 pub(crate) fn check_packs(
-    store: &Store,
+    reader: &Reader<'_>,
     tasks: &[PackTask],
     is_all: bool,
     progress: &dyn Progress,
     report: &mut VerifyReport,
 ) -> Result<Damage> {
+    let store = reader.store();
     let read = tasks.iter().filter(|task| task.reading != Reading::Table);
     let bytes: u64 = read.clone().map(|task| u64::from(task.pack.len)).sum();
     progress.total(tasks.len() as u64, bytes);
@@ -88,7 +91,7 @@ pub(crate) fn check_packs(
         .par_iter()
         .map(|task| {
             store.host().check_stop()?;
-            let outcome = look_at(store, task, &|bytes| {
+            let outcome = look_at(reader, task, &|bytes| {
                 bytes_read.fetch_add(bytes, Ordering::Relaxed);
                 progress.advance(0, bytes);
                 store.host().check_stop()
@@ -167,10 +170,11 @@ fn check_entries(
 
 /// An error is one that says nothing about the pack.
 fn look_at(
-    store: &Store,
+    reader: &Reader<'_>,
     task: &PackTask,
     told: &(dyn Fn(u64) -> Result<()> + Sync),
 ) -> Result<Outcome> {
+    let (store, bases) = (reader.store(), &VerifiedBases(reader));
     let remote = store.remote().as_ref();
     let key = pack_key(task.pack.id);
     let mut outcome = Outcome::default();
@@ -223,10 +227,12 @@ fn look_at(
     match task.reading {
         Reading::Table => {}
         Reading::Stored if has_sums => {
-            read_all(remote, task.pack.id, &rows, size, told, false, &mut outcome)?;
+            let pack = (task.pack.id, rows.as_slice(), size);
+            read_all(remote, None, pack, told, &mut outcome)?;
         }
         Reading::Stored | Reading::Decoded => {
-            read_all(remote, task.pack.id, &rows, size, told, true, &mut outcome)?;
+            let pack = (task.pack.id, rows.as_slice(), size);
+            read_all(remote, Some(bases), pack, told, &mut outcome)?;
         }
     }
     Ok(outcome)
@@ -250,14 +256,12 @@ fn opened(store: &Store, task: &PackTask, size: u64) -> Result<Vec<FrameRows>> {
     )))
 }
 
-/// Reads every frame; decodes it and hashes every chunk, or hashes what is stored.
+/// Reads every frame; decodes it with `bases` and hashes every chunk, or hashes what is stored.
 fn read_all(
     remote: &dyn Read,
-    pack: PackId,
-    rows: &[FrameRows],
-    size: u64,
+    bases: Option<&dyn Bases>,
+    (pack, rows, size): (PackId, &[FrameRows], u64),
     told: &(dyn Fn(u64) -> Result<()> + Sync),
-    decodes: bool,
     outcome: &mut Outcome,
 ) -> Result<()> {
     let mut first = None;
@@ -266,17 +270,13 @@ fn read_all(
         outcome.chunks.extend(chunks.inspect(|_| count += 1));
         first.get_or_insert(error);
     };
-    let read = match decodes {
-        true => for_each_frame,
-        false => for_each_stored,
-    };
-    read(remote, pack, rows, size, told, &mut |frame, bytes| {
-        let bytes = match decodes {
-            true => bytes,
-            false => bytes.and_then(|stored| frame.check_stored(pack, stored).map(|()| stored)),
+    let mut each = |frame: &FrameRows, bytes: Result<&[u8]>| {
+        let bytes = match bases {
+            Some(_) => bytes,
+            None => bytes.and_then(|stored| frame.check_stored(pack, stored).map(|()| stored)),
         };
         match bytes {
-            Ok(raw) if decodes => {
+            Ok(raw) if bases.is_some() => {
                 for chunk in frame.chunks_of(pack) {
                     if let Err(error) = chunk.verified(raw) {
                         damaged(&mut std::iter::once(chunk.id), error);
@@ -284,10 +284,16 @@ fn read_all(
                 }
             }
             Ok(_) => {}
+            // It is as it was stored. Which paths its base hits is said where they are walked.
+            Err(error) if error.kind() == Kind::NotFound && !frame.bases.is_empty() => {}
             Err(error) => damaged(&mut frame.chunks.iter().map(|(id, _, _)| *id), error),
         }
         Ok(())
-    })?;
+    };
+    match bases {
+        Some(bases) => for_each_frame(remote, bases, pack, rows, size, told, &mut each)?,
+        None => for_each_stored(remote, pack, rows, size, told, &mut each)?,
+    }
     if let Some(error) = first {
         let all: usize = rows.iter().map(|frame| frame.chunks.len()).sum();
         let key = pack_key(pack);

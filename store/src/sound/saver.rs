@@ -12,11 +12,14 @@ use crate::index::Index;
 use crate::pack::frames::for_each_frame;
 use crate::pack::reader::rows_in;
 use crate::pack::{Framer, PackSink, SegmentBuilder};
+use crate::read::{Reader, VerifiedBases};
 use crate::store::{Store, View};
 
 /// Copies what is good in damaged packs to new ones.
 pub(crate) struct Saver<'s> {
     store: &'s Store,
+    /// Of what there is, bases in damaged packs included.
+    reader: Reader<'s>,
     /// Without the damaged packs.
     index: Index,
     is_dry: bool,
@@ -38,6 +41,7 @@ impl<'s> Saver<'s> {
         let state = condemning(&view.state, bad);
         Ok(Self {
             store,
+            reader: Reader::at(store, view.clone()),
             index: view.index.clone().at_state(&state)?,
             is_dry,
             data: store.pack_sink(),
@@ -63,6 +67,7 @@ impl<'s> Saver<'s> {
         let mut meta = Framer::new(FrameKind::Meta, LEVEL, false, &mut self.meta)?;
         for_each_frame(
             remote.as_ref(),
+            &VerifiedBases(&self.reader),
             task.pack.id,
             &rows,
             size,
@@ -74,12 +79,13 @@ impl<'s> Saver<'s> {
                 };
                 for chunk in frame.chunks_of(task.pack.id) {
                     let id = chunk.id;
-                    if self.index.find(&id)?.is_some() || self.done.contains(&id) {
+                    // It may be the base of others, which a delta elsewhere cannot be.
+                    if self.index.find_plain(&id)?.is_some() || self.done.contains(&id) {
                         continue;
                     }
                     let decoded = decoded.as_ref().ok();
                     let Some(bytes) = decoded.and_then(|raw| chunk.verified(raw).ok()) else {
-                        self.lost += 1;
+                        self.lost += u64::from(self.index.find(&id)?.is_none());
                         continue;
                     };
                     self.done.insert(id);

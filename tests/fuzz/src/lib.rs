@@ -54,13 +54,19 @@ pub fn segment(data: &[u8]) -> Vec<u8> {
 /// A checkpoint whose head is the first line of `data`, and whose one block of rows is the rest.
 pub fn checkpoint(data: &[u8]) -> Vec<u8> {
     let mut parts = data.splitn(2, |byte| *byte == b'\n');
-    let (head, rows) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let (head, rows) = (
+        parts.next().unwrap_or_default(),
+        parts.next().unwrap_or_default(),
+    );
     let stored = compressed(rows);
     let (mut index, mut count) = (Vec::new(), 0_u32);
     let mut rest = rows;
     while let Some((len, behind)) = rest.split_first_chunk::<2>() {
         let name = usize::from(u16::from_le_bytes(*len));
-        let Some((value, _)) = behind.get(name + 8..).and_then(<[u8]>::split_first_chunk::<4>) else {
+        let Some((value, _)) = behind
+            .get(name + 8..)
+            .and_then(<[u8]>::split_first_chunk::<4>)
+        else {
             break;
         };
         if index.is_empty() {
@@ -84,8 +90,17 @@ pub fn checkpoint(data: &[u8]) -> Vec<u8> {
         bytes.extend_from_slice(&stored);
     }
     let mut end = [compressed(head), compressed(&index)].concat();
-    let lens = [compressed(head).len(), head.len(), compressed(&index).len(), index.len()];
-    for len in lens.map(|len| len as u64).into_iter().chain([u64::from(count)]) {
+    let lens = [
+        compressed(head).len(),
+        head.len(),
+        compressed(&index).len(),
+        index.len(),
+    ];
+    for len in lens
+        .map(|len| len as u64)
+        .into_iter()
+        .chain([u64::from(count)])
+    {
         end.extend_from_slice(&len.to_le_bytes());
     }
     let checksum = blake3::hash(&end);

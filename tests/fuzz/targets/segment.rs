@@ -29,5 +29,11 @@ fn look_up(layout: &SegmentLayout, bytes: &[u8]) {
         assert!(found.is_none_or(|found| found < layout.chunks()));
     }
     (0..layout.frames()).for_each(|at| assert!(!verified || layout.frame(bytes, at).is_ok()));
+    for frame in 0..layout.frames() {
+        let bases = layout.bases_of(bytes, frame);
+        assert!(!verified || bases.is_ok());
+        assert!(bases.is_ok_and(|bases| bases.len() <= layout.bases() as usize) || !verified);
+    }
+    (0..layout.bases()).for_each(|at| assert!(!verified || layout.base(bytes, at).is_ok()));
     (0..layout.packs()).for_each(|at| assert!(!verified || layout.pack(bytes, at).is_ok()));
 }

@@ -188,7 +188,8 @@ fn files(lengths: &[usize]) -> Vec<Made> {
 }
 
 fn found(file: &[u8]) -> Vec<Range<u64>> {
-    tensors(&file, file.len() as u64, LEAST).unwrap()
+    let found = tensors(&file, file.len() as u64, LEAST).unwrap();
+    found.into_iter().map(|tensor| tensor.place).collect()
 }
 
 fn chunker() -> Chunker {

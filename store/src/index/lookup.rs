@@ -1,0 +1,227 @@
+//! Where chunks are: in a plain frame if any live segment has one, else in a delta that stands.
+//!
+//! A delta stands while each of its bases is offered in a plain frame. A chunk in one that does not is offered as
+//! little as one in a condemned pack: whoever counts on a chunk, or needs it, thereby asks for its bases.
+
+use super::{Found, Index, LiveSegment, Location, Position, open};
+use crate::error::{Error, Result};
+use crate::format::pack_key;
+use crate::id::ChunkId;
+
+impl Index {
+    /// Where a chunk lies, or `None` when no live segment offers it.
+    pub fn find(&self, id: &ChunkId) -> Result<Option<Location>> {
+        let found = self.locate_surely(id, true)?;
+        found.map(|found| self.place(found)).transpose()
+    }
+
+    /// The position of a chunk, or `None` when no live segment offers it. A chunk that is held twice
+    /// has one position: the one that [`Self::find`] leads to.
+    ///
+    /// # Errors
+    /// Corrupt, when a segment points outside of itself.
+    pub fn position(&self, id: &ChunkId) -> Result<Option<Position>> {
+        Ok(self.locate_surely(id, true)?.map(|(position, _)| position))
+    }
+
+    /// Where a chunk lies in a plain frame, which a base must.
+    ///
+    /// # Errors
+    /// Corrupt, when a segment points outside of itself.
+    pub fn find_plain(&self, id: &ChunkId) -> Result<Option<Location>> {
+        let found = self.locate_surely(id, false)?;
+        found.map(|found| self.place(found)).transpose()
+    }
+
+    /// The position of a chunk in a plain frame, or `None` when no live segment offers it so.
+    ///
+    /// # Errors
+    /// Corrupt, when a segment points outside of itself.
+    pub fn position_plain(&self, id: &ChunkId) -> Result<Option<Position>> {
+        Ok(self.locate_surely(id, false)?.map(|(position, _)| position))
+    }
+
+    /// Like [`Self::position`], and remembers that somebody counts on the chunk to stay, and on what it is the
+    /// difference to.
+    pub fn rely(&self, id: &ChunkId) -> Result<Option<Position>> {
+        let Some(found) = self.locate(id, true)? else {
+            return Ok(None);
+        };
+        for base in self.bases_of(found.0)? {
+            self.rely_on_plain(&base)?;
+        }
+        self.mark_relied(found.0);
+        Ok(Some(found.0))
+    }
+
+    /// The same for a chunk that is to be a base: only a plain place will do. Whether there is one.
+    ///
+    /// # Errors
+    /// Corrupt, when a segment points outside of itself.
+    pub fn rely_on_plain(&self, id: &ChunkId) -> Result<bool> {
+        let found = self.locate_surely(id, false)?;
+        if let Some((at, _)) = found {
+            self.mark_relied(at);
+        }
+        Ok(found.is_some())
+    }
+
+    /// What the frame at `location`, that of the chunk at `position`, is the difference to.
+    ///
+    /// # Errors
+    /// Corrupt, when a segment points outside of itself.
+    pub fn bases(&self, position: Position, location: &Location) -> Result<Vec<ChunkId>> {
+        match location.is_delta {
+            true => self.bases_of(position),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// In words, why a chunk is not offered.
+    pub fn lack(&self, id: &ChunkId) -> String {
+        match self.fallen(id) {
+            Ok(Some((delta, base))) => format!(
+                "the frame at offset {} of {} is the difference to chunk {base}, which no live segment offers in a plain frame",
+                delta.frame_offset,
+                pack_key(delta.pack)
+            ),
+            _ => "no live segment offers it".to_owned(),
+        }
+    }
+
+    /// Why a chunk that lies in a delta is not offered all the same: the delta, and the base that it lacks.
+    ///
+    /// # Errors
+    /// Corrupt, when a segment points outside of itself.
+    pub fn fallen(&self, id: &ChunkId) -> Result<Option<(Location, ChunkId)>> {
+        let mut deltas = Vec::new();
+        self.first_of(0..self.segments.len(), id, None, &mut deltas)?;
+        for delta in deltas {
+            if let Some(base) = self.fallen_base(delta.0)? {
+                return Ok(Some((self.place(delta)?, base)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn place(&self, found: Found) -> Result<Location> {
+        match found {
+            (_, Some(location)) => Ok(location),
+            (at, None) => Ok(self.at(at)?.1),
+        }
+    }
+
+    fn bases_of(&self, at: Position) -> Result<Vec<ChunkId>> {
+        match self.segments.get(at.segment) {
+            Some(live) if live.segment.has_deltas() => live.segment.bases_at(at.entry),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn mark_relied(&self, at: Position) {
+        if let Some(live) = self.segments.get(at.segment) {
+            live.segment.relied.set(at.entry);
+        }
+    }
+
+    /// As [`Self::locate`], for who may have reason to think that the chunk is there: a file of the cache that leads
+    /// nowhere is not believed.
+    fn locate_surely(&self, id: &ChunkId, or_delta: bool) -> Result<Option<Found>> {
+        let found = self.locate(id, or_delta)?;
+        if found.is_some() || !self.hash_index.is_by_file() {
+            return Ok(found);
+        }
+        let mut deltas = Vec::new();
+        let found = self.first_of(0..self.segments.len(), id, None, &mut deltas)?;
+        let found = match found.is_none() && or_delta {
+            true => self.standing(deltas)?,
+            false => found,
+        };
+        if found.is_some() {
+            self.hash_index.forget();
+        }
+        Ok(found)
+    }
+
+    /// A chunk in a plain frame of the first segment that offers it, of one that is far away only where no other does;
+    /// else, if that will do, in a delta that stands.
+    fn locate(&self, id: &ChunkId, or_delta: bool) -> Result<Option<Found>> {
+        let (mut best, mut deltas): (Option<Found>, _) = (None, Vec::new());
+        self.hash_index.ask(id, &mut |number| {
+            let found = self.first_of([number].into_iter(), id, best.as_ref(), &mut deltas)?;
+            best = found.or(best);
+            Ok::<(), Error>(())
+        })?;
+        let unguided = self.hash_index.unguided();
+        if !unguided.is_empty() {
+            let unguided = unguided.iter().copied();
+            let found = self.first_of(unguided, id, best.as_ref(), &mut deltas)?;
+            best = found.or(best);
+            self.hash_index.asked_each(|own| {
+                let own = own.iter().filter_map(|number| self.segments.get(*number));
+                own.map(|LiveSegment { segment, .. }| {
+                    (segment.id, segment.layout.ids(segment.bytes()))
+                })
+                .collect()
+            });
+        }
+        if best.is_none() && !self.in_place.is_empty() {
+            // All of them at once: it is the way there that takes the time. None of them has deltas.
+            let ask =
+                |number: &usize| self.first_of([*number].into_iter(), id, None, &mut Vec::new());
+            let found = open::at_once(&self.in_place, ask)?;
+            best = found.into_iter().flatten().next();
+        }
+        match best.is_none() && or_delta {
+            true => self.standing(deltas),
+            false => Ok(best),
+        }
+    }
+
+    /// The chunk in the first of these segments that offers it in a plain frame, before that of `best`; those that have
+    /// it in a delta are added to `deltas`.
+    fn first_of(
+        &self,
+        numbers: impl Iterator<Item = usize>,
+        id: &ChunkId,
+        best: Option<&Found>,
+        deltas: &mut Vec<Found>,
+    ) -> Result<Option<Found>> {
+        let limit = best.map_or(usize::MAX, |(at, _)| at.segment);
+        for number in numbers.take_while(|number| *number < limit) {
+            if let Some(live) = self.segments.get(number)
+                && let Some((entry, location)) = live.locate(id)?
+            {
+                let position = Position {
+                    segment: number,
+                    entry,
+                };
+                if !live.segment.is_delta(entry)? {
+                    return Ok(Some((position, location)));
+                }
+                deltas.push((position, location));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first of these deltas that stands.
+    fn standing(&self, deltas: Vec<Found>) -> Result<Option<Found>> {
+        for delta in deltas {
+            if self.fallen_base(delta.0)?.is_none() {
+                return Ok(Some(delta));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first base of a delta that no plain frame offers; none, where the delta stands.
+    fn fallen_base(&self, at: Position) -> Result<Option<ChunkId>> {
+        for base in self.bases_of(at)? {
+            if self.locate_surely(&base, false)?.is_none() {
+                return Ok(Some(base));
+            }
+        }
+        Ok(None)
+    }
+}

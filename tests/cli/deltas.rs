@@ -1,0 +1,79 @@
+//! What is stored as the difference to others: what the command says of it, and how it is asked to do without.
+
+use support::{Random, environment};
+
+/// Numbers of two bytes like those of a model, after so many steps of a little training.
+pub(crate) fn weights(steps: u64) -> Vec<u8> {
+    let mut random = Random::new(1);
+    let mut numbers: Vec<u16> = (0..400_000)
+        .map(|_| 0x3d00 + u16::try_from(random.below(1024)).unwrap())
+        .collect();
+    for step in 0..steps {
+        let mut random = Random::new(100 + step);
+        for number in &mut numbers {
+            *number += u16::try_from(random.below(4)).unwrap();
+        }
+    }
+    numbers.into_iter().flat_map(u16::to_le_bytes).collect()
+}
+
+#[test]
+fn a_model_that_was_trained_further_takes_little_and_says_what_it_holds() {
+    let env = environment!();
+    env.write("in/model", weights(0));
+    env.ok(["put", "in", "project/demo/model"]);
+    let before = env.ok(["info"]);
+    assert!(!before.contains("deltas"), "{before}");
+    let without = env.ok(["summarize", "project/demo/model"]);
+    assert!(!without.contains("deltas"), "{without}");
+    env.write("in/model", weights(1));
+    let stored = |arguments: &[&str]| {
+        let told = env.ok([&["put", "in"], arguments, &["--json"]].concat());
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        told["stored_bytes"].as_u64().unwrap()
+    };
+    let (model, dry) = ("project/demo/model", "--dry-run");
+    let none = stored(&[model, dry, "--delta-base", "none"]);
+    let auto = stored(&[model, dry]);
+    let named = stored(&[
+        "team/demo/other",
+        dry,
+        "--delta-base",
+        "project/demo/model@1",
+    ]);
+    assert!(
+        auto * 2 < none && named * 2 < none,
+        "{auto}, {named}, {none}"
+    );
+    let elsewhere = stored(&["team/demo/other", dry]);
+    assert!(elsewhere + 20_000 > none, "{elsewhere}, {none}");
+    let gone = env.store(["put", "in", model, "--delta-base", "project/demo/none"]);
+    assert_eq!(gone.code, Some(3), "{gone}");
+    let wrong = env.store(["put", "in", model, "--delta-base", "nowhere"]);
+    assert_eq!(wrong.code, Some(2), "{wrong}");
+    env.ok(["put", "in", model]);
+    let summary = env.ok(["summarize", model]);
+    let line = |text: &str, word: &str| {
+        let mut lines = text.lines().filter(|line| line.starts_with(word));
+        lines
+            .next()
+            .unwrap_or_else(|| panic!("{word}: {text}"))
+            .to_owned()
+    };
+    assert!(line(&summary, "deltas ").contains("saved"), "{summary}");
+    assert!(!line(&summary, "bases ").contains("alone"), "{summary}");
+    assert!(
+        line(&env.ok(["info"]), "deltas ").contains("bases of 8"),
+        "800 kB"
+    );
+    env.ok(["rm", "project/demo/model@1"]);
+    let summary = env.ok(["summarize", model]);
+    assert!(
+        line(&summary, "bases ").contains("for deltas alone"),
+        "{summary}"
+    );
+    env.ok(["gc", "--min-age", "0", "--grace", "0"]);
+    env.ok(["verify", "--read-data"]);
+    env.ok(["get", model, "out"]);
+    assert!(std::fs::read(env.path("out/model")).unwrap() == weights(1));
+}
