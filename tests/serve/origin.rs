@@ -174,13 +174,11 @@ fn converse(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> 
         }
         let header = |name: &str| {
             let prefix = format!("{name}: ");
-            let mut lines = lines.iter();
-            let found = lines.find_map(|line| {
+            lines.iter().find_map(|line| {
                 let begin = line.get(..prefix.len())?;
                 let is_it = begin.eq_ignore_ascii_case(&prefix);
                 is_it.then(|| line[prefix.len()..].to_owned())
-            });
-            found
+            })
         };
         let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
         let token = header("authorization");

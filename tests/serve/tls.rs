@@ -169,6 +169,7 @@ fn a_client_that_never_agrees_is_given_up() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of what is said")]
 fn pairs_that_cannot_be_used_are_named() {
     let env = world();
     make_pair(&env.root(), "other");
