@@ -58,7 +58,7 @@ fn command(bucket: &Bucket, number: usize, slow: &str) -> Command {
         "--seed",
         REF,
         "--patience",
-        "5s",
+        "15s",
         "--base",
         &host,
         "--",
