@@ -36,4 +36,5 @@ mod told;
 mod unchanged;
 mod versions;
 mod watch;
+mod watch_parts;
 mod whereis;

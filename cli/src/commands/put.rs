@@ -209,7 +209,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
         readable: args.readable,
         keep: args.keep.clone(),
         source_check: None,
-        extra: store::format::Extra::new(),
+        extra: store::Extra::new(),
         delta_base: delta_base(args)?,
         onto: args.base.map_or(Onto::Replace, Onto::Only),
         entries: store::Entries::new(),

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use store::format::{Time, Version};
 use store::{Kind, RefName, Result, Step, StepAge, Store};
+use store::{Time, Version};
 
 /// The newest checkpoint that is published.
 #[derive(Clone)]
