@@ -26,8 +26,9 @@ fn a_job_whose_source_is_another_store_by_now_drops_nothing_with_or_without_its_
     );
     let job = ["duplicate", "--job", "nightly"];
     env.ok(job);
-    // The disk of the source is away, and somebody's put makes a new embedded store in its place.
+    // The disk of the source is away, and somebody makes a new embedded store in its place.
     std::fs::rename(env.path("home/.local/share/store"), env.path("away")).unwrap();
+    env.ok(["init"]);
     env.ok(["put", "other", "project/demo/new"]);
     let before = env.ok(["ls", "--store", "h200", "project/demo"]);
     let refused = env.store(job);
