@@ -123,7 +123,7 @@ const EXAMPLES: [(&str, &[Example]); 33] = [
                 "on a free port, and the address alone is an endpoint, too",
             ),
             (
-                "store serve --upstream https://huggingface.co --upstream-token-env HF_TOKEN",
+                "store serve --upstream https://hub.example --upstream-token-env HF_TOKEN",
                 "what a namespace lacks is fetched once and kept; `store token add --upstream` says who may see the rest",
             ),
         ],

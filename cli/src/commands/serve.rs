@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long)]
     systemd: bool,
 
-    /// Fetch what a namespace lacks from this Hub, like https://huggingface.co: once, and keep it
+    /// Fetch what a namespace lacks from this Hub, like https://hub.example: once, and keep it
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
 

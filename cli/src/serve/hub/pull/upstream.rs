@@ -67,7 +67,7 @@ impl Upstream {
     pub(super) fn new(url: &str) -> Result<Self> {
         let refuse = |why: &str| {
             Error::invalid(format!("upstream: {why}"))
-                .hint("name a Hub, like --upstream https://huggingface.co")
+                .hint("name a Hub, like --upstream https://hub.example")
         };
         let parsed = reqwest::Url::parse(url).map_err(|_| refuse("this is no URL"))?;
         if !matches!(parsed.scheme(), "http" | "https") || parsed.host_str().is_none() {
@@ -352,7 +352,7 @@ mod tests {
     fn an_upstream_is_a_server_and_its_address_holds_no_secret() {
         for bad in [
             "",
-            "huggingface.co",
+            "hub.example",
             "ftp://host",
             "http://user:secret@host",
             "http://host/?token=secret",
