@@ -44,6 +44,14 @@ impl Wanted {
     }
 }
 
+/// What an answer says of the part of a file of `size` bytes that it has; without one, that there is none.
+pub(crate) fn content_range(part: Option<&Range<u64>>, size: u64) -> String {
+    match part {
+        Some(part) => format!("bytes {}-{}/{size}", part.start, part.end.saturating_sub(1)),
+        None => format!("bytes */{size}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,7 @@ use crate::serve::hub::find::Revision;
 use crate::serve::hub::pull::{self, Place, Pull};
 use crate::serve::hub::route::{Id, Named, Type};
 use crate::serve::hub::{Hub, Request};
-use crate::serve::range::Wanted;
+use crate::serve::range::{Wanted, content_range};
 use crate::serve::spool::Following;
 use crate::serve::text;
 
@@ -65,14 +65,14 @@ impl Hub {
         let (answer, range) = match wanted {
             Wanted::All => (answer(StatusCode::OK), 0..size),
             Wanted::Part(range) => {
-                let told = format!("bytes {}-{}/{}", range.start, range.end - 1, size);
+                let told = content_range(Some(&range), size);
                 (
                     answer(StatusCode::PARTIAL_CONTENT).with(CONTENT_RANGE, told),
                     range,
                 )
             }
             Wanted::Nothing => {
-                let told = format!("bytes */{size}");
+                let told = content_range(None, size);
                 return Ok(answer(StatusCode::RANGE_NOT_SATISFIABLE).with(CONTENT_RANGE, told));
             }
         };

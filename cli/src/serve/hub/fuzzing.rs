@@ -6,43 +6,20 @@
     reason = "a broken word ends the run"
 )]
 
-use store::Result;
-
 use crate::serve::hub::pull::Listing;
 use crate::serve::hub::route::{Call, Id, Route, endpoint};
-use crate::serve::hub::stream::{Event, Stream};
+use crate::serve::hub::stream::in_pieces;
 use crate::serve::text;
 
 /// Lines of a commit mean the same in whatever pieces they come.
 pub fn commit(data: &[u8]) {
     let (piece, body) = data.split_first().unwrap_or((&1, data));
-    let whole = events(body, body.len());
-    let pieces = events(body, usize::from(*piece));
+    let whole = in_pieces(body, body.len());
+    let pieces = in_pieces(body, usize::from(*piece));
     match (whole, pieces) {
         (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
         (whole, pieces) => assert_eq!(whole.is_ok(), pieces.is_ok()),
     }
-}
-
-fn events(body: &[u8], piece: usize) -> Result<Vec<Event>> {
-    let mut stream = Stream::new();
-    let mut events: Vec<Event> = Vec::new();
-    let mut add = |event: Option<Event>| match (event, events.last_mut()) {
-        (Some(Event::Bytes(more)), Some(Event::Bytes(bytes))) => bytes.extend(more),
-        (Some(event), _) => events.push(event),
-        (None, _) => {}
-    };
-    for bytes in body.chunks(piece.max(1)) {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (used, event) = stream.take(rest)?;
-            assert!(used > 0);
-            rest = &rest[used..];
-            add(event);
-        }
-    }
-    add(stream.finish()?);
-    Ok(events)
 }
 
 /// Ids of repos are what a Hub gives out, and a tree is named without a slash at its end.

@@ -171,8 +171,7 @@ fn check(text: &str) -> String {
 
 fn compute(reader: &Reader<'_>, content: &Content, numbers: &Numbers) -> Result<Hashes> {
     let size = content.size;
-    let mut git = Sha1::new();
-    git.update(format!("blob {size}\0"));
+    let mut git = git_hash(size);
     let mut sha256 = Sha256::new();
     let mut is_binary = false;
     let mut at = 0;
@@ -198,12 +197,14 @@ pub(super) fn is_binary_head(head: &[u8]) -> bool {
     head.iter().take(HEAD_BYTES).any(|byte| *byte == 0)
 }
 
+/// What computes git's name for a file of `size` bytes, from its first byte on.
+pub(super) fn git_hash(size: u64) -> Sha1 {
+    Sha1::new().chain_update(format!("blob {size}\0"))
+}
+
 /// Git's name for a text.
 pub(crate) fn git_name(text: &str) -> String {
-    let mut git = Sha1::new();
-    git.update(format!("blob {}\0", text.len()));
-    git.update(text);
-    hex(&git.finalize())
+    hex(&git_hash(text.len() as u64).chain_update(text).finalize())
 }
 
 /// Forty hex digits that stand for `text`.

@@ -12,7 +12,7 @@ use store::{Arriving, Content, Edit, Error, Result};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::serve::Asked;
-use crate::serve::hub::hashes::{HEAD_BYTES, Hashes, is_binary_head};
+use crate::serve::hub::hashes::{HEAD_BYTES, Hashes, git_hash, is_binary_head};
 use crate::serve::hub::writers::{Pace, Writers};
 use crate::serve::source::block;
 use crate::serve::text::hex;
@@ -130,15 +130,10 @@ pub(super) struct Arrived {
 
 impl File {
     pub(super) fn new(edit: &Edit<'_>, size: Option<u64>) -> Self {
-        let git = size.map(|size| {
-            let mut git = Sha1::new();
-            git.update(format!("blob {size}\0"));
-            git
-        });
         Self {
             arriving: edit.arriving(size),
             sha256: Sha256::new(),
-            git,
+            git: size.map(git_hash),
             head: Vec::new(),
             bytes: 0,
         }

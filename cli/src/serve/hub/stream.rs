@@ -181,30 +181,33 @@ impl Stream {
     }
 }
 
+/// What comes out of a commit when it comes in pieces of this size: for tests, and for fuzzing.
+#[cfg(any(test, feature = "fuzzing"))]
+#[expect(clippy::indexing_slicing, reason = "a broken word ends the run")]
+pub(super) fn in_pieces(body: &[u8], piece: usize) -> Result<Vec<Event>> {
+    let mut stream = Stream::new();
+    let mut events: Vec<Event> = Vec::new();
+    let mut add = |event: Option<Event>| match (event, events.last_mut()) {
+        (Some(Event::Bytes(more)), Some(Event::Bytes(bytes))) => bytes.extend(more),
+        (Some(event), _) => events.push(event),
+        (None, _) => {}
+    };
+    for bytes in body.chunks(piece.max(1)) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (used, event) = stream.take(rest)?;
+            assert!(used > 0);
+            rest = &rest[used..];
+            add(event);
+        }
+    }
+    add(stream.finish()?);
+    Ok(events)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// What comes out when it comes in pieces of this size.
-    fn events(text: &[u8], piece: usize) -> Result<Vec<Event>> {
-        let mut stream = Stream::new();
-        let mut events: Vec<Event> = Vec::new();
-        let mut add = |event: Option<Event>| match (event, events.last_mut()) {
-            (Some(Event::Bytes(more)), Some(Event::Bytes(bytes))) => bytes.extend(more),
-            (Some(event), _) => events.push(event),
-            (None, _) => {}
-        };
-        for bytes in text.chunks(piece) {
-            let mut rest = bytes;
-            while !rest.is_empty() {
-                let (used, event) = stream.take(rest)?;
-                rest = &rest[used..];
-                add(event);
-            }
-        }
-        add(stream.finish()?);
-        Ok(events)
-    }
 
     #[test]
     fn a_commit_comes_out_the_same_in_whatever_pieces_it_comes_in() {
@@ -213,9 +216,9 @@ mod tests {
 
 {"value": {"path": "content", "content": "", "encoding": "base64"}, "key": "file"}
 {"key": "lfsFile", "value": {"path": "b", "algo": "sha256", "oid": "0a", "size": 5}}"#;
-        let whole = events(text, text.len()).unwrap();
+        let whole = in_pieces(text, text.len()).unwrap();
         for piece in 1..40 {
-            assert_eq!(events(text, piece).unwrap(), whole, "{piece}");
+            assert_eq!(in_pieces(text, piece).unwrap(), whole, "{piece}");
         }
         assert_eq!(whole.len(), 5);
         assert_eq!(whole[1], Event::Bytes(b"hello world".to_vec()));
@@ -248,9 +251,9 @@ mod tests {
             b"[]",
             b"\"",
         ] {
-            assert!(events(bad, 7).is_err(), "{}", bad.escape_ascii());
+            assert!(in_pieces(bad, 7).is_err(), "{}", bad.escape_ascii());
         }
         let long = [b"{\"key\":\"", "a".repeat(LINE_BYTES_MAX).as_bytes()].concat();
-        assert!(events(&long, 4096).is_err());
+        assert!(in_pieces(&long, 4096).is_err());
     }
 }

@@ -18,7 +18,7 @@ use crate::serve::page::route::Href;
 use crate::serve::page::versions::stays;
 use crate::serve::page::words::{Name, count, size, time};
 use crate::serve::page::{Look, Shown, View};
-use crate::serve::range::Wanted;
+use crate::serve::range::{Wanted, content_range};
 use crate::serve::source::{self, Sight, Source};
 use crate::serve::text;
 use crate::ui::entry::timestamp;
@@ -356,7 +356,7 @@ impl Bytes {
             Wanted::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
             Wanted::Nothing => {
                 return Ok(Answer::new(StatusCode::RANGE_NOT_SATISFIABLE)
-                    .with(CONTENT_RANGE, format!("bytes */{size}")));
+                    .with(CONTENT_RANGE, content_range(None, size)));
             }
         };
         let name = percent_encoding::percent_encode(&self.name, text::SEGMENT);
@@ -370,12 +370,7 @@ impl Bytes {
             .with(CACHE_CONTROL, "no-store")
             .with(ACCEPT_RANGES, "bytes");
         if status == StatusCode::PARTIAL_CONTENT {
-            let told = format!(
-                "bytes {}-{}/{size}",
-                range.start,
-                range.end.saturating_sub(1)
-            );
-            answer = answer.with(CONTENT_RANGE, told);
+            answer = answer.with(CONTENT_RANGE, content_range(Some(&range), size));
         }
         answer.content = match look.is_head {
             true => Sent::HeadOf(range.end - range.start),

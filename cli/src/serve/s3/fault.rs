@@ -5,6 +5,7 @@ use hyper::header::{ALLOW, CONTENT_RANGE, RETRY_AFTER};
 use store::{Error, Kind};
 
 use crate::serve::answer::Answer;
+use crate::serve::range::content_range;
 use crate::serve::s3::xml::Xml;
 
 /// After how many seconds to ask again while the store is away.
@@ -121,7 +122,7 @@ impl Fault {
             answer = answer.body("");
         }
         if let Some(size) = self.size {
-            answer = answer.with(CONTENT_RANGE, format!("bytes */{size}"));
+            answer = answer.with(CONTENT_RANGE, content_range(None, size));
         }
         if self.status == StatusCode::METHOD_NOT_ALLOWED {
             answer = answer.with(ALLOW, "GET, HEAD");

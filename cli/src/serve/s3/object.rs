@@ -14,7 +14,7 @@ use jiff::fmt::rfc2822::{DateTimeParser, DateTimePrinter};
 
 use crate::serve::answer::{Answer, Content};
 use crate::serve::body::FileBody;
-use crate::serve::range::Wanted;
+use crate::serve::range::{Wanted, content_range};
 use crate::serve::s3::bucket::{Changed, Object};
 use crate::serve::s3::fault::{Fault, Outcome};
 use crate::serve::source::{Sight, Source};
@@ -89,12 +89,7 @@ impl Asked<'_> {
             .with(ACCEPT_RANGES, "bytes")
             .with(CONTENT_TYPE, "binary/octet-stream");
         if status == StatusCode::PARTIAL_CONTENT {
-            let told = format!(
-                "bytes {}-{}/{size}",
-                range.start,
-                range.end.saturating_sub(1)
-            );
-            answer = answer.with(CONTENT_RANGE, told);
+            answer = answer.with(CONTENT_RANGE, content_range(Some(&range), size));
         }
         let mut answer = self.overridden(answer)?;
         answer.content = match self.is_head {

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 
+use crate::serve::hub::hashes::git_hash;
 use crate::serve::hub::pull::Wanted;
 use crate::serve::hub::pull::upstream::{Failure, Upstream};
 use crate::serve::numbers::Numbers;
@@ -34,7 +35,7 @@ enum Hasher {
 impl Hasher {
     fn of(name: &str, size: u64) -> Self {
         match name.len() {
-            40 => Self::Git(Sha1::new().chain_update(format!("blob {size}\0"))),
+            40 => Self::Git(git_hash(size)),
             _ => Self::Sha256(Sha256::new()),
         }
     }
