@@ -54,7 +54,7 @@ pub struct Passed {
 #[derive(Clone, Default)]
 pub struct Traffic(pub Vec<Passed>);
 
-/// A proxy that serves until it is dropped.
+/// A proxy that serves until it is dropped; what is asked afterwards is reset, also on connections that were kept open.
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -155,6 +155,9 @@ impl Shared {
         std::thread::sleep(self.slowness.delay);
         let mut reader = BufReader::new(client);
         while let Some(request) = Message::request(&mut reader)? {
+            if self.state().over {
+                return reset(client).map(drop);
+            }
             let sent = request.encode().len();
             self.crawl(sent);
             let fault = self.begin(&request);
