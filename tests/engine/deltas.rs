@@ -9,7 +9,7 @@ use store::format::{pack_key, segment_key};
 use store::index::{Index, Location};
 use store::read::Reader;
 use store::remote::Prune;
-use store::{ChunkId, DeltaBase, Kind, PutReport, Unwatched, put};
+use store::{ChunkId, DeltaBase, Kind, PutReport, Store, Unwatched, put};
 
 use crate::collect::{eager, run};
 use crate::damaged::{hit_paths, verify_target};
@@ -102,8 +102,11 @@ fn index(world: &World, remote: &Arc<dyn Prune>) -> Index {
 
 /// The chunks of the one file of a version, and where they lie.
 fn places(world: &World, remote: &Arc<dyn Prune>, version: &str) -> Vec<(ChunkId, Location)> {
-    let store = world.open(remote.clone()).unwrap();
-    let reader = Reader::new(&store).unwrap();
+    places_in(&world.open(remote.clone()).unwrap(), version)
+}
+
+fn places_in(store: &Store, version: &str) -> Vec<(ChunkId, Location)> {
+    let reader = Reader::new(store).unwrap();
     let found = reader.resolve(&spec(&format!("{version}:model.safetensors")));
     let store::format::Node::File { content, .. } = found.unwrap().node else {
         panic!("a file");
@@ -118,7 +121,12 @@ fn places(world: &World, remote: &Arc<dyn Prune>, version: &str) -> Vec<(ChunkId
 }
 
 fn deltas(world: &World, remote: &Arc<dyn Prune>, version: &str) -> usize {
-    let places = places(world, remote, version);
+    count_deltas(&world.open(remote.clone()).unwrap(), version)
+}
+
+/// The chunks of the one file of a version that lie in deltas.
+pub(crate) fn count_deltas(store: &Store, version: &str) -> usize {
+    let places = places_in(store, version);
     places.iter().filter(|(_, at)| at.is_delta).count()
 }
 

@@ -1,18 +1,24 @@
-//! The golden store of format version 2: what was written once must be read for ever.
+//! The golden stores of format version 2: what was written once is read, written to and collected for ever.
 //!
-//! Made once with `REGENERATE=1`, which writes only where there is nothing; never edited.
+//! `fixtures/v2/store` holds odd trees, `fixtures/v2/weights` models, whose frames are planes and deltas, and a
+//! directory with modes. Made once with `REGENERATE=1`, which writes only where there is nothing; never edited.
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use store::GetRequest;
-use store::format::{Change, Who};
-use store::remote::{Objects, Write};
-use store::{Portions, Store, Unwatched, get, log};
+use gc::collect;
+use store::check::ReadData;
+use store::format::{Change, Side, Who};
+use store::remote::{Objects, Prune, Write};
+use store::{GetRequest, Keep, Portions, PutRequest, Store, Unwatched, get, log, put, refs};
 use support::{Random, Seen, seen, trees};
 
+use crate::collect::eager;
+use crate::damaged::verify_target;
+use crate::deltas::{count_deltas, model, safetensors};
 use crate::stores::{host, name, put_tree, shell, spec};
 
 const VERSIONS: [&str; 3] = [
@@ -21,38 +27,162 @@ const VERSIONS: [&str; 3] = [
     "team/golden/file@1",
 ];
 
+/// Of the models: one, what became of it, and a directory whose modes were kept.
+const WEIGHTS: [&str; 3] = [
+    "project/golden/model@1",
+    "project/golden/model@2",
+    "team/golden/shared@1",
+];
+
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/v2")
 }
 
+/// A copy of a golden store.
+struct Copy {
+    dir: tempfile::TempDir,
+    remote: Arc<dyn Prune>,
+    store: Store,
+}
+
+impl Copy {
+    fn of(which: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        shell(&format!(
+            "cp -r '{}' '{}'",
+            fixture().join(which).display(),
+            dir.path().join("store").display()
+        ));
+        let remote = Arc::new(Objects::directory(&dir.path().join("store")).unwrap());
+        let store = Store::open(remote.clone(), host(dir.path())).unwrap();
+        assert_eq!(store.format().version, 2);
+        Self { dir, remote, store }
+    }
+
+    /// These versions are what the fixture says, numbered from `first` on.
+    fn reads(&self, versions: &[&str], first: usize) {
+        for (at, version) in versions.iter().enumerate() {
+            let at = first + at;
+            let out = self.dir.path().join("out");
+            get(
+                &self.store,
+                &GetRequest::new(spec(version), &out),
+                &Unwatched,
+            )
+            .unwrap();
+            let expected =
+                fs::read_to_string(fixture().join(format!("expected-{at}.txt"))).unwrap();
+            assert_eq!(listing(&out), expected, "{version}");
+            assert!(!expected.is_empty());
+            shell(&format!("rm -r '{}'", out.display()));
+        }
+    }
+
+    /// Without what is remembered from before.
+    fn anew(self) -> Self {
+        let mut host = host(self.dir.path());
+        host.cache_dir = None;
+        let store = Store::open(self.remote.clone(), host).unwrap();
+        Self { store, ..self }
+    }
+
+    fn is_clean(&self) {
+        let report = verify_target(&self.store, ReadData::Everything, None).unwrap();
+        assert!(report.is_clean(), "{report:#?}");
+    }
+}
+
 #[test]
 fn the_store_of_version_2_reads_as_it_was_written() {
-    if std::env::var_os("REGENERATE").is_some() && !fixture().exists() {
-        make(&fixture());
-    }
-    let dir = tempfile::tempdir().unwrap();
-    shell(&format!(
-        "cp -r '{}' '{}'",
-        fixture().join("store").display(),
-        dir.path().display()
-    ));
-    let remote: Arc<dyn Write> = Arc::new(Objects::directory(&dir.path().join("store")).unwrap());
-    let store = Store::open(remote, host(dir.path())).unwrap();
-    assert_eq!(store.format().version, 2);
-    for (at, version) in VERSIONS.into_iter().enumerate() {
-        let out = dir.path().join(format!("out{at}"));
-        get(&store, &GetRequest::new(spec(version), &out), &Unwatched).unwrap();
-        let expected = fs::read_to_string(fixture().join(format!("expected-{at}.txt"))).unwrap();
-        assert_eq!(listing(&out), expected, "{version}");
-        assert!(!expected.is_empty());
-    }
-    let state = store.state().unwrap();
+    make_where_missing("store", make);
+    let golden = Copy::of("store");
+    golden.reads(&VERSIONS, 0);
+    let state = golden.store.state().unwrap();
     let versions = &state.refs.all().unwrap()[&name("project/golden/tree")].versions;
     let pinned: Vec<_> = versions
         .iter()
         .map(|(number, version)| (*number, version.pinned))
         .collect();
     assert_eq!(pinned, [(1, true), (3, false)]);
+    golden.is_clean();
+}
+
+#[test]
+fn the_models_of_version_2_read_as_they_were_written() {
+    make_where_missing("weights", make_weights);
+    let golden = Copy::of("weights");
+    golden.reads(&WEIGHTS, VERSIONS.len());
+    let state = golden.store.state().unwrap();
+    assert_eq!(state.features.incompatible, ["delta-frames"]);
+    assert_eq!(count_deltas(&golden.store, WEIGHTS[0]), 0);
+    assert!(count_deltas(&golden.store, WEIGHTS[1]) >= 2);
+    let mut request = GetRequest::new(spec(WEIGHTS[2]), golden.dir.path().join("out"));
+    request.keep = vec![Keep::Modes];
+    get(&golden.store, &request, &Unwatched).unwrap();
+    let mode = |path: &str| {
+        let found = fs::metadata(request.destination.join(path)).unwrap();
+        found.mode() & 0o7777
+    };
+    assert_eq!(
+        [mode(""), mode("open"), mode("tool")],
+        [0o2770, 0o666, 0o775]
+    );
+    golden.is_clean();
+}
+
+/// What was there counts as there, goes on being read, and outlives a collector that takes what it may.
+#[test]
+fn the_store_of_version_2_is_written_to_and_collected() {
+    let golden = Copy::of("store");
+    let tree = golden.dir.path().join("tree");
+    get(
+        &golden.store,
+        &GetRequest::new(spec(VERSIONS[1]), &tree),
+        &Unwatched,
+    )
+    .unwrap();
+    let mut noise = fs::read(tree.join("noise")).unwrap();
+    noise.truncate(500_000);
+    fs::write(tree.join("noise"), noise).unwrap();
+    let report = put_tree(&golden.store, &tree, "project/golden/tree");
+    assert_eq!(report.version, Some(4));
+    assert!(report.new_bytes < 200_000, "{report:?}");
+    let golden = golden.anew();
+    golden.reads(&VERSIONS, 0);
+    refs::drop_versions(&golden.store, &name("project/golden/tree"), Some(3)).unwrap();
+    let report = collect(&golden.store, golden.remote.as_ref(), &eager()).unwrap();
+    assert!(report.freed_objects > 0, "{report:?}");
+    let golden = golden.anew();
+    golden.reads(&VERSIONS[..1], 0);
+    golden.reads(&VERSIONS[2..], 2);
+    golden.is_clean();
+}
+
+/// A delta to what was written then; and the base of one that stays outlives its version.
+#[test]
+fn the_models_of_version_2_are_written_to_and_collected() {
+    let golden = Copy::of("weights");
+    let tree = golden.dir.path().join("tree");
+    trees::write(&tree.join("model.safetensors"), &safetensors(&model(2)));
+    let report = put_tree(&golden.store, &tree, "project/golden/model");
+    assert_eq!(report.version, Some(3));
+    assert!(count_deltas(&golden.store, "project/golden/model@3") >= 2);
+    let golden = golden.anew();
+    golden.reads(&WEIGHTS, VERSIONS.len());
+    refs::drop_versions(&golden.store, &name("project/golden/model"), Some(1)).unwrap();
+    for _ in 0..2 {
+        collect(&golden.store, golden.remote.as_ref(), &eager()).unwrap();
+    }
+    let golden = golden.anew();
+    golden.reads(&WEIGHTS[1..], VERSIONS.len() + 1);
+    golden.is_clean();
+}
+
+/// When the environment says so.
+fn make_where_missing(which: &str, make: fn(&Path)) {
+    if std::env::var_os("REGENERATE").is_some() && !fixture().join(which).exists() {
+        make(&fixture());
+    }
 }
 
 /// Every entry of a tree: path, kind, hash of its bytes (or of its target), time.
@@ -131,4 +261,44 @@ fn make(fixture: &Path) {
 
 fn write_listing(tree: &Path, fixture: &Path, at: usize) {
     fs::write(fixture.join(format!("expected-{at}.txt")), listing(tree)).unwrap();
+}
+
+/// A model and what became of it after some more steps, and a directory with modes.
+fn make_weights(fixture: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let remote: Arc<dyn Write> = Arc::new(Objects::directory(&fixture.join("weights")).unwrap());
+    let mut host = host(dir.path());
+    host.who = Who {
+        host: "golden".into(),
+        user: "golden".into(),
+        program: "store".into(),
+    };
+    let store = Store::open_or_init(remote, host).unwrap();
+    let tree = dir.path().join("tree");
+    for steps in 0..2 {
+        trees::write(&tree.join("model.safetensors"), &safetensors(&model(steps)));
+        trees::settle_times(&tree, steps);
+        put_tree(&store, &tree, "project/golden/model");
+        write_listing(
+            &tree,
+            fixture,
+            VERSIONS.len() + usize::try_from(steps).unwrap(),
+        );
+    }
+    let shared = dir.path().join("shared");
+    trees::write(&shared.join("open"), b"open");
+    trees::write(&shared.join("tool"), b"tool");
+    shell(&format!(
+        "cd '{}' && chmod 666 open && chmod 2775 tool && chmod 2770 .",
+        shared.display()
+    ));
+    trees::settle_times(&shared, 1);
+    let request = PutRequest {
+        keep: Keep::ALL.to_vec(),
+        message: "with modes and owners".into(),
+        expires: Some("9000-01-01T00:00:00Z".parse().unwrap()),
+        ..PutRequest::new(&shared, name("team/golden/shared"))
+    };
+    put(&store, &request, &Unwatched).unwrap();
+    write_listing(&shared, fixture, VERSIONS.len() + 2);
 }
