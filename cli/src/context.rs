@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use store::Who;
 use store::remote::{self, Objects, Prune};
 use store::{Error, Host, Kind, Result, Store};
@@ -22,6 +21,7 @@ use crate::config::{self, Config};
 use crate::connect;
 use crate::host::memory;
 use crate::host::room;
+use crate::host::signals::stop_on_signals;
 use crate::ui::global::Global;
 use crate::ui::output::Output;
 use crate::ui::remedy;
@@ -469,22 +469,6 @@ fn who() -> Who {
         user: user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string()),
         program: concat!("store ", env!("CARGO_PKG_VERSION")).to_owned(),
     }
-}
-
-/// The first signal asks to stop in good order, the second one stops at once.
-fn stop_on_signals(are_for_a_command: bool) -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let asked = Arc::clone(&stop);
-        let second = match are_for_a_command {
-            true => Ok(()),
-            false => signal_hook::flag::register_conditional_shutdown(signal, 130, asked).map(drop),
-        };
-        second
-            .and_then(|()| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .map_err(|source| Error::unavailable("handlers of signals").because(source))?;
-    }
-    Ok(stop)
 }
 
 /// Allows as many open files as the system lets us: a walk keeps the directories of waiting files open.

@@ -6,4 +6,5 @@ pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod pending;
 pub(crate) mod room;
+pub(crate) mod signals;
 pub(crate) mod stores;

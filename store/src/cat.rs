@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use crate::access;
 use crate::error::{Error, Result};
-use crate::format::{Content, Node, RefSpec};
-use crate::read::Reader;
+use crate::format::{Node, RefSpec};
+use crate::read::{Reader, ordered};
 use crate::remedy::Remedy;
 use crate::store::Store;
 
@@ -34,7 +34,7 @@ pub fn cat(
             .hint("bytes are counted from 0"))
         }
         Node::File { content, .. } => {
-            let written = file(&reader, content, range, write)?;
+            let written = ordered(&reader, content, range, write)?;
             access::leave(store, &spec.name, found.number);
             Ok(written)
         }
@@ -49,60 +49,5 @@ pub fn cat(
             target.escape_ascii()
         ))
         .hint("name the file that the link leads to")),
-    }
-}
-
-fn file(
-    reader: &Reader<'_>,
-    content: &Content,
-    range: &Range<u64>,
-    write: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<u64> {
-    let mut written = 0;
-    reader.chunks_in(content, range, &mut |id, start, size| {
-        reader.store().host().check_stop()?;
-        let bytes = reader.meta_chunk(&id)?;
-        if bytes.len() as u64 != size {
-            return Err(Error::corrupt(format!(
-                "chunk {id}: {} bytes, its list says {size}",
-                bytes.len()
-            )));
-        }
-        let wanted = part(&bytes, start, range);
-        written += wanted.len() as u64;
-        write(wanted)
-    })?;
-    Ok(written)
-}
-
-/// The bytes of a chunk at `start` that lie in `range`.
-fn part<'b>(bytes: &'b [u8], start: u64, range: &Range<u64>) -> &'b [u8] {
-    let clip = |at: u64| {
-        usize::try_from(at.saturating_sub(start))
-            .unwrap_or(usize::MAX)
-            .min(bytes.len())
-    };
-    bytes
-        .get(clip(range.start)..clip(range.end))
-        .unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_takes_its_part_of_each_chunk() {
-        for (range, expected) in [
-            (0..u64::MAX, &b"abcd"[..]),
-            (101..103, b"bc"),
-            (0..101, b"a"),
-            (103..200, b"d"),
-            (104..200, b""),
-            (0..100, b""),
-            (102..102, b""),
-        ] {
-            assert_eq!(part(b"abcd", 100, &range), expected, "{range:?}");
-        }
     }
 }

@@ -24,12 +24,14 @@ pub mod fetch;
 mod frames;
 mod kept;
 mod neighbours;
+mod ordered;
 mod times;
 
 pub(crate) use bases::VerifiedBases;
 use frames::FrameCache;
 pub(crate) use kept::KeptReader;
 use neighbours::Neighbours;
+pub(crate) use ordered::ordered;
 pub use times::TimesReader;
 
 /// Bytes of metadata that is read whole (a tree): about twenty million entries.
@@ -184,6 +186,8 @@ impl<'s> Reader<'s> {
                 outcome => return outcome.map_err(|error| self.blame(error)),
             };
             if is_settled {
+                // A mount that is gone is no damage.
+                self.store.check_there()?;
                 let error = Error::corrupt(format!(
                     "{}: is missing, and chunk {id} is in it",
                     pack_key(location.pack)

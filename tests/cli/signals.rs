@@ -69,11 +69,36 @@ fn a_second_signal_ends_a_command_that_waits_for_a_bucket() {
     let child = command.spawn().unwrap();
     // It is asked, and never answers.
     let (_stream, _) = listener.accept().unwrap();
-    // Another one of the same name could get lost while the first is on its way.
     for signal in [Signal::INT, Signal::TERM] {
         kill_process(Pid::from_child(&child), signal).unwrap();
+        // Two that come together are one.
+        std::thread::sleep(Duration::from_secs(1));
     }
     assert_eq!(finish(child).code, Some(130));
+}
+
+/// As `timeout` sends it: to the process, and to its group.
+#[test]
+fn a_signal_that_comes_twice_at_once_is_one() {
+    let env = environment!();
+    env.write("steps/step-1/model", "weights");
+    env.write("steps/step-1/done", "");
+    let words = ["watch", "steps", REF, "--done", "done", "--every", "100ms"];
+    let mut command = env.command(words);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while env.store(["history", REF]).code != Some(0) {
+        assert!(Instant::now() < deadline, "nothing was published");
+    }
+    for signal in [Signal::TERM, Signal::INT] {
+        kill_process(Pid::from_child(&child), signal).unwrap();
+    }
+    let finished = finish(child);
+    assert_eq!(finished.code, Some(0), "{finished}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use gc::collect;
 use store::check::ReadData;
-use store::format::{Change, Side, Who};
+use store::format::{Change, Who};
 use store::remote::{Objects, Prune, Write};
 use store::{GetRequest, Keep, Portions, PutRequest, Store, Unwatched, get, log, put, refs};
 use support::{Random, Seen, seen, trees};

@@ -37,6 +37,7 @@ mod origins;
 mod orphaned;
 mod profile;
 mod progress;
+mod ranges;
 mod relied;
 mod repacked;
 mod replicate;

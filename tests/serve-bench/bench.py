@@ -186,7 +186,7 @@ class World:
 
     def python(self):
         port = free_port()
-        words = [sys.executable, "-c", "import http.server as h; h.SimpleHTTPRequestHandler.protocol_version='HTTP/1.1'; h.SimpleHTTPRequestHandler.log_message=lambda *a: None;"
+        words = [sys.executable, "-c", "import http.server as h; h.SimpleHTTPRequestHandler.protocol_version='HTTP/1.1'; h.SimpleHTTPRequestHandler.disable_nagle_algorithm=True; h.SimpleHTTPRequestHandler.log_message=lambda *a: None;"
                  f"h.ThreadingHTTPServer(('127.0.0.1', {port}), h.SimpleHTTPRequestHandler).serve_forever()"]
         process = self.start(words, cwd=self.dir / "job", stderr=subprocess.DEVNULL)
         wait_for(port)

@@ -121,7 +121,7 @@ pub fn fetch<'r, S: Sink, T>(
 }
 
 /// How `store` is read, and by how many workers.
-fn how(store: &Store) -> (Coalesce, usize) {
+pub(super) fn how(store: &Store) -> (Coalesce, usize) {
     let host = store.host();
     if !store.is_far() {
         return (Coalesce::NEAR, host.threads.max(1));

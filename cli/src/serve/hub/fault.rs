@@ -154,6 +154,11 @@ impl From<Error> for Fault {
                     "the store has no room left",
                 )
             }
+            // A disk or a mount that fails: another time it may not.
+            Kind::Io => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the store cannot be reached now: the log of the server says why",
+            ),
             _ => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "the store cannot give this: the log of the server says why",

@@ -140,7 +140,8 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let internal = StatusCode::INTERNAL_SERVER_ERROR;
         let (status, code, message) = match error.kind() {
-            Kind::Unavailable | Kind::Interrupted => (
+            // A disk or a mount that fails may be back another time.
+            Kind::Unavailable | Kind::Interrupted | Kind::Io => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "ServiceUnavailable",
                 "The store does not answer now. Please try again.",

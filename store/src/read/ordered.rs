@@ -1,0 +1,294 @@
+//! The bytes of one content in order, read and decoded ahead of whoever takes them, on all cores.
+//!
+//! The range is cut into stretches that end with a frame, so that no frame is decoded twice. Each stretch is the work of
+//! one thread, from reading to verified bytes, and they are handed on in their order. Memory: the stretches that are on
+//! their way, as many as the budget of the host allows.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::fetch::how;
+use super::{Reader, read_frames};
+use crate::codec::Decoder;
+use crate::error::{Error, Kind, Result};
+use crate::format::Content;
+use crate::id::ChunkId;
+use crate::index::Location;
+use crate::pack::{Coalesce, Extent};
+
+/// Bytes of content after which a stretch ends with its frame.
+const STRETCH_BYTES: u64 = 4 << 20;
+
+/// Chunks that follow each other in a content.
+#[derive(Default)]
+struct Stretch {
+    pieces: Vec<Piece>,
+    bytes: u64,
+}
+
+/// What is wanted of one chunk.
+struct Piece {
+    id: ChunkId,
+    /// Where it lies; nowhere, where it is the chunk of zeros.
+    location: Option<Location>,
+    len: u64,
+    /// The part of it that is in the range.
+    wanted: Range<usize>,
+}
+
+/// A stretch, who waits for its bytes, and whether anybody does.
+struct Job {
+    stretch: Stretch,
+    done: Sender<Result<Vec<u8>>>,
+    line: Weak<()>,
+}
+
+/// Bytes of a pack that were read.
+struct Stored {
+    extent: Extent,
+    stored: Bytes,
+}
+
+impl Stored {
+    /// The frame at `at`, if it is among them.
+    fn stored(&self, at: &Location) -> Option<&[u8]> {
+        let start = at.frame_offset.checked_sub(self.extent.offset)? as usize;
+        let frame = self.stored.get(start..start + at.stored_len as usize);
+        frame.filter(|_| self.extent.pack == at.pack)
+    }
+}
+
+/// Hands the bytes of `content` in `range` to `write`, verified, first to last. Returns how many that were.
+///
+/// # Errors
+/// Not found and corrupt as [`Reader`] has them; interrupted, when the host is asked to stop; what `write` says.
+pub(crate) fn ordered(
+    reader: &Reader<'_>,
+    content: &Content,
+    range: &Range<u64>,
+    write: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<u64> {
+    let (coalesce, workers, ahead) = bounds(reader);
+    std::thread::scope(|scope| {
+        let (jobs, queue) = bounded::<Job>(ahead);
+        let mut line = Line {
+            reader,
+            jobs: Some(jobs),
+            lives: Arc::default(),
+            waiting: VecDeque::new(),
+            ahead,
+            written: 0,
+            write,
+        };
+        let mut stretch = Stretch::default();
+        let mut started = 0;
+        let mut send = |line: &mut Line<'_, '_>, stretch: Stretch| {
+            // One that is short needs no second thread.
+            if started < workers {
+                started += 1;
+                let queue = queue.clone();
+                scope.spawn(move || work(reader, coalesce, &queue));
+            }
+            line.send(stretch)
+        };
+        let planned = reader.chunks_in(content, range, &mut |id, start, len| {
+            let piece = Piece::of(reader, id, start, len, range)?;
+            if stretch.ends_before(&piece) {
+                send(&mut line, std::mem::take(&mut stretch))?;
+            }
+            stretch.push(piece);
+            Ok(())
+        });
+        planned
+            .and_then(|()| send(&mut line, stretch))
+            .and_then(|()| line.end())
+    })
+    .map_err(|error| reader.blame(error))
+}
+
+/// How reads are joined, by how many threads, and how many stretches are on their way.
+fn bounds(reader: &Reader<'_>) -> (Coalesce, usize, usize) {
+    let (coalesce, workers) = how(reader.store());
+    // What is decoded, what is read of it, and the frame in between.
+    let affordable = reader.store().host().memory_bytes / (3 * STRETCH_BYTES);
+    let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(1);
+    (
+        coalesce,
+        workers.min(affordable),
+        (2 * workers).min(affordable),
+    )
+}
+
+/// What was sent and is not written yet, oldest first.
+struct Line<'l, 'w> {
+    reader: &'l Reader<'l>,
+    jobs: Option<Sender<Job>>,
+    /// Gone with the line.
+    lives: Arc<()>,
+    waiting: VecDeque<Receiver<Result<Vec<u8>>>>,
+    ahead: usize,
+    written: u64,
+    write: &'w mut dyn FnMut(&[u8]) -> Result<()>,
+}
+
+impl Line<'_, '_> {
+    fn send(&mut self, stretch: Stretch) -> Result<()> {
+        self.reader.store().host().check_stop()?;
+        if self.waiting.len() >= self.ahead {
+            self.write_oldest()?;
+        }
+        let (done, outcome) = bounded(1);
+        let line = Arc::downgrade(&self.lives);
+        let job = Job {
+            stretch,
+            done,
+            line,
+        };
+        if self
+            .jobs
+            .as_ref()
+            .is_none_or(|jobs| jobs.send(job).is_err())
+        {
+            return Err(Error::interrupted("the threads that read are gone"));
+        }
+        self.waiting.push_back(outcome);
+        Ok(())
+    }
+
+    fn write_oldest(&mut self) -> Result<()> {
+        let Some(outcome) = self.waiting.pop_front() else {
+            return Ok(());
+        };
+        let bytes = outcome
+            .recv()
+            .map_err(|_| Error::interrupted("the thread that read is gone"))??;
+        self.written += bytes.len() as u64;
+        (self.write)(&bytes)
+    }
+
+    /// Writes what is left.
+    fn end(mut self) -> Result<u64> {
+        self.jobs = None;
+        while !self.waiting.is_empty() {
+            self.reader.store().host().check_stop()?;
+            self.write_oldest()?;
+        }
+        Ok(self.written)
+    }
+}
+
+impl Piece {
+    fn of(
+        reader: &Reader<'_>,
+        id: ChunkId,
+        start: u64,
+        len: u64,
+        range: &Range<u64>,
+    ) -> Result<Self> {
+        let zero = reader.store().chunker().zero_chunk();
+        let location = match (id, len) == (zero.0, u64::from(zero.1)) {
+            true => None,
+            false => Some(reader.locate(&id)?),
+        };
+        if let Some(location) = location.filter(|location| u64::from(location.len) != len) {
+            return Err(Error::corrupt(format!(
+                "chunk {id}: {} bytes, its list says {len}",
+                location.len
+            )));
+        }
+        let clip = |at: u64| usize::try_from(at.saturating_sub(start).min(len)).unwrap_or_default();
+        Ok(Self {
+            id,
+            location,
+            len,
+            wanted: clip(range.start)..clip(range.end),
+        })
+    }
+
+    /// Whether both lie in one frame, or both in none.
+    fn is_in_frame_of(&self, other: &Self) -> bool {
+        let frame = |piece: &Self| piece.location.map(|at| Extent::of(&at));
+        frame(self) == frame(other)
+    }
+
+    /// The part of its bytes that is wanted.
+    fn cut<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        bytes.get(self.wanted.clone()).unwrap_or_default()
+    }
+}
+
+impl Stretch {
+    fn push(&mut self, piece: Piece) {
+        self.bytes += piece.len;
+        self.pieces.push(piece);
+    }
+
+    /// Whether `next` begins another one: this one is long enough, and `next` lies in another frame.
+    fn ends_before(&self, next: &Piece) -> bool {
+        let last = self.pieces.last();
+        self.bytes >= STRETCH_BYTES
+            && last.is_some_and(|last| last.location.is_none() || !last.is_in_frame_of(next))
+    }
+
+    /// Reads that cover all of its frames, in the order of the packs.
+    fn reads(&self, by: Coalesce) -> Vec<Extent> {
+        let locations = self.pieces.iter().filter_map(|piece| piece.location);
+        let mut frames: Vec<Extent> = locations.map(|at| Extent::of(&at)).collect();
+        frames.sort_by_key(|frame| (frame.pack, frame.offset));
+        let mut reads: Vec<Extent> = Vec::new();
+        for frame in frames {
+            let is_joined = reads.last_mut().is_some_and(|last| last.join(&frame, by));
+            if !is_joined {
+                reads.push(frame);
+            }
+        }
+        reads
+    }
+}
+
+fn work(reader: &Reader<'_>, coalesce: Coalesce, queue: &Receiver<Job>) {
+    for job in queue {
+        // Nobody waits any more when one before failed.
+        if job.line.strong_count() > 0 {
+            drop(job.done.send(bytes_of(reader, coalesce, &job.stretch)));
+        }
+    }
+}
+
+/// The verified bytes of a stretch.
+fn bytes_of(reader: &Reader<'_>, coalesce: Coalesce, stretch: &Stretch) -> Result<Vec<u8>> {
+    let mut reads = Vec::new();
+    for extent in stretch.reads(coalesce) {
+        match read_frames(reader.store(), extent.pack, extent.offset, extent.len) {
+            Ok(stored) => reads.push(Stored { extent, stored }),
+            // The pack is gone: each of its chunks from where the newest state has it.
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut out = Vec::with_capacity(usize::try_from(stretch.bytes).unwrap_or_default());
+    let (mut decoder, mut raw) = (Decoder::new()?, Vec::new());
+    for pieces in stretch.pieces.chunk_by(Piece::is_in_frame_of) {
+        let location = pieces.first().and_then(|piece| piece.location);
+        let stored = location.and_then(|at| reads.iter().find_map(|read| read.stored(&at)));
+        let Some((at, stored)) = location.zip(stored) else {
+            for piece in pieces {
+                match piece.location {
+                    None => out.resize(out.len() + piece.wanted.len(), 0),
+                    Some(_) => out.extend_from_slice(piece.cut(&reader.meta_chunk(&piece.id)?)),
+                }
+            }
+            continue;
+        };
+        let frame = reader.decode(&mut decoder, &at, stored, &mut raw)?;
+        for piece in pieces {
+            let at = piece.location.unwrap_or(at);
+            out.extend_from_slice(piece.cut(at.of(piece.id).verified(frame)?));
+        }
+    }
+    Ok(out)
+}
