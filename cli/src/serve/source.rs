@@ -20,6 +20,9 @@ const UNIT_BYTES: u64 = 8 << 10;
 /// What a piece may be longer where there is room: then it ends with a chunk, and none is read twice.
 const CHUNK_BYTES_MAX: u64 = 256 << 10;
 
+/// Bytes that wait for clients, however much memory there is: more of them make nothing quicker.
+const WAITING_BYTES_MAX: u64 = 32 << 20;
+
 /// How long a store that was there is taken to be there.
 const SEEN_TIME: Duration = Duration::from_secs(2);
 
@@ -99,7 +102,8 @@ impl Source {
     pub(crate) fn new(store: Store, pools: Vec<Pool>) -> Result<Self> {
         // What is told about it at the end is told by its clones.
         let store: &'static Store = Box::leak(Box::new(store));
-        let units = (store.host().memory_bytes / 2 / UNIT_BYTES).clamp(16, 1 << 20);
+        let units = (store.host().memory_bytes / 2).min(WAITING_BYTES_MAX) / UNIT_BYTES;
+        let units = units.max(16);
         Ok(Self {
             store,
             pools: pools.into(),

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::serve::hub::fault::{Fault, Outcome};
-use crate::serve::hub::files::{Entry, Etag, Files};
+use crate::serve::hub::files::{Entry, Etag, Files, What};
 use crate::serve::hub::pull::Mirrored;
 use crate::serve::hub::repos::{Commit, Repo};
 use crate::serve::hub::route::{Id, Named, Type};
-use crate::serve::hub::{Hub, REVISION_BYTES_MAX, Request};
+use crate::serve::hub::{Hub, Inner, REVISION_BYTES_MAX, Request};
 use crate::serve::source::{Sight, block};
 
 /// How long a request waits for hashes; clients take a slower answer for none.
@@ -74,10 +74,7 @@ impl Hub {
             let repo = inner.repos.find(&sight, &named)?;
             Ok(repo.map(|repo| (sight, repo)))
         });
-        // A store that hangs must not keep clients for ever.
-        let found = tokio::time::timeout(STORE_TIME, found).await;
-        let found = found.map_err(|_| Fault::later("the store does not answer now"))?;
-        found?.ok_or_else(Fault::repo)
+        within(found).await?.ok_or_else(Fault::repo)
     }
 
     /// The revision that is meant, and its files.
@@ -88,36 +85,45 @@ impl Hub {
         id: Id,
         rev: &str,
     ) -> Outcome<Revision> {
-        let found = self.mirrored(request, kind, &id, rev).await?;
-        let (sight, repo, known) = match found {
-            Some(found) => (found.sight, found.repo, Some(found.commit)),
-            None => {
-                let (sight, repo) = self.find_here(request, kind, id).await?;
-                (sight, repo, None)
-            }
-        };
         if rev.len() > REVISION_BYTES_MAX {
             return Err(Fault::revision("of this length"));
         }
-        let inner = Arc::clone(&self.inner);
+        let found = match self.mirrored(request, kind, &id, rev).await? {
+            Some(found) => {
+                let inner = Arc::clone(&self.inner);
+                block(move || {
+                    inner
+                        .revision(found.sight, found.repo, found.commit)
+                        .map(Some)
+                })
+                .await
+            }
+            None => self.revision_here(request, kind, id, rev).await?,
+        };
+        found?.ok_or_else(|| Fault::revision(rev))
+    }
+
+    /// In one go: to hand work to another thread takes as long as to send a small file.
+    async fn revision_here(
+        &self,
+        request: &Request<'_>,
+        kind: Type,
+        id: Id,
+        rev: &str,
+    ) -> Outcome<store::Result<Option<Revision>>> {
+        let named = request.named(kind, id)?;
+        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
         let wanted = rev.to_owned();
-        let found = block(move || {
-            let commit = match known {
-                Some(commit) => Some(commit),
-                None => inner.repos.commit(&sight, &repo, &wanted)?,
-            };
-            let Some(commit) = commit else {
+        let found = within(block(move || {
+            let sight = source.newest()?;
+            let Some(repo) = inner.repos.find(&sight, &named)? else {
                 return Ok(None);
             };
-            let files = inner.shelf.files(&sight, &commit, repo.name.path())?;
-            Ok(Some(Revision {
-                sight,
-                repo,
-                commit,
-                files,
-            }))
-        });
-        found.await?.ok_or_else(|| Fault::revision(rev))
+            let commit = inner.repos.commit(&sight, &repo, &wanted)?;
+            let found = commit.map(|commit| inner.revision(sight, repo, commit));
+            Ok(Some(found.transpose()?))
+        }));
+        found.await?.map(Ok).ok_or_else(Fault::repo)
     }
 
     /// How clients call these files; none for directories.
@@ -126,6 +132,14 @@ impl Hub {
         sight: &Sight,
         entries: Vec<Entry>,
     ) -> Outcome<Vec<Option<Etag>>> {
+        // Most are known: asking for them takes less than another thread.
+        let known: Option<Vec<_>> = entries
+            .iter()
+            .map(|entry| self.inner.known_etag(entry))
+            .collect();
+        if let Some(known) = known {
+            return Ok(known);
+        }
         let inner = Arc::clone(&self.inner);
         let hashers = Arc::clone(&self.hashers);
         let sight = Arc::clone(sight);
@@ -150,6 +164,38 @@ impl Hub {
             Err(_) => Err(Fault::later(
                 "the hashes of these files could not be computed",
             )),
+        }
+    }
+}
+
+/// What `found` says. A store that hangs must not keep clients for ever.
+async fn within<T>(found: impl Future<Output = store::Result<T>>) -> Outcome<T> {
+    match tokio::time::timeout(STORE_TIME, found).await {
+        Ok(found) => Ok(found?),
+        Err(_) => Err(Fault::later("the store does not answer now")),
+    }
+}
+
+impl Inner {
+    /// What is in a commit.
+    fn revision(&self, sight: Sight, repo: Repo, commit: Commit) -> store::Result<Revision> {
+        let files = self.shelf.files(&sight, &commit, repo.name.path())?;
+        Ok(Revision {
+            sight,
+            repo,
+            commit,
+            files,
+        })
+    }
+
+    /// How clients call an entry, where that needs no reading; a directory has no name.
+    fn known_etag(&self, entry: &Entry) -> Option<Option<Etag>> {
+        match &entry.what {
+            What::File(content, None) => {
+                let hashes = self.known.remembered(content)?;
+                Some(Some(Etag::by_rule(&entry.path, content.size, &hashes)))
+            }
+            _ => Some(entry.known_etag()),
         }
     }
 }

@@ -90,13 +90,17 @@ impl Known {
         }
     }
 
+    /// What is known without reading anything.
+    pub(crate) fn remembered(&self, content: &Content) -> Option<Arc<Hashes>> {
+        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.get(content).map(Arc::clone)
+    }
+
     /// What is known already.
     pub(crate) fn look_up(&self, content: &Content) -> Option<Arc<Hashes>> {
-        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = memory.get(content) {
-            return Some(Arc::clone(known));
+        if let Some(known) = self.remembered(content) {
+            return Some(known);
         }
-        drop(memory);
         // A list of many files asks for all that its neighbours in a file are.
         let text = std::fs::read_to_string(self.place(content)?).ok()?;
         let mut found = None;
