@@ -185,7 +185,13 @@ impl Store {
         match Self::open(Arc::clone(&remote), host.clone()) {
             Err(error) if error.kind() == Kind::NotFound => {
                 match Self::init(Arc::clone(&remote), host.clone()) {
-                    Err(error) if error.kind() == Kind::Conflict => Self::open(remote, host),
+                    Err(first) if first.kind() == Kind::Conflict => {
+                        match Self::open(remote, host) {
+                            // Who makes it has not finished: a bundle has one writer.
+                            Err(error) if error.kind() == Kind::NotFound => Err(first),
+                            opened => opened,
+                        }
+                    }
                     made => made,
                 }
             }

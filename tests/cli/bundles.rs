@@ -1,6 +1,8 @@
 //! Refs that travel in one file.
 
-use support::{Random, TestEnvironment, assert_same_tree, check, environment};
+use std::process::Stdio;
+
+use support::{Finished, Random, TestEnvironment, assert_same_tree, check, environment};
 
 fn two_refs(env: &TestEnvironment) {
     env.write("data/a/weights.bin", Random::new(1).bytes(300_000));
@@ -131,4 +133,44 @@ fn damaged_cut_and_other_files_are_told() {
     // A dry run makes no file.
     env.ok(["export", "dry.bundle", "project/demo", "--dry-run"]);
     assert!(!env.path("dry.bundle").exists());
+}
+
+#[test]
+fn an_export_of_nothing_makes_no_file() {
+    let env = environment!();
+    two_refs(&env);
+    for nothing in ["project/demo/none", "project/none", "project/demo/data@7"] {
+        let failed = env.store(["export", "new.bundle", nothing]);
+        assert_eq!(failed.code, Some(3), "{failed}");
+        assert!(!env.path("new.bundle").exists(), "{nothing}");
+    }
+}
+
+/// The file is there before there is a store in it.
+#[test]
+fn of_two_first_exports_one_is_told_that_the_other_writes() {
+    let env = environment!();
+    two_refs(&env);
+    let mut refused = 0;
+    for round in 0..10 {
+        let file = format!("{round}.bundle");
+        let start = |name: &str| {
+            let mut command = env.command(["export", &file, name]);
+            let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let both = ["project/demo/data", "team/t/weights"].map(start);
+        for child in both {
+            let done: Finished = child.wait_with_output().unwrap().into();
+            let is_told = done.stderr.contains("another process is writing to it");
+            assert!(
+                done.code == Some(0) || (done.code == Some(5) && is_told),
+                "{done}"
+            );
+            refused += u32::from(is_told);
+        }
+        let listed = env.ok(["ls", "--store", &file]);
+        assert!(!listed.is_empty());
+    }
+    assert!(refused > 0);
 }

@@ -259,6 +259,9 @@ fn open(transfer: &Transfer, context: &Context) -> Result<Stores> {
         Side::Bundle(path) => {
             if !path.exists() {
                 store::check_destination(&from, &config::precious(), path, Vec::new)?;
+                // A file that is there says that something was exported.
+                store::check_selected(&from, &transfer.request)
+                    .map_err(|error| transfer.at_source(error))?;
             }
             context.open_or_make_bundle(path)?
         }

@@ -35,7 +35,7 @@ pub use undo::{UndoReport, undo};
 use serde::{Serialize, Serializer};
 
 use crate::error::{Error, Kind, Result};
-use crate::format::{At, Id, Namespace, RefName};
+use crate::format::{At, Id, Namespace, RefName, State};
 use crate::id::StoreId;
 use crate::progress::Progress;
 use crate::remedy::Note;
@@ -179,6 +179,25 @@ pub enum RefStatus {
     Healed,
     /// It did not make it: why.
     Failed(Error),
+}
+
+/// That `source` has anything of what `request` asks for.
+///
+/// # Errors
+/// Not found, when it has nothing of it; else when its state cannot be read.
+pub fn check_selected(source: &Store, request: &ReplicateRequest) -> Result<()> {
+    let id = source.format().id;
+    let ends = Ends { from: id, to: id };
+    let selected = select(request, ends, &source.readable_state()?, &State::default())?;
+    let mut settled = selected.settled.into_iter();
+    let failed = settled.find_map(|outcome| match outcome.status {
+        RefStatus::Failed(error) => Some(error),
+        _ => None,
+    });
+    match failed {
+        Some(error) if selected.bring.is_empty() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 impl RefStatus {
