@@ -24,6 +24,7 @@ mod merge;
 mod open;
 mod segment;
 mod table;
+mod wanted;
 
 use hash_index::HashIndex;
 pub use marks::{Marks, Position};

@@ -9,7 +9,7 @@ use store::format::{pack_key, segment_key};
 use store::index::{Index, Location};
 use store::read::Reader;
 use store::remote::Prune;
-use store::{ChunkId, DeltaBase, Kind, PutReport, Store, Unwatched, put};
+use store::{ChunkId, DeltaBase, Kind, PutReport, Store, Unwatched, put, refs};
 
 use crate::collect::{eager, run};
 use crate::damaged::{hit_paths, verify_target};
@@ -19,6 +19,7 @@ use crate::world::World;
 
 pub(crate) const REF: &str = "project/a/model";
 pub(crate) const OTHER: &str = "project/a/other";
+const BASE: &str = "project/a/base";
 /// Numbers of each file: a megabyte in bf16.
 const NUMBERS: usize = 1 << 19;
 
@@ -341,6 +342,95 @@ fn a_damaged_base_is_named_with_the_frame_and_the_paths_that_it_hits() {
     world.put(remote.clone(), "steps-0", OTHER).unwrap();
     is_clean(&world, &remote);
     world.check(remote.clone(), "the base was put again");
+}
+
+/// A model, and two that were trained further, one of which is stored by itself; the model was dropped, and lives on as
+/// the base of the other. The pack that has it.
+fn with_a_held_base() -> (World, Arc<dyn Prune>, String) {
+    let world = World::new();
+    let remote = world.memory();
+    for (steps, target, base) in [
+        (0, BASE, DeltaBase::None),
+        (1, REF, DeltaBase::Auto),
+        (2, OTHER, DeltaBase::None),
+    ] {
+        let name = format!("steps-{steps}");
+        tree(&world, &name, &safetensors(&model(steps)));
+        put_as(&world, &remote, &name, target, base);
+    }
+    assert!(deltas(&world, &remote, REF) >= 2);
+    let index = index(&world, &remote);
+    let (id, _) = places(&world, &remote, REF)
+        .into_iter()
+        .find(|(_, at)| at.is_delta)
+        .unwrap();
+    let base = index.find_plain(&bases(&index, &id)[0]).unwrap().unwrap();
+    let store = world.open(remote.clone()).unwrap();
+    refs::drop_versions(&store, &name(BASE), None).unwrap();
+    (world, remote, pack_key(base.pack))
+}
+
+fn is_whole(world: &World, remote: &Arc<dyn Prune>) {
+    world.check(remote.clone(), "after it came back");
+    is_clean(world, remote);
+    run(world, remote, &eager()).unwrap();
+    world.check(remote.clone(), "after a collection");
+    is_clean(world, remote);
+}
+
+#[test]
+fn a_base_that_was_lost_comes_back_in_a_plain_frame() {
+    for repairs in [false, true] {
+        let (world, remote, pack) = with_a_held_base();
+        remote.delete(&[pack]).unwrap();
+        if repairs {
+            mend(&world, &remote);
+        }
+        let store = world.open(remote.clone()).unwrap();
+        assert_eq!(world.get(&store, REF).unwrap_err().kind(), Kind::Corrupt);
+        // It is near to what is there by itself.
+        put_as(&world, &remote, "steps-0", BASE, DeltaBase::Auto);
+        is_whole(&world, &remote);
+    }
+}
+
+#[test]
+fn a_base_that_came_back_as_a_delta_is_stored_or_repaired_in_a_plain_frame() {
+    for repairs in [false, true] {
+        let (world, remote, pack) = with_a_held_base();
+        remote.delete(&[pack]).unwrap();
+        mend(&world, &remote);
+        // Another store has it as the difference to what both have.
+        let elsewhere = empty(&world);
+        put_as(&world, &elsewhere, "steps-2", OTHER, DeltaBase::None);
+        put_as(&world, &elsewhere, "steps-0", BASE, DeltaBase::Auto);
+        assert!(deltas(&world, &elsewhere, BASE) >= 2);
+        bring(&world, &elsewhere, &remote, &latest(&[BASE]));
+        assert!(deltas(&world, &remote, BASE) >= 2);
+        let store = world.open(remote.clone()).unwrap();
+        assert_eq!(world.get(&store, REF).unwrap_err().kind(), Kind::Corrupt);
+        match repairs {
+            true => mend(&world, &remote),
+            false => put_as(&world, &remote, "steps-0", BASE, DeltaBase::Auto),
+        }
+        is_whole(&world, &remote);
+    }
+}
+
+fn mend(world: &World, remote: &Arc<dyn Prune>) {
+    let request = RepairRequest {
+        read_data: false,
+        dry_run: false,
+        accept_loss: false,
+    };
+    repair(&world.open(remote.clone()).unwrap(), request, &Unwatched).unwrap();
+}
+
+fn put_as(world: &World, remote: &Arc<dyn Prune>, tree: &str, target: &str, base: DeltaBase) {
+    let mut request = request(&world.tree(tree), target);
+    tree.clone_into(&mut request.message);
+    request.delta_base = base;
+    put(&world.open(remote.clone()).unwrap(), &request, &Unwatched).unwrap();
 }
 
 #[test]

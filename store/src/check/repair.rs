@@ -388,6 +388,7 @@ fn changes(
             saver.save(task)?;
         }
     }
+    saver.save_bases()?;
     let (saved, lost) = (saver.saved, saver.lost);
     add(saver.finish()?)?;
     (report.chunks_saved, report.chunks_lost) = (saved, lost);

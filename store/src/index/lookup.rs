@@ -66,6 +66,38 @@ impl Index {
         Ok(found.is_some())
     }
 
+    /// Whether a live delta needs this chunk as its base, and no plain frame has it: who has its bytes stores it anew.
+    ///
+    /// # Errors
+    /// Corrupt, when a segment points outside of itself.
+    pub fn is_wanted_plain(&self, id: &ChunkId) -> Result<bool> {
+        Ok(self.is_base(id)? && self.locate_surely(id, false)?.is_none())
+    }
+
+    /// Whether a live delta is the difference to this chunk.
+    ///
+    /// # Errors
+    /// Corrupt, when a segment points outside of itself.
+    pub fn is_base(&self, id: &ChunkId) -> Result<bool> {
+        for live in &self.segments {
+            if live.segment.wants_as_base(id)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the chunk at `position` lies in a delta.
+    ///
+    /// # Errors
+    /// Corrupt, when a segment points outside of itself.
+    pub fn is_delta(&self, position: Position) -> Result<bool> {
+        match self.segments.get(position.segment) {
+            Some(live) => live.segment.is_delta(position.entry),
+            None => Ok(false),
+        }
+    }
+
     /// What the frame at `location`, that of the chunk at `position`, is the difference to.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use super::bytes::SegmentBytes;
 use super::far::FarSegment;
 use super::marks::Bits;
 use super::open::How;
+use super::wanted::Wanted;
 use super::{Location, Taken};
 use crate::error::{Error, Result};
 use crate::format::{
@@ -31,6 +32,8 @@ pub struct OpenSegment {
     copy: Option<PathBuf>,
     /// Which chunks somebody deduplicated against.
     pub(super) relied: Bits,
+    /// The bases of its frames, once they are asked for.
+    wanted: Wanted,
 }
 
 impl Location {
@@ -114,6 +117,7 @@ impl OpenSegment {
             bytes,
             copy,
             relied,
+            wanted: Wanted::default(),
         })
     }
 
@@ -126,6 +130,7 @@ impl OpenSegment {
             layout,
             bytes: SegmentBytes::Held(bytes),
             copy: None,
+            wanted: Wanted::default(),
         })
     }
 
@@ -212,6 +217,23 @@ impl OpenSegment {
     /// Whether any of its frames is a delta.
     pub(super) fn has_deltas(&self) -> bool {
         self.layout.bases() > 0
+    }
+
+    /// Whether any of its frames is the difference to this chunk.
+    pub(super) fn wants_as_base(&self, id: &ChunkId) -> Result<bool> {
+        match self.has_deltas() {
+            true => self.wanted.has(id, &self.layout, self.bytes()),
+            false => Ok(false),
+        }
+    }
+
+    /// All bases of its frames, some of them more than once.
+    ///
+    /// # Errors
+    /// Corrupt, when one is of no frame.
+    pub(crate) fn bases(&self) -> impl Iterator<Item = Result<ChunkId>> + '_ {
+        let rows = 0..self.layout.bases();
+        rows.map(|at| self.layout.base(self.bytes(), at).map(|base| base.id))
     }
 
     /// Whether the chunk at `position` lies in a delta.

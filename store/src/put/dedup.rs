@@ -69,9 +69,19 @@ impl Dedup {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether a live segment offers this chunk; marks it.
+    /// Whether a live segment offers this chunk, in a plain frame where it must have one: the base of a delta that was lost,
+    /// and came back as a delta itself, is stored anew. Marks it.
     pub(super) fn is_offered(&self, id: &ChunkId) -> Result<bool> {
-        self.relied.is_offered(id)
+        let index = self.relied.index();
+        Ok(match index.rely(id)? {
+            Some(at) => !(index.is_delta(at)? && index.is_base(id)?),
+            None => false,
+        })
+    }
+
+    /// Whether the chunk, which is to be stored, is the base of a delta: then it is stored in a plain frame.
+    pub(super) fn is_base(&self, id: &ChunkId) -> Result<bool> {
+        self.relied.index().is_base(id)
     }
 
     /// What a commit of our own offers needs no claim any more.

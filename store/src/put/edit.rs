@@ -250,7 +250,7 @@ impl Edit<'_> {
             return Ok(());
         }
         let is_there = |id: &ChunkId| -> Result<bool> {
-            Ok(self.dedup.is_offered(id)? || self.dedup.is_claimed(id))
+            Ok(self.dedup.relied().is_offered(id)? || self.dedup.is_claimed(id))
         };
         self.reader
             .list(content, &mut |id, _, _| match is_there(&id)? {

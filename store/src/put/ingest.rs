@@ -298,10 +298,10 @@ impl<'p> Ingest<'p> {
                 .map_err(|_| Error::invalid("a chunk would outgrow 32-bit lengths"))?;
             if self.dedup.claim(&id)? {
                 let at = offset + cut.start as u64;
-                let both = self.finder.zip(near);
+                let (both, dedup) = (self.finder.zip(near), self.dedup);
                 (self.framer).push_near(id, chunk, &mut || match both {
-                    Some((finder, near)) => near.near(finder, at, len),
-                    None => Ok(None),
+                    Some((finder, near)) if !dedup.is_base(&id)? => near.near(finder, at, len),
+                    _ => Ok(None),
                 })?;
             }
             chunks.push((id, len));

@@ -101,6 +101,33 @@ impl<'s> Saver<'s> {
         meta.finish().map(|_| ())
     }
 
+    /// Copies what is the base of a delta and lies in deltas only: that delta is of no use until its base lies in a
+    /// plain frame.
+    pub(crate) fn save_bases(&mut self) -> Result<()> {
+        let mut framer = Framer::new(FrameKind::Data, LEVEL, false, &mut self.data)?;
+        for segment in self.index.segments() {
+            for base in segment.bases() {
+                self.store.host().check_stop()?;
+                let id = base?;
+                if self.done.contains(&id) || self.index.find_plain(&id)?.is_some() {
+                    continue;
+                }
+                let bytes = match self.reader.meta_chunk(&id) {
+                    Ok(bytes) => bytes,
+                    // It is told with what needs it.
+                    Err(error) if error.is_damage() || error.kind() == Kind::NotFound => continue,
+                    Err(error) => return Err(error),
+                };
+                self.done.insert(id);
+                self.saved += 1;
+                if !self.is_dry {
+                    framer.push(id, &bytes)?;
+                }
+            }
+        }
+        framer.finish().map(|_| ())
+    }
+
     /// The new packs, durable.
     pub(crate) fn finish(self) -> Result<SegmentBuilder> {
         let mut written = SegmentBuilder::default();
