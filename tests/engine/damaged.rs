@@ -10,7 +10,8 @@ use store::check::{
 use store::format::{PackKind, Target, pack_key, segment_key};
 use store::index::Location;
 use store::read::Reader;
-use store::{Store, Unwatched, get};
+use store::replicate::{Forgetful, RefStatus};
+use store::{Kind, Store, Unwatched, get, replicate};
 
 use crate::stores::{assert_same_tree, noise, put_tree, spec, store_in, text};
 
@@ -161,4 +162,24 @@ pub(crate) fn pin_and_unpin(damaged: &Damaged) {
     let pinned = !version.1.pinned;
     let name = REF.parse().unwrap();
     store::refs::pin(&damaged.store, &name, None, pinned).unwrap();
+}
+
+/// Not "not found": nobody dropped it.
+#[test]
+fn what_a_live_version_lacks_is_damage_for_a_replicator_too() {
+    let damaged = Damaged::new();
+    fs::remove_file(damaged.object(&damaged.pack(PackKind::Data))).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let to = store_in(elsewhere.path());
+    for repairs in [false, true] {
+        if repairs {
+            damaged.repair(false);
+        }
+        let request = crate::replicate::latest(&[REF]);
+        let report = replicate(&damaged.store, &to, &request, &Forgetful, &Unwatched).unwrap();
+        let RefStatus::Failed(error) = &report.refs[0].status else {
+            panic!("{report:?}");
+        };
+        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+    }
 }

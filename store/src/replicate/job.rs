@@ -15,7 +15,7 @@ use super::select::{Bring, Ends, Selected};
 use super::surplus::{Surplus, check, still, surplus};
 use super::uploader::{Sent, Unsettled, Uploader};
 use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::{RefName, Root, State};
 use crate::id::{ChunkId, PassId};
 use crate::index::Index;
@@ -250,6 +250,7 @@ impl<'r> Job<'r> {
                 self.to.host().check_stop()?;
                 match walk.version(&bring.version) {
                     Err(error) if is_its_own(&error) => {
+                        let error = lacking(bring, reader, error);
                         broken = Some((at, bring.failure(error)));
                         break;
                     }
@@ -445,12 +446,25 @@ impl Batch<'_> {
             }
             match Missing::new(reader, relied, unreadable).version(&bring.version) {
                 Err(error) if is_its_own(&error) => {
+                    let error = lacking(bring, reader, error);
                     self.failed.insert(at, bring.failure(error));
                 }
                 walked => walked?,
             }
         }
         Ok(())
+    }
+}
+
+/// What a live version lacks is lost; of one that was dropped meanwhile it is gone.
+fn lacking(bring: &Bring, reader: &Reader<'_>, error: Error) -> Error {
+    let is_live = || {
+        let state = &reader.view().state;
+        state.version(&bring.name, Some(bring.from)).is_ok()
+    };
+    match error.kind() {
+        Kind::NotFound if is_live() => Error::corrupt(error.to_string()).hint(Remedy::VerifySource),
+        _ => error,
     }
 }
 
