@@ -39,11 +39,11 @@ fn a_ref_and_its_paths() {
     check!(env, env.store(["summarize", "project/demo/one@1", "--depth", "2", "--sort", "name", "--output", "csv"]), @r#"
     exit code: 0
     --- stdout
-    name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes,modified,type,permissions
-    project/demo/one@1,1,3,400000,400000,100280,100261,300295,300280,,,
-    deep,,1,100000,,,,,,[TIME],directory,drwxr-xr-x
-    "deep/own, ""quoted"".bin",,1,100000,,,,,,[TIME],file,-rw-r--r--
-    shared.bin,,1,300000,,,,,,[TIME],file,-rw-r--r--
+    name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes,modified,type,permissions,user,host,last_use
+    project/demo/one@1,1,3,400000,400000,100280,100261,300295,300280,[TIME],,,tester,[HOST],
+    deep,,1,100000,,,,,,[TIME],directory,drwxr-xr-x,,,
+    "deep/own, ""quoted"".bin",,1,100000,,,,,,[TIME],file,-rw-r--r--,,,
+    shared.bin,,1,300000,,,,,,[TIME],file,-rw-r--r--,,,
     --- stderr
     "#);
 }
@@ -123,17 +123,62 @@ fn a_namespace_and_its_refs() {
     shared   401 kB in 13 chunks, stored 401 kB
     put      [TIME] by tester@[HOST], last used when it was put
 
-      size  entries  put (UTC)            by         last use  ref
-    500 kB        3  [TIME]  tester@[HOST]            project/demo/two
-    400 kB        3  [TIME]  tester@[HOST]            project/demo/one
+      size  unique  shared  entries  put (UTC)            by         last use  ref
+    500 kB  200 kB  300 kB        3  [TIME]  tester@[HOST]            project/demo/two
+    400 kB     0 B  401 kB        3  [TIME]  tester@[HOST]            project/demo/one
     --- stderr
     ");
     check!(env, env.store(["summarize", "project/demo", "--output", "json"]), @r#"
     exit code: 0
     --- stdout
-    {"target":"project/demo","refs":2,"versions":2,"entries":6,"bytes":900000,"version_bytes":900000,"unique":{"chunks":6,"bytes":200320,"stored_bytes":[SIZE]},"shared":{"chunks":13,"bytes":400575,"stored_bytes":[SIZE]},"time":"[TIME]","user":"tester","host":"[HOST]","parts":[{"path":"project/demo/two","versions":1,"entries":3,"bytes":500000,"modified":"[TIME]","user":"tester","host":"[HOST]"},{"path":"project/demo/one","versions":1,"entries":3,"bytes":400000,"modified":"[TIME]","user":"tester","host":"[HOST]"}]}
+    {"target":"project/demo","refs":2,"versions":2,"entries":6,"bytes":900000,"version_bytes":900000,"unique":{"chunks":6,"bytes":200320,"stored_bytes":[SIZE]},"shared":{"chunks":13,"bytes":400575,"stored_bytes":[SIZE]},"time":"[TIME]","user":"tester","host":"[HOST]","parts":[{"path":"project/demo/two","versions":1,"entries":3,"bytes":500000,"modified":"[TIME]","unique":{"chunks":6,"bytes":200320,"stored_bytes":[SIZE]},"shared":{"chunks":8,"bytes":300295,"stored_bytes":[SIZE]},"user":"tester","host":"[HOST]"},{"path":"project/demo/one","versions":1,"entries":3,"bytes":400000,"modified":"[TIME]","unique":{"chunks":0,"bytes":0,"stored_bytes":[SIZE]},"shared":{"chunks":13,"bytes":400575,"stored_bytes":[SIZE]},"user":"tester","host":"[HOST]"}]}
     --- stderr
     "#);
+}
+
+/// What a ref has alone is what no other ref has, be it of the same namespace or not, and the same as `summarize` says of it.
+#[test]
+fn refs_of_a_namespace_have_shares_of_their_own() {
+    let env = two_refs();
+    env.write("one/newer.bin", Random::new(4).bytes(50_000));
+    // What only its own versions share is its own; what is in another namespace is not.
+    env.ok(["put", "one", "project/demo/one"]);
+    env.write("far/far.bin", Random::new(5).bytes(70_000));
+    env.ok(["put", "far", "project/demo/far"]);
+    env.ok(["put", "far", "team/other/copy"]);
+    let said = env.ok(["--json", "summarize", "project/demo", "--sort", "name"]);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let about =
+        |part: &serde_json::Value, field: &str| part[field]["bytes"].as_u64().unwrap() / 10_000;
+    let parts = said["parts"].as_array().unwrap();
+    let shares = parts.iter().map(|part| {
+        let path = part["path"].as_str().unwrap();
+        format!("{path} {} {}", about(part, "unique"), about(part, "shared"))
+    });
+    let shares: Vec<_> = shares.collect();
+    let expected = [
+        "project/demo/far 0 7",
+        "project/demo/one 15 30",
+        "project/demo/two 20 30",
+    ];
+    assert_eq!(shares, expected, "{said:#}");
+    for part in parts {
+        let alone = env.ok(["--json", "summarize", part["path"].as_str().unwrap()]);
+        let alone: serde_json::Value = serde_json::from_str(&alone).unwrap();
+        assert_eq!(part["unique"], alone["unique"], "{part}");
+        assert_eq!(part["shared"], alone["shared"], "{part}");
+    }
+    let csv = env.ok(["summarize", "project/demo", "--output", "csv"]);
+    let fields = csv.lines().map(|line| line.split(',').count());
+    assert!(fields.clone().all(|count| count == 15), "{csv}");
+    let far = csv
+        .lines()
+        .find(|line| line.starts_with("project/demo/far,"));
+    let far: Vec<&str> = far.unwrap().split(',').collect();
+    let stored = |field: &str| parts[0][field]["stored_bytes"].to_string();
+    assert_eq!(far[6], stored("unique"), "{csv}");
+    assert_eq!(far[8], stored("shared"), "{csv}");
+    assert_eq!(far[12], "tester", "{csv}");
 }
 
 /// Columns, sizes, times and orders of `truss train cache summarize`, whose scripts read them.

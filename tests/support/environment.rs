@@ -124,6 +124,7 @@ pub fn settings(environment: &TestEnvironment) -> insta::Settings {
     let host = literal(&host.nodename().to_string_lossy());
     settings.add_filter(&literal(root.to_str().unwrap()), "[ROOT]");
     settings.add_filter(&format!("tester@{host}"), "tester@[HOST]");
+    settings.add_filter(&format!("tester,{host}\\b"), "tester,[HOST]");
     settings.add_filter(&format!("\"host\":\"{host}\""), "\"host\":\"[HOST]\"");
     for (what, stand_in) in [
         (r"\bt[0-9a-f]{12}([0-9a-f]{52})?\b", "[VERSION-ID]"),

@@ -48,6 +48,16 @@ impl<'r> Reach<'r> {
         self.seen.reached()
     }
 
+    /// Reaches the chunks that `other` reached, which is of the same view.
+    pub(crate) fn add(&self, other: &Self) {
+        for at in other.chunks().positions() {
+            self.seen.reach(at);
+            if other.own.has(at) {
+                self.own.set(at);
+            }
+        }
+    }
+
     /// Whether a version that was walked has the chunk itself.
     pub(crate) fn has_itself(&self, at: Position) -> bool {
         self.own.has(at)

@@ -1,6 +1,8 @@
-//! Shares: what of the chunks that several owners reach is one owner's alone. Pure: bytes and positions, no reading.
+//! Shares: what of the chunks that several owners reach is one owner's alone. Bytes and positions of an index, and nothing
+//! is read below them.
 
-use crate::index::{Location, Position};
+use crate::error::Result;
+use crate::index::{Index, Location, Marks, Position};
 
 /// Some of the chunks of a store, data and metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -91,6 +93,57 @@ impl Owners {
             let alone = owned.filter(|(_, owner)| ![NOBODY, SEVERAL].contains(owner));
             alone.map(move |(entry, owner)| (Position { segment, entry }, *owner))
         })
+    }
+}
+
+/// What each of several owners has alone, and what others have as well.
+pub(crate) struct Tally<'i> {
+    index: &'i Index,
+    owners: Owners,
+    all: Vec<Sum>,
+}
+
+impl<'i> Tally<'i> {
+    /// Of nobody so far.
+    pub(crate) fn new(index: &'i Index) -> Self {
+        Self {
+            index,
+            owners: Owners::default(),
+            all: Vec::new(),
+        }
+    }
+
+    /// One more owner, who reaches these chunks.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub(crate) fn add(&mut self, chunks: &Marks) -> Result<()> {
+        let owner = u32::try_from(self.all.len()).unwrap_or(SEVERAL);
+        let mut all = Sum::default();
+        for at in chunks.positions() {
+            all.add(&self.index.at(at)?.1);
+            self.owners.add(at, owner);
+        }
+        self.all.push(all);
+        Ok(())
+    }
+
+    /// What each has alone, and what it has that others have as well, in the order in which they were added.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub(crate) fn shares(self) -> Result<Vec<(Share, Share)>> {
+        let mut alone = vec![Sum::default(); self.all.len()];
+        for (at, owner) in self.owners.alone() {
+            let own = usize::try_from(owner).ok();
+            if let Some(own) = own.and_then(|owner| alone.get_mut(owner)) {
+                own.add(&self.index.at(at)?.1);
+            }
+        }
+        let each = self.all.into_iter().zip(alone);
+        Ok(each
+            .map(|(all, own)| (own.share(), all.without(&own).share()))
+            .collect())
     }
 }
 

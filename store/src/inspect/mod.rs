@@ -18,7 +18,7 @@ pub use deltas::Deltas;
 pub use diff::{Aspect, Difference, Event, diff, diff_with_directory};
 pub use growth::{Grown, Part, Step, growth};
 pub use listing::{Kept, ListOptions, Listed, NamespaceLine, RefLine, ls};
-pub use summarize::{Summary, summarize};
+pub use summarize::{RefShares, Summary, summarize, summarize_refs};
 pub use usage::{Usage, usage};
 
 use crate::format::Node;

@@ -2,12 +2,15 @@
 //!
 //! Anything that cannot be read is an error: a number that leaves something out would be a wrong one.
 
+use std::sync::Arc;
+
 use super::deltas::Deltas;
 use crate::error::Result;
-use crate::format::{RefName, Root, State, Target, Version};
+use crate::format::{Namespace, RefName, Root, State, Target, Version};
 use crate::graph::reach::Reach;
-use crate::graph::shares::{Share, Sum};
+use crate::graph::shares::{Share, Sum, Tally};
 use crate::read::Reader;
+use crate::store::View;
 
 /// What a namespace or a ref has, and what it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -31,6 +34,17 @@ pub struct Summary {
     pub deltas: Deltas,
 }
 
+/// What a ref takes beside all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefShares {
+    /// Which one.
+    pub name: RefName,
+    /// Chunks that no other ref needs.
+    pub unique: Share,
+    /// Chunks that others need as well.
+    pub shared: Share,
+}
+
 /// Sums up `target`: a namespace, all versions of a ref, or one version. A path in the target is not looked at.
 ///
 /// # Errors
@@ -38,13 +52,58 @@ pub struct Summary {
 pub fn summarize(reader: &Reader<'_>, target: &Target) -> Result<Summary> {
     let view = reader.view();
     let own = own(&view.state, target)?;
-    let mut summary = totals(&own);
-    let index = &view.index;
     let mine = Reach::among(reader, view.clone());
     own.iter()
         .try_for_each(|(_, _, version)| mine.version(version))?;
+    let theirs = theirs(reader, &view, &own)?;
+    summed(&view, &own, &mine, &theirs)
+}
+
+/// The same of a namespace, and what each of its refs takes, by name. Each ref is walked by itself: what many of them share
+/// is read once for each.
+///
+/// # Errors
+/// As [`summarize`].
+pub fn summarize_refs(
+    reader: &Reader<'_>,
+    namespace: &Namespace,
+) -> Result<(Summary, Vec<RefShares>)> {
+    let view = reader.view();
+    let own = own(&view.state, &Target::Namespace(namespace.clone()))?;
+    let mine = Reach::among(reader, view.clone());
+    let mut tally = Tally::new(&view.index);
+    let mut names = Vec::new();
+    for versions in own.chunk_by(|(one, ..), (next, ..)| one == next) {
+        let one = Reach::among(reader, view.clone());
+        versions
+            .iter()
+            .try_for_each(|(_, _, version)| one.version(version))?;
+        tally.add(one.chunks())?;
+        mine.add(&one);
+        names.extend(versions.first().map(|(name, ..)| name.clone()));
+    }
+    let theirs = theirs(reader, &view, &own)?;
+    // Whoever else has a chunk, there is one more owner.
+    tally.add(theirs.chunks())?;
+    let refs = names.into_iter().zip(tally.shares()?);
+    let refs = refs.map(|(name, (unique, shared))| RefShares {
+        name,
+        unique,
+        shared,
+    });
+    Ok((summed(&view, &own, &mine, &theirs)?, refs.collect()))
+}
+
+/// What all versions but these reach.
+fn theirs<'r>(reader: &'r Reader<'r>, view: &Arc<View>, own: &[Owned]) -> Result<Reach<'r>> {
     let theirs = Reach::among(reader, view.clone());
-    each_other(&view.state, &own, &mut |version| theirs.version(version))?;
+    each_other(&view.state, own, &mut |version| theirs.version(version))?;
+    Ok(theirs)
+}
+
+fn summed(view: &View, own: &[Owned], mine: &Reach<'_>, theirs: &Reach<'_>) -> Result<Summary> {
+    let mut summary = totals(own);
+    let index = &view.index;
     let (mut shared, mut unique) = (Sum::default(), Sum::default());
     for at in mine.chunks().positions() {
         let (_, location) = index.at(at)?;

@@ -5,7 +5,7 @@
 use crate::error::Result;
 use crate::format::{Namespace, State};
 use crate::graph::reach::Reach;
-use crate::graph::shares::{Owners, Share, Sum};
+use crate::graph::shares::{Share, Tally};
 use crate::inspect::NamespaceLine;
 use crate::policy;
 use crate::read::Reader;
@@ -54,36 +54,27 @@ pub(super) fn by_namespace<T>(
     walk: impl Fn(&Reach<'_>, &Namespace, &State) -> Result<(u64, T)>,
 ) -> Result<Vec<(Usage, T)>> {
     let view = reader.view();
-    let mut owners = Owners::default();
+    let mut tally = Tally::new(&view.index);
     let mut walked = Vec::new();
-    for (owner, line) in (0..).zip(view.state.namespaces()) {
+    for line in view.state.namespaces() {
         let reach = Reach::among(reader, view.clone());
         let (version_bytes, found) = walk(&reach, &line.name, &view.state)?;
-        let mut all = Sum::default();
-        for at in reach.chunks().positions() {
-            all.add(&view.index.at(at)?.1);
-            owners.add(at, owner);
-        }
-        walked.push((line, version_bytes, all, reach.walked_bytes(), found));
+        tally.add(reach.chunks())?;
+        walked.push((line, version_bytes, reach.walked_bytes(), found));
     }
-    let mut alone = vec![Sum::default(); walked.len()];
-    for (at, owner) in owners.alone() {
-        let own = usize::try_from(owner).ok();
-        if let Some(own) = own.and_then(|owner| alone.get_mut(owner)) {
-            own.add(&view.index.at(at)?.1);
-        }
-    }
-    let usages = walked.into_iter().zip(alone);
-    let usages = usages.map(|((line, version_bytes, all, stored_bytes, found), own)| {
-        let usage = Usage {
-            quota_bytes: policy::quota(reader.store(), &view.state, &line.name)?,
-            line,
-            version_bytes,
-            unique: own.share(),
-            shared: all.without(&own).share(),
-            stored_bytes,
-        };
-        Ok((usage, found))
-    });
+    let usages = walked.into_iter().zip(tally.shares()?);
+    let usages = usages.map(
+        |((line, version_bytes, stored_bytes, found), (unique, shared))| {
+            let usage = Usage {
+                quota_bytes: policy::quota(reader.store(), &view.state, &line.name)?,
+                line,
+                version_bytes,
+                unique,
+                shared,
+                stored_bytes,
+            };
+            Ok((usage, found))
+        },
+    );
     usages.collect()
 }
