@@ -2,7 +2,7 @@
 
 mod bundles;
 pub(crate) mod elsewhere;
-mod jobs;
+pub(crate) mod jobs;
 pub(crate) mod pools;
 pub(crate) mod schedule;
 
@@ -144,11 +144,14 @@ impl Context {
 
     /// The store that was meant; an empty one in memory where the embedded one was not made yet.
     pub(crate) fn open_for_dry_run(&self) -> Result<Store> {
+        self.open_if_made()?.map_or_else(|| self.nowhere(), Ok)
+    }
+
+    /// The store that was meant; none where the embedded one was not made yet.
+    pub(crate) fn open_if_made(&self) -> Result<Option<Store>> {
         match self.open() {
-            Err(error) if error.kind() == Kind::NotFound && self.place()?.embedded => {
-                self.nowhere()
-            }
-            opened => opened,
+            Err(error) if error.kind() == Kind::NotFound && self.place()?.embedded => Ok(None),
+            opened => opened.map(Some),
         }
     }
 

@@ -117,6 +117,7 @@ pub use id::{
 };
 pub use materialize::{
     LinkMode, MaterializeReport, MaterializeRequest, check_destination, materialize,
+    materialize_from,
 };
 pub use merge::{Case, Clash, Counts};
 pub use pack::Portions;

@@ -401,8 +401,16 @@ impl Store {
     /// # Errors
     /// When the log or a segment cannot be read.
     pub fn readable_view(&self) -> Result<View> {
+        self.view_of(self.readable_state()?)
+    }
+
+    /// [`Self::readable_view`] of a state that was looked up before, without another look at the log.
+    ///
+    /// # Errors
+    /// When a segment cannot be read.
+    pub fn view_of(&self, state: State) -> Result<View> {
         let remote = Arc::clone(&self.remote) as Arc<dyn Read>;
-        self.open_view(self.readable_state()?, Index::in_place(remote))
+        self.open_view(state, Index::in_place(remote))
     }
 
     fn open_view(&self, state: State, index: Index) -> Result<View> {

@@ -3,7 +3,7 @@
 use support::servers::Server;
 use support::{Random, trees};
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, good};
 
 #[test]
 fn a_thousand_small_files_are_a_handful_of_requests() {
@@ -53,4 +53,31 @@ fn a_look_takes_what_it_needs() {
             "{words:?}: {traffic:?}"
         );
     }
+}
+
+/// A host that has the caches already asks the store once what is new, however many caches there are.
+#[test]
+fn a_run_on_a_warm_host_looks_once_before_the_command() {
+    let (bucket, proxy) = Bucket::proxied("run", &Server::moto());
+    let run = |script: &str| {
+        let caches = ["run", "--project", "p", "--team", "t", "--base", "base"];
+        bucket.command(caches.into_iter().chain(["--", "/bin/sh", "-c", script]))
+    };
+    good(run(
+        "echo 1 > $STORE_PROJECT_CACHE_DIR/a; echo 2 > $STORE_TEAM_CACHE_DIR/b",
+    ));
+    good(run("true"));
+    proxy.take();
+    let waits = "touch started; while [ ! -e go ]; do sleep 0.02; done";
+    let mut running = run(waits).spawn().unwrap();
+    while !bucket.env.path("started").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let start = proxy.take();
+    bucket.env.write("go", "");
+    assert!(running.wait().unwrap().success());
+    let looks = start.with(&["GET", "checkpoints"]).requests();
+    assert_eq!(looks, 1, "{start:?}");
+    // The format, the log, what no log knows of, and a tree of each cache.
+    assert!(start.requests() <= 10, "{start:?}");
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use support::{TestEnvironment, environment};
 
-use crate::run::{REF, line, newest, run};
+use crate::run::{CONFIG, REF, compile, line, neuron_layout, newest, run};
 
 /// Two bases that change one path: each has the other's from its next run on, and takes nothing back.
 #[test]
@@ -144,6 +144,32 @@ fn a_store_that_takes_the_place_of_another_meanwhile_gets_nothing() {
     assert_eq!(shared(&["save", "--pending"]).code, Some(0));
     let found = shared(&["cat", &format!("{REF}:work")]);
     assert_eq!(found.stdout, b"work\n");
+}
+
+/// Nor does it get what the command compiled, be there a cache of the project that could be saved or not.
+#[test]
+fn what_was_compiled_goes_to_no_other_store_either() {
+    let env = environment!();
+    env.ok(["init", "shared"]);
+    env.ok(["init", "other"]);
+    env.write(CONFIG, neuron_layout("project/llama/neff", ""));
+    let shared = |words: &[&str]| env.store([&["--store", "shared"], words].concat());
+    let script = format!("{}; mv shared away; mv other shared", compile("1+a"));
+    let failed = shared(&run(&["--layout", "trn"], &script));
+    assert_eq!(failed.code, Some(5), "{failed}");
+    assert!(
+        failed.stderr.contains("1 added by it, 0 pushed")
+            && failed.stderr.contains("base/neuron: the store")
+            && failed.stderr.contains("there is another one by now"),
+        "{failed}"
+    );
+    assert_eq!(shared(&["ls", "project/llama"]).code, Some(3));
+    fs::rename(env.path("shared"), env.path("other")).unwrap();
+    fs::rename(env.path("away"), env.path("shared")).unwrap();
+    // The next run there gives it to the store that it belongs to.
+    let next = shared(&run(&["--layout", "trn"], "true"));
+    assert_eq!(next.code, Some(0), "{next}");
+    assert!(next.stderr.contains("0 added by it, 1 pushed"), "{next}");
 }
 
 /// Two versions of a file: one that a killed run left, and one that somebody saved after that.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use store::{Error, Kind, Result, Store};
+use store::{Error, Kind, Result, Store, StoreId};
 
 use super::{Context, Place};
 use crate::config;
@@ -14,6 +14,17 @@ impl Context {
         let store = self.open_for_put()?;
         self.remember(&store);
         Ok(store)
+    }
+
+    /// The store that was meant, once more for a job: one that was opened before, where there was one.
+    pub(crate) fn for_job(&self, opened: Option<Store>) -> Result<Store> {
+        match opened {
+            None => self.open_for_job(),
+            Some(store) => {
+                self.remember(&store);
+                Ok(store)
+            }
+        }
     }
 
     /// That the embedded store is not away.
@@ -58,5 +69,19 @@ impl Context {
         if let Ok(Some(place)) = self.kept() {
             place.remember(store);
         }
+    }
+}
+
+/// That `store` is the one that was there when a command began: what that made is saved to no other in its place.
+///
+/// # Errors
+/// Conflict, when it is another one.
+pub(crate) fn check_same(began: StoreId, store: &Store) -> Result<()> {
+    let found = store.format().id;
+    match began == found {
+        true => Ok(()),
+        false => Err(Error::conflict(format!(
+            "the store {began} was there when the command began, and in its place there is another one by now, {found}"
+        ))),
     }
 }

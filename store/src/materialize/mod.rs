@@ -148,13 +148,26 @@ pub fn materialize(
     request: &MaterializeRequest,
     progress: &dyn Progress,
 ) -> Result<MaterializeReport> {
-    with_task(store, pool, request, progress, |task, replaced| {
+    materialize_from(&Reader::new(store)?, pool, request, progress)
+}
+
+/// The same from what a reader has looked up.
+///
+/// # Errors
+/// As [`materialize()`].
+pub fn materialize_from(
+    reader: &Reader<'_>,
+    pool: &Pool,
+    request: &MaterializeRequest,
+    progress: &dyn Progress,
+) -> Result<MaterializeReport> {
+    with_task(reader, pool, request, progress, |task, replaced| {
         let mut done = match &request.destination {
             None => task.prefetch()?,
             Some(destination) => task.make(&absolute(destination)?)?,
         };
         done.replaced = replaced;
-        access::leave(store, &done.name, done.version);
+        access::leave(reader.store(), &done.name, done.version);
         Ok(done)
     })
 }
@@ -172,7 +185,8 @@ pub fn plan(
     let Some(destination) = &request.destination else {
         return Err(Error::invalid("destination: is needed for a plan"));
     };
-    with_task(store, pool, request, progress, |task, _| {
+    let reader = Reader::new(store)?;
+    with_task(&reader, pool, request, progress, |task, _| {
         let destination = match absolute_if_there(destination)? {
             Some(destination) => destination,
             None => destination.clone(),
@@ -182,12 +196,13 @@ pub fn plan(
 }
 
 fn with_task<T>(
-    store: &Store,
+    reader: &Reader<'_>,
     pool: &Pool,
     request: &MaterializeRequest,
     progress: &dyn Progress,
     work: impl FnOnce(&Task<'_>, Option<Replaced>) -> Result<T>,
 ) -> Result<T> {
+    let store = reader.store();
     pool.sweep()?;
     store
         .format()
@@ -195,15 +210,14 @@ fn with_task<T>(
         .check()
         .map_err(|error| error.hint(Remedy::GetInstead))?;
     pool.know_chunker(&store.format().chunker)?;
-    let reader = Reader::new(store)?;
     let found = reader.resolve(&request.spec)?;
-    let replaced = guard::guard(&reader, pool, request, &found, progress)?;
+    let replaced = guard::guard(reader, pool, request, &found, progress)?;
     announce(&found.node, progress);
     let task = Task {
         store,
         pool,
         request,
-        reader: &reader,
+        reader,
         found: &found,
         progress,
         outside: Outside::default(),

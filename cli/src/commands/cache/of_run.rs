@@ -4,24 +4,34 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use store::{Error, RefName, Result};
+use store::{Error, Reader, RefName, Result, StoreId};
 
 use super::entries::{self, State};
 use super::profile::Profile;
 use super::{pull, push};
+use crate::commands::save;
 use crate::config::clusters;
 use crate::config::layouts::{Compile, Layout, Places};
 use crate::context::Context;
+use crate::context::jobs::check_same;
 use crate::journal::compiles::{self, Line};
 use crate::ui::{failure, human, names};
+
+/// How often the end of a push is looked for.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Those of one run.
 pub(crate) struct Compiles<'c> {
     context: &'c Context,
     all: Vec<One>,
+    /// The store that they were pulled from, and are pushed to.
+    store: Option<StoreId>,
 }
 
 struct One {
@@ -63,20 +73,23 @@ impl<'c> Compiles<'c> {
         Ok(Self {
             context,
             all: all.collect::<Result<_>>()?,
+            store: None,
         })
     }
 
-    pub(crate) fn before(&mut self) {
+    pub(crate) fn before(&mut self, reader: &Reader<'_>) {
+        self.store = Some(reader.store().format().id);
         for one in &mut self.all {
-            if let Err(error) = one.before(self.context) {
+            if let Err(error) = one.before(reader, self.context) {
                 warn(self.context, &one.dir, &error);
             }
         }
     }
 
-    pub(crate) fn after(&self) {
+    /// The command may have ended because somebody asked for it: only who asks once more, as `is_asked` tells, stops this.
+    pub(crate) fn after(&self, is_asked: &dyn Fn() -> bool) {
         for one in &self.all {
-            if let Err(error) = one.after(self.context) {
+            if let Err(error) = one.after(self.store, is_asked, self.context) {
                 warn(self.context, &one.dir, &error);
             }
         }
@@ -121,11 +134,10 @@ impl One {
         Ok(whole.map(|(path, _)| path).collect())
     }
 
-    fn before(&mut self, context: &Context) -> Result<()> {
+    fn before(&mut self, reader: &Reader<'_>, context: &Context) -> Result<()> {
         std::fs::create_dir_all(&self.dir)
             .map_err(|source| Error::io("make", &self.dir, source))?;
-        let store = context.open_for_job()?;
-        let pulled = pull::pull(&store, (&self.dir, &self.pull), &self.profile, false);
+        let pulled = pull::pull(reader, (&self.dir, &self.pull), &self.profile, false);
         self.ready = self.complete()?;
         let report = pulled?;
         self.pulled = report.pulled;
@@ -133,7 +145,12 @@ impl One {
         Ok(())
     }
 
-    fn after(&self, context: &Context) -> Result<()> {
+    fn after(
+        &self,
+        began: Option<StoreId>,
+        is_asked: &dyn Fn() -> bool,
+        context: &Context,
+    ) -> Result<()> {
         let misses = self.complete()?.difference(&self.ready).count() as u64;
         let mut report = Report {
             profile: self.profile.name.clone(),
@@ -144,12 +161,11 @@ impl One {
             pushed: 0,
         };
         self.remember(&report, context);
-        let Some((target, how)) = &self.push else {
+        let Some(push) = &self.push else {
             context.out.report_aside(&report);
             return Ok(());
         };
-        let store = context.open_for_job()?;
-        let pushed = push::push(&store, (&self.dir, target), &self.profile, *how);
+        let pushed = self.push(push, began, is_asked, context);
         let done = pushed.as_ref().map_or(0, |pushed| pushed.pushed);
         report.pushed = done;
         context.out.report_aside(&report);
@@ -157,9 +173,33 @@ impl One {
         pushed.tell(context);
         pushed.outcome()
     }
-}
 
-impl One {
+    /// To the store that was there when the command began.
+    fn push(
+        &self,
+        (target, how): &(RefName, push::How),
+        began: Option<StoreId>,
+        is_asked: &dyn Fn() -> bool,
+        context: &Context,
+    ) -> Result<push::Report> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let store = context.open_until(Arc::clone(&stop));
+        let store = store.map_err(save::out_of_reach)?;
+        began.map_or(Ok(()), |began| check_same(began, &store))?;
+        std::thread::scope(|scope| {
+            let pushing =
+                scope.spawn(|| push::push(&store, (&self.dir, target), &self.profile, *how));
+            while !pushing.is_finished() {
+                if is_asked() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                std::thread::sleep(LOOK);
+            }
+            let ended = pushing.join();
+            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
     /// For whoever wants to know later how well the cache does.
     fn remember(&self, report: &Report, context: &Context) {
         let Ok(store) = context.store_url() else {

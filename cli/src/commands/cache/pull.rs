@@ -53,7 +53,7 @@ struct Source {
 
 /// A pull into a directory, source by source.
 pub(super) fn pull(
-    store: &Store,
+    reader: &Reader<'_>,
     (root, refs): (&Path, &[RefName]),
     profile: &Profile,
     dry_run: bool,
@@ -64,7 +64,6 @@ pub(super) fn pull(
     }
     // Texts may name it, and mean the same from wherever a compiler runs.
     let root = &root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
-    let reader = Reader::new(store)?;
     let mut here = entries::of_dir(root, profile)?;
     let is_complete = |entry: &&Entry| entry.state(profile) == State::Complete;
     let mut report = Report {
@@ -80,7 +79,7 @@ pub(super) fn pull(
         secs: 0.0,
     };
     for name in refs {
-        let stored = entries::of_ref(&reader, name, profile)?;
+        let stored = entries::of_ref(reader, name, profile)?;
         let mut source = Source {
             name: name.clone(),
             version: stored.as_ref().map(|stored| stored.version),
@@ -90,7 +89,7 @@ pub(super) fn pull(
             let wanted = report.choose(&stored.entries, &here, (root, name), profile);
             let spec = format!("{name}@{}", stored.version).parse()?;
             if !wanted.is_empty() && !dry_run {
-                bring(store, &spec, (root, &wanted), profile, &mut report)?;
+                bring(reader.store(), &spec, (root, &wanted), profile, &mut report)?;
             } else {
                 report.pulled += wanted.len() as u64;
             }
@@ -204,7 +203,7 @@ pub(super) fn run(
     context: &Context,
 ) -> Result<()> {
     let store = context.open()?;
-    let report = pull(&store, (root, refs), profile, dry_run)?;
+    let report = pull(&Reader::new(&store)?, (root, refs), profile, dry_run)?;
     report.tell(context);
     context.out.report(&report)?;
     match report.sources.iter().any(|source| source.version.is_some()) {

@@ -10,11 +10,12 @@ use store::replicate::{
 };
 use store::{
     Error, Kind, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result, Store,
-    StoreId, Unwatched, materialize,
+    StoreId, Unwatched, materialize_from,
 };
 
 use crate::commands::save;
 use crate::config;
+use crate::context::jobs::check_same;
 use crate::context::pools::{self, PoolArgs};
 use crate::context::{Context, elsewhere};
 use crate::host::pending::{Pending, message_of};
@@ -51,29 +52,24 @@ impl Cache {
 
     /// That it is saved to the store that it was brought from, and to none in its place.
     pub(super) fn check_store(&self, store: &Store) -> Result<()> {
-        let found = store.format().id;
-        match self.store.filter(|began| *began != found) {
-            None => Ok(()),
-            Some(began) => Err(Error::conflict(format!(
-                "the store {began} was there when the command began, and in its place there is another one by now, {found}"
-            ))),
-        }
+        self.store.map_or(Ok(()), |began| check_same(began, store))
     }
 
-    fn is_here(&self, store: &Store) -> Result<bool> {
-        Ok(store.state()?.version(&self.name, None).is_ok())
+    fn is_here(&self, reader: &Reader<'_>) -> bool {
+        reader.view().state.version(&self.name, None).is_ok()
     }
 
     /// Sees to it that the store has it, or that it may begin empty.
-    pub(super) fn bring_here(
+    pub(super) fn bring_here<'s>(
         &self,
-        store: &Store,
+        reader: &mut Reader<'s>,
         (is_required, fallback): (bool, &str),
         context: &Context,
     ) -> Result<()> {
-        if self.is_here(store)? {
+        if self.is_here(reader) {
             return Ok(());
         }
+        let store = reader.store();
         if is_required {
             let error = Error::not_found(format!(
                 "{}: is not in this store, and --require-local is given",
@@ -124,6 +120,7 @@ impl Cache {
                 )),
             }
         }
+        *reader = newest(store)?;
         Ok(())
     }
 
@@ -135,8 +132,8 @@ impl Cache {
     }
 
     /// A ref that was removed comes back by what is left in a directory that was made from it.
-    fn note_removed(&self, store: &Store, context: &Context) -> Result<()> {
-        if store.state()?.refs.last(&self.name)? == 0 {
+    fn note_removed(&self, reader: &Reader<'_>, context: &Context) -> Result<()> {
+        if reader.view().state.refs.last(&self.name)? == 0 {
             return Ok(());
         }
         let (name, dir) = (&self.name, self.dir.display());
@@ -150,11 +147,12 @@ impl Cache {
     /// Makes its tree, or an empty directory; what an earlier run left there unsaved is saved before.
     pub(super) fn prepare(
         &mut self,
-        store: &Store,
+        reader: &mut Reader<'_>,
         pool: &PoolArgs,
         (exclude, job): (&[String], &str),
         context: &Context,
     ) -> Result<()> {
+        let store = reader.store();
         std::fs::create_dir_all(&self.dir)
             .map_err(|source| Error::io("create", &self.dir, source))?;
         let url = context.store_url()?;
@@ -168,8 +166,8 @@ impl Cache {
         // What was begun empty is no tree of the pool until the ref is made in its place.
         let is_begun = saved_to.is_some() && !is_tree(&known, &self.dir);
         let is_left = left.is_some() || is_begun;
-        if !is_empty(&self.dir) && !self.is_here(store)? {
-            self.note_removed(store, context)?;
+        if !is_empty(&self.dir) && !self.is_here(reader) {
+            self.note_removed(reader, context)?;
         }
         let mut left_out = Vec::new();
         if is_left && !is_empty(&self.dir) {
@@ -177,17 +175,18 @@ impl Cache {
             let message = left.as_ref().and_then(Pending::message);
             let message = message.unwrap_or_else(|| message_of(job));
             left_out = self.save_what_was_left(store, (exclude, message), context)?;
+            *reader = newest(store)?;
         }
         let takes_over = is_left && (left_out.is_empty() || !is_tree(&known, &self.dir));
-        if takes_over && self.has_any(store, &left_out)? {
+        if takes_over && self.has_any(reader, &left_out) {
             context.out.warning(format_args!(
                 "warning: {}: is not brought to the newest version, which has other files in the place of what is not saved",
                 self.dir.display()
             ));
-        } else if self.is_here(store)? {
+        } else if self.is_here(reader) {
             // What is saved, the version has: it comes in the place of what a job changed or deleted. What was left out
             // of the save stays.
-            self.materialize(store, pool, takes_over, context)?;
+            self.materialize(reader, pool, takes_over, context)?;
         }
         if let Some(unsaved) = &unsaved {
             unsaved.write()?;
@@ -269,7 +268,7 @@ impl Cache {
     }
 
     /// Whether the newest version has anything at these paths of the directory.
-    fn has_any(&self, store: &Store, paths: &[PathBuf]) -> Result<bool> {
+    fn has_any(&self, reader: &Reader<'_>, paths: &[PathBuf]) -> bool {
         let dir = self.dir.canonicalize().unwrap_or_default();
         let inside = paths.iter().filter_map(|path| path.strip_prefix(&dir).ok());
         let mut inside = inside.map(|path| RefSpec {
@@ -277,11 +276,7 @@ impl Cache {
             version: None,
             path: path.as_os_str().as_bytes().to_vec(),
         });
-        if paths.is_empty() || !self.is_here(store)? {
-            return Ok(false);
-        }
-        let reader = Reader::new(store)?;
-        Ok(inside.any(|spec| reader.resolve(&spec).is_ok()))
+        self.is_here(reader) && inside.any(|spec| reader.resolve(&spec).is_ok())
     }
 
     /// What is not saved of it, each named.
@@ -320,7 +315,7 @@ impl Cache {
 
     fn materialize(
         &self,
-        store: &Store,
+        reader: &Reader<'_>,
         pool: &PoolArgs,
         takes_over: bool,
         context: &Context,
@@ -337,7 +332,7 @@ impl Cache {
         // A link that a job left, or somebody in the team, must not keep all others from running.
         request.allow_outside_symlinks = true;
         let pool = pools::open(pool, context, Some(&self.dir))?;
-        let done = materialize(store, &pool, &request, &Unwatched).map_err(|error| {
+        let done = materialize_from(reader, &pool, &request, &Unwatched).map_err(|error| {
             let advice = error.remedy().map(remedy::words).unwrap_or_default();
             match advice.contains("--force") || advice.contains("--exact") {
                 true => not_started(error),
@@ -380,6 +375,12 @@ impl Cache {
         ));
         Ok(())
     }
+}
+
+/// A reader at the newest state. A look at the log is some requests to a bucket, so that all caches share one, and there is
+/// another one only after something was added.
+pub(super) fn newest(store: &Store) -> Result<Reader<'_>> {
+    Ok(Reader::at(store, store.view_of(store.state()?)?))
 }
 
 fn not_started(error: Error) -> Error {

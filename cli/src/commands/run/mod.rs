@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use store::{Error, RefName, Result};
+use store::{Error, Reader, RefName, Result, Store};
 
 use self::caches::Cache;
 use self::child::Signals;
@@ -121,13 +121,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let signals = Signals::catch()?;
     let layout = layout(args, context)?;
     let job = args.job.clone().unwrap_or_else(unnamed);
-    check_places(args, &layout, context)?;
+    let store = check_places(args, &layout, context)?;
     let base = base(args, &layout)?;
     let places = Places::new(&layout, &base, args.team.is_some(), &job);
     let mut compiles = Compiles::new(&layout, &places, context)?;
-    let caches = prepare(args, &places, (&layout, &job), context)?;
+    let store = context.for_job(store)?;
+    let mut reader = caches::newest(&store)?;
+    let caches = prepare(&mut reader, args, &places, (&layout, &job), context)?;
     make_links(&layout, &places)?;
-    compiles.before();
+    compiles.before(&reader);
     check_room(&base, args.free)?;
 
     let saver = Saver::new(context, &caches, &layout.exclude, &job);
@@ -146,7 +148,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             .warning(format_args!("error: {}", failure::one_line(&error)));
     }
     let saved = saver.last(&signals);
-    compiles.after();
+    compiles.after(&|| signals.is_asked());
     context.end_with(ended.code);
     match (ended.code, saved) {
         (0, saved) => saved,
@@ -183,16 +185,23 @@ fn named_base<'a>(args: &'a Args, layout: &'a Layout) -> &'a Path {
     base.unwrap_or(Path::new("cache"))
 }
 
-/// That the caches may be where they are to be made, before anything is.
-fn check_places(args: &Args, layout: &Layout, context: &Context) -> Result<()> {
+/// That the caches may be where they are to be made, before anything is. Returns the store, if it is there.
+fn check_places(args: &Args, layout: &Layout, context: &Context) -> Result<Option<Store>> {
     let base = named_base(args, layout);
     let places = Places::new(layout, base, args.team.is_some(), "");
     context.check_there()?;
-    let store = context.open_for_dry_run()?;
-    let caches = caches_of(args, &places)?;
-    caches
-        .iter()
-        .try_for_each(|cache| cache.check_place(&store, context))
+    let store = context.open_if_made()?;
+    let nowhere = match store {
+        None => Some(context.nowhere()?),
+        Some(_) => None,
+    };
+    if let Some(store) = store.as_ref().or(nowhere.as_ref()) {
+        let caches = caches_of(args, &places)?;
+        caches
+            .iter()
+            .try_for_each(|cache| cache.check_place(store, context))?;
+    }
+    Ok(store)
 }
 
 /// That a directory may be made in the base, before anything is.
@@ -259,19 +268,19 @@ fn cache_of(kind: &str, name: &str) -> Result<RefName> {
 }
 
 fn prepare(
+    reader: &mut Reader<'_>,
     args: &Args,
     places: &Places,
     (layout, job): (&Layout, &str),
     context: &Context,
 ) -> Result<Vec<Cache>> {
-    let store = context.open_for_job()?;
     let mut caches = caches_of(args, places)?;
     for cache in &caches {
         let is_required = args.require_local && cache.is_needed;
-        cache.bring_here(&store, (is_required, &args.fallback), context)?;
+        cache.bring_here(reader, (is_required, &args.fallback), context)?;
     }
     for cache in &mut caches {
-        cache.prepare(&store, &args.pool, (&layout.exclude, job), context)?;
+        cache.prepare(reader, &args.pool, (&layout.exclude, job), context)?;
     }
     Ok(caches)
 }
