@@ -4,6 +4,7 @@
 mod broken_off;
 mod bundles;
 mod cache;
+mod cache_hosts;
 mod cache_profiles;
 mod cache_workers;
 mod cat;
