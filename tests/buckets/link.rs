@@ -26,15 +26,16 @@ fn outage() -> Duration {
 }
 
 /// A host in a namespace of its own, with one link to this one.
-struct Host {
+pub(crate) struct Host {
     name: String,
     here: String,
-    address: String,
+    /// Of this end of the link.
+    pub(crate) address: String,
 }
 
 impl Host {
-    /// Of `number` one host exists at a time.
-    fn new(number: u32) -> Self {
+    /// Of `number` one host exists at a time: 1 to 5 are used here, 6 and 7 by seeds.
+    pub(crate) fn new(number: u32) -> Self {
         let name = format!("st{}x{number}", std::process::id());
         let octet = std::process::id() % 64 * 4;
         // Addresses for measurements between hosts, which no network routes.
@@ -63,12 +64,12 @@ impl Host {
         host
     }
 
-    fn link(&self, state: &str) {
+    pub(crate) fn link(&self, state: &str) {
         ip(&format!("link set {} {state}", self.here));
     }
 
     /// Bytes that the link has carried, in both directions, what TCP sent twice too.
-    fn carried(&self) -> u64 {
+    pub(crate) fn carried(&self) -> u64 {
         let count = |what| -> u64 {
             let path = format!("/sys/class/net/{}/statistics/{what}", self.here);
             fs::read_to_string(path).unwrap().trim().parse().unwrap()
@@ -77,7 +78,7 @@ impl Host {
     }
 
     /// The command as it runs on that host.
-    fn run(&self, command: &Command) -> Command {
+    pub(crate) fn run(&self, command: &Command) -> Command {
         let mut there = Command::new("ip");
         there
             .args(["netns", "exec", &self.name])

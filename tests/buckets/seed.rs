@@ -9,9 +9,11 @@ use support::proxy::{Proxy, Slowness};
 use support::servers::Server;
 
 use crate::bucket::Bucket;
+use crate::link::Host;
 
 const REF: &str = "project/demo/seeded";
-const SCRIPT: &str = "echo $$ >> runs; sleep ${SLOW:-1}; echo made > $STORE_SEED_DIR/file";
+const SCRIPT: &str = "echo $$ >> runs; while [ -n \"$GO\" ] && [ ! -e \"$GO\" ]; do sleep 0.05; done; \
+                      sleep ${SLOW:-1}; echo made > $STORE_SEED_DIR/file";
 
 #[test]
 fn of_32_on_3_hosts_one_runs_the_script_and_is_replaced_when_it_dies_on_moto() {
@@ -40,6 +42,44 @@ fn one_that_is_cut_off_from_the_bucket_is_replaced() {
     assert_eq!(runs(&bucket), 2);
     first.kill().unwrap();
     first.wait().unwrap();
+}
+
+/// Behind a link that is down nothing is refused: what is asked is lost, and connections stand still. Here each of two
+/// hosts is a network namespace. When the link is back, who was replaced ends well, with what the other one made.
+#[test]
+fn one_whose_link_is_down_is_replaced_and_takes_what_came_instead() {
+    let bucket = Bucket::new("link-down", Server::moto());
+    let (first, second) = (Host::new(6), Host::new(7));
+    let (_one, mut command) = behind(&first, &bucket, 0);
+    let mut cut_off = command.env("GO", "go").spawn().unwrap();
+    while runs(&bucket) == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    first.link("down");
+    let carried = first.carried();
+    let (_two, mut command) = behind(&second, &bucket, 1);
+    let done: Finished = command.output().unwrap().into();
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(done.stderr.contains("project/demo/seeded@1"), "{done}");
+    assert!(cut_off.try_wait().unwrap().is_none());
+    assert_eq!((runs(&bucket), first.carried()), (2, carried));
+    first.link("up");
+    bucket.env.write("go", "");
+    let done: Finished = cut_off.wait_with_output().unwrap().into();
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(done.stderr.contains("theirs came first"), "{done}");
+    assert_eq!(bucket.ok(["history", REF, "--json"]).lines().count(), 1);
+}
+
+/// The command on a host, which reaches the bucket by its link alone.
+fn behind(host: &Host, bucket: &Bucket, number: usize) -> (Proxy, Command) {
+    let listening = format!("{}:0", host.address);
+    let proxy = Proxy::listening(&listening, &bucket.server.endpoint, Slowness::default());
+    let mut command = command(bucket, number, "0");
+    command.envs(bucket.server.behind(&proxy).variables());
+    let mut there = host.run(&command);
+    there.stdout(Stdio::null()).stderr(Stdio::piped());
+    (proxy, there)
 }
 
 fn runs(bucket: &Bucket) -> usize {
