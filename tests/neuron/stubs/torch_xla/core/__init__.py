@@ -1,0 +1,3 @@
+"""A stub: see anything.py."""
+
+from anything import anything as __getattr__  # noqa: F401

@@ -1,0 +1,1 @@
+"""A stub: nothing here is called."""
