@@ -28,6 +28,7 @@ mod rm;
 mod round_trip;
 mod run;
 mod run_bases;
+mod run_compiles;
 mod save;
 mod secrets;
 mod seed;

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use support::{TestEnvironment, environment};
 
-use crate::run::{CONFIG, REF, compile, line, neuron_layout, newest, run};
+use crate::run::{REF, line, newest, run};
+use crate::run_compiles::{CONFIG, compile, neuron_layout};
 
 /// Two bases that change one path: each has the other's from its next run on, and takes nothing back.
 #[test]

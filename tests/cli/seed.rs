@@ -27,6 +27,20 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
+/// Until a signal does not simply end it any more.
+fn until_caught(child: &Child, signal: Signal) {
+    let status = format!("/proc/{}/status", child.id());
+    let bit = 1 << (signal.as_raw() - 1);
+    loop {
+        let status = fs::read_to_string(&status).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        if u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & bit != 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn ended(child: Child) -> Finished {
     child.wait_with_output().unwrap().into()
 }
@@ -279,7 +293,7 @@ fn waiting_ends_when_there_is_a_version_or_the_time_is_over() {
         "{done}"
     );
     let stopped = start(&mut env.command(["wait", REF, "--after", "2"]));
-    std::thread::sleep(Duration::from_millis(300));
+    until_caught(&stopped, Signal::INT);
     signal(&stopped, Signal::INT);
     assert_eq!(ended(stopped).code, Some(130));
 }

@@ -1,5 +1,6 @@
 //! `store summarize`: what a namespace or a ref takes, and where in it.
 
+mod csv;
 mod truss;
 
 use std::cmp::Reverse;
@@ -165,7 +166,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         parts,
     };
     match args.output {
-        Format::Csv if !context.out.is_json() => csv(context, &report),
+        Format::Csv if !context.out.is_json() => csv::print(context, &report),
         Format::Json => context.out.json(&report),
         _ => context.out.answer(&report),
     }
@@ -322,74 +323,6 @@ fn permissions(node: &Node) -> &'static str {
     }
 }
 
-/// One line for the whole, then one for each part; what is not known of a part is empty.
-fn csv(context: &Context, report: &Report) -> Result<()> {
-    context.out.line(
-        "name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes,\
-         modified,type,permissions,user,host,last_use",
-    )?;
-    let summary = &report.summary;
-    context.out.line(format_args!(
-        "{},{},{},{},{},{},{},{},,,{}",
-        csv_field(&report.target),
-        summary.versions,
-        summary.entries,
-        summary.bytes,
-        summary.version_bytes,
-        csv_share(Some(&summary.unique)),
-        csv_share(Some(&summary.shared)),
-        report.time,
-        csv_use(Some(&report.user), Some(&report.host), report.last_use),
-    ))?;
-    report.parts.iter().try_for_each(|part| {
-        context.out.line(format_args!(
-            "{},{},{},{},,{},{},{},{},{},{}",
-            csv_field(&part.path.to_string()),
-            known(part.versions),
-            part.entries,
-            part.bytes,
-            csv_share(part.unique.as_ref()),
-            csv_share(part.shared.as_ref()),
-            known(part.modified),
-            part.kind.unwrap_or_default(),
-            part.permissions.unwrap_or_default(),
-            csv_use(part.user.as_ref(), part.host.as_ref(), part.last_use),
-        ))
-    })
-}
-
-/// Two fields.
-fn csv_share(share: Option<&Share>) -> String {
-    share.map_or_else(
-        || ",".to_owned(),
-        |share| format!("{},{}", share.bytes, share.stored_bytes),
-    )
-}
-
-/// Three fields.
-fn csv_use(user: Option<&String>, host: Option<&String>, last_use: Option<Date>) -> String {
-    let [user, host] = [user, host].map(|name| name.map(|name| csv_field(name)));
-    format!(
-        "{},{},{}",
-        user.unwrap_or_default(),
-        host.unwrap_or_default(),
-        known(last_use)
-    )
-}
-
-fn known(field: Option<impl fmt::Display>) -> String {
-    field.map(|field| field.to_string()).unwrap_or_default()
-}
-
-/// As RFC 4180 has it.
-fn csv_field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let versions = human::counted(self.summary.versions, "version");
@@ -446,7 +379,7 @@ impl Report {
                 human::count(part.entries),
                 part.modified.map(human::time).unwrap_or_default(),
                 by(user.unwrap_or_default(), host.unwrap_or_default()),
-                known(part.last_use),
+                csv::known(part.last_use),
                 part.path.to_string(),
             ]);
         }

@@ -7,7 +7,8 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 use store::Result;
 
-use super::{Format, Order, Part, Sort, csv_field};
+use super::csv::field;
+use super::{Format, Order, Part, Sort};
 use crate::context::Context;
 use crate::ui::table::{Side, Table};
 
@@ -76,7 +77,7 @@ impl Report {
         self.files.iter().try_for_each(|file| {
             context.out.line(format_args!(
                 "{},{},{},{},{},{}",
-                csv_field(&file.path),
+                field(&file.path),
                 file.size_bytes,
                 file.size_human_readable,
                 file.modified,
