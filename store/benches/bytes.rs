@@ -1,4 +1,4 @@
-//! What each byte of a put passes through, one stage at a time and on one core: `cargo bench -p store`.
+//! What each byte of a put passes through, one stage at a time and on one core: `cargo bench --workspace --bench bytes`.
 //!
 //! Three kinds of bytes: random, bf16 weights, and text of few words.
 #![allow(
@@ -11,7 +11,7 @@ use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use store::ChunkId;
 use store::chunk::Chunker;
-use store::codec::{Class, Decoder, Encoder, LEVEL};
+use store::codec::{Bases, Class, Decoder, DeltaBase, Elements, Encoder, LEVEL};
 use store::format::ChunkerParams;
 
 const KINDS: [&str; 3] = ["random", "weights", "text"];
@@ -117,5 +117,73 @@ fn decode(bencher: Bencher<'_, '_>, kind: &str) {
                 .decode_plain("frame", &frame, raw_len, &mut out)
                 .unwrap()
                 .len()
+        });
+}
+
+/// Weights, and what a little training made of them: an eighth of the numbers went one step up or down.
+fn trained() -> (Vec<u8>, Vec<u8>) {
+    let base = generate("weights", FRAME_BYTES);
+    let mut bytes = base.clone();
+    let steps = blake3::hash(&base);
+    let steps = steps.as_bytes().iter().cycle();
+    for (number, step) in bytes.chunks_exact_mut(2).zip(steps) {
+        let value = u16::from_le_bytes([number[0], number[1]]);
+        let value = match step % 16 {
+            0 => value.wrapping_add(1),
+            1 => value.wrapping_sub(1),
+            _ => value,
+        };
+        number.copy_from_slice(&value.to_le_bytes());
+    }
+    (base, bytes)
+}
+
+const HALVES: Elements = Elements { width: 2, phase: 0 };
+
+fn base_of(bytes: &[u8]) -> DeltaBase {
+    DeltaBase {
+        ids: vec![ChunkId::of(bytes)],
+        skip: 0,
+    }
+}
+
+#[divan::bench]
+fn encode_delta(bencher: Bencher<'_, '_>) {
+    let (base, bytes) = trained();
+    let (mut encoder, mut out) = (Encoder::new(LEVEL).unwrap(), Vec::new());
+    let named = base_of(&base);
+    bencher
+        .counter(BytesCount::of_slice(&bytes))
+        .bench_local(|| {
+            out.clear();
+            encoder.encode_delta(&bytes, HALVES, &named, &base, &mut out)
+        });
+}
+
+/// A base that is there.
+struct There<'b>(&'b [u8]);
+
+impl Bases for There<'_> {
+    fn append(&self, _ids: &[ChunkId], out: &mut Vec<u8>) -> store::Result<()> {
+        out.extend_from_slice(self.0);
+        Ok(())
+    }
+}
+
+#[divan::bench]
+fn decode_delta(bencher: Bencher<'_, '_>) {
+    let (base, bytes) = trained();
+    let (mut frame, mut out) = (Vec::new(), Vec::new());
+    Encoder::new(LEVEL)
+        .unwrap()
+        .encode_delta(&bytes, HALVES, &base_of(&base), &base, &mut frame)
+        .unwrap();
+    let mut decoder = Decoder::new().unwrap();
+    let raw_len = u32::try_from(bytes.len()).unwrap();
+    bencher
+        .counter(BytesCount::of_slice(&bytes))
+        .bench_local(|| {
+            let decoded = decoder.decode("frame", &frame, raw_len, &There(&base), &mut out);
+            decoded.unwrap().len()
         });
 }

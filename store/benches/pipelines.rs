@@ -1,4 +1,4 @@
-//! put and get of 1 GB, whole pipelines on all cores: `cargo bench -p store --bench pipelines`.
+//! put and get of 1 GB, whole pipelines on all cores: `cargo bench --workspace --bench pipelines`.
 //!
 //! Half of the bytes are random, half are text of few words. The store is a directory, synced as always.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on stops")]

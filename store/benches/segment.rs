@@ -1,5 +1,5 @@
 //! Lookups in a segment of five million chunks, warm, and what it takes to write it:
-//! `cargo bench -p store --bench segment`.
+//! `cargo bench --workspace --bench segment`.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on stops")]
 
 use std::io::Write;

@@ -19,6 +19,14 @@ import plot
 from tools import TOOLS
 
 # What is timed, in the order of the columns.
+# A command that takes longer is stopped, and its tool left out of the rest of the corpus: nobody waits for it.
+LIMIT_SECONDS = 180
+
+
+class TooSlow(Exception):
+    """A command took longer than it may."""
+
+
 VERBS = ["put", "again", "next", "get", "materialize", "anew", "gc"]
 TITLES = {
     "put": "put", "again": "put, unchanged", "next": "put, next version", "get": "get", "materialize": "tree of links",
@@ -35,7 +43,12 @@ def timed(command, place):
         # `time` is small: what a child of a large process takes begins with what its parent had.
         words = ["/usr/bin/time", "-q", "-f", "%M", "-o", place / "peak", *command]
         process = subprocess.Popen(words, cwd=place, stdout=said, stderr=said, env=environment)
-        status = process.wait()
+        try:
+            status = process.wait(LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            subprocess.run(["pkill", "-KILL", "-P", str(process.pid)], check=False)
+            process.wait()
+            raise TooSlow(words[7]) from None
         took = time.monotonic() - begin
         if status:
             said.seek(0)
@@ -186,25 +199,34 @@ def main():
     for tool in TOOLS:
         if tool not in tools:
             print(f"compare: without {tool.name}", file=sys.stderr)
+    # What the picture is drawn of, from this run and from earlier ones of other corpora.
+    known = work / "figures.json"
     all_rows, behind = {}, []
     for name in arguments.corpus or corpora.CORPORA:
         trees = corpora.make(name, work, arguments.scale)
-        rows = {tool.name: {} for tool in tools} | {"find": {}}
+        rows, slow = {tool.name: {} for tool in tools} | {"find": {}}, []
         for run in range(arguments.runs):
             for tool in tools:
+                if tool.name in slow:
+                    continue
                 print(f"compare: {name}, run {run + 1}, {tool.name}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
                 with FileSystem(work) as place:
-                    one_run(tool(place, os.path.abspath(arguments.store)), trees, rows[tool.name], run == 0)
+                    try:
+                        one_run(tool(place, os.path.abspath(arguments.store)), trees, rows[tool.name], run == 0)
+                    except TooSlow:
+                        slow.append(tool.name)
             limits(trees, rows["find"])
         all_rows[name] = rows
         print(table(name, *corpora.size_of(trees[0]), rows), flush=True)
+        if slow:
+            print(f"\nStopped after {LIMIT_SECONDS} s in a row that is empty here: {', '.join(slow)}", flush=True)
+        known.write_text(json.dumps({**(json.loads(known.read_text()) if known.exists() else {}), **all_rows}, indent=1))
         behind += [f"- {name}, {line}" for line in lost(rows)]
     print("\nRows in which another tool is ahead:\n\n" + ("\n".join(behind) or "none"))
     remarks = [f"- {tool.name}: {tool.remark}" for tool in tools if tool.remark]
     print("\n" + "\n".join(remarks))
-    (work / "figures.json").write_text(json.dumps(all_rows, indent=1))
     if arguments.write:
-        pathlib.Path("cli/guides/numbers.svg").write_text(plot.draw(all_rows))
+        pathlib.Path("cli/guides/numbers.svg").write_text(plot.draw(json.loads(known.read_text())))
 
 
 if __name__ == "__main__":
