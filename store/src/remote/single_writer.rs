@@ -26,7 +26,8 @@ pub fn keeps_first(remote: &dyn Prune) -> Result<bool> {
     let key = format!("{TRIAL_PREFIX}/{}", CommitId::random()?);
     let (first, second) = (Bytes::from_static(b"first"), Bytes::from_static(b"second"));
     let tried = remote.create(&key, first.clone()).and_then(|created| {
-        if created == Created::Exists {
+        // A create whose answer was lost is made again, and finds what it made itself.
+        if created == Created::Exists && !holds(remote, &key, &first)? {
             return Err(Error::unavailable(format!(
                 "{key}: {} says that an object exists whose name is new",
                 remote.url()
@@ -43,6 +44,14 @@ pub fn keeps_first(remote: &dyn Prune) -> Result<bool> {
         tried => tried?,
     };
     deleted.map(|()| kept)
+}
+
+fn holds(remote: &dyn Prune, key: &str, bytes: &Bytes) -> Result<bool> {
+    match remote.get(key) {
+        Ok(found) => Ok(found == bytes),
+        Err(error) if error.kind() == Kind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Creates with put-if-absent where the endpoint knows it, else with a plain put.
@@ -138,6 +147,7 @@ impl Write for SingleWriter {
 mod tests {
     use super::*;
     use crate::remote::Objects;
+    use crate::remote::testing::faulty::{Faults, Faulty};
     use crate::remote::testing::overwriting::Overwriting;
 
     #[test]
@@ -147,6 +157,21 @@ mod tests {
             (Arc::new(Overwriting(Objects::memory())), false),
         ] {
             assert_eq!(keeps_first(remote.as_ref()).unwrap(), kept);
+            assert!(remote.list("").unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn the_trial_outlives_answers_that_are_lost() {
+        for lost in [1, 2] {
+            let faults = Faults {
+                retold: 1000,
+                only_at: Some(lost),
+                ..Faults::default()
+            };
+            let remote = Faulty::new(Arc::new(Objects::memory()), faults);
+            assert!(keeps_first(&remote).unwrap(), "{lost}");
+            assert_eq!(remote.counts().faults, 1, "{lost}");
             assert!(remote.list("").unwrap().is_empty());
         }
     }

@@ -63,6 +63,8 @@ pub(super) struct Stream {
     has_file: bool,
     /// Digits that are no whole group yet.
     digits: Vec<u8>,
+    /// Whether the last group was padded, so that none may follow.
+    is_padded: bool,
 }
 
 impl Stream {
@@ -73,6 +75,7 @@ impl Stream {
             string: (0, 0),
             has_file: false,
             digits: Vec::new(),
+            is_padded: false,
         }
     }
 
@@ -153,9 +156,14 @@ impl Stream {
             None => self.digits.len() / 4 * 4,
         };
         let group: Vec<u8> = self.digits.drain(..whole).collect();
-        let decoded = STANDARD.decode(&group).map_err(|source| {
-            Error::invalid("a file of the commit is not base64").because(source)
-        })?;
+        let not_base64 = || Error::invalid("a file of the commit is not base64");
+        if self.is_padded && !group.is_empty() {
+            return Err(not_base64());
+        }
+        self.is_padded = end.is_none() && (self.is_padded || group.ends_with(b"="));
+        let decoded = STANDARD
+            .decode(&group)
+            .map_err(|source| not_base64().because(source))?;
         let used = match end {
             Some(end) => {
                 self.line.push(b'"');
@@ -252,6 +260,10 @@ mod tests {
             b"\"",
         ] {
             assert!(in_pieces(bad, 7).is_err(), "{}", bad.escape_ascii());
+        }
+        let padded_within = br#"{"key":"file","value":{"content":"aGVsbG8=aGVs"}}"#;
+        for piece in 1..padded_within.len() {
+            assert!(in_pieces(padded_within, piece).is_err(), "{piece}");
         }
         let long = [b"{\"key\":\"", "a".repeat(LINE_BYTES_MAX).as_bytes()].concat();
         assert!(in_pieces(&long, 4096).is_err());
