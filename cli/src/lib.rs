@@ -13,7 +13,7 @@ mod serve;
 mod transfer;
 mod ui;
 
-/// The parsers of `store serve`, for `tests/run fuzz`.
+/// The parsers of `store serve`, for the fuzz targets.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     pub use crate::serve::fuzzing::{hub_commit, hub_listing, hub_path, range, s3_request};

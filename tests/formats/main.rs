@@ -1,4 +1,5 @@
-//! Malformed objects: files named for their defect, each refused with exactly the words beside it.
+//! Malformed objects: files named for their defect, each refused with exactly the words beside it; and the fuzz targets
+//! under dice.
 //!
 //! `REGENERATE=1` writes files and words anew; what it changes is then read by a person.
 #![cfg(test)]
@@ -6,6 +7,10 @@
 mod beside;
 mod binary;
 mod checkpoint;
+mod dice;
+#[path = "../fuzz/src/lib.rs"]
+mod fuzz;
 mod malformed;
 mod packs;
 mod sealed;
+mod seeds;

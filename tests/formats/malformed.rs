@@ -168,7 +168,7 @@ fn place(kind: &str, name: &str) -> PathBuf {
 }
 
 /// The malformed objects of `kind`, in order of their names.
-fn files(kind: &str) -> Vec<PathBuf> {
+pub(crate) fn files(kind: &str) -> Vec<PathBuf> {
     let dir = root().join(kind);
     let entries = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     let mut files: Vec<PathBuf> = entries

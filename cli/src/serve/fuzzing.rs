@@ -1,4 +1,5 @@
-//! The parsers of the doors, for fuzzing alone: each takes whatever comes, panics where one of them breaks its word.
+//! The parsers of the doors, for fuzzing alone: each takes whatever comes, panics where one of them breaks its
+//! word, and says whether it accepted anything.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -24,21 +25,23 @@ pub use crate::serve::hub::fuzzing::{
 };
 
 /// Ranges lie inside of what they are of.
-pub fn range(data: &[u8]) {
+pub fn range(data: &[u8]) -> bool {
     let (size, rest) = data.split_first_chunk::<2>().unwrap_or((&[7, 0], data));
     let size = u64::from(u16::from_le_bytes(*size));
     let Ok(asked) = std::str::from_utf8(rest) else {
-        return;
+        return false;
     };
-    if let Wanted::Part(range) = Wanted::parse(asked, size) {
-        assert!(range.start < range.end && range.end <= size, "{range:?}");
-    }
+    let Wanted::Part(range) = Wanted::parse(asked, size) else {
+        return false;
+    };
+    assert!(range.start < range.end && range.end <= size, "{range:?}");
+    true
 }
 
 /// Requests for S3: a first line with the path, headers below it. No signature that was not made with the secret is right.
-pub fn s3_request(data: &[u8]) {
+pub fn s3_request(data: &[u8]) -> bool {
     let Ok(asked) = std::str::from_utf8(data) else {
-        return;
+        return false;
     };
     let keys = Keys::parse(KEYS).unwrap();
     let now: Timestamp = NOW.parse().unwrap();
@@ -48,18 +51,21 @@ pub fn s3_request(data: &[u8]) {
         "host:h\nx-amz-date:20130524T000000Z\nx-amz-content-sha256:UNSIGNED-PAYLOAD\nauthorization:{signed}{}",
         "0".repeat(64)
     );
+    let mut accepted = false;
     for headers in [headers.to_owned(), format!("{headers}\n{known}")] {
         if let Some(head) = head(uri, &headers) {
             assert!(s3::sign::check(&head, &keys, now).is_err());
-            s3_target(&head);
+            accepted |= s3_target(&head);
         }
     }
+    accepted
 }
 
-fn s3_target(head: &Parts) {
+/// Whether it names something.
+fn s3_target(head: &Parts) -> bool {
     let query = text::pairs(head.uri.query().unwrap_or_default());
     let Ok(target) = s3::route::Target::parse(head.uri.path()) else {
-        return;
+        return false;
     };
     for method in [Method::GET, Method::HEAD, Method::PUT, Method::OPTIONS] {
         // Refused or not: it comes back.
@@ -71,6 +77,7 @@ fn s3_target(head: &Parts) {
         assert_eq!(s3::route::bucket(&namespace), *name);
     }
     let _asked = s3::list::Asked::parse(&query);
+    true
 }
 
 fn head(uri: &str, headers: &str) -> Option<Parts> {

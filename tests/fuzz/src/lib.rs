@@ -1,111 +1,38 @@
-//! Makes checksums right again, so that fuzzing reaches what lies behind them.
+//! What each fuzz target does with its input: a target is a module here, and a binary in `targets/`.
 //!
-//! Every target decodes its input twice: as it is, and with right checksums.
+//! `run` panics where a decoder breaks its word, and says whether it accepted anything. `tests/formats/dice.rs` compiles
+//! this file, too, and needs no fuzzer.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    missing_docs,
+    unreachable_pub,
+    reason = "a broken word ends the run; a crate here, a module there"
+)]
 
-/// The first line of `data`, sealed.
-pub fn sealed(data: &[u8]) -> Vec<u8> {
-    let text = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = format!("\nblake3 {}\n", blake3::hash(text));
-    [text, line.as_bytes()].concat()
-}
+mod checkpoint;
+mod format;
+mod frame;
+mod kept;
+mod list;
+mod log;
+mod name;
+mod pack;
+mod seal;
+mod segment;
+mod times;
+mod tree;
 
-/// `text` as one frame of zstd with raw blocks.
-pub fn compressed(text: &[u8]) -> Vec<u8> {
-    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58];
-    let mut blocks = text.chunks(1 << 17).peekable();
-    while let Some(block) = blocks.next() {
-        let last = usize::from(blocks.peek().is_none());
-        frame.extend_from_slice(&(block.len() << 3 | last).to_le_bytes()[..3]);
-        frame.extend_from_slice(block);
-    }
-    frame
-}
-
-/// A pack whose trailer has the right checksum, as far as it says where the table is.
-pub fn pack(data: &[u8]) -> Vec<u8> {
-    let mut bytes = data.to_vec();
-    let Some(trailer) = bytes.len().checked_sub(64).filter(|at| *at >= 80) else {
-        return bytes;
-    };
-    let sum = blake3::hash(&bytes[..72]);
-    bytes[72..80].copy_from_slice(&sum.as_bytes()[..8]);
-    let offset: [u8; 4] = bytes[trailer + 12..trailer + 16].try_into().unwrap();
-    let table = u32::from_le_bytes(offset) as usize;
-    if let Some(covered) = bytes.get(table..trailer + 32) {
-        let checksum = blake3::hash(&[&bytes[..80], covered].concat());
-        bytes[trailer + 32..].copy_from_slice(checksum.as_bytes());
-    }
-    bytes
-}
-
-/// A segment whose header and trailer have the right checksums.
-pub fn segment(data: &[u8]) -> Vec<u8> {
-    let mut bytes = data.to_vec();
-    let Some(trailer) = bytes.len().checked_sub(40).filter(|at| *at >= 96) else {
-        return bytes;
-    };
-    let header = blake3::hash(&bytes[..88]);
-    bytes[88..96].copy_from_slice(&header.as_bytes()[..8]);
-    let checksum = blake3::hash(&bytes[..trailer]);
-    bytes[trailer + 8..].copy_from_slice(checksum.as_bytes());
-    bytes
-}
-
-/// A checkpoint whose head is the first line of `data`, and whose one block of rows is the rest.
-pub fn checkpoint(data: &[u8]) -> Vec<u8> {
-    let mut parts = data.splitn(2, |byte| *byte == b'\n');
-    let (head, rows) = (
-        parts.next().unwrap_or_default(),
-        parts.next().unwrap_or_default(),
-    );
-    let stored = compressed(rows);
-    let (mut index, mut count) = (Vec::new(), 0_u32);
-    let mut rest = rows;
-    while let Some((len, behind)) = rest.split_first_chunk::<2>() {
-        let name = usize::from(u16::from_le_bytes(*len));
-        let Some((value, _)) = behind
-            .get(name + 8..)
-            .and_then(<[u8]>::split_first_chunk::<4>)
-        else {
-            break;
-        };
-        if index.is_empty() {
-            index.extend_from_slice(&rest[..2 + name + 8]);
-        }
-        count += 1;
-        let end = name + 12 + u32::from_le_bytes(*value) as usize;
-        rest = behind.get(end..).unwrap_or_default();
-    }
-    let is_empty = index.is_empty();
-    for len in [stored.len() as u32, rows.len() as u32, count] {
-        index.extend_from_slice(&len.to_le_bytes());
-    }
-    index.extend_from_slice(&blake3::hash(&stored).as_bytes()[..8]);
-    if is_empty {
-        index.clear();
-    }
-    let seal = [&3_u16.to_le_bytes()[..], &[0; 6], b"STORECKP"].concat();
-    let mut bytes = [b"STORECKP", &seal[..8]].concat();
-    if !is_empty {
-        bytes.extend_from_slice(&stored);
-    }
-    let mut end = [compressed(head), compressed(&index)].concat();
-    let lens = [
-        compressed(head).len(),
-        head.len(),
-        compressed(&index).len(),
-        index.len(),
-    ];
-    for len in lens
-        .map(|len| len as u64)
-        .into_iter()
-        .chain([u64::from(count)])
-    {
-        end.extend_from_slice(&len.to_le_bytes());
-    }
-    let checksum = blake3::hash(&end);
-    bytes.extend_from_slice(&end);
-    bytes.extend_from_slice(checksum.as_bytes());
-    bytes.extend_from_slice(&seal);
-    bytes
-}
+pub use checkpoint::run as checkpoint;
+pub use cli::fuzzing::{hub_commit, hub_listing, hub_path, range, s3_request};
+pub use format::run as format;
+pub use frame::run as frame;
+pub use kept::run as kept;
+pub use list::run as list;
+pub use log::run as log;
+pub use name::run as name;
+pub use pack::run as pack;
+pub use segment::run as segment;
+pub use times::run as times;
+pub use tree::run as tree;

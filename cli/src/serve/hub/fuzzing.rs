@@ -12,40 +12,50 @@ use crate::serve::hub::stream::in_pieces;
 use crate::serve::text;
 
 /// Lines of a commit mean the same in whatever pieces they come.
-pub fn commit(data: &[u8]) {
+pub fn commit(data: &[u8]) -> bool {
     let (piece, body) = data.split_first().unwrap_or((&1, data));
     let whole = in_pieces(body, body.len());
     let pieces = in_pieces(body, usize::from(*piece));
     match (whole, pieces) {
-        (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
-        (whole, pieces) => assert_eq!(whole.is_ok(), pieces.is_ok()),
-    }
-}
-
-/// Ids of repos are what a Hub gives out, and a tree is named without a slash at its end.
-pub fn path(data: &[u8]) {
-    let Some(segments) = std::str::from_utf8(data).ok().and_then(text::segments) else {
-        return;
-    };
-    let (_, rest) = endpoint(&segments);
-    if let Some(Route::Repo(_, id, call)) = Route::parse(rest) {
-        assert_eq!(Id::parse(id.as_str()), Some(id.clone()));
-        assert!(!id.as_str().contains("..") && id.as_str().split('/').count() <= 2);
-        if let Call::Tree { path, .. } = call {
-            assert!(!path.ends_with('/'));
+        (Ok(whole), Ok(pieces)) => {
+            assert_eq!(whole, pieces);
+            true
+        }
+        (whole, pieces) => {
+            assert_eq!(whole.is_ok(), pieces.is_ok());
+            false
         }
     }
 }
 
+/// Ids of repos are what a Hub gives out, and a tree is named without a slash at its end.
+pub fn path(data: &[u8]) -> bool {
+    let Some(segments) = std::str::from_utf8(data).ok().and_then(text::segments) else {
+        return false;
+    };
+    let (_, rest) = endpoint(&segments);
+    let Some(Route::Repo(_, id, call)) = Route::parse(rest) else {
+        return false;
+    };
+    assert_eq!(Id::parse(id.as_str()), Some(id.clone()));
+    assert!(!id.as_str().contains("..") && id.as_str().split('/').count() <= 2);
+    if let Call::Tree { path, .. } = call {
+        assert!(!path.ends_with('/'));
+    }
+    true
+}
+
 /// A listing that is accepted says the same when it is written again, and names nothing outside of a tree.
-pub fn listing(data: &[u8]) {
+pub fn listing(data: &[u8]) -> bool {
     let page = serde_json::from_slice(data).ok();
     let of_page = page.and_then(|page| {
         let mut listing = Listing::default();
         listing.add_page(&page).ok()?;
         listing.check().ok().map(|()| listing)
     });
+    let mut accepted = false;
     for listing in [Listing::parse(data), of_page].into_iter().flatten() {
+        accepted = true;
         assert_eq!(
             Listing::parse(&listing.text().unwrap()),
             Some(listing.clone())
@@ -53,4 +63,5 @@ pub fn listing(data: &[u8]) {
         let mut paths = listing.files().keys();
         assert!(paths.all(|path| text::is_inside(path) && !path.is_empty()));
     }
+    accepted
 }
