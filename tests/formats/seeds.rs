@@ -118,7 +118,7 @@ fn hashed(text: &str) -> Vec<u8> {
 fn frames() -> Vec<Vec<u8>> {
     let mut random = Random::new(7);
     let numbers: Vec<u8> = (0..8192)
-        .flat_map(|_| (0x3f80 + (random.below(512) as u16)).to_le_bytes())
+        .flat_map(|_| (0x3f80 + u16::try_from(random.below(512)).unwrap()).to_le_bytes())
         .collect();
     let raws = [
         random.bytes(100),

@@ -181,6 +181,8 @@ def table_of(done):
 
 
 def main():
+    # Whoever ends this ends what it runs.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     parser = argparse.ArgumentParser(prog="tests/run mutants")
     parser.add_argument("files", nargs="*", help="without one, every load-bearing file")
     parser.add_argument("--sample", type=int, help="so many slips, drawn by lot")
