@@ -78,7 +78,7 @@ impl Work {
 }
 
 fn is_missing(key: u64) -> bool {
-    key % 10 == 0
+    key.is_multiple_of(10)
 }
 
 fn name(key: u64) -> String {

@@ -64,8 +64,9 @@ fn any_range_comes_in_order_near_and_far_on_any_number_of_threads() {
             let store = open(&world, &remote, threads, memory_bytes);
             assert!(read(&store, &(0..u64::MAX)).unwrap() == bytes);
             for _ in 0..5 {
-                let start = random.below(bytes.len() as u64) as usize;
-                let end = start + random.below((bytes.len() - start) as u64 + 1) as usize;
+                let mut below = |most: usize| usize::try_from(random.below(most as u64)).unwrap();
+                let start = below(bytes.len());
+                let end = start + below(bytes.len() - start + 1);
                 let found = read(&store, &(start as u64..end as u64)).unwrap();
                 assert!(found == bytes[start..end], "{start}..{end}");
             }
