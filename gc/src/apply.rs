@@ -223,12 +223,11 @@ impl<'s, 'p> Session<'s, 'p> {
                 };
             self.pending.extend(own.iter().cloned());
             self.pending.insert(segment_key(segment));
-            let mut changes = vec![
-                added,
-                Change::CondemnPacks {
-                    packs: copied.from.clone(),
-                },
-            ];
+            let mut changes = self.learned(packs.has_deltas());
+            changes.push(added);
+            changes.push(Change::CondemnPacks {
+                packs: copied.from.clone(),
+            });
             changes.extend(self.emptied(&from)?);
             match self.commit(report, &changes)? {
                 Commit::Made => {
@@ -299,7 +298,8 @@ impl<'s, 'p> Session<'s, 'p> {
             return Ok(Applied::Done);
         };
         self.pending.insert(segment_key(segment));
-        let mut changes = vec![added];
+        let mut changes = self.learned(from.iter().any(|(_, segment)| segment.has_deltas()));
+        changes.push(added);
         changes.extend(segments.into_iter().map(|old| Change::DropSegment {
             segment: old,
             into: Some(segment),
@@ -311,6 +311,12 @@ impl<'s, 'p> Session<'s, 'p> {
             }
             Commit::Nothing | Commit::Void => Ok(Applied::Void),
         }
+    }
+
+    /// What goes with a segment that has deltas, where another program forgot to say that there are some.
+    fn learned(&self, has_deltas: bool) -> Vec<Change> {
+        let learned = self.view.state.features.learned(has_deltas);
+        learned.into_iter().collect()
     }
 
     /// Commits `changes` if they are valid for the newest state.

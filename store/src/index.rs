@@ -219,6 +219,11 @@ impl Index {
         self.segments.iter().map(|live| &live.segment)
     }
 
+    /// Whether frames of its segments are deltas.
+    pub fn has_deltas(&self) -> bool {
+        self.segments().any(|segment| segment.has_deltas())
+    }
+
     /// The same index with one segment more, behind all others, from bytes that are in no store yet.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Kind, Result};
-use crate::format::{Change, DELTA_FRAMES, FeatureKind, LogEntry, PackHeader, PackTable, State};
+use crate::format::{Change, LogEntry, PackHeader, PackTable, State};
 use crate::id::{PackId, PassId, SegmentId};
 use crate::index::Index;
 use crate::log::{self, Committed};
@@ -145,6 +145,7 @@ impl<'p> Session<'p> {
                 written
                     .packs
                     .write(self.store.remote().as_ref(), self.store.provenance())?,
+                written.packs.has_deltas(),
             )),
         };
         let published = self.commit_added(written, added, changes)?;
@@ -159,7 +160,8 @@ impl<'p> Session<'p> {
         changes: &mut Changes<'_>,
     ) -> Result<Option<Published>> {
         let own: HashSet<PackId> = written.packs.packs().collect();
-        let has_deltas = written.packs.has_deltas();
+        let has_deltas =
+            (added.as_ref()).map_or_else(|| written.packs.has_deltas(), |added| added.has_deltas);
         let pack_bytes = written.packs.pack_bytes();
         let Written {
             view: View { state, index },
@@ -405,11 +407,7 @@ impl Moved {
 
 /// The change by which a store learns that frames may be deltas, before the first segment that has some.
 pub(crate) fn learned(state: &State, has_deltas: bool) -> Option<Change> {
-    let is_new = has_deltas && !state.features.has_delta_frames();
-    is_new.then(|| Change::SetFeature {
-        kind: FeatureKind::Incompatible,
-        name: DELTA_FRAMES.to_owned(),
-    })
+    state.features.learned(has_deltas)
 }
 
 /// Whether what segments offered may be offered by others after this entry, or by none.

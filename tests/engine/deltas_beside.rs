@@ -125,7 +125,7 @@ fn a_delta_of_a_delta_and_one_of_nothing_are_offered_by_nobody() {
         store.remote().as_ref(),
         &mut state,
         &Who::default(),
-        &mut |_, _| Ok(vec![added.clone()]),
+        &mut |_, _| Ok(vec![crate::strange::learn(), added.clone()]),
     )
     .unwrap();
     let store = world.open(remote.clone()).unwrap();

@@ -110,6 +110,10 @@ impl fmt::Display for Report {
             let lost = human::count(self.done.chunks_lost);
             parts.push(format!("{packs} condemned: {saved} copied, {lost} lost"));
         }
+        if !self.done.features_learned.is_empty() {
+            let learned = self.done.features_learned.join(", ");
+            parts.push(format!("feature learned: {learned}"));
+        }
         if !self.done.checkpoints.is_empty() {
             let checkpoints = human::counted(self.done.checkpoints.len() as u64, "checkpoint");
             parts.push(format!("{checkpoints} written again"));

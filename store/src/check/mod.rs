@@ -4,6 +4,7 @@
 //! are hit. `repair` makes segments anew from packs and condemns what is damaged; it never deletes.
 //! What was damaged is not offered any more, so that a put of the original files stores it again.
 
+mod features;
 mod objects;
 mod repair;
 mod rolled_back;
@@ -88,6 +89,7 @@ pub fn verify(
     if needed.is_none() {
         rolled_back::check(store, &view, &mut report)?;
         objects::check_claims(remote, &mut report)?;
+        features::check(&view, &mut report);
     }
     remember(&mut record, &tasks, &view.index, &mut report, request.now);
     if !report.is_clean() {
@@ -222,6 +224,7 @@ fn forget_what_moved(store: &Store, before: &State, report: &mut VerifyReport) -
     }
     let stands = |part: Part| match part {
         Part::Segment(id) => now.segments.contains_key(&id),
+        Part::Unlearned(id) => now.segments.contains_key(&id) && !now.features.has_delta_frames(),
         Part::Pack(id) => !taken.contains(&id),
         _ => true,
     };

@@ -13,11 +13,11 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::rolled_back;
 use super::walk::RefWalk;
 use super::{Finding, Hit, Part, VerifyReport, objects};
+use super::{features, rolled_back};
 use crate::error::{Error, Result};
-use crate::format::{Change, LogEntry, PACKS_PREFIX, State, parse_pack_key};
+use crate::format::{Change, DELTA_FRAMES, LogEntry, PACKS_PREFIX, State, parse_pack_key};
 use crate::id::{PackId, SegmentId};
 use crate::index::Index;
 use crate::log::{self, heal};
@@ -27,7 +27,6 @@ use crate::progress::Progress;
 use crate::read::Reader;
 use crate::remedy::Remedy;
 use crate::retry::{VAIN_MAX, retry};
-use crate::session::learned;
 use crate::sound::packs::{Damage, PackTask, Reading, check_packs};
 use crate::sound::record::Record;
 use crate::sound::saver::{Saver, condemning};
@@ -65,6 +64,9 @@ pub struct RepairReport {
     pub chunks_saved: u64,
     /// Chunks of these that could not be read any more.
     pub chunks_lost: u64,
+    /// Features that the store has learned again: live segments need them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub features_learned: Vec<String>,
     /// Checkpoints that were written again.
     pub checkpoints: Vec<u64>,
     /// Which versions and paths are hit after it.
@@ -258,6 +260,7 @@ fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Res
         if readable.segments.len() < before || looks_again {
             continue;
         }
+        features::check(&view, &mut report);
         report.hits = seen.hits;
         report.hits_left_out = seen.hits_left_out;
         bad.extend(report.findings.iter().filter_map(pack_of));
@@ -366,14 +369,13 @@ fn changes(
     is_dry: bool,
     report: &mut RepairReport,
 ) -> Result<Vec<Change>> {
-    let mut changes = Vec::new();
+    let (mut changes, mut has_deltas) = (Vec::new(), survey.view.index.has_deltas());
     let made = survey.view.state.provenance();
     let mut add = |mut builder: SegmentBuilder| {
         if !is_dry && !builder.is_empty() {
             let (segment, change) = builder.write(store.remote().as_ref(), made)?;
             report.segments_added.push(segment);
-            // The entry that told it may be among those that are lost.
-            changes.extend(learned(&survey.view.state, builder.has_deltas()));
+            has_deltas |= builder.has_deltas();
             changes.push(change);
         }
         Ok(())
@@ -400,6 +402,11 @@ fn changes(
     if !survey.bad.is_empty() {
         let packs = survey.bad.iter().copied().collect();
         changes.push(Change::CondemnPacks { packs });
+    }
+    // The entry that told it may be among those that are lost.
+    if let Some(learned) = survey.view.state.features.learned(has_deltas) {
+        report.features_learned.push(DELTA_FRAMES.to_owned());
+        changes.insert(0, learned);
     }
     Ok(changes)
 }

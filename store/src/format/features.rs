@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::entry::Change;
 use crate::error::{Error, Result};
 
 /// The endpoint overwrites on put-if-absent: one process may write at a time, and nothing sees to it.
@@ -46,6 +47,25 @@ impl Features {
         *self == Self::default()
     }
 
+    /// These and `others`.
+    #[must_use]
+    pub fn and(&self, others: &Self) -> Self {
+        let mut all = self.clone();
+        for (kind, names) in others.by_kind() {
+            names.iter().for_each(|name| all.learn(kind, name));
+        }
+        all
+    }
+
+    /// The names of each kind.
+    pub fn by_kind(&self) -> [(FeatureKind, &[String]); 3] {
+        [
+            (FeatureKind::Compatible, &self.compatible),
+            (FeatureKind::ReadOnly, &self.read_only),
+            (FeatureKind::Incompatible, &self.incompatible),
+        ]
+    }
+
     /// Whether only one process may write at a time.
     pub fn is_single_writer(&self) -> bool {
         self.incompatible.iter().any(|name| name == SINGLE_WRITER)
@@ -54,6 +74,14 @@ impl Features {
     /// Whether frames may be stored as the difference to other chunks.
     pub fn has_delta_frames(&self) -> bool {
         self.incompatible.iter().any(|name| name == DELTA_FRAMES)
+    }
+
+    /// The change by which a store learns that frames may be deltas: it goes with the first segment that has some.
+    pub fn learned(&self, has_deltas: bool) -> Option<Change> {
+        (has_deltas && !self.has_delta_frames()).then(|| Change::SetFeature {
+            kind: FeatureKind::Incompatible,
+            name: DELTA_FRAMES.to_owned(),
+        })
     }
 
     /// Learns one; one that is there stays.

@@ -215,7 +215,7 @@ impl OpenSegment {
     }
 
     /// Whether any of its frames is a delta.
-    pub(super) fn has_deltas(&self) -> bool {
+    pub fn has_deltas(&self) -> bool {
         self.layout.bases() > 0
     }
 

@@ -79,7 +79,7 @@ impl SegmentBuilder {
     }
 
     /// Whether some of its frames are deltas.
-    pub(crate) fn has_deltas(&self) -> bool {
+    pub fn has_deltas(&self) -> bool {
         !self.bases.is_empty()
     }
 

@@ -28,13 +28,16 @@ const FAR_BYTES_MAX: u64 = 8 << 20;
 pub(super) struct Uploaded {
     pub(super) segment: SegmentId,
     pub(super) changes: Vec<Change>,
+    /// Whether some of its frames are deltas: its own, or those of what it stands for.
+    pub(super) has_deltas: bool,
 }
 
 impl Uploaded {
-    pub(super) fn plain((segment, add): (SegmentId, Change)) -> Self {
+    pub(super) fn plain((segment, add): (SegmentId, Change), has_deltas: bool) -> Self {
         Self {
             segment,
             changes: vec![add],
+            has_deltas,
         }
     }
 
@@ -103,7 +106,11 @@ impl Session<'_> {
             segment: old.id,
             into: Some(segment),
         }));
-        Ok(Some(Uploaded { segment, changes }))
+        Ok(Some(Uploaded {
+            segment,
+            changes,
+            has_deltas: from.iter().any(|(_, segment)| segment.has_deltas()),
+        }))
     }
 }
 

@@ -52,6 +52,8 @@ pub enum Part {
     Segment(SegmentId),
     /// A pack.
     Pack(PackId),
+    /// A segment that has deltas, of a store that has not learned that there are any.
+    Unlearned(SegmentId),
     /// What a ref version needs, and no object offers.
     Version,
 }
@@ -105,7 +107,7 @@ impl Part {
         match self {
             Self::Log(number) => Some(log_key(*number)),
             Self::Checkpoint(number) => Some(checkpoint_key(*number)),
-            Self::Segment(id) => Some(segment_key(*id)),
+            Self::Segment(id) | Self::Unlearned(id) => Some(segment_key(*id)),
             Self::Pack(id) => Some(pack_key(*id)),
             Self::Version => None,
         }

@@ -1,0 +1,28 @@
+//! Features that a store must have, since its live segments need them.
+
+use super::{Finding, Part, VerifyReport};
+use crate::format::{DELTA_FRAMES, segment_key};
+use crate::store::View;
+
+/// Programs that do not know of deltas must be told that there are some, or they take them for damage.
+pub(super) fn check(view: &View, report: &mut VerifyReport) {
+    if view.state.features.has_delta_frames() {
+        return;
+    }
+    // What is about to be added is in no state yet.
+    let live = |id| view.state.segments.contains_key(id);
+    let segments = view.index.segments();
+    let mut with_deltas = segments.filter(|segment| segment.has_deltas() && live(&segment.id));
+    let Some(first) = with_deltas.next() else {
+        return;
+    };
+    let others = match with_deltas.count() {
+        0 => String::new(),
+        more => format!(", and {more} more like it"),
+    };
+    report.findings.push(Finding::new(
+        Part::Unlearned(first.id),
+        segment_key(first.id),
+        format!("has deltas, and the store has not learned the feature {DELTA_FRAMES}{others}"),
+    ));
+}
