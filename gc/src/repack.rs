@@ -208,6 +208,7 @@ impl Copy<'_> {
                 .location
                 .of(row.id)
                 .verified(raw)
+                .map_err(|error| self.reader.blame_base(location, error))
                 .map_err(|error| error.hint(Remedy::VerifyOrLeavePack))?;
             chunks.push((row.id, bytes));
         }

@@ -17,6 +17,7 @@ use zstd::zstd_safe::{
 use crate::error::{Error, Result};
 use crate::format::{CODEC_DELTA, CODEC_PLANES, CODEC_RAW, CODEC_ZSTD, FRAME_RAW_BYTES_MAX};
 
+pub(crate) use delta::check_bases_len;
 pub use delta::{BASE_BYTES_MAX, Bases, DeltaBase, NoBases, delta_base};
 pub use sample::{Class, Elements};
 
@@ -278,6 +279,44 @@ impl Decoder {
         Ok(bytes)
     }
 
+    /// The same for a delta whose bases were brought already: these are all their bytes.
+    ///
+    /// # Errors
+    /// As [`Self::decode_plain`]; corrupt, when it is no delta.
+    pub(crate) fn decode_on<'a>(
+        &mut self,
+        object: &str,
+        frame: &[u8],
+        raw_len: u32,
+        base_bytes: &[u8],
+        out: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8]> {
+        let Some((&CODEC_DELTA, payload)) = frame.split_first() else {
+            return Err(Error::corrupt(format!("{object}: expected a delta")));
+        };
+        let (base, elements) = self.differences(object, payload, raw_len, out)?;
+        delta::undo(object, out, base_bytes, base.skip, elements)?;
+        Ok(out)
+    }
+
+    /// Decodes the differences into `out`; what they are the differences to.
+    fn differences(
+        &mut self,
+        object: &str,
+        payload: &[u8],
+        raw_len: u32,
+        out: &mut Vec<u8>,
+    ) -> Result<(DeltaBase, Elements)> {
+        check_raw_len(object, raw_len)?;
+        let (base, elements, inner) = delta::parse(object, payload)?;
+        self.decode_plain(object, inner, raw_len, out)?;
+        if let Some((&CODEC_RAW, differences)) = inner.split_first() {
+            out.clear();
+            out.extend_from_slice(differences);
+        }
+        Ok((base, elements))
+    }
+
     fn decode_delta<'a>(
         &mut self,
         object: &str,
@@ -286,20 +325,12 @@ impl Decoder {
         bases: &dyn Bases,
         out: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
-        check_raw_len(object, raw_len)?;
-        let (base, elements, inner) = delta::parse(object, payload)?;
         // What can be told without the base comes first.
-        self.decode_plain(object, inner, raw_len, out)?;
-        if let Some((&CODEC_RAW, differences)) = inner.split_first() {
-            out.clear();
-            out.extend_from_slice(differences);
-        }
+        let (base, elements) = self.differences(object, payload, raw_len, out)?;
         let mut base_bytes = std::mem::take(&mut self.base);
-        base_bytes.clear();
-        let brought = bases.append(&base.ids, &mut base_bytes);
-        let undone = brought
-            .map_err(|error| error.within(format!("{object}: base of a delta")))
-            .and_then(|()| delta::undo(object, out, &base_bytes, base.skip, elements));
+        let brought = delta::bring(object, &base.ids, bases, &mut base_bytes);
+        let undone =
+            brought.and_then(|()| delta::undo(object, out, &base_bytes, base.skip, elements));
         self.base = base_bytes;
         undone.map(|()| out.as_slice())
     }

@@ -216,7 +216,9 @@ impl<'s> Reader<'s> {
         drop(known);
         self.read_at(id, |location| {
             let frame = self.frame(location)?;
-            Ok(location.of(*id).verified(&frame)?.to_vec())
+            let verified = location.of(*id).verified(&frame);
+            let bytes = verified.map_err(|error| self.blame_base(location, error))?;
+            Ok(bytes.to_vec())
         })
     }
 

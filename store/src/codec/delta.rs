@@ -49,6 +49,35 @@ impl Bases for NoBases {
     }
 }
 
+/// Puts the bytes of bases into `out`, one after the other, and no more than a frame may have. `object` names the frame.
+pub(super) fn bring(
+    object: &str,
+    ids: &[ChunkId],
+    bases: &dyn Bases,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    out.clear();
+    for id in ids {
+        let brought = bases.append(std::slice::from_ref(id), out);
+        brought.map_err(|error| error.within(format!("{object}: base of a delta")))?;
+        check_bases_len(object, out.len())?;
+    }
+    Ok(())
+}
+
+/// That bases are not longer together than they may be: the frame that names them is wrong otherwise, not they.
+///
+/// # Errors
+/// Corrupt, naming the frame, which is `object`.
+pub(crate) fn check_bases_len(object: &str, len: usize) -> Result<()> {
+    match len <= BASE_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Error::corrupt(format!(
+            "{object}: bases of a delta: expected at most {BASE_BYTES_MAX} bytes, found {len}"
+        ))),
+    }
+}
+
 /// What a stored frame is the difference to; none, if it is plain.
 ///
 /// # Errors

@@ -7,7 +7,7 @@
 use crossbeam_channel::Sender;
 
 use super::EncodedFrame;
-use super::near::{BaseSource, Brought, Near, NearFrame, NoSource, Try};
+use super::near::{BaseSource, Near, NearFrame, NoSource, Try};
 use crate::codec::{Class, Decoder, DeltaBase, Elements, Encoder};
 use crate::error::{Error, Result};
 use crate::format::{FrameKind, PackChunk};
@@ -265,10 +265,7 @@ impl<S: FrameSink, B: BaseSource> Framer<S, B> {
         let (object, stored) = ("frame just encoded", &self.stored);
         let decoded = match bases.is_empty() {
             true => decoder.decode_plain(object, stored, raw_len, &mut out)?,
-            false => {
-                let brought = Brought(&self.base_bytes);
-                decoder.decode(object, stored, raw_len, &brought, &mut out)?
-            }
+            false => decoder.decode_on(object, stored, raw_len, &self.base_bytes, &mut out)?,
         };
         if decoded == self.raw {
             return Ok(());

@@ -1,8 +1,7 @@
 //! All frames of one pack, read in order, as they are stored or decoded.
 
-use super::near::Brought;
 use super::reader::FrameRows;
-use crate::codec::{Bases, Decoder, delta_base};
+use crate::codec::{Bases, Decoder, check_bases_len, delta_base};
 use crate::error::{Error, Kind, Result};
 use crate::format::pack_key;
 use crate::id::PackId;
@@ -55,15 +54,19 @@ fn decode_delta<'a>(
         return Err(Error::corrupt(message));
     }
     let mut brought = Vec::new();
-    if let Err(error) = bases.append(&frame.bases, &mut brought) {
-        return match error.is_damage() || error.kind() == Kind::NotFound {
-            true => Err(Error::not_found(format!(
-                "{object}: base of a delta: {error}"
-            ))),
-            false => Err(error),
-        };
+    for id in &frame.bases {
+        if let Err(error) = bases.append(std::slice::from_ref(id), &mut brought) {
+            return match error.is_damage() || error.kind() == Kind::NotFound {
+                true => Err(Error::not_found(format!(
+                    "{object}: base of a delta: {error}"
+                ))),
+                false => Err(error),
+            };
+        }
+        // That is the fault of the frame, not of what it names.
+        check_bases_len(&object, brought.len())?;
     }
-    decoder.decode(&object, stored, frame.raw_len, &Brought(&brought), out)
+    decoder.decode_on(&object, stored, frame.raw_len, &brought, out)
 }
 
 /// The same for frames as they are stored.

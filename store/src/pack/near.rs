@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::codec::{Bases, DeltaBase};
+use crate::codec::DeltaBase;
 use crate::error::Result;
 use crate::format::FRAME_BASES_MAX;
 use crate::id::ChunkId;
@@ -117,16 +117,6 @@ pub(super) struct NearFrame {
     skip: u32,
     bytes: u64,
     pub(super) trial: Arc<Trial>,
-}
-
-/// Bases that were brought already.
-pub(super) struct Brought<'b>(pub(super) &'b [u8]);
-
-impl Bases for Brought<'_> {
-    fn append(&self, _ids: &[ChunkId], out: &mut Vec<u8>) -> Result<()> {
-        out.extend_from_slice(self.0);
-        Ok(())
-    }
 }
 
 impl Trial {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::Reader;
-use crate::codec::{BASE_BYTES_MAX, Bases, Decoder};
-use crate::error::{Error, Result};
+use super::{Reader, read_frames};
+use crate::codec::{Bases, Decoder, delta_base};
+use crate::error::{Error, Kind, Result};
 use crate::format::pack_key;
-use crate::id::ChunkId;
+use crate::id::{ChunkId, PackId};
 use crate::index::Location;
 use crate::remedy::Remedy;
 
@@ -53,6 +53,43 @@ impl Reader<'_> {
     }
 }
 
+impl Reader<'_> {
+    /// The error about the base, where a chunk of the frame at `location` is not what its id says since a base of it is
+    /// damaged; else `error`.
+    pub fn blame_base(&self, location: &Location, error: Error) -> Error {
+        if !location.is_delta {
+            return error;
+        }
+        let frame = (location.pack, location.frame_offset, location.stored_len);
+        self.blame_base_of(frame, error)
+    }
+
+    /// The same for a delta of which pack, offset and stored length are known.
+    pub(crate) fn blame_base_of(
+        &self,
+        (pack, offset, len): (PackId, u32, u32),
+        error: Error,
+    ) -> Error {
+        if error.kind() != Kind::Corrupt {
+            return error;
+        }
+        let object = format!("{}: frame at offset {offset}", pack_key(pack));
+        let stored = read_frames(self.store, pack, offset, len);
+        let base = stored.and_then(|stored| delta_base(&object, &stored));
+        let Ok(Some(base)) = base else {
+            return error;
+        };
+        let mut ids = base.ids.iter();
+        let damage = ids.find_map(|id| self.verified_base(id, &mut Vec::new()).err());
+        match damage.filter(|damage| damage.kind() == Kind::Corrupt) {
+            Some(damage) => damage
+                .within(format!("{object}: base of a delta"))
+                .because(error),
+            None => error,
+        }
+    }
+}
+
 impl Bases for Reader<'_> {
     fn append(&self, ids: &[ChunkId], out: &mut Vec<u8>) -> Result<()> {
         for id in ids {
@@ -60,7 +97,6 @@ impl Bases for Reader<'_> {
             let start = location.offset as usize;
             let bytes = frame.get(start..start + location.len as usize);
             out.extend_from_slice(bytes.unwrap_or_default());
-            check_bases_len(out.len())?;
         }
         Ok(())
     }
@@ -72,18 +108,6 @@ pub(crate) struct VerifiedBases<'r>(pub(crate) &'r Reader<'r>);
 
 impl Bases for VerifiedBases<'_> {
     fn append(&self, ids: &[ChunkId], out: &mut Vec<u8>) -> Result<()> {
-        ids.iter().try_for_each(|id| {
-            self.0.verified_base(id, out)?;
-            check_bases_len(out.len())
-        })
-    }
-}
-
-fn check_bases_len(len: usize) -> Result<()> {
-    match len <= BASE_BYTES_MAX {
-        true => Ok(()),
-        false => Err(Error::corrupt(format!(
-            "bases: expected at most {BASE_BYTES_MAX} bytes, found {len}"
-        ))),
+        ids.iter().try_for_each(|id| self.0.verified_base(id, out))
     }
 }

@@ -298,7 +298,7 @@ impl<'r> Worker<'r> {
     fn write_frame<S: Sink>(&mut self, frame: &FrameJob<S>, stored: &[u8]) -> Result<()> {
         let (reader, at) = (self.reader, &frame.location);
         let raw = reader.decode(&mut self.decoder, at, stored, &mut self.raw)?;
-        write(&frame.wants, raw)
+        write(&frame.wants, raw).map_err(|error| reader.blame_base(at, error))
     }
 
     /// The pack is gone: the chunk alone, from where the newest state has it.
@@ -319,7 +319,7 @@ impl<'r> Worker<'r> {
             location,
             places: want.places.clone(),
         };
-        write(&[want], &raw)
+        write(&[want], &raw).map_err(|error| self.reader.blame_base(&location, error))
     }
 }
 

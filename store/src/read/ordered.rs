@@ -287,7 +287,9 @@ fn bytes_of(reader: &Reader<'_>, coalesce: Coalesce, stretch: &Stretch) -> Resul
         let frame = reader.decode(&mut decoder, &at, stored, &mut raw)?;
         for piece in pieces {
             let at = piece.location.unwrap_or(at);
-            out.extend_from_slice(piece.cut(at.of(piece.id).verified(frame)?));
+            let verified = at.of(piece.id).verified(frame);
+            let bytes = verified.map_err(|error| reader.blame_base(&at, error))?;
+            out.extend_from_slice(piece.cut(bytes));
         }
     }
     Ok(out)

@@ -247,7 +247,10 @@ impl Worker<'_, '_> {
     }
 
     fn frame(&mut self, pack: PackId, frame: &WantedFrame, stored: &[u8]) -> Result<()> {
-        let object = pack_key(pack);
+        let object = match frame.is_delta {
+            true => format!("{}: frame at offset {}", pack_key(pack), frame.offset),
+            false => pack_key(pack),
+        };
         let (decoder, reader) = (&mut self.decoder, self.shared.reader);
         let decoded = match frame.is_delta {
             true => decoder.decode(&object, stored, frame.raw_len, reader, &mut self.raw),
@@ -265,6 +268,11 @@ impl Worker<'_, '_> {
             match frame.chunk_of(pack, chunk).verified(raw) {
                 Ok(bytes) => good.push((chunk, bytes)),
                 Err(error) if chunk.is_wanted => {
+                    let place = (pack, frame.offset, frame.stored_len);
+                    let error = match frame.is_delta {
+                        true => reader.blame_base_of(place, error),
+                        false => error,
+                    };
                     self.shared.damaged(std::iter::once(chunk), &error);
                 }
                 Err(_) => {}

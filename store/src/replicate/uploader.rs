@@ -16,7 +16,7 @@ use crate::id::PackId;
 use crate::pack::frames::{for_each_frame, for_each_stored};
 use crate::pack::reader::OpenPack;
 use crate::pack::{Finisher, KindFrame, PackWriter, SealedPack, WrittenPack, finish_behind};
-use crate::read::Reader;
+use crate::read::{Reader, VerifiedBases};
 use crate::session::Session;
 use crate::store::Store;
 use crate::throttle::Throttle;
@@ -165,9 +165,17 @@ pub(super) fn read_frames(reader: &Reader<'_>, pack: &OpenPack) -> Result<()> {
     let (remote, id) = (to.remote().as_ref(), pack.header.id);
     let told = |_| to.host().check_stop();
     let (rows, len) = (pack.rows(), pack.len.into());
-    for_each_frame(remote, reader, id, &rows, len, &told, &mut |frame, raw| {
-        let raw = raw?;
-        let mut chunks = frame.chunks_of(id);
-        chunks.try_for_each(|chunk| chunk.verified(raw).map(drop))
-    })
+    for_each_frame(
+        remote,
+        &VerifiedBases(reader),
+        id,
+        &rows,
+        len,
+        &told,
+        &mut |frame, raw| {
+            let raw = raw?;
+            let mut chunks = frame.chunks_of(id);
+            chunks.try_for_each(|chunk| chunk.verified(raw).map(drop))
+        },
+    )
 }
