@@ -13,6 +13,7 @@ mod damage;
 mod damaged;
 mod deltas;
 mod deltas_beside;
+mod deltas_sent;
 mod deltas_wrong;
 mod edits;
 mod far;

@@ -265,10 +265,12 @@ impl<'r> Job<'r> {
                 // Nothing is sent for what does not arrive: the walk is done again without it.
                 Some((at, error)) => drop(failed.insert(at, error)),
                 None => {
+                    let mut wants = walk.finish();
+                    wants.add_bases(relied, &self.left)?;
                     return Ok(Batch {
                         versions: versions.get(..count).unwrap_or_default(),
                         failed,
-                        wants: walk.finish(),
+                        wants,
                     });
                 }
             }
@@ -330,7 +332,10 @@ impl<'r> Job<'r> {
             stored_bytes: batch.wants.stored_bytes,
         });
         let good = batch.good();
-        let settled = good.map(|bring| bring.outcome(None, RefStatus::Published));
+        let settled = good.map(|bring| match bring.kept {
+            Some(there) => bring.outcome(Some(there), RefStatus::Healed),
+            None => bring.outcome(None, RefStatus::Published),
+        });
         let settled = settled.collect();
         self.settle(batch, settled)
     }

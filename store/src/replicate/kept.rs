@@ -24,7 +24,7 @@ struct Sides<'s> {
 }
 
 /// Those of `kept` that are not whole at the destination. Unless this is a dry run, what they need and is damaged there
-/// is condemned by then.
+/// is condemned by then; after one, the state as if it were.
 pub(super) fn incomplete(
     from: &Store,
     to: &Store,
@@ -32,13 +32,13 @@ pub(super) fn incomplete(
     kept: &[Kept],
     states: (&State, &State),
     progress: &dyn Progress,
-) -> Result<Vec<Kept>> {
+) -> Result<(Vec<Kept>, Option<State>)> {
     if kept.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), None));
     }
     let there = opened(to, states.1)?;
     if !request.verify && from.is_far() && to.is_far() && has_all(to, &there)? {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), None));
     }
     let source = opened(from, states.0)?;
     let relied = Relied::new(there.index.clone());
@@ -55,7 +55,7 @@ pub(super) fn incomplete(
         false => mend::unsound(to, &there.state, &relied)?,
     };
     if bad.is_empty() {
-        return Ok(lacking);
+        return Ok((lacking, None));
     }
     let there = match request.dry_run {
         true => mend::without(&there, &bad)?,
@@ -65,11 +65,12 @@ pub(super) fn incomplete(
         }
     };
     let relied = Relied::new(there.index.clone());
+    let without = request.dry_run.then(|| there.state.clone());
     let sides = Sides {
         from: Reader::at(from, source),
         to: Reader::at(to, there),
     };
-    sides.lacking(kept, &relied)
+    Ok((sides.lacking(kept, &relied)?, without))
 }
 
 fn opened(store: &Store, state: &State) -> Result<View> {

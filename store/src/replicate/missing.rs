@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::Version;
 use crate::graph::{Part, Seen, Visit, Walk};
 use crate::id::ChunkId;
-use crate::index::{Index, Location, Marks};
+use crate::index::{Index, Location, Marks, Position};
 use crate::read::Reader;
 use crate::remedy::Remedy;
 use crate::session::Relied;
@@ -53,7 +53,97 @@ pub(super) struct Wants {
     pub(super) stored_bytes: u64,
 }
 
+/// A delta that is wanted, and those of its bases that the destination has in no plain frame.
+struct Lone {
+    /// By how much it takes more as a plain frame, about.
+    more: u64,
+    bases: Vec<Position>,
+}
+
 impl Wants {
+    /// Adds the bases that the destination lacks where sending them takes less than to send what is the difference to
+    /// them in plain frames; counts the rest as these. Who is already there is known by `there` and `left`.
+    pub(super) fn add_bases(&mut self, there: &Relied, left: &HashSet<ChunkId>) -> Result<()> {
+        let (lone, costs) = self.lone(there, left)?;
+        let mut added: HashSet<Position> = costs.keys().copied().collect();
+        loop {
+            // Each base is paid for by the deltas that would go over as they are.
+            let mut gains: HashMap<Position, u64> = HashMap::new();
+            let goes = |delta: &&Lone| delta.bases.iter().all(|base| added.contains(base));
+            for delta in lone.iter().filter(goes) {
+                let all: u64 = delta.bases.iter().filter_map(|base| costs.get(base)).sum();
+                for base in &delta.bases {
+                    let own = costs.get(base).copied().unwrap_or_default();
+                    let gain = u128::from(delta.more) * u128::from(own) / u128::from(all.max(1));
+                    *gains.entry(*base).or_default() += u64::try_from(gain).unwrap_or(u64::MAX);
+                }
+            }
+            let before = added.len();
+            added.retain(|base| gains.get(base) > costs.get(base));
+            if added.len() == before {
+                break;
+            }
+        }
+        for base in &added {
+            let (_, location) = self.index.at(*base)?;
+            if self.missing.set(*base) {
+                self.chunks += 1;
+                self.raw_bytes += u64::from(location.len);
+                self.stored_bytes += location.stored_share();
+            }
+        }
+        let goes = |delta: &&Lone| delta.bases.iter().all(|base| added.contains(base));
+        let plain = lone.iter().filter(|delta| !goes(delta));
+        self.stored_bytes += plain.map(|delta| delta.more).sum::<u64>();
+        Ok(())
+    }
+
+    /// The wanted deltas that lack bases, and what these take.
+    fn lone(
+        &self,
+        there: &Relied,
+        left: &HashSet<ChunkId>,
+    ) -> Result<(Vec<Lone>, HashMap<Position, u64>)> {
+        let (mut lone, mut costs, mut known) = (Vec::new(), HashMap::new(), HashSet::new());
+        for (segment, open) in self.index.segments().enumerate() {
+            if !open.has_deltas() {
+                continue;
+            }
+            for entry in self.missing.in_segment(segment) {
+                let at = Position { segment, entry };
+                let (_, location) = self.index.at(at)?;
+                let (mut bases, mut raw, mut stored) = (Vec::new(), 0, 0);
+                for id in self.index.bases(at, &location)? {
+                    let Some(base) = self.index.position_plain(&id)? else {
+                        continue;
+                    };
+                    let (_, place) = self.index.at(base)?;
+                    raw += u64::from(place.len);
+                    stored += place.stored_share();
+                    let is_there = self.missing.has(base)
+                        || known.contains(&id)
+                        || left.contains(&id)
+                        || (!costs.contains_key(&base) && there.is_base_offered(&id)?);
+                    if is_there {
+                        known.insert(id);
+                    } else {
+                        costs.insert(base, place.stored_share());
+                        bases.push(base);
+                    }
+                }
+                if !bases.is_empty() {
+                    bases.dedup();
+                    let plain =
+                        u128::from(location.len) * u128::from(stored) / u128::from(raw.max(1));
+                    let plain = u64::try_from(plain).unwrap_or(u64::MAX);
+                    let more = plain.saturating_sub(location.stored_share());
+                    lone.push(Lone { more, bases });
+                }
+            }
+        }
+        Ok((lone, costs))
+    }
+
     /// Whether a chunk goes over as it lies in a plain frame. Where it turns out that it cannot be read, versions that
     /// need it as a base are not published either.
     pub(super) fn brings_plain(&self, id: &ChunkId) -> Result<bool> {

@@ -267,7 +267,7 @@ pub fn replicate(
         check(request.delete, ends, &planned, &there, brought)?;
     }
     let mut job = Job::new(from, to, request, resume, progress);
-    let incomplete = incomplete(
+    let (incomplete, without) = incomplete(
         from,
         to,
         request,
@@ -275,10 +275,11 @@ pub fn replicate(
         (&source, &there),
         progress,
     )?;
-    let bring = selected.healing(&incomplete, request.dry_run);
-    let there = match incomplete.is_empty() {
-        true => there,
-        false => to.state()?,
+    let bring = selected.healing(&incomplete);
+    let there = match (incomplete.is_empty(), without) {
+        (true, _) => there,
+        (false, Some(without)) => without,
+        (false, None) => to.state()?,
     };
     job.report.refs.append(&mut selected.settled);
     job.report.notes.append(&mut selected.notes);

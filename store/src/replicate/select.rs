@@ -271,7 +271,7 @@ fn above(source: &BTreeMap<u64, Version>, there: &RefState) -> Option<(u64, u64)
 
 impl Selected {
     /// What is to be brought: first what versions lack that are not called unchanged any more, then what is new.
-    pub(super) fn healing(&mut self, incomplete: &[Kept], is_dry: bool) -> Vec<Bring> {
+    pub(super) fn healing(&mut self, incomplete: &[Kept]) -> Vec<Bring> {
         let is_healed = |outcome: &RefOutcome| {
             let mut healed = incomplete.iter().map(|kept| &kept.bring);
             healed.any(|bring| (&bring.name, Some(bring.from)) == (&outcome.name, outcome.from))
@@ -279,18 +279,11 @@ impl Selected {
         self.settled.retain(|outcome| {
             !matches!(outcome.status, RefStatus::Unchanged) || !is_healed(outcome)
         });
-        let mut bring = Vec::new();
-        for kept in incomplete {
-            match is_dry {
-                true => self
-                    .settled
-                    .push(kept.bring.outcome(Some(kept.to), RefStatus::Healed)),
-                false => bring.push(Bring {
-                    kept: Some(kept.to),
-                    ..kept.bring.clone()
-                }),
-            }
-        }
+        let brought = incomplete.iter().map(|kept| Bring {
+            kept: Some(kept.to),
+            ..kept.bring.clone()
+        });
+        let mut bring: Vec<Bring> = brought.collect();
         bring.append(&mut self.bring);
         bring
     }
