@@ -201,7 +201,7 @@ impl Writer<'_> {
 
     /// The times of what is kept.
     fn times(&mut self, reader: &Reader<'_>, steps: &[Step], version: &Version) -> Result<Content> {
-        let mut theirs = TimesReader::new(reader, &version.times())?;
+        let mut theirs = TimesReader::of(reader, version)?;
         let mut bytes = MetaBuilder::new(self.store.chunker().clone());
         let mut encoder = TimesEncoder::new(&mut bytes.bytes);
         for step in steps {

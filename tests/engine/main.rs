@@ -52,6 +52,7 @@ mod save_schedules;
 mod saves;
 mod schedules;
 mod settled;
+mod sideless;
 mod spans;
 mod stores;
 mod strange;

@@ -115,7 +115,9 @@ impl<'w> RefWalk<'w> {
         self.report.versions += 1;
         self.at = Some((name.clone(), number));
         self.path.clear();
-        if self.content(&version.times())? {
+        let times = version.times();
+        // A version without has none.
+        if times != Content::empty() && self.content(&times)? {
             self.times(version)?;
         }
         for side in version.sides.others() {

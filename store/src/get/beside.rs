@@ -50,7 +50,7 @@ impl<'g> Beside<'g> {
                 Error::not_found(message).hint("it was put without them: get it without them, too")
             })?);
         }
-        let times = TimesReader::new(reader, &found.version.times())?;
+        let times = TimesReader::of(reader, &found.version)?;
         let mut beside = Self { times, kept };
         beside.skip(found.entries_before)?;
         Ok(beside)

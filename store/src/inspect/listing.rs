@@ -119,7 +119,7 @@ pub fn ls(
     let found = reader.resolve(spec)?;
     let mut times = None;
     if options.times {
-        let mut reader = TimesReader::new(reader, &found.version.times())?;
+        let mut reader = TimesReader::of(reader, &found.version)?;
         reader.skip(found.entries_before)?;
         times = Some(reader);
     }

@@ -70,7 +70,7 @@ struct Below {
 
 impl<'m> Wanted<'m> {
     pub(super) fn new(task: &Task<'m>) -> Result<Self> {
-        let mut times = TimesReader::new(task.reader, &task.found.version.times())?;
+        let mut times = TimesReader::of(task.reader, &task.found.version)?;
         times.skip(task.found.entries_before)?;
         let names = task.request.spec.path.split(|byte| *byte == b'/');
         let names = names.filter(|name| !name.is_empty()).map(<[u8]>::to_vec);

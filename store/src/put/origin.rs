@@ -197,7 +197,7 @@ impl<'p> Files<'p> {
         if mark.tree != Some(*content) {
             return Ok(None);
         }
-        let mut times = TimesReader::new(reader, &found.version.times())?;
+        let mut times = TimesReader::of(reader, &found.version)?;
         times.skip(found.entries_before)?;
         Self::new(reader, times, content).map(Some)
     }

@@ -410,7 +410,7 @@ impl Same<'_> {
             return false;
         };
         let hash = || -> Result<blake3::Hash> {
-            let times = TimesReader::new(self.reader, &newest.times())?;
+            let times = TimesReader::of(self.reader, newest)?;
             let mut files = Files::new(self.reader, times, &content)?;
             let mut hash = FileTimes::default();
             while let Some((_, time)) = files.next_file()? {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::Reader;
 use crate::error::{Error, Kind, Result};
-use crate::format::{Content, RefName, Time, TimesDecoder};
+use crate::format::{Content, RefName, Time, TimesDecoder, Version};
 use crate::id::ChunkId;
 
 /// The times of a ref version, one after another, the root's first.
@@ -31,10 +31,31 @@ impl<'g> TimesReader<'g> {
     /// When their chunk list cannot be read for another reason than damage.
     pub fn new(reader: &'g Reader<'g>, times: &Content) -> Result<Self> {
         let mut reader = Self::strict_over(reader, times);
+        if *times == Content::empty() {
+            // Nothing is lost: the version has none.
+            let of = reader.owner()?;
+            let put = of.map(|(_, _, put)| put).unwrap_or_default();
+            reader.instead = Some(time_of(put));
+            return Ok(reader);
+        }
         match reader.list() {
             Ok(()) => Ok(reader),
             Err(error) => reader.go_without(error).map(|_| reader),
         }
+    }
+
+    /// The times of `version`; that of its put for each, where it has none.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of(reader: &'g Reader<'g>, version: &Version) -> Result<Self> {
+        let times = version.times();
+        if times != Content::empty() {
+            return Self::new(reader, &times);
+        }
+        let mut reader = Self::strict_over(reader, &times);
+        reader.instead = Some(time_of(version.time));
+        Ok(reader)
     }
 
     /// The same for who wants to know what is wrong with them.
@@ -76,10 +97,7 @@ impl<'g> TimesReader<'g> {
         }
         let of = self.owner()?;
         let put = of.as_ref().map(|(_, _, put)| *put).unwrap_or_default();
-        let time = Time {
-            secs: put.as_second(),
-            nanos: 0,
-        };
+        let time = time_of(put);
         let whose = of.map_or_else(String::new, |(name, number, _)| {
             format!(" of {name}@{number}")
         });
@@ -142,6 +160,13 @@ impl<'g> TimesReader<'g> {
             self.used = 0;
             self.bytes.extend_from_slice(&self.reader.meta_chunk(&id)?);
         }
+    }
+}
+
+fn time_of(put: Timestamp) -> Time {
+    Time {
+        secs: put.as_second(),
+        nanos: 0,
     }
 }
 

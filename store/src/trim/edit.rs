@@ -105,7 +105,7 @@ impl<'e, 'r> Edit<'e, 'r> {
         writer: &'e mut dyn Write,
     ) -> Result<Self> {
         Ok(Self {
-            times: TimesReader::new(reader, &version.times())?,
+            times: TimesReader::of(reader, version)?,
             found: vec![false; request.paths.len()],
             reader,
             request,

@@ -192,7 +192,7 @@ impl View<'_> {
         let totals = inside.version.root.entries();
         let mut times = match totals <= TIMED_MAX {
             true => {
-                let mut times = TimesReader::new(&self.sight, &inside.version.times())?;
+                let mut times = TimesReader::of(&self.sight, inside.version)?;
                 times.skip(inside.before)?;
                 // That of the directory itself.
                 times.next()?;
