@@ -77,3 +77,39 @@ fn a_model_that_was_trained_further_takes_little_and_says_what_it_holds() {
     env.ok(["get", model, "out"]);
     assert!(std::fs::read(env.path("out/model")).unwrap() == weights(1));
 }
+
+/// A base that only deltas need takes room as well: with one of them left, that is a loss.
+#[test]
+fn what_is_saved_counts_the_bases_that_are_there_for_deltas_alone() {
+    let env = environment!();
+    let model = "project/demo/model";
+    for steps in 0..2 {
+        env.write("in/model", weights(steps));
+        env.ok(["put", "in", model]);
+    }
+    let saved = |verb: &[&str]| {
+        let told = env.ok([verb, &["--json"]].concat());
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        told["deltas"]["saved_bytes"].as_i64().unwrap()
+    };
+    for verb in [&["info"][..], &["summarize", model]] {
+        assert!(saved(verb) > 100_000, "{verb:?}");
+    }
+    env.ok(["rm", "project/demo/model@1"]);
+    for verb in [&["summarize", model][..], &["summarize", "project/demo"]] {
+        assert!(saved(verb) < 0, "{verb:?}: {}", saved(verb));
+        let text = env.ok(verb.iter().copied());
+        let line = text.lines().find(|line| line.starts_with("deltas "));
+        let line = line.unwrap_or_else(|| panic!("{text}"));
+        assert!(
+            line.contains("costs about") && !line.contains("saved"),
+            "{line}"
+        );
+    }
+    // Two of them are worth it again.
+    env.write("in/model", weights(2));
+    env.ok(["put", "in", model]);
+    for verb in [&["info"][..], &["summarize", model]] {
+        assert!(saved(verb) > 0, "{verb:?}: {}", saved(verb));
+    }
+}

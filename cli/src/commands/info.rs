@@ -151,11 +151,11 @@ impl fmt::Display for Info {
         if !self.deltas.is_none() {
             write!(
                 out,
-                "\ndeltas       {} in {}, stored {}; about {} saved; bases of {}",
+                "\ndeltas       {} in {}, stored {}; {}; bases of {}",
                 human::bytes(self.deltas.chunks.bytes),
                 human::counted(self.deltas.chunks.chunks, "chunk"),
                 human::bytes(self.deltas.chunks.stored_bytes),
-                human::bytes(self.deltas.saved_bytes),
+                human::saved(self.deltas.saved_bytes),
                 human::bytes(self.deltas.bases.bytes)
             )?;
         }

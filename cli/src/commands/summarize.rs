@@ -413,12 +413,8 @@ fn deltas(deltas: &Deltas, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     if deltas.is_none() {
         return Ok(());
     }
-    let saved = human::bytes(deltas.saved_bytes);
-    writeln!(
-        out,
-        "deltas   {}; about {saved} saved",
-        share(&deltas.chunks)
-    )?;
+    let saved = human::saved(deltas.saved_bytes);
+    writeln!(out, "deltas   {}; {saved}", share(&deltas.chunks))?;
     write!(out, "bases    {}", share(&deltas.bases))?;
     match deltas.held {
         Some(held) if held.chunks > 0 => writeln!(

@@ -11,6 +11,15 @@ pub(crate) fn bytes(count: u64) -> String {
     store::Size(count).to_string()
 }
 
+/// `about 1.50 kB saved`, or what it costs where that is less than nothing.
+pub(crate) fn saved(by: i64) -> String {
+    let about = bytes(by.unsigned_abs());
+    match by < 0 {
+        true => format!("costs about {about} more"),
+        false => format!("about {about} saved"),
+    }
+}
+
 /// `1,234,567`.
 pub(crate) fn count(count: u64) -> String {
     let digits = count.to_string();

@@ -11,8 +11,9 @@ use crate::index::{Index, Location, Position};
 pub struct Deltas {
     /// Chunks that are stored as the difference to others.
     pub chunks: Share,
-    /// About how many bytes that saves: as much as if these took what their bases take, byte for byte.
-    pub saved_bytes: u64,
+    /// About how many bytes that saves: as much as if these took what their bases take, byte for byte, without what those
+    /// bases take that are there for these alone, as far as that is known. Less than nothing, where it costs more.
+    pub saved_bytes: i64,
     /// What they are the difference to.
     pub bases: Share,
     /// Those of the bases that no version has: they are there for deltas alone.
@@ -37,17 +38,19 @@ impl Deltas {
         let entries = with_bases.flat_map(|(segment, chunks)| {
             (0..chunks).map(move |entry| Position { segment, entry })
         });
-        Self::among(index, entries, None)
+        Self::among(index, entries, None, &|_| false)
     }
 
-    /// Those of `positions`; with `has_version`, also which bases no version has.
+    /// Those of `positions`; with `has_version`, also which bases no version has. Those that `others` need as well are no cost
+    /// of these.
     pub(super) fn among(
         index: &Index,
         positions: impl Iterator<Item = Position>,
         has_version: Option<&dyn Fn(Position) -> bool>,
+        others: &dyn Fn(Position) -> bool,
     ) -> Result<Self> {
         let (mut chunks, mut bases, mut held) = (Sum::default(), Sum::default(), Sum::default());
-        let (mut seen, mut saved_bytes) = (HashSet::new(), 0u64);
+        let (mut seen, mut saved_bytes, mut alone) = (HashSet::new(), 0u64, Sum::default());
         for at in positions {
             let (_, location) = index.at(at)?;
             if !location.is_delta {
@@ -66,11 +69,16 @@ impl Deltas {
                     bases.add(&base);
                     if has_version.is_some_and(|has| !has(place)) {
                         held.add(&base);
+                        if !others(place) {
+                            alone.add(&base);
+                        }
                     }
                 }
             }
             saved_bytes += saved(&location, raw, stored);
         }
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let saved_bytes = signed(saved_bytes).saturating_sub(signed(alone.share().stored_bytes));
         Ok(Self {
             chunks: chunks.share(),
             saved_bytes,

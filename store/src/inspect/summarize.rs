@@ -115,7 +115,12 @@ fn summed(view: &View, own: &[Owned], mine: &Reach<'_>, theirs: &Reach<'_>) -> R
     summary.shared = shared.share();
     summary.unique = unique.share();
     let has_version = |at| mine.has_itself(at) || theirs.has_itself(at);
-    let deltas = Deltas::among(index, mine.chunks().positions(), Some(&has_version))?;
+    let deltas = Deltas::among(
+        index,
+        mine.chunks().positions(),
+        Some(&has_version),
+        &|at| theirs.chunks().has(at),
+    )?;
     summary.deltas = match deltas.chunks.chunks {
         0 => Deltas::default(),
         _ => deltas,
