@@ -113,3 +113,25 @@ fn what_is_saved_counts_the_bases_that_are_there_for_deltas_alone() {
         assert!(saved(verb) > 0, "{verb:?}: {}", saved(verb));
     }
 }
+
+#[test]
+fn features_are_shown_those_of_the_format_and_those_that_were_learned() {
+    let env = environment!();
+    for steps in 0..2 {
+        env.write("in/model", weights(steps));
+        env.ok(["put", "in", "project/demo/model"]);
+        let text = env.ok(["info"]);
+        let line = text.lines().find(|line| line.starts_with("features "));
+        let told = env.ok(["info", "--json"]);
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let (shown, learned) = match steps {
+            0 => (None, serde_json::json!([])),
+            _ => (
+                Some("features     delta-frames (incompatible)"),
+                serde_json::json!(["delta-frames"]),
+            ),
+        };
+        assert_eq!(line, shown, "{text}");
+        assert_eq!(told["features"]["incompatible"], learned);
+    }
+}

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use store::inspect::Deltas;
-use store::{Bound, ChunkerParams, Features, Rates, RefSums, Sample, State};
+use store::{Bound, ChunkerParams, FeatureKind, Features, Rates, RefSums, Sample, State};
 use store::{Reader, Result, Store, StoreId};
 
 use crate::context::Context;
@@ -26,6 +26,7 @@ struct Info {
     id: StoreId,
     format: u32,
     chunker: ChunkerParams,
+    /// Those of `format`, and those that were learned since.
     features: Features,
     log_entry: u64,
     namespaces: usize,
@@ -81,7 +82,7 @@ fn info(store: &Store, state: &State) -> Info {
         id: format.id,
         format: format.version,
         chunker: format.chunker.clone(),
-        features: format.features.clone(),
+        features: format.features.and(&state.features),
         log_entry: state.number,
         namespaces: sums.len(),
         refs: all.refs,
@@ -114,6 +115,22 @@ impl fmt::Display for Info {
             chunker.avg >> 10,
             chunker.max >> 10
         )?;
+        if !self.features.is_empty() {
+            let shown = self
+                .features
+                .by_kind()
+                .into_iter()
+                .flat_map(|(kind, names)| {
+                    let kind = match kind {
+                        FeatureKind::Compatible => "compatible",
+                        FeatureKind::ReadOnly => "read-only",
+                        FeatureKind::Incompatible => "incompatible",
+                    };
+                    names.iter().map(move |name| format!("{name} ({kind})"))
+                });
+            let shown: Vec<String> = shown.collect();
+            writeln!(out, "features     {}", shown.join(", "))?;
+        }
         if self.features.is_single_writer() {
             writeln!(out, "writers      one at a time: the endpoint overwrites")?;
         }
