@@ -242,12 +242,14 @@ mod tests {
     use crate::error::Kind;
     use crate::format::{CODEC_DELTA, CODEC_RAW};
 
-    /// Any number of chunks with these bytes.
+    /// These bytes, all in the first chunk of [`base`]; others are empty.
     struct Held(Vec<u8>);
 
     impl Bases for Held {
-        fn append(&self, _ids: &[ChunkId], out: &mut Vec<u8>) -> Result<()> {
-            out.extend_from_slice(&self.0);
+        fn append(&self, ids: &[ChunkId], out: &mut Vec<u8>) -> Result<()> {
+            if ids.contains(&ChunkId([3; 32])) {
+                out.extend_from_slice(&self.0);
+            }
             Ok(())
         }
     }
