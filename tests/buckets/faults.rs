@@ -93,10 +93,14 @@ fn give_work(bucket: &Bucket, verb: &[&str]) {
 fn every_fault_passes(name: &str, verb: &[&str]) {
     let (bucket, proxy) = begun(name);
     bucket.ok(["put", "tree-2", "project/a/b"]);
-    let (finished, _, traffic) = run(&bucket, &proxy, verb, Schedule::Fine);
-    assert_eq!(finished.code, Some(0), "{finished}");
+    // The first one may ask for more: nothing of it is on this host yet, and a busy one asks again.
+    let requests = [(); 2].map(|()| {
+        let (finished, _, traffic) = run(&bucket, &proxy, verb, Schedule::Fine);
+        assert_eq!(finished.code, Some(0), "{finished}");
+        traffic.requests()
+    });
     let (mut tried, mut met) = (0, 0);
-    for (fault, number) in each_fault(traffic.requests()) {
+    for (fault, number) in each_fault(requests[0].min(requests[1])) {
         let schedule = Schedule::At(number, Vec::new(), fault);
         let (finished, out, traffic) = run(&bucket, &proxy, verb, schedule);
         let what = format!("{fault:?} at {number}: {verb:?}: {finished}{traffic:?}");

@@ -146,12 +146,16 @@ impl Transfer<'_> {
 
 fn every_fault_passes(way: Way) {
     let ends = Ends::new("transfer");
-    let transfer = ends.transfer(way);
-    let (finished, traffic) = transfer.run(Schedule::Fine);
-    assert_eq!(finished.code, Some(0), "{finished}");
-    transfer.check("no fault");
+    // The first one may ask for more: nothing of it is on this host yet, and a busy one asks again.
+    let requests = [(); 2].map(|()| {
+        let transfer = ends.transfer(way);
+        let (finished, traffic) = transfer.run(Schedule::Fine);
+        assert_eq!(finished.code, Some(0), "{finished}");
+        transfer.check("no fault");
+        traffic.requests()
+    });
     let (mut tried, mut met) = (0, 0);
-    for (fault, number) in each_fault(traffic.requests()) {
+    for (fault, number) in each_fault(requests[0].min(requests[1])) {
         let transfer = ends.transfer(way);
         let (finished, traffic) = transfer.run(Schedule::At(number, Vec::new(), fault));
         let what = format!("{fault:?} at {number}: {finished}{traffic:?}");
