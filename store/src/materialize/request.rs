@@ -45,7 +45,7 @@ pub struct MaterializeRequest {
     pub is_begun: bool,
     /// Put what symlinks lead to in their place.
     pub flatten: bool,
-    /// The tree ends with this process: [`Pool::remove_held`], or a sweep after its death.
+    /// The tree ends with this process: [`Pool::remove_held`](crate::Pool::remove_held), or a sweep after its death.
     pub ephemeral: bool,
     /// Write symlinks that lead out of the destination, too.
     pub allow_outside_symlinks: bool,
