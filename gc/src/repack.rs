@@ -190,17 +190,7 @@ impl Copy<'_> {
     }
 
     fn frame(&mut self, key: &str, rows: &[Row], location: &Location, stored: &[u8]) -> Result<()> {
-        let object = format!("{key}: frame at offset {}", location.frame_offset);
-        let raw = match location.is_delta {
-            true => (self.decoder).decode(
-                &object,
-                stored,
-                location.raw_len,
-                self.reader,
-                &mut self.raw,
-            )?,
-            false => (self.decoder).decode_plain(key, stored, location.raw_len, &mut self.raw)?,
-        };
+        let raw = (self.reader).decode(&mut self.decoder, location, stored, &mut self.raw)?;
         let mut chunks = Vec::with_capacity(rows.len());
         for row in rows {
             // DESIGN, collector 5: a copy must not seal damage.
@@ -227,6 +217,7 @@ impl Copy<'_> {
             len: row.location.len,
         });
         // Its bases are marked, and stay plain wherever they go.
+        let object = format!("{key}: frame at offset {}", location.frame_offset);
         let base = delta_base(&object, stored)?;
         framer.push_frame(EncodedFrame {
             bases: base.map(|base| base.ids).unwrap_or_default(),

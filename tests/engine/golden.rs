@@ -217,14 +217,7 @@ fn make(fixture: &Path) {
     ));
     trees::settle_times(&tree, 1);
 
-    let remote: Arc<dyn Write> = Arc::new(Objects::directory(&fixture.join("store")).unwrap());
-    let mut host = host(dir.path());
-    host.who = Who {
-        host: "golden".into(),
-        user: "golden".into(),
-        program: "store".into(),
-    };
-    let store = Store::open_or_init(remote, host).unwrap();
+    let store = new_store(&fixture.join("store"), dir.path());
     put_tree(&store, &tree, "project/golden/tree");
     write_listing(&tree, fixture, 0);
     put_tree(&store, &tree, "project/golden/tree");
@@ -259,6 +252,18 @@ fn make(fixture: &Path) {
     .unwrap();
 }
 
+/// A store at `place`, written by a host whose name is always the same.
+fn new_store(place: &Path, dir: &Path) -> Store {
+    let remote: Arc<dyn Write> = Arc::new(Objects::directory(place).unwrap());
+    let mut host = host(dir);
+    host.who = Who {
+        host: "golden".into(),
+        user: "golden".into(),
+        program: "store".into(),
+    };
+    Store::open_or_init(remote, host).unwrap()
+}
+
 fn write_listing(tree: &Path, fixture: &Path, at: usize) {
     fs::write(fixture.join(format!("expected-{at}.txt")), listing(tree)).unwrap();
 }
@@ -266,14 +271,7 @@ fn write_listing(tree: &Path, fixture: &Path, at: usize) {
 /// A model and what became of it after some more steps, and a directory with modes.
 fn make_weights(fixture: &Path) {
     let dir = tempfile::tempdir().unwrap();
-    let remote: Arc<dyn Write> = Arc::new(Objects::directory(&fixture.join("weights")).unwrap());
-    let mut host = host(dir.path());
-    host.who = Who {
-        host: "golden".into(),
-        user: "golden".into(),
-        program: "store".into(),
-    };
-    let store = Store::open_or_init(remote, host).unwrap();
+    let store = new_store(&fixture.join("weights"), dir.path());
     let tree = dir.path().join("tree");
     for steps in 0..2 {
         trees::write(&tree.join("model.safetensors"), &safetensors(&model(steps)));

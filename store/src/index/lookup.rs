@@ -42,16 +42,17 @@ impl Index {
     }
 
     /// Like [`Self::position`], and remembers that somebody counts on the chunk to stay, and on what it is the
-    /// difference to.
-    pub fn rely(&self, id: &ChunkId) -> Result<Option<Position>> {
-        let Some(found) = self.locate(id, true)? else {
+    /// difference to; with it whether it lies in a delta.
+    pub fn rely(&self, id: &ChunkId) -> Result<Option<(Position, bool)>> {
+        let Some((at, _)) = self.locate(id, true)? else {
             return Ok(None);
         };
-        for base in self.bases_of(found.0)? {
-            self.rely_on_plain(&base)?;
+        let bases = self.bases_of(at)?;
+        for base in &bases {
+            self.rely_on_plain(base)?;
         }
-        self.mark_relied(found.0);
-        Ok(Some(found.0))
+        self.mark_relied(at);
+        Ok(Some((at, !bases.is_empty())))
     }
 
     /// The same for a chunk that is to be a base: only a plain place will do. Whether there is one.
@@ -66,14 +67,6 @@ impl Index {
         Ok(found.is_some())
     }
 
-    /// Whether a live delta needs this chunk as its base, and no plain frame has it: who has its bytes stores it anew.
-    ///
-    /// # Errors
-    /// Corrupt, when a segment points outside of itself.
-    pub fn is_wanted_plain(&self, id: &ChunkId) -> Result<bool> {
-        Ok(self.is_base(id)? && self.locate_surely(id, false)?.is_none())
-    }
-
     /// Whether a live delta is the difference to this chunk.
     ///
     /// # Errors
@@ -85,17 +78,6 @@ impl Index {
             }
         }
         Ok(false)
-    }
-
-    /// Whether the chunk at `position` lies in a delta.
-    ///
-    /// # Errors
-    /// Corrupt, when a segment points outside of itself.
-    pub fn is_delta(&self, position: Position) -> Result<bool> {
-        match self.segments.get(position.segment) {
-            Some(live) => live.segment.is_delta(position.entry),
-            None => Ok(false),
-        }
     }
 
     /// What the frame at `location`, that of the chunk at `position`, is the difference to.

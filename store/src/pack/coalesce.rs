@@ -68,6 +68,28 @@ impl Extent {
     }
 }
 
+/// `items` in the order in which they lie, those together that one read covers, with what it reads.
+pub fn coalesce<T>(
+    mut items: Vec<T>,
+    extent_of: impl Fn(&T) -> Extent,
+    by: Coalesce,
+) -> Vec<(Extent, Vec<T>)> {
+    items.sort_by_key(|item| {
+        let extent = extent_of(item);
+        (extent.pack, extent.offset)
+    });
+    let mut reads: Vec<(Extent, Vec<T>)> = Vec::new();
+    for item in items {
+        let extent = extent_of(&item);
+        let last = reads.last_mut();
+        match last.and_then(|(read, covered)| read.join(&extent, by).then_some(covered)) {
+            Some(covered) => covered.push(item),
+            None => reads.push((extent, vec![item])),
+        }
+    }
+    reads
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -74,7 +74,7 @@ impl Dedup {
     pub(super) fn is_offered(&self, id: &ChunkId) -> Result<bool> {
         let index = self.relied.index();
         Ok(match index.rely(id)? {
-            Some(at) => !(index.is_delta(at)? && index.is_base(id)?),
+            Some((_, is_delta)) => !(is_delta && index.is_base(id)?),
             None => false,
         })
     }

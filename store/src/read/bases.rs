@@ -15,7 +15,7 @@ impl Reader<'_> {
     ///
     /// # Errors
     /// As [`Decoder::decode`].
-    pub(crate) fn decode<'a>(
+    pub fn decode<'a>(
         &self,
         decoder: &mut Decoder,
         location: &Location,
@@ -51,9 +51,7 @@ impl Reader<'_> {
         out.extend_from_slice(location.of(*id).verified(&frame)?);
         Ok(())
     }
-}
 
-impl Reader<'_> {
     /// The error about the base, where a chunk of the frame at `location` is not what its id says since a base of it is
     /// damaged; else `error`.
     pub fn blame_base(&self, location: &Location, error: Error) -> Error {

@@ -16,7 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::Content;
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
-use crate::pack::{Coalesce, Extent};
+use crate::pack::{Coalesce, Extent, coalesce};
 use crate::read::{Reader, read_frames};
 use crate::store::Store;
 
@@ -227,22 +227,12 @@ impl<S> Window<S> {
         }
     }
 
-    fn into_reads(mut self, coalesce: Coalesce) -> Vec<ReadJob<S>> {
-        self.frames
-            .sort_by_key(|frame| (frame.location.pack, frame.location.frame_offset));
-        let mut reads: Vec<ReadJob<S>> = Vec::new();
-        for frame in self.frames {
-            let extent = Extent::of(&frame.location);
-            let last = reads.last_mut();
-            match last.and_then(|read| read.extent.join(&extent, coalesce).then_some(read)) {
-                Some(read) => read.frames.push(frame),
-                None => reads.push(ReadJob {
-                    extent,
-                    frames: vec![frame],
-                }),
-            }
-        }
+    fn into_reads(self, by: Coalesce) -> Vec<ReadJob<S>> {
+        let reads = coalesce(self.frames, |frame| Extent::of(&frame.location), by);
+        let reads = reads.into_iter();
         reads
+            .map(|(extent, frames)| ReadJob { extent, frames })
+            .collect()
     }
 }
 

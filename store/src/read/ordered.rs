@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::Content;
 use crate::id::ChunkId;
 use crate::index::Location;
-use crate::pack::{Coalesce, Extent};
+use crate::pack::{Coalesce, Extent, coalesce};
 
 /// Bytes of content after which a stretch ends with its frame.
 const STRETCH_BYTES: u64 = 4 << 20;
@@ -234,19 +234,11 @@ impl Stretch {
             && last.is_some_and(|last| last.location.is_none() || !last.is_in_frame_of(next))
     }
 
-    /// Reads that cover all of its frames, in the order of the packs.
-    fn reads(&self, by: Coalesce) -> Vec<Extent> {
+    /// Reads that cover all of its frames.
+    fn reads(&self, by: Coalesce) -> impl Iterator<Item = Extent> {
         let locations = self.pieces.iter().filter_map(|piece| piece.location);
-        let mut frames: Vec<Extent> = locations.map(|at| Extent::of(&at)).collect();
-        frames.sort_by_key(|frame| (frame.pack, frame.offset));
-        let mut reads: Vec<Extent> = Vec::new();
-        for frame in frames {
-            let is_joined = reads.last_mut().is_some_and(|last| last.join(&frame, by));
-            if !is_joined {
-                reads.push(frame);
-            }
-        }
-        reads
+        let reads = coalesce(locations.collect(), Extent::of, by);
+        reads.into_iter().map(|(extent, _)| extent)
     }
 }
 

@@ -49,7 +49,7 @@ fn a_segment_that_stays_is_not_whole_when_a_pack_of_it_is_condemned() {
     let store = open(memory());
     let len = store.chunker().cut(&file, true).unwrap();
     let id = ChunkId::of(&file[..len]);
-    let at = view.index.rely(&id).unwrap().unwrap();
+    let (at, _) = view.index.rely(&id).unwrap().unwrap();
     let place = view.index.at(at).unwrap().1;
     let mut state = view.state.clone();
     let condemned = crate::format::Condemned {

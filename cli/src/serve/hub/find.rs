@@ -189,7 +189,7 @@ impl Inner {
     }
 
     /// How clients call an entry, where that needs no reading; a directory has no name.
-    fn known_etag(&self, entry: &Entry) -> Option<Option<Etag>> {
+    pub(super) fn known_etag(&self, entry: &Entry) -> Option<Option<Etag>> {
         match &entry.what {
             What::File(content, None) => {
                 let hashes = self.known.remembered(content)?;

@@ -287,8 +287,8 @@ impl Hub {
 
 impl Inner {
     fn etag(&self, reader: &Reader<'_>, entry: &Entry) -> store::Result<Option<Etag>> {
-        if let Some(etag) = entry.known_etag() {
-            return Ok(Some(etag));
+        if let Some(known) = self.known_etag(entry) {
+            return Ok(known);
         }
         let What::File(content, _) = &entry.what else {
             return Ok(None);
