@@ -27,6 +27,7 @@ mod table;
 mod wanted;
 
 use hash_index::HashIndex;
+pub(crate) use marks::SparseMarks;
 pub use marks::{Marks, Position};
 pub use merge::{Preferred, merge};
 pub use segment::{OpenSegment, check_segments};

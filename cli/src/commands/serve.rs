@@ -15,6 +15,7 @@ use store::{Error, Namespace, Pool, Result};
 
 use crate::config;
 use crate::context::{Context, pools};
+use crate::host::memory;
 use crate::serve::front::Front;
 use crate::serve::hub::{Hub, pull};
 use crate::serve::journal::Journal;
@@ -106,6 +107,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     if args.systemd {
         return context.out.line(unit::text(args, context)?);
     }
+    memory::share_heaps();
     let tokens = Tokens::open(config::tokens_file())?;
     check_address(args.listen, &tokens)?;
     let keys = args.s3_keys.as_deref().map(Keys::read).transpose()?;

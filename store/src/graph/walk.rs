@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::error::{Error, Result};
 use crate::format::{Content, ListChild, Node, Root, SIDE_TIMES, Version};
 use crate::id::ChunkId;
-use crate::index::{Index, Marks, Position};
+use crate::index::{Index, Marks, Position, SparseMarks};
 use crate::read::Reader;
 
 /// A part that a chunk plays beside that of plain bytes. The same bytes may play all of them.
@@ -208,12 +208,12 @@ impl<'w, V: Visit> Walk<'w, V> {
     }
 }
 
-/// What was met of an index: three bits for each of its chunks.
+/// What was met of an index: a bit for each of its chunks, and little more for each of its metadata.
 #[derive(Debug)]
 pub struct Seen {
     reached: Marks,
-    lists: Marks,
-    trees: Marks,
+    lists: SparseMarks,
+    trees: SparseMarks,
 }
 
 impl Seen {
@@ -221,8 +221,8 @@ impl Seen {
     pub fn new(index: &Index) -> Self {
         Self {
             reached: index.marks(),
-            lists: index.marks(),
-            trees: index.marks(),
+            lists: SparseMarks::default(),
+            trees: SparseMarks::default(),
         }
     }
 

@@ -3,8 +3,10 @@
 //! A chunk that several segments hold has one position, that of the place which is read, so that
 //! marking by position is marking by chunk. Marks belong to the index that they were made for.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use roaring::RoaringTreemap;
 
 /// Where an index has the entry of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +20,13 @@ pub struct Position {
 /// One bit for each chunk of an index; shared by threads.
 #[derive(Debug, Default)]
 pub struct Marks(Vec<Bits>);
+
+/// Marks of few chunks among very many, such as those of metadata: memory for what is marked only. Shared by threads.
+#[derive(Debug, Default)]
+pub(crate) struct SparseMarks(Mutex<RoaringTreemap>);
+
+/// Bits of the number of an entry in [`SparseMarks`]; those above are the segment's.
+const ENTRY_BITS: u32 = 40;
 
 /// One bit for each chunk of a segment. There is memory only for those that were set, and their neighbours: a store of a
 /// billion chunks is opened without it.
@@ -65,6 +74,15 @@ impl Marks {
     /// How many chunks are marked.
     pub fn count(&self) -> u64 {
         self.0.iter().map(Bits::count).sum()
+    }
+}
+
+impl SparseMarks {
+    /// Marks a chunk; whether it was not marked before.
+    pub(crate) fn set(&self, at: Position) -> bool {
+        let key = (at.segment as u64) << ENTRY_BITS | at.entry;
+        let mut marked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        marked.insert(key)
     }
 }
 
@@ -148,6 +166,15 @@ mod tests {
         assert_eq!(marks.count(), 4);
         let marked: Vec<_> = marks.positions().collect();
         assert_eq!(marked, [at(0, 2), at(2, 0), at(2, 64), at(2, 129)]);
+    }
+
+    #[test]
+    fn sparse_marks_are_new_once_whatever_segment_they_are_of() {
+        let marks = SparseMarks::default();
+        let at = |segment, entry| Position { segment, entry };
+        let all = [at(0, 0), at(0, 1 << 39), at(1, 0), at(7, 0), at(1 << 23, 5)];
+        assert!(all.iter().all(|at| marks.set(*at)));
+        assert!(!all.iter().any(|at| marks.set(*at)));
     }
 
     #[test]
