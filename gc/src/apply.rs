@@ -5,7 +5,7 @@
 //! is done. Objects go only after the entry that condemned them was read back from the log and
 //! their grace is over. Stopping anywhere leaves a state that the next run goes on from.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use jiff::Timestamp;
 use store::format::{Change, LogEntry, RefName, SegmentInfo, State, pack_key, segment_key};
@@ -22,6 +22,7 @@ use crate::plan::Plan;
 use crate::repack::repack;
 use crate::report::Report;
 use crate::request::{Deadline, Request};
+use crate::usage::Sizes;
 
 /// Bytes of sparse packs after which what was copied of them is committed.
 const BATCH_BYTES: u64 = 4 << 30;
@@ -48,7 +49,7 @@ pub(crate) struct Session<'s, 'p> {
     pub(crate) view: View,
     marker: Marker<'s>,
     pub(crate) plan: Plan,
-    pub(crate) sizes: HashMap<String, u64>,
+    pub(crate) sizes: Sizes,
     /// Own objects that no entry has named yet.
     pending: HashSet<String>,
     /// Packs that are copied before what was copied is committed.

@@ -34,7 +34,7 @@ impl Session<'_, '_> {
             .chain(segments)
             .filter(|(key, condemned)| {
                 is_due(condemned, self.request.options.grace_secs, now)
-                    && self.sizes.contains_key(key)
+                    && self.sizes.of(key).is_some()
                     && !self.deleted.contains(key)
             })
             .collect();
@@ -52,7 +52,7 @@ impl Session<'_, '_> {
         for keys in keys.chunks(DELETE_KEYS) {
             self.prune.delete(keys)?;
             for key in keys {
-                if let Some(bytes) = self.sizes.get(key) {
+                if let Some(bytes) = self.sizes.of(key) {
                     report.freed_bytes += bytes;
                     report.freed_objects += 1;
                 }
@@ -144,7 +144,7 @@ impl Session<'_, '_> {
             packs
                 .chain(segments)
                 .filter(|(key, _)| !self.deleted.contains(key))
-                .filter_map(|(key, condemned)| Some((*self.sizes.get(&key)?, condemned))),
+                .filter_map(|(key, condemned)| Some((self.sizes.of(&key)?, condemned))),
             self.request.options.grace_secs,
         );
     }

@@ -1,6 +1,6 @@
 //! Look: one state that stood still, what lives in it, and what to do about the rest.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use store::access::Uses;
 use store::format::{RefName, State, pack_key, segment_key};
@@ -13,12 +13,12 @@ use store::{Error, Kind, Remedy, Result, Store, View};
 use crate::idle::Note;
 use crate::limits::Size;
 use crate::mark::{Marker, may_be_moved, reached_by};
-use crate::plan::{CHECKPOINTS_LEFT, Plan, Uploads, idle_uses, plan, sizes};
+use crate::plan::{CHECKPOINTS_LEFT, Plan, Uploads, idle_uses, plan};
 use crate::policy::Drop;
 use crate::recent_drops;
 use crate::report::{Live, Over};
 use crate::request::Request;
-use crate::usage::Usage;
+use crate::usage::{Sizes, Usage};
 use crate::versions::{Class, each_of};
 
 /// How many states in a row may be gone before they were looked at.
@@ -29,8 +29,7 @@ pub(crate) struct Planned<'s> {
     pub(crate) view: View,
     pub(crate) marker: Marker<'s>,
     pub(crate) plan: Plan,
-    /// Bytes of listed objects, by key.
-    pub(crate) sizes: HashMap<String, u64>,
+    pub(crate) sizes: Sizes,
     pub(crate) over: Vec<Over>,
     pub(crate) live: Live,
     pub(crate) shared: BTreeMap<RefName, u64>,
@@ -88,13 +87,15 @@ fn look_at<'s>(
     usage.whole_pack_bytes = store.portions().pack_bytes.into();
     usage.count(&marker, &view.state)?;
     check_packs(prune, &usage)?;
-    check_witnesses(prune, &view.state, &usage)?;
+    let strange = strange(&view.state, &usage);
+    // What no entry names goes in the end, so it is asked before whether the log is all there, and of this store.
+    if let Some(witness) = witness::ask(prune, &view.state, &strange)? {
+        return Err(witness.damage);
+    }
     if !request.dry_run {
         usage.compare_clocks(prune, &view.state)?;
     }
-    if uploads.first.is_none() {
-        uploads.first = Some(sizes(&usage).into_keys().collect());
-    }
+    (uploads.first).get_or_insert_with(|| strange.into_iter().collect());
     usage.layers = layers(store, &view.state, &usage)?;
     let mut plan = plan(&view.state, &usage, &drops, uploads, &request.options, now);
     plan.uses = idle_uses(&view.state, &usage.uses, now)?;
@@ -104,7 +105,7 @@ fn look_at<'s>(
         view,
         marker,
         plan,
-        sizes: sizes(&usage),
+        sizes: usage.into_sizes(),
         over,
         live,
         shared,
@@ -151,23 +152,11 @@ fn check_packs(prune: &dyn Prune, usage: &Usage) -> Result<()> {
     Ok(())
 }
 
-/// What no entry names goes in the end, so it is asked before whether the log is all there, and of this store.
-fn check_witnesses(prune: &dyn Prune, state: &State, usage: &Usage) -> Result<()> {
-    let named: HashSet<_> = (usage.segments.iter())
-        .flat_map(|segment| segment.packs.iter().map(|(pack, _)| *pack))
-        .collect();
-    let packs = (usage.pack_objects.iter())
-        .filter(|object| !named.contains(&object.id) && !state.condemned.contains_key(&object.id))
-        .map(|object| pack_key(object.id));
-    let segments = (usage.segment_objects.iter())
-        .map(|object| object.id)
-        .filter(|id| !state.segments.contains_key(id) && !state.dropped.contains_key(id))
-        .map(segment_key);
-    let strange: Vec<String> = packs.chain(segments).collect();
-    match witness::ask(prune, state, &strange)? {
-        Some(witness) => Err(witness.damage),
-        None => Ok(()),
-    }
+/// Keys of packs and segments that no entry names.
+fn strange(state: &State, usage: &Usage) -> Vec<String> {
+    let packs = usage.strange_packs(state).map(|pack| pack_key(pack.id));
+    let segments = (usage.strange_segments(state)).map(|segment| segment_key(segment.id));
+    packs.chain(segments).collect()
 }
 
 /// Marks what stays, class after class, so that each byte is explained by the first that needs it.

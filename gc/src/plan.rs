@@ -4,7 +4,7 @@
 //! first, since that needs no space; sparse packs are copied only as far as the share of unused
 //! bytes is above the limit. A plan is valid for the state it was made on.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -312,11 +312,6 @@ fn orphans(
     now: Timestamp,
 ) {
     let now = usage.by_store_clock(now);
-    let named: HashSet<PackId> = usage
-        .segments
-        .iter()
-        .flat_map(|segment| segment.packs.iter().map(|(pack, _)| *pack))
-        .collect();
     let old = |modified: Timestamp, key: &str| {
         let was_there = uploads
             .first
@@ -325,11 +320,8 @@ fn orphans(
         let is_old = options.min_age_secs == 0 || after(modified, options.min_age_secs) <= now;
         (is_old && was_there) || uploads.abandoned.contains(key)
     };
-    for object in &usage.pack_objects {
+    for object in usage.strange_packs(state) {
         let key = store::format::pack_key(object.id);
-        if named.contains(&object.id) || state.condemned.contains_key(&object.id) {
-            continue;
-        }
         if old(object.modified, &key) {
             plan.condemn.push(PlannedPack {
                 pack: object.id,
@@ -342,11 +334,8 @@ fn orphans(
             plan.held.by_age.add(object.bytes, until);
         }
     }
-    for object in &usage.segment_objects {
+    for object in usage.strange_segments(state) {
         let key = store::format::segment_key(object.id);
-        if state.segments.contains_key(&object.id) || state.dropped.contains_key(&object.id) {
-            continue;
-        }
         if old(object.modified, &key) {
             plan.orphan_segments.push((object.id, object.bytes));
         } else {
@@ -463,19 +452,6 @@ impl SegmentUse {
             .map(|(_, chunks)| chunks)
             .sum()
     }
-}
-
-/// Bytes of objects by key, for who reports what a deletion freed.
-pub(crate) fn sizes(usage: &Usage) -> HashMap<String, u64> {
-    let packs = usage
-        .pack_objects
-        .iter()
-        .map(|object| (store::format::pack_key(object.id), object.bytes));
-    let segments = usage
-        .segment_objects
-        .iter()
-        .map(|object| (store::format::segment_key(object.id), object.bytes));
-    packs.chain(segments).collect()
 }
 
 #[cfg(test)]

@@ -107,6 +107,28 @@ pub struct Listed<Id> {
     pub modified: Timestamp,
 }
 
+/// Bytes of listed objects, for who reports what a deletion freed.
+#[derive(Debug, Default)]
+pub(crate) struct Sizes {
+    packs: Vec<Listed<PackId>>,
+    segments: Vec<Listed<SegmentId>>,
+}
+
+impl Sizes {
+    /// Those of the object of this key, if it was listed.
+    pub(crate) fn of(&self, key: &str) -> Option<u64> {
+        match parse_pack_key(key) {
+            Some(pack) => bytes_of(&self.packs, pack),
+            None => bytes_of(&self.segments, parse_segment_key(key)?),
+        }
+    }
+}
+
+fn bytes_of<Id: Ord + Copy>(listed: &[Listed<Id>], id: Id) -> Option<u64> {
+    let at = listed.binary_search_by_key(&id, |object| object.id).ok()?;
+    Some(listed.get(at)?.bytes)
+}
+
 impl PackUse {
     /// Stored bytes that no live chunk needs.
     pub fn unused_bytes(&self) -> u64 {
@@ -128,11 +150,6 @@ impl Usage {
     /// # Errors
     /// When the store cannot be listed.
     pub fn compare_clocks(&mut self, prune: &dyn Prune, state: &State) -> Result<()> {
-        let segments = self.segments.iter();
-        let named: HashSet<PackId> = (segments.flat_map(|segment| &segment.packs))
-            .map(|(pack, _)| *pack)
-            .collect();
-        let is_known = |id: &PackId| named.contains(id) || state.condemned.contains_key(id);
         let matters = !self.uploads.is_empty()
             || self.claims.iter().any(ClaimUse::stands_still)
             || state.segments.values().any(|info| info.pass.is_some())
@@ -140,7 +157,7 @@ impl Usage {
                 .segment_objects
                 .iter()
                 .any(|object| !state.segments.contains_key(&object.id))
-            || self.pack_objects.iter().any(|object| !is_known(&object.id));
+            || self.strange_packs(state).next().is_some();
         if !matters || prune.put(CLOCK_KEY, Bytes::new()).is_err() {
             return Ok(());
         }
@@ -150,6 +167,41 @@ impl Usage {
             self.ahead = now.duration_since(clock.modified);
         }
         Ok(())
+    }
+
+    /// Objects of packs that the log has never heard of.
+    pub(crate) fn strange_packs<'u>(
+        &'u self,
+        state: &'u State,
+    ) -> impl Iterator<Item = &'u Listed<PackId>> {
+        let segments = self.segments.iter();
+        let named: HashSet<PackId> = (segments.flat_map(|segment| &segment.packs))
+            .map(|(pack, _)| *pack)
+            .collect();
+        self.pack_objects.iter().filter(move |object| {
+            !named.contains(&object.id) && !state.condemned.contains_key(&object.id)
+        })
+    }
+
+    /// Objects of segments that the log has never heard of.
+    pub(crate) fn strange_segments<'u>(
+        &'u self,
+        state: &'u State,
+    ) -> impl Iterator<Item = &'u Listed<SegmentId>> {
+        self.segment_objects.iter().filter(|object| {
+            !state.segments.contains_key(&object.id) && !state.dropped.contains_key(&object.id)
+        })
+    }
+
+    /// The bytes of what was listed, and nothing else of it all.
+    pub(crate) fn into_sizes(mut self) -> Sizes {
+        self.pack_objects.sort_unstable_by_key(|object| object.id);
+        self.segment_objects
+            .sort_unstable_by_key(|object| object.id);
+        Sizes {
+            packs: self.pack_objects,
+            segments: self.segment_objects,
+        }
     }
 
     /// Counts what `marker` has marked.

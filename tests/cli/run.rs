@@ -443,3 +443,23 @@ fn what_a_killed_first_run_left_is_saved_into_what_others_made() {
     assert_eq!(next, "one\ntwo\n");
     assert_eq!(newest(&env, REF), ["one=one", "two=two"]);
 }
+
+#[test]
+fn locks_of_clients_stay_out_and_files_that_are_only_called_so_do_not() {
+    let env = environment!();
+    let script = "cd $STORE_PROJECT_CACHE_DIR && put() { mkdir -p $(dirname $1) && echo x > $1; }
+        repo=huggingface/hub/models--a--b
+        put code/Cargo.lock; put $repo/snapshots/c0/sub/poetry.lock; put $repo/snapshots/c0/.locks/in
+        put $repo/.no_exist/c0/x.lock; put $repo/blobs/ab.lock; put $repo/blobs/ab.incomplete
+        put huggingface/hub/.locks/models--a--b/ab.lock; put huggingface/datasets/_x_builder.lock
+        put huggingface/datasets/x/y.lock.soft; put neuron/MODULE_1/model.lock; put inductor/locks/a.lock";
+    env.ok(run(&[], script));
+    let repo = "huggingface/hub/models--a--b";
+    let saved = [
+        "code/Cargo.lock=x".to_owned(),
+        format!("{repo}/.no_exist/c0/x.lock=x"),
+        format!("{repo}/snapshots/c0/.locks/in=x"),
+        format!("{repo}/snapshots/c0/sub/poetry.lock=x"),
+    ];
+    assert_eq!(newest(&env, REF), saved);
+}

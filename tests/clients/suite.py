@@ -4,7 +4,8 @@ suite.py STORE VENVS [GENERATION...]   STORE is the command, VENVS what setup.sh
 
 For each generation: a real cache is made by its client (a login with a planted token included), put, materialized, and
 used as jobs use it: offline and online, as root and as another user, by eight processes at once, with a moved branch, and
-removed. After each the store and the pool must be whole. Everything is run; what failed is told at the end, exit code 1."""
+removed. Then two jobs of `store run`, on a host each: the first downloads and maps, the second needs nobody. After each
+the store and the pool must be whole. Everything is run; what failed is told at the end, exit code 1."""
 
 import json
 import os
@@ -58,9 +59,11 @@ class Suite:
             "HF_HUB_DISABLE_UPDATE_CHECK": "1", "USER": "tester", "LANG": "C.UTF-8", "PLANTED_TOKEN": TOKEN,
             "PYTHONDONTWRITEBYTECODE": "1", "CLIENT_VERSION": generation, **more,
         }
-        python = self.venvs / ("hub-" + generation) / "bin" / "python"
-        command = [*prefix, str(python), str(self.room / "battery.py"), *steps]
+        command = [*prefix, *self.battery(generation, steps)]
         return subprocess.Popen(command, env=environment, cwd=scratch, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def battery(self, generation, steps):
+        return [str(self.venvs / ("hub-" + generation) / "bin" / "python"), str(self.room / "battery.py"), *steps]
 
     def end_job(self, what, job, fails=()):
         """Steps in `fails` are known not to work there, and must not begin to without this being seen."""
@@ -178,6 +181,34 @@ class Suite:
         self.whole("after a moved branch")
         repo.branches["main"] = old
 
+    def run(self, generation, what, host, steps, online):
+        """A job of a project on a host, which is a home and a place for caches; what it was told on stderr."""
+        place = self.room / generation / host
+        (place / "home").mkdir(parents=True)
+        environment = {
+            "PATH": os.environ["PATH"], "HOME": str(place / "home"), "STORE_URL": str(self.room / "store"), "USER": "tester",
+            "HF_ENDPOINT": self.hub.endpoint, "HF_HUB_OFFLINE": "0" if online else "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1", "CLIENT_VERSION": generation, "LANG": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        words = ["run", "--project", "run-" + generation, "--base", str(place / "caches"), "--", *self.battery(generation, steps)]
+        job = subprocess.Popen([self.command, *words], env=environment, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.end_job(what, job)
+        self.expect("%s: ends with 0" % what, job.returncode == 0, job.returncode)
+
+    def jobs(self, generation):
+        # Twice: what tokenizers ask for in vain is known after the first time.
+        steps = ["version", "snapshot", "config", "tokenizer", "tokenizer", "mapped", "download"]
+        self.hub.take_log()
+        self.run(generation, "run, the first job", "node-1", steps, online=True)
+        self.expect("run: the first job asks the hub", self.hub.take_log())
+        self.run(generation, "run, another host, offline", "node-2", EVERYTHING, online=False)
+        self.expect("run: the second job asks nobody", not self.hub.take_log())
+        self.run(generation, "run, a third host, online", "node-3", EVERYTHING, online=True)
+        fetched = [path for method, path in self.hub.take_log() if method == "GET" and "/resolve/" in path]
+        self.expect("run: the third job downloads nothing", not fetched, fetched)
+        self.whole("after jobs of a project")
+
     def token_is_nowhere(self):
         """Raw bytes of the store, the pool and the host's caches, and every file that comes out."""
         places = [self.room / "store", self.room / "root", pathlib.Path(self.pool)]
@@ -223,6 +254,7 @@ def main():
             print("--- huggingface_hub " + generation, flush=True)
             suite.seed(generation)
             suite.use(generation)
+            suite.jobs(generation)
         print("--- all together", flush=True)
         suite.token_is_nowhere()
         suite.repositories_are_stored_once()

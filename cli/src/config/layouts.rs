@@ -53,13 +53,21 @@ pub(crate) struct Places {
     pub(crate) job: String,
 }
 
-/// What Hugging Face clients leave in their cache that is nobody else's.
-const EXCLUDE: [&str; 5] = [
+/// What clients and compilers leave in their caches that is nobody else's. What people named so themselves, in a
+/// repository or anywhere else in the project's cache, is data.
+const EXCLUDE: [&str; 12] = [
     "huggingface/token",
     "huggingface/stored_tokens",
-    "*.lock",
-    "*.incomplete",
-    ".locks/",
+    "huggingface/**/.locks/",
+    "huggingface/**/*.lock",
+    "huggingface/**/*.lock.soft",
+    "huggingface/**/*.incomplete",
+    "!huggingface/hub/*/snapshots/**",
+    "!huggingface/hub/*/.no_exist/**",
+    "neuron/**/*.lock",
+    "inductor/**/*.lock",
+    "triton/**/*.lock",
+    "vllm/**/*.lock",
 ];
 
 /// Caches of clients and compilers, below the project's cache.
