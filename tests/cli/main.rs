@@ -29,6 +29,7 @@ mod round_trip;
 mod run;
 mod run_bases;
 mod run_compiles;
+mod run_signals;
 mod save;
 mod secrets;
 mod seed;

@@ -322,7 +322,7 @@ fn a_job_that_deletes_its_cache_leaves_a_fifo_or_a_token_loses_nothing_of_others
     let gone = env.store(run(&[], "rm -r $STORE_PROJECT_CACHE_DIR"));
     assert_eq!(gone.code, Some(3), "{gone}");
     fs::remove_dir_all(env.path("base")).unwrap();
-    let pipe = env.store(run(&[], "cd $STORE_PROJECT_CACHE_DIR; mkfifo pipe; echo b > b; mkdir huggingface; echo hf_x > huggingface/token; : > x.lock"));
+    let pipe = env.store(run(&[], "cd $STORE_PROJECT_CACHE_DIR; mkfifo pipe; echo b > b; mkdir huggingface; echo hf_x > huggingface/token; : > huggingface/x.lock"));
     assert_eq!(pipe.code, Some(6), "{pipe}");
     assert!(pipe.stderr.contains("pipe: expected a file"), "{pipe}");
     assert_eq!(newest(&env, REF), ["a=a", "b=b"]);

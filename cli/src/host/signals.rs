@@ -9,7 +9,7 @@ use signal_hook::iterator::Signals;
 use store::{Error, Result};
 
 /// Those within this time after the first are the first one.
-const TOGETHER_TIME: Duration = Duration::from_millis(250);
+pub(crate) const TOGETHER_TIME: Duration = Duration::from_millis(250);
 
 /// The first signal asks to stop in good order, a second one stops at once. Two that come together are one: `timeout`, a
 /// terminal and some supervisors tell a process and its group.

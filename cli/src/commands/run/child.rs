@@ -2,6 +2,7 @@
 //!
 //! Never reads or writes what the command says. What is to be done meanwhile is the caller's, between two looks.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use store::{Error, Result};
 
+use crate::host::signals::TOGETHER_TIME;
+
 /// The longest time between two looks.
 const LOOK_MAX: Duration = Duration::from_millis(20);
 /// What a shell says of a command that is not there, or is no program.
@@ -19,7 +22,22 @@ const NOT_FOUND: u8 = 127;
 const NO_PROGRAM: u8 = 126;
 
 /// Signals that were caught and not handed on yet.
-pub(super) struct Signals(Vec<(i32, Signal, Arc<AtomicBool>)>);
+pub(super) struct Signals {
+    caught: Vec<(i32, Signal, Arc<AtomicBool>)>,
+    /// When somebody asked to end, as far as that was looked for.
+    asked: Cell<Option<Instant>>,
+}
+
+/// Whether somebody asks to end what follows the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Nobody, or it is the request that ended the command.
+    Not,
+    /// For the first time: what the command made is saved all the same.
+    Once,
+    /// Once more.
+    Again,
+}
 
 /// How the command ended, or why it did not begin.
 pub(super) struct Ended {
@@ -45,13 +63,16 @@ impl Signals {
                 .map_err(|source| Error::unavailable("handlers of signals").because(source))?;
             Ok((number, signal, flag))
         });
-        caught.collect::<Result<_>>().map(Self)
+        Ok(Self {
+            caught: caught.collect::<Result<_>>()?,
+            asked: Cell::default(),
+        })
     }
 
     /// Hands on what was caught; whether the command was asked to end.
     fn hand_on(&self, child: &Child) -> bool {
         let mut is_asked = false;
-        for (number, signal, flag) in &self.0 {
+        for (number, signal, flag) in &self.caught {
             if !flag.swap(false, Ordering::Relaxed) {
                 continue;
             }
@@ -64,14 +85,33 @@ impl Signals {
                 let _ended = kill_process(pid, *signal);
             }
         }
+        if is_asked {
+            self.asked.set(Some(Instant::now()));
+        }
         is_asked
     }
 
     /// Whether somebody asked to end since the last look.
     pub(super) fn is_asked(&self) -> bool {
         let ends = |number: i32| matches!(number, SIGINT | SIGTERM | SIGHUP);
-        let mut asked = self.0.iter().filter(|(number, ..)| ends(*number));
-        asked.any(|(_, _, flag)| flag.swap(false, Ordering::Relaxed))
+        let asked = self.caught.iter().filter(|(number, ..)| ends(*number));
+        // All of them: one that is told twice may be told by two.
+        asked.fold(false, |any, (_, _, flag)| {
+            flag.swap(false, Ordering::Relaxed) || any
+        })
+    }
+
+    /// Whether somebody asks to end what follows the command. A terminal, a supervisor or `timeout` tells the command and
+    /// us, one of us twice: the command may have ended by a signal that is seen here only now.
+    pub(super) fn asked(&self) -> Asked {
+        if !self.is_asked() {
+            return Asked::Not;
+        }
+        match self.asked.replace(Some(Instant::now())) {
+            None => Asked::Once,
+            Some(before) if before.elapsed() <= TOGETHER_TIME => Asked::Not,
+            Some(_) => Asked::Again,
+        }
     }
 }
 
@@ -145,4 +185,34 @@ fn is_in_foreground() -> bool {
     let mut fields = fields.unwrap_or_default().split(' ').skip(2);
     let group = fields.next();
     group.is_some() && group == fields.nth(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_together_is_one_request_and_the_next_one_is_another() {
+        let flag = Arc::new(AtomicBool::new(false));
+        let other = Arc::new(AtomicBool::new(false));
+        let signals = Signals {
+            caught: vec![
+                (SIGTERM, Signal::TERM, Arc::clone(&flag)),
+                (SIGHUP, Signal::HUP, Arc::clone(&other)),
+                (SIGUSR1, Signal::USR1, Arc::new(AtomicBool::new(true))),
+            ],
+            asked: Cell::default(),
+        };
+        let ask = || flag.store(true, Ordering::Relaxed);
+        assert_eq!(signals.asked(), Asked::Not);
+        ask();
+        other.store(true, Ordering::Relaxed);
+        assert_eq!(signals.asked(), Asked::Once);
+        assert_eq!(signals.asked(), Asked::Not, "two at once are one");
+        ask();
+        assert_eq!(signals.asked(), Asked::Not, "told twice");
+        std::thread::sleep(TOGETHER_TIME + Duration::from_millis(20));
+        ask();
+        assert_eq!(signals.asked(), Asked::Again);
+    }
 }

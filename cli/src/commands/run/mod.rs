@@ -8,13 +8,14 @@ mod saver;
 mod seed;
 
 use std::ffi::OsString;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use store::{Error, Reader, RefName, Result, Store};
 
 use self::caches::Cache;
-use self::child::Signals;
+use self::child::{Asked, Signals};
 use self::saver::Saver;
 use crate::commands::cache::of_run::Compiles;
 use crate::config::layouts::{Layout, Places};
@@ -30,9 +31,10 @@ use crate::ui::{failure, human, names};
 /// first save makes.
 ///
 /// The command has the terminal, standard input and standard output; signals are handed on to it, and its exit code is
-/// that of `store run`. Only where it ended well and the project's cache could not be saved, the exit code is that of
-/// the save. A team's cache that cannot be saved is a warning. What could not be saved stays where it is, is on the
-/// list of `store save --pending`, and is saved by the next run in its place.
+/// that of `store run`. A signal does not stop the save that follows; a second one does. Only where the command ended
+/// well and the project's cache could not be saved, the exit code is that of the save. A team's cache that cannot be
+/// saved is a warning. What could not be saved stays where it is, is on the list of `store save --pending`, and is saved
+/// by the next run in its place. Each job wants a base of its own: beside a run that has not ended, another is refused.
 ///
 /// With --seed REF the command is a script that makes a ref, and runs only if there is no such ref. Of any number that
 /// start at once, on whatever hosts, one runs it, in the end publishes what it left in the directory $STORE_SEED_DIR, and
@@ -123,6 +125,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let job = args.job.clone().unwrap_or_else(unnamed);
     let store = check_places(args, &layout, context)?;
     let base = base(args, &layout)?;
+    let _held = hold(&base)?;
     let places = Places::new(&layout, &base, args.team.is_some(), &job);
     let mut compiles = Compiles::new(&layout, &places, context)?;
     let store = context.for_job(store)?;
@@ -148,7 +151,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             .warning(format_args!("error: {}", failure::one_line(&error)));
     }
     let saved = saver.last(&signals);
-    compiles.after(&|| signals.is_asked());
+    compiles.after(&|| signals.asked() == Asked::Again);
     context.end_with(ended.code);
     match (ended.code, saved) {
         (0, saved) => saved,
@@ -224,6 +227,19 @@ fn base(args: &Args, layout: &Layout) -> Result<PathBuf> {
             Error::io("write to the base", base, source)
                 .hint("name another directory with --base; the command was not started")
         })
+}
+
+/// That no other run has the base, for as long as the descriptor is open. A file system without locks allows all.
+fn hold(base: &Path) -> Result<File> {
+    let dir = File::open(base).map_err(|source| Error::io("open the base", base, source))?;
+    match dir.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(Error::conflict(format!(
+            "{}: another run has its caches there, and has not ended",
+            base.display()
+        ))
+        .hint("the command was not started: name another directory with --base, one for each job")),
+        _ => Ok(dir),
+    }
 }
 
 /// That so many bytes are free there.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use store::{Error, Kind, PutReport, PutRequest, Result, Unwatched};
 
 use super::caches::Cache;
-use super::child::Signals;
+use super::child::{Asked, Signals};
 use crate::commands::save;
 use crate::context::Context;
 use crate::host::pending::message_of;
@@ -96,7 +96,7 @@ impl<'s> Saver<'s> {
         }))
     }
 
-    /// Saves all when the command has ended. Whoever asks to end once more stops that.
+    /// Saves all when the command has ended. Who asks to end is heeded the second time.
     pub(super) fn last(&self, signals: &Signals) -> Result<()> {
         let mut outcome = Ok(());
         for (at, cache) in self.caches.iter().enumerate() {
@@ -129,8 +129,12 @@ impl<'s> Saver<'s> {
     /// Waits for a save, and tells of it.
     fn told(&self, running: Running, signals: &Signals) -> Result<()> {
         while !running.thread.is_finished() {
-            if signals.is_asked() {
-                running.stop.store(true, Ordering::Relaxed);
+            match signals.asked() {
+                Asked::Not => {}
+                Asked::Once => self.context.out.note(format_args!(
+                    "note: what the command made is being saved; who asks to end once more stops that"
+                )),
+                Asked::Again => running.stop.store(true, Ordering::Relaxed),
             }
             std::thread::sleep(LOOK);
         }
@@ -213,8 +217,9 @@ fn not_saved(error: Error, cache: &Cache) -> Error {
         ));
     }
     match error.remedy() {
-        Some(_) => cache.advised(error),
-        None => error.hint(format!(
+        // What was not finished is no matter of a collector here.
+        Some(_) if error.kind() != Kind::Interrupted => cache.advised(error),
+        _ => error.hint(format!(
             "{dir} is as the command left it; `store save --pending` saves it, and so does the next run there"
         )),
     }

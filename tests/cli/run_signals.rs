@@ -1,0 +1,74 @@
+//! Signals of runs: to the group, as a terminal and supervisors send them, and while what the command made is saved.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use support::{Finished, TestEnvironment, environment};
+
+use crate::run::{REF, line, newest, run, signal};
+
+/// A run that is a group of its own, with its command.
+fn start(env: &TestEnvironment, script: &str) -> Child {
+    let mut command = env.command(run(&[], script));
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    piped.process_group(0).spawn().unwrap()
+}
+
+fn signal_group(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process_group(pid, signal).unwrap();
+}
+
+/// The command ends by its own signal, before the run has looked for the one that came to itself.
+#[test]
+fn one_signal_to_the_group_ends_the_command_and_what_it_made_is_saved() {
+    let signals = [
+        (Signal::INT, 130),
+        (Signal::TERM, 143),
+        (Signal::HUP, 129),
+    ];
+    for (signal, code) in signals {
+        let env = environment!();
+        let script = "echo 1 > $STORE_PROJECT_CACHE_DIR/one; echo ready; exec sleep 60";
+        let mut child = start(&env, script);
+        assert_eq!(line(&mut child), "ready\n");
+        signal_group(&child, signal);
+        let done = Finished::from(child.wait_with_output().unwrap());
+        assert_eq!(done.code, Some(code), "{done}");
+        assert_eq!(newest(&env, REF), ["one=1"], "{done}");
+    }
+}
+
+#[test]
+fn a_signal_while_it_is_saved_does_not_stop_that() {
+    let env = environment!();
+    let script = "head -c 100000000 /dev/urandom > $STORE_PROJECT_CACHE_DIR/large; echo ready";
+    let mut child = start(&env, script);
+    assert_eq!(line(&mut child), "ready\n");
+    // The shell has ended when nobody but the run is left in the group; the save has begun, or is about to.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    signal(&child, Signal::TERM);
+    let done = Finished::from(child.wait_with_output().unwrap());
+    assert!(matches!(done.code, Some(0 | 143)), "{done}");
+    assert!(env.ok(["ls", REF]).contains("large"), "{done}");
+}
+
+#[test]
+fn a_second_run_in_a_base_is_refused_while_the_first_one_runs() {
+    let env = environment!();
+    let script = "echo 1 > $STORE_PROJECT_CACHE_DIR/half; echo ready; read go; echo 2 > $STORE_PROJECT_CACHE_DIR/half";
+    let mut command = env.command(run(&[], script));
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut first = piped.stderr(Stdio::piped()).spawn().unwrap();
+    assert_eq!(line(&mut first), "ready\n");
+    let second = env.store(run(&[], "echo started"));
+    assert_eq!(second.code, Some(5), "{second}");
+    assert!(second.stdout.is_empty(), "{second}");
+    assert!(second.stderr.contains("--base"), "{second}");
+    assert_eq!(env.store(["ls", REF]).code, Some(3));
+    let done = Finished::from(first.wait_with_output().unwrap());
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(newest(&env, REF), ["half=2"]);
+    env.ok(run(&[], "true"));
+}
