@@ -23,11 +23,7 @@ fn signal_group(child: &Child, signal: Signal) {
 /// The command ends by its own signal, before the run has looked for the one that came to itself.
 #[test]
 fn one_signal_to_the_group_ends_the_command_and_what_it_made_is_saved() {
-    let signals = [
-        (Signal::INT, 130),
-        (Signal::TERM, 143),
-        (Signal::HUP, 129),
-    ];
+    let signals = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)];
     for (signal, code) in signals {
         let env = environment!();
         let script = "echo 1 > $STORE_PROJECT_CACHE_DIR/one; echo ready; exec sleep 60";

@@ -9,6 +9,7 @@ mod damage;
 mod evict;
 mod hostile;
 mod life;
+mod mixed;
 mod mounts;
 mod planted;
 mod precious;

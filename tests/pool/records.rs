@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::world::{REF, World, assert_same, conflicting, files_below, shell};
 
 /// A world whose ref has versions 1, 2 and so on with these files each.
-fn versions(seed: u64, all: &[&[&str]]) -> World {
+pub(crate) fn versions(seed: u64, all: &[&[&str]]) -> World {
     let world = World::new(seed);
     for (number, names) in all.iter().enumerate() {
         version(&world, number + 1, names);
@@ -17,7 +17,7 @@ fn versions(seed: u64, all: &[&[&str]]) -> World {
 }
 
 /// Puts version `number` with these files, large ones and small ones by turns; `source-N` stays.
-fn version(world: &World, number: usize, names: &[&str]) {
+pub(crate) fn version(world: &World, number: usize, names: &[&str]) {
     let source = format!("source-{number}");
     for (at, name) in names.iter().enumerate() {
         world.write(
@@ -41,7 +41,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 /// Records of trees, `at` apart.
-fn records(world: &World) -> usize {
+pub(crate) fn records(world: &World) -> usize {
     let all = files_below(&world.pool().join("made"));
     all.iter().filter(|path| !path.ends_with("at")).count()
 }
@@ -224,7 +224,7 @@ fn what_a_job_changed_stays_when_the_version_drops_it() {
 }
 
 /// Kills `arguments` at the n-th rename; whether it was killed.
-fn killed(world: &World, arguments: &[&str], renames: u32) -> bool {
+pub(crate) fn killed(world: &World, arguments: &[&str], renames: u32) -> bool {
     let plain = world.env.command(arguments);
     let mut traced = Command::new("strace");
     let status = traced
@@ -251,7 +251,7 @@ fn killed(world: &World, arguments: &[&str], renames: u32) -> bool {
 }
 
 /// What `pool status` says of the only tree.
-fn is_told_settled(world: &World) -> bool {
+pub(crate) fn is_told_settled(world: &World) -> bool {
     let said = world.env.ok(["pool", "status", "--json"]);
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
     said["trees"][0]["settled"].as_bool().unwrap()

@@ -168,15 +168,16 @@ fn edited_copies_stay_and_are_named() {
     assert_same(&world.path("source"), &world.path("out"));
 }
 
-/// A file of its own that only looks like the pool's: nobody but the store makes such files, so the link comes back.
+/// A file of its own that looks like the pool's and has its bytes: nothing is lost, and the link comes back.
 #[test]
-fn a_file_that_looks_like_the_pools_and_is_not_becomes_a_link_again() {
+fn a_copy_that_looks_like_the_pools_file_becomes_a_link_again() {
     let world = World::with_tree(26);
     world.make("out", &[]);
     let big = world.path("out/big");
     let made = fs::metadata(&big).unwrap();
+    let bytes = fs::read(&big).unwrap();
     fs::remove_file(&big).unwrap();
-    fs::write(&big, vec![b'e'; usize::try_from(made.len()).unwrap()]).unwrap();
+    fs::write(&big, bytes).unwrap();
     let file = File::open(&big).unwrap();
     file.set_modified(made.modified().unwrap()).unwrap();
     file.set_permissions(made.permissions()).unwrap();

@@ -55,7 +55,7 @@ impl Task<'_> {
             false => disk::open_dir(inside, b"."),
         };
         let root = root.map_err(|errno| disk::failed("open", room.path(), errno))?;
-        let (report, _) = self.apply(made, (room, root), &|| Ok(()))?;
+        let (report, _) = self.apply(made, (room, root), &|| Ok(()), &Cell::default())?;
         if !is_tree {
             self.write_mark(destination, inside, record)?;
         }

@@ -25,6 +25,7 @@ mod trail;
 mod update;
 mod wanted;
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -328,6 +329,7 @@ impl<'m> Task<'m> {
         made: &Made,
         (room, root): (&Room<'_>, OwnedFd),
         fence: Fence<'_>,
+        is_begun: &Cell<bool>,
     ) -> Result<(MaterializeReport, bool)> {
         let mut report = self.report();
         report.count(&made.counts);
@@ -341,7 +343,9 @@ impl<'m> Task<'m> {
             (room, root),
             report,
         )?;
-        apply.run(&made.plan, &made.counts)?;
+        let done = apply.run(&made.plan, &made.counts);
+        is_begun.set(apply.is_begun);
+        done?;
         Ok((apply.report, !apply.is_overtaken))
     }
 

@@ -178,7 +178,8 @@ impl Task<'_> {
         let Compared {
             known, made, root, ..
         } = compared;
-        let record = match known.find(&made.record_sum) {
+        let before = known.find(&made.record_sum);
+        let record = match before {
             Some(record) => record.name.clone(),
             None => self.pool.write_record(destination, &made.record)?,
         };
@@ -187,9 +188,17 @@ impl Task<'_> {
         }
         let room = self.pool.room(parent(destination))?;
         let root = again(root, destination)?;
-        let (report, is_whole) = self.fenced(destination, made, fence, || {
-            self.apply(made, (&room, root), fence)
-        })?;
+        let is_begun = Cell::new(false);
+        let done = self.fenced(destination, made, fence, || {
+            self.apply(made, (&room, root), fence, &is_begun)
+        });
+        let is_held = || fence().is_ok();
+        if done.is_err() && !is_begun.get() && before.is_none() && is_held() {
+            // The tree is what it was.
+            self.pool
+                .forget_records(destination, std::slice::from_ref(&record));
+        }
+        let (report, is_whole) = done?;
         Ok((record, report, is_whole))
     }
 

@@ -44,6 +44,9 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
                 .as_ref()
                 .and_then(|notes| notes.read_of(&request.target));
             let note = note.filter(|note| note.made == made);
+            if let Some((_, mark)) = mark.as_ref().filter(|(_, mark)| !mark.is_settled) {
+                return Err(of_no_version(mark));
+            }
             match (notes, note, mark) {
                 (Some(notes), Some(note), _) => Base {
                     version: Some(note.version),
@@ -117,6 +120,14 @@ fn is_of(mark: &Mark, store: &Store, request: &PutRequest) -> bool {
     mark.store == store.format().id && spec.is_ok_and(|spec| spec.name == request.target)
 }
 
+fn of_no_version(mark: &Mark) -> Error {
+    Error::conflict(format!(
+        "{}: an update of it is under way or was interrupted, so that it is of no one version",
+        mark.path().display()
+    ))
+    .hint(Remedy::MaterializeFirst)
+}
+
 fn unknown(request: &PutRequest) -> Error {
     Error::conflict(format!(
         "{}: it is not known which version of {} it was made from",
@@ -161,13 +172,6 @@ fn of_mark(reader: &Reader<'_>, pool: &Pool, mark: &Mark) -> Result<Base> {
             spec.name
         ))
         .hint(Remedy::OtherRef));
-    }
-    if !mark.is_settled {
-        return Err(Error::conflict(format!(
-            "{}: an update of it is under way or was interrupted, so that it is of no one version",
-            path.display()
-        ))
-        .hint(Remedy::MaterializeFirst));
     }
     let record = || -> Result<Option<File>> {
         let Some(name) = &mark.record else {

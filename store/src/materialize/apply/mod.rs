@@ -44,6 +44,8 @@ pub(super) struct Apply<'m> {
     waiting: Vec<Waiting>,
     waiting_bytes: u64,
     waiting_paths: usize,
+    /// A step was taken, or tried, that changes the tree.
+    pub(super) is_begun: bool,
     /// A job was quicker somewhere: not all is as the plan says.
     pub(super) is_overtaken: bool,
     pub(super) report: MaterializeReport,
@@ -82,6 +84,7 @@ impl<'m> Apply<'m> {
             waiting: Vec::new(),
             waiting_bytes: 0,
             waiting_paths: 0,
+            is_begun: false,
             is_overtaken: false,
             report,
         })

@@ -20,6 +20,7 @@ type Queue = Mutex<std::vec::IntoIter<Vec<Waiting>>>;
 impl<'m> Apply<'m> {
     /// Places files of a tree that nobody else sees yet; returns those that the pool does not have.
     pub(super) fn place_side_by_side(&mut self, waiting: Vec<Waiting>) -> Result<Vec<Waiting>> {
+        self.is_begun = true;
         let queue = Mutex::new(by_directory(waiting).into_iter());
         let host = self.reader.store().host();
         let begin = || -> Result<Part<'m>> {

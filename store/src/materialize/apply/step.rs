@@ -22,6 +22,7 @@ impl Apply<'_> {
     pub(super) fn place_one(&mut self, dir: &[Vec<u8>], name: &[u8], op: &Op) -> Result<bool> {
         match op {
             Op::Make(thing, _, true) => {
+                self.is_begun = true;
                 let at = self.trail.go(dir)?;
                 match thing {
                     Thing::Symlink { target, time } => {
@@ -64,6 +65,7 @@ impl Apply<'_> {
             }
         }
         (self.fence)()?;
+        self.is_begun = true;
         let at = self.trail.go(dir)?;
         let failed = |errno| failed("rename into place", dir, name, errno);
         if let Some(seen) = seen {
@@ -90,6 +92,7 @@ impl Apply<'_> {
     /// Takes any other step.
     pub(super) fn step(&mut self, dir: &[Vec<u8>], name: &[u8], op: &Op) -> Result<()> {
         (self.fence)()?;
+        self.is_begun = true;
         let at = self.trail.go(dir)?;
         match op {
             Op::MakeDir => match fs::mkdirat(at, name, self.placer.dir_mode()) {

@@ -1,6 +1,6 @@
 //! Whose is what lies there? As it is wanted, as the store made it, or changed by a job.
 //!
-//! A linked file is known by its inode, or by what only pool files look like. A private copy that has the size and
+//! A linked file is known by its inode, or by its bytes where the pool has another one by now. A private copy that has the size and
 //! time with which it was made, and that nothing has touched since the tree was settled, needs no reading; any
 //! other is read before it is taken for a job's.
 
@@ -53,8 +53,9 @@ pub(in crate::materialize) fn judge(
     }
     let looks_pooled = kind(found) == FileType::RegularFile
         && found.mtime == POOL_TIME
-        && matches!(found.mode & 0o7777, 0o444 | 0o555);
-    // Nothing is known of the tree, but nobody else makes such files.
+        && matches!(found.mode & 0o7777, 0o444 | 0o555)
+        && found.nlink > 1;
+    // Nothing is known of the tree, but nobody else makes such files, and no bytes go with this name.
     if options.is_unknown && looks_pooled && wanted.is_some() {
         return Ok(Whose::Made);
     }
@@ -111,7 +112,7 @@ fn is_made(
             key,
             is_private,
             time,
-        } if kind(found) == FileType::RegularFile => Ok(is_intact(key, found)
+        } if kind(found) == FileType::RegularFile => Ok(is_pool_file(lies, (name, found), key)?
             || (!is_private && lies.is_written_through(key, found)?)
             || is_copy(lies, (name, found), key, candidates)?
             // As it was made, but for its bytes, or some of them: a power cut took them. Whoever shortens a file
@@ -119,6 +120,13 @@ fn is_made(
             || (found.mtime == *time && found.size <= key.content.size && lies.may_be_torn())),
         _ => Ok(false),
     }
+}
+
+/// Whether it is the pool's file of `key`. What only looks like it may be that of another content, which a job moved or
+/// linked here, or a job's own: where the pool has another inode by now, or none, the bytes tell.
+fn is_pool_file(lies: &mut dyn Lies, (name, found): (&[u8], &Stat), key: &PoolKey) -> Result<bool> {
+    Ok(is_intact(key, found)
+        && (lies.is_pooled(key, found)? || lies.has_bytes(name, &key.content)?))
 }
 
 /// Whether a file of its own has the bytes of `key`.

@@ -150,7 +150,7 @@ impl Lies for World<'_> {
             ino: inode_of(ChunkId::of(bytes.as_bytes())),
             dev: 1,
             mode: kind,
-            nlink: 1,
+            nlink: 1 + u64::from(what.starts_with('+')),
             blocks: 0,
             uid: 0,
             gid: 0,

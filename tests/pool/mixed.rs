@@ -1,0 +1,107 @@
+//! Trees that are of no one version, and files of jobs that look as if a pool had made them.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use crate::records::{is_told_settled, killed, records, version, versions};
+use crate::world::{REF, World, assert_same, conflicting, set_mode, shell};
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// A tree of version 1 that a job has saved to, which makes version 2; and version 3.
+fn saved() -> World {
+    let world = versions(301, &[&NAMES]);
+    world.env.ok(["materialize", REF, "out"]);
+    world.env.write("out/job", "a job's own");
+    world.env.ok(["save", "out"]);
+    version(&world, 3, &NAMES);
+    world
+}
+
+#[test]
+fn a_tree_whose_update_was_killed_is_not_saved_until_a_whole_one_has_set_it_right() {
+    let mut unsettled = 0;
+    for at in [10, 13, 16, 19] {
+        let world = saved();
+        if !killed(&world, &["materialize", REF, "out"], at) || records(&world) < 2 {
+            continue;
+        }
+        unsettled += 1;
+        let refused = world.env.store(["save", "out"]);
+        assert_eq!(refused.code, Some(5), "{at}: {refused}");
+        assert!(refused.stderr.contains("of no one version"), "{refused}");
+        assert_eq!(
+            world.env.ok(["history", REF, "--json"]).lines().count(),
+            3,
+            "nothing was published"
+        );
+        world.env.ok(["materialize", REF, "out"]);
+        world.env.ok(["save", "out"]);
+        world.env.ok(["get", REF, "got"]);
+        for name in NAMES {
+            let [is, wanted] = ["got", "source-3"]
+                .map(|dir| fs::read(world.path(&format!("{dir}/{name}"))).unwrap());
+            assert_eq!(is, wanted, "{name}");
+        }
+    }
+    assert!(unsettled > 1, "{unsettled}");
+}
+
+#[test]
+fn an_update_that_failed_before_its_first_step_leaves_the_tree_what_it_was() {
+    let world = saved();
+    let full = world
+        .env
+        .store(["materialize", "--pool-free", "1000TB", REF, "out"]);
+    assert_eq!(full.code, Some(1), "{full}");
+    assert!(is_told_settled(&world), "{full}");
+    world.env.write("out/more", "of the job");
+    world.env.ok(["save", "out"]);
+    assert!(world.env.ok(["ls", REF]).contains("more"));
+}
+
+#[test]
+fn a_linked_file_in_the_place_of_another_is_a_job_s_and_named() {
+    let world = versions(302, &[&["a", "x", "b", "y", "gone"], &["a", "x", "b", "y"]]);
+    let first = format!("{REF}@1");
+    world.env.ok(["materialize", &first, "out"]);
+    let path = |name: &str| world.path(&format!("out/{name}"));
+    assert_eq!(fs::metadata(path("a")).unwrap().nlink(), 2);
+    // Of one size, and linked: swapped, and one of them in the place of what the next version lacks.
+    fs::rename(path("a"), path("swap")).unwrap();
+    fs::rename(path("b"), path("a")).unwrap();
+    fs::rename(path("swap"), path("b")).unwrap();
+    fs::remove_file(path("gone")).unwrap();
+    fs::hard_link(path("a"), path("gone")).unwrap();
+    let swapped = fs::read(path("a")).unwrap();
+    let changed = |path: &str| (path.to_owned(), "changed".to_owned());
+    for _ in 0..2 {
+        let report = world.partly(&first, "out", &[]);
+        assert_eq!(conflicting(&report), ["a", "b", "gone"].map(changed));
+        assert_eq!(fs::read(path("a")).unwrap(), swapped);
+    }
+    let report = world.partly(REF, "out", &[]);
+    let dropped = ("gone".to_owned(), "dropped".to_owned());
+    assert_eq!(conflicting(&report), [changed("a"), changed("b"), dropped]);
+    world.make("out", &["--exact"]);
+    assert_same(&world.path("source-2"), &world.path("out"));
+    world.assert_sound();
+}
+
+#[test]
+fn a_job_s_own_file_with_the_time_and_mode_of_a_pool_s_is_kept() {
+    let world = versions(303, &[&["a", "x"], &["a", "x"]]);
+    world.env.ok(["materialize", &format!("{REF}@1"), "out"]);
+    let own = world.path("out/a");
+    fs::remove_file(&own).unwrap();
+    world.write("out/a", 20_000);
+    shell(&format!("touch -d @315532800 '{}'", own.display()));
+    set_mode(&own, 0o444);
+    let bytes = fs::read(&own).unwrap();
+    let report = world.partly(REF, "out", &[]);
+    assert_eq!(
+        conflicting(&report),
+        [("a".to_owned(), "changed".to_owned())]
+    );
+    assert_eq!(fs::read(&own).unwrap(), bytes);
+}
