@@ -4,6 +4,7 @@
 //! chunks; what a dropped version alone used is garbage from then on.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::format::{At, Change, Content, Namespace, RefHead, RefName, RefSpec, State, Version};
@@ -37,6 +38,24 @@ impl Dropped {
 }
 
 impl State {
+    /// That the ref has ever had version `number`, which a directory is known to be of: a store that was brought back from
+    /// an older copy has not, and the directory may hold the last bytes of it.
+    ///
+    /// # Errors
+    /// Conflict, when it has not.
+    pub(crate) fn check_had(&self, name: &RefName, number: u64, dir: &Path) -> Result<()> {
+        let last = self.refs.last(name)?;
+        // Without any version there is nothing older that could take its place.
+        if number <= last || last == 0 {
+            return Ok(());
+        }
+        Err(Error::conflict(format!(
+            "{}: is of {name}@{number}, and this store never had a version above @{last}: it was brought back from an older copy",
+            dir.display()
+        ))
+        .hint(Remedy::StoreSetBack))
+    }
+
     /// The live versions of a ref by number, at least one.
     ///
     /// # Errors

@@ -159,6 +159,8 @@ remedies! {
         "say from which version it was made, or from none: then it only adds and changes; or save it to another ref";
     /// The ref is not what the directory could be saved to.
     OtherRef => "save it to another ref";
+    /// The store is older than what was made of it.
+    StoreSetBack => "bring the newest copy of the store back, or say what the directory was made from";
     /// The tree is a mix.
     MaterializeFirst => "materialize the ref there again, which keeps what a job changed; then save it";
     /// Only directories are saved.

@@ -33,6 +33,7 @@ mod run_signals;
 mod save;
 mod secrets;
 mod seed;
+mod set_back;
 mod signals;
 mod summarize;
 mod told;

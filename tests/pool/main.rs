@@ -16,6 +16,7 @@ mod precious;
 mod records;
 mod remove;
 mod shared;
+mod taken;
 mod torn;
 mod update;
 mod users;

@@ -141,6 +141,10 @@ fn saves(remedy: &Remedy) -> Option<&'static str> {
         Remedy::MaterializeFirst => {
             "run `store materialize` for it again, which keeps what a job changed; then save it"
         }
+        Remedy::StoreSetBack => {
+            "bring the newest copy of the store back; else `store save DIR REF --base N` saves what is in the directory on \
+             top of version N, and `store materialize --force` overrules it"
+        }
         Remedy::PutInstead => "put the file: `store put PATH REF`",
         Remedy::SaveEmpty => {
             "nothing was saved: bring the files back, or give --allow-empty if nothing is meant to be left"

@@ -103,6 +103,11 @@ impl Task<'_> {
         let mut mark = self.mark(destination, (room, TREE.as_bytes()))?;
         mark.tree = tree_of(&self.found.node);
         mark.record = Some(record.to_owned());
+        if mark.tree.is_some() {
+            let tree = disk::open_dir(room, TREE.as_bytes())
+                .map_err(|errno| disk::failed("open", destination, errno))?;
+            mark.stamp(tree);
+        }
         self.pool.write_mark(&mark)
     }
 }

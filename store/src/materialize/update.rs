@@ -37,6 +37,7 @@ impl Task<'_> {
             Some(_) => return Err(exchanged(destination)),
             None => self.take_over(destination, root.as_fd())?,
         };
+        self.check_not_set_back(destination, &old)?;
         let compared = self.compare(destination, root, &old)?;
         self.close_to_others(destination, &compared.root)?;
         let Compared { known, made, .. } = &compared;
@@ -58,8 +59,14 @@ impl Task<'_> {
         mark.tree = tree_of(&self.found.node);
         mark.record = Some(record.clone());
         mark.kept = Some(report.conflicts > 0);
+        mark.stamp.clone_from(&old.stamp);
         if !old.is_like(&mark) {
-            self.fenced(destination, made, fence, || self.pool.write_mark(&mark))?;
+            self.fenced(destination, made, fence, || {
+                if old.record != mark.record {
+                    mark.stamp(&compared.root);
+                }
+                self.pool.write_mark(&mark)
+            })?;
         }
         if !is_same || compared.has_read {
             let room = self.pool.room(parent(destination))?;
@@ -69,6 +76,22 @@ impl Task<'_> {
         gone.retain(|name| *name != record);
         self.pool.forget_records(destination, &gone);
         Ok(report)
+    }
+
+    /// That the store has not been brought back from a copy that knows less than the directory does.
+    fn check_not_set_back(&self, destination: &Path, mark: &Mark) -> Result<()> {
+        let name = &self.request.spec.name;
+        let made_from = mark.source.parse::<RefSpec>();
+        let is_own = mark.store == self.store.format().id
+            && made_from.is_ok_and(|made_from| made_from.name == *name);
+        if !is_own || self.options().overrules {
+            return Ok(());
+        }
+        let notes = Notes::of(self.store.cache_dir(), destination);
+        let note = notes.and_then(|notes| notes.read_of(name));
+        let known = note.map_or(mark.version, |note| note.version.max(mark.version));
+        let state = &self.reader.view().state;
+        state.check_had(name, known, destination)
     }
 
     /// A directory of somebody else, as one in which nothing was made yet.
@@ -82,6 +105,7 @@ impl Task<'_> {
         let mut mark = self.mark(destination, (root, b"."))?;
         mark.tree = tree_of(&self.found.node);
         mark.record = Some(self.pool.write_record(destination, &nothing)?);
+        mark.stamp(root);
         self.pool.write_mark(&mark)?;
         Ok(mark)
     }

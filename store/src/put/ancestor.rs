@@ -47,6 +47,11 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
             if let Some((_, mark)) = mark.as_ref().filter(|(_, mark)| !mark.is_settled) {
                 return Err(of_no_version(mark));
             }
+            let known = note.as_ref().map(|note| note.version);
+            let known = known.or(mark.as_ref().and_then(|(_, mark)| {
+                is_of(mark, reader.store(), request).then_some(mark.version)
+            }));
+            state.check_had(&request.target, known.unwrap_or(0), root)?;
             match (notes, note, mark) {
                 (Some(notes), Some(note), _) => Base {
                     version: Some(note.version),

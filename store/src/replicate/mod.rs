@@ -264,7 +264,7 @@ pub fn replicate(
         let delete = request.delete;
         let planned = surplus(delete, &selected, &selected.failed(), &source, &there)?.dropped;
         let brought = selected.bring.iter().map(|bring| &bring.name);
-        check(request.delete, ends, &planned, &there, brought)?;
+        check(request.delete, ends, &planned, (&source, &there), brought)?;
     }
     let mut job = Job::new(from, to, request, resume, progress);
     let (incomplete, without) = incomplete(

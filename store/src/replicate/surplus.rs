@@ -80,13 +80,14 @@ pub(super) fn still(planned: &Dropped, state: &State) -> Dropped {
 /// of the versions that the run adds.
 ///
 /// # Errors
-/// Conflict, when the source is not the one of the last run or not the one that the versions came from, and when
-/// more than half of what a namespace has there would go.
+/// Conflict, when the source is not the one of the last run or not the one that the versions came from, when it was
+/// brought back from an older copy, which never had them, and when more than half of what a namespace has there would
+/// go.
 pub(super) fn check<'n>(
     delete: Delete,
     ends: Ends,
     planned: &Dropped,
-    to: &State,
+    (from, to): (&State, &State),
     brought: impl Iterator<Item = &'n RefName>,
 ) -> Result<()> {
     let Delete::Surplus { last_source } = delete else {
@@ -116,6 +117,20 @@ pub(super) fn check<'n>(
             ends.from
         );
         return Err(refusal(&what, &foreign));
+    }
+    let mut unknown = Vec::new();
+    for (name, number) in &planned.versions {
+        let version = to.version(name, Some(*number)).ok();
+        let origin = version.and_then(|(_, version)| version.origin);
+        if let Some(origin) = origin.filter(|origin| origin.store == ends.from)
+            && origin.version > from.refs.last(&origin.name)?
+        {
+            unknown.push((name.clone(), *number));
+        }
+    }
+    if !unknown.is_empty() {
+        let what = "the source never had these versions, which came from it: it was brought back from an older copy";
+        return Err(refusal(what, &unknown));
     }
     match emptied(planned, to, brought) {
         Some((namespace, going, all)) => Err(refusal(
@@ -266,7 +281,13 @@ mod tests {
         let there = state(&[None, None, None, None]);
         let none: [RefName; 0] = [];
         let tried = |numbers, brought: &[RefName]| {
-            check(SURPLUS, ENDS, &plan(numbers), &there, brought.iter())
+            check(
+                SURPLUS,
+                ENDS,
+                &plan(numbers),
+                (&there, &there),
+                brought.iter(),
+            )
         };
         tried(&[1, 2], &none).unwrap();
         let error = tried(&[1, 2, 3], &none).unwrap_err();
@@ -277,14 +298,22 @@ mod tests {
         );
         // What comes counts, too: a newest version takes the place of the one before every night.
         tried(&[1, 2, 3], &[name(), name()]).unwrap();
-        check(Delete::All, ENDS, &plan(&[1, 2, 3, 4]), &there, none.iter()).unwrap();
+        check(
+            Delete::All,
+            ENDS,
+            &plan(&[1, 2, 3, 4]),
+            (&there, &there),
+            none.iter(),
+        )
+        .unwrap();
     }
 
     #[test]
     fn what_came_from_another_store_is_not_dropped() {
         let there = state(&[Some(FROM), Some(OTHER), None, Some(TO)]);
         let none: [RefName; 0] = [];
-        let tried = |delete, numbers| check(delete, ENDS, &plan(numbers), &there, none.iter());
+        let tried =
+            |delete, numbers| check(delete, ENDS, &plan(numbers), (&there, &there), none.iter());
         tried(SURPLUS, &[1]).unwrap();
         tried(SURPLUS, &[3, 4]).unwrap();
         let error = tried(SURPLUS, &[1, 2]).unwrap_err();
@@ -297,14 +326,35 @@ mod tests {
     }
 
     #[test]
+    fn what_the_source_had_and_does_not_know_of_any_more_is_not_dropped() {
+        let there = state(&[Some(FROM), Some(FROM), None, None]);
+        let none: [RefName; 0] = [];
+        let tried = |from: &State, delete| {
+            let all = (from, &there);
+            check(delete, ENDS, &plan(&[1, 2]), all, none.iter())
+        };
+        tried(&state(&[None]), SURPLUS).unwrap();
+        let error = tried(&state(&[]), SURPLUS).unwrap_err();
+        assert!(error.to_string().contains("from an older copy"), "{error}");
+        tried(&state(&[]), Delete::All).unwrap();
+    }
+
+    #[test]
     fn another_source_than_last_time_drops_nothing() {
         let there = state(&[None, None]);
         let none: [RefName; 0] = [];
         let last = |store| Delete::Surplus {
             last_source: Some(store),
         };
-        check(last(FROM), ENDS, &plan(&[1]), &there, none.iter()).unwrap();
-        let error = check(last(OTHER), ENDS, &plan(&[1]), &there, none.iter()).unwrap_err();
+        check(last(FROM), ENDS, &plan(&[1]), (&there, &there), none.iter()).unwrap();
+        let error = check(
+            last(OTHER),
+            ENDS,
+            &plan(&[1]),
+            (&there, &there),
+            none.iter(),
+        )
+        .unwrap_err();
         assert!(
             error
                 .to_string()
@@ -312,6 +362,6 @@ mod tests {
             "{error}"
         );
         // Also when it would drop nothing: the next run would, and by then it was the last source.
-        check(last(OTHER), ENDS, &plan(&[]), &there, none.iter()).unwrap_err();
+        check(last(OTHER), ENDS, &plan(&[]), (&there, &there), none.iter()).unwrap_err();
     }
 }

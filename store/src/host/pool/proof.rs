@@ -5,6 +5,7 @@
 //! tree says it by an extended attribute, which no job sees, or by such a symlink where the file system has none.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -14,6 +15,8 @@ use crate::host::walk::Stat;
 
 /// The attribute of a tree that says its nonce.
 const ATTRIBUTE: &str = "user.store.nonce";
+/// The attribute of a tree that says what it was made as: the name of its record.
+const RECORD: &str = "user.store.record";
 /// The symlink that says it in a room, and in a tree without attributes.
 pub(super) const LINK: &str = ".store-nonce";
 
@@ -40,6 +43,18 @@ pub(super) fn plant(dir: BorrowedFd<'_>, name: &[u8], nonce: &str) -> rustix::io
         }
         planted => planted,
     }
+}
+
+/// Makes the open directory say what it was made as; whether its file system lets it.
+pub(super) fn stamp(dir: impl AsFd, record: &str) -> bool {
+    fs::fsetxattr(dir, RECORD, record.as_bytes(), XattrFlags::empty()).is_ok()
+}
+
+/// What the directory at `path` says that it was made as.
+pub(super) fn stamped(path: &Path) -> Option<Vec<u8>> {
+    let mut text = [0; 64];
+    let len = fs::getxattr(path, RECORD, &mut text[..]).ok()?;
+    text.get(..len).map(<[u8]>::to_vec)
 }
 
 /// Whether what is `name` in `dir` is the caller's own and says `nonce`, or is but one more name of a pool file.

@@ -44,6 +44,10 @@ pub(crate) struct Mark {
     /// The settled record of what was made, among those of the tree. Earlier pools have none.
     #[serde(default)]
     pub(crate) record: Option<String>,
+    /// The record that the directory itself names, since another pool may take the same directory over, or somebody put
+    /// another tree in the place of what is in it. None where it cannot say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stamp: Option<String>,
     /// There is no other record, of an update that is under way or was interrupted.
     #[serde(skip)]
     pub(crate) is_settled: bool,
@@ -107,6 +111,7 @@ impl Mark {
             version: 0,
             tree: None,
             record: None,
+            stamp: None,
             is_settled: false,
             include: Vec::new(),
             exclude: Vec::new(),
@@ -146,7 +151,8 @@ impl Mark {
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let parts = |mark: &Self| {
             (
-                (mark.inode, mark.store, mark.tree, mark.record.clone()),
+                (mark.inode, mark.store, mark.tree),
+                (mark.record.clone(), mark.stamp.clone()),
                 (
                     mark.source.clone(),
                     mark.version,
@@ -163,6 +169,12 @@ impl Mark {
             )
         };
         parts(self) == parts(other)
+    }
+
+    /// Makes the open directory, which it is for, name its record.
+    pub(crate) fn stamp(&mut self, dir: impl AsFd) {
+        let record = self.record.as_ref();
+        self.stamp = record.filter(|record| proof::stamp(dir, record)).cloned();
     }
 
     /// Whether the open directory is what it was made for, whatever path led there.
@@ -226,7 +238,18 @@ impl Pool {
     pub(crate) fn mark_of(&self, path: &Path) -> Option<Mark> {
         let mut mark = self.read_mark(&mark_name(path))?;
         mark.is_settled = self.is_settled(path);
-        (mark.path() == path && mark.holds()).then_some(mark)
+        (mark.path() == path && mark.holds() && self.is_stamped(&mark)).then_some(mark)
+    }
+
+    /// Whether the directory names a record of this mark, or none.
+    fn is_stamped(&self, mark: &Mark) -> bool {
+        let path = mark.path();
+        let (Some(stamp), Some(found)) = (&mark.stamp, proof::stamped(&path)) else {
+            return true;
+        };
+        let is_found = |record: &String| record.as_bytes() == found;
+        // An update stamps it before its mark is written.
+        is_found(stamp) || (self.records(&path)).is_ok_and(|records| records.iter().any(is_found))
     }
 
     /// Whether there is no record of an update that is under way or was interrupted.
