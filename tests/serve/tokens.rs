@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::json;
 use support::{TestEnvironment, check, environment};
 
+use crate::s3::{OPEN, ask, texts};
 use crate::server::Server;
 
 fn token(env: &TestEnvironment, words: &[&str]) -> String {
@@ -100,6 +101,53 @@ fn a_token_to_read_does_not_write_and_a_change_counts_at_once() {
             server.get("/project/demo/api/models/org/data").status
         ),
         (401, 401)
+    );
+}
+
+#[test]
+fn an_s3_door_without_keys_is_closed_by_the_first_token() {
+    let env = environment!();
+    tree(&env);
+    let server = Server::start(&env, &OPEN);
+    let path = "/project.demo/org/data/a.txt";
+    let asked = || {
+        let answer = ask(&server, &format!("GET {path}"));
+        let told = match answer.status {
+            200 => String::new(),
+            _ => [texts(&answer, "Code"), texts(&answer, "Message")]
+                .concat()
+                .join(": "),
+        };
+        (answer.status, told)
+    };
+    assert_eq!(asked().0, 200);
+    env.ok(["token", "add", "ci", "--namespace", "project/other"]);
+    let (status, told) = asked();
+    assert_eq!(status, 403);
+    assert!(
+        told.starts_with("AccessDenied: ") && told.contains("--s3-keys FILE"),
+        "{told}"
+    );
+    let listed = ask(&server, "GET /project.demo?list-type=2");
+    assert_eq!((listed.status, ask(&server, "GET /").status), (403, 403));
+    assert_eq!(server.get("/project/demo/api/models").status, 401);
+    // A file of tokens that is broken says of nobody that there are none.
+    let file = env.path("home/.config/store/tokens.json");
+    fs::write(&file, "{").unwrap();
+    let (status, told) = asked();
+    assert_eq!(status, 403);
+    assert!(told.contains("cannot read its tokens"), "{told}");
+    assert!(
+        !told.contains("tokens.json"),
+        "no places of this host: {told}"
+    );
+    fs::remove_file(&file).unwrap();
+    assert_eq!(asked().0, 200);
+    assert_eq!(server.stop(), Some(0));
+    let log = fs::read_to_string(env.path("log")).unwrap();
+    assert!(
+        log.contains("tokens.json: expected a list of tokens"),
+        "{log}"
     );
 }
 

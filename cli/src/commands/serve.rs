@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         return context.out.line(unit::text(args, context)?);
     }
     memory::share_heaps();
-    let tokens = Tokens::open(config::tokens_file())?;
+    let tokens = Arc::new(Tokens::open(config::tokens_file())?);
     check_address(args.listen, &tokens)?;
     let keys = args.s3_keys.as_deref().map(Keys::read).transpose()?;
     if let (Some(address), None) = (args.s3_listen, &keys) {
@@ -124,8 +124,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         numbers,
     });
     let source = Arc::new(Source::new(store, pools(context))?);
-    let s3 = Arc::new(S3::new(Arc::clone(&source), keys));
-    let page = pages::new(context, Arc::clone(&source))?;
+    let s3 = Arc::new(S3::new(Arc::clone(&source), keys, Arc::clone(&tokens)));
+    let page = pages::new(context, Arc::clone(&source), Arc::clone(&tokens))?;
     let (root, upstream) = (args.root.clone(), args.upstream()?);
     let hub = Arc::new(Hub::new(
         source,

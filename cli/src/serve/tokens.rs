@@ -4,6 +4,7 @@
 //! cannot be let in by it. As long as there is none, everybody who reaches a server is let in. A server sees a token that
 //! was added or removed with the next request.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -160,7 +161,7 @@ impl Caller {
 /// When it cannot be read, or others may read it.
 pub(crate) fn read(path: &Path) -> Result<Vec<Token>> {
     let text = match std::fs::read(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         text => text.map_err(|source| Error::io("read", path, source))?,
     };
     let document: Document = serde_json::from_slice(&text).map_err(|source| {
@@ -253,7 +254,9 @@ impl Tokens {
         };
         let stamp = match path.metadata() {
             Ok(found) => Stamp(found.ino(), found.size(), found.mtime(), found.mtime_nsec()),
-            Err(_) => Stamp(0, 0, 0, 0),
+            Err(error) if error.kind() == ErrorKind::NotFound => Stamp(0, 0, 0, 0),
+            // Where it cannot be looked at nobody knows that there are none.
+            Err(source) => return Err(Error::io("look at", path, source)),
         };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, tokens)) = seen.as_ref()

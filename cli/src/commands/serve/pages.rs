@@ -5,7 +5,6 @@ use std::sync::Arc;
 use store::{Error, Result};
 
 use crate::commands::gc as collecting;
-use crate::config;
 use crate::config::clusters;
 use crate::context::Context;
 use crate::journal::Facts;
@@ -14,8 +13,7 @@ use crate::serve::page::{ClusterFacts, HostFacts, Page};
 use crate::serve::source::Source;
 use crate::serve::tokens::Tokens;
 
-pub(super) fn new(context: &Context, source: Arc<Source>) -> Result<Page> {
-    let tokens = Tokens::open(config::tokens_file())?;
+pub(super) fn new(context: &Context, source: Arc<Source>, tokens: Arc<Tokens>) -> Result<Page> {
     let planner = planner(context);
     Ok(Page::new(source, tokens, planner, facts(context)?))
 }

@@ -74,7 +74,7 @@ pub(crate) struct Hub {
     inner: Arc<Inner>,
     hashers: Arc<Semaphore>,
     writers: Writers,
-    tokens: Tokens,
+    tokens: Arc<Tokens>,
     /// The way to an upstream, if there is one.
     pull: Option<Arc<Pull>>,
 }
@@ -108,7 +108,7 @@ impl Hub {
         source: Arc<Source>,
         shared: Arc<Shared>,
         root: Option<Namespace>,
-        tokens: Tokens,
+        tokens: Arc<Tokens>,
         upstream: Option<pull::Options>,
     ) -> Result<Self> {
         let writers = source.store().host().memory_bytes / WRITER_BYTES;

@@ -39,7 +39,7 @@ pub(crate) use host::{ClusterFacts, HostFacts};
 /// The pages of a store.
 pub(crate) struct Page {
     source: Arc<Source>,
-    tokens: Tokens,
+    tokens: Arc<Tokens>,
     about: Arc<About>,
 }
 
@@ -77,7 +77,7 @@ impl Page {
     /// The pages of the store behind `source`.
     pub(crate) fn new(
         source: Arc<Source>,
-        tokens: Tokens,
+        tokens: Arc<Tokens>,
         planner: survey::Planner,
         host: HostFacts,
     ) -> Self {

@@ -107,6 +107,12 @@ impl Fault {
         }
     }
 
+    /// With this for the access log.
+    pub(crate) fn because(mut self, error: &Error) -> Self {
+        self.behind = Some(error.to_string());
+        self
+    }
+
     /// What the client is told. Whoever asked for the head alone gets no more than that.
     pub(crate) fn answer(self, resource: &str, request: &str, is_head: bool) -> Answer {
         let mut xml = Xml::error();

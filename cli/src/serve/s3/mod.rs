@@ -26,6 +26,7 @@ use store::Namespace;
 
 use crate::serve::answer::Answer;
 use crate::serve::source::{Sight, Source, block};
+use crate::serve::tokens::{Caller, Tokens};
 use crate::serve::{Asked, Door, text};
 use bucket::Bucket;
 use fault::{Fault, Outcome};
@@ -43,8 +44,9 @@ const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region")
 /// The door.
 pub(crate) struct S3 {
     source: Arc<Source>,
-    /// Without them everybody may read everything.
+    /// Without them everybody may read everything, as long as there are no tokens.
     keys: Option<Keys>,
+    tokens: Arc<Tokens>,
     shelf: Arc<Shelf>,
     requests: AtomicU64,
 }
@@ -58,13 +60,31 @@ struct Request<'r> {
 
 impl S3 {
     /// A door to the store behind `source`.
-    pub(crate) fn new(source: Arc<Source>, keys: Option<Keys>) -> Self {
+    pub(crate) fn new(source: Arc<Source>, keys: Option<Keys>, tokens: Arc<Tokens>) -> Self {
         Self {
             source,
             keys,
+            tokens,
             shelf: Arc::default(),
             // The numbers of two servers differ, so that a log is found by them.
             requests: AtomicU64::new(Timestamp::now().as_microsecond().unsigned_abs() << 8),
+        }
+    }
+
+    /// The key that a request is signed with; none, where everybody is let in.
+    fn key(&self, head: &Parts) -> Outcome<Option<&Key>> {
+        if let Some(keys) = &self.keys {
+            return sign::check(head, keys, Timestamp::now()).map(Some);
+        }
+        let caller = self.tokens.caller(None).map_err(|error| {
+            let message = "Access Denied: the server cannot read its tokens, so that nobody knows whether this endpoint may answer without keys. Mend them as its log says, or start it again with `--s3-keys FILE`.";
+            Fault::denied(message).because(&error)
+        })?;
+        match caller {
+            Caller::Everybody => Ok(None),
+            _ => Err(Fault::denied(
+                "Access Denied: there are tokens by now, and this endpoint has no keys. Start the server again with `--s3-keys FILE`, which says who may read what: `store help doors`.",
+            )),
         }
     }
 
@@ -178,11 +198,7 @@ impl Door for S3 {
     async fn answer(&self, head: &Parts, _asked: &mut Asked) -> Answer {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let number = format!("{number:016X}");
-        let key = match &self.keys {
-            Some(keys) => sign::check(head, keys, Timestamp::now()).map(Some),
-            None => Ok(None),
-        };
-        let (key, outcome) = match key {
+        let (key, outcome) = match self.key(head) {
             Ok(key) => (key, self.route(head, key).await),
             Err(fault) => (None, Err(fault)),
         };
