@@ -260,7 +260,7 @@ fn a_listing_goes_on_page_by_page_at_the_endpoint_that_was_called() {
         found.extend(paths(&answer.json()).iter().map(|path| (*path).to_owned()));
         pages += 1;
         next = answer.header("link").map(|link| {
-            let link = link.strip_prefix("<https://hub.test:80/hub").unwrap();
+            let link = link.strip_prefix("<https://hub.localhost:80/hub").unwrap();
             link.strip_suffix(">; rel=\"next\"").unwrap().to_owned()
         });
     }

@@ -91,7 +91,8 @@ fn a_stop_lets_what_runs_end_and_takes_nothing_new() {
     env.ok(["put", "in", "project/demo/org/data"]);
     let server = Server::start(&env, &[]);
     let mut running = server.connect();
-    running.send(b"GET /project/demo/org/data/resolve/main/x.bin HTTP/1.1\r\nHost: x\r\n\r\n");
+    running
+        .send(b"GET /project/demo/org/data/resolve/main/x.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(running.head().status, 200);
     let mut idle = server.connect();
     idle.ask("GET /healthz");
@@ -116,7 +117,7 @@ fn clients_that_do_not_take_what_they_asked_for_do_not_keep_it_from_others() {
     let idle: Vec<_> = (0..40)
         .map(|_| {
             let mut connection = server.connect();
-            connection.send(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+            connection.send(format!("GET {url} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
             assert_eq!(connection.head().status, 200);
             connection
         })

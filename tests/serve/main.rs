@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod damage;
+mod foreign;
 mod hub;
 mod limits;
 mod origin;

@@ -26,7 +26,8 @@ fn begun(server: &Server, client: &mut Client, bytes: &[u8]) -> Connection {
     let href = client.announce(&sha256(bytes), bytes.len()).unwrap();
     let mut connection = server.connect();
     let length = bytes.len();
-    let head = format!("PUT {href} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+    let head =
+        format!("PUT {href} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
     connection.send(head.as_bytes());
     connection.send(&bytes[..200_000]);
     connection

@@ -127,7 +127,8 @@ fn many_clients_of_one_cold_file_are_one_of_the_upstream() {
             .map(|_| {
                 scope.spawn(|| {
                     let mut connection = server.connect();
-                    connection.send(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+                    connection
+                        .send(format!("GET {url} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
                     assert_eq!(connection.head().status, 200);
                     let mut begun = vec![0; 500_000];
                     connection.read(&mut begun);
@@ -166,7 +167,7 @@ fn wrong_bytes_are_cut_and_not_kept_and_nobody_goes_on_from_them() {
     for path in ["config.json", "sub/x.bin"] {
         let url = format!("{FILES}/main/{path}");
         let mut connection = server.connect();
-        connection.send(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+        connection.send(format!("GET {url} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
         let head = connection.head();
         if head.status == 200 {
             let size: usize = head.header("content-length").unwrap().parse().unwrap();
@@ -436,7 +437,7 @@ fn a_server_that_is_killed_while_it_fetches_leaves_nothing_wrong() {
     origin.plan(|plan| plan.hold_bytes = Some(2_000_000));
     let url = format!("{FILES}/main/sub/x.bin");
     let mut connection = server.connect();
-    connection.send(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+    connection.send(format!("GET {url} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
     assert_eq!(connection.head().status, 200);
     connection.read(&mut vec![0; 1_000_000]);
     server.signal(Signal::KILL);

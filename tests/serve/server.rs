@@ -138,7 +138,11 @@ impl Connection {
             b"" => String::new(),
             body => format!("Content-Length: {}\r\n", body.len()),
         };
-        let head = format!("{line} HTTP/1.1\r\nHost: hub.test:80\r\n{more}{length}\r\n");
+        let host = match more.contains("Host: ") {
+            true => "",
+            false => "Host: hub.localhost:80\r\n",
+        };
+        let head = format!("{line} HTTP/1.1\r\n{host}{more}{length}\r\n");
         self.send(head.as_bytes());
         self.send(body);
         self.answer(line.starts_with("HEAD"))

@@ -80,7 +80,7 @@ fn both_doors_speak_tls_and_say_so_in_their_addresses() {
     let mut plain = TcpStream::connect(server.address()).unwrap();
     plain.set_read_timeout(Some(PATIENCE)).unwrap();
     plain
-        .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .unwrap();
     let mut told = String::new();
     // The rest of what was asked may break the connection off.

@@ -66,7 +66,7 @@ impl Client {
         let href = answer.json()["objects"][0]["actions"]["upload"]["href"].clone();
         let href = href
             .as_str()?
-            .strip_prefix("http://hub.test:80")?
+            .strip_prefix("http://hub.localhost:80")?
             .to_owned();
         Some(href)
     }
@@ -133,7 +133,7 @@ fn a_repo_is_made_filled_and_read_back() {
     let made = client.create();
     assert_eq!(
         (made.status, &made.json()["url"]),
-        (200, &json!("http://hub.test:80/project/demo/org/new"))
+        (200, &json!("http://hub.localhost:80/project/demo/org/new"))
     );
     let again = client.create();
     assert_eq!(
@@ -173,7 +173,7 @@ fn a_repo_is_made_filled_and_read_back() {
     assert_eq!(
         done.json()["commitUrl"],
         json!(format!(
-            "http://hub.test:80/project/demo/org/new/commit/{commit}"
+            "http://hub.localhost:80/project/demo/org/new/commit/{commit}"
         ))
     );
     for (path, bytes) in [
@@ -327,7 +327,7 @@ fn a_commit_that_is_wrong_leaves_nothing() {
     let cut = &body.as_bytes()[..body.len() / 2];
     let mut connection = server.connect();
     let said = format!(
-        "POST {REPO}/commit/main HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+        "POST {REPO}/commit/main HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     connection.send(said.as_bytes());
@@ -366,13 +366,16 @@ fn an_upload_is_what_was_announced_or_nothing() {
     // One that breaks off, and one that is longer than it says, in chunks.
     let mut connection = server.connect();
     connection.send(
-        format!("PUT {href} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc").as_bytes(),
+        format!("PUT {href} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nabc")
+            .as_bytes(),
     );
     drop(connection);
     let mut connection = server.connect();
     connection.send(
-        format!("PUT {href} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n20000\r\n")
-            .as_bytes(),
+        format!(
+            "PUT {href} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n20000\r\n"
+        )
+        .as_bytes(),
     );
     connection.send(&[b'x'; 0x20000]);
     connection.send(b"\r\n0\r\n\r\n");
@@ -415,7 +418,7 @@ fn a_server_that_is_killed_leaves_the_old_version_and_another_one_goes_on() {
         let server = Server::start(&env, &[]);
         let mut connection = server.connect();
         let said = format!(
-            "PUT {href} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+            "PUT {href} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
             bytes.len()
         );
         connection.send(said.as_bytes());
@@ -428,7 +431,7 @@ fn a_server_that_is_killed_leaves_the_old_version_and_another_one_goes_on() {
     let server = Server::start(&env, &[]);
     let mut connection = server.connect();
     let said = format!(
-        "POST {REPO}/commit/main HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+        "POST {REPO}/commit/main HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     connection.send(said.as_bytes());

@@ -8,6 +8,7 @@
 pub(crate) mod answer;
 pub(crate) mod body;
 mod connection;
+mod foreign;
 pub(crate) mod front;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;

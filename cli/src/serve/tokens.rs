@@ -9,12 +9,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hyper::http::request::Parts;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use store::{Error, Namespace, Pattern, Result};
 
 use crate::host::files::{self, Use};
+use crate::serve::foreign;
 use crate::serve::text::{hex, unhex};
 
 /// What tokens begin with: `put` finds one in a tree, and the access log blanks it.
@@ -143,6 +145,14 @@ impl Caller {
                 token.namespaces.iter().any(|own| own.covers(&all))
             }
             Self::Nobody | Self::Wrong => false,
+        }
+    }
+
+    /// Why nothing is answered, whatever is asked: without tokens, a browser may ask for a site that means no good.
+    pub(crate) fn refusal(&self, head: &Parts) -> Option<&'static str> {
+        match self {
+            Self::Everybody => foreign::refusal(head),
+            Self::Bearer(_) | Self::Nobody | Self::Wrong => None,
         }
     }
 

@@ -313,6 +313,9 @@ impl Door for Hub {
             Ok(caller) => caller,
             Err(error) => return Fault::from(error).into(),
         };
+        if let Some(why) = caller.refusal(head) {
+            return Fault::forbidden(why).into();
+        }
         let name = caller.name().map(str::to_owned);
         let mut answer = match self.route(head, asked, caller).await {
             Ok(answer) => answer,

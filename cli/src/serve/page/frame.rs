@@ -120,6 +120,8 @@ pub(crate) enum Fault {
     Nowhere,
     /// Nobody said who asks, or it is not so.
     Unknown,
+    /// Asked for by another site, or of another host.
+    Foreign(&'static str),
     Method,
     Store(Error),
 }
@@ -171,6 +173,7 @@ impl Fault {
                 "Who asks?",
                 "This store is read with a token: take it as the password, with any name.",
             ),
+            Self::Foreign(why) => (StatusCode::FORBIDDEN, "Not from there", why),
             Self::Method => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "Only for reading",

@@ -115,6 +115,9 @@ impl Page {
     }
 
     async fn page(&self, head: &Parts, caller: Caller) -> Outcome<Answer> {
+        if let Some(why) = caller.refusal(head) {
+            return Err(Fault::Foreign(why));
+        }
         if ![Method::GET, Method::HEAD].contains(&head.method) {
             return Err(Fault::Method);
         }

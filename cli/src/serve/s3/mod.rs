@@ -80,8 +80,9 @@ impl S3 {
             let message = "Access Denied: the server cannot read its tokens, so that nobody knows whether this endpoint may answer without keys. Mend them as its log says, or start it again with `--s3-keys FILE`.";
             Fault::denied(message).because(&error)
         })?;
-        match caller {
-            Caller::Everybody => Ok(None),
+        match (&caller, caller.refusal(head)) {
+            (Caller::Everybody, None) => Ok(None),
+            (_, Some(why)) => Err(Fault::denied(format!("Access Denied: {why}"))),
             _ => Err(Fault::denied(
                 "Access Denied: there are tokens by now, and this endpoint has no keys. Start the server again with `--s3-keys FILE`, which says who may read what: `store help doors`.",
             )),
