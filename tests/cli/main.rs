@@ -19,6 +19,7 @@ mod herd;
 mod jobs;
 mod json;
 mod keep;
+mod layouts;
 mod leftovers;
 mod links;
 mod listing;

@@ -3,10 +3,15 @@
 //! Two layouts are known without a configuration: `plain`, and `baseten`, whose places are those of that platform.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
-use store::{Error, Result};
+use store::{Error, Globs, Result};
+
+use crate::config::config_file;
+
+/// The key that is wrong, and how.
+type Wrong = std::result::Result<(), (String, Error)>;
 
 /// A layout as it is configured.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -122,36 +127,61 @@ impl Layout {
         })
     }
 
-    /// That all of it lies in its base, and every variable can be told.
+    /// That all that it says can be done, before anything is: each place is where it can only be meant to be, the team gets
+    /// nothing of the project's, every variable can be told, and the globs are some.
+    ///
+    /// # Errors
+    /// What is wrong, by the file and the key.
     pub(crate) fn check(&self, name: &str) -> Result<()> {
-        let links = self.links.keys().map(|link| ("links", link));
+        self.check_keys().map_err(|(key, error)| {
+            let error = error.within(format!("layout.{name}.{key}"));
+            match config_file() {
+                Some(file) => error.within(format!("configuration {}", file.display())),
+                None => error,
+            }
+        })
+    }
+
+    fn check_keys(&self) -> Wrong {
         let own = [("project", &self.project), ("team", &self.team)];
-        for (key, path) in own.into_iter().chain(links) {
-            let is_plain = |part| matches!(part, std::path::Component::Normal(_));
-            if path.as_os_str().is_empty() {
-                return Err(Error::invalid(format!(
-                    "layout {name}: {key}: is missing or empty, expected a path below the base"
-                )));
-            }
-            if !path.components().all(is_plain) {
-                return Err(Error::invalid(format!(
-                    "layout {name}: {key}: expected a path below the base, found {:?}",
-                    path.display().to_string()
-                )));
-            }
+        for (key, path) in own {
+            check_below(path).map_err(|error| (key.to_owned(), error))?;
         }
-        for (key, text) in self.env.iter() {
-            check_text(text).map_err(|error| error.within(format!("layout {name}: env.{key}")))?;
+        if is_one_in_the_other(&self.project, &self.team) {
+            let project = self.project.display();
+            let why = Error::invalid(format!(
+                "expected a path beside the project's cache ({project}), found {}: one would be saved with the other",
+                shown(&self.team)
+            ));
+            return Err(("team".to_owned(), why));
+        }
+        for (link, target) in &self.links {
+            let key = || format!("links.{}", link.display());
+            check_below(link).map_err(|error| (key(), error))?;
+            for (what, place) in own {
+                if place.starts_with(link) {
+                    let why =
+                        format!("expected a path of its own, found where the {what}'s cache is");
+                    return Err((key(), Error::invalid(why)));
+                }
+            }
+            check_place(target).map_err(|error| (key(), error))?;
+        }
+        for (variable, text) in &self.env {
+            check_text(text).map_err(|error| (format!("env.{variable}"), error))?;
         }
         for (profile, how) in &self.compile {
-            check_text(&how.dir)
-                .map_err(|error| error.within(format!("layout {name}: compile.{profile}.dir")))?;
+            let key = || format!("compile.{profile}.dir");
+            check_place(&how.dir).map_err(|error| (key(), error))?;
         }
-        for (link, text) in &self.links {
-            let link = link.display();
-            check_text(text)
-                .map_err(|error| error.within(format!("layout {name}: links.{link}")))?;
+        if let Some(base) = self.base.as_ref().filter(|base| !base.is_absolute()) {
+            let base = shown(base);
+            let why = Error::invalid(format!("expected an absolute path, found {base}"))
+                .hint("`~` stands for nothing here; --base DIR goes by the working directory");
+            return Err(("base".to_owned(), why));
         }
+        let globs = Globs::new(&self.exclude);
+        globs.map_err(|error| ("exclude".to_owned(), error))?;
         Ok(())
     }
 
@@ -184,6 +214,46 @@ impl Places {
         let text = text.replace("{project}", &shown(&self.project));
         Some(text.replace("{job}", &self.job))
     }
+}
+
+/// That a path leads from the base to somewhere in it.
+fn check_below(path: &Path) -> Result<()> {
+    let is_plain = |part| matches!(part, Component::Normal(_));
+    if path.as_os_str().is_empty() {
+        return Err(Error::invalid(
+            "is missing or empty, expected a path below the base",
+        ));
+    }
+    if !path.components().all(is_plain) || path.starts_with("~") {
+        let path = shown(path);
+        let why = format!("expected a path below the base, found {path}");
+        return Err(Error::invalid(why));
+    }
+    Ok(())
+}
+
+/// That a text says where something is from wherever the command runs.
+fn check_place(text: &str) -> Result<()> {
+    check_text(text)?;
+    let mut named = ["{base}", "{project}", "{team}"].into_iter();
+    let is_named = named.any(|name| {
+        let rest = text.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    });
+    if is_named || text.starts_with('/') {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "expected an absolute path, or one that begins with {{base}}/, {{project}}/ or {{team}}/, found {text:?}"
+    )))
+}
+
+fn is_one_in_the_other(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+fn shown(path: &Path) -> String {
+    format!("{:?}", path.display().to_string())
 }
 
 /// That braces name what is known.
@@ -232,30 +302,84 @@ mod tests {
         assert_eq!(Layout::shipped("none"), None);
     }
 
+    /// The key that is wrong, and how.
+    fn wrong(text: &str) -> String {
+        let usual = "project = \"p\"\nteam = \"t\"\n";
+        let text = match text.contains("project =") {
+            true => text.to_owned(),
+            false => format!("{usual}{text}"),
+        };
+        let layout: Layout = toml::from_str(&text).unwrap();
+        let (key, error) = match layout.check_keys() {
+            Ok(()) => return String::new(),
+            Err(wrong) => wrong,
+        };
+        assert_eq!(error.kind(), store::Kind::InvalidInput);
+        format!("{key}: {error}")
+    }
+
     #[test]
     fn a_layout_that_leaves_its_base_or_names_nothing_is_refused() {
-        let plain = Layout::shipped("plain").unwrap();
-        let with = |project: &str, text: &str| Layout {
-            project: project.into(),
-            env: [("X".to_owned(), text.to_owned())].into(),
-            ..plain.clone()
-        };
-        for (layout, told) in [
+        for (text, told) in [
             (
-                with("../up", ""),
-                "layout x: project: expected a path below the base, found \"../up\"",
+                "project = \"../up\"",
+                "project: expected a path below the base, found \"../up\"",
             ),
             (
-                with("", ""),
-                "layout x: project: is missing or empty, expected a path below the base",
+                "project = \"\"",
+                "project: is missing or empty, expected a path below the base",
             ),
             (
-                with("p", "{home}"),
-                "layout x: env.X: expected {base}, {project}, {team} or {job}, found {home}",
+                "project = \"p\"\nteam = \"~/t\"",
+                "team: expected a path below the base, found \"~/t\"",
             ),
-            (with("p", "{base"), "layout x: env.X: expected } behind {"),
+            (
+                "env.X = \"{home}\"",
+                "env.X: expected {base}, {project}, {team} or {job}, found {home}",
+            ),
+            ("env.X = \"{base\"", "env.X: expected } behind {"),
+            (
+                "base = \"~/caches\"",
+                "base: expected an absolute path, found \"~/caches\"",
+            ),
+            ("exclude = [\"*.lock\", \"a[\"]", "exclude: glob \"a[\""),
         ] {
-            assert_eq!(layout.check("x").unwrap_err().to_string(), told);
+            assert_eq!(wrong(text), told);
         }
+    }
+
+    #[test]
+    fn a_place_is_the_same_from_wherever_the_command_runs() {
+        let expected = "expected an absolute path, or one that begins with {base}/, {project}/ or {team}/, found";
+        for place in ["~/n", "rel", "../x", "", "{job}/n", "{base}n", " /n"] {
+            let dir = format!("compile.neff.dir = \"{place}\"");
+            let told = format!("compile.neff.dir: {expected} {place:?}");
+            assert_eq!(wrong(&dir), told);
+            let link = format!("links.l = \"{place}\"");
+            assert_eq!(wrong(&link), format!("links.l: {expected} {place:?}"));
+        }
+        for place in ["/n", "{base}", "{project}/n", "{team}/n/{job}"] {
+            assert_eq!(wrong(&format!("compile.neff.dir = \"{place}\"")), "");
+            assert_eq!(wrong(&format!("links.l = \"{place}\"")), "");
+        }
+    }
+
+    #[test]
+    fn the_caches_of_a_project_and_a_team_and_the_links_are_beside_each_other() {
+        for (project, team) in [("same", "same"), ("a/b", "a"), ("a", "a/b"), ("a/", "a")] {
+            let told = wrong(&format!("project = \"{project}\"\nteam = \"{team}\""));
+            let expected =
+                format!("team: expected a path beside the project's cache ({project}), found");
+            assert!(told.starts_with(&expected), "{told}");
+        }
+        assert_eq!(wrong("project = \"a/b\"\nteam = \"a/bc\""), "");
+        for (link, whose) in [("a", "project"), ("a/b", "project"), ("t", "team")] {
+            let told = wrong(&format!(
+                "project = \"a/b\"\nteam = \"t\"\nlinks.\"{link}\" = \"/x\""
+            ));
+            let expected = "expected a path of its own, found where the";
+            assert_eq!(told, format!("links.{link}: {expected} {whose}'s cache is"));
+        }
+        assert_eq!(wrong("links.\"p/hub\" = \"/x\""), "");
     }
 }
