@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::Value;
 use support::{Finished, Random, Seen, TestEnvironment, environment, trees};
 
@@ -349,6 +350,49 @@ fn a_status_compares_a_cache_with_a_ref() {
     for (state, count) in [("failed", 2), ("locked", 1), ("incomplete", 2)] {
         assert_eq!(told[state].as_array().unwrap().len(), count, "{told}");
     }
+}
+
+/// `filelock` and others lock the process, as by `fcntl`, and not the open file.
+#[test]
+fn an_entry_whose_lock_a_process_holds_stays_however_old_it_is() {
+    let env = environment!();
+    let there = env.path("there");
+    module(&there, "103+locked00", 1);
+    neff(&env, &["push", "there", PROJECT], 0);
+    let here = env.path("here");
+    clutter(&here);
+    let lock = here
+        .join(COMPILER)
+        .join("MODULE_103+locked00/model.hlo_module.pb.lock");
+    let held = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&lock)
+        .unwrap();
+    held.set_modified(SystemTime::now() - Duration::from_secs(7 * 24 * 3600))
+        .unwrap();
+    for operation in [
+        FlockOperation::NonBlockingLockShared,
+        FlockOperation::NonBlockingLockExclusive,
+    ] {
+        fcntl_lock(&held, operation).unwrap();
+        let told = neff(&env, &["clean", "here"], 0);
+        let kept = told["kept"].to_string();
+        assert!(kept.contains("MODULE_103+locked00"), "{told}");
+        let told = neff(&env, &["pull", "here", PROJECT], 0);
+        assert_eq!(
+            (&told["pulled"], lock.exists()),
+            (&Value::from(0), true),
+            "{told}"
+        );
+    }
+    fcntl_lock(&held, FlockOperation::Unlock).unwrap();
+    let told = neff(&env, &["pull", "here", PROJECT], 0);
+    assert_eq!(
+        (&told["pulled"], lock.exists()),
+        (&Value::from(1), false),
+        "{told}"
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
+use rustix::process::{FlockType, fcntl_getlk};
 use store::{Error, Result};
 
 use super::entries::{self, Entry, State};
@@ -61,10 +62,13 @@ fn is_old(path: &Path, age: Duration) -> bool {
     })
 }
 
-/// Whether nobody holds a lock on it. That this can be told is not relied on.
+/// Whether nobody holds a lock on it, of either kind: of the open file (`flock`), or of a process (`fcntl`, as Python's
+/// `lockf` takes). That this can be told is not relied on.
 fn is_free(path: &Path) -> bool {
-    let opened = File::open(path);
-    opened.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+    File::open(path).is_ok_and(|file| {
+        let is_held = !matches!(fcntl_getlk(&file, &FlockType::WriteLock.into()), Ok(None));
+        !is_held && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    })
 }
 
 /// Whether somebody works on an entry: one of its locks is young, or held.
