@@ -83,6 +83,24 @@ fn a_bundle_is_looked_at_as_a_store_and_only_added_to() {
 }
 
 #[test]
+fn a_bundle_is_a_file_and_no_stream() {
+    let env = environment!();
+    two_refs(&env);
+    check!(env, env.store(["export", "-", "project/demo/data"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: -: expected a file, since a bundle cannot be streamed
+    hint: name a file and send that; for a file that is called so, say `./-`
+    ");
+    assert!(!env.path("-").exists());
+    assert_eq!(env.store(["import", "-"]).code, Some(2));
+    env.ok(["export", "./-", "project/demo/data"]);
+    assert!(env.path("-").exists());
+    env.ok(["import", "./-", "--dry-run"]);
+}
+
+#[test]
 fn damaged_cut_and_other_files_are_told() {
     let env = environment!();
     two_refs(&env);

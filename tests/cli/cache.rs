@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::Value;
-use support::{Finished, Random, Seen, TestEnvironment, environment, trees};
+use support::{Finished, Random, Seen, TestEnvironment, check, environment, trees};
 
 pub(crate) const COMPILER: &str = "neuronxcc-2.21.33363.0+82129205";
 pub(crate) const PROJECT: &str = "project/llama/neff";
@@ -413,6 +413,18 @@ fn a_clean_takes_what_keeps_compilers_from_trying() {
     assert_eq!(told["removed"].as_array().unwrap().len(), 2, "{told}");
     assert_eq!(modules(&here).len(), count);
     assert!(here.join(".store-cache-old").exists());
+    check!(env, env.store(["neff", "clean", "here", "--dry-run"]), @"
+    exit code: 0
+    --- stdout
+    here: 2 entries would go, 0 would be unlocked, 3 kept, since somebody may work on them
+      would go (failed): neuronxcc-2.21.33363.0+82129205/MODULE_101+failed00
+      would go (failed): neuronxcc-2.21.33363.0+82129205/MODULE_102+failed00
+      kept: neuronxcc-2.21.33363.0+82129205/MODULE_103+locked00
+      kept: neuronxcc-2.21.33363.0+82129205/MODULE_104+halfway0
+      kept: neuronxcc-2.21.33363.0+82129205/MODULE_105+empty000
+      1 directory of pulls that died
+    --- stderr
+    ");
     neff(&env, &["clean", "here"], 0);
     assert!(!here.join(".store-cache-old").exists());
     assert!(here.join(".store-cache-new").exists());

@@ -1,9 +1,9 @@
 //! `store export`: versions of refs go into one file.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use store::Result;
+use store::{Error, Result};
 
 use crate::context::Context;
 use crate::transfer::{How, Side, Transfer};
@@ -30,6 +30,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    check_file(&args.bundle)?;
     let bundle = Side::Bundle(args.bundle.clone());
     Transfer::new(Side::Here, bundle, &args.refs, &args.how)?.run(context)
+}
+
+/// That a bundle is a file: it is added to and read at any place, as no stream can be.
+pub(super) fn check_file(bundle: &Path) -> Result<()> {
+    match bundle == "-" {
+        true => Err(
+            Error::invalid("-: expected a file, since a bundle cannot be streamed")
+                .hint("name a file and send that; for a file that is called so, say `./-`"),
+        ),
+        false => Ok(()),
+    }
 }

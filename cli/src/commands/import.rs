@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use store::Result;
 
+use crate::commands::export::check_file;
 use crate::config::jobs::Choice;
 use crate::context::Context;
 use crate::transfer::{How, Side, Transfer};
@@ -14,7 +15,7 @@ use crate::transfer::{How, Side, Transfer};
 /// All that the file holds, or what is named. A version gets the next number here, unless the store has the
 /// same one already; what the store has beside it stays. Every byte is compared with its id on the way.
 /// Killed at any moment and run again, it goes on where it was. Exits with 6 when some refs did not make
-/// it. The embedded store is made when it is missing.
+/// it. The store that is meant where none is named, ~/.local/share/store, is made when it is missing.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The file
@@ -30,6 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    check_file(&args.bundle)?;
     let from = Side::Bundle(args.bundle.clone());
     let mut refs = args.refs.clone();
     let mut how = args.how.clone();

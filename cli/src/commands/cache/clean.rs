@@ -120,10 +120,14 @@ impl fmt::Display for Report {
             self.kept.len()
         )?;
         for one in &self.removed {
-            write!(out, "\n  {}: {}", one.state.word(), one.entry.shown())?;
+            let state = one.state.word();
+            write!(out, "\n  {removed} ({state}): {}", one.entry.shown())?;
         }
         for one in &self.unlocked {
             write!(out, "\n  {unlocked}: {}", one.shown())?;
+        }
+        for one in &self.kept {
+            write!(out, "\n  kept: {}", one.shown())?;
         }
         if self.leftovers > 0 {
             let count = human::counted(self.leftovers, "directory");
