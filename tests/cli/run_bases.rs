@@ -330,3 +330,28 @@ fn a_cluster_that_has_nothing_either_is_named() {
         }
     }
 }
+
+#[test]
+fn what_is_no_directory_is_told_before_the_command() {
+    let env = environment!();
+    env.write("file", "a file");
+    env.ok(["put", "file", REF]);
+    let refused = env.store(run(&[], "echo started"));
+    assert_eq!(refused.code, Some(2), "{refused}");
+    assert!(
+        refused.stdout.is_empty() && refused.stderr.contains("is a file"),
+        "{refused}"
+    );
+    env.ok(["rm", "--yes", REF]);
+    let replaced = run(
+        &[],
+        "rmdir $STORE_PROJECT_CACHE_DIR; echo 1 > $STORE_PROJECT_CACHE_DIR",
+    );
+    env.store(replaced);
+    let next = env.store(run(&[], "echo started"));
+    assert_eq!(next.code, Some(5), "{next}");
+    assert!(
+        next.stdout.is_empty() && next.stderr.contains("move "),
+        "{next}"
+    );
+}

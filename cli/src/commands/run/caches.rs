@@ -9,7 +9,7 @@ use store::replicate::{
     Delete, Forgetful, RefStatus, ReplicateRequest, Selection, Versions, replicate,
 };
 use store::{
-    Error, Kind, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result, Store,
+    Error, Kind, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result, Root, Store,
     StoreId, Unwatched, materialize_from,
 };
 
@@ -66,8 +66,14 @@ impl Cache {
         (is_required, fallback): (bool, &str),
         context: &Context,
     ) -> Result<()> {
-        if self.is_here(reader) {
-            return Ok(());
+        if let Ok((number, version)) = reader.view().state.version(&self.name, None) {
+            return match version.root {
+                Root::Tree { .. } => Ok(()),
+                Root::File { .. } => Err(not_started(Error::invalid(format!(
+                    "{}@{number}: is a file, and a cache is a directory",
+                    self.name
+                )))),
+            };
         }
         let store = reader.store();
         if is_required {
@@ -77,7 +83,11 @@ impl Cache {
             ));
             let having = elsewhere::having(&self.name, context);
             return Err(match having.as_slice() {
-                [] => error.hint("no cluster that was asked has it; without --require-local the first run makes it"),
+                [] => error.hint(format!(
+                    "no cluster on this host's disks has it, and `store where {}` asks all of them; without --require-local \
+                     the first run makes it",
+                    self.name
+                )),
                 having => error.hint(format!(
                     "{} has it: run there, `store pull {} {}`, or give --fallback",
                     having.join(", "),
@@ -153,6 +163,15 @@ impl Cache {
         context: &Context,
     ) -> Result<()> {
         let store = reader.store();
+        if self.dir.exists() && !self.dir.is_dir() {
+            let dir = self.dir.display();
+            let error = Error::conflict(format!(
+                "{dir}: is no directory, and the cache belongs there"
+            ));
+            return Err(error.hint(format!(
+                "the command was not started: move {dir} away, which an earlier job may have made"
+            )));
+        }
         std::fs::create_dir_all(&self.dir)
             .map_err(|source| Error::io("create", &self.dir, source))?;
         let url = context.store_url()?;
