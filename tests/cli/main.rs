@@ -25,6 +25,7 @@ mod links;
 mod listing;
 mod open_files;
 mod places;
+mod planted;
 mod rm;
 mod round_trip;
 mod run;

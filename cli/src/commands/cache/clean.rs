@@ -14,6 +14,7 @@ use super::entries::{self, State};
 use super::profile::Profile;
 use super::{Named, Refused, place};
 use crate::context::Context;
+use crate::host::planted;
 use crate::ui::{human, names};
 
 /// What a machine reads.
@@ -34,6 +35,7 @@ struct Report {
 }
 
 pub(super) fn run(root: &Path, profile: &Profile, dry_run: bool, context: &Context) -> Result<()> {
+    planted::check(root)?;
     let mut report = Report {
         profile: profile.name.clone(),
         directory: root.to_path_buf(),

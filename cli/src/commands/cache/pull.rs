@@ -19,6 +19,7 @@ use super::repair::TEXT_BYTES_MAX;
 use super::{Named, Refused};
 use crate::config;
 use crate::context::Context;
+use crate::host::planted;
 use crate::ui::{human, names};
 
 /// What a machine reads.
@@ -59,6 +60,7 @@ pub(super) fn pull(
     dry_run: bool,
 ) -> Result<Report> {
     let began = Instant::now();
+    planted::check(root)?;
     if !dry_run {
         std::fs::create_dir_all(root).map_err(|source| Error::io("make", root, source))?;
     }

@@ -19,6 +19,7 @@ use super::profile::{Profile, Shape};
 use super::repair::TEXT_BYTES_MAX;
 use super::{Named, Refused};
 use crate::context::Context;
+use crate::host::planted;
 use crate::ui::{human, names, remedy};
 
 /// What a machine reads.
@@ -60,6 +61,7 @@ pub(super) fn push(
     how: How,
 ) -> Result<Report> {
     check_public(target, how)?;
+    planted::check(root)?;
     let began = Instant::now();
     let root = &root
         .canonicalize()

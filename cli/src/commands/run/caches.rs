@@ -19,6 +19,7 @@ use crate::context::jobs::check_same;
 use crate::context::pools::{self, PoolArgs};
 use crate::context::{Context, elsewhere};
 use crate::host::pending::{Pending, message_of};
+use crate::host::planted;
 use crate::ui::{failure, human, remedy};
 
 /// What `--fallback` says where nothing is brought.
@@ -216,6 +217,7 @@ impl Cache {
 
     /// That its directory may become it, or is it already. Makes nothing.
     pub(super) fn check_place(&self, store: &Store, context: &Context) -> Result<()> {
+        planted::check(&self.dir).map_err(not_started)?;
         let known = || pools::of_source(&self.dir, &context.config().pool);
         store::check_destination(store, &config::precious(), &self.dir, known)
             .map_err(not_started)?;
