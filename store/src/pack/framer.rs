@@ -66,7 +66,10 @@ impl<S: FrameSink> Framer<S> {
     }
 }
 
-#[expect(private_bounds, reason = "others make framers without bases only")]
+#[cfg_attr(
+    feature = "internals",
+    expect(private_bounds, reason = "others make framers without bases only")
+)]
 impl<S: FrameSink, B: BaseSource> Framer<S, B> {
     /// The same, and tries deltas, with bases from `sources`.
     ///
