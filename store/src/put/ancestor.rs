@@ -44,9 +44,7 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
                 .as_ref()
                 .and_then(|notes| notes.read_of(&request.target));
             let note = note.filter(|note| note.made == made);
-            if let Some((_, mark)) = mark.as_ref().filter(|(_, mark)| !mark.is_settled) {
-                return Err(of_no_version(mark));
-            }
+            check_whole(request)?;
             let known = note.as_ref().map(|note| note.version);
             let known = known.or(mark.as_ref().and_then(|(_, mark)| {
                 is_of(mark, reader.store(), request).then_some(mark.version)
@@ -68,6 +66,19 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
         }
     };
     Ok(Base { made, ..base })
+}
+
+/// That no update of the source is under way or was interrupted, as far as a pool knows.
+///
+/// # Errors
+/// Conflict, where it is of no one version.
+pub(super) fn check_whole(request: &PutRequest) -> Result<()> {
+    let root = super::scan::resolved(&request.source).ok();
+    let mark = root.and_then(|root| marked(&request.pools, &root).map(|(_, mark)| mark));
+    match mark.filter(|mark| !mark.is_settled) {
+        Some(mark) => Err(of_no_version(&mark)),
+        None => Ok(()),
+    }
 }
 
 /// The mark of the source, if it was made from the ref that it is put to.

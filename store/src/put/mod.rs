@@ -55,7 +55,7 @@ use crate::remedy::{Note, Remedy};
 use crate::retry::{Headway, VAIN_MAX};
 use crate::store::Store;
 
-use ancestor::{Base, base, listing, made};
+use ancestor::{Base, base, check_whole, listing, made};
 use dedup::Dedup;
 use near::Finder;
 use pipeline::pipeline;
@@ -278,6 +278,9 @@ impl PutRequest {
 /// not end. Nothing is published then.
 pub fn put(store: &Store, request: &PutRequest, progress: &dyn Progress) -> Result<PutReport> {
     store.format().check_writable()?;
+    if !matches!(request.onto, Onto::Merge(_)) {
+        check_whole(request)?;
+    }
     let passes = Passes::begin()?;
     // DESIGN, writer 3: a stale pass is followed by another one, which stores what is missing by then.
     let mut headway = Headway::new();
