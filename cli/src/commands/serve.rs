@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS")]
     s3_listen: Option<SocketAddr>,
 
-    /// Who may read which buckets: a file of access keys, mode 0600 [default: everybody on this host]
+    /// Who may read which buckets: a file of access keys, mode 0600 [default: everybody on this host, while there are no tokens]
     #[arg(long, value_name = "FILE", requires = "s3_listen")]
     s3_keys: Option<PathBuf>,
 
