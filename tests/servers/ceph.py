@@ -52,8 +52,9 @@ def start(place):
     place.run("ceph-mon", *config, "--mkfs", "-i", "a", "--monmap", "monmap")
     place.start("mon", "ceph-mon", *config, "-i", "a", "-f")
     place.until("a monitor in quorum", lambda: place.succeeds("ceph", *config, "--connect-timeout", "60", "mon", "stat"))
-    place.run("ceph", *config, "osd", "new", osd)
-    place.run("ceph", *config, "osd", "crush", "add", "osd.0", "1", "root=default")
+    # On a busy machine the monitor is in quorum before it knows its own commands. Both may be said again.
+    for words in (["osd", "new", osd], ["osd", "crush", "add", "osd.0", "1", "root=default"]):
+        place.until("a monitor that takes `%s`" % words[1], lambda: place.succeeds("ceph", *config, *words))
     place.run("ceph-osd", *config, "-i", "0", "--mkfs", "--osd-uuid", osd)
     place.start("osd", "ceph-osd", *config, "-i", "0", "-f")
     place.until("a running object store daemon", lambda: "1 up" in place.run("ceph", *config, "osd", "stat"))
