@@ -42,5 +42,6 @@ mod told;
 mod unchanged;
 mod versions;
 mod watch;
+mod watch_order;
 mod watch_parts;
 mod whereis;

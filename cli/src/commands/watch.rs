@@ -37,8 +37,9 @@ const NAP: Duration = Duration::from_millis(50);
 /// the same. A checkpoint that changes while it is read is not published, and looked at again. Nor is one whose marker is older than
 /// another file of it, as one is whose rewriting was broken off, until there is a newer marker or --settled is over.
 ///
-/// Only what no version of REF has becomes a version, and none that is older than what is published: so REF never goes back. What looks
-/// like credentials keeps a checkpoint out, and is named.
+/// A checkpoint becomes a version once, unless the newest one has just what it has; and none does that is older than what is
+/// published: so REF never goes back. A time in the future says nothing of that. What looks like credentials keeps a checkpoint out,
+/// and is named.
 ///
 /// It goes on until a signal asks it to end; then what is finished is published, what is not is named, and the command
 /// ends with 6 if there is any such. When it starts anew it goes on where it was, by what the store has. A store that cannot be

@@ -72,7 +72,8 @@ pub enum Onto {
     /// The new version takes its place.
     #[default]
     Replace,
-    /// The same, unless any version of the ref is the same tree, whatever its times.
+    /// The same, unless the newest version is the same tree, or any version is it and has the same message; whatever
+    /// their times. So what is put twice at once is there once, and a tree that comes back is the newest again.
     New,
     /// The new version takes its place if it is this one; 0: if there is none.
     Only(u64),

@@ -372,12 +372,16 @@ struct Same<'c> {
 
 impl Same<'_> {
     /// The newest version of the target in `state`, if another one would say nothing new: the same tree, its
-    /// files of the same times, and kept for at least as long. Where only a new tree counts, any version that has it.
+    /// files of the same times, and kept for at least as long. See [`Onto::New`] for what is the same there.
     fn version(&self, state: &State) -> Option<(u64, Version)> {
         if self.request.onto == Onto::New {
             let all = state.versions(&self.request.target).ok()?;
+            let newest = all.keys().next_back().copied();
             let mut same = all.into_iter().rev();
-            return same.find(|(_, version)| version.root == self.built.root);
+            return same.find(|(number, version)| {
+                let says_the_same = version.message == self.request.message;
+                version.root == self.built.root && (says_the_same || Some(*number) == newest)
+            });
         }
         let (number, newest) = state.version(&self.request.target, None).ok()?;
         let is_kept = newest

@@ -2,34 +2,58 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use store::{Kind, RefName, Result, Step, StepAge, Store};
 use store::{Time, Version};
 
-/// The newest checkpoint that is published.
+/// The newest checkpoint that is published. A time in the future says nothing of an order: clocks of trainers run ahead.
 #[derive(Clone)]
 pub(super) struct Last {
     pub(super) name: String,
-    /// When something in it changed last.
-    pub(super) newest: Time,
+    /// When something in it changed last, and no later than it was published.
+    newest: Time,
+    /// The same as its files say it.
+    dated: Time,
 }
 
 impl Last {
+    /// That of one that is published now.
     pub(super) fn of(step: &Step) -> Self {
+        Self::by(&step.name, step.newest, now())
+    }
+
+    fn by(name: &str, dated: Time, published: Time) -> Self {
         Self {
-            name: step.name.clone(),
-            newest: step.newest,
+            name: name.to_owned(),
+            newest: dated.min(published),
+            dated,
         }
+    }
+
+    /// Whether `step` should have come before it.
+    pub(super) fn is_after(&self, step: &Step) -> bool {
+        let now = now();
+        self.name != step.name && self.newest <= now && step.newest.min(now) < self.newest
+    }
+
+    /// The same where `step` may have been published, and its version dropped: by one clock, also times in the future
+    /// tell what came first.
+    pub(super) fn may_follow(&self, step: &Step) -> bool {
+        let is_dated_before = step.newest > now() && step.newest < self.dated;
+        self.is_after(step) || (self.name != step.name && is_dated_before)
     }
 }
 
 /// The checkpoints that the versions of a ref were made from.
 #[derive(Default)]
 pub(super) struct Before {
-    /// Their titles, which are the messages of the versions.
-    pub(super) titles: BTreeSet<String>,
+    /// Their titles, which are the messages of the versions, and when each was published.
+    pub(super) titles: BTreeMap<String, Time>,
     pub(super) names: BTreeSet<String>,
     /// How old each was, by its name.
     pub(super) ages: BTreeMap<String, StepAge>,
+    /// The same, for what comes after what.
+    order: BTreeMap<String, Last>,
     /// The newest version, where an earlier build made it, which says nothing of its age.
     silent: Option<Version>,
     /// Whether a version of the ref was dropped.
@@ -50,10 +74,12 @@ impl Before {
         versions.retain(|_, version| is_title(&version.message));
         for version in versions.into_values() {
             let name = name(&version.message).to_owned();
-            let age = StepAge::of_version(&version);
+            let (age, time) = (StepAge::of_version(&version), time(version.time));
+            let last = age.map(|age| (name.clone(), Last::by(&name, age.newest, time)));
+            before.order.extend(last);
             before.ages.extend(age.map(|age| (name.clone(), age)));
             before.names.insert(name);
-            before.titles.insert(version.message.clone());
+            before.titles.insert(version.message.clone(), time);
             before.silent = Some(version).filter(|_| age.is_none());
         }
         Ok(before)
@@ -61,26 +87,46 @@ impl Before {
 
     /// The newest of them. Of one whose version says nothing its directory may, if it is what it was.
     pub(super) fn last(&self, there: &[Step]) -> Option<Last> {
-        let aged = self.ages.iter().map(|(name, age)| Last {
-            name: name.clone(),
-            newest: age.newest,
+        let whole = there.iter().filter_map(|step| {
+            let published = self.titles.get(&step.title)?;
+            Some(Last::by(&step.name, step.newest, *published))
         });
-        let whole = there
-            .iter()
-            .filter(|step| self.titles.contains(&step.title));
         let silent = self.silent.as_ref();
         let silent =
             silent.filter(|version| !there.iter().any(|step| step.title == version.message));
-        let put = silent.map(|version| Last {
-            name: name(&version.message).to_owned(),
-            newest: Time {
-                secs: version.time.as_second(),
-                nanos: version.time.subsec_nanosecond().unsigned_abs(),
-            },
+        let put = silent.map(|version| {
+            let time = time(version.time);
+            Last::by(name(&version.message), time, time)
         });
-        let all = aged.chain(whole.map(Last::of)).chain(put);
-        all.max_by_key(|last| last.newest)
+        let all: Vec<Last> = self
+            .order
+            .values()
+            .cloned()
+            .chain(whole)
+            .chain(put)
+            .collect();
+        let now = now();
+        let newest = |last: &&Last| (last.newest, last.dated);
+        let past = all.iter().filter(|last| last.newest <= now);
+        if let Some(last) = past.max_by_key(newest) {
+            return Some(last.clone());
+        }
+        // The clock of this host was ahead. Where nothing was dropped, the titles tell all.
+        let last = all.iter().max_by_key(newest);
+        let last = last.filter(|_| self.has_dropped);
+        last.map(|last| Last::by(&last.name, last.dated, now))
     }
+}
+
+fn time(at: Timestamp) -> Time {
+    Time {
+        secs: at.as_second(),
+        nanos: at.subsec_nanosecond().unsigned_abs(),
+    }
+}
+
+fn now() -> Time {
+    time(Timestamp::now())
 }
 
 fn name(title: &str) -> &str {

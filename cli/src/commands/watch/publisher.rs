@@ -90,13 +90,21 @@ impl<'p> Publisher<'p> {
         let before = Before::of(store, target)?;
         let there = Steps::all(&how.dir, &how.rule)?;
         let last = before.last(&there);
-        let mut known = before.titles;
+        let mut known: BTreeSet<String> = before.titles.into_keys().collect();
         if let Some(last) = last.as_ref().filter(|_| before.has_dropped) {
             // What was finished before may have been published, and dropped since.
-            let older = there
-                .iter()
-                .filter(|step| step.newest < last.newest && step.name != last.name);
-            known.extend(older.map(|step| step.title.clone()));
+            let older = there.iter().filter(|step| last.may_follow(step));
+            for step in older {
+                if !known.insert(step.title.clone()) {
+                    continue;
+                }
+                let (name, last) = (&step.name, &last.name);
+                let told = match before.names.contains(name) {
+                    true => format!("is older than {last}, and is not published again"),
+                    false => format!("older than {last}, which is published; taken for dropped"),
+                };
+                context.out.note(format_args!("note: {name}: {told}"));
+            }
         }
         Ok(Self {
             context,
@@ -176,8 +184,7 @@ impl<'p> Publisher<'p> {
 
     /// Whether a newer one is published, before which this one should have come.
     fn is_passed(&mut self, step: &Step) -> bool {
-        let is_older = |last: &&Last| step.newest < last.newest && step.name != last.name;
-        let Some(last) = self.last.as_ref().filter(is_older) else {
+        let Some(last) = self.last.as_ref().filter(|last| last.is_after(step)) else {
             return false;
         };
         let (name, last) = (&step.name, &last.name);

@@ -22,7 +22,8 @@ pub struct Step {
     pub name: String,
     /// That, and as what it was seen: the same again where nothing was changed in it, on any host.
     pub title: String,
-    /// When something in it changed last, as its files say; what finishes it says nothing of its age.
+    /// When something in it changed last, as its files say; what finishes it says nothing of its age. By a clock that is
+    /// ahead, this is in the future.
     pub newest: Time,
     /// Bytes of its files.
     pub bytes: u64,
@@ -141,8 +142,12 @@ impl Sight {
             if mark == Some(path) {
                 self.mark = Some(stat.mtime);
             }
-        } else if self.newest.is_none_or(|newest| newest < stat.mtime) {
-            self.newest = Some(stat.mtime);
+            return;
+        }
+        // Nothing is written after it was changed last: a time behind that was set, or is of another clock.
+        let written = stat.mtime.min(stat.ctime);
+        if self.newest.is_none_or(|newest| newest < written) {
+            self.newest = Some(written);
             self.last = path.to_vec();
         }
     }

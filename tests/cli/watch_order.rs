@@ -1,0 +1,127 @@
+//! Which checkpoint is the latest, where contents come back and where clocks are ahead.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use support::{Finished, TestEnvironment, environment};
+
+use crate::watch::{REF, checkpoint, end, line, once, published, start};
+
+/// One of these contents, with the same files in each checkpoint.
+fn content(env: &TestEnvironment, number: u64, content: &str) {
+    let dir = format!("out/checkpoint-{number}");
+    env.write(format!("{dir}/weights"), content);
+    env.write(format!("{dir}/trainer_state.json"), "{}");
+}
+
+fn out(done: &Finished) -> String {
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// A job that was rolled back, or a loss that did not move.
+#[test]
+fn a_checkpoint_with_the_content_of_an_older_one_is_the_latest() {
+    let env = environment!();
+    for (number, text) in [(1, "A"), (2, "B"), (3, "A")] {
+        content(&env, number, text);
+        let done = once(&env, &[]);
+        assert_eq!(done.code, Some(0), "{done}");
+        assert!(!out(&done).contains("unchanged"), "{done}");
+    }
+    assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "A");
+    let all = ["checkpoint-1", "checkpoint-2", "checkpoint-3"];
+    assert_eq!(published(&env), all);
+    // The same again changes nothing, and what is newest already is not there twice.
+    assert_eq!(out(&once(&env, &[])), "");
+    content(&env, 4, "A");
+    let done = once(&env, &["--keep", "1"]);
+    assert!(
+        out(&done).contains("ckpt@3 ") && out(&done).contains("(unchanged): checkpoint-4"),
+        "{done}"
+    );
+    content(&env, 5, "B");
+    let done = once(&env, &["--keep", "1"]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(published(&env), ["checkpoint-5"]);
+    assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "B");
+}
+
+#[test]
+fn two_watches_of_one_directory_publish_each_once() {
+    let env = environment!();
+    env.ok(["init"]);
+    fs::create_dir(env.path("out")).unwrap();
+    let both = [start(&env, &[]), start(&env, &[])];
+    for (number, text) in [(1, "A"), (2, "B"), (3, "A")] {
+        content(&env, number, text);
+        std::thread::sleep(Duration::from_millis(1600));
+    }
+    for watch in both {
+        let done = end(watch);
+        assert_eq!(done.code, Some(0), "{done}");
+    }
+    let all = ["checkpoint-1", "checkpoint-2", "checkpoint-3"];
+    assert_eq!(published(&env), all);
+}
+
+/// Sets when the files of a checkpoint were written to an hour from now.
+fn ahead(env: &TestEnvironment, number: u64) {
+    let time = SystemTime::now() + Duration::from_secs(3600);
+    for file in ["optimizer.bin", "rank-0/state", "trainer_state.json"] {
+        let path = env.path(format!("out/checkpoint-{number}/{file}"));
+        let file = fs::File::options().append(true).open(path).unwrap();
+        file.set_modified(time).unwrap();
+    }
+}
+
+#[test]
+fn a_time_in_the_future_keeps_nothing_back() {
+    for keep in [&[][..], &["--keep", "1"]] {
+        let env = environment!();
+        for number in 1..=3 {
+            checkpoint(&env, number, number);
+            if number == 1 {
+                ahead(&env, number);
+            }
+            let done = once(&env, keep);
+            assert_eq!(done.code, Some(0), "{done}");
+            assert!(
+                out(&done).contains(&format!("checkpoint-{number}")),
+                "{done}"
+            );
+        }
+        // Those that are there already when a watch begins, of both clocks.
+        checkpoint(&env, 4, 4);
+        ahead(&env, 4);
+        checkpoint(&env, 5, 5);
+        let done = once(&env, keep);
+        assert_eq!(done.code, Some(0), "{done}");
+        let last = published(&env).pop().unwrap();
+        assert_eq!(last, "checkpoint-5", "{done}");
+        // What was dropped does not come back, and is named.
+        let done = once(&env, keep);
+        assert_eq!((done.code, out(&done)), (Some(0), String::new()), "{done}");
+        for number in 1..=4 {
+            let told = format!(
+                "note: checkpoint-{number}: older than checkpoint-5, which is published; taken for dropped"
+            );
+            assert_eq!(done.stderr.contains(&told), !keep.is_empty(), "{done}");
+        }
+    }
+}
+
+#[test]
+fn a_watch_goes_on_behind_a_time_in_the_future() {
+    let env = environment!();
+    fs::create_dir(env.path("out")).unwrap();
+    let mut watch = start(&env, &[]);
+    for number in 1..=3 {
+        checkpoint(&env, number, number);
+        if number == 1 {
+            ahead(&env, number);
+        }
+        assert!(line(&mut watch).contains(&format!("checkpoint-{number}")));
+    }
+    let done = end(watch);
+    assert_eq!(done.code, Some(0), "{done}");
+}
