@@ -79,7 +79,7 @@ pub(crate) struct Gc {
     pub(crate) grace: Option<Span>,
     pub(crate) max_unused: Option<Percent>,
     pub(crate) max_repack: Option<Size>,
-    pub(crate) max_size: Option<Size>,
+    pub(crate) max_size: Option<Limit>,
 }
 
 /// What to keep of some refs.
@@ -94,7 +94,7 @@ pub(crate) struct Keep {
     pub(crate) weekly: Option<usize>,
     pub(crate) monthly: Option<usize>,
     /// Stored bytes that each namespace may take.
-    pub(crate) quota: Option<Size>,
+    pub(crate) quota: Option<Limit>,
 }
 
 impl Config {
@@ -135,6 +135,19 @@ impl TryFrom<String> for Size {
 
     fn try_from(text: String) -> Result<Self, String> {
         crate::ui::human::parse_size(&text).map(Self)
+    }
+}
+
+/// A size that versions may take, as people write it.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) struct Limit(pub(crate) u64);
+
+impl TryFrom<String> for Limit {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        crate::ui::human::parse_limit(&text).map(Self)
     }
 }
 

@@ -106,7 +106,8 @@ fn a_ttl_and_rules_drop_versions() {
         text.contains("dropped    project/demo/data@1 (no rule keeps it)"),
         "{text}"
     );
-    env.ok(["put", "in", "project/demo/short", "--ttl", "0"]);
+    env.ok(["put", "in", "project/demo/short", "--ttl", "1s"]);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
     let text = env.ok(["gc"]);
     assert!(
         text.contains("dropped    project/demo/short@1 (its time to live is over)"),
@@ -461,38 +462,4 @@ fn what_a_dead_process_was_writing_goes_at_once() {
     drop(written);
     env.ok(["gc", "--grace", "0", "--min-age", "0"]);
     assert!(!open.exists());
-}
-
-#[test]
-fn a_policy_that_nobody_means_is_refused() {
-    let env = environment!();
-    env.ok(["init"]);
-    for (words, why) in [
-        (["--quota", "500"], "a quota of 500 B is less"),
-        (["--quota", "0"], "a quota of 0 B is less"),
-        (["--last", "0"], "last 0 keeps nothing"),
-        (["--within", "0d"], "within 0 keeps nothing"),
-        (["--weekly", "0"], "weekly 0 keeps nothing"),
-    ] {
-        let refused = env.store(["policy", "keep", "project/*"].iter().chain(&words));
-        assert_eq!(refused.code, Some(2), "{refused}");
-        assert!(refused.stderr.contains(why), "{refused}");
-    }
-    let refused = env.store(["gc", "--keep-last", "0", "--keep-weekly", "0"]);
-    assert_eq!(refused.code, Some(2), "{refused}");
-    env.write("policy.toml", "[[keep]]\nrefs = \"*\"\nlast = 0\n");
-    assert_eq!(env.store(["policy", "set", "policy.toml"]).code, Some(2));
-    assert!(env.ok(["policy"]).starts_with("# no policy"));
-    let early = env.store(["policy", "keep", "project/*", "--last", "3"]);
-    assert_eq!(early.code, Some(0), "{early}");
-    assert!(
-        early
-            .stderr
-            .contains("note: \"project/*\" matches no ref yet"),
-        "{early}"
-    );
-    env.write("in/file", "some words");
-    env.ok(["put", "in", "project/a/data"]);
-    let again = env.store(["policy", "keep", "project/*", "--last", "3"]);
-    assert!(!again.stderr.contains("matches no ref"), "{again}");
 }

@@ -26,6 +26,7 @@ mod listing;
 mod open_files;
 mod places;
 mod planted;
+mod policy;
 mod rm;
 mod round_trip;
 mod run;

@@ -91,6 +91,12 @@ fn a_version_that_is_to_be_kept_longer_is_made() {
     );
     assert_eq!(put(&env, &["--ttl", "1d", "--always"])["version"], 2);
     assert_eq!(put(&env, &["--ttl", "1h"])["version"], 2);
+    // None at all would keep nothing.
+    for ttl in ["0", "0d", "0.1s"] {
+        let refused = env.store(["put", "in", REF, "--ttl", ttl]);
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert!(refused.stderr.contains("0 keeps nothing"), "{refused}");
+    }
     assert_eq!(put(&env, &["--ttl", "2d"])["version"], 3);
     assert_eq!(put(&env, &[])["version"], 4, "for ever");
     assert_eq!(put(&env, &[])["version"], 4);

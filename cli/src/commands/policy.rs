@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use store::{Error, RefName, Result, Store};
 use store::{Extra, Pattern, Policy, Rules, Scope};
 
-use crate::config::{Keep, Size};
+use crate::config::{Keep, Limit};
 use crate::context::Context;
 use crate::ui::human;
 
@@ -75,16 +75,13 @@ struct KeepArgs {
     monthly: Option<usize>,
 
     /// Stored bytes that each namespace may take, like 5TB
-    #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_limit)]
     quota: Option<u64>,
 
     /// Put it before all others, so that it decides where several match
     #[arg(long)]
     first: bool,
 }
-
-/// Less than this is a unit that was forgotten.
-const QUOTA_MIN: u64 = 1000;
 
 #[derive(Clone, Copy)]
 struct MaxSize(Option<u64>);
@@ -93,7 +90,7 @@ struct MaxSize(Option<u64>);
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Text {
-    max_size: Option<Size>,
+    max_size: Option<Limit>,
     #[serde(default)]
     keep: Vec<Keep>,
 }
@@ -180,7 +177,7 @@ fn scope(args: &KeepArgs) -> Result<Scope> {
     Ok(scope)
 }
 
-/// Refuses what nobody means: rules that keep nothing, and quotas that nothing fits in.
+/// Refuses what nobody means: rules that keep nothing.
 fn check(scope: &Scope) -> Result<()> {
     let refs = scope.pattern.as_str();
     let rules = &scope.rules;
@@ -195,14 +192,7 @@ fn check(scope: &Scope) -> Result<()> {
         return Err(Error::invalid(format!("{refs}: {rule} 0 keeps nothing"))
             .hint("leave the rule out; `store rm` drops versions"));
     }
-    match scope.quota_bytes {
-        Some(bytes) if bytes < QUOTA_MIN => Err(Error::invalid(format!(
-            "{refs}: a quota of {} is less than one version takes",
-            human::bytes(bytes)
-        ))
-        .hint("write it with its unit, like 500GB")),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Replaces the scope of the same pattern where it stands, else adds one.
@@ -257,7 +247,7 @@ fn read(file: &Path) -> Result<Policy> {
 fn size_or_none(text: &str) -> Result<MaxSize, String> {
     match text {
         "none" => Ok(MaxSize(None)),
-        _ => human::parse_size(text).map(|size| MaxSize(Some(size))),
+        _ => human::parse_limit(text).map(|size| MaxSize(Some(size))),
     }
 }
 

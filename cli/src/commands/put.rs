@@ -74,7 +74,7 @@ pub(crate) struct Args {
     message: String,
 
     /// Let `store gc` drop this version after so long, like 30d, unless it is pinned
-    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    #[arg(long, value_name = "TIME", value_parser = human::parse_life)]
     ttl: Option<Duration>,
 
     /// Make a version even if nothing has changed

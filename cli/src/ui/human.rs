@@ -95,6 +95,30 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     scaled(number, base.pow(power)).ok_or_else(|| SIZE_EXPECTED.to_owned())
 }
 
+/// Less than this, as a limit of what versions may take, is a unit that was forgotten.
+const LIMIT_MIN: u64 = 1000;
+
+/// A size that versions may take: less than one takes keeps nothing, which nobody means.
+pub(crate) fn parse_limit(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if bytes < LIMIT_MIN => Err(format!(
+            "{} is less than one version takes: write it with its unit, like 500GB",
+            self::bytes(bytes)
+        )),
+        bytes => Ok(bytes),
+    }
+}
+
+/// A time to live: none at all keeps nothing.
+pub(crate) fn parse_life(text: &str) -> Result<Duration, String> {
+    match parse_span(text)? {
+        Duration::ZERO => {
+            Err("0 keeps nothing: say how long, like 30d, or leave it out".to_owned())
+        }
+        time => Ok(time),
+    }
+}
+
 /// A time from `90s`, `30m`, `12h`, `30d`, `8w`, `1y` (365 days), or from several units, like `1h30m`, `2 days, 6 hours`
 /// or `PT36H`.
 pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {

@@ -84,7 +84,7 @@ struct Retention {
 
     /// Drop versions, first what was not used for longest, until the others fit; pinned ones stay, and
     /// the newest of each ref, and what would free next to nothing
-    #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_limit)]
     max_size: Option<u64>,
 
     /// Let --max-size and quotas drop the newest version of a ref, too
