@@ -113,6 +113,44 @@ fn a_damaged_entry_is_put_back_by_a_repair_and_costs_nothing() {
     }
 }
 
+/// Their segments are there still, and know more of the log than what can be read of it.
+#[test]
+fn neighbouring_entries_that_are_gone_or_damaged_are_named() {
+    for is_gone in [true, false] {
+        let damaged = Damaged::new();
+        pin_and_unpin(&damaged);
+        for number in 0..3_u8 {
+            let later = damaged.dir.path().join(format!("later-{number}"));
+            fs::write(&later, noise(number.into(), 300_000)).unwrap();
+            put_tree(&damaged.store, &later, "project/demo/later");
+        }
+        let keys = [log_key(3), log_key(4)];
+        assert!(damaged.object(&log_key(5)).exists());
+        for key in &keys {
+            match is_gone {
+                true => fs::remove_file(damaged.object(key)).unwrap(),
+                false => flip(&damaged.object(key), 40),
+            }
+        }
+        let report = damaged.verify(ReadData::Nothing);
+        let named = objects(&report);
+        assert!(
+            keys.iter().all(|key| named.contains(&key.as_str())),
+            "{report:#?}"
+        );
+        // A repair says what it could do before it does it.
+        let request = RepairRequest {
+            dry_run: true,
+            ..RepairRequest::default()
+        };
+        let told = repair(&damaged.store, request, &Unwatched).unwrap();
+        assert_eq!(
+            (told.entries_restored, told.entries_lost),
+            (vec![4], vec![3])
+        );
+    }
+}
+
 #[test]
 fn the_newest_entry_is_given_up_on_request_only() {
     let damaged = Damaged::new();

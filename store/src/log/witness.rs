@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use super::known::{End, end_of, missing, not_yet};
-use super::read_after;
+use super::{exists, read_after};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
     PACKS_PREFIX, PackHeader, Provenance, SEGMENT_HEADER_LEN, SEGMENTS_PREFIX, SegmentLayout,
@@ -22,7 +22,7 @@ pub struct Witness {
     pub object: String,
     /// What is wrong.
     pub damage: Error,
-    /// The newest entry that a writer has known; none where an object is of another store.
+    /// The newest entry that a writer has known; none where an object is of another store, and where the log has a gap.
     pub until: Option<u64>,
 }
 
@@ -86,13 +86,30 @@ pub fn ask(remote: &dyn Read, state: &State, keys: &[String]) -> Result<Option<W
     };
     // Somebody may have written it a moment ago. What they knew then is there to be read by now.
     let mut now = state.clone();
-    read_after(remote, &mut now)?;
+    let read = read_after(remote, &mut now);
+    let next = now.number + 1;
+    let gap = |damage| {
+        Ok(Some(Witness {
+            object: log_key(next),
+            damage,
+            until: None,
+        }))
+    };
+    match read {
+        Err(error) if error.kind() == Kind::Corrupt => return gap(error),
+        read => drop(read?),
+    }
     if !is_ahead(&now, began) {
         return Ok(None);
     }
-    // A file system may remember that an entry was not there.
-    if let End::Behind(later) = end_of(remote, now.number)? {
-        return Err(not_yet(later));
+    match end_of(remote, now.number)? {
+        // What comes before an entry that is there was there.
+        End::Behind(later) if later > next && exists(remote, &log_key(later))? => {
+            return gap(missing(next, &format!("entry {later} exists")));
+        }
+        // A file system may remember that an entry was not there.
+        End::Behind(later) => return Err(not_yet(later)),
+        End::Here | End::Before => {}
     }
     let because = format!("who wrote {key} has known entry {began}: the log was rolled back");
     Ok(Some(Witness {
