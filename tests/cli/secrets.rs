@@ -45,6 +45,53 @@ fn all_that_holds_credentials_is_listed_and_one_is_let_in() {
     assert_eq!(env.ok(["ls", "-r", "project/demo/a"]), "app/\nnotes.md\n");
 }
 
+/// In logs, answers and lists of variables, and in files that tools keep for themselves.
+#[test]
+fn credentials_are_found_wherever_they_stand() {
+    let env = environment!();
+    let word = TOKEN.trim_start_matches("hf_");
+    let held = [
+        ("colour.log", format!("\u{1b}[31m{TOKEN}\u{1b}[0m\n")),
+        ("said.json", format!("{{\"log\": \"token:\\n{TOKEN}\"}}")),
+        ("url.txt", format!("https://a/b?x%3D{TOKEN}\n")),
+        ("google.txt", format!("key=AIza{word}4\n")),
+        ("oauth.txt", format!("ya29.{word}\n")),
+        ("deploy.txt", format!("gldt-{word}\n")),
+        ("azure.sh", format!("export AZURE_CLIENT_SECRET={word}~9\n")),
+        (
+            "keys.sh",
+            format!("AZURE_STORAGE_KEY={}==\n", &word.repeat(3)[..86]),
+        ),
+        ("rc", format!("//registry.npmjs.org/:_authToken={word}\n")),
+        (
+            ".modal.toml",
+            "[me]\ntoken_secret = \"as-kT9vX2mQ4w\"\n".to_owned(),
+        ),
+        (
+            ".trussrc",
+            "[baseten]\napi_key = kT9vX2mQ.4wZ8\n".to_owned(),
+        ),
+        ("msal_token_cache.json", "{\"AccessToken\": {}}".to_owned()),
+        ("msal_token_cache.bin", "\0\u{1}".to_owned()),
+    ];
+    for (name, text) in &held {
+        env.write(format!("in/{name}"), text);
+    }
+    env.write(
+        "in/names.py",
+        "from hf import hf_BertForSequenceClassificationModelX1\n",
+    );
+    let refused = env.store(["put", "in", "project/demo/a"]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    for (name, _) in &held {
+        assert!(
+            refused.stderr.contains(&format!("  {name}: ")),
+            "{name}: {refused}"
+        );
+    }
+    assert!(!refused.stderr.contains("names.py"), "{refused}");
+}
+
 #[test]
 fn the_embedded_store_is_its_owners_alone() {
     let mode = |path: std::path::PathBuf| path.metadata().unwrap().permissions().mode() & 0o7777;

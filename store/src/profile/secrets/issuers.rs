@@ -47,7 +47,7 @@ const PUBLIC: [&[u8]; 3] = [
     b"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
 ];
 
-const FORMS: [Form; 17] = [
+const FORMS: [Form; 22] = [
     Form {
         words: &["hf_", "api_org_"],
         kind: "an access token of Hugging Face",
@@ -148,9 +148,48 @@ const FORMS: [Form; 17] = [
         beside: Beside::Nothing,
     },
     Form {
-        words: &["glpat-"],
+        words: &[
+            "glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glsoat-", "glft-", "glimt-",
+            "glagent-",
+        ],
         kind: "a token of GitLab",
-        pattern: r"^glpat-([A-Za-z0-9_-]{20,})",
+        pattern: r"^gl(?:pat|dt|rt|ptt|cbt|soat|ft|imt|agent)-([A-Za-z0-9_.-]{20,})",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["AIza"],
+        kind: "an API key of Google",
+        pattern: r"^AIza([A-Za-z0-9_-]{35})(?:[^A-Za-z0-9_-]|$)",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["ya29."],
+        kind: "an access token of Google Cloud",
+        pattern: r"^ya29\.([A-Za-z0-9_-]{20,})",
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["AZURE_CLIENT_SECRET", "azure_client_secret"],
+        kind: "a client secret of Azure",
+        pattern: r#"^[A-Za-z_]+["']?\s{0,8}[:=]>?\s{0,8}["']?([A-Za-z0-9~._-]{30,60})(?:[^A-Za-z0-9~._(\[-]|$)"#,
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &[
+            "AZURE_STORAGE_KEY",
+            "AZURE_STORAGE_ACCOUNT_KEY",
+            "AZURE_STORAGE_ACCESS_KEY",
+            "azure_storage_key",
+            "azure_storage_account_key",
+        ],
+        kind: "a key of Azure's storage",
+        pattern: r#"^[A-Za-z_]+["']?\s{0,8}[:=]>?\s{0,8}["']?([A-Za-z0-9+/]{40,88}={0,2})(?:[^A-Za-z0-9+/=]|$)"#,
+        beside: Beside::Nothing,
+    },
+    Form {
+        words: &["_authToken"],
+        kind: "a token of a package index",
+        pattern: r#"^_authToken["']?\s{0,8}[:=]\s{0,8}["']?([A-Za-z0-9_.~+/=-]{16,})"#,
         beside: Beside::Nothing,
     },
     Form {
@@ -177,15 +216,25 @@ static WORDS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 });
 
 /// Made when a word of theirs is met for the first time: most trees hold none.
-static PATTERNS: [LazyLock<Option<Regex>>; 17] = {
+static PATTERNS: [LazyLock<Option<Regex>>; 22] = {
     macro_rules! at {
         ($($at:literal)*) => {[$(LazyLock::new(|| pattern(FORMS.get($at)?.pattern))),*]};
     }
-    at!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
+    at!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21)
 };
 
 static AWS_SECRET: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"(?:^|[^A-Za-z0-9/+=])([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+=]|$)"));
+
+/// What ends in a letter or a digit and is no part of a word all the same: colours of a terminal, and characters that are
+/// spelled out.
+static SPELLED: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    pattern(
+        r"(?:\[[0-9;?]{0,20}[A-Za-z]|\\[abefnrtv0]|%[0-9A-Fa-f]{2}|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4})$",
+    )
+});
+/// Bytes that are looked at for that.
+const SPELLED_BYTES_MAX: usize = 24;
 
 /// The kind of credential that `text` holds, if it holds one.
 pub(super) fn find(text: &[u8]) -> Option<&'static str> {
@@ -202,9 +251,9 @@ fn judge(text: &[u8], found: &Match) -> Option<&'static str> {
     })?;
     let form = FORMS.get(at)?;
     let start = found.start();
-    let before = start.checked_sub(1).and_then(|before| text.get(before));
+    let before = text.get(start.saturating_sub(SPELLED_BYTES_MAX)..start)?;
     // In the middle of a word the same letters come about by chance.
-    if before.is_some_and(u8::is_ascii_alphanumeric) {
+    if before.last().is_some_and(u8::is_ascii_alphanumeric) && !SPELLED.as_ref()?.is_match(before) {
         return None;
     }
     let end = text.len().min(start + WINDOW);
@@ -268,7 +317,7 @@ mod tests {
 
     #[test]
     fn every_pattern_is_one() {
-        assert!(WORDS.is_some() && AWS_SECRET.is_some());
+        assert!(WORDS.is_some() && AWS_SECRET.is_some() && SPELLED.is_some());
         assert!(PATTERNS.iter().all(|pattern| pattern.is_some()));
     }
 
@@ -342,11 +391,39 @@ mod tests {
             (format!("npm_{}", lot(36)), "package index"),
             (format!("pypi-AgEI{}", lot(80)), "package index"),
         ];
+        assert_known(&cases);
+    }
+
+    #[test]
+    fn later_forms_and_those_of_variables_are_known() {
+        assert_known(&[
+            (format!("gldt-{}", lot(20)), "GitLab"),
+            (format!("glrt-t1_{}", lot(20)), "GitLab"),
+            (format!("AIza{}", lot(35)), "API key of Google"),
+            (format!("ya29.a0{}", lot(60)), "Google Cloud"),
+            (
+                format!("AZURE_CLIENT_SECRET={}8Q~{}", lot(3), lot(34)),
+                "Azure",
+            ),
+            (format!("AZURE_STORAGE_KEY: {}==", lot(86)), "Azure"),
+            (
+                format!("//registry.npmjs.org/:_authToken={}", lot(24)),
+                "package index",
+            ),
+        ]);
+    }
+
+    fn assert_known(cases: &[(String, &str)]) {
         for (secret, kind) in cases {
             for text in [
                 secret.clone(),
                 format!("X='{secret}'\n"),
                 format!("a\n {secret} b"),
+                format!("\u{1b}[31m{secret}\u{1b}[0m"),
+                format!("{{\"log\": \"\\u001b[1;31m{secret}\\n\"}}"),
+                format!("{{\"log\": \"a\\n{secret}\\n\"}}"),
+                format!("a\\t{secret} \\x3d{secret}"),
+                format!("u?q%3D{secret}%26b"),
             ] {
                 let found = find(text.as_bytes());
                 assert!(
@@ -365,6 +442,14 @@ mod tests {
             "hf_abcdefghijklmnopqrstuvwxyz12345678".to_owned(),
             "hf_YourHuggingFaceAccessTokenGoesHere".to_owned(),
             "hf_94wBhPGp6KrrTH3KDchhKpRxZwd6dmHWLL".to_owned(),
+            "hf_BertForSequenceClassificationModelX1 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".to_owned(),
+            format!("AIza{} AIza{}", lot(20), lot(50)),
+            "AIzaSyXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX ya29.xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx".to_owned(),
+            "AZURE_CLIENT_SECRET=your-azure-client-secret-goes-here-please".to_owned(),
+            "AZURE_CLIENT_SECRET=00000000-0000-0000-0000-000000000000".to_owned(),
+            "AZURE_CLIENT_SECRET = os.environ.get_the_one_of_the_job(\"x\")".to_owned(),
+            "AZURE_STORAGE_KEY=/subscriptions/aaaa/resourceGroups/example/storage/key".to_owned(),
+            "//registry/:_authToken=${NPM_TOKEN} and _authToken=NPM_TOKEN_GOES_HERE".to_owned(),
             // Too short, too long, in the middle of other letters.
             format!("hf_{}", lot(29)),
             format!("hf_{}", lot(60)),

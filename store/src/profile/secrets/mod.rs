@@ -212,12 +212,11 @@ impl Search {
         let wide = wide::text(bytes);
         let bytes = wide.as_deref().unwrap_or(bytes);
         let head = bytes.get(..HEAD_BYTES).unwrap_or(bytes);
-        if head.contains(&0) {
-            return Ok(());
-        }
+        let is_text = !head.contains(&0);
         let place = self.secrets.place(&self.path);
-        let place = place.filter(|place| place.is_in(bytes));
-        let kind = issuers::find(bytes).or(place.map(|place| place.kind));
+        let place = place.filter(|place| (is_text || place.is_any()) && place.is_in(bytes));
+        let issued = is_text.then(|| issuers::find(bytes)).flatten();
+        let kind = issued.or(place.map(|place| place.kind));
         kind.map_or(Ok(()), |kind| self.secrets.add(&self.path, kind))
     }
 }

@@ -26,8 +26,10 @@ pub(super) enum Text {
     Word,
     /// Lines of `host:port:database:user:password`.
     Pgpass,
-    /// Whatever it says.
+    /// Whatever it says; its name is proof only where nobody else may read it.
     Opaque,
+    /// Whatever it says, and whoever may read it: nothing else bears its name.
+    Any,
 }
 
 /// What a file of settings holds that names a server and how to get in.
@@ -122,6 +124,12 @@ fn by_name(name: &str) -> Option<(&'static str, Text)> {
         ".npmrc" | ".yarnrc" => ("credentials of a package index", Text::Fields),
         "token" | "token.txt" | ".token" | "hf_token" | "hf_token.txt" | "access_token"
         | ".vault-token" | "api_key" | "api_key.txt" => ("a token", Text::Word),
+        ".modal.toml" => ("credentials of Modal", Text::Fields),
+        ".trussrc" => ("credentials of Baseten", Text::Fields),
+        "msal_token_cache.json" | "msal_token_cache.bin" => ("tokens of Azure", Text::Any),
+        "service_principal_entries.json" | "service_principal_entries.bin" => {
+            ("credentials of Azure", Text::Fields)
+        }
         "stored_tokens" => ("tokens of Hugging Face", Text::Fields),
         _ => return None,
     })
@@ -141,6 +149,11 @@ impl Place {
             && !["credentials", A_URL].contains(&self.kind)
     }
 
+    /// Whether its text need not be one.
+    pub(super) fn is_any(&self) -> bool {
+        self.text == Text::Any
+    }
+
     /// Whether `text`, all of the file, holds what its place is for.
     pub(super) fn is_in(&self, text: &[u8]) -> bool {
         match self.text {
@@ -155,6 +168,7 @@ impl Place {
                 is_word && (20..4096).contains(&word.len()) && is_random(word)
             }
             Text::Opaque => false,
+            Text::Any => !text.is_empty(),
         }
     }
 }
@@ -242,6 +256,16 @@ mod tests {
             (".pgpass", "db:5432:app:me:hunter22\n"),
             (".pypirc", "[pypi]\nusername: me\npassword: hunter2222\n"),
             (".npmrc", "//registry/:_authToken=kT9vX2mQ4w\n"),
+            (
+                ".modal.toml",
+                "[me]\ntoken_id = \"ak-x\"\ntoken_secret = \"as-kT9vX2mQ4w\"\n",
+            ),
+            (
+                ".trussrc",
+                "[baseten]\nremote_provider = baseten\napi_key = kT9vX2mQ.4wZ8\n",
+            ),
+            (".azure/msal_token_cache.json", "{\"AccessToken\": {}}"),
+            ("msal_token_cache.bin", "\u{1}\0"),
             (".kube/config", "users:\n- user:\n    token: kT9vX2mQ4w\n"),
             (".git/config", "url = https://me:c0ffee@example.org/x\n"),
             ("requirements.txt", "-i https://me:c0ffee@example.org/x\n"),
@@ -261,6 +285,10 @@ mod tests {
             (".docker/config.json", "{\"credsStore\": \"desktop\"}"),
             ("token", "the, of and"),
             (".npmrc", "//registry/:_authToken=${NPM_TOKEN}\n"),
+            (
+                ".trussrc",
+                "[baseten]\nremote_url = https://app.baseten.co\n",
+            ),
             ("credentials", "no fields here"),
             (".git/config", "url = https://me@example.org/x\n"),
             (

@@ -22,7 +22,22 @@ const WORDS: [&str; 14] = [
 
 /// Whether nobody would write `word` as an example.
 pub(super) fn is_random(word: &[u8]) -> bool {
-    bits_each(word) >= BITS_MIN && !is_sequence(word) && !holds_words(word)
+    bits_each(word) >= BITS_MIN && !is_sequence(word) && !holds_words(word) && !is_a_name(word)
+}
+
+/// `BertForSequenceClassificationModelX1`: words that are set one behind the other. Small letters follow each other there
+/// more often than not, and vowels are many; of 34 letters drawn by lot one in 10,000 has both.
+fn is_a_name(word: &[u8]) -> bool {
+    let pairs = word.iter().zip(word.iter().skip(1));
+    let small = pairs.filter(|(one, next)| one.is_ascii_lowercase() && next.is_ascii_lowercase());
+    let letters = word
+        .iter()
+        .filter(|byte| byte.is_ascii_alphabetic())
+        .count();
+    let is_vowel = |byte: &&u8| b"aeiou".contains(&byte.to_ascii_lowercase());
+    let vowels = word.iter().filter(is_vowel).count();
+    let has_large = word.iter().any(u8::is_ascii_uppercase);
+    has_large && 2 * small.count() >= word.len() && 10 * vowels >= 3 * letters
 }
 
 /// The entropy of its characters, in bits for each.
@@ -71,6 +86,7 @@ mod tests {
             "94wBhPGp6KrrTH3KDchhKpRxZwd6dmHWLK",
             "qWzKxTfRbYvNmLpHsJdGcXrQkVtBnZwMfP",
             "4f9d02c1b8e67a35d0412fce98b3a76150e2d94c",
+            "aEoUiqWzKxTeRbYvNmLpHiJdGcXrQkVtBa",
         ] {
             assert!(is_random(word.as_bytes()), "{word}");
         }
@@ -82,6 +98,8 @@ mod tests {
             "1234567890123456789012345678901234",
             "PutYourOwnTokenFromTheSettingsHere",
             "IOSFODNN7EXAMPLE",
+            "BertForSequenceClassificationModelX1",
+            "T5ForConditionalGenerationEncoder12",
         ] {
             assert!(!is_random(word.as_bytes()), "{word}");
         }
