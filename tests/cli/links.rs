@@ -2,7 +2,7 @@
 //! silently empty.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -318,4 +318,53 @@ fn a_ref_that_is_being_rewritten_is_read_again() {
     fs::write(&main, "no commit").unwrap();
     let refused = env.store(["put", "--profile", "hf", "hub", REF]);
     assert_eq!(refused.code, Some(4), "{refused}");
+}
+
+/// In a directory that all write to, another user plants links at names that are known beforehand.
+#[test]
+fn a_planted_link_says_nothing_of_what_is_written() {
+    let env = environment!();
+    env.ok(["init"]);
+    let all = env.path("all");
+    fs::create_dir(&all).unwrap();
+    fs::set_permissions(&all, PermissionsExt::from_mode(0o1777)).unwrap();
+    let names = [
+        "x.prom",
+        "store-gc.service",
+        "store-gc.timer",
+        "store-put.1",
+    ];
+    env.write("mine", "kept");
+    for name in names {
+        symlink("../mine", all.join(name)).unwrap();
+        if std::os::unix::fs::lchown(all.join(name), Some(1001), Some(1001)).is_err() {
+            return;
+        }
+    }
+    // One that ends badly keeps the rest of the file.
+    let failed = env.store(["gc", "--store", "nowhere", "--metrics-file", "all/x.prom"]);
+    assert_ne!(failed.code, Some(0), "{failed}");
+    let told = fs::read_to_string(all.join("x.prom")).unwrap();
+    assert!(
+        told.contains("exit_code") && !told.contains("kept"),
+        "{told}"
+    );
+    fs::remove_file(all.join("x.prom")).unwrap();
+    symlink("../mine", all.join("x.prom")).unwrap();
+    std::os::unix::fs::lchown(all.join("x.prom"), Some(1001), Some(1001)).unwrap();
+    env.ok(["gc", "--metrics-file", "all/x.prom"]);
+    env.ok(["gc", "--systemd", "all"]);
+    env.ok(["man", "all"]);
+    for name in names {
+        assert!(!all.join(name).is_symlink(), "{name}");
+    }
+    assert_eq!(fs::read_to_string(env.path("mine")).unwrap(), "kept");
+    // One's own is there on purpose.
+    symlink("../mine", all.join("own.prom")).unwrap();
+    env.ok(["gc", "--metrics-file", "all/own.prom"]);
+    assert!(
+        fs::read_to_string(env.path("mine"))
+            .unwrap()
+            .contains("store_refs")
+    );
 }

@@ -9,6 +9,7 @@ use clap_mangen::roff::{Roff, bold, italic, roman};
 use store::{Error, Result};
 
 use crate::commands::{args, examples};
+use crate::host::files::{self, Use};
 use crate::ui::output::Output;
 
 /// Print the manual page, or write one for each verb
@@ -116,21 +117,19 @@ pub(crate) fn run(args: &Args, out: &Output) -> Result<()> {
     let mut command = args::command();
     command.build();
     if let Some(dir) = &args.dir {
-        let failed = |source: io::Error| Error::io("write manual pages to", dir, source);
-        std::fs::create_dir_all(dir).map_err(failed)?;
-        return write_all(&command, dir).map_err(failed);
+        return write_all(&command, dir);
     }
-    let page = page(&command);
-    out.bytes(&page.map_err(|source| Error::io("render the page", "store.1", source))?)
+    out.bytes(&page(&command)?)
 }
 
 /// A page for the command, and for each verb below it.
-fn write_all(command: &Command, dir: &Path) -> io::Result<()> {
+fn write_all(command: &Command, dir: &Path) -> Result<()> {
     let below = command.get_subcommands().filter(|verb| !verb.is_hide_set());
     for verb in below {
         write_all(verb, dir)?;
     }
-    std::fs::write(dir.join(format!("{}.1", name(command))), page(command)?)
+    let path = dir.join(format!("{}.1", name(command)));
+    files::replace(&path, &page(command)?, Use::Report)
 }
 
 fn name(command: &Command) -> &str {
@@ -139,7 +138,12 @@ fn name(command: &Command) -> &str {
         .unwrap_or_else(|| command.get_name())
 }
 
-fn page(command: &Command) -> io::Result<Vec<u8>> {
+fn page(command: &Command) -> Result<Vec<u8>> {
+    let page = rendered(command);
+    page.map_err(|source| Error::io("render the page", format!("{}.1", name(command)), source))
+}
+
+fn rendered(command: &Command) -> io::Result<Vec<u8>> {
     let source = concat!("store ", env!("CARGO_PKG_VERSION"));
     let man = Man::new(command.clone()).source(source);
     let mut page = Vec::new();

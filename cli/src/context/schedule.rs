@@ -7,6 +7,7 @@ use store::{Error, Result};
 
 use crate::config::clusters::{self, Label};
 use crate::context::Context;
+use crate::host::files::{self, Use};
 
 /// What to print instead of doing it.
 #[derive(clap::Args, Default)]
@@ -120,7 +121,7 @@ fn write(dir: &Path, units: &[(String, String); 2]) -> Result<String> {
     let mut written = Vec::new();
     for (name, text) in units {
         let path = dir.join(name);
-        std::fs::write(&path, text).map_err(|source| Error::io("write", &path, source))?;
+        files::replace(&path, text.as_bytes(), Use::Report)?;
         written.push(format!("wrote {}", path.display()));
     }
     let [_, (timer, _)] = units;

@@ -1,11 +1,15 @@
 //! Files of people and of machines, replaced as a whole: a reader sees the old one or the new one.
 
-use std::fs::{File, Permissions};
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
-use std::path::Path;
+use std::fs::{File, Metadata, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use store::{Error, Result};
+
+/// Links that are followed one after the other, as the kernel does.
+const LINKS_MAX: u32 = 40;
 
 /// What a file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,12 +20,14 @@ pub(crate) enum Use {
     Report,
 }
 
-/// Replaces `path` or makes it, its directories too. Mode and owner of the old file are kept.
+/// Replaces `path` or makes it, its directories too. Mode and owner of the old file are kept. A link of another user is
+/// replaced itself: it must not say what is overwritten.
 pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
     let failed = |source| Error::io("write", path, source);
     // A link to a file somewhere else stays one.
-    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let dir = path.parent().unwrap_or_else(|| Path::new("."));
+    let path = &behind_links(path);
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let dir = dir.unwrap_or_else(|| Path::new("."));
     std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
     let mode = match what {
         Use::Settings => 0o600,
@@ -33,7 +39,8 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
         .tempfile_in(dir)
         .map_err(failed)?;
     temporary.write_all(bytes).map_err(failed)?;
-    if let Ok(old) = std::fs::metadata(path) {
+    let old = std::fs::symlink_metadata(path);
+    if let Some(old) = old.ok().filter(Metadata::is_file) {
         // Only root may give files away; another user who may replace the file owns it from then on.
         let _refused = fchown(temporary.as_file(), Some(old.uid()), Some(old.gid()));
         let mode = Permissions::from_mode(old.mode() & 0o7777);
@@ -51,6 +58,37 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
             .map_err(failed),
         Use::Report => Ok(()),
     }
+}
+
+/// The text of a file that [`replace`] replaces: neither what a link of another user leads to, nor what would never end.
+///
+/// # Errors
+/// As reading a file; also where such a link lies in its place.
+pub(crate) fn read(path: &Path) -> std::io::Result<String> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = File::options();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    let mut text = String::new();
+    options
+        .open(behind_links(path))?
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Where the links at `path` lead, as far as the caller or root made them.
+fn behind_links(path: &Path) -> PathBuf {
+    let own = rustix::process::geteuid().as_raw();
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let is_followed = std::fs::symlink_metadata(&path)
+            .is_ok_and(|found| found.is_symlink() && [own, 0].contains(&found.uid()));
+        let target = is_followed.then(|| std::fs::read_link(&path).ok());
+        match (target.flatten(), path.parent()) {
+            (Some(target), Some(dir)) => path = dir.join(target),
+            _ => break,
+        }
+    }
+    path
 }
 
 #[cfg(test)]
@@ -85,5 +123,31 @@ mod tests {
         replace(&link, b"two", Use::Report).unwrap();
         assert!(link.is_symlink());
         assert_eq!(std::fs::read(&file).unwrap(), b"two");
+    }
+
+    #[test]
+    fn a_link_of_another_user_is_replaced_and_not_followed() {
+        let temp = tempfile::tempdir().unwrap();
+        let (file, theirs) = (temp.path().join("file"), temp.path().join("theirs"));
+        let ours = temp.path().join("ours");
+        std::fs::write(&file, "one").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink("file", &theirs).unwrap();
+        std::os::unix::fs::symlink("theirs", &ours).unwrap();
+        // Who may not give it away cannot see it from another.
+        if std::os::unix::fs::lchown(&theirs, Some(1001), Some(1001)).is_err() {
+            return;
+        }
+        assert!(read(&theirs).is_err() && read(&ours).is_err());
+        replace(&ours, b"two", Use::Report).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"one");
+        assert!(ours.is_symlink() && !theirs.is_symlink());
+        assert_eq!(read(&ours).unwrap(), "two");
+        assert_eq!(std::fs::metadata(&theirs).unwrap().uid(), 0);
+        assert_ne!(
+            mode(&theirs),
+            0o600,
+            "it is not of the mode of what it led to"
+        );
     }
 }

@@ -30,7 +30,7 @@ fn escaped(of: &str) -> String {
 
 /// A time that the file of an earlier run tells: losing the journal must not turn an alert red or green.
 pub(crate) fn told_before(file: &Path, gauge: &str) -> Option<Timestamp> {
-    let text = std::fs::read_to_string(file).ok()?;
+    let text = super::files::read(file).ok()?;
     let mut lines = text.lines();
     let line = lines.find(|line| line.starts_with(&format!("{gauge}{{")))?;
     Timestamp::from_second(line.rsplit(' ').next()?.parse().ok()?).ok()

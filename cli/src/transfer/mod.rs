@@ -158,7 +158,7 @@ impl Transfer {
     /// what was asked for.
     fn id_before(&self) -> String {
         let file = self.metrics_file.as_ref();
-        let text = file.and_then(|file| std::fs::read_to_string(file).ok());
+        let text = file.and_then(|file| crate::host::files::read(file).ok());
         let before = text.as_deref().and_then(crate::host::metrics::label_before);
         before.map_or_else(
             || self.digits(format_args!("{:?} {:?}", self.from, self.to)),

@@ -18,7 +18,7 @@ pub(crate) fn write(file: &Path, id: StoreId, report: &Report) -> Result<()> {
 /// Tells in a file of an earlier collection that the last one failed; the rest of it stays as it is. The
 /// store's id may not be known then: it is called what the person calls it.
 pub(crate) fn write_failure(file: &Path, code: u8, store: &str) -> Result<()> {
-    let before = std::fs::read_to_string(file).unwrap_or_default();
+    let before = files::read(file).unwrap_or_default();
     let text = metrics::with(&before, exit_code(code), "", ("store", store));
     files::replace(file, text.as_bytes(), Use::Report)
 }
