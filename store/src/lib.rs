@@ -131,7 +131,7 @@ pub use rates::{Bound, Rates, Sample, SampleRates, rates};
 pub use read::{Reader, TimesReader};
 pub use remedy::{Note, Remedy};
 pub use replicate::{ReplicateReport, ReplicateRequest, check_selected, replicate};
-pub use shown::{ShownPath, hex, path_as_text, shown};
+pub use shown::{ShownPath, hex, is_unseen, path_as_text, shown};
 pub use size::Size;
 pub use store::{Host, Store, View, Warning};
 pub use throttle::limited;

@@ -6,6 +6,25 @@ use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
 
+/// Whether a terminal does something with this character rather than show it: controls, separators of lines, marks that turn
+/// the direction of what stands around them, and others that nobody sees.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
 /// A path on one line: what is not printable as `\n`, `\xff`, and so on.
 pub fn shown(path: &[u8]) -> String {
     let mut text = String::with_capacity(path.len());
@@ -13,7 +32,7 @@ pub fn shown(path: &[u8]) -> String {
         for c in part.valid().chars() {
             match c {
                 '\\' => text += "\\\\",
-                _ if c.is_control() => text.extend(c.escape_default()),
+                _ if is_unseen(c) => text.extend(c.escape_default()),
                 _ => text.push(c),
             }
         }
@@ -110,6 +129,10 @@ mod tests {
             (b"back\\slash", "back\\\\slash"),
             ("gr\u{fc}n".as_bytes(), "gr\u{fc}n"),
             (b"\x1b[31m", "\\u{1b}[31m"),
+            (
+                "a\u{202e}txt.b\u{2028}c\u{2066}d\u{feff}".as_bytes(),
+                "a\\u{202e}txt.b\\u{2028}c\\u{2066}d\\u{feff}",
+            ),
         ] {
             assert_eq!(shown(path), text);
         }

@@ -350,6 +350,23 @@ fn names_tell_the_terminal_nothing() {
         "{done}"
     );
     assert!(done.stderr.contains("b\\n: not finished"), "{done}");
+    // Nor do refs, messages and names turn what stands beside them.
+    env.write("in/a\u{202e}txt", "text");
+    env.ok([
+        "put",
+        "in",
+        "project/demo/o\u{2066}",
+        "--message",
+        "m\u{2028}n",
+    ]);
+    let said = ["ls", "history", "ls -r"].map(|verb| {
+        let words = verb.split(' ').chain(["project/demo/o\u{2066}"]);
+        env.ok(words.collect::<Vec<_>>())
+    });
+    assert!(said[0].contains("a\\u{202e}txt"), "{said:?}");
+    assert!(said[1].contains("m\\u{2028}n"), "{said:?}");
+    let all = env.ok(["ls", "project/demo"]);
+    assert!(all.contains("o\\u{2066}"), "{all}");
     let torn = env.path("out/c");
     fs::create_dir(&torn).unwrap();
     fs::write(torn.join("w.npz"), b"PK\x03\x04").unwrap();

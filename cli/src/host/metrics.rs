@@ -24,7 +24,7 @@ pub(crate) fn text(rows: &[Row], prefix: &str, label: &str, of: &str) -> String 
 
 /// A label's value may be a path or a URL.
 fn escaped(of: &str) -> String {
-    let plain = of.replace(|c: char| c.is_control() || c == '\"', "_");
+    let plain = of.replace(|c: char| store::is_unseen(c) || c == '\"', "_");
     plain.replace('\\', "\\\\")
 }
 

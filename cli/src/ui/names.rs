@@ -79,7 +79,7 @@ pub(crate) fn check_order(verb: &str, refs: &[OsString], cluster: &str) -> Resul
 pub(crate) fn printable(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
+        match store::is_unseen(c) {
             true => line.extend(c.escape_default()),
             false => line.push(c),
         }

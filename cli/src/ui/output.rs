@@ -1,7 +1,7 @@
 //! Standard output and the notes beside it: data goes to the one, everything else to the other.
 
 use std::cell::RefCell;
-use std::fmt::Display;
+use std::fmt::{self, Display, Write as _};
 use std::io::{self, BufWriter, Stdout, Write};
 
 use serde::Serialize;
@@ -28,6 +28,45 @@ impl<'v, V> Marked<'v, V> {
             schema: SCHEMA,
             value,
         }
+    }
+}
+
+/// Text for people, in which nothing is that they would not see: names of refs, and messages, may turn the direction of a line.
+/// What moves a terminal stays, since tables are made of it.
+struct Seen<'w> {
+    to: &'w mut dyn Write,
+    failed: Option<io::Error>,
+}
+
+impl Seen<'_> {
+    fn write(to: &mut dyn Write, text: fmt::Arguments<'_>) -> io::Result<()> {
+        let mut seen = Seen { to, failed: None };
+        let written = seen.write_fmt(text);
+        let failed = seen.failed.take();
+        written.map_err(|error| failed.unwrap_or_else(|| io::Error::other(error)))
+    }
+}
+
+impl fmt::Write for Seen<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let is_hidden = |c: char| !c.is_ascii() && !c.is_control() && store::is_unseen(c);
+        let written = match !text.is_ascii() && text.contains(is_hidden) {
+            false => self.to.write_all(text.as_bytes()),
+            true => {
+                let mut line = String::with_capacity(text.len());
+                for c in text.chars() {
+                    match is_hidden(c) {
+                        true => line.extend(c.escape_default()),
+                        false => line.push(c),
+                    }
+                }
+                self.to.write_all(line.as_bytes())
+            }
+        };
+        written.map_err(|error| {
+            self.failed = Some(error);
+            fmt::Error
+        })
     }
 }
 
@@ -65,7 +104,8 @@ impl Output {
 
     /// One line of data for people.
     pub(crate) fn line(&self, text: impl Display) -> Result<()> {
-        writeln!(self.to.borrow_mut(), "{text}").map_err(failed)
+        let mut to = self.to.borrow_mut();
+        Seen::write(&mut *to, format_args!("{text}\n")).map_err(failed)
     }
 
     /// One line of data for machines, whole or not at all.
@@ -162,7 +202,7 @@ impl Output {
     /// A question; the answer is typed on the same line.
     pub(crate) fn ask(&self, question: impl Display) {
         // A person who cannot read the question will not type the right answer.
-        let _unread = write!(io::stderr(), "{question}");
+        let _unread = Seen::write(&mut io::stderr(), format_args!("{question}"));
     }
 
     /// Hands on what is still buffered.

@@ -17,6 +17,7 @@ use self::places::Place;
 use crate::error::{Error, Result};
 use crate::host::walk::{Globs, Stat};
 use crate::remedy::Remedy;
+use crate::shown::is_unseen;
 
 /// Larger files are not searched: nobody keeps a token in them, and data sets hold all there is.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
@@ -240,7 +241,7 @@ fn shown(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     text.chars()
         .flat_map(|c| {
-            let escaped = c.is_control().then(|| c.escape_default());
+            let escaped = is_unseen(c).then(|| c.escape_default());
             let plain = escaped.is_none().then_some(c);
             escaped.into_iter().flatten().chain(plain)
         })
@@ -250,6 +251,6 @@ fn shown(path: &[u8]) -> String {
 /// A glob that matches this path alone.
 fn glob(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
-    let glob = Globs::escape(&text).replace(|c: char| c.is_control() || c == '\u{fffd}', "?");
+    let glob = Globs::escape(&text).replace(|c: char| is_unseen(c) || c == '\u{fffd}', "?");
     format!("/{glob}")
 }
