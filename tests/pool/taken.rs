@@ -1,9 +1,7 @@
 //! Directories that another pool took over, or that somebody filled with another tree.
 
-use std::process::Command;
-
 use crate::records::versions;
-use crate::world::{REF, World, assert_same};
+use crate::world::{REF, World, assert_same, shell};
 
 const FIRST: &[&str] = &["a", "x", "only-1"];
 const SECOND: &[&str] = &["a", "x", "only-2"];
@@ -31,15 +29,11 @@ fn a_tree_that_another_pool_took_over_is_no_tree_of_the_first_one() {
 #[test]
 fn a_tree_that_was_put_back_from_a_copy_is_not_taken_for_what_it_was() {
     let world = versions(312, &[FIRST, SECOND, THIRD]);
-    let shell = |script: &str| {
-        let mut command = Command::new("/bin/sh");
-        let done = command.args(["-ec", script]).current_dir(world.env.root());
-        assert!(done.status().unwrap().success(), "{script}");
-    };
+    let root = world.env.root().display().to_string();
     assert_eq!(made(&world, "one", 1, &[]), Some(0));
-    shell("cp -a out copy");
+    shell(&format!("cd '{root}' && cp -a out copy"));
     assert_eq!(made(&world, "one", 2, &[]), Some(0));
-    shell("rm -rf out/*; cp -a copy/. out/");
+    shell(&format!("cd '{root}' && rm -rf out/* && cp -a copy/. out/"));
     assert_ne!(made(&world, "one", 3, &[]), Some(0), "it is of version 1");
     assert_same(&world.path("source-1"), &world.path("out"));
     assert_eq!(made(&world, "one", 3, &["--force", "--exact"]), Some(0));

@@ -81,10 +81,7 @@ impl Task<'_> {
     /// That the store has not been brought back from a copy that knows less than the directory does.
     fn check_not_set_back(&self, destination: &Path, mark: &Mark) -> Result<()> {
         let name = &self.request.spec.name;
-        let made_from = mark.source.parse::<RefSpec>();
-        let is_own = mark.store == self.store.format().id
-            && made_from.is_ok_and(|made_from| made_from.name == *name);
-        if !is_own || self.options().overrules {
+        if !mark.is_from(self.store.format().id, name) || self.options().overrules {
             return Ok(());
         }
         let notes = Notes::of(self.store.cache_dir(), destination);
@@ -216,8 +213,7 @@ impl Task<'_> {
         let done = self.fenced(destination, made, fence, || {
             self.apply(made, (&room, root), fence, &is_begun)
         });
-        let is_held = || fence().is_ok();
-        if done.is_err() && !is_begun.get() && before.is_none() && is_held() {
+        if done.is_err() && !is_begun.get() && before.is_none() && fence().is_ok() {
             // The tree is what it was.
             self.pool
                 .forget_records(destination, std::slice::from_ref(&record));

@@ -44,7 +44,9 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
                 .as_ref()
                 .and_then(|notes| notes.read_of(&request.target));
             let note = note.filter(|note| note.made == made);
-            check_whole(request)?;
+            if let Some((_, mark)) = &mark {
+                check_settled(mark)?;
+            }
             let known = note.as_ref().map(|note| note.version);
             let known = known.or(mark.as_ref().and_then(|(_, mark)| {
                 is_of(mark, reader.store(), request).then_some(mark.version)
@@ -75,10 +77,7 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
 pub(super) fn check_whole(request: &PutRequest) -> Result<()> {
     let root = super::scan::resolved(&request.source).ok();
     let mark = root.and_then(|root| marked(&request.pools, &root).map(|(_, mark)| mark));
-    match mark.filter(|mark| !mark.is_settled) {
-        Some(mark) => Err(of_no_version(&mark)),
-        None => Ok(()),
-    }
+    mark.map_or(Ok(()), |mark| check_settled(&mark))
 }
 
 /// The mark of the source, if it was made from the ref that it is put to.
@@ -132,16 +131,18 @@ fn marked<'p>(pools: &'p [std::sync::Arc<Pool>], root: &Path) -> Option<(&'p Poo
 }
 
 fn is_of(mark: &Mark, store: &Store, request: &PutRequest) -> bool {
-    let spec = mark.source.parse::<RefSpec>();
-    mark.store == store.format().id && spec.is_ok_and(|spec| spec.name == request.target)
+    mark.is_from(store.format().id, &request.target)
 }
 
-fn of_no_version(mark: &Mark) -> Error {
-    Error::conflict(format!(
+fn check_settled(mark: &Mark) -> Result<()> {
+    if mark.is_settled {
+        return Ok(());
+    }
+    Err(Error::conflict(format!(
         "{}: an update of it is under way or was interrupted, so that it is of no one version",
         mark.path().display()
     ))
-    .hint(Remedy::MaterializeFirst)
+    .hint(Remedy::MaterializeFirst))
 }
 
 fn unknown(request: &PutRequest) -> Error {

@@ -100,33 +100,25 @@ pub(super) fn check<'n>(
         );
         return Err(refusal(&what, &planned.versions));
     }
-    let is_foreign = |(name, number): &&(RefName, u64)| {
-        let version = to.version(name, Some(*number)).ok();
-        let origin = version.and_then(|(_, version)| version.origin);
-        origin.is_some_and(|origin| ![ends.from, ends.to].contains(&origin.source()))
-    };
-    let foreign: Vec<_> = planned
-        .versions
-        .iter()
-        .filter(is_foreign)
-        .cloned()
-        .collect();
+    let (mut foreign, mut unknown) = (Vec::new(), Vec::new());
+    for going in &planned.versions {
+        let version = to.version(&going.0, Some(going.1)).ok();
+        let Some(origin) = version.and_then(|(_, version)| version.origin) else {
+            continue;
+        };
+        if ![ends.from, ends.to].contains(&origin.source()) {
+            foreign.push(going.clone());
+        }
+        if origin.store == ends.from && origin.version > from.refs.last(&origin.name)? {
+            unknown.push(going.clone());
+        }
+    }
     if !foreign.is_empty() {
         let what = format!(
             "the source is store {}, and these versions came from another store",
             ends.from
         );
         return Err(refusal(&what, &foreign));
-    }
-    let mut unknown = Vec::new();
-    for (name, number) in &planned.versions {
-        let version = to.version(name, Some(*number)).ok();
-        let origin = version.and_then(|(_, version)| version.origin);
-        if let Some(origin) = origin.filter(|origin| origin.store == ends.from)
-            && origin.version > from.refs.last(&origin.name)?
-        {
-            unknown.push((name.clone(), *number));
-        }
     }
     if !unknown.is_empty() {
         let what = "the source never had these versions, which came from it: it was brought back from an older copy";

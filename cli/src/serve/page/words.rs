@@ -12,14 +12,7 @@ pub(crate) struct Name(String);
 
 impl Name {
     pub(crate) fn of(bytes: &[u8]) -> Self {
-        let mut text = String::with_capacity(bytes.len());
-        for c in shown(bytes).chars() {
-            match is_unseen(c) {
-                true => text.extend(c.escape_unicode()),
-                false => text.push(c),
-            }
-        }
-        Self(text)
+        Self(shown(bytes))
     }
 
     pub(crate) fn of_text(text: &str) -> Self {
@@ -37,11 +30,6 @@ impl Name {
     pub(crate) fn last_of(path: &[u8]) -> Self {
         Self::of(path.rsplit(|byte| *byte == b'/').next().unwrap_or(path))
     }
-}
-
-/// What turns text around, or is not seen at all.
-fn is_unseen(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 impl Render for Name {

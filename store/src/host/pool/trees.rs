@@ -19,7 +19,7 @@ use super::owner;
 use super::room::is_gone;
 use super::{Pool, disk, proof, trust};
 use crate::error::{Error, Result};
-use crate::format::Content;
+use crate::format::{Content, RefName, RefSpec};
 use crate::host::walk::Stat;
 use crate::id::StoreId;
 
@@ -121,6 +121,12 @@ impl Mark {
             held_by: None,
             boot: owner::boot(),
         })
+    }
+
+    /// Whether the tree was made from this ref of this store.
+    pub(crate) fn is_from(&self, store: StoreId, name: &RefName) -> bool {
+        let spec = self.source.parse::<RefSpec>();
+        self.store == store && spec.is_ok_and(|spec| spec.name == *name)
     }
 
     /// Whether the system has been running since it was written.

@@ -1,8 +1,8 @@
 //! Whose is what lies there? As it is wanted, as the store made it, or changed by a job.
 //!
-//! A linked file is known by its inode, or by its bytes where the pool has another one by now. A private copy that has the size and
-//! time with which it was made, and that nothing has touched since the tree was settled, needs no reading; any
-//! other is read before it is taken for a job's.
+//! A linked file is known by its inode, or by its bytes where the pool has another one by now. A private copy that has
+//! the size and time with which it was made, and that nothing has touched since the tree was settled, needs no reading;
+//! any other is read before it is taken for a job's.
 
 use rustix::fs::FileType;
 
