@@ -15,6 +15,7 @@ mod s3;
 mod s3_client;
 mod s3_list;
 mod server;
+mod terms;
 mod tls;
 mod tokens;
 mod write;

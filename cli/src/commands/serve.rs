@@ -137,12 +137,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let door = Front::new(Arc::clone(&hub), page);
     let runtime = serve::runtime()?;
     let served = runtime.block_on(async {
-        let mut server = Server::new(shared);
-        let address = server
-            .open(args.listen, Arc::new(door), identity.clone())
-            .await?;
+        let mut server = Server::new(shared, identity);
+        let address = server.open(args.listen, Arc::new(door)).await?;
         let s3_address = match args.s3_listen {
-            Some(address) => Some(server.open(address, s3, identity.clone()).await?),
+            Some(address) => Some(server.open(address, s3).await?),
             None => None,
         };
         context.out.answer(&Listening {
@@ -170,6 +168,9 @@ fn identity(args: &Args, context: &Context) -> Result<Option<Arc<Identity>>> {
         context
             .out
             .note(format_args!("note: others can read {key}: chmod 600 {key}"));
+    }
+    if let Some(news) = identity.news() {
+        context.out.warning(format_args!("warning: {news}"));
     }
     Ok(Some(Arc::new(identity)))
 }

@@ -7,6 +7,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod body;
+mod certificate;
 mod connection;
 mod foreign;
 pub(crate) mod front;
@@ -61,6 +62,8 @@ pub(crate) struct Server {
     room: Room,
     stop: watch::Sender<bool>,
     accepting: Vec<JoinHandle<()>>,
+    /// Whom all doors show themselves as, where they speak TLS.
+    identity: Option<Arc<Identity>>,
 }
 
 /// The runtime of a server.
@@ -77,17 +80,20 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 impl Server {
-    /// One without doors.
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self {
+    /// One without doors, which speak TLS if there is an identity.
+    pub(crate) fn new(shared: Arc<Shared>, identity: Option<Arc<Identity>>) -> Self {
+        let server = Self {
             shared,
             room: Room::new(),
             stop: watch::channel(false).0,
             accepting: Vec::new(),
-        }
+            identity,
+        };
+        server.look_at_identity();
+        server
     }
 
-    /// Opens a door at `address`, and says where it is: port 0 is any that is free. With an identity it speaks TLS.
+    /// Opens a door at `address`, and says where it is: port 0 is any that is free.
     ///
     /// # Errors
     /// When nobody may listen there.
@@ -95,17 +101,15 @@ impl Server {
         &mut self,
         address: SocketAddr,
         door: Arc<D>,
-        identity: Option<Arc<Identity>>,
     ) -> Result<SocketAddr> {
         let listener = listen(address).await?;
         let address = listener.local_addr();
         let address =
             address.map_err(|source| Error::unavailable("the own address").because(source))?;
-        let shared = Arc::clone(&self.shared);
         let behind = Behind {
             door,
-            shared,
-            identity,
+            shared: Arc::clone(&self.shared),
+            identity: self.identity.clone(),
         };
         let (room, stopping) = (self.room.clone(), self.stop.subscribe());
         let accepting = accept(listener, Arc::new(behind), room, stopping);
@@ -123,6 +127,7 @@ impl Server {
     ) {
         while !stop.load(Ordering::Relaxed) {
             tokio::time::sleep(SIGNAL_PAUSE).await;
+            self.look_at_identity();
         }
         stopping();
         // Whoever listens is told, or has gone.
@@ -133,6 +138,17 @@ impl Server {
         let is_empty = tokio::time::timeout(STOP_TIME, self.room.empty()).await;
         if is_empty.is_err() {
             give_up.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells, once, when the certificate is not good any more, or will not be before long.
+    fn look_at_identity(&self) {
+        let Some(identity) = &self.identity else {
+            return;
+        };
+        self.shared.numbers.certificate(identity.until());
+        if let Some(news) = identity.news() {
+            self.shared.journal.event("tls", &news);
         }
     }
 }

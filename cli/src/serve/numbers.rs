@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
 
 /// The media type of what [`Numbers::text`] gives.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -22,6 +25,8 @@ pub(crate) struct Numbers {
     pub(crate) pulled_bytes: Counter,
     pub(crate) lost_lines: Counter,
     pub(crate) failed_handshakes: Counter,
+    /// When the certificate ends that clients are shown.
+    certificate: Mutex<Option<Timestamp>>,
 }
 
 /// A number that only grows.
@@ -64,6 +69,16 @@ impl Numbers {
         if !is_whole {
             self.broken_off.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// That the certificate that clients are shown ends then.
+    pub(crate) fn certificate(&self, until: Option<Timestamp>) {
+        *self.lock() = until;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Timestamp>> {
+        let certificate = self.certificate.lock();
+        certificate.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All of them.
@@ -137,6 +152,12 @@ impl Numbers {
             head(&mut text, name, "gauge", help);
             let _always = writeln!(text, "store_serve_{name} {}", gauge.value());
         }
+        if let Some(until) = *self.lock() {
+            let left = until.duration_since(Timestamp::now()).as_secs();
+            let help = "Seconds until the certificate ends; below zero once it has.";
+            head(&mut text, "certificate_seconds", "gauge", help);
+            let _always = writeln!(text, "store_serve_certificate_seconds {left}");
+        }
         text + "# EOF\n"
     }
 }
@@ -169,6 +190,13 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
-        assert!(text.ends_with("# EOF\n"));
+        assert!(text.ends_with("# EOF\n") && !text.contains("certificate"));
+        numbers.certificate(Some(Timestamp::UNIX_EPOCH));
+        let text = numbers.text();
+        let left = text
+            .lines()
+            .find_map(|line| line.strip_prefix("store_serve_certificate_seconds "));
+        let left: i64 = left.unwrap().parse().unwrap();
+        assert!(left < 0 && text.ends_with("# EOF\n"), "{text}");
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -20,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::serve::certificate::{Phase, Term};
 use crate::serve::pace::Paced;
 
 /// How long a client may take until it can ask something.
@@ -37,8 +39,18 @@ const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nC
 pub(crate) struct Identity {
     certificate: PathBuf,
     key: PathBuf,
-    current: RwLock<Arc<ServerConfig>>,
+    current: RwLock<Pair>,
     look: Mutex<Look>,
+    /// What was told of the current pair.
+    told: Mutex<Phase>,
+}
+
+/// A pair that is shown.
+#[derive(Clone)]
+struct Pair {
+    config: Arc<ServerConfig>,
+    /// When it is good; none, where its certificates do not say so in words that are known here.
+    term: Option<Term>,
 }
 
 /// When the files were looked at last, and what they were then.
@@ -64,6 +76,7 @@ impl Identity {
                 stamps,
                 at: Instant::now(),
             }),
+            told: Mutex::new(Phase::Good),
             certificate: certificate.to_owned(),
             key: key.to_owned(),
         })
@@ -84,8 +97,30 @@ impl Identity {
             .try_lock()
             .ok()
             .and_then(|mut look| self.look_again(&mut look));
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        (Arc::clone(&current), failure)
+        (self.pair().config, failure)
+    }
+
+    fn pair(&self) -> Pair {
+        let current = self.current.read();
+        current.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// When the pair that is shown is good no longer, if it says so.
+    pub(crate) fn until(&self) -> Option<Timestamp> {
+        self.pair().term.map(|term| term.until())
+    }
+
+    /// What is to be said of the term of the pair that is shown, once for each thing.
+    pub(crate) fn news(&self) -> Option<String> {
+        let term = self.pair().term?;
+        let phase = term.phase(Timestamp::now());
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told == phase {
+            return None;
+        }
+        *told = phase;
+        let news = term.told(phase)?;
+        Some(format!("{}: {news}", self.certificate.display()))
     }
 
     fn look_again(&self, look: &mut Look) -> Option<Error> {
@@ -99,8 +134,9 @@ impl Identity {
         }
         look.stamps = stamps;
         match load(&self.certificate, &self.key) {
-            Ok(config) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
+            Ok(pair) => {
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = pair;
+                *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Phase::Good;
                 None
             }
             Err(error) => Some(error),
@@ -144,9 +180,10 @@ fn stamps(certificate: &Path, key: &Path) -> [Stamp; 2] {
     })
 }
 
-fn load(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
+fn load(certificate: &Path, key: &Path) -> Result<Pair> {
     let chain = chain(certificate)?;
     let secret = secret(key)?;
+    let term = Term::of(&chain);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -163,7 +200,8 @@ fn load(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
         }
     })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    let config = Arc::new(config);
+    Ok(Pair { config, term })
 }
 
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
