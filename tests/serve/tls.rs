@@ -305,8 +305,12 @@ fn a_unit_runs_the_server_with_its_keys_and_no_more_rights_than_it_needs() {
         plain.contains("\nCapabilityBoundingSet=\n") && !plain.contains("LoadCredential"),
         "{plain}"
     );
-    // systemd says what it thinks of it.
-    let path = env.write("store-serve.service", &unit);
+    verify(&env, &unit);
+}
+
+/// systemd says what it thinks of a unit.
+fn verify(env: &TestEnvironment, unit: &str) {
+    let path = env.write("store-serve.service", unit);
     let mut systemd = std::process::Command::new("systemd-analyze");
     let verified = systemd.arg("verify").arg(&path).output().unwrap();
     let told = String::from_utf8_lossy(&verified.stderr);
@@ -318,4 +322,36 @@ fn a_unit_runs_the_server_with_its_keys_and_no_more_rights_than_it_needs() {
         of_unit.is_empty() && !told.contains("not executable"),
         "{told}"
     );
+}
+
+#[test]
+fn a_unit_says_where_the_token_of_an_upstream_belongs_and_does_not_hold_it() {
+    let env = world();
+    let printed = |name: &str| {
+        let upstream = ["--upstream", "https://hub.example", "--upstream-token-env"];
+        let words = [&["serve", "--systemd"][..], &upstream, &[name]].concat();
+        let mut command = env.command(words);
+        command.env("HUB_TOKEN", "hf_qVzKxTfRbYvNmLpHsJdGcXrQ");
+        support::Finished::from(command.output().unwrap())
+    };
+    let done = printed("HUB_TOKEN");
+    assert_eq!(done.code, Some(0), "{done}");
+    let unit = String::from_utf8(done.stdout).unwrap();
+    let settings: Vec<&str> = unit.lines().collect();
+    let file = "EnvironmentFile=/etc/store/serve.env";
+    assert!(settings.contains(&file), "{unit}");
+    let advice =
+        "# /etc/store/serve.env, of root and of mode 0600, must have the line HUB_TOKEN=TOKEN";
+    assert!(unit.contains(advice), "{unit}");
+    assert!(unit.contains(" --upstream-token-env HUB_TOKEN "), "{unit}");
+    assert!(!unit.contains("qVzK"), "{unit}");
+    verify(&env, &unit);
+    // systemd would leave it out; and it may be a token.
+    for name in ["hf-qVzKxTfRbYvNmLpHsJdGcXrQ", "1A", "A B", ""] {
+        let done = printed(name);
+        assert_eq!(done.code, Some(2), "{done}");
+        assert!(!done.stderr.contains("qVzK"), "{done}");
+    }
+    let plain = env.ok(["serve", "--systemd", "--upstream", "https://hub.example"]);
+    assert!(!plain.contains("EnvironmentFile"), "{plain}");
 }

@@ -1,12 +1,13 @@
 //! The unit for systemd that runs a server: as who printed it, with no more rights than it needs.
 //!
 //! All of the file system is for reading, but for the store, where it is a directory, and the caches. Keys are handed over by
-//! systemd, so that who runs the server need not be able to read them.
+//! systemd, so that who runs the server need not be able to read them. The token of an upstream is in no unit, which everybody
+//! may read, but in a file that only systemd reads.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use store::Result;
+use store::{Error, Result};
 
 use super::Args;
 use crate::config::clusters;
@@ -15,6 +16,8 @@ use crate::context::schedule::{self, Command};
 
 /// What the service is called.
 const NAME: &str = "store-serve";
+/// Where the unit expects the token of an upstream, as NAME=TOKEN.
+const SECRETS: &str = "/etc/store/serve.env";
 /// Ports below this one are for root, or for who has this right.
 const PRIVILEGED: u16 = 1024;
 
@@ -83,6 +86,7 @@ pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
             )
         })
         .collect();
+    let (advice, secrets) = secrets(args)?;
     let writable = writable(args, &store);
     // Else there would be another one in its place.
     let is_in_tmp =
@@ -90,14 +94,39 @@ pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
     let tmp = if is_in_tmp { "no" } else { "yes" };
     let (uid, gid) = runner(&store);
     Ok(format!(
-        "# /etc/systemd/system/{NAME}.service\n\
+        "# /etc/systemd/system/{NAME}.service\n{advice}\
          [Unit]\nDescription=Answer clients of a Hugging Face Hub and of S3 out of a store\n\
          Wants=network-online.target\nAfter=network-online.target\n\n\
          [Service]\nType=exec\nUser={uid}\nGroup={gid}\n{set}CacheDirectory={NAME}\nCacheDirectoryMode=0700\n\
-         Environment=XDG_CACHE_HOME=%C/{NAME}\n{loaded}ExecStart={start}\nRestart=on-failure\nRestartSec=2\n\
+         Environment=XDG_CACHE_HOME=%C/{NAME}\n{loaded}{secrets}ExecStart={start}\nRestart=on-failure\nRestartSec=2\n\
          TimeoutStopSec=35\nLimitNOFILE=65536\n\n{writable}PrivateTmp={tmp}\n{rights}{HARDENED}\n\
          [Install]\nWantedBy=multi-user.target"
     ))
+}
+
+/// What to put where for the variable that holds a token of the upstream, and the setting that hands it over.
+fn secrets(args: &Args) -> Result<(String, String)> {
+    let Some(name) = &args.upstream_token_env else {
+        return Ok(Default::default());
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty()
+        || name.starts_with(|c: char| c.is_ascii_digit())
+        || !name.chars().all(is_plain)
+    {
+        // It may be a token, which is not to be shown again.
+        let error = Error::invalid(
+            "--upstream-token-env: is not the name of a variable that systemd takes",
+        );
+        return Err(error.hint(
+            "names are of letters, digits and _, like HUB_TOKEN; the token itself is no name",
+        ));
+    }
+    let advice = format!(
+        "# {SECRETS}, of root and of mode 0600, must have the line {name}=TOKEN with a token of the upstream:\n\
+         # without that file the service does not start.\n"
+    );
+    Ok((advice, format!("EnvironmentFile={SECRETS}\n")))
 }
 
 /// Files of secrets, and what belongs to them.
