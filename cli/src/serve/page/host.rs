@@ -1,7 +1,7 @@
 //! What this host knows beside the store: clusters, duplication jobs and their last runs, and its compile caches.
 //!
-//! A caller sees jobs and caches all of whose refs it may read, and the clusters that they are between; who may read
-//! everything sees all.
+//! A caller sees jobs and caches all of whose refs it may read, and the names of the clusters that they are between; who may
+//! read everything sees all, and where stores lie.
 
 use std::time::Duration;
 
@@ -44,11 +44,17 @@ impl View<'_> {
                 p.lead { "None has a name here. " code { "store cluster add NAME URL" } " gives one." }
             } @else {
                 table {
-                    thead { tr { th scope="col" { "Name" } th scope="col" { "Where" } th.x scope="col" { "Profile" } } }
+                    @let places = self.sees_all();
+                    thead { tr {
+                        th scope="col" { "Name" }
+                        @if places { th scope="col" { "Where" } th.x scope="col" { "Profile" } }
+                    } }
                     tbody { @for one in clusters { tr {
                         th scope="row" { (Name::of_text(&one.name)) }
-                        td { code { (Name::of_text(&one.url)) } }
-                        td.x { @if let Some(profile) = &one.profile { (Name::of_text(profile)) } }
+                        @if places {
+                            td { code { (Name::of_text(&one.url)) } }
+                            td.x { @if let Some(profile) = &one.profile { (Name::of_text(profile)) } }
+                        }
                     } } }
                 }
             }
@@ -56,8 +62,8 @@ impl View<'_> {
             @if jobs.is_empty() {
                 p.lead { "No job copies between stores here. " code { "store duplicate" } " runs one." }
             } @else {
-                (table_of_jobs(&jobs))
-                @for (at, job) in jobs.iter().enumerate() { (told(at, job)) }
+                (self.table_of_jobs(&jobs))
+                @for (at, job) in jobs.iter().enumerate() { (self.runs(at, job)) }
             }
         };
         let way = vec![(self.links().overview(), Name::of_text("Store"))];
@@ -91,6 +97,23 @@ impl View<'_> {
         clusters
             .filter(|one| self.sees_all() || is_named(&one.name))
             .collect()
+    }
+
+    /// A side of a job: its name, and where it has none where it lies, for who may know that.
+    fn side(&self, text: &str) -> Name {
+        let is_name = |one: &ClusterFacts| one.name == text;
+        match self.sees_all() || self.about.host.clusters.iter().any(is_name) {
+            true => Name::of_text(text),
+            false => Name::of_text("a store without a name"),
+        }
+    }
+
+    /// What went wrong, which names places, for who may know them.
+    fn failure(&self, text: &str) -> Name {
+        match self.sees_all() {
+            true => Name::of_text(text),
+            false => Name::of_text("the host of the server knows why"),
+        }
     }
 
     /// Whether all of these may be read.
@@ -165,32 +188,68 @@ impl View<'_> {
             }
         }
     }
-}
 
-fn table_of_jobs(jobs: &[Status]) -> Markup {
-    html! {
-        table {
-            thead { tr {
-                th scope="col" { "Job" }
-                th scope="col" { "Last run" }
-                th scope="col" { "Ended" }
-                th.n.x scope="col" { "Sent" }
-                th.x scope="col" { "From" }
-                th.x scope="col" { "To" }
-                th.x scope="col" { "Refs" }
-            } }
-            tbody { @for (at, job) in jobs.iter().enumerate() {
-                @let last = job.runs.first();
-                tr {
-                    th scope="row" { @if last.is_some() { a href=(format!("#job-{at}")) { (Name::of_text(&job.facts.job)) } } @else { (Name::of_text(&job.facts.job)) } }
-                    td.w { @match last { Some(run) => (time(run.started)), None => "never" } }
-                    td { @if let Some(run) = last { (outcome(run)) } }
-                    td.n.x { @if let Some(run) = last { (size(run.numbers.sent_bytes)) } }
-                    td.x { (Name::of_text(&job.facts.from)) }
-                    td.x { (Name::of_text(&job.facts.to)) }
-                    td.x { (Name::of_text(&job.facts.refs.join(" "))) }
+    fn table_of_jobs(&self, jobs: &[Status]) -> Markup {
+        html! {
+            table {
+                thead { tr {
+                    th scope="col" { "Job" }
+                    th scope="col" { "Last run" }
+                    th scope="col" { "Ended" }
+                    th.n.x scope="col" { "Sent" }
+                    th.x scope="col" { "From" }
+                    th.x scope="col" { "To" }
+                    th.x scope="col" { "Refs" }
+                } }
+                tbody { @for (at, job) in jobs.iter().enumerate() {
+                    @let last = job.runs.first();
+                    tr {
+                        th scope="row" { @if last.is_some() { a href=(format!("#job-{at}")) { (Name::of_text(&job.facts.job)) } } @else { (Name::of_text(&job.facts.job)) } }
+                        td.w { @match last { Some(run) => (time(run.started)), None => "never" } }
+                        td { @if let Some(run) = last { (outcome(run)) } }
+                        td.n.x { @if let Some(run) = last { (size(run.numbers.sent_bytes)) } }
+                        td.x { (self.side(&job.facts.from)) }
+                        td.x { (self.side(&job.facts.to)) }
+                        td.x { (Name::of_text(&job.facts.refs.join(" "))) }
+                    }
+                } }
+            }
+        }
+    }
+
+    /// The runs of a job.
+    fn runs(&self, at: usize, job: &Status) -> Markup {
+        html! {
+            @if !job.runs.is_empty() {
+                h3 id=(format!("job-{at}")) { (Name::of_text(&job.facts.job)) }
+                p.soft { (Name::of_text(&job.facts.refs.join(" "))) " from " (self.side(&job.facts.from)) " to " (self.side(&job.facts.to)) }
+                @if let Some(run) = job.runs.first().filter(|run| run.outcome == Ended::Running) {
+                    p { "Process " (run.pid) " runs it: " (size(job.progress.bytes)) @if job.progress.total_bytes > 0 { " of " (size(job.progress.total_bytes)) } "." }
                 }
-            } }
+                table {
+                    thead { tr {
+                        th scope="col" { "Run" }
+                        th scope="col" { "Started" }
+                        th.n.x scope="col" { "Took" }
+                        th scope="col" { "Ended" }
+                        th.n.x scope="col" { "Published" }
+                        th.n.x scope="col" { "Failed" }
+                        th.n scope="col" { "Sent" }
+                    } }
+                    tbody { @for run in &job.runs { tr {
+                        th scope="row" { (run.number) }
+                        td.w { (time(run.started)) }
+                        td.n.x { @if run.ended.is_some() { (human::duration(Duration::try_from_secs_f64(run.numbers.secs).unwrap_or_default())) } }
+                        td { (outcome(run)) @if let Some(error) = &run.error { span.soft { ": " (self.failure(error)) } } }
+                        td.n.x { (count(run.numbers.published)) }
+                        td.n.x { (count(run.numbers.failed)) }
+                        td.n { (size(run.numbers.sent_bytes)) }
+                    } } }
+                }
+                @if !job.errors.is_empty() {
+                    ul { @for failed in &job.errors { li { (Name::of_text(&failed.name)) ": " (self.failure(&failed.error)) } } }
+                }
+            }
         }
     }
 }
@@ -198,40 +257,4 @@ fn table_of_jobs(jobs: &[Status]) -> Markup {
 fn outcome(run: &Run) -> Markup {
     let is_well = matches!(run.outcome, Ended::Done | Ended::Running);
     html! { span.warn[!is_well] { (run.outcome.told()) } }
-}
-
-/// The runs of a job.
-fn told(at: usize, job: &Status) -> Markup {
-    html! {
-        @if !job.runs.is_empty() {
-            h3 id=(format!("job-{at}")) { (Name::of_text(&job.facts.job)) }
-            p.soft { (Name::of_text(&job.facts.refs.join(" "))) " from " (Name::of_text(&job.facts.from)) " to " (Name::of_text(&job.facts.to)) }
-            @if let Some(run) = job.runs.first().filter(|run| run.outcome == Ended::Running) {
-                p { "Process " (run.pid) " runs it: " (size(job.progress.bytes)) @if job.progress.total_bytes > 0 { " of " (size(job.progress.total_bytes)) } "." }
-            }
-            table {
-                thead { tr {
-                    th scope="col" { "Run" }
-                    th scope="col" { "Started" }
-                    th.n.x scope="col" { "Took" }
-                    th scope="col" { "Ended" }
-                    th.n.x scope="col" { "Published" }
-                    th.n.x scope="col" { "Failed" }
-                    th.n scope="col" { "Sent" }
-                } }
-                tbody { @for run in &job.runs { tr {
-                    th scope="row" { (run.number) }
-                    td.w { (time(run.started)) }
-                    td.n.x { @if run.ended.is_some() { (human::duration(Duration::try_from_secs_f64(run.numbers.secs).unwrap_or_default())) } }
-                    td { (outcome(run)) @if let Some(error) = &run.error { span.soft { ": " (Name::of_text(error)) } } }
-                    td.n.x { (count(run.numbers.published)) }
-                    td.n.x { (count(run.numbers.failed)) }
-                    td.n { (size(run.numbers.sent_bytes)) }
-                } } }
-            }
-            @if !job.errors.is_empty() {
-                ul { @for failed in &job.errors { li { (Name::of_text(&failed.name)) ": " (Name::of_text(&failed.error)) } } }
-            }
-        }
-    }
 }

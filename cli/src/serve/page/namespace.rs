@@ -7,7 +7,6 @@ use store::{Namespace, RefName, Version};
 use crate::serve::page::View;
 use crate::serve::page::frame::{Outcome, Sheet};
 use crate::serve::page::map::{Tile, map};
-use crate::serve::page::overview::told;
 use crate::serve::page::plot::{Series, plot};
 use crate::serve::page::route::Href;
 use crate::serve::page::words::{Name, count, size, time};
@@ -48,7 +47,7 @@ impl View<'_> {
             @if lines.is_empty() { p.lead { "None." } } @else { (self.table_of_refs(namespace, &lines)) }
             (self.leaf_refs(namespace, begin, next.as_ref()))
             @if let Some(grown) = grown { (self.drawn(grown)) }
-            (told(&known))
+            (self.told(&known))
         };
         let mut sheet = Sheet::new(namespace.to_string(), self.way_to(namespace, false), body);
         sheet.is_pending = known.is_pending();

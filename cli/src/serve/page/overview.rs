@@ -30,7 +30,8 @@ impl View<'_> {
         let shown: Vec<&NamespaceLine> = lines.iter().skip(from).take(LINES_MAX).collect();
         let drawn = survey.and_then(|survey| self.map_of_namespaces(survey));
         let body = html! {
-            h1 { (Name::of_text(&self.about.host.store)) }
+            // Where the store lies is for those who may see all of it.
+            h1 { @if self.sees_all() { (Name::of_text(&self.about.host.store)) } @else { "Store" } }
             (self.facts_of(&lines, survey))
             @if lines.is_empty() {
                 p.lead { "Nothing was put here yet. " code { "store put DIR project/NAME/data" } " makes the first version." }
@@ -39,7 +40,7 @@ impl View<'_> {
                 (self.table_of(&shown, survey))
                 (self.leaf(from, shown.len(), lines.len()))
                 @if let Some(drawn) = drawn { (drawn) }
-                (told(&known))
+                (self.told(&known))
             }
         };
         let mut sheet = Sheet::new("Overview", Vec::new(), body);
@@ -149,6 +150,25 @@ impl View<'_> {
         seen.collect::<Vec<_>>().into_iter()
     }
 
+    /// How old it is what was found out. How much was ever put is not for who may see a part.
+    pub(super) fn told(&self, known: &Known) -> Markup {
+        html! {
+            p.note {
+                @match (&known.survey, &known.failure) {
+                    (Some(survey), failure) => {
+                        "What takes the space is as of " (time(survey.time))
+                        @if self.sees_all() { ", log entry " (count(survey.number)) }
+                        "."
+                        @if known.is_running { " It is being found out anew." }
+                        @if failure.is_some() { " The last try to find it out anew failed; the log of the server says why." }
+                    }
+                    (None, Some(_)) => { "What takes the space could not be found out; the log of the server says why." }
+                    (None, None) => { "What takes the space is being found out: this page shows it when it is known." }
+                }
+            }
+        }
+    }
+
     pub(super) fn map_of_namespaces(&self, survey: &Survey) -> Option<Markup> {
         let tiles = self.seen(survey).map(|one| Tile {
             name: Name::from(&one.usage.line.name),
@@ -174,22 +194,5 @@ impl Survey {
 impl Known {
     pub(super) fn is_pending(&self) -> bool {
         self.is_running && self.survey.is_none()
-    }
-}
-
-/// How old it is what was found out.
-pub(super) fn told(known: &Known) -> Markup {
-    html! {
-        p.note {
-            @match (&known.survey, &known.failure) {
-                (Some(survey), failure) => {
-                    "What takes the space is as of " (time(survey.time)) ", log entry " (count(survey.number)) "."
-                    @if known.is_running { " It is being found out anew." }
-                    @if failure.is_some() { " The last try to find it out anew failed; the log of the server says why." }
-                }
-                (None, Some(_)) => { "What takes the space could not be found out; the log of the server says why." }
-                (None, None) => { "What takes the space is being found out: this page shows it when it is known." }
-            }
-        }
     }
 }

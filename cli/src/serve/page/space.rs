@@ -6,7 +6,6 @@ use maud::{Markup, html};
 
 use crate::serve::page::View;
 use crate::serve::page::frame::{Outcome, Sheet};
-use crate::serve::page::overview::told;
 use crate::serve::page::plot::{Series, plot};
 use crate::serve::page::survey::Survey;
 use crate::serve::page::versions::why;
@@ -33,7 +32,7 @@ impl View<'_> {
                 Some(survey) => (self.found(survey)),
                 None => p.lead { "What takes the space is found out by reading what all versions need." },
             }
-            (told(&known))
+            (self.told(&known))
         };
         let way = vec![(self.links().overview(), Name::of_text("Store"))];
         let mut sheet = Sheet::new("Space", way, body);
