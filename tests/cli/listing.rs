@@ -309,3 +309,54 @@ fn what_was_used_last_comes_first() {
     assert_eq!(namespaces[0]["last_use"], tomorrow.to_string());
     assert_eq!(namespaces[1]["namespace"], "project/other");
 }
+
+/// What the command prints on a terminal of so many columns.
+fn on_terminal(env: &TestEnvironment, columns: u16, words: &[&str]) -> String {
+    use std::io::Read;
+    let main = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR).unwrap();
+    rustix::pty::grantpt(&main).unwrap();
+    rustix::pty::unlockpt(&main).unwrap();
+    let size = rustix::termios::Winsize {
+        ws_row: 24,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(&main, size).unwrap();
+    let name = rustix::pty::ptsname(&main, Vec::new()).unwrap();
+    let name = OsStr::from_bytes(name.as_bytes());
+    let open = || std::fs::File::options().write(true).open(name).unwrap();
+    let mut command = env.command(words);
+    let mut child = command.stdout(open()).spawn().unwrap();
+    drop(command);
+    let mut printed = Vec::new();
+    // It ends by an error, once nobody has the other side.
+    let _ended = std::fs::File::from(main).read_to_end(&mut printed);
+    assert!(child.wait().unwrap().success());
+    String::from_utf8(printed).unwrap().replace("\r\n", "\n")
+}
+
+#[test]
+fn a_long_message_is_cut_on_a_terminal_and_nowhere_else() {
+    let env = environment!();
+    env.write("in/a", "a");
+    let long = "w\u{f6}rter ".repeat(60);
+    let long = long.trim();
+    env.ok(["put", "in", REF, "--message", long]);
+    for words in [&["ls", "project/demo"][..], &["history", REF]] {
+        let cut = on_terminal(&env, 120, words);
+        let lines: Vec<&str> = cut.lines().collect();
+        assert_eq!(lines.len(), 2, "{cut}");
+        assert!(lines[1].chars().count() <= 120, "{cut}");
+        assert!(
+            lines[1].contains("w\u{f6}rter w") && lines[1].ends_with('\u{2026}'),
+            "{cut}"
+        );
+        let whole = env.ok(words);
+        assert!(whole.contains(long), "{whole}");
+        let json = on_terminal(&env, 120, &[words, &["--json"]].concat());
+        assert!(json.contains(long), "{json}");
+        // A terminal that does not say how wide it is gets all of it.
+        assert!(on_terminal(&env, 0, words).contains(long));
+    }
+}

@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         ("last use", Side::Left),
         ("marks", Side::Left),
         ("origin", Side::Left),
-        ("message", Side::Left),
+        ("message", Side::Cut),
     ];
     context.out.list(&columns, lines, cells)
 }

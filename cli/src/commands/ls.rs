@@ -229,7 +229,7 @@ fn refs(args: &Args, context: &Context, store: &Store, namespace: &Namespace) ->
         ("put (UTC)", Side::Left),
         ("last use", Side::Left),
         ("ref", Side::Left),
-        ("message", Side::Left),
+        ("message", Side::Cut),
     ];
     let cells = |told: &RefTold| {
         [

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt::{self, Display, Write as _};
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 
 use serde::Serialize;
 use store::remote::Waits;
@@ -131,7 +131,11 @@ impl Output {
                 table.push(cells(&line))
             }
         }
-        if self.json { Ok(()) } else { self.line(table) }
+        match (self.json, columns_of_terminal()) {
+            (true, _) => Ok(()),
+            (false, Some(columns)) => self.line(table.within(columns)),
+            (false, None) => self.line(table),
+        }
     }
 
     /// What was asked for, in the form that was asked for.
@@ -209,6 +213,16 @@ impl Output {
     pub(crate) fn finish(&self) -> Result<()> {
         self.to.borrow_mut().flush().map_err(failed)
     }
+}
+
+/// How wide standard output is, where it is a terminal that says so.
+fn columns_of_terminal() -> Option<usize> {
+    let out = io::stdout();
+    if !out.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&out).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 fn failed(source: io::Error) -> Error {

@@ -1,15 +1,25 @@
-//! Columns for people: as wide as their widest cell, numbers to the right.
+//! Columns for people: as wide as their widest cell, numbers to the right. On a terminal what somebody wrote is cut to what
+//! is left of its width.
 
 use std::fmt::{self, Display};
 
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Which side of its column a cell stands on.
 #[derive(Clone, Copy)]
 pub(crate) enum Side {
     Left,
     Right,
+    /// Left, and cut where the line would be longer than the terminal is wide: texts that may be of any length.
+    Cut,
 }
+
+/// Between two columns.
+const GAP: usize = 2;
+/// Columns of a text that are shown, however narrow the terminal is.
+const TEXT_MIN: usize = 16;
+/// Stands for what is cut away.
+const CUT: char = '\u{2026}';
 
 /// Rows under a head. `Display` has no newline at the end.
 pub(crate) struct Table {
@@ -30,6 +40,25 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
+    /// The same, whose texts are cut so that lines are no longer than `columns`.
+    pub(crate) fn within(mut self, columns: usize) -> Self {
+        let widths = self.widths();
+        for (at, (_, side)) in self.columns.iter().enumerate() {
+            if !matches!(side, Side::Cut) {
+                continue;
+            }
+            let others = widths.iter().enumerate().filter(|(other, _)| *other != at);
+            let others: usize = others.map(|(_, width)| width + GAP).sum();
+            let room = columns.saturating_sub(others).max(TEXT_MIN);
+            for cell in self.rows.iter_mut().filter_map(|row| row.get_mut(at)) {
+                if cell.width() > room {
+                    *cell = cut(cell, room);
+                }
+            }
+        }
+        self
+    }
+
     fn widths(&self) -> Vec<usize> {
         let width = |column: usize, head: &str| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
@@ -47,13 +76,24 @@ impl Table {
         for ((cell, width), (_, side)) in cells.zip(widths).zip(&self.columns) {
             let fill = " ".repeat(width.saturating_sub(cell.width()));
             line += &match side {
-                Side::Left => format!("{cell}{fill}  "),
+                Side::Left | Side::Cut => format!("{cell}{fill}  "),
                 Side::Right => format!("{fill}{cell}  "),
             };
         }
         line.truncate(line.trim_end().len());
         line
     }
+}
+
+/// The beginning of a text, and a mark that there is more.
+fn cut(text: &str, room: usize) -> String {
+    let mut width = 1;
+    let kept = text.chars().take_while(|c| {
+        width += c.width().unwrap_or(0);
+        width <= room
+    });
+    let kept: String = kept.collect();
+    format!("{}{CUT}", kept.trim_end())
 }
 
 impl Display for Table {
@@ -86,6 +126,30 @@ mod tests {
         table.push(["123 kB".to_owned(), "long name".to_owned(), "x".to_owned()]);
         let expected = "  size  name       note\n   1 B  a\n123 kB  long name  x";
         assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn a_text_is_cut_to_what_is_left_and_is_never_nothing() {
+        let table = || {
+            let mut table = Table::new(&[("n", Side::Right), ("message", Side::Cut)]);
+            table.push(["1".to_owned(), "short".to_owned()]);
+            table.push(["2".to_owned(), "a text of some length indeed".to_owned()]);
+            table.push(["3".to_owned(), "\u{6f22}".repeat(40)]);
+            table
+        };
+        let shown = table().within(24).to_string();
+        assert!(shown.lines().all(|line| line.width() <= 24), "{shown}");
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[1], "1  short");
+        assert_eq!(lines[2], "2  a text of some lengt\u{2026}");
+        assert_eq!(lines[3], format!("3  {}\u{2026}", "\u{6f22}".repeat(10)));
+        assert!(
+            table()
+                .within(1)
+                .to_string()
+                .contains("2  a text of some\u{2026}")
+        );
+        assert_eq!(table().within(400).to_string(), table().to_string());
     }
 
     #[test]
