@@ -14,7 +14,7 @@ use support::{Finished, Random, TestEnvironment, effort, environment};
 pub(crate) const REF: &str = "project/demo/ckpt";
 
 /// What `store watch` is started with.
-fn words<'a>(options: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn words<'a>(options: &[&'a str]) -> Vec<&'a str> {
     [
         &["watch", "out", REF, "--every", "100ms", "--nice", "0"],
         options,

@@ -31,14 +31,15 @@ fn a_checkpoint_with_the_content_of_an_older_one_is_the_latest() {
     assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "A");
     let all = ["checkpoint-1", "checkpoint-2", "checkpoint-3"];
     assert_eq!(published(&env), all);
-    // The same again changes nothing, and what is newest already is not there twice.
+    // The same again changes nothing, and each checkpoint has its version, also where the newest one has just what it has.
     assert_eq!(out(&once(&env, &[])), "");
     content(&env, 4, "A");
     let done = once(&env, &["--keep", "1"]);
     assert!(
-        out(&done).contains("ckpt@3 ") && out(&done).contains("(unchanged): checkpoint-4"),
+        out(&done).contains("ckpt@4 ") && out(&done).contains("checkpoint-4, "),
         "{done}"
     );
+    assert_eq!(published(&env), ["checkpoint-4"]);
     content(&env, 5, "B");
     let done = once(&env, &["--keep", "1"]);
     assert_eq!(done.code, Some(0), "{done}");
@@ -62,6 +63,78 @@ fn two_watches_of_one_directory_publish_each_once() {
     }
     let all = ["checkpoint-1", "checkpoint-2", "checkpoint-3"];
     assert_eq!(published(&env), all);
+}
+
+/// A loss that does not move: each checkpoint counts as published, now and when a watch starts anew.
+#[test]
+fn checkpoints_with_one_content_are_all_published() {
+    let env = environment!();
+    fs::create_dir(env.path("out")).unwrap();
+    let mut watch = start(&env, &[]);
+    for (number, text) in [(1, "A"), (2, "A"), (3, "A"), (4, "B")] {
+        content(&env, number, text);
+        let told = line(&mut watch);
+        assert!(
+            told.contains(&format!("ckpt@{number} ")) && !told.contains("unchanged"),
+            "{told}"
+        );
+    }
+    let done = end(watch);
+    assert_eq!((done.code, out(&done)), (Some(0), String::new()), "{done}");
+    let all = [
+        "checkpoint-1",
+        "checkpoint-2",
+        "checkpoint-3",
+        "checkpoint-4",
+    ];
+    assert_eq!(published(&env), all);
+    for _ in 0..2 {
+        let done = once(&env, &[]);
+        assert_eq!((done.code, out(&done)), (Some(0), String::new()), "{done}");
+        assert_eq!(done.stderr, "", "{done}");
+    }
+    // What was only touched is no other one.
+    content(&env, 4, "B");
+    let done = once(&env, &[]);
+    assert!(
+        out(&done).contains("ckpt@4 ") && out(&done).contains("(unchanged)"),
+        "{done}"
+    );
+    assert_eq!(published(&env), all);
+}
+
+/// A clock that was ahead when the files came, and was set back: what the system itself says of them is ahead, too.
+#[test]
+fn a_clock_that_was_set_back_keeps_nothing_back() {
+    for keep in [&[][..], &["--keep", "1"]] {
+        let env = environment!();
+        env.ok(["init"]);
+        for number in 1..=3 {
+            content(&env, number, &number.to_string());
+            // Of the same second they would be in the order of their names.
+            std::thread::sleep(Duration::from_millis(20));
+            let mut command = std::process::Command::new("faketime");
+            let store = env.command(crate::watch::words(&[&["--once"], keep].concat()));
+            command.arg("-f").arg("-2h").arg(store.get_program());
+            command.args(store.get_args()).env_clear();
+            let set = store.get_envs();
+            command.envs(set.filter_map(|(name, value)| Some((name, value?))));
+            command.current_dir(store.get_current_dir().unwrap());
+            let done: Finished = command.output().unwrap().into();
+            assert_eq!(done.code, Some(0), "{done}");
+            let told = format!("checkpoint-{number}, ");
+            assert!(out(&done).contains(&told), "{done}");
+            assert_eq!(out(&done).lines().count(), 1, "{done}");
+        }
+        // Once the clock is right again, nothing comes twice.
+        let done = once(&env, keep);
+        assert_eq!((done.code, out(&done)), (Some(0), String::new()), "{done}");
+        content(&env, 4, "4");
+        let done = once(&env, keep);
+        assert!(out(&done).contains("checkpoint-4, "), "{done}");
+        let last = published(&env).pop();
+        assert_eq!(last.as_deref(), Some("checkpoint-4"));
+    }
 }
 
 /// Sets when the files of a checkpoint were written to an hour from now.

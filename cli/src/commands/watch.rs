@@ -37,8 +37,8 @@ const NAP: Duration = Duration::from_millis(50);
 /// the same. A checkpoint that changes while it is read is not published, and looked at again. Nor is one whose marker is older than
 /// another file of it, as one is whose rewriting was broken off, until there is a newer marker or --settled is over.
 ///
-/// A checkpoint becomes a version once, unless the newest one has just what it has; and none does that is older than what is
-/// published: so REF never goes back. A time in the future says nothing of that. What looks like credentials keeps a checkpoint out,
+/// Each checkpoint becomes a version once, also one that has just what the one before has; one that was only touched is none
+/// anew. None does that is older than what is published: so REF never goes back. A time in the future says nothing of that. What looks like credentials keeps a checkpoint out,
 /// and is named.
 ///
 /// It goes on until a signal asks it to end; then what is finished is published, what is not is named, and the command

@@ -72,8 +72,9 @@ pub enum Onto {
     /// The new version takes its place.
     #[default]
     Replace,
-    /// The same, unless the newest version is the same tree, or any version is it and has the same message; whatever
-    /// their times. So what is put twice at once is there once, and a tree that comes back is the newest again.
+    /// The same, unless a version is the same tree, whatever its times, and has the same message; or the newest one is it
+    /// and its message begins alike, up to the last space: what the message names is there, and was only touched. So what is
+    /// put twice at once is there once, what comes back is the newest again, and each name has a version.
     New,
     /// The new version takes its place if it is this one; 0: if there is none.
     Only(u64),

@@ -375,12 +375,19 @@ impl Same<'_> {
     /// files of the same times, and kept for at least as long. See [`Onto::New`] for what is the same there.
     fn version(&self, state: &State) -> Option<(u64, Version)> {
         if self.request.onto == Onto::New {
+/// What the message of a version names: all but its last word.
+fn named(message: &str) -> &str {
+    message.rsplit_once(' ').map_or(message, |(name, _)| name)
+}
+
             let all = state.versions(&self.request.target).ok()?;
             let newest = all.keys().next_back().copied();
             let mut same = all.into_iter().rev();
             return same.find(|(number, version)| {
-                let says_the_same = version.message == self.request.message;
-                version.root == self.built.root && (says_the_same || Some(*number) == newest)
+                let is_newest = Some(*number) == newest;
+                let names_it =
+                    version.message == *own || (is_newest && named(&version.message) == named(own));
+                version.root == self.built.root && names_it
             });
         }
         let (number, newest) = state.version(&self.request.target, None).ok()?;

@@ -36,10 +36,12 @@ impl Last {
         self.name != step.name && self.newest <= now && step.newest.min(now) < self.newest
     }
 
-    /// The same where `step` may have been published, and its version dropped: by one clock, also times in the future
-    /// tell what came first.
+    /// The same where `step` may have been published, and its version dropped: times of one clock tell what came first, also
+    /// those in the future, and those that were in the future when this host's clock was behind.
     pub(super) fn may_follow(&self, step: &Step) -> bool {
-        let is_dated_before = step.newest > now() && step.newest < self.dated;
+        let now = now();
+        let is_of_one_clock = step.newest > now || self.dated <= now;
+        let is_dated_before = is_of_one_clock && step.newest < self.dated;
         self.is_after(step) || (self.name != step.name && is_dated_before)
     }
 }
