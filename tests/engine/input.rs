@@ -280,6 +280,31 @@ fn a_directory_of_very_many_files() {
     assert_eq!((second.files, second.new_bytes), (count, 7));
 }
 
+/// A hole in the middle is passed over, and cut as the zeros that it reads as.
+#[test]
+fn a_file_with_holes_is_that_with_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let sparse = File::create(source.join("sparse")).unwrap();
+    sparse.write_all_at(&noise(3, 3 << 20), 0).unwrap();
+    // Zeros that were written, before a hole and behind it.
+    sparse.write_all_at(&[0; 70_000], 3 << 20).unwrap();
+    sparse.write_all_at(&[0; 70_000], 40 << 20).unwrap();
+    sparse.write_all_at(&noise(4, 1 << 20), 41 << 20).unwrap();
+    sparse.set_len(50 << 20).unwrap();
+    let dense = fs::read(source.join("sparse")).unwrap();
+    fs::write(source.join("dense"), dense).unwrap();
+    let store = store_in(dir.path());
+    put_tree(&store, &source.join("sparse"), REF);
+    let report = put_tree(&store, &source.join("dense"), REF);
+    assert_eq!(report.new_bytes, 0, "{report:?}");
+    put_tree(&store, &source, REF);
+    let out = dir.path().join("out");
+    get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
+    assert_same_tree(&source, &out);
+}
+
 #[test]
 fn names_of_every_byte() {
     let dir = tempfile::tempdir().unwrap();

@@ -114,6 +114,36 @@ fn a_base_that_was_collected_is_known_from_the_record() {
     assert_eq!(site.remote.list("packs").unwrap().len(), known);
 }
 
+/// The base of the next save has what was left out, and not what was deleted.
+#[test]
+fn what_was_deleted_beside_what_is_left_out_is_not_deleted_again() {
+    let site = Site::with(&[("a", "base"), ("b.log", "base"), ("x", "base")]);
+    let dir = site.job("job");
+    fs::remove_file(dir.join("x")).unwrap();
+    let request = PutRequest {
+        exclude: vec!["*.log".into()],
+        ..site.request(&dir)
+    };
+    site.try_save(&request).unwrap();
+    assert_eq!(site.newest(), ["a=base", "b.log=base"]);
+    // Another job makes it anew.
+    let other = site.job("other");
+    write(&other.join("x"), b"base");
+    site.save(&other);
+    site.try_save(&request).unwrap();
+    assert_eq!(site.newest(), ["a=base", "b.log=base", "x=base"]);
+}
+
+#[test]
+fn a_directory_of_which_all_is_left_out_was_not_emptied() {
+    let site = Site::with(&[("a", "base")]);
+    let dir = site.job("job");
+    fs::remove_file(dir.join("a")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, dir.join("a"), 0o600.into()).unwrap();
+    assert!(site.try_save(&site.request(&dir)).unwrap().unchanged);
+    assert_eq!(site.newest(), ["a=base"]);
+}
+
 #[test]
 fn a_tree_of_some_files_deletes_no_others() {
     let site = Site::with(&[("a.txt", "base"), ("b.bin", "base")]);

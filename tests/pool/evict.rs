@@ -1,6 +1,8 @@
 //! What a pool takes and gives back: honest numbers, limits that hold, and files of trees that stay.
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, SystemTime};
 
 use crate::world::{REF, World, assert_same, files_below};
@@ -37,6 +39,51 @@ fn status_says_what_deleting_would_free() {
         (&5.into(), &before["bytes"])
     );
     assert!(world.pool_files().is_empty());
+}
+
+/// A file that was written through is set aside while trees link it: it takes room once they are gone.
+#[test]
+fn what_was_set_aside_is_counted_and_goes_first() {
+    let world = World::with_tree(86);
+    let hurt = || {
+        world.make("one", &[]);
+        let mut file = fs::File::options()
+            .append(true)
+            .open(world.path("one/big"))
+            .unwrap();
+        file.write_all(b"more").unwrap();
+        assert_eq!(
+            world.make("two", &[])["damaged"].as_array().unwrap().len(),
+            1
+        );
+    };
+    let set_aside = || {
+        let said = status(&world);
+        let bytes = said["damaged_bytes"].as_u64().unwrap();
+        (said["damaged_files"].as_u64().unwrap(), bytes)
+    };
+    let evicted = || -> (u64, u64) {
+        let said = world.env.ok(["pool", "evict", "--to", "1TB", "--json"]);
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        (
+            said["files"].as_u64().unwrap(),
+            said["bytes"].as_u64().unwrap(),
+        )
+    };
+    assert_eq!(set_aside(), (0, 0));
+    hurt();
+    assert_eq!(set_aside(), (1, 0), "a tree links it");
+    assert_eq!(evicted(), (1, 0), "taking its name away frees nothing");
+    assert_eq!(set_aside(), (0, 0));
+    fs::remove_dir_all(world.path("one")).unwrap();
+    hurt();
+    let taken = fs::metadata(world.path("one/big")).unwrap().blocks() * 512;
+    fs::remove_dir_all(world.path("one")).unwrap();
+    assert_eq!(set_aside(), (1, taken));
+    assert_eq!(evicted(), (1, taken));
+    assert_eq!(set_aside(), (0, 0));
+    assert_same(&world.path("source"), &world.path("two"));
+    world.assert_sound();
 }
 
 #[test]

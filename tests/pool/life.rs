@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, SystemTime};
 
-use crate::world::{REF, World, assert_same, files_below, shell};
+use crate::world::{REF, World, assert_same, files_below, set_mode, shell};
 
 /// Starts a process that holds `out`, by way of `prefix`.
 fn hold(world: &World, prefix: &[&str]) -> Child {
@@ -157,6 +157,47 @@ fn what_was_there_before_does_not_end_with_a_process() {
         .store(["materialize", "--ephemeral", &file, "file"]);
     assert_eq!(finished.code, Some(5), "{finished}");
     assert!(world.path("file").exists());
+}
+
+/// A file tells by its attribute that it was made to end, or by being one more name of a pool file.
+#[test]
+fn a_file_ends_with_its_process_unless_a_job_made_another_in_its_place() {
+    let world = World::with_tree(338);
+    let (file, big) = (world.path("file"), format!("{REF}:big"));
+    let of_a_job = |mode, time: &str| {
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, "a job's own").unwrap();
+        set_mode(&file, mode);
+        shell(&format!("touch -d '{time}' '{}'", file.display()));
+    };
+    for link_mode in ["hardlink", "copy"] {
+        for own in [
+            None,
+            Some((0o644, "now")),
+            Some((0o444, "1980-01-01 00:00:00 UTC")),
+        ] {
+            let options = ["--ephemeral", "--json", "--link-mode", link_mode];
+            let arguments = [&["materialize"], &options[..], &[&big, "file"]].concat();
+            let mut command = world.env.command(arguments);
+            let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut holder = pipes.spawn().unwrap();
+            let mut said = String::new();
+            let mut told = BufReader::new(holder.stdout.take().unwrap());
+            told.read_line(&mut said).unwrap();
+            assert!(fs::read(&file).unwrap() == fs::read(world.path("source/big")).unwrap());
+            if let Some((mode, time)) = own {
+                of_a_job(mode, time);
+            }
+            kill(holder);
+            // Who looks next gives back what is left.
+            world.env.ok(["pool", "status"]);
+            assert_eq!(file.exists(), own.is_some(), "{link_mode}, {own:?}");
+            if own.is_some() {
+                assert_eq!(fs::read(&file).unwrap(), b"a job's own");
+                fs::remove_file(&file).unwrap();
+            }
+        }
+    }
 }
 
 #[test]

@@ -107,3 +107,35 @@ fn a_job_s_own_file_with_the_time_and_mode_of_a_pool_s_is_kept() {
     );
     assert_eq!(fs::read(&own).unwrap(), bytes);
 }
+
+/// More than are read beside one another.
+#[test]
+fn very_many_interrupted_updates_are_set_right_by_a_whole_one() {
+    let world = World::new(111);
+    let last = 21;
+    for number in 1..=last {
+        let own = format!("only-{number}/x");
+        // What is a file in one is a directory in the next.
+        let kind = ["kind", "kind/below"][number % 2];
+        version(&world, number, &["keep", kind, "same/a", "same/b", &own]);
+    }
+    world.env.ok(["materialize", &format!("{REF}@1"), "out"]);
+    world.write("out/of-a-job", 10);
+    for number in 2..last {
+        let arguments = ["materialize", &format!("{REF}@{number}"), "out"];
+        assert!(killed(&world, &arguments, 17), "{number}");
+    }
+    assert!(records(&world) > 17, "{} records", records(&world));
+    world.make("out", &[]);
+    assert_eq!(fs::read(world.path("out/of-a-job")).unwrap().len(), 10);
+    let source = world.path(&format!("source-{last}"));
+    shell(&format!(
+        "diff -r --exclude=of-a-job '{}' '{}'",
+        source.display(),
+        world.path("out").display()
+    ));
+    world.make("out", &["--exact"]);
+    assert_same(&source, &world.path("out"));
+    assert_eq!(records(&world), 1);
+    world.assert_sound();
+}

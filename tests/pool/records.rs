@@ -26,7 +26,7 @@ pub(crate) fn version(world: &World, number: usize, names: &[&str]) {
         );
     }
     shell(&format!(
-        "find '{}' -exec touch -h -d 2001-01-0{number} {{}} +",
+        "find '{}' -exec touch -h -d 2001-01-{number:02} {{}} +",
         world.path(&source).display()
     ));
     world.env.ok(["put", &source, REF]);

@@ -219,6 +219,20 @@ fn a_file_that_a_job_edited_stays_as_a_destination_too() {
         [(String::new(), "changed".to_owned())]
     );
     assert_eq!(fs::read(world.path("alone")).unwrap(), b"edited");
+    // A dry run says the same of it, and what would become of it.
+    let plan = world.partly(tiny, "alone", &["--dry-run"]);
+    assert_eq!(plan["steps"][0]["verb"], "keep", "{plan}");
+    let forced = [
+        "materialize",
+        "--dry-run",
+        "--force",
+        "--json",
+        tiny,
+        "alone",
+    ];
+    let plan: serde_json::Value = serde_json::from_str(&world.env.ok(forced)).unwrap();
+    assert_ne!(plan["steps"][0]["verb"], "keep", "{plan}");
+    assert_eq!(fs::read(world.path("alone")).unwrap(), b"edited");
     world.env.ok(["materialize", "--force", tiny, "alone"]);
     let bytes = |path: &str| fs::read(world.path(path)).unwrap();
     assert_eq!(bytes("alone"), bytes("source/sub/deep/tiny"));
@@ -232,6 +246,30 @@ fn a_file_that_a_job_edited_stays_as_a_destination_too() {
         .unwrap()["unchanged"],
         1
     );
+}
+
+#[test]
+fn a_tree_takes_the_place_of_a_file_by_force_and_a_file_that_of_none() {
+    let world = World::with_tree(27);
+    let big = "project/demo/data:big";
+    world.env.ok(["materialize", big, "out"]);
+    let refused = world.env.store(["materialize", REF, "out"]);
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert!(
+        refused.stderr.contains("is a file, the ref is none"),
+        "{refused}"
+    );
+    assert!(fs::read(world.path("out")).unwrap() == fs::read(world.path("source/big")).unwrap());
+    world.env.ok(["materialize", "--force", REF, "out"]);
+    assert_same(&world.path("source"), &world.path("out"));
+    for force in [&[][..], &["--force"]] {
+        let refused = world
+            .env
+            .store([&["materialize", big, "out"], force].concat());
+        assert_eq!(refused.code, Some(5), "{refused}");
+        assert_same(&world.path("source"), &world.path("out"));
+    }
+    world.assert_sound();
 }
 
 #[test]

@@ -400,6 +400,29 @@ fn what_was_left_out_was_not_deleted() {
 }
 
 #[test]
+fn what_is_gone_is_counted_but_for_what_was_left_out_and_the_directories_above_it() {
+    let before = tree_of(&[
+        ("dir", None),
+        ("dir/a", Some(1)),
+        ("dir/deep", None),
+        ("dir/deep/lock", Some(1)),
+        ("dir/deep/other", Some(1)),
+        ("dir/x", Some(1)),
+        ("whole", None),
+        ("whole/f", Some(1)),
+        ("whole/sub", None),
+        ("whole/sub/g", Some(1)),
+    ]);
+    let mut memory = Memory::default();
+    memory.left_out.insert("dir/deep/lock".into());
+    let base = store(&mut memory, &before, "").0;
+    let ours = store(&mut memory, &Paths::new(), "");
+    let removed = count(&memory, Some(&base), (&ours.0, 0)).unwrap().removed;
+    // Three files of `dir`, and all of `whole`.
+    assert_eq!(removed, 3 + 4);
+}
+
+#[test]
 fn each_case_is_named() {
     let base = tree_of(&[
         ("a", Some(0)),

@@ -1,36 +1,29 @@
 //! What a tree was materialized from, read beside the walk of a put: the contents and times of its files.
 //!
-//! The pool's record of the tree says it; where an earlier pool has none, the version. What cannot be read any more
-//! costs times and never the put.
+//! The pool's record of the tree says it. What cannot be read any more costs times and never the put.
 
 use std::cmp::Ordering;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::error::Result;
-use crate::format::{At, Content, Node, RefSpec, Time, TreeEntry};
+use crate::format::{Content, Time};
 use crate::host::list::{ListReader, NEVER, Thing, checksum};
 use crate::host::pool::{Mark, Pool};
 use crate::host::walk::compare_paths;
-use crate::read::{Reader, TimesReader};
+use crate::id::StoreId;
 
 /// A tree that was made here, and what it was made from.
-pub(super) struct Origin<'p> {
+pub(super) struct Origin {
     /// Where it begins in the walk; empty, or with a `/` at its end.
     at: Vec<u8>,
     /// Where in it the walk begins, likewise.
     inside: Vec<u8>,
     /// None when it could not be read (any further).
-    files: Option<Source<'p>>,
+    files: Option<Recorded>,
     source: String,
     /// What was made is for one user alone.
     is_private: bool,
-}
-
-/// Where the files of a tree are told.
-enum Source<'p> {
-    Record(Recorded),
-    Version(Box<Files<'p>>),
 }
 
 /// The record of a tree, read beside a walk.
@@ -43,25 +36,9 @@ struct Recorded {
     next: Option<Thing>,
 }
 
-/// The files of a version and their times, in the order of a walk.
-pub(super) struct Files<'p> {
-    reader: &'p Reader<'p>,
-    times: TimesReader<'p>,
-    /// Directories on the way down: what is left in them, and how long their path is.
-    open: Vec<(std::vec::IntoIter<TreeEntry>, usize)>,
-    path: Vec<u8>,
-    /// What is at `path`, until it was passed.
-    next: Option<(Node, Time)>,
-}
-
-impl<'p> Origin<'p> {
+impl Origin {
     /// Of the tree of `mark`; none when it has nothing to do with what is below `root`.
-    pub(super) fn new(
-        pool: &Pool,
-        mark: &Mark,
-        reader: &'p Reader<'p>,
-        root: &Path,
-    ) -> Option<Self> {
+    pub(super) fn new(pool: &Pool, mark: &Mark, store: StoreId, root: &Path) -> Option<Self> {
         let made = mark.path();
         let (at, inside) = match (made.strip_prefix(root), root.strip_prefix(&made)) {
             (Ok(below), _) => (prefix(below), Vec::new()),
@@ -69,7 +46,7 @@ impl<'p> Origin<'p> {
             _ => return None,
         };
         let source = format!("{} version {}", mark.source, mark.version);
-        let files = Source::of(pool, mark, reader).ok().flatten();
+        let files = Recorded::of(pool, mark, store).ok().flatten();
         Some(Self {
             at,
             inside,
@@ -110,28 +87,11 @@ impl<'p> Origin<'p> {
     }
 }
 
-impl<'p> Source<'p> {
-    fn of(pool: &Pool, mark: &Mark, reader: &'p Reader<'p>) -> Result<Option<Self>> {
-        if mark.store != reader.store().format().id || !mark.is_settled {
+impl Recorded {
+    fn of(pool: &Pool, mark: &Mark, store: StoreId) -> Result<Option<Self>> {
+        if mark.store != store || !mark.is_settled {
             return Ok(None);
         }
-        if let Some(record) = Recorded::of(pool, mark)? {
-            return Ok(Some(Self::Record(record)));
-        }
-        let files = Files::of(mark, reader)?;
-        Ok(files.map(|files| Self::Version(Box::new(files))))
-    }
-
-    fn find(&mut self, path: &[u8]) -> Result<Option<(Content, Time)>> {
-        match self {
-            Self::Record(record) => record.find(path),
-            Self::Version(files) => files.find(path),
-        }
-    }
-}
-
-impl Recorded {
-    fn of(pool: &Pool, mark: &Mark) -> Result<Option<Self>> {
         let Some(name) = &mark.record else {
             return Ok(None);
         };
@@ -182,99 +142,6 @@ impl Recorded {
         self.above.push(self.path.len());
         self.next = Some(thing);
         Ok(true)
-    }
-}
-
-impl<'p> Files<'p> {
-    /// Of the version that `mark` names, if it is still what the tree was made from.
-    fn of(mark: &Mark, reader: &'p Reader<'p>) -> Result<Option<Self>> {
-        let mut spec: RefSpec = mark.source.parse()?;
-        spec.version = Some(At::Number(mark.version));
-        let found = reader.resolve(&spec)?;
-        let Node::Tree { content, .. } = &found.node else {
-            return Ok(None);
-        };
-        if mark.tree != Some(*content) {
-            return Ok(None);
-        }
-        let mut times = TimesReader::of(reader, &found.version)?;
-        times.skip(found.entries_before)?;
-        Self::new(reader, times, content).map(Some)
-    }
-
-    /// Below the tree `content`, whose time is the next one in `times`.
-    pub(super) fn new(
-        reader: &'p Reader<'p>,
-        mut times: TimesReader<'p>,
-        content: &Content,
-    ) -> Result<Self> {
-        times.skip(1)?;
-        Ok(Self {
-            reader,
-            times,
-            open: vec![(reader.tree(content)?.into_iter(), 0)],
-            path: Vec::new(),
-            next: None,
-        })
-    }
-
-    /// The next file, whatever is before it opened.
-    pub(super) fn next_file(&mut self) -> Result<Option<(Content, Time)>> {
-        while self.advance()? {
-            match self.next.take() {
-                Some((Node::Tree { content, .. }, _)) => self.enter(&content)?,
-                Some((Node::File { content, .. }, time)) => return Ok(Some((content, time))),
-                _ => {}
-            }
-        }
-        Ok(None)
-    }
-
-    /// The file at `path`. Must be called in the order of a walk.
-    fn find(&mut self, path: &[u8]) -> Result<Option<(Content, Time)>> {
-        while self.next.is_some() || self.advance()? {
-            let is_inside = path
-                .strip_prefix(&*self.path)
-                .is_some_and(|rest| rest.starts_with(b"/"));
-            match (compare_paths(&self.path, path), self.next.take()) {
-                (Ordering::Less, Some((Node::Tree { content, .. }, _))) if is_inside => {
-                    self.enter(&content)?;
-                }
-                (Ordering::Less, Some((Node::Tree { totals, .. }, _))) => {
-                    self.times.skip(totals.entries)?;
-                }
-                (Ordering::Less, _) => {}
-                (Ordering::Equal, Some((Node::File { content, .. }, time))) => {
-                    return Ok(Some((content, time)));
-                }
-                (_, next) => {
-                    self.next = next;
-                    return Ok(None);
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    fn enter(&mut self, content: &Content) -> Result<()> {
-        self.path.push(b'/');
-        let entries = self.reader.tree(content)?.into_iter();
-        self.open.push((entries, self.path.len()));
-        Ok(())
-    }
-
-    /// Goes to the next entry; false at the end.
-    fn advance(&mut self) -> Result<bool> {
-        while let Some((entries, len)) = self.open.last_mut() {
-            self.path.truncate(*len);
-            if let Some(entry) = entries.next() {
-                self.path.extend_from_slice(&entry.name);
-                self.next = Some((entry.node, self.times.next()?));
-                return Ok(true);
-            }
-            self.open.pop();
-        }
-        Ok(false)
     }
 }
 

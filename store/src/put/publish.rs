@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::dedup::Dedup;
 use super::messages::{Base, Built, FileTimes};
-use super::origin::Files;
 use super::{Onto, PutReport, PutRequest, SourceCheck, ancestor as save};
 use crate::error::{Error, Result};
-use crate::format::{Change, FrameKind, Id, Root, Sides, State, Version, pack_key};
+use crate::format::{Change, Content, FrameKind, Id, Node, Root, Sides, State, Version, pack_key};
 use crate::host::saved::Notes;
 use crate::host::stat_cache::CacheBase;
 use crate::id::PassId;
@@ -420,15 +419,29 @@ fn named(message: &str) -> &str {
         let Root::Tree { content, .. } = newest.root else {
             return false;
         };
-        let hash = || -> Result<blake3::Hash> {
-            let times = TimesReader::of(self.reader, newest)?;
-            let mut files = Files::new(self.reader, times, &content)?;
-            let mut hash = FileTimes::default();
-            while let Some((_, time)) = files.next_file()? {
-                hash.push(time);
-            }
-            Ok(hash.finish())
-        };
-        hash().is_ok_and(|found| found == self.built.file_times)
+        let found = file_times(self.reader, newest, &content);
+        found.is_ok_and(|found| found == self.built.file_times)
     }
+}
+
+/// The hash of the times of the files of a version, whose tree is `content`, in the order of a walk.
+fn file_times(reader: &Reader<'_>, version: &Version, content: &Content) -> Result<blake3::Hash> {
+    let mut times = TimesReader::of(reader, version)?;
+    // That of the root.
+    times.skip(1)?;
+    let mut hash = FileTimes::default();
+    let mut open = vec![reader.tree(content)?.into_iter()];
+    while let Some(level) = open.last_mut() {
+        let Some(entry) = level.next() else {
+            open.pop();
+            continue;
+        };
+        let time = times.next()?;
+        match entry.node {
+            Node::Tree { content, .. } => open.push(reader.tree(&content)?.into_iter()),
+            Node::File { .. } => hash.push(time),
+            Node::Symlink { .. } => {}
+        }
+    }
+    Ok(hash.finish())
 }

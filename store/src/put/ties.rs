@@ -41,7 +41,7 @@ pub(super) struct Ties<'p> {
     pools: &'p [Arc<Pool>],
     /// Loaded when the first file needs them.
     inodes: Option<Vec<Inodes>>,
-    origins: Vec<Origin<'p>>,
+    origins: Vec<Origin>,
     /// The versions that trees here were made from; fewer than trees, where some are gone.
     versions: Vec<Version>,
     /// Trees of this host that are for one user alone, wherever they are.
@@ -90,7 +90,7 @@ impl Tie {
 impl<'p> Ties<'p> {
     /// The ties of what is below the canonical path `root`.
     pub(super) fn new(pools: &'p [Arc<Pool>], reader: &'p Reader<'p>, root: &Path) -> Self {
-        let view = reader.view();
+        let (view, store) = (reader.view(), reader.store().format().id);
         let (mut origins, mut versions) = (Vec::new(), Vec::new());
         let mut private = Vec::new();
         for pool in pools {
@@ -98,7 +98,7 @@ impl<'p> Ties<'p> {
             let marks = trees.iter().filter_map(|tree| pool.mark_of(&tree.path));
             for mark in marks {
                 private.extend(mark.is_private().then(|| mark.path()));
-                let Some(origin) = Origin::new(pool, &mark, reader, root) else {
+                let Some(origin) = Origin::new(pool, &mark, store, root) else {
                     continue;
                 };
                 origins.push(origin);
