@@ -139,3 +139,25 @@ fn very_many_interrupted_updates_are_set_right_by_a_whole_one() {
     assert_eq!(records(&world), 1);
     world.assert_sound();
 }
+
+/// What a job changed is nothing that was made any more: its time is its own, even where its bytes are those again.
+#[test]
+fn a_changed_file_that_a_job_brings_back_itself_has_its_own_time() {
+    let world = versions(112, &[&NAMES, &NAMES]);
+    let first = format!("{REF}@1");
+    world.env.ok(["materialize", &first, "out"]);
+    fs::remove_file(world.path("out/a")).unwrap();
+    fs::write(world.path("out/a"), "a job's own").unwrap();
+    let report = world.partly(REF, "out", &[]);
+    assert_eq!(conflicting(&report), [("a".into(), "changed".into())]);
+    fs::copy(world.path("source-1/a"), world.path("out/a")).unwrap();
+    shell(&format!(
+        "touch -d 2011-12-13 '{}'",
+        world.path("out/a").display()
+    ));
+    world.env.ok(["put", "out", "project/demo/other"]);
+    world.env.ok(["get", "project/demo/other", "back"]);
+    let time = |path: &str| fs::metadata(world.path(path)).unwrap().mtime();
+    assert_eq!(time("back/a"), time("out/a"));
+    assert_eq!(time("back/b"), time("source-2/b"));
+}

@@ -362,6 +362,11 @@ fn built_is_kept(built: &Built, newest: &Version) -> bool {
     built.kept.iter().all(has)
 }
 
+/// What the message of a version names: all but its last word.
+fn named(message: &str) -> &str {
+    message.rsplit_once(' ').map_or(message, |(name, _)| name)
+}
+
 /// Whether a version is what a put has built.
 struct Same<'c> {
     request: &'c PutRequest,
@@ -374,14 +379,10 @@ impl Same<'_> {
     /// files of the same times, and kept for at least as long. See [`Onto::New`] for what is the same there.
     fn version(&self, state: &State) -> Option<(u64, Version)> {
         if self.request.onto == Onto::New {
-/// What the message of a version names: all but its last word.
-fn named(message: &str) -> &str {
-    message.rsplit_once(' ').map_or(message, |(name, _)| name)
-}
-
             let all = state.versions(&self.request.target).ok()?;
             let newest = all.keys().next_back().copied();
             let mut same = all.into_iter().rev();
+            let own = &self.request.message;
             return same.find(|(number, version)| {
                 let is_newest = Some(*number) == newest;
                 let names_it =
