@@ -6,6 +6,7 @@ pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod pending;
 pub(crate) mod planted;
+pub(crate) mod priority;
 pub(crate) mod room;
 pub(crate) mod signals;
 pub(crate) mod stores;

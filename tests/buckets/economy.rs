@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use support::servers::Server;
-use support::{Random, trees};
+use support::{Random, trees, under};
 
 use crate::bucket::{Bucket, good};
 
@@ -36,16 +36,7 @@ fn on_one_core(command: &Command) -> Command {
         .lines()
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     let first = allowed.unwrap().trim().split(['-', ',']).next().unwrap();
-    let mut alone = Command::new("taskset");
-    alone.args(["--cpu-list", first]).arg(command.get_program());
-    alone.args(command.get_args()).env_clear();
-    alone.envs(
-        command
-            .get_envs()
-            .filter_map(|(name, value)| Some((name, value?))),
-    );
-    alone.current_dir(command.get_current_dir().unwrap());
-    alone
+    under("taskset", ["--cpu-list", first], command)
 }
 
 #[test]

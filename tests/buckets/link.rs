@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use support::proxy::{Proxy, Slowness};
 use support::servers::Server;
-use support::{Finished, Random, assert_same_tree, effort, trees};
+use support::{Finished, Random, assert_same_tree, effort, trees, under};
 
 use crate::bucket::{Bucket, good};
 
@@ -79,18 +79,7 @@ impl Host {
 
     /// The command as it runs on that host.
     pub(crate) fn run(&self, command: &Command) -> Command {
-        let mut there = Command::new("ip");
-        there
-            .args(["netns", "exec", &self.name])
-            .arg(command.get_program())
-            .args(command.get_args())
-            .current_dir(command.get_current_dir().unwrap())
-            .env_clear()
-            .stdin(Stdio::null());
-        for (name, value) in command.get_envs() {
-            there.env(name, value.unwrap());
-        }
-        there
+        under("ip", ["netns", "exec", &self.name], command)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Finished, Random, TestEnvironment, effort, environment};
+use support::{Finished, Random, TestEnvironment, effort, environment, under};
 
 pub(crate) const REF: &str = "project/demo/ckpt";
 
@@ -121,6 +121,27 @@ fn what_is_finished_when_it_is_asked_to_end_is_published() {
     let done = end(watch);
     assert_eq!(done.code, Some(0), "{done}");
     assert_eq!(published(&env), ["checkpoint-7"]);
+}
+
+/// Where sessions are scheduled as groups, the niceness of a process counts for nothing beside another session.
+#[test]
+fn a_session_of_its_own_stands_back_as_a_whole() {
+    let env = environment!();
+    let group = |pid: u32| fs::read_to_string(format!("/proc/{pid}/autogroup")).unwrap();
+    let before = group(std::process::id());
+    let mut watch = start(&env, &["--nice", "19"]);
+    checkpoint(&env, 1, 1);
+    line(&mut watch);
+    assert_eq!(group(watch.id()), before, "the session of these tests");
+    end(watch);
+
+    let plain = env.command(["watch", "out", REF, "--every", "100ms", "--nice", "17"]);
+    let mut alone = under("setsid", [""; 0], &plain);
+    let mut watch = alone.stdout(Stdio::piped()).spawn().unwrap();
+    checkpoint(&env, 2, 1);
+    line(&mut watch);
+    assert!(group(watch.id()).trim().ends_with("nice 17"));
+    end(watch);
 }
 
 #[test]

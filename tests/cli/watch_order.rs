@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use support::{Finished, TestEnvironment, environment};
+use support::{Finished, TestEnvironment, environment, under};
 
 use crate::watch::{REF, checkpoint, end, line, once, published, start};
 
@@ -113,14 +113,9 @@ fn a_clock_that_was_set_back_keeps_nothing_back() {
             content(&env, number, &number.to_string());
             // Of the same second they would be in the order of their names.
             std::thread::sleep(Duration::from_millis(20));
-            let mut command = std::process::Command::new("faketime");
             let store = env.command(crate::watch::words(&[&["--once"], keep].concat()));
-            command.arg("-f").arg("-2h").arg(store.get_program());
-            command.args(store.get_args()).env_clear();
-            let set = store.get_envs();
-            command.envs(set.filter_map(|(name, value)| Some((name, value?))));
-            command.current_dir(store.get_current_dir().unwrap());
-            let done: Finished = command.output().unwrap().into();
+            let done = under("faketime", ["-f", "-2h"], &store).output().unwrap();
+            let done: Finished = done.into();
             assert_eq!(done.code, Some(0), "{done}");
             let told = format!("checkpoint-{number}, ");
             assert!(out(&done).contains(&told), "{done}");

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Finished, effort};
+use support::{Finished, effort, under};
 
 use crate::witness::Witness;
 
@@ -152,14 +152,8 @@ fn most_in_one_thread(witness: &mut Witness, temp: &Path, origin: &Path, calls: 
 fn strace(witness: &Witness, temp: &Path, options: &[&str]) -> (Finished, String) {
     let report = temp.join("strace.out");
     let put = witness.command("1", REF);
-    let mut command = Command::new("strace");
-    command.args(["-f", "-qq", "-o"]).arg(&report).args(options);
-    command.arg(put.get_program()).args(put.get_args());
-    command.current_dir(put.get_current_dir().unwrap());
-    for (name, value) in put.get_envs() {
-        command.env(name, value.unwrap());
-    }
-    let finished = command
+    let words = ["-f", "-qq", "-o", report.to_str().unwrap()];
+    let finished = under("strace", words.iter().chain(options), &put)
         .output()
         .expect("strace is installed (tests/run installs it)")
         .into();

@@ -1,9 +1,9 @@
 //! A kill at every step that changes a directory: the destination is the old tree or the new one, and the
 //! next run finishes.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use support::effort;
+use support::{effort, under};
 
 use crate::world::{REF, World, assert_same, files_below};
 
@@ -22,22 +22,10 @@ fn sweep(
     for at in (1..CALLS_MAX).step_by(effort(3, 1)) {
         prepare();
         let plain = world.env.command(arguments);
-        let mut traced = Command::new("strace");
-        traced
-            .args(["-f", "-qq", "-o", "/dev/null", "-e"])
-            .arg(format!("inject={call}:signal=SIGKILL:when={at}"))
-            .arg(plain.get_program())
-            .args(plain.get_args())
-            .current_dir(world.env.root())
-            .env_clear()
-            .envs(
-                plain
-                    .get_envs()
-                    .filter_map(|(name, value)| Some((name, value?))),
-            )
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        let inject = format!("inject={call}:signal=SIGKILL:when={at}");
+        let words = ["-f", "-qq", "-o", "/dev/null", "-e", &inject];
+        let mut traced = under("strace", words, &plain);
+        traced.stdout(Stdio::null()).stderr(Stdio::null());
         let is_hit = !traced
             .status()
             .expect("strace is installed (tests/run installs it)")

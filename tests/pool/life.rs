@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, SystemTime};
 
+use support::under;
+
 use crate::world::{REF, World, assert_same, files_below, set_mode, shell};
 
 /// Starts a process that holds `out`, by way of `prefix`.
@@ -14,17 +16,11 @@ fn hold(world: &World, prefix: &[&str]) -> Child {
     let plain = world
         .env
         .command(["materialize", "--ephemeral", "--json", REF, "out"]);
-    let mut command = world.env.command::<&str>([]);
-    if let [program, arguments @ ..] = prefix {
-        command = std::process::Command::new(program);
-        command.args(arguments).arg(plain.get_program());
-        command.current_dir(world.env.root()).env_clear();
-        command
-            .env("HOME", world.path("home"))
-            .env("PATH", "/usr/bin:/bin");
-    }
+    let mut command = match prefix {
+        [program, arguments @ ..] => under(program, arguments, &plain),
+        [] => plain,
+    };
     let mut holder = command
-        .args(plain.get_args())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

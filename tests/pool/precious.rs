@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::{Mode, OFlags};
-use support::Finished;
+use support::{Finished, under};
 
 use crate::world::{Mount, REF, World, assert_same, shell};
 
@@ -266,19 +266,17 @@ fn what_a_killed_get_left_is_removed_by_the_next_one() {
     };
     let killed = || {
         let traced = world.env.command(["get", REF, "killed"]);
-        let mut strace = Command::new("strace");
-        strace
-            .args(["-f", "-o", "/dev/null", "-e", "trace=renameat2"])
-            .args(["-e", "inject=renameat2:signal=SIGKILL:when=1"])
-            .arg(traced.get_program())
-            .args(traced.get_args())
-            .current_dir(world.env.root())
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin");
-        for (name, value) in traced.get_envs() {
-            strace.env(name, value.unwrap_or_default());
-        }
-        assert!(!strace.status().unwrap().success());
+        let inject = "inject=renameat2:signal=SIGKILL:when=1";
+        let words = [
+            "-f",
+            "-o",
+            "/dev/null",
+            "-e",
+            "trace=renameat2",
+            "-e",
+            inject,
+        ];
+        assert!(!under("strace", words, &traced).status().unwrap().success());
     };
     killed();
     assert_eq!(left().len(), 1);
@@ -393,15 +391,7 @@ fn many_files_with_holes_need_few_descriptors() {
     }
     world.put();
     let get = world.env.command(["get", REF, "out"]);
-    let mut limited = Command::new("prlimit");
-    limited
-        .arg("--nofile=100:100")
-        .arg(get.get_program())
-        .args(get.get_args())
-        .current_dir(world.env.root())
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("HOME", world.path("home"));
+    let mut limited = under("prlimit", ["--nofile=100:100"], &get);
     let finished = Finished::from(limited.output().unwrap());
     assert_eq!(finished.code, Some(0), "{finished}");
     assert_same(&world.path("source"), &world.path("out"));
@@ -428,15 +418,7 @@ fn a_deep_directory_of_which_nothing_is_wanted_needs_no_stack() {
     let made = world
         .env
         .command(["materialize", "--include", "end", REF, "out"]);
-    let mut limited = Command::new("prlimit");
-    limited
-        .arg("--stack=2097152")
-        .arg(made.get_program())
-        .args(made.get_args())
-        .current_dir(world.env.root())
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("HOME", world.path("home"));
+    let mut limited = under("prlimit", ["--stack=2097152"], &made);
     let finished = Finished::from(limited.output().unwrap());
     assert_eq!(finished.code, Some(0), "{finished}");
     assert_eq!(

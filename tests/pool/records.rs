@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+
+use support::under;
 
 use crate::world::{REF, World, assert_same, conflicting, files_below, shell};
 
@@ -226,22 +228,9 @@ fn what_a_job_changed_stays_when_the_version_drops_it() {
 /// Kills `arguments` at the n-th rename; whether it was killed.
 pub(crate) fn killed(world: &World, arguments: &[&str], renames: u32) -> bool {
     let plain = world.env.command(arguments);
-    let mut traced = Command::new("strace");
-    let status = traced
-        .args(["-f", "-qq", "-o", "/dev/null", "-e"])
-        .arg(format!(
-            "inject=renameat,renameat2,unlinkat:signal=SIGKILL:when={renames}"
-        ))
-        .arg(plain.get_program())
-        .args(plain.get_args())
-        .current_dir(world.env.root())
-        .env_clear()
-        .envs(
-            plain
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
-        .stdin(Stdio::null())
+    let inject = format!("inject=renameat,renameat2,unlinkat:signal=SIGKILL:when={renames}");
+    let words = ["-f", "-qq", "-o", "/dev/null", "-e", &inject];
+    let status = under("strace", words, &plain)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
@@ -416,29 +405,11 @@ fn a_stopped_update_that_was_overtaken_notices_and_says_so() {
     let [first, second] = [1, 2].map(|number| format!("{REF}@{number}"));
     world.env.ok(["materialize", "--prefetch", &second]);
     world.env.ok(["materialize", &first, "out"]);
-    let mut stopped = Command::new("strace");
     let plain = world.env.command(["materialize", &second, "out"]);
-    stopped
-        .args([
-            "-f",
-            "-qq",
-            "-o",
-            "/dev/null",
-            "-e",
-            "inject=renameat:signal=SIGSTOP:when=150",
-        ])
-        .arg(plain.get_program())
-        .args(plain.get_args())
-        .current_dir(world.env.root())
-        .env_clear()
-        .envs(
-            plain
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+    let inject = "inject=renameat:signal=SIGSTOP:when=150";
+    let words = ["-f", "-qq", "-o", "/dev/null", "-e", inject];
+    let mut stopped = under("strace", words, &plain);
+    stopped.stdout(Stdio::null()).stderr(Stdio::piped());
     let stopped = stopped.spawn().unwrap();
     let state = |pid: &str| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -94,6 +94,29 @@ impl TestEnvironment {
     }
 }
 
+/// `command` as another program runs it, which traces, limits or moves it: with its place and its environment, and nothing
+/// on standard input.
+pub fn under<A: AsRef<OsStr>>(
+    program: &str,
+    arguments: impl IntoIterator<Item = A>,
+    command: &Command,
+) -> Command {
+    let mut outer = Command::new(program);
+    outer
+        .args(arguments)
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null())
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    if let Some(place) = command.get_current_dir() {
+        outer.current_dir(place);
+    }
+    let set = command.get_envs();
+    outer.envs(set.filter_map(|(name, value)| Some((name, value?))));
+    outer
+}
+
 impl From<Output> for Finished {
     fn from(output: Output) -> Self {
         Self {

@@ -15,6 +15,7 @@ use store::{Error, Result, StepRule, Steps};
 
 use self::publisher::{How, Publisher};
 use crate::context::Context;
+use crate::host::priority;
 use crate::ui::{human, names};
 
 /// How long a checkpoint with a marker must have stood still: other ranks may still write.
@@ -91,10 +92,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    // Threads that begin later inherit it, and so does their priority at the disk.
-    let lowered = rustix::process::setpriority_process(None, args.nice);
-    if let Err(errno) = lowered {
-        let error = std::io::Error::from(errno);
+    if let Err(error) = priority::stand_back(args.nice) {
         context
             .out
             .warning(format_args!("warning: --nice {}: {error}", args.nice));
