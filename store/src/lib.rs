@@ -125,7 +125,7 @@ pub use profile::{Class, LinkOptions, ProfileChoice, ProfileOptions};
 pub use progress::{Progress, Unwatched};
 pub use put::{
     Ancestor, Arriving, DeltaBase, Edit, EditReport, EditRequest, Entries, Onto, PutReport,
-    PutRequest, SaveReport, SourceCheck, edit, put, saved_to,
+    PutRequest, SaveReport, SourceCheck, edit, put, put_after, saved_to,
 };
 pub use rates::{Bound, Rates, Sample, SampleRates, rates};
 pub use read::{Reader, TimesReader};

@@ -94,3 +94,41 @@ fn a_run_on_a_warm_host_looks_once_before_the_command() {
     // The format, the log, what no log knows of, and a tree of each cache.
     assert!(start.requests() <= 10, "{start:?}");
 }
+
+/// The caches of a run are saved one after another from one look at the store.
+#[test]
+fn the_end_of_a_run_looks_once_for_all_caches() {
+    let (bucket, proxy) = Bucket::proxied("end", &Server::moto());
+    let run = |script: &str| {
+        let caches = ["run", "--project", "p", "--team", "t", "--base", "base"];
+        let waits = format!("{script}; touch started; while [ ! -e go ]; do sleep 0.02; done");
+        let words = caches.into_iter().chain(["--", "/bin/sh", "-c", &waits]);
+        let mut running = bucket.command(words).spawn().unwrap();
+        while !bucket.env.path("started").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        proxy.take();
+        bucket.env.write("go", "");
+        assert!(running.wait().unwrap().success());
+        for name in ["go", "started"] {
+            std::fs::remove_file(bucket.env.path(name)).unwrap();
+        }
+        proxy.take()
+    };
+    run("echo 1 > $STORE_PROJECT_CACHE_DIR/a; echo 2 > $STORE_TEAM_CACHE_DIR/b");
+    run("true");
+    let end = run("true");
+    assert_eq!(end.with(&["GET", "/format"]).requests(), 1, "{end:?}");
+    let looks = end.with(&["GET", "checkpoints"]).requests();
+    assert_eq!(looks, 1, "{end:?}");
+    assert_eq!(end.with(&["PUT"]).requests(), 0, "{end:?}");
+    // The format and a look; of each cache what no collector has moved, its packs, and what was added since.
+    assert!(end.requests() <= 14, "{end:?}");
+    // What one cache stores the next one finds: the same bytes are there once.
+    let script = "head -c 300000 /dev/urandom > $STORE_PROJECT_CACHE_DIR/c; cp $STORE_PROJECT_CACHE_DIR/c $STORE_TEAM_CACHE_DIR";
+    let end = run(script);
+    let packs = end.with(&["PUT", "/packs/"]);
+    assert!(packs.sent() < 500_000, "{end:?}");
+    let looks = end.with(&["GET", "checkpoints"]).requests();
+    assert_eq!(looks, 1, "{end:?}");
+}

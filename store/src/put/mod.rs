@@ -53,7 +53,7 @@ use crate::progress::Progress;
 use crate::read::Reader;
 use crate::remedy::{Note, Remedy};
 use crate::retry::{Headway, VAIN_MAX};
-use crate::store::Store;
+use crate::store::{Store, View};
 
 use ancestor::{Base, base, check_whole, listing, made};
 use dedup::Dedup;
@@ -279,6 +279,20 @@ impl PutRequest {
 /// Anything unreadable or changing while it is read, naming it; credentials, all of them; a full disk; a conflict that does
 /// not end. Nothing is published then.
 pub fn put(store: &Store, request: &PutRequest, progress: &dyn Progress) -> Result<PutReport> {
+    put_after(store, request, progress, None)
+}
+
+/// [`put`], from a view that was looked up before, so that of several puts in a row one looks. What was added since is
+/// heeded when it commits; what is in no segment of the view may be stored again.
+///
+/// # Errors
+/// As [`put`].
+pub fn put_after(
+    store: &Store,
+    request: &PutRequest,
+    progress: &dyn Progress,
+    mut view: Option<View>,
+) -> Result<PutReport> {
     store.format().check_writable()?;
     if !matches!(request.onto, Onto::Merge(_)) {
         check_whole(request)?;
@@ -288,7 +302,8 @@ pub fn put(store: &Store, request: &PutRequest, progress: &dyn Progress) -> Resu
     let mut headway = Headway::new();
     loop {
         let before = passes.stored_bytes();
-        if let Some(report) = attempt(store, request, progress, &passes)? {
+        let view = view.take().map_or_else(|| store.view(), Ok)?;
+        if let Some(report) = attempt(store, request, progress, &passes, view)? {
             return Ok(report);
         }
         match headway.stale(passes.stored_bytes() - before) {
@@ -309,8 +324,8 @@ fn attempt(
     request: &PutRequest,
     progress: &dyn Progress,
     passes: &Passes,
+    view: View,
 ) -> Result<Option<PutReport>> {
-    let view = store.view()?;
     store.check_writable(&view.state)?;
     let reader = Reader::at(store, view.clone());
     let base = match request.onto {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::dedup::Dedup;
 use super::messages::{Base, Built, FileTimes};
 use super::{Onto, PutReport, PutRequest, SourceCheck, ancestor as save};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::{Change, Content, FrameKind, Id, Node, Root, Sides, State, Version, pack_key};
 use crate::host::saved::Notes;
 use crate::host::stat_cache::CacheBase;
@@ -225,7 +225,7 @@ impl<'p> PutSession<'p> {
         if !self.request.dry_run && claims > same.built.new_times {
             return Ok(None);
         }
-        let state = self.store.state()?;
+        let state = self.newest_state(same.reader)?;
         self.request.check_newest(&state)?;
         let lacks = |newest: &Version| {
             !self.request.dry_run && claims > 0 && newest.times() == same.built.times
@@ -306,6 +306,18 @@ impl<'p> PutSession<'p> {
 
     pub(super) fn store(&self) -> &'p Store {
         self.store
+    }
+
+    /// The newest state: what the pass began with, and what was added since. Whether the log is whole was asked then, and
+    /// is asked again by a commit.
+    pub(super) fn newest_state(&self, reader: &Reader<'_>) -> Result<State> {
+        let mut state = reader.view().state.clone();
+        match self.store.catch_up(&mut state) {
+            // An entry was given up since.
+            Err(error) if error.kind() == Kind::Conflict => self.store.state(),
+            Err(error) => Err(error),
+            Ok(()) => Ok(state),
+        }
     }
 
     pub(super) fn dedup(&self) -> &'p Dedup {

@@ -59,7 +59,7 @@ impl PutSession<'_> {
     ) -> Result<Option<PutReport>> {
         let mut tries = 0;
         let (newest, outcome, version) = loop {
-            let newest = self.newest()?;
+            let newest = self.newest(reader)?;
             let outcome = self.outcome(&built, base, newest.as_ref(), reader)?;
             if let Some(number) = self.is_known(&outcome, newest.as_ref(), &built) {
                 if !self.request().dry_run {
@@ -101,8 +101,8 @@ impl PutSession<'_> {
         Ok(Some(report))
     }
 
-    fn newest(&self) -> Result<Newest> {
-        let state = self.store().state()?;
+    fn newest(&self, reader: &Reader<'_>) -> Result<Newest> {
+        let state = self.newest_state(reader)?;
         Ok(state.version(&self.request().target, None).ok())
     }
 

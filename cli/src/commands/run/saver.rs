@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use store::{Error, Kind, PutReport, PutRequest, Result, Unwatched};
+use store::{Error, Kind, PutReport, PutRequest, Result, Store, Unwatched, View};
 
 use super::caches::Cache;
 use super::child::{Asked, Signals};
@@ -43,7 +43,25 @@ struct Running {
     /// Which of the caches it is, and those that are to follow.
     cache: usize,
     began: Instant,
-    thread: JoinHandle<Result<PutReport>>,
+    thread: JoinHandle<Result<(PutReport, Looked)>>,
+}
+
+/// The store as the save of one cache has left it, for that of the next one: to open it and to look at its log are some
+/// requests to a bucket.
+struct Looked {
+    store: Store,
+    stop: Arc<AtomicBool>,
+    view: View,
+}
+
+impl Looked {
+    /// At the newest entry, also where the save has added one.
+    fn after(mut self, done: &PutReport) -> Result<Self> {
+        if !done.unchanged {
+            self.store.refresh(&mut self.view)?;
+        }
+        Ok(self)
+    }
 }
 
 impl<'s> Saver<'s> {
@@ -77,33 +95,48 @@ impl<'s> Saver<'s> {
         save::of_run(&cache.dir, &cache.name, self.exclude, message, self.context)
     }
 
-    /// Begins to save a cache; none, when there is no such cache.
-    fn begin(&self, at: usize) -> Result<Option<Running>> {
+    /// Begins to save a cache, with what the save before it has left; none, when there is no such cache.
+    fn begin(&self, at: usize, looked: Option<Looked>) -> Result<Option<Running>> {
         let Some(cache) = self.caches.get(at) else {
             return Ok(None);
         };
-        let stop = Arc::new(AtomicBool::new(false));
-        let store = self.context.open_until(Arc::clone(&stop));
-        // It was there when the command began.
-        let store = store.map_err(save::out_of_reach)?;
+        let (store, stop, view) = match looked {
+            Some(Looked { store, stop, view }) => (store, stop, Some(view)),
+            None => {
+                let stop = Arc::new(AtomicBool::new(false));
+                let store = self.context.open_until(Arc::clone(&stop));
+                // It was there when the command began.
+                (store.map_err(save::out_of_reach)?, stop, None)
+            }
+        };
         cache.check_store(&store)?;
         let request = self.request(cache);
+        let for_next = Arc::clone(&stop);
+        let work = move || {
+            let view = view.map_or_else(|| store.view(), Ok)?;
+            let done = store::put_after(&store, &request, &Unwatched, Some(view.clone()))?;
+            let stop = for_next;
+            Ok((done, Looked { store, stop, view }))
+        };
         Ok(Some(Running {
             stop,
             cache: at,
             began: Instant::now(),
-            thread: std::thread::spawn(move || store::put(&store, &request, &Unwatched)),
+            thread: std::thread::spawn(work),
         }))
     }
 
     /// Saves all when the command has ended. Who asks to end is heeded the second time.
     pub(super) fn last(&self, signals: &Signals) -> Result<()> {
         let mut outcome = Ok(());
+        let mut looked = None;
         for (at, cache) in self.caches.iter().enumerate() {
-            let saved = self.begin(at).and_then(|running| match running {
-                Some(running) => self.told(running, signals),
-                None => Ok(()),
-            });
+            let saved = self
+                .begin(at, looked.take())
+                .and_then(|running| match running {
+                    Some(running) => self.told(running, signals, &mut looked),
+                    None => Ok(()),
+                });
             // Of one that is partly done the rest was named, and would be again.
             let is_done = match &saved {
                 Ok(()) => true,
@@ -127,7 +160,7 @@ impl<'s> Saver<'s> {
     }
 
     /// Waits for a save, and tells of it.
-    fn told(&self, running: Running, signals: &Signals) -> Result<()> {
+    fn told(&self, running: Running, signals: &Signals, looked: &mut Option<Looked>) -> Result<()> {
         while !running.thread.is_finished() {
             match signals.asked() {
                 Asked::Not => {}
@@ -138,17 +171,23 @@ impl<'s> Saver<'s> {
             }
             std::thread::sleep(LOOK);
         }
-        self.tell(running)
+        self.tell(running, looked)
     }
 
-    fn tell(&self, running: Running) -> Result<()> {
+    /// Tells of a save that has ended. What it knows of the store is for the next one.
+    fn tell(&self, running: Running, looked: &mut Option<Looked>) -> Result<()> {
         let Some(cache) = self.caches.get(running.cache) else {
             return Ok(());
         };
-        let done = running
+        let (done, left) = running
             .thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let is_last = running.cache + 1 >= self.caches.len();
+        if !is_last {
+            // Where that fails the next one opens the store anew, and says what is wrong.
+            *looked = left.after(&done).ok();
+        }
         save::tell_of_run(
             &cache.dir,
             &cache.name,
@@ -169,10 +208,11 @@ impl Rhythm<'_> {
     pub(super) fn look(&mut self, asked: Option<Duration>, since: Duration) {
         if let Some(running) = self.running.take_if(|running| running.thread.is_finished()) {
             let next = running.cache + 1;
-            if let Err(error) = self.saver.tell(running) {
+            let mut looked = None;
+            if let Err(error) = self.saver.tell(running, &mut looked) {
                 self.saver.warn(&error);
             }
-            self.begin(next);
+            self.begin(next, looked);
         }
         if self.running.is_some() {
             return;
@@ -182,12 +222,12 @@ impl Rhythm<'_> {
         if is_due || (is_late && !self.is_saved_for_the_end) {
             self.is_saved_for_the_end |= is_late;
             self.next = self.every.map(|every| since + every);
-            self.begin(0);
+            self.begin(0, None);
         }
     }
 
-    fn begin(&mut self, at: usize) {
-        match self.saver.begin(at) {
+    fn begin(&mut self, at: usize, looked: Option<Looked>) {
+        match self.saver.begin(at, looked) {
             Ok(running) => self.running = running,
             Err(error) => self.saver.warn(&error),
         }
@@ -197,7 +237,7 @@ impl Rhythm<'_> {
     pub(super) fn finish(self) {
         if let Some(running) = self.running {
             running.stop.store(true, Ordering::Relaxed);
-            match self.saver.tell(running) {
+            match self.saver.tell(running, &mut None) {
                 Err(error) if error.kind() != Kind::Interrupted => self.saver.warn(&error),
                 _ => {}
             }
