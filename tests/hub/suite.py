@@ -5,7 +5,9 @@ suite.py STORE VENVS [GENERATION...]   STORE is the command, VENVS what tests/cl
 For each generation: a cache that its client made from a hub of our own is put and served; the same client, with an empty
 home, gets the same commits, names and bytes from the server. A tree that was put as it is is served, too. Then the client
 writes: repos, folders, commits with parents, datasets. Last it reads through a server that has nothing and fetches from the
-first one: each file once, and again when the first one is gone. Everything is run; what failed is told at the end, exit code 1."""
+first one: each file once, and again when the first one is gone. The Rust clients of tests/hub/rust, if RUST names their
+program, read the same: below a path, from an address without one, through a second server, with and without a token.
+Everything is run; what failed is told at the end, exit code 1."""
 
 import json
 import os
@@ -21,12 +23,15 @@ from hub import Hub  # noqa: E402
 
 READS = ["version", "whoami", "model", "dataset", "plain", "names", "one", "system", "frames", "tensors", "config", "tokenizer", "load"]
 WRITES = ["upload", "commits", "command", "names"]
+RUST = ["0.5.0", "1.0.0"]
+RUST_READS = ["model", "dataset", "plain", "commit", "version", "one", "absent"]
 
 
 class Suite:
     def __init__(self, command, venvs, room):
         self.command, self.venvs, self.room = command, venvs, room
         self.failures, self.passed = [], 0
+        self.rust_program = os.environ.get("RUST") and os.path.abspath(os.environ["RUST"])
         self.hub = Hub()
 
     def expect(self, what, holds, detail=""):
@@ -55,7 +60,10 @@ class Suite:
             "PYTHONDONTWRITEBYTECODE": "1", "CLIENT_VERSION": generation, "SOURCE": str(self.room / "source"), **more,
         }
         python = self.venvs / ("hub-" + generation) / "bin" / "python"
-        done = subprocess.run([str(python), str(HERE / "steps.py"), *steps], env=environment, cwd=home, capture_output=True, text=True, timeout=900)
+        self.results(what, [str(python), str(HERE / "steps.py"), *steps], environment, home)
+
+    def results(self, what, words, environment, home):
+        done = subprocess.run(words, env=environment, cwd=home, capture_output=True, text=True, timeout=900)
         try:
             results = json.loads(done.stdout.splitlines()[-1])
         except (ValueError, IndexError):
@@ -172,6 +180,46 @@ class Suite:
         done = subprocess.run([self.command, "--store", str(self.room / (name + "-store")), "verify", "--read-data"], env=self.environment(), capture_output=True, text=True)
         self.expect("the store between is whole", done.returncode == 0, done.stderr)
 
+    def rust(self, client, generation, address, token):
+        """What the Rust crate reads of what a Python client has saved; `address` wants a token, the servers started here none."""
+        print("the Rust crate hf-hub " + client, flush=True)
+        namespace = "/project/hub-" + generation
+        home = self.room / ("rust-" + client)
+
+        def job(what, steps, endpoint, token=""):
+            place = home / what.replace(" ", "-").replace(",", "")
+            place.mkdir(parents=True)
+            environment = {
+                "PATH": os.environ["PATH"], "HOME": str(place), "HF_HOME": str(place), "HF_ENDPOINT": endpoint,
+                "SOURCE": str(self.room / "source"), "MODEL_COMMIT": self.commit, **({"HF_TOKEN": token} if token else {}),
+            }
+            self.results("rust " + client + " " + what, [self.rust_program, client, *steps], environment, place)
+
+        job("below a path", RUST_READS, address + namespace, token)
+        job("without a token", ["refused"], address + namespace)
+        job("with a wrong token", ["refused"], address + namespace, "hf_wrong")
+        job("of another namespace", ["refused"], address + "/project/none", token)
+        name = "rust-" + client
+        server, open_address = self.start("origin", "store", name + ".log", "--root", namespace[1:])
+        try:
+            job("without a path", RUST_READS, open_address)
+        finally:
+            server.terminate()
+            server.wait()
+        # What the upstream shows only to who has a token is for those alone, also once it is here.
+        server, between = self.start(name + "-gated", name + "-store", name + "-gated.log", "--upstream", address + namespace)
+        try:
+            for what in ["through, first", "through, second"]:
+                job(what, RUST_READS, between + "/project/own", token)
+            job("through, without a token", ["refused"], between + "/project/own")
+            job("through, with a wrong token", ["refused"], between + "/project/own", "hf_wrong")
+        finally:
+            server.terminate()
+            server.wait()
+        for log in [name + ".log", name + "-gated.log"]:
+            lines = [line for line in (self.room / log).read_text().splitlines() if '"status":5' in line]
+            self.expect("rust %s: no answer in %s is a failure" % (client, log), not lines, lines[:5])
+
     def run(self, generations):
         self.prepare(self.venvs / ("hub-" + generations[-1]) / "bin" / "python")
         self.store("init")
@@ -182,6 +230,8 @@ class Suite:
         try:
             for generation in generations:
                 self.use(generation, address, token)
+            for client in RUST if self.rust_program else []:
+                self.rust(client, generations[-1], address, token)
             peak = [line for line in open("/proc/%d/status" % server.pid) if line.startswith("VmHWM")]
             print("        server: " + " ".join(peak[0].split()))
         finally:

@@ -224,6 +224,17 @@ fn ranges_and_conditions() {
         (answer.status, answer.header("content-range")),
         (416, Some("bytes */3000000"))
     );
+    // Of an empty file there is no part, and clients that ask for its first byte to learn its size take no refusal.
+    for range in ["0-0", "0-"] {
+        let url = "/project/demo/org/data/resolve/main/data/empty.txt";
+        let answer = connection.ask(&format!("GET {url}\nRange: bytes={range}"));
+        assert_eq!(
+            (answer.status, answer.header("content-range")),
+            (200, Some("bytes */0"))
+        );
+        assert_eq!(answer.header("content-length"), Some("0"));
+        assert!(answer.header("x-repo-commit").is_some() && answer.body.is_empty());
+    }
     let etag = connection
         .ask(&format!("HEAD {url}"))
         .header("etag")
