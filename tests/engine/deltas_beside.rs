@@ -31,10 +31,22 @@ fn condemn(store: &Store, packs: Vec<store::PackId>) {
 /// does not stand any more.
 #[test]
 fn a_base_that_is_taken_while_a_put_counts_on_it_is_done_without() {
+    taken_at_every_step(&model(2));
+}
+
+/// With one more tensor the header differs, too: the put counts on nothing there but the bases.
+#[test]
+fn a_base_that_is_all_that_a_put_counts_on_is_done_without_when_it_is_taken() {
+    let mut tensors = model(2);
+    tensors.push((9, noise(9, 200)));
+    taken_at_every_step(&tensors);
+}
+
+fn taken_at_every_step(tensors: &[(usize, Vec<u8>)]) {
     let mut steps = 0;
     for at in 0.. {
         let (world, remote) = trained();
-        tree(&world, "steps-2", &safetensors(&model(2)));
+        tree(&world, "steps-2", &safetensors(tensors));
         let count = Arc::new(AtomicUsize::new(0));
         let script = {
             let (remote, count) = (remote.clone(), count.clone());
