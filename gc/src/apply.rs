@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use store::format::{Change, LogEntry, RefName, SegmentInfo, State, pack_key, segment_key};
 use store::index::{Index, OpenSegment, merge};
-use store::log::{self, reserve};
+use store::log::reserve;
 use store::pack::SegmentBuilder;
 use store::read::Reader;
 use store::remote::Prune;
@@ -324,20 +324,15 @@ impl<'s, 'p> Session<'s, 'p> {
     pub(crate) fn commit(&mut self, report: &mut Report, changes: &[Change]) -> Result<Commit> {
         let mut state = self.view.state.clone();
         let mut is_void = false;
-        let committed = log::commit(
-            self.store.remote().as_ref(),
-            &mut state,
-            &self.store.host().who,
-            &mut |state, news| {
-                // DESIGN, collector 3: valid at exactly this state, or nothing is added.
-                is_void = is_void || !self.is_valid(state, news, changes)?;
-                Ok(if is_void {
-                    Vec::new()
-                } else {
-                    changes.to_vec()
-                })
-            },
-        )?;
+        let committed = self.store.commit(&mut state, &mut |state, news| {
+            // DESIGN, collector 3: valid at exactly this state, or nothing is added.
+            is_void = is_void || !self.is_valid(state, news, changes)?;
+            Ok(if is_void {
+                Vec::new()
+            } else {
+                changes.to_vec()
+            })
+        })?;
         if is_void {
             return Ok(Commit::Void);
         }

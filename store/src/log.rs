@@ -383,6 +383,14 @@ fn read_entry_once(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
     }
 }
 
+/// Whether something lies in the place of entry `number`.
+///
+/// # Errors
+/// When the store does not answer.
+pub fn is_there(remote: &dyn Read, number: u64) -> Result<bool> {
+    exists(remote, &log_key(number))
+}
+
 fn exists(remote: &dyn Read, key: &str) -> Result<bool> {
     match remote.size(key) {
         Ok(_) => Ok(true),

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::format::{At, Change, Content, Namespace, RefHead, RefName, RefSpec, State, Version};
-use crate::log;
 use crate::remedy::Remedy;
 use crate::store::Store;
 
@@ -414,15 +413,10 @@ pub(crate) fn commit<P>(
     let mut state = store.state()?;
     store.check_writable(&state)?;
     let mut planned = plan(&state)?;
-    let committed = log::commit(
-        store.remote().as_ref(),
-        &mut state,
-        &store.host().who,
-        &mut |state, _| {
-            planned = plan(state)?;
-            Ok(changes(&planned))
-        },
-    )?;
+    let committed = store.commit(&mut state, &mut |state, _| {
+        planned = plan(state)?;
+        Ok(changes(&planned))
+    })?;
     if let Some(error) = committed.and_then(|committed| committed.checkpoint) {
         store.warn(
             error.within("a checkpoint could not be written, so that the store opens more slowly"),

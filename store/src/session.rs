@@ -360,8 +360,7 @@ impl<'p> Session<'p> {
     }
 
     fn log(&self, state: &mut State, prepare: &mut log::Prepare<'_>) -> Result<Option<Committed>> {
-        let host = self.store.host();
-        log::commit(self.store.remote().as_ref(), state, &host.who, prepare)
+        self.store.commit(state, prepare)
     }
 
     fn written(&self) -> MutexGuard<'_, Written> {

@@ -18,8 +18,10 @@ use crate::remote::{Created, Prune, Read, SingleWriter, Write, keeps_first, over
 
 mod checkpoints;
 mod following;
+mod last_seen;
 mod opening;
 
+pub(crate) use last_seen::SetBack;
 use opening::{check_nothing_remains, read_format};
 
 /// What the host and the caller bring along.
@@ -349,11 +351,17 @@ impl Store {
     fn known(&self) -> Result<log::Known> {
         let (far, id, again) = (self.far(), self.format.id, self.again());
         let place = self.place(far.as_ref(), &again);
-        let known = match far.as_ref().and_then(|far| far.dir.as_ref()) {
+        let mut known = match far.as_ref().and_then(|far| far.dir.as_ref()) {
             Some(dir) => log::load_remembered(place, id, dir),
             None => log::load_known_from(place, id),
         }?;
         self.seen.fetch_max(known.state.number, Ordering::Relaxed);
+        if known.damage.is_none() {
+            known.damage = self.set_back(&known.state)?.map(|found| found.damage);
+        }
+        if known.damage.is_none() {
+            self.keep_in_mind(&known.state);
+        }
         Ok(known)
     }
 

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use support::{TestEnvironment, environment};
+use support::{Finished, TestEnvironment, environment};
 
 const REF: &str = "project/demo/data";
 
@@ -28,10 +28,128 @@ fn set_back() -> TestEnvironment {
     env
 }
 
+/// As on a host that has not seen the store yet.
+fn forget(env: &TestEnvironment) {
+    for store in std::fs::read_dir(env.path("home/.cache/store")).unwrap() {
+        let Ok(names) = std::fs::read_dir(store.unwrap().path()) else {
+            continue;
+        };
+        for name in names {
+            let path = name.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy();
+            if name.starts_with("log-") {
+                std::fs::remove_file(&path).unwrap();
+            }
+        }
+    }
+}
+
+fn run(env: &TestEnvironment, words: &[&str]) -> Finished {
+    env.store([&["--store", "store"], words].concat())
+}
+
+fn assert_refused(refused: &Finished) {
+    assert_eq!(refused.code, Some(4), "{refused}");
+    for said in ["log/000000/0000000", "this host has seen", "older copy"] {
+        assert!(refused.stderr.contains(said), "{refused}");
+    }
+    assert!(
+        refused.stderr.contains("--accept-loss` goes on"),
+        "{refused}"
+    );
+}
+
+/// Two versions, and the store as it was after the first.
+fn two_versions() -> TestEnvironment {
+    let env = environment!();
+    env.write("source/file", "one");
+    env.ok(["init", "store"]);
+    env.ok(["--store", "store", "put", "source", REF]);
+    copy(&env, "store", "older");
+    env.write("source/file", "two");
+    env.ok(["--store", "store", "put", "source", REF]);
+    env
+}
+
+#[test]
+fn nothing_is_added_to_a_log_that_lacks_what_this_host_has_seen() {
+    let env = two_versions();
+    for part in ["log", "segments"] {
+        copy(&env, &format!("older/{part}"), &format!("store/{part}"));
+    }
+    env.write("source/file", "three");
+    for words in [
+        &["put", "source", REF][..],
+        &["rm", "--yes", REF],
+        &["pin", REF],
+        &["gc"],
+        &["verify"],
+    ] {
+        let refused = run(&env, words);
+        assert_eq!(refused.code, Some(4), "{words:?}: {refused}");
+    }
+    assert_refused(&run(&env, &["put", "source", REF]));
+    let read = run(&env, &["cat", &format!("{REF}:file")]);
+    assert_eq!((read.code, &*read.stdout), (Some(0), &b"one"[..]), "{read}");
+    assert!(read.stderr.contains("warning: log/"), "{read}");
+    // What a job made waits.
+    let refused = run(&env, &["save", "source", "project/demo/made"]);
+    assert_refused(&refused);
+    assert!(refused.stderr.contains("--pending` saves it"), "{refused}");
+    // Whoever knows what was brought back goes on.
+    let refused = run(&env, &["repair"]);
+    assert_eq!(refused.code, Some(4), "{refused}");
+    run(&env, &["repair", "--accept-loss"]);
+    let read = run(&env, &["cat", &format!("{REF}:file")]);
+    assert_eq!((read.code, &*read.stderr), (Some(0), ""), "{read}");
+    env.ok(["--store", "store", "put", "source", REF]);
+    env.ok(["--store", "store", "save", "--pending"]);
+    env.ok(["--store", "store", "ls", "project/demo/made"]);
+    env.ok(["--store", "store", "gc"]);
+    env.ok(["--store", "store", "verify"]);
+}
+
+#[test]
+fn entries_that_took_the_place_of_those_that_were_seen_are_told() {
+    let env = two_versions();
+    copy(&env, "older", "store");
+    // Another host, which has seen none of it, goes on.
+    env.write("source/file", "three");
+    let mut put = env.command(["--store", "store", "put", "source", REF]);
+    let elsewhere: Finished = (put.env("XDG_CACHE_HOME", env.path("elsewhere")).output())
+        .unwrap()
+        .into();
+    assert_eq!(elsewhere.code, Some(0), "{elsewhere}");
+    let refused = run(&env, &["put", "source", REF]);
+    assert_refused(&refused);
+    assert!(refused.stderr.contains("is another entry"), "{refused}");
+    run(&env, &["repair", "--accept-loss"]);
+    env.write("source/file", "four");
+    env.ok(["--store", "store", "put", "source", REF]);
+    env.ok(["--store", "store", "verify"]);
+}
+
+#[test]
+fn a_copy_elsewhere_and_a_new_store_are_no_older_ones() {
+    let env = two_versions();
+    for (store, file) in [("older", "mine"), ("store", "three"), ("older", "more")] {
+        env.write("source/file", file);
+        env.ok(["--store", store, "put", "source", REF]);
+        assert_eq!(
+            env.ok(["--store", store, "cat", &format!("{REF}:file")]),
+            file
+        );
+    }
+    std::fs::remove_dir_all(env.path("store")).unwrap();
+    env.ok(["init", "store"]);
+    env.ok(["--store", "store", "put", "source", REF]);
+}
+
 #[test]
 fn a_tree_that_knows_more_than_the_store_is_neither_called_unchanged_nor_overruled() {
     let env = set_back();
     copy(&env, "older", "store");
+    forget(&env);
     for words in [vec!["save", "out"], vec!["materialize", REF, "out"]] {
         let refused = env.store([&["--store", "store"], &words[..]].concat());
         assert_eq!(refused.code, Some(5), "{refused}");
@@ -64,6 +182,7 @@ fn a_copy_keeps_what_its_source_does_not_know_of_any_more() {
     ];
     env.ok(words);
     copy(&env, "older", "store");
+    forget(&env);
     let refused = env.store([&words[..], &["--delete"]].concat());
     assert_eq!(refused.code, Some(5), "{refused}");
     assert!(refused.stderr.contains("older copy"), "{refused}");

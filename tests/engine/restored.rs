@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use store::GetRequest;
+use store::check::{RepairRequest, repair};
 use store::host::stat_cache::SETTLED_SECS;
-use store::{Unwatched, get};
+use store::{Remedy, Unwatched, get};
 use support::assert_same_tree;
 
 use crate::stores::{noise, put_tree, shell, spec, store_in};
@@ -21,6 +22,26 @@ fn settle() {
 fn replace(place: &Path, by: &Path) {
     fs::remove_dir_all(place).unwrap();
     shell(&format!("cp -a '{}' '{}'", by.display(), place.display()));
+}
+
+/// Goes on with what was brought back, which this host has seen newer.
+fn accept(dir: &Path) {
+    let request = RepairRequest {
+        accept_loss: true,
+        ..RepairRequest::default()
+    };
+    let store = store_in(dir);
+    assert_eq!(
+        store.state().unwrap_err().remedy(),
+        Some(&Remedy::AcceptRollback)
+    );
+    assert_eq!(
+        repair(&store, request, &Unwatched)
+            .unwrap()
+            .entries_lost
+            .len(),
+        1
+    );
 }
 
 #[test]
@@ -47,6 +68,7 @@ fn what_a_restored_store_does_not_have_is_read_again() {
 
     // The version that was remembered is not there any more.
     replace(&place, &backup);
+    accept(dir.path());
     let lost = put_tree(&store_in(dir.path()), &source, REF);
     assert_eq!((lost.version, lost.unchanged_files), (Some(2), 0));
 
@@ -54,6 +76,7 @@ fn what_a_restored_store_does_not_have_is_read_again() {
     settle();
     put_tree(&store_in(dir.path()), &source, REF);
     replace(&place, &backup);
+    accept(dir.path());
     put_tree(&store_in(dir.path()), &other, REF);
     put_tree(&store_in(dir.path()), &other, REF);
     let store = store_in(dir.path());

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::format::{Change, DELTA_FRAMES, LogEntry, PACKS_PREFIX, State, parse_pack_key};
 use crate::id::{PackId, SegmentId};
 use crate::index::Index;
-use crate::log::{self, heal};
+use crate::log::heal;
 use crate::pack::SegmentBuilder;
 use crate::pack::reader::OpenPack;
 use crate::progress::Progress;
@@ -176,9 +176,7 @@ fn attempt(
     if !changes.is_empty() && !request.dry_run {
         let rebuilds = !survey.broken.is_empty() || !survey.orphaned.is_empty();
         let mut is_stale = false;
-        let who = &store.host().who;
-        let remote = store.remote().as_ref();
-        let committed = log::commit(remote, &mut state, who, &mut |_, entries| {
+        let committed = store.commit(&mut state, &mut |_, entries| {
             is_stale = entries.iter().any(|entry| disturbs(entry, rebuilds));
             Ok(if is_stale {
                 Vec::new()

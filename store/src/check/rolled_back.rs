@@ -9,14 +9,18 @@ use crate::index::Index;
 use crate::log::witness::{self, Witness};
 use crate::log::{self, heal};
 use crate::remedy::Remedy;
-use crate::store::{Store, View};
+use crate::store::{SetBack, Store, View};
 
 /// Whether what no entry names says that the log was longer, or that it is of another store.
 pub(super) fn check(store: &Store, view: &View, report: &mut VerifyReport) -> Result<()> {
     let named = view.index.packs().map(|pack| pack.id).collect();
     let remote = store.remote().as_ref();
-    let Some(Witness { object, damage, .. }) = witness::of_all(remote, &view.state, &named)? else {
-        return Ok(());
+    let (object, damage) = match witness::of_all(remote, &view.state, &named)? {
+        Some(Witness { object, damage, .. }) => (object, damage),
+        None => match store.set_back(&view.state)? {
+            Some(SetBack { object, damage, .. }) => (object, damage),
+            None => return Ok(()),
+        },
     };
     // Also where an object of another store says so: it stands in no state.
     let part = Part::Log(view.state.number + 1);
@@ -40,17 +44,22 @@ pub(super) fn settle(store: &Store, request: RepairRequest) -> Result<Option<u64
         // Then more is asked.
         Err(_) => HashSet::new(),
     };
-    let Some(witness) = witness::of_all(remote, &state, &named)? else {
-        return Ok(None);
-    };
-    let Some(until) = witness.until else {
-        // It is in nobody's way here: a verification names it.
+    // One that says nothing of entries is in nobody's way here: a verification names it.
+    let witness = witness::of_all(remote, &state, &named)?;
+    let witness = witness.and_then(|found| Some((found.damage, found.until?)));
+    let seen = store
+        .set_back(&state)?
+        .map(|found| (found.damage, found.until));
+    let until = witness.iter().chain(&seen).map(|(_, until)| *until).max();
+    let (Some(until), Some((damage, _))) = (until, witness.or(seen)) else {
         return Ok(None);
     };
     if !request.accept_loss {
-        return Err(witness.damage.hint(Remedy::AcceptRollback));
+        return Err(damage.hint(Remedy::AcceptRollback));
     }
     if !request.dry_run {
+        // What others added since stays.
+        let until = until.max(state.number);
         heal::give_up_until(remote, &state, &store.host().who, until)?;
     }
     Ok(Some(state.number + 1))

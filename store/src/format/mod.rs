@@ -44,6 +44,7 @@ mod segment_sink;
 mod side;
 mod state;
 mod times;
+mod trail;
 mod tree;
 
 pub use at::*;
@@ -77,6 +78,7 @@ pub use segment_rows::{SegmentEntry, SegmentFrame, SegmentPack};
 pub use side::*;
 pub use state::*;
 pub use times::*;
+pub use trail::Trail;
 pub use tree::*;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::format::{
     Change, Content, EntryText, Extra, Features, LogEntry, Origin, Policy, Provenance, ReadAs,
-    Refs, Root, SegmentInfo, Sides, Who,
+    Refs, Root, SegmentInfo, Sides, Trail, Who,
 };
 use crate::id::{CommitId, EntryId, PackId, SegmentId, StoreId};
 
@@ -42,6 +42,8 @@ pub struct State {
     pub extra: Extra,
     /// The text of entry `number`, where it was read.
     pub newest: Newest,
+    /// The entries that it was folded from, as far as they were read.
+    pub trail: Trail,
     /// Why there may be more than it says, where the log is damaged behind it.
     pub cut: Cut,
 }
@@ -149,6 +151,7 @@ impl State {
         self.entry = Some(id);
         self.until = self.until.max(entry.until.unwrap_or(0));
         self.newest = Newest::default();
+        self.trail.add(entry, id);
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{RefName, Root, State};
 use crate::id::{ChunkId, PassId};
 use crate::index::Index;
-use crate::log::{self, Outside, System};
+use crate::log::{Outside, System};
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::remedy::Remedy;
@@ -394,8 +394,7 @@ impl<'r> Job<'r> {
         check(delete, ends, &planned, (source, &there), brought)?;
         let mut dropped = planned.clone();
         if !planned.versions.is_empty() && !self.request.dry_run {
-            let remote = self.to.remote().as_ref();
-            log::commit(remote, &mut there, &self.to.host().who, &mut |state, _| {
+            self.to.commit(&mut there, &mut |state, _| {
                 dropped = still(&planned, state);
                 Ok(dropped.changes())
             })?;

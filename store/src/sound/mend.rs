@@ -13,7 +13,6 @@ use super::{Part, VerifyReport, segments};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Change, PACKS_PREFIX, State, pack_key, parse_pack_key};
 use crate::id::PackId;
-use crate::log;
 use crate::progress::{Progress, Unwatched};
 use crate::read::Reader;
 use crate::remote::{Read, of_each};
@@ -193,8 +192,7 @@ fn condemn_now(store: &Store, bad: &BTreeSet<PackId>) -> Result<Option<BTreeSet<
         packs: packs.iter().copied().collect(),
     });
     let mut is_stale = false;
-    let (remote, who) = (store.remote().as_ref(), &store.host().who);
-    log::commit(remote, &mut state, who, &mut |_, entries| {
+    store.commit(&mut state, &mut |_, entries| {
         is_stale = entries.iter().any(moves_chunks);
         Ok(if is_stale {
             Vec::new()
