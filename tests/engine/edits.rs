@@ -275,6 +275,36 @@ fn what_the_store_has_is_added_without_its_bytes_and_what_it_has_not_is_refused(
     assert_eq!(refused.kind(), ErrorKind::NotFound, "{refused}");
 }
 
+/// What was below it before is gone; for files that come below a directory that stays, it is not.
+#[test]
+fn a_directory_that_goes_and_comes_again_in_one_edit_has_only_what_came() {
+    let world = World::new();
+    let store = world.open(world.memory()).unwrap();
+    let old: Changes<'_> = &[
+        ("a/b/x", Some(b"1")),
+        ("a/y", Some(b"2")),
+        ("c", Some(b"3")),
+    ];
+    for (goes, stays) in [("a", false), ("a/b", true)] {
+        change(&store, None, &[("a", None)]).ok();
+        change(&store, None, old).unwrap();
+        let new = format!("{goes}/new");
+        change(&store, None, &[(goes, None), (&new, Some(b"4"))]).unwrap();
+        let tree = world.tree(&format!("put-{stays}"));
+        write(&tree.join(&new), b"4");
+        write(&tree.join("c"), b"3");
+        if stays {
+            write(&tree.join("a/y"), b"2");
+        }
+        let target = format!("project/demo/put-{stays}");
+        world
+            .put_with(&store, &format!("put-{stays}"), &target)
+            .unwrap();
+        assert_eq!(root_of(&store, REF), root_of(&store, &target), "{goes}");
+    }
+    assert_sound(&store);
+}
+
 #[test]
 fn links_are_made_as_a_put_finds_them_and_lead_somewhere() {
     let world = World::new();
