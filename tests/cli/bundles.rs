@@ -132,7 +132,8 @@ fn damaged_cut_and_other_files_are_told() {
     expect("text.bundle", 4, "no bundle");
     expect("none.bundle", 3, "none.bundle");
     let refused = env.store(["export", "text.bundle", "project/demo/data"]);
-    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    assert_eq!(refused.code, Some(5), "{}", refused.stderr);
+    assert!(refused.stderr.contains("it is no bundle"), "{refused}");
     let notes = std::fs::read(env.path("text.bundle")).unwrap();
     assert_eq!(notes, b"somebody's notes");
     let nothing = env.ok(elsewhere(&["ls"]));
@@ -191,4 +192,38 @@ fn of_two_first_exports_one_is_told_that_the_other_writes() {
         assert!(!listed.is_empty());
     }
     assert!(refused > 0);
+}
+
+/// A bundle is a store: what it holds may be nowhere else.
+#[test]
+fn a_bundle_gives_way_to_no_copy() {
+    let env = environment!();
+    two_refs(&env);
+    env.ok(["export", "one.bundle", "project/demo/data"]);
+    let whole = std::fs::read(env.path("one.bundle")).unwrap();
+    for words in [
+        &["get", "project/demo/data:b.txt", "one.bundle"][..],
+        &["materialize", "project/demo/data:b.txt", "one.bundle"],
+        &[
+            "materialize",
+            "--force",
+            "project/demo/data:b.txt",
+            "one.bundle",
+        ],
+        &[
+            "materialize",
+            "--force",
+            "--exact",
+            "project/demo/data",
+            "one.bundle",
+        ],
+    ] {
+        let refused = env.store(words);
+        assert_eq!(refused.code, Some(5), "{refused}");
+        assert!(
+            refused.stderr.contains("is a store in one file"),
+            "{refused}"
+        );
+        assert_eq!(std::fs::read(env.path("one.bundle")).unwrap(), whole);
+    }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use support::under;
 
-use crate::world::{REF, World, assert_same, files_below, set_mode, shell};
+use crate::world::{Mount, REF, World, assert_same, files_below, set_mode, shell};
 
 /// Starts a process that holds `out`, by way of `prefix`.
 fn hold(world: &World, prefix: &[&str]) -> Child {
@@ -232,5 +232,81 @@ fn a_tree_of_an_older_program_is_left_to_people() {
     assert_eq!(status(&world), 1);
     assert_same(&world.path("source"), &world.path("out"));
     fs::remove_dir_all(world.path("out")).unwrap();
+    assert_given_back(&world);
+}
+
+/// Starts a process that holds `out`, whose errors can be read.
+fn hold_quietly(world: &World, reference: &str) -> Child {
+    let mut holder = world
+        .env
+        .command(["materialize", "--ephemeral", "--json", reference, "out"]);
+    holder.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut holder = holder.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(holder.stdout.take().unwrap())
+        .read_line(&mut said)
+        .unwrap();
+    assert!(world.path("out").exists(), "{said}");
+    holder
+}
+
+fn end(mut holder: Child) -> support::Finished {
+    drop(holder.stdin.take());
+    holder.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn a_store_that_a_job_made_in_its_tree_does_not_end_with_it() {
+    let world = World::with_tree(336);
+    let holder = hold_quietly(&world, REF);
+    world.env.ok(["init", "out/sub/store"]);
+    world.env.ok([
+        "--store",
+        "out/sub/store",
+        "put",
+        "out/exe",
+        "project/job/found",
+    ]);
+    let ended = end(holder);
+    assert_eq!(ended.code, Some(5), "{ended}");
+    assert!(ended.stderr.contains("holds a store, at "), "{ended}");
+    assert!(ended.stderr.contains("out/sub/store"), "{ended}");
+    // Whoever uses the pool next keeps it, too, and says so.
+    let status = world.env.store(["pool", "status"]);
+    assert!(status.stderr.contains("holds a store, at "), "{status}");
+    world
+        .env
+        .ok(["--store", "out/sub/store", "verify", "--read-data"]);
+    assert!(world.path("out/big").exists());
+    fs::rename(world.path("out/sub/store"), world.path("mine")).unwrap();
+    assert_given_back(&world);
+}
+
+#[test]
+fn a_store_that_is_part_of_a_version_ends_with_its_tree() {
+    let world = World::with_tree(337);
+    world.env.ok(["init", "stores/one/deep"]);
+    world.env.ok(["put", "stores", "project/demo/stores"]);
+    let ended = end(hold_quietly(&world, "project/demo/stores"));
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert_given_back(&world);
+}
+
+#[test]
+fn a_mount_in_a_tree_keeps_it_until_it_is_gone() {
+    let world = World::with_tree(338);
+    let holder = hold_quietly(&world, REF);
+    let mount = Mount::new(world.path("out/sub/mount"), "-t tmpfs none");
+    fs::write(mount.path("mine"), "mine").unwrap();
+    kill(holder);
+    for _ in 0..2 {
+        let status = world.env.store(["pool", "status"]);
+        assert!(
+            status.stderr.contains("something that is mounted, at "),
+            "{status}"
+        );
+        assert_eq!(fs::read_to_string(mount.path("mine")).unwrap(), "mine");
+    }
+    drop(mount);
     assert_given_back(&world);
 }

@@ -11,6 +11,7 @@ use store::{EvictReport, MadeTree, PoolUsage, PoolVerifyReport};
 use super::materialize::told;
 use crate::context::Context;
 use crate::context::pools::{self, PoolArgs};
+use crate::ui::failure;
 use crate::ui::human;
 use crate::ui::names;
 use crate::ui::progress::Watch;
@@ -110,9 +111,20 @@ fn open(which: &Which, context: &Context) -> Result<Pool> {
     pools::open(&which.pool, context, destination)
 }
 
+/// Removes what the dead left, and says what of it is still there.
+fn sweep(pool: &Pool, context: &Context) -> Result<()> {
+    let kept = pool.sweep()?;
+    kept.iter().for_each(|kept| {
+        context
+            .out
+            .warning(format_args!("warning: {}", failure::one_line(kept)));
+    });
+    Ok(())
+}
+
 fn status(which: &Which, context: &Context) -> Result<()> {
     let pool = open(which, context)?;
-    pool.sweep()?;
+    sweep(&pool, context)?;
     context.out.answer(&Status {
         pool: pool.path().into(),
         usage: pool.usage()?,
@@ -122,7 +134,7 @@ fn status(which: &Which, context: &Context) -> Result<()> {
 
 fn evict(args: &Evict, context: &Context) -> Result<()> {
     let pool = open(&args.which, context)?;
-    pool.sweep()?;
+    sweep(&pool, context)?;
     context
         .out
         .report(&Evicted(pool.evict(args.to, args.free)?))
@@ -130,7 +142,7 @@ fn evict(args: &Evict, context: &Context) -> Result<()> {
 
 fn verify(which: &Which, context: &Context) -> Result<()> {
     let pool = open(which, context)?;
-    pool.sweep()?;
+    sweep(&pool, context)?;
     let watch = Watch::new(&context.global);
     let report = pool.verify(&watch)?;
     drop(watch);

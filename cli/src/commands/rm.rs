@@ -225,7 +225,8 @@ fn open_pools(args: &Args, context: &Context) -> (Vec<Pool>, Vec<String>) {
 fn unused(store: &Store, namespace: &Namespace, pools: &[Pool]) -> Result<HashSet<Content>> {
     let mut known = HashSet::new();
     for pool in pools {
-        pool.sweep()?;
+        // Those who use the pool are told what is kept in it.
+        drop(pool.sweep()?);
         known.extend(pool.contents()?);
     }
     if known.is_empty() {

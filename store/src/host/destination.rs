@@ -9,9 +9,10 @@ mod survey;
 
 use std::path::{Path, PathBuf};
 
-use self::site::{Id, ascend, id_of, open_dir, resolved};
+use self::site::{Id, ascend, id_of, is_bundle, open_dir, resolved};
 pub(crate) use self::site::{Site, There};
 pub use self::survey::Replaced;
+pub(crate) use self::survey::precious_in;
 use crate::error::{Error, Result};
 use crate::remedy::Remedy;
 
@@ -108,6 +109,9 @@ impl Guard {
     pub(crate) fn check(&self, site: &Site) -> Result<()> {
         if site.path.parent().is_none() {
             return Err(refused(site, "is the root of the file system"));
+        }
+        if site.there == There::Other && is_bundle(&site.path) {
+            return Err(refused(site, "is a store in one file"));
         }
         let found = open_dir(&site.path).ok();
         let own = found.as_ref().map(id_of).transpose()?;

@@ -126,7 +126,7 @@ fn with_task<T>(
     work: impl FnOnce(&Task<'_>, Option<Replaced>) -> Result<T>,
 ) -> Result<T> {
     let store = reader.store();
-    pool.sweep()?;
+    pool.sweep()?.into_iter().for_each(|kept| store.warn(kept));
     store
         .format()
         .chunker

@@ -23,8 +23,8 @@ use super::key::{check_key, check_prefix};
 use super::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
 use crate::error::{Error, Result};
 use crate::format::{
-    BUNDLE_ENDS, BUNDLE_HEAD_BYTES, BUNDLE_RECORDS, BundleEnd, BundleKind, BundleRecord, bytes_max,
-    decode_bundle_start, is_of_reserve,
+    BUNDLE_ENDS, BUNDLE_HEAD_BYTES, BUNDLE_MAGIC, BUNDLE_RECORDS, BundleEnd, BundleKind,
+    BundleRecord, bytes_max, decode_bundle_start, is_of_reserve,
 };
 
 /// A store in one file.
@@ -87,8 +87,21 @@ impl Bundle {
                 is_locked: false,
             }),
         }));
+        if create && !bundle.begins_as_one() {
+            return Err(Error::conflict(format!(
+                "{}: there is a file already, and it is no bundle",
+                path.display()
+            ))
+            .hint("name another file, or move this one away first; nothing overrides this"));
+        }
         bundle.follow(&mut bundle.inner(), bundle.end()?)?;
         Ok(bundle)
+    }
+
+    fn begins_as_one(&self) -> bool {
+        let mut magic = [0; BUNDLE_MAGIC.len()];
+        let read = self.0.file.read_exact_at(&mut magic, 0);
+        read.is_ok() && magic == BUNDLE_MAGIC
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

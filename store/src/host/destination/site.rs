@@ -10,6 +10,7 @@ use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxAttributes, St
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::format::BUNDLE_MAGIC;
 use crate::host::pool::disk;
 use crate::host::pool::trust::is_trusted;
 
@@ -296,6 +297,18 @@ pub(super) fn kind_of(dir: &impl AsFd) -> Option<&'static str> {
         return Some("store");
     }
     (begins_with(dir, b"pool", b"\"version\"") && has_dir("files")).then_some("pool")
+}
+
+/// Whether what lies at `path` itself is a store in one file.
+pub(super) fn is_bundle(path: &Path) -> bool {
+    let Ok(dir) = disk::open_path(path.parent().unwrap_or(Path::new("/"))) else {
+        return false;
+    };
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let mut magic = [0; BUNDLE_MAGIC.len()];
+    disk::open_file(&dir, name)
+        .and_then(|mut file| file.read_exact(&mut magic).map_err(|_| Errno::NODATA))
+        .is_ok_and(|()| magic == BUNDLE_MAGIC)
 }
 
 /// Whether the file `name` has `text` near its beginning.

@@ -1,12 +1,12 @@
 //! What lies in a directory that is to be replaced: counted, and searched for what is precious.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, StatxFlags};
 
 use super::site::{Site, There, is_mount_root, kind_of};
 use crate::error::{Error, Result};
-use crate::host::walk::{Item, WalkOptions, walk};
+use crate::host::walk::{Dir, Item, WalkOptions, walk};
 use crate::remedy::Remedy;
 
 /// What was at a destination before it was taken.
@@ -110,14 +110,46 @@ fn taken(site: &Site, why: &str) -> Error {
     Error::conflict(format!("{}: {why}", site.given.display())).hint(Remedy::OtherDestination)
 }
 
-fn check_below(site: &Site, dir: &crate::host::walk::Dir, path: &Path) -> Result<()> {
+/// What nothing may remove with the directories above it, if a directory is that.
+fn precious(dir: &Dir) -> Option<&'static str> {
     let is_mount = fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)
         .is_ok_and(|found| is_mount_root(&found));
-    let what = match kind_of(&dir) {
-        None if is_mount => "something that is mounted",
-        None => return Ok(()),
-        Some("pool") => "a pool",
-        Some(_) => "a store",
+    match kind_of(&dir) {
+        None => is_mount.then_some("something that is mounted"),
+        Some("pool") => Some("a pool"),
+        Some(_) => Some("a store"),
+    }
+}
+
+/// The first store, pool or mount in a directory, itself included, but for those `is_known`: what it is, and where.
+///
+/// # Errors
+/// When it cannot be looked at.
+pub(crate) fn precious_in(
+    root: &Path,
+    is_known: &dyn Fn(&Path) -> bool,
+) -> Result<Option<(&'static str, PathBuf)>> {
+    if !root.is_dir() {
+        return Ok(None);
+    }
+    let options = WalkOptions {
+        skip_unreadable: true,
+        ..WalkOptions::default()
+    };
+    for item in walk(root, options)? {
+        if let Item::Enter { dir, .. } = item?
+            && let Some(what) = precious(dir.as_ref())
+            && !is_known(&dir.path())
+        {
+            return Ok(Some((what, dir.path())));
+        }
+    }
+    Ok(None)
+}
+
+fn check_below(site: &Site, dir: &Dir, path: &Path) -> Result<()> {
+    let Some(what) = precious(dir) else {
+        return Ok(());
     };
     Err(Error::conflict(format!(
         "{}: holds {what}, at {}",

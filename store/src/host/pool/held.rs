@@ -2,9 +2,10 @@
 //!
 //! A mark alone never allows a removal: the tree says the nonce of its mark itself.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, RenameFlags};
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::owner::Identity;
 use super::trees::{Mark, parent};
 use super::{Pool, disk, proof};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
+use crate::host::destination::precious_in;
+use crate::host::list::{ListReader, Thing, checksum};
 
 /// The process that a tree ends with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +48,7 @@ impl Pool {
     /// over meanwhile, nor one that was made to stay.
     ///
     /// # Errors
-    /// When it cannot be moved out of the way.
+    /// As there.
     pub fn remove_held(&self, path: &Path) -> Result<bool> {
         let owner = self.owner()?;
         let held_by = self.mark_of(path).and_then(|mark| mark.held_by);
@@ -59,7 +62,7 @@ impl Pool {
     /// be what was made.
     ///
     /// # Errors
-    /// When it cannot be moved out of the way.
+    /// When it cannot be moved out of the way; conflict, when it holds a store, a pool or a mount: all of it stays then.
     pub fn remove_made(&self, path: &Path) -> Result<bool> {
         let name = path.file_name().unwrap_or_default().as_bytes();
         let proven = |mark: &Mark| {
@@ -68,17 +71,73 @@ impl Pool {
         let Some(mark) = self.mark_of(path).filter(proven) else {
             return Ok(false);
         };
+        self.check_holds_nothing(&mark, path)?;
         let room = self.room(parent(path))?;
         let failed = |errno| disk::failed("remove", path, errno);
         let flags = RenameFlags::NOREPLACE;
         fs::renameat_with(room.above(), name, room.dir(), "tree", flags).map_err(failed)?;
-        if !mark.is_proven(room.dir(), b"tree") {
-            // Something else took its place in that moment: back with it.
+        let is_it = mark.is_proven(room.dir(), b"tree");
+        let checked = match is_it {
+            true => self.check_holds_nothing(&mark, &room.path().join("tree")),
+            false => Ok(()),
+        };
+        if !is_it || checked.is_err() {
+            // Something else took its place in that moment, or was made in it: back with it.
             fs::renameat_with(room.dir(), "tree", room.above(), name, flags).map_err(failed)?;
-            return Ok(false);
+            return checked.map(|()| false);
         }
         self.forget(path);
         Ok(true)
+    }
+
+    /// That nothing precious lies in the tree of `mark`, which is at `root` now, but for what its version has.
+    ///
+    /// # Errors
+    /// Conflict, naming it.
+    fn check_holds_nothing(&self, mark: &Mark, root: &Path) -> Result<()> {
+        let is_made = |path: &Path| {
+            let below = path.strip_prefix(root).unwrap_or(path);
+            self.has_made_store(mark, below).unwrap_or(false)
+        };
+        let Some((what, at)) = precious_in(root, &is_made)? else {
+            return Ok(());
+        };
+        let path = mark.path();
+        let at = path.join(at.strip_prefix(root).unwrap_or(&at));
+        Err(Error::conflict(format!(
+            "{}: was to end with the process that it was made for, and is kept, since it holds {what}, at {}",
+            path.display(),
+            at.display()
+        ))
+        .hint("take that out of the tree: then the next run with this pool removes the rest"))
+    }
+
+    /// Whether the version of a tree has a store at `below` itself.
+    fn has_made_store(&self, mark: &Mark, below: &Path) -> Result<bool> {
+        let Some(name) = &mark.record else {
+            return Ok(false);
+        };
+        let Some(list) = self.record(&mark.path(), name)? else {
+            return Ok(false);
+        };
+        if checksum(&list).ok().flatten().is_none() {
+            return Ok(false);
+        }
+        let mut list = ListReader::<Thing>::new(list)?;
+        let mut path = PathBuf::new();
+        while let Some((level, name, thing)) = list.next()? {
+            while level > 0 && path.iter().count() >= level {
+                path.pop();
+            }
+            let is_told = matches!(&*name, b"format" | b"log" | b"pool");
+            if level > 0 && is_told && thing != Thing::Left && path == below {
+                return Ok(true);
+            }
+            if level > 0 {
+                path.push(OsStr::from_bytes(&name));
+            }
+        }
+        Ok(false)
     }
 
     /// The trees that end with a process, each with the name of its mark.
@@ -91,11 +150,16 @@ impl Pool {
             .collect())
     }
 
-    /// Removes the tree of a holder that is no more, if it proves to be that.
-    pub(super) fn remove_abandoned(&self, mark: &Mark) -> Result<()> {
-        if !self.remove_made(&mark.path())? && mark.is_gone() {
-            self.forget(&mark.path());
+    /// Removes the tree of a holder that is no more, if it proves to be that; or why it is kept.
+    pub(super) fn remove_abandoned(&self, mark: &Mark) -> Option<Error> {
+        match self.remove_made(&mark.path()) {
+            Err(error) => (error.kind() == Kind::Conflict).then_some(error),
+            Ok(is_removed) => {
+                if !is_removed && mark.is_gone() {
+                    self.forget(&mark.path());
+                }
+                None
+            }
         }
-        Ok(())
     }
 }

@@ -104,6 +104,33 @@ impl Pool {
         }
     }
 
+    /// Removes the rooms whose owners are no more and left no name: something in them was in the way. What still is, is told.
+    pub(super) fn remove_rooms_of_nobody(&self) -> Vec<Error> {
+        let notes = self.directory("rooms");
+        let notes = notes.and_then(|rooms| disk::names(rooms, &self.path));
+        let mut kept = Vec::new();
+        for name in notes.unwrap_or_default() {
+            let mut parts = name.split(|byte| *byte == b'.');
+            let owner = [b"owners/", parts.next().unwrap_or_default()].concat();
+            let found = fs::statat(&self.fd, owner, AtFlags::SYMLINK_NOFOLLOW);
+            if found.err() != Some(Errno::NOENT) {
+                continue;
+            }
+            let note = [b"rooms/", &*name].concat();
+            if self.is_room_gone(&name, parts.nth(1).unwrap_or_default()) {
+                disk::forgive(fs::unlinkat(&self.fd, note, AtFlags::empty()));
+            } else if let Ok(path) = fs::readlinkat(&self.fd, note, Vec::new()) {
+                let path = Path::new(OsStr::from_bytes(path.as_bytes())).display();
+                let what = "was left by a process that is no more, and cannot be removed";
+                let error = Error::conflict(format!("{path}: {what}"));
+                kept.push(error.hint(
+                    "take out what is in the way, like a mount: then the next run with this pool removes the rest",
+                ));
+            }
+        }
+        kept
+    }
+
     /// Removes the room that a note leads to, if that is proven; whether it is gone.
     fn is_room_gone(&self, note: &[u8], nonce: &[u8]) -> bool {
         let note = [b"rooms/", note].concat();

@@ -9,7 +9,7 @@ use rustix::fs::{self, AtFlags};
 use super::owner::{self, CONFIRMATION, Life, Watch};
 use super::trees::Mark;
 use super::{Pool, disk, trust};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Time;
 use crate::host::walk::Stat;
 
@@ -36,11 +36,12 @@ enum Left {
 impl Pool {
     /// Removes what processes left that died: temporaries, claims, half-built trees, and trees that
     /// they held for themselves alone. Waits some seconds for a sign of life of those whom it cannot see, if they
-    /// have been silent for long.
+    /// have been silent for long. Returns why trees of theirs, and rooms, are still there.
     ///
     /// # Errors
     /// When the pool cannot be listed; what cannot be removed stays for the next time.
-    pub fn sweep(&self) -> Result<()> {
+    pub fn sweep(&self) -> Result<Vec<Error>> {
+        let mut kept = Vec::new();
         let suspects = self.suspects()?;
         let (dead, unseen): (Vec<_>, Vec<_>) = suspects
             .into_iter()
@@ -53,14 +54,15 @@ impl Pool {
         // Trees first: their holders are known by what owners leave.
         for suspect in trees.into_iter().chain(owners) {
             match suspect.what {
-                Left::Tree(mark) => disk::forgive(self.remove_abandoned(&mark)),
+                Left::Tree(mark) => kept.extend(self.remove_abandoned(&mark)),
                 Left::Owner(id) => {
                     self.remove_rooms_of(&id);
                     owner::bury_dead(&self.fd, &self.claims, &id, &self.path)?;
                 }
             }
         }
-        Ok(())
+        kept.extend(self.remove_rooms_of_nobody());
+        Ok(kept)
     }
 
     /// All owners, and all trees that end with a process.
