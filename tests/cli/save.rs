@@ -453,3 +453,39 @@ fn what_was_kept_beside_a_tree_says_nothing_of_another_one() {
     let mode = |name: &str| fs::metadata(env.path(name)).map(|found| found.permissions().mode());
     assert!(mode("out/c").map_or(true, |mode| mode & 0o111 == 0));
 }
+
+/// What one of them wrote down is what the next one is merged from.
+#[test]
+fn saves_of_one_directory_at_once_all_end_well() {
+    let env = site(&["job"]);
+    let store = env.path("home/.local/share/store");
+    for round in 0..6 {
+        for file in 0..40 {
+            env.write(format!("job/{round}/{file}"), format!("{round}, {file}"));
+        }
+        let target = format!("project/demo/at-once-{round}");
+        let noted = pending(&env.path("job"), &store).replace(REF, &target);
+        env.write("home/.local/state/store/pending/x.json", &noted);
+        let listed = noted.contains(&target);
+        let start = |words: &[&str]| {
+            let mut command = env.command(words);
+            let command = command.stdout(std::process::Stdio::null());
+            command
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        let all: Vec<_> = (0..4)
+            .map(|at| match listed && at < 3 {
+                true => start(&["save", "--pending"]),
+                false => start(&["save", "job", &target]),
+            })
+            .collect();
+        for child in all {
+            let done: support::Finished = child.wait_with_output().unwrap().into();
+            assert_eq!(done.code, Some(0), "{round}: {done}");
+        }
+        let saved = env.ok(["ls", "-r", &target]);
+        assert!(saved.contains(&format!("{round}/39")), "{saved}");
+    }
+}

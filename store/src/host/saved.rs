@@ -6,8 +6,10 @@
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rustix::fs::CWD;
+use rustix::fs::{CWD, FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -18,6 +20,8 @@ use crate::host::pool::{Inode, Mark, PoolKey};
 
 /// Most bytes of a note that is read.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
+/// Between two looks at a directory that another process saves.
+const PAUSE: Duration = Duration::from_millis(20);
 /// The only version there is.
 const NOTE_VERSION: u32 = 1;
 
@@ -106,6 +110,27 @@ impl Notes {
         let file = open_regular(&notes.path(&format!("{}.list", note.list))).ok()?;
         let sum = checksum(&file).ok()??;
         (spelled(&sum) == note.list).then_some(file)
+    }
+
+    /// Waits until nobody else of this host saves the directory: what one writes down the other is to be merged from. It
+    /// ends when it is dropped, or with its process; where a file system has no locks, nobody waits.
+    pub(crate) fn turn(&self, check_stop: &dyn Fn() -> Result<()>) -> Result<Option<File>> {
+        let path = self.path("lock");
+        let mut options = File::options();
+        let options = options.write(true).create(true).truncate(false);
+        let opened = std::fs::create_dir_all(&self.dir).and_then(|()| options.open(&path));
+        // A full disk, or one that is read only, costs the waiting.
+        let Ok(file) = opened else {
+            return Ok(None);
+        };
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(file)),
+                Err(Errno::WOULDBLOCK) => check_stop()?,
+                Err(_) => return Ok(None),
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 
     /// A new list.
@@ -217,4 +242,25 @@ fn spelled(sum: &[u8; 32]) -> String {
     let mut text = blake3::Hash::from_bytes(*sum).to_hex().to_string();
     text.truncate(32);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_directory_has_one_turn_at_a_time() {
+        let cache = tempfile::tempdir().unwrap();
+        let notes = |root: &str| {
+            let root = Path::new(root);
+            Notes::of(Some(cache.path().to_owned()), root).unwrap()
+        };
+        let at_once = || Err(Error::interrupted("it waits"));
+        let turn = notes("/job").turn(&at_once).unwrap();
+        assert!(turn.is_some());
+        assert!(notes("/job").turn(&at_once).is_err());
+        assert!(notes("/other").turn(&at_once).unwrap().is_some());
+        drop(turn);
+        assert!(notes("/job").turn(&at_once).unwrap().is_some());
+    }
 }

@@ -70,6 +70,17 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
     Ok(Base { made, ..base })
 }
 
+/// Waits until no other process of this host saves the source: what it is made from is written down behind the commit.
+pub(super) fn turn(store: &Store, request: &PutRequest) -> Result<Option<File>> {
+    let Ok(root) = super::scan::resolved(&request.source) else {
+        return Ok(None);
+    };
+    let notes = Notes::of(store.cache_dir(), &root);
+    let check_stop = || store.host().check_stop();
+    let turn = notes.map(|notes| notes.turn(&check_stop));
+    turn.transpose().map(Option::flatten)
+}
+
 /// That no update of the source is under way or was interrupted, as far as a pool knows.
 ///
 /// # Errors

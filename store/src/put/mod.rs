@@ -55,7 +55,7 @@ use crate::remedy::{Note, Remedy};
 use crate::retry::{Headway, VAIN_MAX};
 use crate::store::{Store, View};
 
-use ancestor::{Base, base, check_whole, listing, made};
+use ancestor::{Base, base, check_whole, listing, made, turn};
 use dedup::Dedup;
 use near::Finder;
 use pipeline::pipeline;
@@ -294,9 +294,13 @@ pub fn put_after(
     mut view: Option<View>,
 ) -> Result<PutReport> {
     store.format().check_writable()?;
-    if !matches!(request.onto, Onto::Merge(_)) {
-        check_whole(request)?;
-    }
+    let _turn = match request.onto {
+        Onto::Merge(_) => turn(store, request)?,
+        _ => {
+            check_whole(request)?;
+            None
+        }
+    };
     let passes = Passes::begin()?;
     // DESIGN, writer 3: a stale pass is followed by another one, which stores what is missing by then.
     let mut headway = Headway::new();
