@@ -1,5 +1,6 @@
 //! What every verb works with: the store that was meant, the host, and where to say things.
 
+mod away;
 mod bundles;
 pub(crate) mod elsewhere;
 pub(crate) mod jobs;
@@ -16,6 +17,7 @@ use store::Who;
 use store::remote::{self, Objects, Prune};
 use store::{Error, Host, Kind, Result, Store};
 
+use self::away::no_store;
 use crate::config::clusters::{self, Cluster};
 use crate::config::{self, Config};
 use crate::connect;
@@ -73,8 +75,9 @@ impl Context {
 
     /// The store that was meant; it must exist.
     pub(crate) fn open(&self) -> Result<Store> {
-        let store = Store::open(self.remote(false)?, self.host())?;
-        Ok(self.watched(store))
+        let open = |remote: Arc<dyn Prune>| Store::open(remote, self.host());
+        let opened = self.remote(false).and_then(open);
+        Ok(self.watched(self.found(&self.place()?.url, opened)?))
     }
 
     /// The same store, at the log entry that was asked for, whose warnings are told in the end. One that keeps no
@@ -255,15 +258,18 @@ impl Context {
 
     /// The store at `url`; see [`Self::remote_at`]. Stores with different credentials go well together.
     pub(crate) fn open_at(&self, url: &str, profile: Option<&str>) -> Result<Store> {
-        let store = Store::open(self.remote_at(url, profile)?, self.host())?;
-        Ok(self.watched(store))
+        let open = |remote: Arc<dyn Prune>| Store::open(remote, self.host());
+        let opened = self.remote_at(url, profile).and_then(open);
+        Ok(self.watched(self.found(url, opened)?))
     }
 
     /// The store that was meant, and the right to delete from it.
     pub(crate) fn open_for_gc(&self) -> Result<(Store, Arc<dyn Prune>)> {
-        let remote = self.remote(false)?;
-        let store = Store::open(remote.clone(), self.host())?;
-        Ok((self.watched(store), remote))
+        let url = self.place()?.url;
+        let remote = self.remote(false);
+        let remote = remote.map_err(|error| self.missing(&url, error))?;
+        let opened = self.found(&url, Store::open(remote.clone(), self.host()));
+        Ok((self.watched(opened?), remote))
     }
 
     /// What the configuration says.
@@ -277,8 +283,9 @@ impl Context {
             stop,
             ..self.host()
         };
-        let store = Store::open(self.remote_until(false, &host.stop)?, host)?;
-        Ok(self.watched(store))
+        let remote = self.remote_until(false, &host.stop);
+        let opened = remote.and_then(|remote| Store::open(remote, host));
+        Ok(self.watched(self.found(&self.place()?.url, opened)?))
     }
 
     /// Ends with this code, if all is well beside it.
@@ -441,16 +448,6 @@ impl Context {
 /// A bucket is not asked when it is opened: what is not found then is a profile.
 fn is_bucket(url: &str) -> bool {
     remote::takes(url, "allow_http")
-}
-
-fn no_store(url: &str, embedded: bool) -> Error {
-    let error = Error::not_found(format!("{url}: there is no store"));
-    if embedded {
-        return error.hint(
-            "the first `store put` makes it; another one is named with --store or $STORE_URL",
-        );
-    }
-    error.hint(format!("make one there with `store init {url}`"))
 }
 
 fn not_utf8(name: &std::ffi::OsStr) -> Error {

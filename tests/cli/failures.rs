@@ -66,6 +66,44 @@ fn a_missing_store_is_3() {
     ");
 }
 
+/// Of a store that was there, none says to make a new one.
+#[test]
+fn a_store_that_is_away_is_told_from_one_that_never_was() {
+    let env = environment!();
+    env.write("in/file", "text");
+    env.ok(["init", "disk/store"]);
+    env.ok(["--store", "disk/store", "ls"]);
+    std::fs::rename(env.path("disk"), env.path("away")).unwrap();
+    let verbs = [
+        &["ls"][..],
+        &["put", "in", "project/demo/in"],
+        &["gc"],
+        &["get", "project/demo/in", "out"],
+    ];
+    // The mount is gone, and then the empty directory that it was mounted on is there.
+    for _ in 0..2 {
+        for words in verbs {
+            let failed = env.store([&["--store", "disk/store"], words].concat());
+            assert_eq!(failed.code, Some(3), "{failed}");
+            assert!(failed.stderr.contains("was there, and is away"), "{failed}");
+            assert!(!failed.stderr.contains("init"), "{failed}");
+        }
+        std::fs::create_dir_all(env.path("disk/store")).unwrap();
+    }
+    // One that only the configuration knows may have been made elsewhere.
+    env.write(
+        "home/.config/store/config.toml",
+        "store = \"/nowhere/store\"\n",
+    );
+    let failed = env.store(["ls"]);
+    assert_eq!(failed.code, Some(3), "{failed}");
+    assert!(
+        failed.stderr.contains("if it was made before, it is away")
+            && failed.stderr.contains("`store init /nowhere/store`"),
+        "{failed}"
+    );
+}
+
 #[test]
 fn a_directory_that_is_no_store_is_3() {
     let env = environment!();

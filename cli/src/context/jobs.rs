@@ -4,8 +4,8 @@ use std::path::Path;
 
 use store::{Error, Kind, Result, Store, StoreId};
 
+use super::away::kept;
 use super::{Context, Place};
-use crate::config;
 use crate::host::stores;
 
 impl Context {
@@ -41,7 +41,7 @@ impl Context {
             _ => Err(Error::unavailable(format!(
                 "{url}: the store {id} was there, and is away"
             ))
-            .hint("bring it back, or mount what it is on; `store init` makes a new and empty one in its place")),
+            .hint("bring it back, or mount what it is on; if it is gone for good, `store init` makes a new and empty one in its place")),
         }
     }
 
@@ -52,16 +52,7 @@ impl Context {
 
     /// What is known from before of the store that is meant.
     fn kept(&self) -> Result<Option<stores::Place>> {
-        let url = self.place()?.url;
-        let absolute = match !url.contains("://") {
-            true => std::path::absolute(&url).ok(),
-            false => None,
-        };
-        let absolute = absolute.as_deref().and_then(Path::to_str);
-        Ok(stores::Place::of(
-            config::cache_dir(),
-            absolute.unwrap_or(&url),
-        ))
+        Ok(kept(&self.place()?.url))
     }
 
     /// Takes down which store is at the place that is meant.

@@ -1,0 +1,79 @@
+//! A store that is not there: one that was there before is away, and none is to be made in its place.
+
+use std::path::Path;
+
+use store::{Error, Kind, Result, Store};
+
+use super::Context;
+use crate::config;
+use crate::config::clusters;
+use crate::host::stores;
+
+/// How the engine, and this command, say so.
+const NO_STORE: &str = ": there is no store";
+
+/// There is none at `url`, as far as anybody knows.
+pub(super) fn no_store(url: &str, embedded: bool) -> Error {
+    let error = Error::not_found(format!("{url}{NO_STORE}"));
+    if embedded {
+        return error.hint(
+            "the first `store put` makes it; another one is named with --store or $STORE_URL",
+        );
+    }
+    error.hint(format!("make one there with `store init {url}`"))
+}
+
+impl Context {
+    /// The store that was opened at `url`, of which is taken down that it is there; or what is known of it, if it is not.
+    pub(super) fn found(&self, url: &str, opened: Result<Store>) -> Result<Store> {
+        match opened {
+            Ok(store) => {
+                if let Some(place) = kept(url) {
+                    place.remember(&store);
+                }
+                Ok(store)
+            }
+            Err(error) => Err(self.missing(url, error)),
+        }
+    }
+
+    /// Why the store at `url` was not opened; where it is not there, with what is known of it.
+    pub(super) fn missing(&self, url: &str, error: Error) -> Error {
+        let is_missing = error.kind() == Kind::NotFound && error.to_string().ends_with(NO_STORE);
+        match is_missing.then(|| self.away(url)).flatten() {
+            Some(away) => away,
+            None => error,
+        }
+    }
+
+    fn away(&self, url: &str) -> Option<Error> {
+        let shown = clusters::masked(url);
+        if let Some(id) = kept(url).and_then(|place| place.known()) {
+            let error = Error::not_found(format!("{shown}: the store {id} was there, and is away"));
+            return Some(
+                error.hint(
+                    "bring it back, or mount what it is on; or name another one with --store",
+                ),
+            );
+        }
+        let mut clusters = self.config.cluster.values();
+        let is_configured =
+            self.config.store.as_deref() == Some(url) || clusters.any(|cluster| cluster.url == url);
+        is_configured.then(|| {
+            Error::not_found(format!("{shown}{NO_STORE}")).hint(format!(
+                "the configuration names it: if it was made before, it is away: bring it back, or mount what it is on; if \
+                 never, make it with `store init {shown}`"
+            ))
+        })
+    }
+}
+
+/// What is known from before of the store at `url`.
+pub(super) fn kept(url: &str) -> Option<stores::Place> {
+    let absolute = match !url.contains("://") {
+        true => std::path::absolute(url).ok(),
+        false => None,
+    };
+    let absolute = absolute.as_deref().and_then(Path::to_str);
+    stores::Place::of(config::cache_dir(), absolute.unwrap_or(url))
+}
