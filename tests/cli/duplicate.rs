@@ -427,3 +427,52 @@ fn where_nothing_can_be_remembered_a_push_works_all_the_same() {
         "{finished}"
     );
 }
+
+/// A rule that keeps one version drops what the other one brought, and then nothing says that it ever was there.
+#[test]
+fn who_takes_the_place_of_what_another_source_brought_is_told() {
+    let env = environment!();
+    env.ok(["init", "central"]);
+    env.ok([
+        "--store",
+        "central",
+        "policy",
+        "keep",
+        "project/*",
+        "--last",
+        "1",
+    ]);
+    let bring = |source: &str| {
+        let words = ["duplicate", REF, "--from", source, "--to", "central"];
+        let done = env.store(words);
+        assert_eq!(done.code, Some(0), "{done}");
+        env.ok(["--store", "central", "gc", "--grace", "0"]);
+        done.stderr
+    };
+    for source in ["one", "two"] {
+        env.ok(["init", source]);
+        env.write("in/file", source);
+        env.ok(["--store", source, "put", "in", REF]);
+    }
+    assert_eq!(bring("one"), "");
+    for (source, newest) in [("two", 1), ("one", 2), ("two", 3)] {
+        let told = bring(source);
+        let expected = format!(
+            "becomes the newest there, on top of version {newest}, which came from the store"
+        );
+        assert!(told.contains(&expected), "{source}: {told}");
+        assert!(told.contains("two writers share this ref"), "{told}");
+    }
+    // One source alone is told nothing, whatever its own rules dropped.
+    assert_eq!(bring("two"), "");
+    env.write("in/file", "three");
+    env.ok(["--store", "two", "put", "in", REF]);
+    env.ok(["--store", "two", "rm", "--yes", &format!("{REF}@1")]);
+    assert_eq!(bring("two"), "");
+    // What was put there itself is somebody's work, too.
+    env.write("in/file", "mine");
+    env.ok(["--store", "central", "put", "in", REF]);
+    env.write("in/file", "four");
+    env.ok(["--store", "two", "put", "in", REF]);
+    assert!(bring("two").contains("which was put there"));
+}

@@ -226,6 +226,7 @@ fn select_ref(
                 }
             }
             Found::Nowhere => {
+                selected.notes.extend(bring.tops(&source, &there));
                 bring.add_to(&mut there);
                 selected.bring.push(bring);
             }
@@ -355,6 +356,27 @@ impl Bring {
             Some(origin) => origin.is_of(own),
             None => (own.store, &own.name, own.version) == (self.to, &self.name, number),
         }
+    }
+
+    /// That it takes the place of what somebody else put or sent there, which a rule that keeps few versions drops then.
+    fn tops(&self, source: &BTreeMap<u64, Version>, there: &RefState) -> Option<Note> {
+        let (newest, last) = there.versions.last_key_value()?;
+        let is_known = source.values().any(|version| is_same(version, last));
+        let came_from = last.origin.as_ref().map(|origin| origin.source());
+        let is_foreign = !is_known && came_from != Some(self.origin.source());
+        if !self.is_newest || self.is_back || !is_foreign {
+            return None;
+        }
+        let Self { name, from, .. } = self;
+        let whose = match came_from {
+            Some(store) => format!("came from the store {store}"),
+            None => "was put there".to_owned(),
+        };
+        let text = format!(
+            "{name}@{from} becomes the newest there, on top of version {newest}, which {whose} and is unknown to this \
+             source: rules that keep few versions drop it"
+        );
+        Some(Note::with(text, Remedy::OneWriter))
     }
 
     fn gone_back(&self, there: u64, newest: u64) -> Note {
