@@ -99,11 +99,6 @@ impl<'s> Marker<'s> {
         self.seen.reached()
     }
 
-    /// The chunks reached, without the rest.
-    pub fn into_reached(self) -> Marks {
-        self.seen.into_reached()
-    }
-
     /// The index that positions belong to.
     pub fn index(&self) -> &Index {
         &self.index

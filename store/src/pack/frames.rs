@@ -2,7 +2,7 @@
 
 use super::reader::FrameRows;
 use crate::codec::{Bases, Decoder, check_bases_len, delta_base};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::format::pack_key;
 use crate::id::PackId;
 use crate::remote::Read;
@@ -56,7 +56,7 @@ fn decode_delta<'a>(
     let mut brought = Vec::new();
     for id in &frame.bases {
         if let Err(error) = bases.append(std::slice::from_ref(id), &mut brought) {
-            return match error.is_damage() || error.kind() == Kind::NotFound {
+            return match error.is_damage() {
                 true => Err(Error::not_found(format!(
                     "{object}: base of a delta: {error}"
                 ))),

@@ -420,7 +420,7 @@ fn joined(pieces: &[Piece]) -> Option<(Vec<(ChunkId, u32)>, u32)> {
 fn readable<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(error) if error.is_damage() || error.kind() == Kind::NotFound => Ok(None),
+        Err(error) if error.is_damage() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -115,7 +115,7 @@ impl<'s> Saver<'s> {
                 let bytes = match self.reader.meta_chunk(&id) {
                     Ok(bytes) => bytes,
                     // It is told with what needs it.
-                    Err(error) if error.is_damage() || error.kind() == Kind::NotFound => continue,
+                    Err(error) if error.is_damage() => continue,
                     Err(error) => return Err(error),
                 };
                 self.done.insert(id);
