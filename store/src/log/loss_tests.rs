@@ -2,8 +2,8 @@
 
 use super::tests::*;
 use super::*;
-use crate::format::{ReadAs, checkpoint_key, parse_log_key};
-use crate::id::{EntryId, StoreId};
+use crate::format::{ReadAs, SegmentInfo, checkpoint_key, parse_log_key};
+use crate::id::{EntryId, SegmentId, StoreId};
 use crate::remedy::Remedy;
 use crate::remote::{Objects, Prune};
 
@@ -111,6 +111,17 @@ fn an_entry_that_is_damaged_or_missing_is_put_back_as_the_next_one_says() {
 }
 
 #[test]
+fn a_checkpoint_that_cannot_be_read_says_all_the_same_that_the_log_went_on() {
+    let remote = Objects::memory();
+    filled(&remote, 70);
+    remote.put(&checkpoint_key(128), Bytes::new()).unwrap();
+    let known = load_known(&remote, StoreId::default()).unwrap();
+    assert_eq!(known.state.number, 70);
+    let expected = "log/000000/00000071: missing, although checkpoint 128 exists";
+    assert_eq!(known.damage.unwrap().to_string(), expected);
+}
+
+#[test]
 fn the_newest_entry_costs_its_own_changes_and_only_on_request() {
     let remote = Objects::memory();
     let mut real = filled(&remote, 6);
@@ -191,6 +202,35 @@ fn change(remote: &Objects, state: &mut State, change: Change) {
     };
     let mut prepare = |_: &State, _: &[LogEntry]| Ok(vec![change.clone()]);
     commit_with(remote, state, &Who::default(), &mut outside, &mut prepare).unwrap();
+}
+
+/// A segment that a lost entry added and a later one drops is made up; one that a later entry adds is not.
+#[test]
+fn a_lost_segment_that_later_entries_drop_is_given_up_all_the_same() {
+    let remote = Objects::memory();
+    let mut state = filled(&remote, 1);
+    let [lost, other] = [1, 2].map(|id| SegmentId([id; 16]));
+    let add_segment = |segment| Change::AddSegment {
+        segment,
+        info: SegmentInfo::default(),
+    };
+    let drop_segment = |segment| Change::DropSegment {
+        segment,
+        into: None,
+    };
+    change(&remote, &mut state, add_segment(lost));
+    change(&remote, &mut state, add_segment(other));
+    change(&remote, &mut state, drop_segment(lost));
+    change(&remote, &mut state, drop_segment(other));
+    without_copies(&remote, 5);
+    remote.put(&log_key(2), Bytes::new()).unwrap();
+    let healed = heal::heal(&remote, StoreId::default(), &Who::default(), true).unwrap();
+    assert_eq!((healed.restored, healed.lost), (vec![], vec![2]));
+    let made_up = entry(&remote, 2).unwrap().unwrap();
+    assert_eq!(made_up.changes, [add_segment(lost)]);
+    assert_eq!(made_up.who.program, "store repair");
+    let state = load(&remote).unwrap();
+    assert!(state.segments.is_empty(), "{:?}", state.segments);
 }
 
 #[test]

@@ -173,3 +173,20 @@ fn forget(dir: &Path) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_shorter_than_it_was_is_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoint");
+        std::fs::write(&path, b"short").unwrap();
+        let opened = Opened(File::open(&path).unwrap());
+        assert_eq!(&opened.read(1..4, &|_| true).unwrap()[..], b"hor");
+        let error = opened.read(2..6, &|_| true).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+        assert_eq!(error.to_string(), "expected bytes 2 to 6, found fewer");
+    }
+}

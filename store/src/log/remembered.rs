@@ -65,10 +65,14 @@ fn recent(remote: &dyn Read, mut state: State) -> Result<Option<State>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::format::log_key;
+    use crate::format::{Who, log_key};
+    use crate::log::heal::heal;
     use crate::log::load;
     use crate::log::tests::filled;
+    use crate::remote::testing::faulty::{Faults, Faulty};
     use crate::remote::{Objects, Prune, Write};
 
     fn state_of(remote: &dyn Read, dir: &Path) -> Result<State> {
@@ -134,6 +138,53 @@ mod tests {
         for len in [0, 7, 16, whole.len() / 2, whole.len() - 1] {
             std::fs::write(&path, whole.get(..len).unwrap()).unwrap();
             assert_eq!(state_of(&remote, dir.path()).unwrap(), state);
+        }
+    }
+
+    /// The newest entry is the one that is remembered, and one before it was given up since.
+    #[test]
+    fn what_was_given_up_since_is_not_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let remote = Objects::memory();
+        let state = filled(&remote, 20);
+        for number in 1..=20 {
+            let entry = crate::log::entry(&remote, number).unwrap().unwrap();
+            let bytes = entry.encode().unwrap();
+            remote.put(&log_key(number), bytes.into()).unwrap();
+        }
+        assert_eq!(state_of(&remote, dir.path()).unwrap(), state);
+        remote.put(&log_key(15), bytes::Bytes::new()).unwrap();
+        let healed = heal(&remote, StoreId::default(), &Who::default(), true).unwrap();
+        assert_eq!(healed.lost, [15]);
+        let now = load(&remote).unwrap();
+        assert_ne!(now.refs, state.refs);
+        assert_eq!(state_of(&remote, dir.path()).unwrap(), now);
+    }
+
+    /// What is asked again after an answer that did not come takes as long as that.
+    #[test]
+    fn a_store_that_does_not_answer_is_not_asked_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner: Arc<dyn Prune> = Arc::new(Objects::memory());
+        filled(inner.as_ref(), 20);
+        state_of(inner.as_ref(), dir.path()).unwrap();
+        filled(inner.as_ref(), 30);
+        let requests = {
+            let remote = Faulty::new(inner.clone(), Faults::default());
+            state_of(&remote, dir.path()).unwrap();
+            remote.counts().requests
+        };
+        assert!(requests > 3, "{requests}");
+        for at in 1..=requests {
+            let faults = Faults {
+                before: 1000,
+                only_at: Some(at),
+                ..Faults::default()
+            };
+            let remote = Faulty::new(inner.clone(), faults);
+            let error = state_of(&remote, dir.path()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unavailable, "request {at}");
+            assert_eq!(remote.counts().requests, at);
         }
     }
 

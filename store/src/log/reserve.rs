@@ -28,12 +28,19 @@ pub fn fill(remote: &dyn Write) -> Result<bool> {
         if remote.local_path(&key).is_none() || is_whole(len(remote, &key)?) {
             continue;
         }
-        match remote.put(&key, piece()?) {
-            Err(error) if error.is_full() => return Ok(false),
-            filled => filled?,
+        if !has_room(remote.put(&key, piece()?))? {
+            return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Whether what was written to a disk found room there.
+fn has_room(written: Result<()>) -> Result<bool> {
+    match written {
+        Err(error) if error.is_full() => Ok(false),
+        written => written.map(|()| true),
+    }
 }
 
 /// Gives up a piece of the reserve for a caller that met `full`; that error again, when none is left.
@@ -59,5 +66,20 @@ fn len(remote: &dyn Write, key: &str) -> Result<Option<u64>> {
     match remote.size(key) {
         Err(error) if error.kind() == Kind::NotFound => Ok(None),
         len => len.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_failure_and_everything_else_is() {
+        let failed = |kind: ErrorKind| Err(Error::io("write", "reserve/0", kind.into()));
+        assert!(has_room(Ok(())).unwrap());
+        assert!(!has_room(failed(ErrorKind::StorageFull)).unwrap());
+        has_room(failed(ErrorKind::ReadOnlyFilesystem)).unwrap_err();
     }
 }

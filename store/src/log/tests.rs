@@ -121,17 +121,17 @@ fn loading_with_checkpoints_is_folding_the_whole_log() {
 fn a_broken_or_misplaced_checkpoint_is_passed_over() {
     let remote = Objects::memory();
     let state = filled(&remote, 200);
-    remote
-        .put(&checkpoint_key(192), Bytes::from_static(b"broken"))
-        .unwrap();
-    assert_eq!(load(&remote).unwrap(), state);
-    remote
-        .put(
-            &checkpoint_key(192),
-            remote.get(&checkpoint_key(64)).unwrap(),
-        )
-        .unwrap();
-    assert_eq!(load(&remote).unwrap(), state);
+    let mut flipped = remote.get(&checkpoint_key(192)).unwrap().to_vec();
+    // In its first row.
+    flipped[20] ^= 1;
+    for bytes in [
+        Bytes::from_static(b"broken"),
+        flipped.into(),
+        remote.get(&checkpoint_key(64)).unwrap(),
+    ] {
+        remote.put(&checkpoint_key(192), bytes).unwrap();
+        assert_eq!(load(&remote).unwrap(), state);
+    }
     remote.put(&checkpoint_key(128), Bytes::new()).unwrap();
     remote.delete(&[checkpoint_key(64)]).unwrap();
     assert_eq!(load(&remote).unwrap(), state);
@@ -279,6 +279,32 @@ fn a_disk_that_says_no_is_believed() {
         add(&remote, &mut state, 1, &name(1)).unwrap().entry.number,
         1
     );
+}
+
+#[test]
+fn a_create_that_was_refused_has_changed_nothing() {
+    let remote = Objects::memory();
+    filled(&remote, 1);
+    for (kind, expected) in [
+        (Kind::Denied, true),
+        (Kind::Unsupported, true),
+        (Kind::InvalidInput, true),
+        (Kind::Io, false),
+        (Kind::Unavailable, false),
+    ] {
+        let done = had_no_effect(&remote, &log_key(1), &Error::new(kind, "no"));
+        assert_eq!(done, expected, "{kind:?}");
+    }
+    let refused = Error::new(Kind::Io, "no");
+    assert!(had_no_effect(&remote, &log_key(2), &refused));
+}
+
+#[test]
+fn what_lies_in_the_place_of_an_object_is_one_that_is_there() {
+    let temp = tempfile::tempdir().unwrap();
+    let (remote, key) = (Objects::directory(temp.path()).unwrap(), checkpoint_key(64));
+    std::fs::create_dir_all(temp.path().join(&key)).unwrap();
+    assert!(exists(&remote, &key).unwrap());
 }
 
 #[test]
