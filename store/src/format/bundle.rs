@@ -275,16 +275,27 @@ mod tests {
 
     #[test]
     fn records_come_back_and_every_flipped_bit_is_seen() {
-        let record = BundleRecord {
+        let object = BundleRecord {
             kind: BundleKind::Object,
             key: "packs/ab/abcd".into(),
             body_bytes: 1 << 40,
             modified: 1_700_000_000_000,
         };
+        let removed = BundleRecord {
+            kind: BundleKind::Removed,
+            body_bytes: 0,
+            ..object.clone()
+        };
+        for record in [object, removed] {
+            check_record(&record);
+        }
+    }
+
+    fn check_record(record: &BundleRecord) {
         let bytes = record.encode().unwrap();
         let (head, key) = bytes.split_first_chunk::<BUNDLE_HEAD_BYTES>().unwrap();
         assert_eq!(BundleRecord::key_bytes(head), key.len());
-        assert_eq!(BundleRecord::decode(head, key).unwrap(), record);
+        assert_eq!(BundleRecord::decode(head, key).unwrap(), *record);
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);

@@ -104,11 +104,6 @@ impl Checkpoint {
         Ok(Self { table, head })
     }
 
-    /// The store that it is of.
-    pub fn store(&self) -> StoreId {
-        self.head.store
-    }
-
     /// The checkpoints that it needs, the newest first.
     pub fn layers(&self) -> &[Layer] {
         &self.head.layers
@@ -270,6 +265,10 @@ fn is_zero(number: &u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
     use crate::error::Kind;
     use crate::format::{Content, RefName, RefState, Root, Sides, Version, Who};
@@ -392,6 +391,88 @@ mod tests {
         assert_eq!(heads, expected);
         let sums = read.refs.sums()[&within];
         assert_eq!((sums.refs, sums.versions), (100, 200));
+    }
+
+    /// A source that fails when it is told to, and may know its bytes from elsewhere.
+    #[derive(Debug)]
+    struct Wavering {
+        bytes: Bytes,
+        fails: Mutex<Option<Kind>>,
+        /// Where the lowest read began.
+        lowest: AtomicU64,
+    }
+
+    impl Source for Wavering {
+        fn read(&self, range: Range<u64>, is_right: &dyn Fn(&[u8]) -> bool) -> Result<Bytes> {
+            self.lowest.fetch_min(range.start, Ordering::Relaxed);
+            match *self.fails.lock().unwrap() {
+                Some(kind) => Err(Error::new(kind, "no bytes")),
+                None => self.bytes.read(range, is_right),
+            }
+        }
+
+        fn made_again(&self, range: Range<u64>) -> Option<Bytes> {
+            self.bytes.read(range, &|_| true).ok()
+        }
+    }
+
+    fn wavering(state: &State) -> (Arc<Wavering>, Checkpoint) {
+        let bytes = written(state, &[]);
+        let len = bytes.len() as u64;
+        let source = Arc::new(Wavering {
+            bytes,
+            fails: Mutex::default(),
+            lowest: AtomicU64::new(len),
+        });
+        let key = crate::format::checkpoint_key(state.number);
+        let checkpoint = Checkpoint::open(&key, source.clone(), len).unwrap();
+        (source, checkpoint)
+    }
+
+    #[test]
+    fn a_block_that_is_damaged_is_made_again_and_one_that_is_out_of_reach_is_not() {
+        let (source, checkpoint) = wavering(&state(9, refs(700, 2000)));
+        let state = checkpoint.into_state(Vec::new()).unwrap();
+        *source.fails.lock().unwrap() = Some(Kind::Unavailable);
+        let error = state.refs.version(&name(0), 1500).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable, "{error:?}");
+        *source.fails.lock().unwrap() = Some(Kind::Corrupt);
+        let found = state.refs.version(&name(0), 1500).unwrap();
+        assert_eq!(found, Some(version(1500)));
+    }
+
+    /// What a checkpoint says beside its rows may be more than is read at first: then that is read, and no row.
+    #[test]
+    fn a_head_longer_than_the_first_read_is_read_whole_and_alone() {
+        let mut state = state(9, refs(700, 2000));
+        let condemned = crate::format::Condemned {
+            entry: 9,
+            time: jiff::Timestamp::UNIX_EPOCH,
+        };
+        state.condemned = (0..30_000_u32)
+            .map(|pack| {
+                let [id, ..] = *blake3::hash(&pack.to_le_bytes()).as_bytes().as_chunks().0 else {
+                    unreachable!("two halves");
+                };
+                (crate::id::PackId(id), condemned)
+            })
+            .collect();
+        let (source, checkpoint) = wavering(&state);
+        let (lowest, len) = (
+            source.lowest.load(Ordering::Relaxed),
+            source.bytes.len() as u64,
+        );
+        assert!(len - lowest > 256 << 10, "{lowest} of {len}");
+        assert!(lowest > checkpoint.table().refs_range().end, "{lowest}");
+        assert_eq!(checkpoint.into_state(Vec::new()).unwrap(), state);
+    }
+
+    #[test]
+    fn refs_of_a_checkpoint_without_rows_are_none() {
+        let bytes = written(&state(9, BTreeMap::new()), &[]);
+        assert!(opened(9, &bytes, Vec::new()).refs.is_empty());
+        let bytes = written(&state(9, refs(2, 1)), &[]);
+        assert!(!opened(9, &bytes, Vec::new()).refs.is_empty());
     }
 
     /// What changed lies on top of what was there, in memory and in a checkpoint of its own.

@@ -196,6 +196,11 @@ mod tests {
             panic!("a failure");
         };
         assert_eq!(said.len(), SAID_BYTES_MAX);
+        // A letter that does not fit as a whole is left out.
+        let Ended::Failed(said) = Ended::failed(&format!("a{}", "\u{e9}".repeat(4 << 10))) else {
+            panic!("a failure");
+        };
+        assert_eq!(said.len(), SAID_BYTES_MAX - 1);
         let long = Claimed {
             key: "k".repeat(65 << 10),
             owner,

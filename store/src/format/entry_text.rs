@@ -265,6 +265,19 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_has_a_number() {
+        let [first, ..] = three();
+        let none = LogEntry { number: 0, ..first };
+        let error = none.encode().unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("number: expected at least 1, found 0"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn every_flipped_byte_is_noticed_and_damage_to_the_copy_leaves_the_entry() {
         let [_, second, third] = three();
         let text = second.encode().unwrap();
