@@ -234,6 +234,7 @@ fn pad(out: &mut impl std::io::Write, written: &mut u64) -> std::io::Result<()> 
 #[cfg(test)]
 mod tests {
     use super::super::Index;
+    use super::super::bytes::forget_dropped;
     use super::*;
     use crate::format::{
         FrameKind, PackHeader, PackKind, PackTrailer, Provenance, SegmentEntry, SegmentFrame,
@@ -340,6 +341,17 @@ mod tests {
         all_there(&index, 10);
         assert!(index.find(&chunk(3, 3)).unwrap().is_none());
         assert_eq!(gathered(), first);
+        // It stays as long as half of its segments live, however old it is.
+        let forget = |state: &State| {
+            let old = std::time::SystemTime::now() - std::time::Duration::from_hours(48);
+            for (path, _) in gathered() {
+                let file = std::fs::File::open(path).unwrap();
+                file.set_modified(old).unwrap();
+            }
+            forget_dropped(&cache, state);
+        };
+        forget(&state);
+        assert_eq!(gathered(), first);
         // Without a cache they are in memory; and what is no such file is none.
         let none = Index::default();
         drop(index);
@@ -353,5 +365,8 @@ mod tests {
             assert!(GatheredFile::open(path).is_none(), "{cut}");
         }
         all_there(&open(&state), 10);
+        state.segments.retain(|id, _| id.0[15] < 20);
+        forget(&state);
+        assert!(gathered().is_empty());
     }
 }

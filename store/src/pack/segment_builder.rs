@@ -174,3 +174,55 @@ impl SegmentBuilder {
         Ok((segment, info, bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{FrameKind, FrameSum, PackChunk, PackFrame, PackKind};
+    use crate::id::ChunkId;
+
+    /// What stays leads to its own frames, and so do its deltas.
+    #[test]
+    fn what_is_left_when_a_pack_is_taken_out_is_as_it_was() {
+        let chunk = |seed: u8| ChunkId([seed; 32]);
+        // A plain frame, and a delta to a chunk of another pack.
+        let table = |seed: u8| {
+            let frame = PackFrame {
+                stored_len: 20,
+                raw_len: 10,
+                kind: FrameKind::Data,
+                chunks: 1,
+                sum: FrameSum::of(b""),
+            };
+            let chunk_of = |seed| PackChunk {
+                id: chunk(seed),
+                len: 10,
+            };
+            PackTable {
+                frames: vec![frame; 2],
+                chunks: vec![chunk_of(seed), chunk_of(seed + 1)],
+                bases: vec![FrameBase {
+                    frame: 1,
+                    id: chunk(seed + 2),
+                }],
+            }
+        };
+        let header = |seed: u8| PackHeader {
+            kind: PackKind::Data,
+            id: PackId([seed; 16]),
+            made: Provenance::default(),
+        };
+        let mut alone = SegmentBuilder::default();
+        alone.add_table(header(10), 300, &table(10)).unwrap();
+        let mut both = SegmentBuilder::default();
+        both.add_table(header(1), 400, &table(1)).unwrap();
+        both.add_table(header(10), 300, &table(10)).unwrap();
+        assert!(both.take_out(&HashSet::from([header(1).id])));
+        assert!(!both.take_out(&HashSet::from([header(1).id])));
+        assert_eq!(both.pack_bytes, alone.pack_bytes);
+        assert_eq!(both.packs, alone.packs);
+        assert_eq!(both.frames, alone.frames);
+        assert_eq!(both.bases, alone.bases);
+        assert_eq!(both.entries, alone.entries);
+    }
+}
