@@ -301,6 +301,20 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_names_ten_versions_and_counts_the_others() {
+        let ends = [
+            (10, "@9, team/t/r@10"),
+            (11, "@10, and 1 more"),
+            (12, "@10, and 2 more"),
+        ];
+        for (count, end) in ends {
+            let versions: Vec<_> = (1..=count).map(|number| (name(), number)).collect();
+            let error = refusal("so", &versions);
+            assert!(error.to_string().ends_with(end), "{error}");
+        }
+    }
+
+    #[test]
     fn what_came_from_another_store_is_not_dropped() {
         let there = state(&[Some(FROM), Some(OTHER), None, Some(TO)]);
         let none: [RefName; 0] = [];

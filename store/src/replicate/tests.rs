@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::format::{Node, PACKS_PREFIX, RefName, Who, pack_key, parse_pack_key};
+use crate::format::{Node, PACKS_PREFIX, RefName, Version, Who, pack_key, parse_pack_key};
 use crate::get::GetRequest;
 use crate::get::get;
 use crate::id::PackId;
@@ -15,6 +15,7 @@ use crate::put::{PutRequest, put};
 use crate::read::Reader;
 use crate::remote::testing::faulty::{Faults, roll};
 use crate::remote::{Faulty, Objects, Read, Write};
+use crate::session::Relied;
 use crate::store::Host;
 
 const REFS: [&str; 3] = ["team/t/a", "team/t/b", "team/t/c"];
@@ -429,4 +430,61 @@ fn a_size_that_is_not_that_of_the_chunk_is_refused_at_the_source() {
         "{error:?}"
     );
     assert!(to.state().unwrap().refs.is_empty());
+}
+
+/// A version that the source cannot read any more is not whole there; a source that does not answer says nothing of it.
+#[test]
+fn a_version_that_the_source_has_lost_is_not_complete() {
+    let from = source();
+    let view = from.view().unwrap();
+    let name: RefName = REFS[0].parse().unwrap();
+    let (_, version) = view.state.version(&name, None).unwrap();
+    let there = Relied::new(view.index.clone());
+    let unreadable = missing::Unreadable::new();
+    let is_complete = |store: &Store, version: &Version| {
+        let reader = Reader::at(store, view.clone());
+        let walk = missing::Missing::new(&reader, &there, &unreadable);
+        walk.complete(version).map(|whole| whole.is_some())
+    };
+    assert!(is_complete(&from, &version).unwrap());
+    let lost = crate::format::Content {
+        size: 1,
+        depth: 0,
+        root: crate::id::ChunkId::of(b"nobody has it"),
+    };
+    let without = Version {
+        root: crate::format::Root::File {
+            content: lost,
+            executable: false,
+        },
+        ..version.clone()
+    };
+    assert!(!is_complete(&from, &without).unwrap());
+    let silent = Objects::memory();
+    let format = from.remote().get(crate::format::FORMAT_KEY).unwrap();
+    silent.put(crate::format::FORMAT_KEY, format).unwrap();
+    let silent = Arc::new(Faulty::new(Arc::new(silent), Faults::default()));
+    let mute = Store::open(silent.clone(), host()).unwrap();
+    silent.set(Faults {
+        before: 1000,
+        ..Faults::default()
+    });
+    let error = is_complete(&mute, &version).unwrap_err();
+    assert_eq!(error.kind(), crate::error::Kind::Unavailable, "{error:?}");
+}
+
+/// One ref that is not there is told with the others, unless there is no other.
+#[test]
+fn a_selection_is_found_as_long_as_one_of_it_is() {
+    let from = source();
+    let select = |names: &[&str]| {
+        let names = names
+            .iter()
+            .map(|name| Selection::Ref(name.parse().unwrap()));
+        check_selected(&from, &ReplicateRequest::new(names.collect()))
+    };
+    select(&[REFS[0]]).unwrap();
+    select(&["team/t/none", REFS[0]]).unwrap();
+    let error = select(&["team/t/none"]).unwrap_err();
+    assert_eq!(error.kind(), crate::error::Kind::NotFound, "{error:?}");
 }

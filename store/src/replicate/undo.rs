@@ -216,3 +216,92 @@ fn too_late(error: Error) -> Error {
         _ => error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::format::{Content, Extra, RefState, Root, Sides};
+
+    fn name(last: &str) -> RefName {
+        format!("team/t/{last}").parse().unwrap()
+    }
+
+    #[test]
+    fn a_version_is_meant_by_its_number_and_a_ref_by_its_name() {
+        let is_meant = |what: &str, one: &str, number| {
+            is_meant(
+                Some(&Target::parse(what.as_bytes()).unwrap()),
+                &name(one),
+                number,
+            )
+        };
+        assert!(is_meant("team/t/r@2", "r", 2));
+        assert!(!is_meant("team/t/r@2", "r", 3));
+        assert!(!is_meant("team/t/r@2", "s", 2));
+        assert!(is_meant("team/t/r", "r", 3));
+        assert!(!is_meant("team/t/r", "s", 3));
+        assert!(is_meant("team/t", "s", 3));
+        assert!(!is_meant("team/u", "s", 3));
+    }
+
+    /// A state of refs whose newest version, number 5, was put on top in the place of number 3.
+    fn on_top_of(names: &[RefName]) -> State {
+        let mut state = State::default();
+        let version = Version {
+            root: Root::File {
+                content: Content::empty(),
+                executable: false,
+            },
+            sides: Sides::default(),
+            time: jiff::Timestamp::UNIX_EPOCH,
+            who: Who::default(),
+            message: String::new(),
+            pinned: false,
+            expires: None,
+            origin: None,
+            private: false,
+            extra: Extra::new(),
+        };
+        let refs: BTreeMap<RefName, RefState> = (names.iter())
+            .map(|name| {
+                let back = state.coming_back(name, 3, &version);
+                let known = RefState {
+                    last: 5,
+                    versions: BTreeMap::from([(4, version.clone()), (5, back)]),
+                    extra: Extra::new(),
+                };
+                (name.clone(), known)
+            })
+            .collect();
+        state.refs = refs.into();
+        state
+    }
+
+    #[test]
+    fn what_stays_on_top_is_told_once_for_each_ref() {
+        let (one, other) = (name("r"), name("s"));
+        let now = on_top_of(&[one.clone(), other.clone()]);
+        let told = |restored: &[&RefName], on_top: &[(RefName, u64, u64)]| {
+            let mut report = UndoReport {
+                entry: 1,
+                time: jiff::Timestamp::UNIX_EPOCH,
+                who: Who::default(),
+                restored: (restored.iter().map(|name| ((*name).clone(), 2, Some(4)))).collect(),
+                on_top: on_top.to_vec(),
+                there: Vec::new(),
+                failed: Vec::new(),
+            };
+            stayed(&State::default(), &now, &mut report).unwrap();
+            report.on_top
+        };
+        let both = [(one.clone(), 3, 5), (other.clone(), 3, 5)];
+        assert_eq!(told(&[&one, &other], &[]), both);
+        assert_eq!(told(&[&one, &other], &both[..1]), both);
+        assert_eq!(told(&[&one], &both[..1]), both[..1]);
+        let earlier = (one.clone(), 1, 4);
+        let all = [earlier.clone(), both[0].clone()];
+        assert_eq!(told(&[&one], std::slice::from_ref(&earlier)), all);
+    }
+}

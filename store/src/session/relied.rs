@@ -190,3 +190,58 @@ impl Visit for Offered<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{PACKS_PREFIX, Who};
+    use crate::progress::Unwatched;
+    use crate::put::{PutRequest, put};
+    use crate::remote::testing::faulty::Faults;
+    use crate::remote::{Faulty, Objects, Prune as _, Read as _, Write as _};
+    use crate::store::Host;
+
+    /// What a version needs may be named and damaged all the same; a store that does not answer says nothing of it.
+    #[test]
+    fn a_version_whose_trees_cannot_be_read_is_not_offered() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("source")).unwrap();
+        std::fs::write(dir.path().join("source/file"), "some bytes").unwrap();
+        let memory = Arc::new(Objects::memory());
+        let remote = Arc::new(Faulty::new(memory.clone(), Faults::default()));
+        let host = Host {
+            cache_dir: None,
+            who: Who::default(),
+            memory_bytes: 32 << 20,
+            threads: 2,
+            stop: Arc::default(),
+        };
+        let store = Store::init(remote.clone(), host).unwrap();
+        let name = "team/t/r".parse().unwrap();
+        let request = PutRequest::new(dir.path().join("source"), name);
+        put(&store, &request, &Unwatched).unwrap();
+        let view = store.view().unwrap();
+        let (_, version) = view.state.version(&request.target, None).unwrap();
+        let relied = Relied::new(view.index.clone());
+        let is_offered = || relied.is_offered_by(&store, &view);
+        assert!(is_offered().unwrap());
+        relied.count_on(version.root);
+        assert!(is_offered().unwrap());
+        remote.set(Faults {
+            before: 1000,
+            ..Faults::default()
+        });
+        assert_eq!(is_offered().unwrap_err().kind(), Kind::Unavailable);
+        remote.set(Faults::default());
+        for info in memory.list(PACKS_PREFIX).unwrap() {
+            let bytes = memory.get(&info.key).unwrap();
+            let flipped: Vec<u8> = bytes.iter().map(|byte| byte ^ 1).collect();
+            memory.put(&info.key, flipped.into()).unwrap();
+        }
+        assert!(!is_offered().unwrap(), "damaged");
+        for info in memory.list(PACKS_PREFIX).unwrap() {
+            memory.delete(&[info.key]).unwrap();
+        }
+        assert!(!is_offered().unwrap(), "gone");
+    }
+}

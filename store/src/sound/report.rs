@@ -165,3 +165,31 @@ impl VerifyReport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_beyond_the_most_are_counted() {
+        let mut report = VerifyReport::default();
+        for version in 1..=HITS_MAX as u64 + 2 {
+            report.hit(Hit {
+                name: "team/t/r".parse().unwrap(),
+                version,
+                path: Vec::new(),
+                cause: Part::Version,
+                what: String::new(),
+            });
+        }
+        assert_eq!((report.hits.len(), report.hits_left_out), (HITS_MAX, 2));
+    }
+
+    #[test]
+    fn a_segment_is_one_and_nothing_else_is() {
+        let id = SegmentId([1; 16]);
+        assert_eq!(Part::Segment(id).segment(), Some(id));
+        let others = [Part::Log(1), Part::Unlearned(id), Part::Version];
+        assert!(others.into_iter().all(|part| part.segment().is_none()));
+    }
+}

@@ -32,12 +32,20 @@ const RECORD_BYTES_MAX: u64 = 64 << 20;
 /// Fails when a segment that `relied` counts on is not what was written: it may lead to the wrong place, so that what is
 /// put or kept by it cannot be read.
 pub(crate) fn check(store: &Store, relied: &Relied) -> Result<()> {
-    let segments = relied.segments();
+    check_within(store, relied.segments(), [ALWAYS_BYTES, BYTES_MAX])
+}
+
+/// Up to `always` bytes are read each time, up to `most` those that are not remembered, of more none.
+fn check_within(
+    store: &Store,
+    segments: Vec<Arc<OpenSegment>>,
+    [always, most]: [u64; 2],
+) -> Result<()> {
     let bytes: u64 = segments.iter().map(bytes_of).sum();
-    if bytes <= ALWAYS_BYTES {
+    if bytes <= always {
         return check_segments(&segments);
     }
-    match bytes <= BYTES_MAX {
+    match bytes <= most {
         true => check_remembered(store, segments),
         false => Ok(()),
     }
@@ -157,6 +165,12 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
+    use crate::format::Who;
+    use crate::progress::Unwatched;
+    use crate::put::{PutRequest, put};
+    use crate::remote::{Objects, Write};
+    use crate::store::Host;
 
     const NOW: i64 = 1_800_000_000;
 
@@ -188,6 +202,82 @@ mod tests {
         assert!(!record.knows(id, &file(), NOW));
         record.read(Vec::new(), NOW);
         assert_eq!(record, Record::default());
+    }
+
+    /// A store whose cache lies in `dir`, with one version.
+    fn store_at(remote: Arc<dyn Write>, dir: &Path) -> Store {
+        let host = Host {
+            cache_dir: Some(dir.join("cache")),
+            who: Who::default(),
+            memory_bytes: 32 << 20,
+            threads: 2,
+            stop: Arc::default(),
+        };
+        let store = Store::init(remote, host).unwrap();
+        std::fs::write(dir.join("source"), "some bytes").unwrap();
+        let request = PutRequest::new(dir.join("source"), "team/t/r".parse().unwrap());
+        put(&store, &request, &Unwatched).unwrap();
+        store
+    }
+
+    /// The only segment, as it is now.
+    fn segment_of(store: &Store) -> Arc<OpenSegment> {
+        let index = store.view().unwrap().index;
+        let mut segments = index.segments();
+        let first = segments.next().unwrap().clone();
+        assert!(segments.next().is_none());
+        first
+    }
+
+    fn record_path(store: &Store) -> PathBuf {
+        let dir = store.host().cache_dir_of(store.format().id).unwrap();
+        dir.join("segments-read.json")
+    }
+
+    #[test]
+    fn a_segment_is_read_unless_it_was_lately_or_all_are_too_many_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let remote = Objects::directory(&dir.path().join("store")).unwrap();
+        let store = store_at(Arc::new(remote), dir.path());
+        let id = segment_of(&store).id;
+        let path = dir.path().join("store").join(segment_key(id));
+        let whole = std::fs::read(&path).unwrap();
+        let bytes = whole.len() as u64;
+        let mut damaged = whole.clone();
+        damaged[whole.len() / 2] ^= 1;
+        std::fs::write(&path, &damaged).unwrap();
+        let check = |always, most| check_within(&store, vec![segment_of(&store)], [always, most]);
+        for (always, most) in [(bytes, 0), (0, bytes), (0, u64::MAX)] {
+            let error = check(always, most).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+        }
+        check(0, bytes - 1).unwrap();
+        assert_eq!(Record::load(&record_path(&store)), Record::default());
+        // What was read is remembered, and what is remembered is not read.
+        std::fs::write(&path, &whole).unwrap();
+        check(0, bytes).unwrap();
+        let file = || ReadFile::of(&path).unwrap();
+        let now = Timestamp::now().as_second();
+        assert!(Record::load(&record_path(&store)).knows(id, &file(), now));
+        std::fs::write(&path, &damaged).unwrap();
+        check(0, bytes).unwrap_err();
+        let record = Record(BTreeMap::from([(id, (file(), now))]));
+        record.save(&record_path(&store)).unwrap();
+        check(0, bytes).unwrap();
+        check(bytes, bytes).unwrap_err();
+    }
+
+    #[test]
+    fn of_a_segment_that_is_far_away_the_copy_is_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store_at(Arc::new(Objects::memory()), dir.path());
+        let segment = segment_of(&store);
+        let cache = store.host().cache_dir_of(store.format().id).unwrap();
+        let copy = cache.join("segments").join(segment.id.to_string());
+        let file = ReadFile::of(&copy).unwrap();
+        check_remembered(&store, vec![Arc::clone(&segment)]).unwrap();
+        let now = Timestamp::now().as_second();
+        assert!(Record::load(&record_path(&store)).knows(segment.id, &file, now));
     }
 
     #[test]
