@@ -39,7 +39,7 @@ fn world() -> World {
     world
 }
 
-fn commit(remote: &dyn Write, changes: &[Change]) -> State {
+pub(crate) fn commit(remote: &dyn Write, changes: &[Change]) -> State {
     let mut state = log::load(remote).unwrap();
     log::commit(remote, &mut state, &Who::default(), &mut |_, _| {
         Ok(changes.to_vec())
@@ -49,7 +49,7 @@ fn commit(remote: &dyn Write, changes: &[Change]) -> State {
 }
 
 /// A collection with `act` before its log entry `at`, counted from 0; how often an entry was tried.
-fn collect_with(
+pub(crate) fn collect_with(
     world: &World,
     remote: &Arc<dyn Prune>,
     request: &Request,
@@ -71,7 +71,7 @@ fn collect_with(
 }
 
 /// A pack of these chunks, durable and in no segment.
-fn pack_of(remote: &Arc<dyn Prune>, chunks: &[Vec<u8>]) -> WrittenPack {
+pub(crate) fn pack_of(remote: &Arc<dyn Prune>, chunks: &[Vec<u8>]) -> WrittenPack {
     let made = made(remote.as_ref());
     let remote: Arc<dyn Write> = remote.clone();
     let mut pack = PackWriter::begin(&remote, PackKind::Data, made).unwrap();
@@ -91,7 +91,7 @@ fn pack_of(remote: &Arc<dyn Prune>, chunks: &[Vec<u8>]) -> WrittenPack {
 }
 
 /// The change that adds a segment over these packs, which is there.
-fn segment_over(remote: &dyn Write, packs: &[&WrittenPack]) -> Change {
+pub(crate) fn segment_over(remote: &dyn Write, packs: &[&WrittenPack]) -> Change {
     let mut builder = SegmentBuilder::default();
     packs.iter().for_each(|pack| builder.add(pack).unwrap());
     builder.write(remote, made(remote)).unwrap().1

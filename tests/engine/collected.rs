@@ -4,17 +4,20 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use store::GetRequest;
-use store::format::{Change, parse_pack_key};
+use store::format::{Change, LOG_PREFIX, SegmentInfo, parse_pack_key, segment_key};
 use store::host::stat_cache::SETTLED_SECS;
+use store::remote::testing::scripted::{Scripted, Step, When};
 use store::remote::{Objects, Prune};
-use store::{Store, Unwatched, get, log, put, refs};
+use store::{GetRequest, Kind, PackId, SegmentId, Store, Unwatched, get, log, put, refs};
 use support::{assert_same_tree, trees};
 
+use crate::between::commit;
 use crate::meddler::Meddler;
 use crate::stores::{host, name, noise, put_tree, request, spec};
+use crate::world::World;
 
 const REF: &str = "project/collected/data";
 
@@ -74,6 +77,75 @@ fn chunks_that_a_put_deduplicated_against_are_stored_again() {
     let store = Store::init(remote.clone(), host).unwrap();
     put_tree(&store, &source, REF);
     put_beside_a_collector(&source, &store, &*remote, Meddler::in_the_reading);
+}
+
+/// The writer is about to commit when a collector does, and that one is ahead again when the writer looks at what is left.
+/// What is gone by then is no failure, what is damaged is.
+#[test]
+fn a_segment_that_is_gone_when_a_writer_looks_again_means_another_pass() {
+    for is_damaged in [false, true] {
+        let world = world();
+        let remote = world.memory();
+        let segment = SegmentId([7; 16]);
+        let moved = Arc::new(AtomicUsize::new(0));
+        let script = {
+            let (there, moved) = (remote.clone(), Arc::clone(&moved));
+            move |when, step, key: &str| {
+                let is_entry = step == Step::Create && key.starts_with(LOG_PREFIX);
+                if when != When::Before {
+                    return;
+                }
+                let goes_on = |from: usize| {
+                    let (to, order) = (from + 1, Ordering::SeqCst);
+                    moved.compare_exchange(from, to, order, order).is_ok()
+                };
+                if is_entry && goes_on(0) {
+                    there
+                        .put(&segment_key(segment), vec![1; 500].into())
+                        .unwrap();
+                    let info = SegmentInfo {
+                        bytes: 500,
+                        ..SegmentInfo::default()
+                    };
+                    let packs = vec![PackId([7; 16])];
+                    let (add, condemn) = (
+                        Change::AddSegment { segment, info },
+                        Change::CondemnPacks { packs },
+                    );
+                    commit(&*there, &[add, condemn]);
+                } else if !is_damaged && key == segment_key(segment) && goes_on(1) {
+                    let into = None;
+                    commit(&*there, &[Change::DropSegment { segment, into }]);
+                    there.delete(&[segment_key(segment)]).unwrap();
+                }
+            }
+        };
+        let number = log::load(&*remote).unwrap().number;
+        let scripted = Arc::new(Scripted::new(remote.clone(), script));
+        let done = world.put(scripted, "two", REF);
+        if is_damaged {
+            assert_eq!(done.unwrap_err().kind(), Kind::Corrupt);
+            assert_eq!(
+                log::load(&*remote).unwrap().number,
+                number + 1,
+                "nothing added"
+            );
+        } else {
+            assert_eq!(done.unwrap().version, Some(2));
+            assert_eq!(moved.load(Ordering::SeqCst), 2);
+            world.check(remote, "another pass");
+        }
+    }
+}
+
+fn world() -> World {
+    let mut world = World::new();
+    for (tree, seed) in [("one", 1), ("two", 2)] {
+        trees::write(&world.tree(tree).join("same"), &noise(9, 30_000));
+        trees::write(&world.tree(tree).join("own"), &noise(seed, 30_000));
+    }
+    world.prepare("one", REF);
+    world
 }
 
 /// A file more changes the only tree and the times, so that nothing but the files that are not read

@@ -63,6 +63,12 @@ fn a_base_that_no_version_has_goes_over_once_where_several_deltas_need_it() {
     let [dry, done] = both(&world, [&remote, &to], &all(&[REF]));
     assert!(is_near(dry.sent_bytes, done.sent_bytes), "{dry:?} {done:?}");
     assert_eq!(dry.chunks, done.chunks, "{dry:?} {done:?}");
+    let index = world.open(to.clone()).unwrap().view().unwrap().index;
+    let there: u64 = index
+        .segments()
+        .map(|segment| segment.layout().chunks())
+        .sum();
+    assert_eq!(done.chunks, there, "each once");
     assert!(stored(&to) * 100 <= stored(&remote) * 110, "{done:?}");
     let there = world.open(to.clone()).unwrap();
     for version in [1, 2, 3] {

@@ -8,7 +8,7 @@ use store::replicate::{RefStatus, Selection};
 use store::{Kind, ReplicateRequest};
 
 use crate::replicate::{FAR, REF, all, assert_sound, bring, empty, latest, outcomes, run, world};
-use crate::stores::name;
+use crate::stores::{name, noise};
 use crate::world::World;
 
 fn keys(remote: &Arc<dyn Prune>) -> Vec<String> {
@@ -126,6 +126,47 @@ fn what_neither_side_has_is_corrupt_by_name() {
         )),
         "{error:?}"
     );
+}
+
+/// What the source cannot tell of a version, the destination that has all of it can.
+#[test]
+fn what_the_source_has_lost_and_the_destination_has_is_unchanged() {
+    let world = world();
+    let (from, to) = stores(&world, [false, true]);
+    bring(&world, &from, &to, &latest(&[REF]));
+    for key in keys(&from) {
+        from.delete(&[key]).unwrap();
+    }
+    let report = run(&world, &from, &to, &latest(&[REF])).unwrap();
+    assert_eq!(outcomes(&report), [format!("{REF} 2 > 1 unchanged")]);
+    assert_sound(&world, &to, "the only one");
+}
+
+/// A pack that ends too early is good up to there: a version that needs no more of it arrives.
+#[test]
+fn what_lies_before_the_end_of_a_pack_that_was_cut_arrives() {
+    let mut world = World::new();
+    let bytes = noise(1, 2_000_000);
+    support::trees::write(&world.tree("all/file"), &bytes);
+    support::trees::write(&world.tree("half/file"), &bytes[..800_000]);
+    world.prepare("all", REF);
+    world.prepare("half", FAR);
+    let (from, to) = stores(&world, [false, true]);
+    let index = world.open(from.clone()).unwrap().view().unwrap().index;
+    let largest = index.packs().max_by_key(|pack| pack.len).unwrap();
+    let key = store::format::pack_key(largest.id);
+    let bytes = from.get(&key).unwrap();
+    from.put(&key, bytes.slice(..1_500_000)).unwrap();
+    let report = run(&world, &from, &to, &latest(&["project/a", "team/b"])).unwrap();
+    assert!(report.stopped.is_none(), "{report:?}");
+    let mut told = outcomes(&report);
+    told.sort();
+    let expected = [
+        format!("{REF} 1 > - Corrupt"),
+        format!("{FAR} 1 > 1 published"),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(world.check(to, "the first half"), [format!("{FAR}@1")]);
 }
 
 #[test]

@@ -149,3 +149,33 @@ fn a_limit_of_size_spares_what_was_used_last() {
     let left = world.check(remote, "limit");
     assert_eq!(left, ["project/a/data@1", "team/b/data@1"]);
 }
+
+/// What others have stored already counts as well, for who asks only and for who puts.
+#[test]
+fn a_dry_run_counts_what_is_there_towards_a_quota() {
+    let mut world = World::new();
+    trees::write(&world.tree("in").join("file"), &noise(1, 300_000));
+    world.prepare("in", "team/b/data");
+    let store = world.open(world.memory()).unwrap();
+    store::policy::set(&store, |_| {
+        Ok(store::format::Policy {
+            keep: vec![Scope {
+                pattern: Pattern::new("project/small"),
+                rules: Rules::default(),
+                quota_bytes: Some(200_000),
+                extra: store::format::Extra::new(),
+            }],
+            bytes_max: None,
+            extra: store::format::Extra::new(),
+        })
+    })
+    .unwrap();
+    for dry_run in [true, false] {
+        let request = store::PutRequest {
+            dry_run,
+            ..crate::stores::request(&world.tree("in"), "project/small/data")
+        };
+        let error = store::put(&store, &request, &store::Unwatched).unwrap_err();
+        assert_eq!(error.kind(), store::Kind::Denied, "{dry_run}: {error:?}");
+    }
+}

@@ -9,6 +9,9 @@ use store::check::{ReadData, RepairRequest, repair};
 use store::format::{
     Change, Content, Extra, LogEntry, PackKind, Root, Sides, Who, log_key, segment_key,
 };
+use store::inspect::usage;
+use store::read::Reader;
+use store::refs::drop_versions;
 use store::remote::{Objects, Prune, Write};
 use store::{ChunkId, Kind, Remedy, Store, Unwatched, get};
 
@@ -362,6 +365,27 @@ fn lost_times_cost_times_and_a_warning() {
         warnings[0].is_part && warnings[0].text.contains("timeless@1"),
         "{warnings:?}"
     );
+    // They take no room either; of a file that is lost nobody knows what it takes.
+    let takes = || usage(&Reader::new(&damaged.store).unwrap());
+    assert_eq!(takes().unwrap().len(), 1);
+    let fileless = Change::SetRef {
+        name: name("project/demo/fileless"),
+        version: 1,
+        root: Root::File {
+            content: lost,
+            executable: false,
+        },
+        sides: Sides::default(),
+        message: String::new(),
+        expires: None,
+        origin: None,
+        ends: Vec::new(),
+        private: false,
+        extra: Extra::new(),
+    };
+    crate::between::commit(damaged.store.remote().as_ref(), &[fileless]);
+    assert_eq!(takes().unwrap_err().kind(), Kind::Corrupt);
+    drop_versions(&damaged.store, &name("project/demo/fileless"), None).unwrap();
     let before = fs::metadata(out.join("large")).unwrap().modified().unwrap();
     assert!(
         before.elapsed().unwrap().as_secs() < 3600,

@@ -8,6 +8,7 @@ mod claim_schedules;
 mod collect;
 mod collected;
 mod collectors;
+mod contradicted;
 mod crash;
 mod damage;
 mod damaged;

@@ -1,10 +1,11 @@
 //! Removing paths, and undoing a drop: killed at every request, and beside others who commit and collect.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 
 use gc::collect;
-use store::format::Target;
+use store::format::{Change, Target, pack_key};
 use store::refs::drop_versions;
 use store::remote::Prune;
 use store::remote::testing::faulty::{Faults, Faulty};
@@ -16,9 +17,10 @@ use store::{
 use support::trees::write;
 use support::{Random, effort};
 
+use crate::between::commit;
 use crate::collect::eager;
 use crate::replicate::assert_sound;
-use crate::stores::name;
+use crate::stores::{name, noise, spec};
 use crate::world::{World, assert_expected};
 
 const REF: &str = "project/one/cache";
@@ -119,6 +121,49 @@ fn an_undo_that_is_killed_anywhere_is_finished_by_the_next_one() {
         assert_eq!(texts.last().unwrap(), "3", "{texts:?}");
         assert!(!is_done || texts.contains(&"2".to_owned()), "{texts:?}");
     });
+}
+
+/// Of what one entry dropped, what can be read comes back, and what cannot is told.
+#[test]
+fn what_an_undo_cannot_bring_back_is_told_beside_what_it_can() {
+    let other = "project/one/other";
+    let mut world = world();
+    write(&world.tree("other/large"), &noise(9, 50_000));
+    world.prepare("other", other);
+    let remote = world.memory();
+    let store = world.open(remote.clone()).unwrap();
+    let reader = store::read::Reader::new(&store).unwrap();
+    let found = reader.resolve(&spec(&format!("{other}:large"))).unwrap();
+    let store::format::Node::File { content, .. } = found.node else {
+        panic!("a file");
+    };
+    let mut packs = BTreeSet::new();
+    let mut each = |id, _| {
+        packs.insert(pack_key(reader.locate(&id)?.pack));
+        Ok(())
+    };
+    reader.chunks(&content, &mut each).unwrap();
+    let drops = [(REF, 3), (other, 1)].map(|(target, version)| Change::DropRef {
+        name: name(target),
+        version,
+    });
+    commit(&*remote, &drops);
+    remote.delete(&Vec::from_iter(packs)).unwrap();
+    let store = world.open(remote.clone()).unwrap();
+    let report = undo(&store, None, false, &Unwatched).unwrap();
+    assert_eq!(report.restored, [(name(REF), 3, Some(4))]);
+    let [(failed, 1, error)] = &report.failed[..] else {
+        panic!("{report:?}");
+    };
+    assert_eq!(
+        (failed, error.kind()),
+        (&name(other), store::Kind::NotFound)
+    );
+    assert!(
+        error.to_string().starts_with("its bytes are gone"),
+        "{error}"
+    );
+    assert_sound(&world, &remote, "what came back");
 }
 
 /// A job that saves, one that removes, and a collector, in an order that dice decide.
