@@ -1,5 +1,6 @@
 //! summarize: what a namespace or a ref takes.
 
+use jiff::civil::DateTime;
 use support::{Random, TestEnvironment, check, environment};
 
 /// Two refs that share one file of random bytes, and have one of their own each.
@@ -241,6 +242,22 @@ fn as_truss_prints_it() {
     assert_eq!(file["path"], "shared.bin");
     // In the order in which they came where they are equal.
     assert_eq!(json["files"][0]["path"], "deep");
+    let modified = |zone: &str| -> DateTime {
+        let mut command = env.command(["summarize", "project/demo/one", "--truss", "-o", "json"]);
+        let done = command.env("TZ", zone).output().unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        json["files"][0]["modified"]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    let ahead = modified("UTC").duration_until(modified("NPT-5:45"));
+    assert_eq!(
+        ahead.as_mins(),
+        345,
+        "times of the place where the reader is"
+    );
     let whole = env.store(["summarize", "project/demo", "--truss"]);
     assert_eq!(whole.code, Some(2), "{whole}");
 }

@@ -122,7 +122,8 @@ pub(super) fn sort(parts: &mut [Part], key: Sort, order: Option<Order>) {
     }
 }
 
-/// In thousands, and in the next larger unit only above a thousand.
+/// In thousands, and in the next larger unit only above a thousand; rounded as Python does that with floats.
+#[expect(clippy::cast_precision_loss, reason = "shown in hundredths")]
 fn size(bytes: u64) -> String {
     let units = [
         (1_000_000_000_000_u64, "TB"),
@@ -132,11 +133,7 @@ fn size(bytes: u64) -> String {
     ];
     match units.iter().find(|(unit, _)| bytes > *unit) {
         None => format!("{bytes} B"),
-        Some((unit, name)) => {
-            // Rounded to hundredths, as a float would be.
-            let hundredths = (u128::from(bytes) * 100 + u128::from(*unit) / 2) / u128::from(*unit);
-            format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
-        }
+        Some((unit, name)) => format!("{:.2} {name}", bytes as f64 / *unit as f64),
     }
 }
 
@@ -156,6 +153,11 @@ mod tests {
             (0, "0 B"),
             (1000, "1000 B"),
             (1001, "1.00 KB"),
+            // Halves, which are above or below as floats, and to the even one where they are neither.
+            (1005, "1.00 KB"),
+            (1125, "1.12 KB"),
+            (99_995, "100.00 KB"),
+            (65_175, "65.17 KB"),
             (1_000_000, "1000.00 KB"),
             (1_234_567, "1.23 MB"),
             (1_999_999_999, "2.00 GB"),
