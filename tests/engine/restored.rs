@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use store::GetRequest;
 use store::check::{RepairRequest, repair};
 use store::host::stat_cache::SETTLED_SECS;
-use store::{Remedy, Unwatched, get};
+use store::remote::{Objects, Prune};
+use store::{Kind, Remedy, Store, Unwatched, get, put};
 use support::assert_same_tree;
 
-use crate::stores::{noise, put_tree, shell, spec, store_in};
+use crate::stores::{host, noise, put_tree, request, shell, spec, store_in};
 
 const REF: &str = "project/restored/data";
 
@@ -85,4 +87,30 @@ fn what_a_restored_store_does_not_have_is_read_again() {
     let out = dir.path().join("out");
     get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
     assert_same_tree(&source, &out);
+}
+
+/// Whoever has it open does not make another one in its place.
+#[test]
+fn a_directory_that_was_moved_away_is_not_made_again() {
+    for is_replaced in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (place, moved) = (dir.path().join("store"), dir.path().join("moved"));
+        let remote: Arc<dyn Prune> = Arc::new(Objects::directory(&place).unwrap());
+        let store = Store::init(remote.clone(), host(dir.path())).unwrap();
+        std::fs::rename(&place, &moved).unwrap();
+        if is_replaced {
+            std::fs::create_dir(&place).unwrap();
+        }
+        let made = remote.create("log/00/000000001", "x".into()).unwrap_err();
+        assert_eq!(made.kind(), Kind::Unavailable, "{made}");
+        let source = dir.path().join("source");
+        std::fs::write(&source, "bytes").unwrap();
+        let refused = put(&store, &request(&source, REF), &Unwatched).unwrap_err();
+        assert_ne!(refused.kind(), Kind::Corrupt, "{refused}");
+        let left = std::fs::read_dir(&place).map_or(0, Iterator::count);
+        assert_eq!((place.exists(), left), (is_replaced, 0));
+        std::fs::remove_dir(&place).ok();
+        std::fs::rename(&moved, &place).unwrap();
+        put(&store, &request(&source, REF), &Unwatched).unwrap();
+    }
 }

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::fs::{self, DirEntry, File, Metadata, Permissions};
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -32,6 +32,8 @@ const LOOKED_AT: usize = 4;
 #[derive(Debug)]
 pub(super) struct Directory {
     root: PathBuf,
+    /// The device and the inode of the root, as it was opened.
+    inode: (u64, u64),
     /// The root's mode, when a group owns it together: what is made below follows it, whatever the umask.
     shared: Option<u32>,
     /// Directories below the root that exist and whose entry in their parent is durable.
@@ -60,9 +62,11 @@ impl Directory {
         if !root.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        let mode = fs::metadata(&root)?.permissions().mode();
+        let found = fs::metadata(&root)?;
+        let mode = found.permissions().mode();
         Ok(Self {
             root,
+            inode: (found.dev(), found.ino()),
             shared: (mode & SHARED == SHARED).then_some(mode & 0o7777),
             settled: Mutex::default(),
         })
@@ -160,8 +164,21 @@ impl Directory {
         open_regular(&self.path(key)).map_err(|error| misplaced(key, error))
     }
 
+    /// That the root is where it was opened: one that was moved away is not made again in its place.
+    pub(super) fn check_root(&self) -> io::Result<()> {
+        let found = fs::metadata(&self.root).map(|found| (found.dev(), found.ino()));
+        match found {
+            Ok(found) if found == self.inode => Ok(()),
+            _ => Err(io::Error::new(
+                io::ErrorKind::StaleNetworkFileHandle,
+                "the directory of the store was moved away, removed or replaced since it was opened",
+            )),
+        }
+    }
+
     /// Makes the directories above `key` and their entries durable, once each.
     pub(super) fn ready(&self, key: &str) -> io::Result<()> {
+        self.check_root()?;
         let parent = Path::new(key).parent().unwrap_or(Path::new(""));
         if self.settled().contains(parent) {
             return Ok(());

@@ -205,7 +205,8 @@ impl Objects {
         };
         let done = self.ask(put).map(drop);
         if let (Some(directory), Ok(())) = (&self.directory, &done) {
-            directory.share(key).map_err(self.io_failed(key, WRITE))?;
+            let checked = directory.check_root().and_then(|()| directory.share(key));
+            checked.map_err(self.io_failed(key, WRITE))?;
         }
         Ok(done)
     }
