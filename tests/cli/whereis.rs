@@ -133,3 +133,36 @@ fn a_cluster_that_is_gone_or_lost_its_log_could_not_be_asked() {
         Some(&("here".to_owned(), "none".to_owned(), 0))
     );
 }
+
+/// What `undo` brings back stands below the newest version, which gets one more number; so it does where both are copied.
+#[test]
+fn what_came_back_behind_a_drop_does_not_become_the_newest_of_a_copy() {
+    let env = environment!();
+    let at = |store: &'static str, words: &[&str]| {
+        env.ok([&["--store", store], words].concat());
+    };
+    for store in ["first", "second", "third"] {
+        env.ok(["init", store]);
+    }
+    for text in ["old", "new"] {
+        env.write("src/f", text);
+        at("first", &["put", "src", "project/p/r"]);
+    }
+    at(
+        "first",
+        &["push", "project/p/r", "second", "--versions", "all"],
+    );
+    at("second", &["rm", "--yes", "project/p/r@1"]);
+    at("second", &["undo"]);
+    let cat = |store| env.ok(["--store", store, "cat", "project/p/r:f"]);
+    assert_eq!(cat("second"), "new");
+    for _ in 0..2 {
+        at(
+            "second",
+            &["push", "project/p/r", "third", "--versions", "all"],
+        );
+        assert_eq!(cat("third"), "new");
+    }
+    let history = env.ok(["--store", "third", "--json", "history", "project/p/r"]);
+    assert_eq!(history.lines().count(), 2, "{history}");
+}

@@ -29,7 +29,7 @@ pub enum At {
 }
 
 /// The id of a version's content, or the beginning of it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(String);
 
 impl Id {

@@ -1,10 +1,12 @@
 //! Which versions are to be brought, from the states of both stores. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::{RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
 use crate::error::{Error, Result};
-use crate::format::{At, Change, Namespace, Origin, RefHead, RefName, RefState, State, Version};
+use crate::format::{
+    At, Change, Id, Namespace, Origin, RefHead, RefName, RefState, State, Version,
+};
 use crate::id::StoreId;
 use crate::remedy::{Note, Remedy};
 
@@ -209,12 +211,19 @@ fn select_ref(
         is_newest: asked.whole && Some(number) == newest,
         kept: None,
     };
+    let repeated = match is_back {
+        true => HashSet::new(),
+        false => repeated(&source, is_asked),
+    };
     let above = above(&source, &there);
     let is_topped = match source.last_key_value().filter(|_| asked.whole) {
         Some((number, last)) => bring_of(*number, last).found(&there) == Found::Nowhere,
         None => false,
     };
     for (number, version) in source.iter().filter(|(number, _)| is_asked(**number)) {
+        if repeated.contains(number) {
+            continue;
+        }
         let bring = bring_of(*number, version);
         match bring.found(&there) {
             Found::Nowhere if !is_topped && above.is_some_and(|(above, _)| above > *number) => {
@@ -259,6 +268,20 @@ fn select_ref(
         });
     }
     Ok(())
+}
+
+/// Versions that come again behind: of those that are the same the last one counts, as it does at the source. Brought in
+/// the place of the first, it would not come behind what the source has in between.
+fn repeated(source: &BTreeMap<u64, Version>, is_asked: impl Fn(u64) -> bool) -> HashSet<u64> {
+    let mut last: HashMap<Id, &Version> = HashMap::new();
+    let mut repeated = HashSet::new();
+    for (number, version) in source.iter().rev().filter(|(number, _)| is_asked(**number)) {
+        match last.get(&version.id()) {
+            Some(later) if is_same(later, version) => drop(repeated.insert(*number)),
+            _ => drop(last.insert(version.id(), version)),
+        }
+    }
+    repeated
 }
 
 /// The newest version of a source that the destination has, by its numbers here and there.
