@@ -47,6 +47,31 @@ fn a_checkpoint_with_the_content_of_an_older_one_is_the_latest() {
     assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "B");
 }
 
+/// A sweep that keeps files from being purged touches all of them.
+#[test]
+fn an_older_checkpoint_that_was_touched_does_not_come_back() {
+    let env = environment!();
+    for (number, text) in [(1, "A"), (2, "B"), (3, "C")] {
+        content(&env, number, text);
+        assert_eq!(once(&env, &[]).code, Some(0));
+    }
+    let all = ["checkpoint-1", "checkpoint-2", "checkpoint-3"];
+    for touched in [2, 1] {
+        std::thread::sleep(Duration::from_millis(1100));
+        for name in ["weights", "trainer_state.json"] {
+            let path = env.path(format!("out/checkpoint-{touched}/{name}"));
+            let file = fs::File::options().write(true).open(path).unwrap();
+            file.set_modified(SystemTime::now()).unwrap();
+        }
+        for _ in 0..2 {
+            let done = once(&env, &[]);
+            assert_eq!(done.code, Some(0), "{done}");
+            assert_eq!(published(&env), all, "{done}");
+        }
+    }
+    assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "C");
+}
+
 #[test]
 fn two_watches_of_one_directory_publish_each_once() {
     let env = environment!();

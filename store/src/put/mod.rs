@@ -72,9 +72,9 @@ pub enum Onto {
     /// The new version takes its place.
     #[default]
     Replace,
-    /// The same, unless a version is the same tree, whatever its times, and has the same message; or the newest one is it
-    /// and its message begins alike, up to the last space: what the message names is there, and was only touched. So what is
-    /// put twice at once is there once, what comes back is the newest again, and each name has a version.
+    /// The same, unless a version is the same tree, whatever its times, and its message begins alike, up to the last space:
+    /// what the message names is there, and was only touched. So what is put twice at once is there once, what was touched
+    /// does not come back, and each name has a version.
     New,
     /// The new version takes its place if it is this one; 0: if there is none.
     Only(u64),
@@ -295,7 +295,14 @@ pub fn put_after(
 ) -> Result<PutReport> {
     store.format().check_writable()?;
     let _turn = match request.onto {
-        Onto::Merge(_) => turn(store, request)?,
+        Onto::Merge(_) => {
+            let turn = turn(store, request)?;
+            // Whoever had the turn before has saved since.
+            if let Some(view) = &mut view {
+                store.refresh(view)?;
+            }
+            turn
+        }
         _ => {
             check_whole(request)?;
             None

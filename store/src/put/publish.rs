@@ -392,15 +392,11 @@ impl Same<'_> {
     fn version(&self, state: &State) -> Option<(u64, Version)> {
         if self.request.onto == Onto::New {
             let all = state.versions(&self.request.target).ok()?;
-            let newest = all.keys().next_back().copied();
-            let mut same = all.into_iter().rev();
-            let own = &self.request.message;
-            return same.find(|(number, version)| {
-                let is_newest = Some(*number) == newest;
-                let names_it =
-                    version.message == *own || (is_newest && named(&version.message) == named(own));
-                version.root == self.built.root && names_it
-            });
+            let own = named(&self.request.message);
+            let is_it = |version: &Version| {
+                version.root == self.built.root && named(&version.message) == own
+            };
+            return all.into_iter().rev().find(|(_, version)| is_it(version));
         }
         let (number, newest) = state.version(&self.request.target, None).ok()?;
         let is_kept = newest

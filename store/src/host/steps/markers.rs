@@ -5,15 +5,17 @@
 //! | transformers | `checkpoint-N` | `trainer_state.json` in it is whole, the last file of rank 0 |
 //! | DeepSpeed | `global_stepN` | `latest` beside it names it |
 //! | Megatron | `iter_NNNNNNN`, `global_step_N` | `latest_checkpointed_iteration.txt` beside it says N |
-//! | torch.distributed.checkpoint | any | `.metadata` in it, renamed in last by the coordinator |
+//! | torch.distributed.checkpoint | any | `.metadata` in it is a whole pickle, renamed in last by the coordinator |
 //! | Orbax | any | renamed from `*.orbax-checkpoint-tmp*`; `_CHECKPOINT_METADATA` or `commit_success.txt` in it |
 //!
 //! A marker beside the steps names one of them, and by and by a later one.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::{number, text};
+use crate::fs::open_regular;
 
 /// What a step's own files say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,15 +73,28 @@ pub(super) fn judge(dir: &Path, name: &OsStr, done: Option<&Path>) -> (Verdict, 
             latest.parse().ok()
         });
     }
-    let torch = [(TORCH_METADATA, true)].into_iter();
-    let mut marks = torch.chain(ORBAX_METADATA.map(|mark| (mark, false)));
-    match marks.find(|(mark, _)| is_file(&step.join(mark))) {
-        Some((mark, comes_last)) => {
-            let path = step.join(mark);
-            (Verdict::Finished, Some(Mark { path, comes_last }))
-        }
+    if is_file(&step.join(TORCH_METADATA)) {
+        return finished_if(step.join(TORCH_METADATA), is_pickle);
+    }
+    let comes_last = false;
+    let mut marks = ORBAX_METADATA.iter().map(|mark| step.join(mark));
+    match marks.find(|path| is_file(path)) {
+        Some(path) => (Verdict::Finished, Some(Mark { path, comes_last })),
         None => (Verdict::Unknown, None),
     }
+}
+
+/// Whether it is a pickle that was written to its end: it begins with its protocol, and its last operation is to stop.
+fn is_pickle(path: &Path) -> bool {
+    let ends = || -> std::io::Result<[u8; 2]> {
+        let file = open_regular(path)?;
+        let (mut first, mut last) = ([0], [0]);
+        file.read_exact_at(&mut first, 0)?;
+        file.read_exact_at(&mut last, file.metadata()?.len().saturating_sub(1))?;
+        let ([first], [last]) = (first, last);
+        Ok([first, last])
+    };
+    ends().is_ok_and(|ends| ends == [0x80, b'.'])
 }
 
 fn is_file(path: &Path) -> bool {

@@ -7,6 +7,8 @@ use super::*;
 use crate::error::Kind;
 
 const QUIET: Duration = Duration::from_secs(1);
+/// The pickle of nothing.
+const PICKLE: &[u8] = b"\x80\x02N.";
 
 fn at(secs: u64) -> Duration {
     Duration::from_secs(secs)
@@ -82,7 +84,7 @@ fn writers() -> Vec<(&'static str, Vec<Written>)> {
             vec![
                 ("latest_checkpointed_iteration.txt", b"400".to_vec()),
                 ("iter_0000500/__0_0.distcp", archive()),
-                ("iter_0000500/.metadata", vec![1]),
+                ("iter_0000500/.metadata", PICKLE.to_vec()),
                 ("iter_0000500/metadata.json", b"{}".to_vec()),
                 ("latest_checkpointed_iteration.txt", b"500\n".to_vec()),
             ],
@@ -91,8 +93,8 @@ fn writers() -> Vec<(&'static str, Vec<Written>)> {
             "step-500",
             vec![
                 ("step-500/__0_0.distcp", archive()),
-                ("step-500/.metadata.tmp", vec![1]),
-                ("step-500/.metadata", vec![1]),
+                ("step-500/.metadata.tmp", PICKLE.to_vec()),
+                ("step-500/.metadata", PICKLE.to_vec()),
             ],
         ),
         (
@@ -200,14 +202,31 @@ fn age(path: &Path, secs: u64) {
     file.set_modified(time).unwrap();
 }
 
+#[test]
+fn the_metadata_of_torch_counts_once_it_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let marker = dir.path().join("any/.metadata");
+    write(&dir.path().join("any/__0_0.distcp"), "weights");
+    for len in 0..PICKLE.len() {
+        write(&marker, &PICKLE[..len]);
+        assert_eq!(finished(dir.path(), rule()), [""; 0], "{len}");
+    }
+    write(&marker, PICKLE);
+    assert_eq!(finished(dir.path(), rule()), ["any"]);
+}
+
 /// A checkpoint whose rewriting was broken off while nobody looked still has its marker.
 #[test]
 fn a_marker_that_is_older_than_another_file_says_nothing() {
     let stale = [
-        ("checkpoint-500", "checkpoint-500/trainer_state.json", "{}"),
-        ("global_step500", "latest", "global_step500"),
-        ("iter_0000500", "latest_checkpointed_iteration.txt", "500"),
-        ("any", "any/.metadata", "x"),
+        (
+            "checkpoint-500",
+            "checkpoint-500/trainer_state.json",
+            &b"{}"[..],
+        ),
+        ("global_step500", "latest", b"global_step500"),
+        ("iter_0000500", "latest_checkpointed_iteration.txt", b"500"),
+        ("any", "any/.metadata", PICKLE),
     ];
     for (step, marker, text) in stale {
         let dir = tempfile::tempdir().unwrap();
