@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use support::{Finished, TestEnvironment, environment};
+use support::{Finished, TestEnvironment, environment, under};
 
 const REF: &str = "project/llama/cache";
 
@@ -293,4 +293,58 @@ fn a_base_that_is_something_else_is_refused_before_anything_is_made() {
         "cat $STORE_PROJECT_CACHE_DIR/notes",
     ]);
     assert_eq!(taken, "mine");
+}
+
+/// A run that is killed while it brings a cache to the newest version leaves a tree of no one version, which the next one
+/// sets right before it saves what was left.
+#[test]
+fn a_run_that_was_killed_on_its_way_to_the_newest_version_keeps_no_other_out() {
+    let env = environment!();
+    let many = |text: &str| {
+        format!(
+            "cd $STORE_PROJECT_CACHE_DIR; for n in 1 2 3 4 5 6 7 8 9; do echo {text} > shared$n; done; echo {text} > {text}"
+        )
+    };
+    assert_eq!(run_in(&env, "base", &many("one")).code, Some(0));
+    let mut broken_off = 0;
+    for at in [12, 16, 20, 24, 28] {
+        let text = format!("other{at}");
+        assert_eq!(run_in(&env, "other", &many(&text)).code, Some(0));
+        // What a job made before it was killed is saved by the next run.
+        let own = format!("echo own > $STORE_PROJECT_CACHE_DIR/own{at}; kill -9 $PPID");
+        assert_eq!(run_in(&env, "base", &own).code, None);
+        assert_eq!(
+            run_in(&env, "other", &many(&format!("later{at}"))).code,
+            Some(0)
+        );
+        let words = [
+            "run",
+            "--project",
+            "llama",
+            "--team",
+            "vision",
+            "--base",
+            "base",
+            "--",
+            "true",
+        ];
+        let inject = format!("inject=renameat,renameat2,unlinkat:signal=SIGKILL:when={at}");
+        let tracer = ["-f", "-qq", "-o", "/dev/null", "-e", &inject];
+        under("strace", tracer, &env.command(words))
+            .output()
+            .unwrap();
+        broken_off += u32::from(env.ok(["pool", "status"]).contains("not settled"));
+        let next = run_in(&env, "base", "cat $STORE_PROJECT_CACHE_DIR/shared1");
+        assert_eq!(next.code, Some(0), "{at}: {next}");
+        assert_eq!(
+            next.stdout,
+            format!("later{at}\n").as_bytes(),
+            "{at}: {next}"
+        );
+        let newest = newest(&env, REF);
+        for file in [format!("own{at}"), text, format!("later{at}")] {
+            assert!(newest.contains(&file), "{at}: {file}: {newest:?}");
+        }
+    }
+    assert!(broken_off > 0);
 }

@@ -5,7 +5,8 @@ use std::fs;
 use gc::collect;
 use store::refs::drop_versions;
 use store::{
-    Ancestor, Case, Kind, MaterializeRequest, Onto, PutRequest, Unwatched, materialize, put,
+    Ancestor, Case, Kind, MaterializeRequest, Onto, PutRequest, Reader, Unwatched, materialize,
+    materialize_from, put, put_after,
 };
 use support::trees::write;
 
@@ -112,6 +113,25 @@ fn a_base_that_was_collected_is_known_from_the_record() {
     assert!(site.save(&dir).unchanged);
     let known = site.store().view().unwrap().index.packs().count();
     assert_eq!(site.remote.list("packs").unwrap().len(), known);
+}
+
+/// Who saves a directory writes down as which version once that is in the log: who looked before has not seen it.
+#[test]
+fn who_looked_before_a_directory_was_saved_takes_the_store_for_no_older_copy() {
+    let site = Site::with(&[("a", "base")]);
+    let dir = site.job("job");
+    let store = site.store();
+    let before = store.view().unwrap();
+    let reader = Reader::at(&store, before.clone());
+    write(&dir.join("new"), b"ours");
+    assert_eq!(site.save(&dir).version, Some(2));
+    let request = MaterializeRequest::new(spec(REF), &dir);
+    let made = materialize_from(&reader, &site.pool, &request, &Unwatched).unwrap();
+    assert_eq!(made.version, 2);
+    write(&dir.join("more"), b"ours");
+    let saved = put_after(&store, &site.request(&dir), &Unwatched, Some(before)).unwrap();
+    assert_eq!(saved.version, Some(3));
+    assert_eq!(site.newest(), ["a=base", "more=ours", "new=ours"]);
 }
 
 /// The base of the next save has what was left out, and not what was deleted.

@@ -96,6 +96,16 @@ impl Notes {
         self.to(name).read().filter(|note| note.name == *name)
     }
 
+    /// As which version of a ref the directory that lies there now was saved last, by the notes below `cache_dir`.
+    pub(crate) fn version_of(
+        cache_dir: Option<PathBuf>,
+        dir: &Path,
+        name: &RefName,
+    ) -> Option<u64> {
+        let note = Self::of(cache_dir, dir)?.read_of(name)?;
+        Some(note.version)
+    }
+
     /// The note of the directory that lies there now, as it was saved last.
     pub(crate) fn read(&self) -> Option<Note> {
         let bytes = read_regular(&self.path("json"), NOTE_BYTES_MAX).ok()?;

@@ -41,6 +41,7 @@ use crate::format::{Content, Node, RefSpec, Time};
 use crate::host::destination::{Replaced, Site};
 use crate::host::list;
 use crate::host::pool::{Claim, Claimed, Mark, Pool, Room, Watch, disk, parent};
+use crate::host::saved::Notes;
 use crate::host::walk::Stat;
 use crate::progress::Progress;
 use crate::read::{Found, Reader};
@@ -84,6 +85,9 @@ pub fn materialize_from(
     request: &MaterializeRequest,
     progress: &dyn Progress,
 ) -> Result<MaterializeReport> {
+    if is_behind(reader, request)? {
+        return materialize(reader.store(), pool, request, progress);
+    }
     with_task(reader, pool, request, progress, |task, replaced| {
         let mut done = match &request.destination {
             None => task.prefetch()?,
@@ -93,6 +97,24 @@ pub fn materialize_from(
         access::leave(reader.store(), &done.name, done.version);
         Ok(done)
     })
+}
+
+/// Whether the destination was saved since the reader looked, as a version that the store has by now.
+fn is_behind(reader: &Reader<'_>, request: &MaterializeRequest) -> Result<bool> {
+    let Some(destination) = request.destination.as_deref().filter(|dir| dir.is_dir()) else {
+        return Ok(false);
+    };
+    let (store, name) = (reader.store(), &request.spec.name);
+    let saved = Notes::version_of(store.cache_dir(), &absolute(destination)?, name);
+    let (Some(saved), state) = (saved, &reader.view().state) else {
+        return Ok(false);
+    };
+    if saved <= state.refs.last(name)? {
+        return Ok(false);
+    }
+    let mut now = state.clone();
+    store.catch_up(&mut now)?;
+    Ok(saved <= now.refs.last(name)?)
 }
 
 /// What [`materialize()`] would do with the destination now; nothing is done.

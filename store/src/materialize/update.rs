@@ -84,11 +84,10 @@ impl Task<'_> {
         if !mark.is_from(self.store.format().id, name) || self.options().overrules {
             return Ok(());
         }
-        let notes = Notes::of(self.store.cache_dir(), destination);
-        let note = notes.and_then(|notes| notes.read_of(name));
-        let known = note.map_or(mark.version, |note| note.version.max(mark.version));
+        let saved = Notes::version_of(self.store.cache_dir(), destination, name);
+        let known = mark.version.max(saved.unwrap_or(0));
         let state = &self.reader.view().state;
-        state.check_had(name, known, destination)
+        self.store.check_had(state, name, known, destination)
     }
 
     /// A directory of somebody else, as one in which nothing was made yet.

@@ -51,7 +51,8 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
             let known = known.or(mark.as_ref().and_then(|(_, mark)| {
                 is_of(mark, reader.store(), request).then_some(mark.version)
             }));
-            state.check_had(&request.target, known.unwrap_or(0), root)?;
+            let known = known.unwrap_or(0);
+            (reader.store()).check_had(state, &request.target, known, root)?;
             match (notes, note, mark) {
                 (Some(notes), Some(note), _) => Base {
                     version: Some(note.version),

@@ -1,8 +1,10 @@
 //! Following the log: states and views that are brought to newer ones.
 
+use std::path::Path;
+
 use super::{Store, View};
 use crate::error::{Error, Kind, Result};
-use crate::format::{FORMAT_KEY, LogEntry, State};
+use crate::format::{FORMAT_KEY, LogEntry, RefName, State};
 use crate::log;
 use crate::remedy::Remedy;
 
@@ -16,6 +18,29 @@ impl Store {
     /// When the log cannot be read.
     pub fn catch_up(&self, state: &mut State) -> Result<()> {
         self.news(state).map(drop)
+    }
+
+    /// [`State::check_had`], also of what was added since: who saves a directory beside this one writes down as which version
+    /// only when that is in the log.
+    ///
+    /// # Errors
+    /// As there; conflict, too, when it has come since.
+    pub(crate) fn check_had(
+        &self,
+        state: &State,
+        name: &RefName,
+        number: u64,
+        dir: &Path,
+    ) -> Result<()> {
+        if state.check_had(name, number, dir).is_ok() {
+            return Ok(());
+        }
+        let mut now = state.clone();
+        self.catch_up(&mut now)?;
+        now.check_had(name, number, dir)?;
+        let dir = dir.display();
+        let message = format!("{dir}: was saved as {name}@{number} meanwhile");
+        Err(Error::conflict(message).hint("run it again"))
     }
 
     /// That the store can still be read: a log that cannot be seen looks like one to which nothing was added.

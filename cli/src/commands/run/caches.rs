@@ -9,8 +9,8 @@ use store::replicate::{
     Delete, Forgetful, RefStatus, ReplicateRequest, Selection, Versions, replicate,
 };
 use store::{
-    Error, Kind, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result, Root, Store,
-    StoreId, Unwatched, materialize_from,
+    Error, Kind, MadeTree, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result,
+    Root, Store, StoreId, Unwatched, materialize_from,
 };
 
 use crate::commands::save;
@@ -188,6 +188,10 @@ impl Cache {
         let is_left = left.is_some() || is_begun;
         if !is_empty(&self.dir) && !self.is_here(reader) {
             self.note_removed(reader, context)?;
+        }
+        if is_left && self.is_here(reader) && is_of_no_version(&known, &self.dir) {
+            // Who was killed had not yet brought it to a version: only what is of one can be saved. What a job made stays.
+            self.materialize(reader, pool, false, context)?;
         }
         let mut left_out = Vec::new();
         if is_left && !is_empty(&self.dir) {
@@ -414,8 +418,15 @@ fn is_empty(dir: &Path) -> bool {
 
 /// Whether a pool knows it as a tree of its own.
 fn is_tree(pools: &[Arc<Pool>], dir: &Path) -> bool {
-    let trees = pools
-        .iter()
-        .flat_map(|pool| pool.trees().unwrap_or_default());
-    trees.into_iter().any(|tree| tree.path == dir)
+    trees(pools).any(|tree| tree.path == dir)
+}
+
+/// Whether an update of the directory was broken off.
+fn is_of_no_version(pools: &[Arc<Pool>], dir: &Path) -> bool {
+    trees(pools).any(|tree| tree.path == dir && !tree.is_settled)
+}
+
+fn trees(pools: &[Arc<Pool>]) -> impl Iterator<Item = MadeTree> {
+    let trees = pools.iter().map(|pool| pool.trees().unwrap_or_default());
+    trees.flatten()
 }
