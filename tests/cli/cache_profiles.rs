@@ -105,6 +105,38 @@ fn each_profile_knows_what_its_compiler_keeps() {
     }
 }
 
+/// Inductor links a library in place, beside the directory that it builds it in: killed half-way, both stay.
+#[test]
+fn a_library_that_is_being_linked_stays_here_until_it_is_whole() {
+    let env = environment!();
+    let name = "project/p/inductor";
+    env.write("here/2x/c2xk.main.cpp", "code");
+    env.write("here/2x/c2xk.main.so", "half of a libr");
+    env.write("here/2x/c2xk.main_CxxBuild/c2xk.o", "object");
+    let cache = |words: &[&str]| -> Value {
+        let all = ["cache", "--profile", "inductor"];
+        let said = env.ok(all.iter().chain(words).chain(&["--json"]));
+        serde_json::from_str(&said).unwrap()
+    };
+    assert_eq!(cache(&["push", "here", name])["pushed"], 1);
+    // What a killed compiler left is nobody's after a while.
+    let cleaned = cache(&["clean", "here", "--stale", "1s", "--dry-run"]);
+    assert_eq!(cleaned["removed"].as_array().unwrap().len(), 0, "{cleaned}");
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let cleaned = cache(&["clean", "here", "--stale", "1s"]);
+    assert_eq!(cleaned["removed"].as_array().unwrap().len(), 1, "{cleaned}");
+    let left = support::seen(&env.path("here"));
+    let left: Vec<_> = left.keys().map(|path| path.to_string_lossy()).collect();
+    let goes = |path: &str| path.ends_with(".so") || path.contains("_CxxBuild");
+    assert!(!left.iter().any(|path| goes(path)), "{left:?}");
+    // Made again, and whole: its directory is gone.
+    env.write("here/2x/c2xk.main.so", "a whole library");
+    assert_eq!(cache(&["push", "here", name])["pushed"], 1);
+    cache(&["pull", "there", name]);
+    let found = std::fs::read_to_string(env.path("there/2x/c2xk.main.so"));
+    assert_eq!(found.unwrap(), "a whole library");
+}
+
 #[test]
 fn profiles_are_files_and_their_mistakes_are_named() {
     let env = environment!();

@@ -92,6 +92,11 @@ impl Report {
                 true => std::fs::remove_file(&full).map_err(failed)?,
                 false => std::fs::remove_dir_all(&full).map_err(failed)?,
             }
+            // Last: as long as it is there, the entry is none.
+            for beside in shape.beside(&full) {
+                std::fs::remove_dir_all(&beside)
+                    .map_err(|source| Error::io("remove", &beside, source))?;
+            }
         }
         self.removed.push(Refused::new(path, state, None));
         Ok(())

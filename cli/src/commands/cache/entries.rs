@@ -44,6 +44,8 @@ pub(super) struct Entry {
     pub(super) parts: BTreeMap<Vec<u8>, Part>,
     /// Its tree in the ref.
     pub(super) tree: Option<Content>,
+    /// What stands beside it says that it is being made, or that its maker died.
+    is_in_the_making: bool,
 }
 
 /// Entries by their paths in the cache.
@@ -97,16 +99,37 @@ impl Shape {
         })
     }
 
+    /// What stands beside the entry at `path` only while it is made.
+    pub(super) fn beside(&self, path: &Path) -> Vec<PathBuf> {
+        let stem = path.file_stem().unwrap_or_default();
+        let named = |end: &String| {
+            let mut name = stem.to_owned();
+            name.push(end);
+            path.with_file_name(name)
+        };
+        let all = self.beside.iter().map(named);
+        all.filter(|path| path.symlink_metadata().is_ok()).collect()
+    }
+
     pub(super) fn is_lock(&self, path: &[u8]) -> bool {
         self.locks.iter().any(|pattern| pattern.matches(path))
     }
 }
 
 impl Entry {
+    fn look_beside(&mut self, root: &Path, path: &[u8], profile: &Profile) {
+        let full = root.join(OsStr::from_bytes(path));
+        let shape = profile.entry.get(self.shape);
+        self.is_in_the_making = shape.is_some_and(|shape| !shape.beside(&full).is_empty());
+    }
+
     pub(super) fn state(&self, profile: &Profile) -> State {
         let Some(shape) = profile.entry.get(self.shape) else {
             return State::Incomplete;
         };
+        if self.is_in_the_making {
+            return State::Incomplete;
+        }
         if shape.file {
             return match self.parts.values().any(|part| part.bytes() > 0) {
                 true => State::Complete,
@@ -178,6 +201,7 @@ fn add(found: &mut Entries, profile: &Profile, path: &[u8], part: Part, tree: Op
         shape: number,
         parts: BTreeMap::new(),
         tree: None,
+        is_in_the_making: false,
     });
     match (below.is_empty(), part.is_dir()) {
         (true, true) => entry.tree = tree,
@@ -238,6 +262,10 @@ pub(super) fn of_ref(
 pub(super) fn of_dir(root: &Path, profile: &Profile) -> Result<Entries> {
     let mut entries = Entries::new();
     walk(root, &mut Vec::new(), profile, &mut entries)?;
+    // What was seen before it was finished has its sign beside it still, or is finished by now.
+    for (path, entry) in &mut entries {
+        entry.look_beside(root, path, profile);
+    }
     Ok(entries)
 }
 
@@ -250,7 +278,11 @@ pub(super) fn one(root: &Path, path: &[u8], profile: &Profile) -> Result<Option<
         Err(source) => return Err(Error::io("look at", &full, source)),
         Ok(found) => look(root, path, &found, profile, &mut entries)?,
     }
-    Ok(entries.remove(path))
+    let mut entry = entries.remove(path);
+    if let Some(entry) = &mut entry {
+        entry.look_beside(root, path, profile);
+    }
+    Ok(entry)
 }
 
 fn walk(root: &Path, at: &mut Vec<u8>, profile: &Profile, found: &mut Entries) -> Result<()> {

@@ -66,6 +66,9 @@ pub(super) struct Shape {
     /// An entry is one file.
     #[serde(default)]
     pub(super) file: bool,
+    /// Of an entry that is a file: how what stands beside it is called while it is made, in the place of its extension.
+    #[serde(default)]
+    pub(super) beside: Vec<String>,
     /// What makes one complete; nothing: any file that is not empty.
     #[serde(default)]
     pub(super) needs: Vec<Need>,
@@ -128,6 +131,10 @@ impl Profile {
             return Err(wrong(path, "entry: expected at least one [[entry]]"));
         }
         for (number, shape) in (1..).zip(&profile.entry) {
+            if !shape.beside.is_empty() && !shape.file {
+                let told = "beside: is for entries that are a file (file = true)";
+                return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
+            }
             if !shape.path.is_plain() {
                 let told = "path: expected a path without **";
                 return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
