@@ -15,7 +15,7 @@ use crate::host::saved::{Listing, Made, Notes};
 use crate::id::ChunkId;
 use crate::read::Reader;
 use crate::remedy::Remedy;
-use crate::store::Store;
+use crate::store::{Store, View};
 use crate::tree::MetaBuilder;
 
 /// What a save is merged from.
@@ -80,6 +80,15 @@ pub(super) fn turn(store: &Store, request: &PutRequest) -> Result<Option<File>> 
     let check_stop = || store.host().check_stop();
     let turn = notes.map(|notes| notes.turn(&check_stop));
     turn.transpose().map(Option::flatten)
+}
+
+/// Whether the source was saved as a version that `view` does not know yet.
+pub(super) fn is_behind(store: &Store, request: &PutRequest, view: &View) -> Result<bool> {
+    let Ok(root) = super::scan::resolved(&request.source) else {
+        return Ok(false);
+    };
+    let saved = Notes::version_of(store.cache_dir(), &root, &request.target);
+    Ok(saved.unwrap_or(0) > view.state.refs.last(&request.target)?)
 }
 
 /// That no update of the source is under way or was interrupted, as far as a pool knows.

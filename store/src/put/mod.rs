@@ -297,8 +297,10 @@ pub fn put_after(
     let _turn = match request.onto {
         Onto::Merge(_) => {
             let turn = turn(store, request)?;
-            // Whoever had the turn before has saved since.
-            if let Some(view) = &mut view {
+            // Whoever had the turn before may have saved since.
+            if let Some(view) = &mut view
+                && ancestor::is_behind(store, request, view)?
+            {
                 store.refresh(view)?;
             }
             turn
