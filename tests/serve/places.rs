@@ -294,11 +294,11 @@ fn several_servers_and_a_collector_without_grace_share_a_store() {
                 assert!(matches!(collected.code, Some(0 | 5)), "{collected}");
             }
         });
-        for writer in writers {
-            writer.join().unwrap();
-        }
+        let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        // Also where one failed: else the collector goes on for ever.
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         collector.join().unwrap();
+        assert!(ended.iter().all(Result::is_ok));
     });
     for number in 0..4_u64 {
         for round in 0..rounds {

@@ -112,7 +112,9 @@ impl Hub {
                 ));
             }
             Err(error) if error.kind() == Kind::NotFound => {
-                return Err(Fault::bad(
+                // A collector took what had arrived: a client tries again where that is not its own fault.
+                return Err(Fault::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
                     "a file of this commit is not there any more: send it again",
                 ));
             }
