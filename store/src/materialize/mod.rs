@@ -41,7 +41,6 @@ use crate::format::{Content, Node, RefSpec, Time};
 use crate::host::destination::{Replaced, Site};
 use crate::host::list;
 use crate::host::pool::{Claim, Claimed, Mark, Pool, Room, Watch, disk, parent};
-use crate::host::saved::Notes;
 use crate::host::walk::Stat;
 use crate::progress::Progress;
 use crate::read::{Found, Reader};
@@ -105,16 +104,13 @@ fn is_behind(reader: &Reader<'_>, request: &MaterializeRequest) -> Result<bool> 
         return Ok(false);
     };
     let (store, name) = (reader.store(), &request.spec.name);
-    let saved = Notes::version_of(store.cache_dir(), &absolute(destination)?, name);
-    let (Some(saved), state) = (saved, &reader.view().state) else {
-        return Ok(false);
-    };
-    if saved <= state.refs.last(name)? {
+    let (destination, state) = (absolute(destination)?, &reader.view().state);
+    if !store.is_behind(state, &destination, name)? {
         return Ok(false);
     }
     let mut now = state.clone();
     store.catch_up(&mut now)?;
-    Ok(saved <= now.refs.last(name)?)
+    Ok(!store.is_behind(&now, &destination, name)?)
 }
 
 /// What [`materialize()`] would do with the destination now; nothing is done.

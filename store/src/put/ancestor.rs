@@ -87,8 +87,7 @@ pub(super) fn is_behind(store: &Store, request: &PutRequest, view: &View) -> Res
     let Ok(root) = super::scan::resolved(&request.source) else {
         return Ok(false);
     };
-    let saved = Notes::version_of(store.cache_dir(), &root, &request.target);
-    Ok(saved.unwrap_or(0) > view.state.refs.last(&request.target)?)
+    store.is_behind(&view.state, &root, &request.target)
 }
 
 /// That no update of the source is under way or was interrupted, as far as a pool knows.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::format::{Content, Time};
-use crate::host::list::{ListReader, NEVER, Thing, checksum};
+use crate::host::list::{ListReader, NEVER, Thing};
 use crate::host::pool::{Mark, Pool};
 use crate::host::walk::compare_paths;
 use crate::id::StoreId;
@@ -92,17 +92,9 @@ impl Recorded {
         if mark.store != store || !mark.is_settled {
             return Ok(None);
         }
-        let Some(name) = &mark.record else {
-            return Ok(None);
-        };
-        let Some(file) = pool.record(&mark.path(), name)? else {
-            return Ok(None);
-        };
-        if !checksum(&file).is_ok_and(|sum| sum.is_some()) {
-            return Ok(None);
-        }
-        Ok(Some(Self {
-            list: ListReader::new(file)?,
+        let list = pool.list_of(mark)?;
+        Ok(list.map(|list| Self {
+            list,
             path: Vec::new(),
             above: vec![0],
             next: None,

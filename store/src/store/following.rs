@@ -5,6 +5,7 @@ use std::path::Path;
 use super::{Store, View};
 use crate::error::{Error, Kind, Result};
 use crate::format::{FORMAT_KEY, LogEntry, RefName, State};
+use crate::host::saved::Notes;
 use crate::log;
 use crate::remedy::Remedy;
 
@@ -41,6 +42,15 @@ impl Store {
         let dir = dir.display();
         let message = format!("{dir}: was saved as {name}@{number} meanwhile");
         Err(Error::conflict(message).hint("run it again"))
+    }
+
+    /// Whether `dir` was saved to a ref as a version that `state` does not know yet, by what this host wrote down.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    pub(crate) fn is_behind(&self, state: &State, dir: &Path, name: &RefName) -> Result<bool> {
+        let saved = Notes::version_of(self.cache_dir(), dir, name);
+        Ok(saved.unwrap_or(0) > state.refs.last(name)?)
     }
 
     /// That the store can still be read: a log that cannot be seen looks like one to which nothing was added.

@@ -15,7 +15,7 @@ use super::trees::{Mark, parent};
 use super::{Pool, disk, proof};
 use crate::error::{Error, Kind, Result};
 use crate::host::destination::precious_in;
-use crate::host::list::{ListReader, Thing, checksum};
+use crate::host::list::Thing;
 
 /// The process that a tree ends with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,16 +114,9 @@ impl Pool {
 
     /// Whether the version of a tree has a store at `below` itself.
     fn has_made_store(&self, mark: &Mark, below: &Path) -> Result<bool> {
-        let Some(name) = &mark.record else {
+        let Some(mut list) = self.list_of(mark)? else {
             return Ok(false);
         };
-        let Some(list) = self.record(&mark.path(), name)? else {
-            return Ok(false);
-        };
-        if checksum(&list).ok().flatten().is_none() {
-            return Ok(false);
-        }
-        let mut list = ListReader::<Thing>::new(list)?;
         let mut path = PathBuf::new();
         while let Some((level, name, thing)) = list.next()? {
             while level > 0 && path.iter().count() >= level {

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, AtFlags, FileType, Mode};
 use rustix::io::Errno;
 
-use super::trees::mark_name;
+use super::trees::{Mark, mark_name};
 use super::{Pool, disk};
 use crate::error::{Error, Result};
 use crate::format::Time;
+use crate::host::list::{ListReader, Thing, checksum};
 
 /// The directory of records; made when the first one is written.
 const MADE: &str = "made";
@@ -74,6 +75,20 @@ impl Pool {
             }
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => Ok(None),
             Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// What a tree was made as, in the order of a walk; none, where there is no whole record of it.
+    pub(crate) fn list_of(&self, mark: &Mark) -> Result<Option<ListReader<Thing>>> {
+        let Some(name) = &mark.record else {
+            return Ok(None);
+        };
+        let Some(file) = self.record(&mark.path(), name)? else {
+            return Ok(None);
+        };
+        match checksum(&file) {
+            Ok(Some(_)) => ListReader::new(file).map(Some),
+            _ => Ok(None),
         }
     }
 
