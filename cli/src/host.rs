@@ -8,5 +8,6 @@ pub(crate) mod pending;
 pub(crate) mod planted;
 pub(crate) mod priority;
 pub(crate) mod room;
+pub(crate) mod session;
 pub(crate) mod signals;
 pub(crate) mod stores;

@@ -144,6 +144,24 @@ fn a_session_of_its_own_stands_back_as_a_whole() {
     end(watch);
 }
 
+/// As in a container that a process was sent into: its session has the number 0 there.
+#[test]
+fn a_session_that_began_outside_of_the_container_is_no_reason_to_stop() {
+    let env = environment!();
+    checkpoint(&env, 1, 1);
+    let plain = env.command(["watch", "out", REF, "--once"]);
+    let flags = [
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+    ];
+    let done = under("unshare", flags, &plain).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(published(&env), ["checkpoint-1"]);
+}
+
 #[test]
 fn a_directory_that_the_training_makes_later_is_waited_for() {
     let env = environment!();

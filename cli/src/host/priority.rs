@@ -2,7 +2,9 @@
 
 use std::io;
 
-use rustix::process::{getpid, getsid, setpriority_process};
+use rustix::process::setpriority_process;
+
+use super::session::Session;
 
 /// Where a session of its own says how far all of it stands back.
 const SESSION: &str = "/proc/self/autogroup";
@@ -14,7 +16,7 @@ const SESSION: &str = "/proc/self/autogroup";
 /// a whole; one that others share is left as it is, since they would stand back with it.
 pub(crate) fn stand_back(nice: i32) -> io::Result<()> {
     setpriority_process(None, nice)?;
-    if getsid(None)? == getpid() {
+    if Session::own().is_some_and(|session| session.is_led_by(std::process::id())) {
         // There are kernels without such groups, and others that take no word for it twice in a moment.
         drop(std::fs::write(SESSION, nice.to_string()));
     }

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use store::{Error, Result};
 
+use crate::host::session::Session;
 use crate::host::signals::TOGETHER_TIME;
 
 /// The longest time between two looks.
@@ -78,7 +79,8 @@ impl Signals {
             }
             is_asked |= matches!(*number, SIGINT | SIGTERM | SIGHUP);
             // A terminal has told the command by itself, and twice may be once too often.
-            let is_told = *number == SIGINT && is_in_foreground();
+            let is_told =
+                *number == SIGINT && Session::own().is_some_and(Session::is_in_foreground);
             let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
             if let Some(pid) = pid.filter(|_| !is_told) {
                 // One that has just ended needs no signal.
@@ -175,16 +177,6 @@ fn code(status: ExitStatus) -> u8 {
     let signal = || 128 + status.signal().unwrap_or(0);
     let code = status.code().unwrap_or_else(signal);
     u8::try_from(code).unwrap_or(1)
-}
-
-/// Whether this process is in the foreground of its terminal: the 5th and the 8th field of its state.
-fn is_in_foreground() -> bool {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // A name may hold spaces and parentheses.
-    let fields = stat.rsplit_once(") ").map(|(_, rest)| rest);
-    let mut fields = fields.unwrap_or_default().split(' ').skip(2);
-    let group = fields.next();
-    group.is_some() && group == fields.nth(2)
 }
 
 #[cfg(test)]
