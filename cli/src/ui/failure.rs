@@ -11,7 +11,7 @@ use clap::error::ErrorKind;
 use serde::Serialize;
 use store::{Error, Kind, Result};
 
-use crate::ui::output::Marked;
+use crate::ui::output::json_line;
 use crate::ui::{names, paint, remedy};
 
 /// What a machine reads about a failure.
@@ -91,7 +91,7 @@ pub(crate) fn exit_code(done: Result<()>, json: bool) -> ExitCode {
         hint: error.remedy().map(remedy::words),
         exit_code: code(error.kind()),
     };
-    let text = match serde_json::to_string(&Marked::new(&told)) {
+    let text = match json_line(&told) {
         Ok(line) if json => line + "\n",
         _ => text(&told),
     };

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 
 use serde::Serialize;
 use store::remote::Waits;
-use store::{Error, Result};
+use store::{Error, Result, is_unseen};
 
 use crate::ui::table::{Side, Table};
 use crate::ui::{names, paint};
@@ -16,19 +16,31 @@ const SCHEMA: u32 = 1;
 
 /// An object of `--json`: each says by itself which schema it follows, so that lines may be read one by one.
 #[derive(Serialize)]
-pub(crate) struct Marked<'v, V> {
+struct Marked<'v, V> {
     schema: u32,
     #[serde(flatten)]
     value: &'v V,
 }
 
-impl<'v, V> Marked<'v, V> {
-    pub(crate) fn new(value: &'v V) -> Self {
-        Self {
-            schema: SCHEMA,
-            value,
+/// One object of `--json`, without the end of its line. What a terminal would act upon is escaped, too.
+pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
+    let schema = SCHEMA;
+    let line = serde_json::to_string(&Marked { schema, value })?;
+    if !line.contains(is_unseen) {
+        return Ok(line);
+    }
+    let mut escaped = String::with_capacity(line.len() + 8);
+    let mut units = [0; 2];
+    for c in line.chars() {
+        match is_unseen(c) {
+            true => {
+                let units = c.encode_utf16(&mut units).iter();
+                escaped.extend(units.map(|unit| format!("\\u{unit:04x}")));
+            }
+            false => escaped.push(c),
         }
     }
+    Ok(escaped)
 }
 
 /// Text for people, in which nothing is that they would not see: names of refs, and messages, may turn the direction of a line.
@@ -110,10 +122,8 @@ impl Output {
 
     /// One line of data for machines, whole or not at all.
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<()> {
-        let line = serde_json::to_vec(&Marked::new(value)).map_err(|error| failed(error.into()))?;
-        let mut to = self.to.borrow_mut();
-        to.write_all(&line).map_err(failed)?;
-        writeln!(to).map_err(failed)
+        let line = json_line(value).map_err(|error| failed(error.into()))?;
+        writeln!(self.to.borrow_mut(), "{line}").map_err(failed)
     }
 
     /// A list that is short enough for a table: its lines for machines, their cells for people.
@@ -165,7 +175,7 @@ impl Output {
 
     /// What a verb did, where standard output is not its own.
     pub(crate) fn report_aside(&self, report: &(impl Serialize + Display)) {
-        match (self.json, serde_json::to_string(&Marked::new(report))) {
+        match (self.json, json_line(report)) {
             (true, Ok(line)) => self.aside(line),
             _ => self.note(format_args!("note: {report}")),
         }
@@ -179,7 +189,9 @@ impl Output {
         }
         let text = text.to_string();
         let text = text.strip_prefix("warning: ").unwrap_or(&text);
-        self.aside(serde_json::json!({ "schema": SCHEMA, "warning": text }));
+        // A text is written in any case.
+        let line = json_line(&serde_json::json!({ "warning": text }));
+        self.aside(line.unwrap_or_default());
     }
 
     fn aside(&self, text: impl Display) {
@@ -227,4 +239,19 @@ fn columns_of_terminal() -> Option<usize> {
 
 fn failed(source: io::Error) -> Error {
     Error::io("write to", "standard output", source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_json_does_nothing_to_a_terminal() {
+        let name = "a\u{85}\u{2028}\u{202e}\u{e0001}\u{7f}\n\u{e9}";
+        let line = json_line(&serde_json::json!({ "name": name })).unwrap();
+        assert!(!line.contains(is_unseen), "{line:?}");
+        assert!(line.contains('\u{e9}'), "{line}");
+        let back: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(back, serde_json::json!({ "schema": 1, "name": name }));
+    }
 }
