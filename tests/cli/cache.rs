@@ -395,19 +395,36 @@ fn an_entry_whose_lock_a_process_holds_stays_however_old_it_is() {
     );
 }
 
+/// What two pulls left that died: one long ago, one just now, or not at all.
+fn stages(cache: &Path) {
+    for (name, age) in [(".store-cache-old", 2 * 3600), (".store-cache-new", 0)] {
+        std::fs::create_dir_all(cache.join(name).join("entries")).unwrap();
+        let dir = std::fs::File::open(cache.join(name)).unwrap();
+        let then = SystemTime::now() - Duration::from_secs(age);
+        dir.set_modified(then).unwrap();
+    }
+}
+
+#[test]
+fn a_pull_takes_away_what_pulls_left_that_died() {
+    let env = environment!();
+    let (here, there) = (env.path("here"), env.path("there"));
+    module(&there, "1+a", 1);
+    neff(&env, &["push", "there", PROJECT], 0);
+    stages(&here);
+    let told = neff(&env, &["pull", "here", PROJECT], 0);
+    assert_eq!(told["pulled"], Value::from(1), "{told}");
+    assert!(!here.join(".store-cache-old").exists());
+    assert!(here.join(".store-cache-new").exists());
+}
+
 #[test]
 fn a_clean_takes_what_keeps_compilers_from_trying() {
     let env = environment!();
     let here = env.path("here");
     let done = module(&here, "1+a", 1);
     clutter(&here);
-    // What two pulls left that died: one long ago, one just now, or not at all.
-    for (name, age) in [(".store-cache-old", 2 * 3600), (".store-cache-new", 0)] {
-        std::fs::create_dir_all(here.join(name).join("entries")).unwrap();
-        let dir = std::fs::File::open(here.join(name)).unwrap();
-        let then = SystemTime::now() - Duration::from_secs(age);
-        dir.set_modified(then).unwrap();
-    }
+    stages(&here);
     let count = modules(&here).len();
     let told = neff(&env, &["clean", "here", "--dry-run"], 0);
     assert_eq!(told["removed"].as_array().unwrap().len(), 2, "{told}");

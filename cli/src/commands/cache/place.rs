@@ -30,6 +30,10 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn new(root: &Path) -> Result<Self> {
+        for dead in left(root) {
+            // One that stays takes room, and is named by a clean.
+            drop(std::fs::remove_dir_all(dead));
+        }
         let failed = |source| Error::io("make a directory in", root, source);
         let dir = tempfile::Builder::new().prefix(STAGE).tempdir_in(root);
         let dir = dir.map_err(failed)?;
