@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{
     Change, EntryText, LOG_ENTRY_BYTES_MAX, LogEntry, Newest, State, Who, log_group_prefix, log_key,
 };
-use crate::id::CommitId;
+use crate::id::{CommitId, EntryId};
 use crate::remedy::Remedy;
 use crate::remote::{Created, Read, Write};
 
@@ -381,6 +381,23 @@ fn read_entry_once(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
         Err(error) if error.kind() == Kind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The entry that lies under `number` in the place of `id`; none where that is the one, or one that stands for it, or
+/// where it cannot be read.
+///
+/// # Errors
+/// When the store does not answer.
+pub(crate) fn another_at(remote: &dyn Read, number: u64, id: EntryId) -> Result<Option<EntryId>> {
+    let there = match read_entry(remote, number) {
+        Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => None,
+        there => there?,
+    };
+    let Some(there) = there.filter(|there| there.lost.is_none() && !filler::is_one(there)) else {
+        return Ok(None);
+    };
+    let found = there.id()?;
+    Ok((found != id && there.stands_for != Some(id)).then_some(found))
 }
 
 /// Whether something lies in the place of entry `number`.

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::format::{At, Change, Content, Namespace, RefHead, RefName, RefSpec, State, Version};
+use crate::host::saved::Known;
 use crate::remedy::Remedy;
 use crate::store::Store;
 
@@ -37,22 +38,32 @@ impl Dropped {
 }
 
 impl State {
-    /// That the ref has ever had version `number`, which a directory is known to be of: a store that was brought back from
-    /// an older copy has not, and the directory may hold the last bytes of it.
+    /// That the ref has ever had the version that a directory is known to be of: a store that was brought back from an older
+    /// copy has not, and the directory may hold the last bytes of it. A version that was dropped is taken for it.
     ///
     /// # Errors
     /// Conflict, when it has not.
-    pub(crate) fn check_had(&self, name: &RefName, number: u64, dir: &Path) -> Result<()> {
+    pub(crate) fn check_had(&self, name: &RefName, known: Known, dir: &Path) -> Result<()> {
+        let Known { version, tree } = known;
         let last = self.refs.last(name)?;
-        // Without any version there is nothing older that could take its place.
-        if number <= last || last == 0 {
-            return Ok(());
-        }
-        Err(Error::conflict(format!(
-            "{}: is of {name}@{number}, and this store never had a version above @{last}: it was brought back from an older copy",
-            dir.display()
-        ))
-        .hint(Remedy::StoreSetBack))
+        let what = if version > last && last > 0 {
+            format!(
+                "this store never had a version above @{last}: it was brought back from an older copy"
+            )
+        } else {
+            // Without any version there is nothing older that could take its place.
+            let there = self.version(name, Some(version)).ok();
+            let is_other = |tree| there.is_some_and(|(_, there)| *there.root.content() != tree);
+            if !tree.is_some_and(is_other) {
+                return Ok(());
+            }
+            format!(
+                "@{version} is another one in this store: it was brought back from an older copy, and added to since"
+            )
+        };
+        let dir = dir.display();
+        let message = format!("{dir}: is of {name}@{version}, and {what}");
+        Err(Error::conflict(message).hint(Remedy::StoreSetBack))
     }
 
     /// The live versions of a ref by number, at least one.

@@ -73,9 +73,12 @@ remedies! {
         "bring the log back from a copy of the store; or a repair that accepts the loss goes on without what is \
          lost: the versions that these entries set, and all that came behind the last entry that is known";
     /// Go on with a log that was rolled back.
-    AcceptRollback =>
-        "bring the log back from a copy of the store; or a repair that accepts the loss goes on with the versions \
-         that the log has, and what was put since is lost";
+    AcceptRollback {
+        /// Where the store is.
+        url: String,
+    } =>
+        "bring the log of {url} back from a copy of the store; or a repair that accepts the loss goes on with the \
+         versions that the log has, and what was put since is lost";
 
     // What there is.
     /// Nothing that was named is there.

@@ -113,13 +113,8 @@ fn nothing_is_added_to_a_log_that_lacks_what_this_host_has_seen() {
 fn entries_that_took_the_place_of_those_that_were_seen_are_told() {
     let env = two_versions();
     copy(&env, "older", "store");
-    // Another host, which has seen none of it, goes on.
     env.write("source/file", "three");
-    let mut put = env.command(["--store", "store", "put", "source", REF]);
-    let elsewhere: Finished = (put.env("XDG_CACHE_HOME", env.path("elsewhere")).output())
-        .unwrap()
-        .into();
-    assert_eq!(elsewhere.code, Some(0), "{elsewhere}");
+    elsewhere(&env, &["put", "source", REF]);
     let refused = run(&env, &["put", "source", REF]);
     assert_refused(&refused);
     assert!(refused.stderr.contains("is another entry"), "{refused}");
@@ -127,6 +122,56 @@ fn entries_that_took_the_place_of_those_that_were_seen_are_told() {
     env.write("source/file", "four");
     env.ok(["--store", "store", "put", "source", REF]);
     env.ok(["--store", "store", "verify"]);
+}
+
+/// On another host, which has seen none of it.
+fn elsewhere(env: &TestEnvironment, words: &[&str]) {
+    let mut command = env.command([&["--store", "store"], words].concat());
+    let done: Finished = (command
+        .env("XDG_CACHE_HOME", env.path("elsewhere"))
+        .output())
+    .unwrap()
+    .into();
+    assert_eq!(done.code, Some(0), "{done}");
+}
+
+#[test]
+fn a_store_that_is_brought_back_twice_is_told_twice() {
+    let env = two_versions();
+    for file in ["three", "four", "five"] {
+        env.write("source/file", file);
+        env.ok(["--store", "store", "put", "source", REF]);
+    }
+    copy(&env, "older", "store");
+    let accepted = run(&env, &["repair", "--accept-loss"]);
+    assert!(accepted.to_string().contains("given up"), "{accepted}");
+    copy(&env, "store", "older");
+    env.write("source/file", "after");
+    env.ok(["--store", "store", "put", "source", REF]);
+    copy(&env, "older", "store");
+    let refused = run(&env, &["put", "source", REF]);
+    assert_refused(&refused);
+    // It is told once, and by no host again.
+    run(&env, &["repair", "--accept-loss"]);
+    env.ok(["--store", "store", "put", "source", REF]);
+    env.ok(["--store", "store", "verify"]);
+}
+
+#[test]
+fn a_hint_names_the_store_that_was_brought_back() {
+    let env = two_versions();
+    env.ok(["init", "healthy"]);
+    env.ok(["--store", "healthy", "put", "source", "project/o/x"]);
+    copy(&env, "older", "store");
+    let store = env.path("store");
+    for words in [
+        &["push", "project/o/x", &store.to_string_lossy()][..],
+        &["pull", &store.to_string_lossy(), REF],
+    ] {
+        let refused = env.store([&["--store", "healthy"], words].concat());
+        let hint = format!("repair --store file://{} --accept-loss", store.display());
+        assert!(refused.stderr.contains(&hint), "{refused}");
+    }
 }
 
 #[test]
@@ -164,6 +209,31 @@ fn a_tree_that_knows_more_than_the_store_is_neither_called_unchanged_nor_overrul
     );
     env.ok(["--store", "store", "save", "out", REF, "--base", "1"]);
     assert!(env.ok(["--store", "store", "ls", REF]).contains("job"));
+}
+
+/// Its number alone does not say that a version is the one that was given up.
+#[test]
+fn a_version_that_was_given_up_is_none_that_others_made_since() {
+    let env = set_back();
+    copy(&env, "older", "store");
+    run(&env, &["repair", "--accept-loss"]);
+    env.write("other/own", "theirs");
+    for number in ["2", "3"] {
+        env.write("other/number", number);
+        elsewhere(&env, &["save", "other", REF, "--base", "0"]);
+    }
+    for words in [vec!["save", "out"], vec!["materialize", REF, "out"]] {
+        let refused = env.store([&["--store", "store"], &words[..]].concat());
+        assert_eq!(refused.code, Some(5), "{refused}");
+        assert!(refused.stderr.contains("@2 is another one"), "{refused}");
+    }
+    assert!(env.path("out/job").exists());
+    env.ok(["--store", "store", "save", "out", REF, "--base", "1"]);
+    env.ok(["--store", "store", "materialize", REF, "out"]);
+    let listed = env.ok(["--store", "store", "ls", REF]);
+    for name in ["job", "own", "number", "file"] {
+        assert!(listed.contains(name) && env.path("out").join(name).exists());
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use store::GetRequest;
 use store::check::{RepairRequest, repair};
+use store::format::Change;
 use store::host::stat_cache::SETTLED_SECS;
 use store::remote::{Objects, Prune};
 use store::{Kind, Remedy, Store, Unwatched, get, put};
@@ -33,9 +34,10 @@ fn accept(dir: &Path) {
         ..RepairRequest::default()
     };
     let store = store_in(dir);
-    assert_eq!(
-        store.state().unwrap_err().remedy(),
-        Some(&Remedy::AcceptRollback)
+    let error = store.state().unwrap_err();
+    assert!(
+        matches!(error.remedy(), Some(Remedy::AcceptRollback { .. })),
+        "{error:?}"
     );
     assert_eq!(
         repair(&store, request, &Unwatched)
@@ -87,6 +89,40 @@ fn what_a_restored_store_does_not_have_is_read_again() {
     let out = dir.path().join("out");
     get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
     assert_same_tree(&source, &out);
+}
+
+/// Others, who have seen none of what is gone, went on so far that a reader begins behind it.
+#[test]
+fn another_history_is_told_behind_a_checkpoint_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (place, backup) = (dir.path().join("store"), dir.path().join("backup"));
+    let source = dir.path().join("source");
+    fs::write(&source, "one").unwrap();
+    put_tree(&store_in(dir.path()), &source, REF);
+    shell(&format!(
+        "cp -a '{}' '{}'",
+        place.display(),
+        backup.display()
+    ));
+    fs::write(&source, "two").unwrap();
+    put_tree(&store_in(dir.path()), &source, REF);
+    let seen = store_in(dir.path()).state().unwrap().number;
+
+    replace(&place, &backup);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let remote: Arc<dyn Prune> = Arc::new(Objects::directory(&place).unwrap());
+    let theirs = Store::open(remote, host(elsewhere.path())).unwrap();
+    let mut state = theirs.state().unwrap();
+    let nothing = Change::CondemnPacks { packs: Vec::new() };
+    while state.number <= seen || !place.join("checkpoints").exists() {
+        let added = theirs.commit(&mut state, &mut |_, _| Ok(vec![nothing.clone()]));
+        added.unwrap().unwrap();
+    }
+    let error = store_in(dir.path()).state().unwrap_err();
+    assert!(error.to_string().contains("is another entry"), "{error}");
+    accept(dir.path());
+    store_in(dir.path()).state().unwrap();
+    theirs.state().unwrap();
 }
 
 /// Whoever has it open does not make another one in its place.

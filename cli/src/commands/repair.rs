@@ -79,9 +79,6 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.done.findings.is_empty() && self.done.packs_kept == 0 && self.done.hits.is_empty() {
-            return out.write_str("nothing to repair");
-        }
         let mut parts = Vec::new();
         for (entries, what) in [
             (&self.done.entries_restored, "put back"),
@@ -119,6 +116,9 @@ impl fmt::Display for Report {
             parts.push(format!("{checkpoints} written again"));
         }
         match (parts.is_empty(), self.dry_run) {
+            (true, _) if self.done.findings.is_empty() && self.done.hits.is_empty() => {
+                out.write_str("nothing to repair")
+            }
             (true, _) => out.write_str("nothing that a repair can do"),
             (false, true) => write!(out, "would be done: {}", parts.join("; ")),
             (false, false) => out.write_str(&parts.join("; ")),

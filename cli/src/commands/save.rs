@@ -195,7 +195,7 @@ fn is_out_of_reach(error: &Error, dir: &Path, context: &Context) -> bool {
         // A mount that is away leaves an empty directory, or none.
         Kind::NotFound => dir.is_dir() && is_store_gone(context),
         // It waits for whoever decides which copy of the store it is.
-        Kind::Corrupt => error.remedy() == Some(&Remedy::AcceptRollback),
+        Kind::Corrupt => matches!(error.remedy(), Some(Remedy::AcceptRollback { .. })),
         // A quota is what the store says, and it answers.
         Kind::Denied => {
             error.remedy() != Some(&Remedy::DropOrRaiseQuota) && std::fs::read_dir(dir).is_ok()

@@ -71,10 +71,6 @@ fn log(remedy: &Remedy) -> Option<&'static str> {
             "bring the log back from a copy of the store, or see what `store repair` says; until then what is left \
              can be read, and nothing is put or collected"
         }
-        Remedy::AcceptRollback => {
-            "bring the log back from a copy of the store; or `store repair --accept-loss` goes on with the versions \
-             that the log has, and what was put since is lost"
-        }
         Remedy::AcceptLoss => {
             "bring the log back from a copy of the store; or `store repair --accept-loss` goes on without what is \
              lost: the versions that these entries set, and all that came behind the last entry that is known"
@@ -303,6 +299,11 @@ fn with_names(remedy: &Remedy) -> Option<String> {
             "leave such a path out with --exclude {0}, or, if it is none, take it with --allow-secret {0}; \
              --allow-secrets takes all of them",
             quoted(glob)
+        ),
+        Remedy::AcceptRollback { url } => format!(
+            "bring the log back from a copy of the store; or `store repair --store {} --accept-loss` goes on with the \
+             versions that the log has, and what was put since is lost",
+            quoted(url)
         ),
         Remedy::TakeClasses { classes } => format!("--with {classes} takes them"),
         Remedy::InsideMount { inside } => {

@@ -8,7 +8,6 @@ use crate::error::Result;
 use crate::index::Index;
 use crate::log::witness::{self, Witness};
 use crate::log::{self, heal};
-use crate::remedy::Remedy;
 use crate::store::{SetBack, Store, View};
 
 /// Whether what no entry names says that the log was longer, or that it is of another store.
@@ -55,11 +54,11 @@ pub(super) fn settle(store: &Store, request: RepairRequest) -> Result<Option<u64
         return Ok(None);
     };
     if !request.accept_loss {
-        return Err(damage.hint(Remedy::AcceptRollback));
+        return Err(damage.hint(store.accept_rollback()));
     }
     if !request.dry_run {
-        // What others added since stays.
-        let until = until.max(state.number);
+        // What others added since stays. It is more than what was given up before, so that hosts that knew of that know this.
+        let until = until.max(state.number).max(state.until + 1);
         heal::give_up_until(remote, &state, &store.host().who, until)?;
     }
     Ok(Some(state.number + 1))

@@ -42,6 +42,11 @@ impl Trail {
         });
     }
 
+    /// Whether it goes back as far as `number`.
+    pub fn reaches(&self, number: u64) -> bool {
+        self.0.front().is_some_and(|first| first.number <= number)
+    }
+
     /// The entry that lies under `number` in the place of `id`; none where that is the one, or was given up since, or
     /// where it is not known.
     pub fn another(&self, number: u64, id: EntryId) -> Option<EntryId> {

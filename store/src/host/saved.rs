@@ -34,6 +34,9 @@ pub(crate) struct Note {
     /// The ref, and the version that the save made or found.
     pub(crate) name: RefName,
     pub(crate) version: u64,
+    /// The tree of that version; programs of before 2026-11-23 did not say.
+    #[serde(default)]
+    tree: Option<Content>,
     /// What the directory itself was.
     pub(crate) root: Content,
     /// The mark that it had then: a tree that was made anew since has another base.
@@ -47,6 +50,24 @@ pub(crate) struct Note {
 pub(crate) struct Made {
     pub(crate) record: Option<String>,
     pub(crate) version: u64,
+}
+
+/// What this host knows of the version that a directory is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) version: u64,
+    /// Its tree, where that was written down.
+    pub(crate) tree: Option<Content>,
+}
+
+impl Note {
+    /// The version that the directory is of.
+    pub(crate) fn known(&self) -> Known {
+        Known {
+            version: self.version,
+            tree: self.tree,
+        }
+    }
 }
 
 impl From<&Mark> for Made {
@@ -158,7 +179,7 @@ impl Notes {
     pub(crate) fn write(
         &self,
         listing: Listing,
-        (name, version): (&RefName, u64),
+        (name, version, tree): (&RefName, u64, Content),
         (root, made): (Content, Option<Made>),
     ) -> Result<()> {
         let inode = Inode::of(CWD, self.root.as_os_str().as_bytes());
@@ -171,6 +192,7 @@ impl Notes {
             inode,
             name: name.clone(),
             version,
+            tree: Some(tree),
             root,
             made,
             list: spelled(&sum),

@@ -185,17 +185,26 @@ fn empty(name: &RefName, version: u64) -> Change {
     }
 }
 
-/// An entry in the place of one that was lost: the same, whoever makes it.
-pub(super) fn filler(store: StoreId, number: u64, gap: Gap, changes: Vec<Change>) -> LogEntry {
+/// Whether it is an entry in the place of one that was lost.
+pub(super) fn is_one(entry: &LogEntry) -> bool {
+    entry.commit == commit_id(entry.number)
+}
+
+fn commit_id(number: u64) -> CommitId {
     let hash = blake3::hash(format!("entry {number} was given up").as_bytes());
     let mut commit = [0; 16];
     commit.copy_from_slice(hash.as_bytes().split_at(16).0);
+    CommitId(commit)
+}
+
+/// An entry in the place of one that was lost: the same, whoever makes it.
+pub(super) fn filler(store: StoreId, number: u64, gap: Gap, changes: Vec<Change>) -> LogEntry {
     LogEntry {
         number,
         store,
         prev: gap.prev,
         stands_for: gap.named,
-        commit: CommitId(commit),
+        commit: commit_id(number),
         time: Timestamp::UNIX_EPOCH,
         who: Who {
             program: "store repair".to_owned(),

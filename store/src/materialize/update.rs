@@ -84,8 +84,14 @@ impl Task<'_> {
         if !mark.is_from(self.store.format().id, name) || self.options().overrules {
             return Ok(());
         }
-        let saved = Notes::version_of(self.store.cache_dir(), destination, name);
-        let known = mark.version.max(saved.unwrap_or(0));
+        let notes = Notes::of(self.store.cache_dir(), destination);
+        let note = notes.and_then(|notes| notes.read_of(name));
+        // A save since then took the place of what the tree was made from.
+        let made = mark.known();
+        let known = match note.map(|note| (note.made == Some(mark.into()), note.known())) {
+            Some((counts, saved)) if counts || saved.version > made.version => saved,
+            _ => made,
+        };
         let state = &self.reader.view().state;
         self.store.check_had(state, name, known, destination)
     }

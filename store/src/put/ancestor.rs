@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Node, RefSpec, Root, State, Totals, TreeEncoder, TreeEntry};
 use crate::host::list::{ListReader, NEVER, Thing, checksum};
 use crate::host::pool::{Mark, Pool};
-use crate::host::saved::{Listing, Made, Notes};
+use crate::host::saved::{Listing, Made, Note, Notes};
 use crate::id::ChunkId;
 use crate::read::Reader;
 use crate::remedy::Remedy;
@@ -47,12 +47,13 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
             if let Some((_, mark)) = &mark {
                 check_settled(mark)?;
             }
-            let known = note.as_ref().map(|note| note.version);
-            let known = known.or(mark.as_ref().and_then(|(_, mark)| {
-                is_of(mark, reader.store(), request).then_some(mark.version)
-            }));
-            let known = known.unwrap_or(0);
-            (reader.store()).check_had(state, &request.target, known, root)?;
+            let marked = mark.as_ref().map(|(_, mark)| mark);
+            let known = note.as_ref().map(Note::known).or(marked
+                .filter(|mark| is_of(mark, reader.store(), request))
+                .map(Mark::known));
+            if let Some(known) = known {
+                (reader.store()).check_had(state, &request.target, known, root)?;
+            }
             match (notes, note, mark) {
                 (Some(notes), Some(note), _) => Base {
                     version: Some(note.version),

@@ -96,7 +96,8 @@ impl PutSession<'_> {
         // What is inserted is made for that alone, and is nothing to come back to.
         let is_kept = !self.request().dry_run && self.request().onto != Onto::Insert;
         if let Some(number) = version.filter(|_| is_kept) {
-            self.remember(built, (base, left_out > 0), (number, reader), &mut report);
+            let version = (number, *outcome.root.content());
+            self.remember(built, (base, left_out > 0), (version, reader), &mut report);
         }
         Ok(Some(report))
     }
@@ -293,7 +294,7 @@ impl PutSession<'_> {
         &self,
         mut built: Built,
         (base, leaves_out): (&Base, bool),
-        (number, reader): (u64, &Reader<'_>),
+        ((number, tree), reader): ((u64, Content), &Reader<'_>),
         report: &mut PutReport,
     ) {
         let request = self.request();
@@ -319,7 +320,7 @@ impl PutSession<'_> {
         let notes = Notes::of(self.store().cache_dir(), &source);
         if let (Some(notes), Some(listing)) = (notes, built.listing.take()) {
             let what = (root, base.made.clone());
-            let written = notes.write(listing, (&request.target, number), what);
+            let written = notes.write(listing, (&request.target, number, tree), what);
             report.notes.extend(written.err().map(slow));
         }
     }

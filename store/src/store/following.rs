@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{Store, View};
 use crate::error::{Error, Kind, Result};
 use crate::format::{FORMAT_KEY, LogEntry, RefName, State};
-use crate::host::saved::Notes;
+use crate::host::saved::{Known, Notes};
 use crate::log;
 use crate::remedy::Remedy;
 
@@ -30,16 +30,16 @@ impl Store {
         &self,
         state: &State,
         name: &RefName,
-        number: u64,
+        known: Known,
         dir: &Path,
     ) -> Result<()> {
-        if state.check_had(name, number, dir).is_ok() {
+        if state.check_had(name, known, dir).is_ok() {
             return Ok(());
         }
         let mut now = state.clone();
         self.catch_up(&mut now)?;
-        now.check_had(name, number, dir)?;
-        let dir = dir.display();
+        now.check_had(name, known, dir)?;
+        let (dir, number) = (dir.display(), known.version);
         let message = format!("{dir}: was saved as {name}@{number} meanwhile");
         Err(Error::conflict(message).hint("run it again"))
     }

@@ -2,7 +2,7 @@
 //! known, before anything is added to it.
 //!
 //! One small file for each place of a store, beside its caches. It is disposable: without it nothing is known. A log is
-//! said to be older only where that is sure: entries behind a checkpoint are not asked for.
+//! said to be older only where that is sure.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -16,11 +16,11 @@ use crate::id::EntryId;
 use crate::log;
 use crate::remedy::Remedy;
 
-/// Digits of a number, of an id and of their checksum; a space follows the first two, and a newline the last.
+/// Digits of a number, an id, another number and their checksum; a space follows the first three, and a newline the last.
 const NUMBER_LEN: usize = 20;
 const ID_LEN: usize = 64;
 const SUM_LEN: usize = 16;
-const LEN: usize = NUMBER_LEN + ID_LEN + SUM_LEN + 3;
+const LEN: usize = 2 * NUMBER_LEN + ID_LEN + SUM_LEN + 4;
 /// Stores that end with a process, and files that people copy about.
 const PASSING: [&str; 2] = ["memory:", "bundle:"];
 
@@ -29,6 +29,8 @@ const PASSING: [&str; 2] = ["memory:", "bundle:"];
 struct Seen {
     number: u64,
     entry: EntryId,
+    /// Up to where entries were given up by then: what is given up later may be this one.
+    until: u64,
 }
 
 /// A log that lacks what this host has seen in it.
@@ -64,10 +66,11 @@ impl Store {
     /// # Errors
     /// When the store does not answer; unavailable, where its log is no directory.
     pub(crate) fn set_back(&self, state: &State) -> Result<Option<SetBack>> {
-        let Some(Seen { number, entry }) = self.last_seen() else {
+        let Some(seen) = self.last_seen() else {
             return Ok(None);
         };
-        if number <= state.until {
+        let Seen { number, entry, .. } = seen;
+        if seen.is_given_up(state) {
             return Ok(None);
         }
         let remote = self.remote.as_ref();
@@ -79,7 +82,7 @@ impl Store {
                 Err(error) if error.kind() == Kind::Corrupt => return Ok(None),
                 read => drop(read?),
             }
-            if number <= now.until {
+            if seen.is_given_up(&now) {
                 return Ok(None);
             }
         }
@@ -99,7 +102,8 @@ impl Store {
         let another = match last {
             Some(last) if last == entry => None,
             // One that stands for it is told by the trail.
-            _ => now.trail.another(number, entry),
+            _ if now.trail.reaches(number) => now.trail.another(number, entry),
+            _ => log::another_at(remote, number, entry)?,
         };
         Ok(another.map(|found| {
             let object = log_key(number);
@@ -123,10 +127,16 @@ impl Store {
         }
     }
 
+    /// What to do about a log that was rolled back.
+    pub(crate) fn accept_rollback(&self) -> Remedy {
+        let url = self.remote.url().to_owned();
+        Remedy::AcceptRollback { url }
+    }
+
     fn told(&self, object: String, damage: Error, until: u64) -> SetBack {
         SetBack {
             object,
-            damage: damage.hint(Remedy::AcceptRollback),
+            damage: damage.hint(self.accept_rollback()),
             until,
         }
     }
@@ -134,10 +144,15 @@ impl Store {
     /// Keeps in mind how far the log goes. Not to do so is no harm.
     pub(super) fn keep_in_mind(&self, state: &State) {
         let Some(entry) = state.entry else { return };
-        let number = state.number;
-        let is_news = |seen: Seen| seen.number < number || seen.number <= state.until;
+        let (number, until) = (state.number, state.until);
+        let is_news = |seen: Seen| seen.number < number || seen.is_given_up(state);
         if self.last_seen().is_none_or(is_news) {
-            drop(self.write_last_seen(Seen { number, entry }));
+            let seen = Seen {
+                number,
+                entry,
+                until,
+            };
+            drop(self.write_last_seen(seen));
         }
     }
 
@@ -177,17 +192,25 @@ impl Store {
 }
 
 impl Seen {
+    /// Whether somebody said since that it is lost.
+    fn is_given_up(self, state: &State) -> bool {
+        self.number <= state.until && self.until < state.until
+    }
+
     fn text(self) -> String {
-        let said = format!("{:0width$} {}", self.number, self.entry, width = NUMBER_LEN);
+        let (number, entry, until) = (self.number, self.entry, self.until);
+        let said = format!("{number:0NUMBER_LEN$} {entry} {until:0NUMBER_LEN$}");
         format!("{said} {}\n", sum(&said))
     }
 
     fn of(text: &str) -> Option<Self> {
         let (said, found) = text.strip_suffix('\n')?.rsplit_once(' ')?;
-        let (number, entry) = said.split_once(' ')?;
+        let (number, rest) = said.split_once(' ')?;
+        let (entry, until) = rest.split_once(' ')?;
         let seen = Self {
             number: number.parse().ok()?,
             entry: entry.parse().ok()?,
+            until: until.parse().ok()?,
         };
         (sum(said) == found).then_some(seen)
     }
@@ -208,6 +231,7 @@ mod tests {
         let seen = Seen {
             number: 12,
             entry: EntryId([7; 32]),
+            until: 9,
         };
         let text = seen.text();
         assert_eq!((text.len(), Seen::of(&text)), (LEN, Some(seen)));

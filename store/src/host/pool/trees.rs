@@ -20,6 +20,7 @@ use super::room::is_gone;
 use super::{Pool, disk, proof, trust};
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, RefSpec};
+use crate::host::saved::Known;
 use crate::host::walk::Stat;
 use crate::id::StoreId;
 
@@ -127,6 +128,16 @@ impl Mark {
     pub(crate) fn is_from(&self, store: StoreId, name: &RefName) -> bool {
         let spec = self.source.parse::<RefSpec>();
         self.store == store && spec.is_ok_and(|spec| spec.name == *name)
+    }
+
+    /// The version that the tree was made from, if it is the whole of one.
+    pub(crate) fn known(&self) -> Known {
+        let spec = self.source.parse::<RefSpec>();
+        let is_whole = spec.is_ok_and(|spec| spec.path.is_empty());
+        Known {
+            version: self.version,
+            tree: self.tree.filter(|_| is_whole),
+        }
     }
 
     /// Whether the system has been running since it was written.
