@@ -214,6 +214,7 @@ fn what_a_link_leads_to_in_a_private_tree_stays_private() {
     env.ok(["put", "in", "project/demo/a"]);
     env.ok(["materialize", "project/demo/a", "tree"]);
     assert_eq!(mode(&env.path("tree/data/secret")), 0o444);
+    assert_eq!(mode(&env.path("tree/data")), 0o700);
     for (name, target) in [("dir", "tree/data"), ("file", "tree/data/secret")] {
         std::fs::create_dir(env.path(name)).unwrap();
         std::os::unix::fs::symlink(env.path(target), env.path(name).join("link")).unwrap();

@@ -332,6 +332,20 @@ fn an_empty_directory_is_no_save_unless_it_is_meant() {
     assert_eq!(site.newest(), Vec::<String>::new());
 }
 
+/// What is left out is there, so that the directory is not empty.
+#[test]
+fn a_directory_with_nothing_but_what_is_left_out_is_a_save() {
+    let site = Site::with(&[("a", "base"), ("pipe", "base")]);
+    let dir = site.job("job");
+    for name in ["a", "pipe"] {
+        fs::remove_file(dir.join(name)).unwrap();
+    }
+    rustix::fs::mkfifoat(rustix::fs::CWD, dir.join("pipe"), 0o600.into()).unwrap();
+    let report = site.try_save(&site.request(&dir)).unwrap();
+    assert_eq!(report.version, Some(2));
+    assert_eq!(site.newest(), ["pipe=base"]);
+}
+
 #[test]
 fn marks_and_times_survive_a_merge() {
     let site = Site::with(&[("dir/a", "base"), ("dir/b", "base")]);

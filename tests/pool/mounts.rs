@@ -178,6 +178,10 @@ fn reflinks(seed: u64, make: &str) {
         (&report["reflinked"], &report["copied"]),
         (&4.into(), &2.into())
     );
+    assert_eq!(
+        report["bytes_not_copied"],
+        3_000_000 + 200_000 + 70_000 + 40_000
+    );
     assert_same(&world.path("source"), &mount.0.join("out"));
     let out = mount.0.join("out/big");
     assert_eq!(fs::metadata(&out).unwrap().mode() & 0o777, 0o644);

@@ -80,6 +80,22 @@ fn what_lies_in_the_place_of_a_record_is_lost_and_costs_no_more_than_that() {
 }
 
 #[test]
+fn a_linked_file_whose_record_is_lost_is_none_of_a_job() {
+    let world = World::new(333);
+    let file = |number: &str| {
+        world.write(&format!("file-{number}"), 30_000);
+        world.env.ok(["put", &format!("file-{number}"), REF]);
+    };
+    file("1");
+    world.make("out", &[]);
+    fs::remove_dir_all(world.pool().join("made")).unwrap();
+    file("2");
+    world.make("out", &[]);
+    let read = |name: &str| fs::read(world.path(name)).unwrap();
+    assert_eq!(read("out"), read("file-2"));
+}
+
+#[test]
 fn what_lies_in_the_place_of_a_part_of_the_pool_is_named() {
     for (what, make) in MISPLACED {
         let world = versions(111, &[&["keep", "other"]]);

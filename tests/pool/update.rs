@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 
-use support::Finished;
+use support::{Finished, under};
 
 use crate::world::{REF, World, assert_same, conflicting, inode};
 
@@ -27,6 +27,30 @@ fn the_same_again_changes_nothing() {
             inode(&world.path("out/sub/deep/tiny"))
         ]
     );
+    assert_same(&world.path("source"), &world.path("out"));
+}
+
+/// Not every file system can rename without replacing.
+#[test]
+fn a_new_version_comes_where_every_rename_replaces() {
+    let world = World::with_tree(13);
+    world.make("out", &[]);
+    world.write("source/new", 50_000);
+    world.write("source/sub/other", 500);
+    world.put();
+    let plain = world.quiet(&["materialize", REF, "out"]);
+    let fault = "inject=renameat2:error=EINVAL";
+    let words = [
+        "-f",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=renameat2",
+        "-e",
+        fault,
+    ];
+    assert!(under("strace", words, &plain).status().unwrap().success());
     assert_same(&world.path("source"), &world.path("out"));
 }
 

@@ -369,6 +369,15 @@ mod tests {
     use crate::error::Kind;
     use crate::format::{CODEC_PLANES, CODEC_RAW};
 
+    #[test]
+    fn bytes_at_order_0_are_those_of_the_counts() {
+        let halves = [[0; 4000], [9; 4000]].concat();
+        assert_eq!(bytes_at_order_0(&halves), 1000);
+        assert_eq!(bytes_at_order_0(&[7; 4000]), 0);
+        let each: Vec<u8> = (0..=255).cycle().take(2560).collect();
+        assert_eq!(bytes_at_order_0(&each), 2560);
+    }
+
     fn layouts() -> impl Strategy<Value = Layout> {
         (prop_oneof![Just(2usize), Just(4)], 0usize..4, any::<bool>()).prop_map(
             |(width, phase, is_turned)| Layout {

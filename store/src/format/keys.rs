@@ -176,6 +176,22 @@ mod tests {
     }
 
     #[test]
+    fn the_place_of_every_object_is_known() {
+        let hex = "ab".repeat(16);
+        let keys = [
+            FORMAT_KEY.to_owned(),
+            log_key(42),
+            checkpoint_key(64),
+            segment_key(hex.parse().unwrap()),
+            pack_key(hex.parse().unwrap()),
+        ];
+        for key in keys {
+            assert!(is_object_key(&key), "{key}");
+            assert!(!is_object_key(&format!("{key}.tmp")), "{key}");
+        }
+    }
+
+    #[test]
     fn other_keys_are_none() {
         let hex = "ab".repeat(16);
         for key in [

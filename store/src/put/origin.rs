@@ -22,8 +22,6 @@ pub(super) struct Origin {
     /// None when it could not be read (any further).
     files: Option<Recorded>,
     source: String,
-    /// What was made is for one user alone.
-    is_private: bool,
 }
 
 /// The record of a tree, read beside a walk.
@@ -52,13 +50,7 @@ impl Origin {
             inside,
             files,
             source,
-            is_private: mark.is_private(),
         })
-    }
-
-    /// What paths of the walk begin with that come from a version for one user alone; none when it was for others.
-    pub(super) fn private_below(&self) -> Option<&[u8]> {
-        self.is_private.then_some(&*self.at)
     }
 
     /// The file at `path` of the walk: none when it lies elsewhere, none inside of that when it was not made

@@ -14,19 +14,16 @@ const OTHERS: u32 = 0o077;
 /// What the walk met of it.
 #[derive(Debug, Default)]
 pub(super) struct Private {
-    /// What paths begin with that were made here from a version for one person alone. A linked file has the mode of
-    /// the pool, which says nothing.
-    made_below: Vec<Vec<u8>>,
-    /// Where such trees are on this host: the walk may come there by a link.
+    /// Trees of this host that were made from a version for one person alone. A linked file has the mode of the pool, which
+    /// says nothing; and the walk may come there by a link.
     trees: Vec<PathBuf>,
     named: Vec<String>,
     count: u64,
 }
 
 impl Private {
-    pub(super) fn new(made_below: Vec<Vec<u8>>, trees: Vec<PathBuf>) -> Self {
+    pub(super) fn new(trees: Vec<PathBuf>) -> Self {
         Self {
-            made_below,
             trees,
             ..Self::default()
         }
@@ -41,13 +38,9 @@ impl Private {
             _ => return,
         };
         let is_closed = || mode & OTHERS == 0 && !profile.has_modes_of_its_tool();
-        if self.was_made_for_one(path) || self.lies_in_one(dir) || is_closed() {
+        if self.lies_in_one(dir) || is_closed() {
             self.add(path);
         }
-    }
-
-    fn was_made_for_one(&self, path: &[u8]) -> bool {
-        self.made_below.iter().any(|made| path.starts_with(made))
     }
 
     fn lies_in_one(&self, dir: &Dir) -> bool {

@@ -117,7 +117,7 @@ impl<'p> Scan<'p> {
         let ties = Ties::new(&request.pools, reader, &root);
         let scan = Self {
             store,
-            private: Private::new(ties.private_below(), ties.private_trees()),
+            private: Private::new(ties.private_trees()),
             ties,
             own,
             walk: walk(&root, options.clone())?,

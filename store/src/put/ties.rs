@@ -154,14 +154,6 @@ impl<'p> Ties<'p> {
         })
     }
 
-    /// What paths begin with that come from a version for one user alone.
-    pub(super) fn private_below(&self) -> Vec<Vec<u8>> {
-        let origins = self.origins.iter();
-        origins
-            .filter_map(|origin| origin.private_below().map(<[u8]>::to_vec))
-            .collect()
-    }
-
     /// Whether a file is the inode that the pool made of a content.
     fn is_pooled(&mut self, content: &Content, stat: &Stat) -> Result<bool> {
         if stat.nlink < 2 {

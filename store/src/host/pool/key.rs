@@ -113,7 +113,15 @@ mod tests {
             let name = key.to_string();
             assert!(name.starts_with(&root.to_string()), "{name}");
             assert_eq!(name.parse::<PoolKey>().unwrap(), key);
+            let deep = PoolKey {
+                content: Content {
+                    depth: CONTENT_DEPTH_MAX + 1,
+                    ..key.content
+                },
+                executable,
+            };
             for wrong in [
+                deep.to_string(),
                 format!("{name}-"),
                 name.to_uppercase(),
                 name.replacen('-', "-0", 1),
