@@ -355,3 +355,20 @@ fn a_unit_says_where_the_token_of_an_upstream_belongs_and_does_not_hold_it() {
     let plain = env.ok(["serve", "--systemd", "--upstream", "https://hub.example"]);
     assert!(!plain.contains("EnvironmentFile"), "{plain}");
 }
+
+/// Who makes a unit for the store of somebody else has tokens that the service does not know.
+#[test]
+fn a_unit_says_whose_tokens_do_not_count() {
+    let env = environment!();
+    env.ok(["init", "theirs"]);
+    env.ok(["token", "add", "ci"]);
+    let unit = || env.ok(["--store", "theirs", "serve", "--systemd"]);
+    assert!(!unit().contains("token"));
+    std::os::unix::fs::chown(env.path("theirs"), Some(4242), Some(4242)).unwrap();
+    let told = unit();
+    assert!(
+        told.contains("\n# 1 token of user 0 will not count: it runs as user 4242"),
+        "{told}"
+    );
+    assert!(told.contains("\nUser=4242\n"), "{told}");
+}

@@ -40,8 +40,12 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The same, whose texts are cut so that lines are no longer than `columns`.
+    /// The same in `columns`: where lines are longer, columns without any cell go, and then texts are cut.
     pub(crate) fn within(mut self, columns: usize) -> Self {
+        let wide: usize = self.widths().iter().map(|width| width + GAP).sum();
+        if wide.saturating_sub(GAP) > columns && !self.rows.is_empty() {
+            self.drop_empty();
+        }
         let widths = self.widths();
         for (at, (_, side)) in self.columns.iter().enumerate() {
             if !matches!(side, Side::Cut) {
@@ -57,6 +61,18 @@ impl Table {
             }
         }
         self
+    }
+
+    fn drop_empty(&mut self) {
+        for at in (0..self.columns.len()).rev() {
+            let mut cells = self.rows.iter().filter_map(|row| row.get(at));
+            if cells.all(String::is_empty) {
+                self.columns.remove(at);
+                for row in &mut self.rows {
+                    row.remove(at);
+                }
+            }
+        }
     }
 
     fn widths(&self) -> Vec<usize> {
@@ -150,6 +166,25 @@ mod tests {
                 .contains("2  a text of some\u{2026}")
         );
         assert_eq!(table().within(400).to_string(), table().to_string());
+    }
+
+    #[test]
+    fn a_narrow_table_has_no_empty_columns() {
+        let table = || {
+            let columns = [
+                ("n", Side::Right),
+                ("marks", Side::Left),
+                ("by", Side::Left),
+            ];
+            let mut table = Table::new(&columns);
+            table.push(["1".to_owned(), String::new(), "ann".to_owned()]);
+            table
+        };
+        assert_eq!(
+            table().within(13).to_string(),
+            "n  marks  by\n1         ann"
+        );
+        assert_eq!(table().within(12).to_string(), "n  by\n1  ann");
     }
 
     #[test]

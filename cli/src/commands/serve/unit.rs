@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use store::{Error, Result};
 
 use super::Args;
-use crate::config::clusters;
+use crate::config::{clusters, tokens_file};
 use crate::context::Context;
 use crate::context::schedule::{self, Command};
+use crate::serve::tokens;
+use crate::ui::human;
 
 /// What the service is called.
 const NAME: &str = "store-serve";
@@ -93,6 +95,7 @@ pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
         directory(&store).starts_with("/tmp/") || directory(&store).starts_with("/var/tmp/");
     let tmp = if is_in_tmp { "no" } else { "yes" };
     let (uid, gid) = runner(&store);
+    let advice = advice + &tokens_of_others(owner(&store))?;
     Ok(format!(
         "# /etc/systemd/system/{NAME}.service\n{advice}\
          [Unit]\nDescription=Answer clients of a Hugging Face Hub and of S3 out of a store\n\
@@ -179,8 +182,8 @@ fn directory(store: &str) -> &str {
     store.strip_prefix("file://").unwrap_or(store)
 }
 
-/// Who owns the store, where it is a directory; else who prints the unit, since its configuration is theirs.
-fn runner(store: &str) -> (String, String) {
+/// The user and group whom the store belongs to.
+fn owner(store: &str) -> (u32, u32) {
     let own = || {
         (
             rustix::process::getuid().as_raw(),
@@ -191,7 +194,29 @@ fn runner(store: &str) -> (String, String) {
         .then(|| std::fs::metadata(directory(store)).ok())
         .flatten()
         .map(|found| (found.uid(), found.gid()));
-    let (uid, gid) = owner.unwrap_or_else(own);
+    owner.unwrap_or_else(own)
+}
+
+/// What to know about tokens that the service will not have.
+fn tokens_of_others((uid, _): (u32, u32)) -> Result<String> {
+    let user = rustix::process::getuid().as_raw();
+    let made = match tokens_file().filter(|_| user != uid) {
+        Some(place) => tokens::read(&place)?.len(),
+        None => 0,
+    };
+    if made == 0 {
+        return Ok(String::new());
+    }
+    let count = human::counted(made as u64, "token");
+    Ok(format!(
+        "# {count} of user {user} will not count: it runs as user {uid}, who owns the store. With no token of that user it asks\n\
+         # nobody for one: add them as that user, with `store token add`.\n"
+    ))
+}
+
+/// Who owns the store, where it is a directory; else who prints the unit, since its configuration is theirs.
+fn runner(store: &str) -> (String, String) {
+    let (uid, gid) = owner(store);
     let name = |file: &str, id: u32| {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let mut lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
