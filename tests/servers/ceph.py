@@ -1,5 +1,8 @@
-"""Ceph: a monitor, one object store daemon in memory, and the RADOS gateway that speaks S3."""
+"""Ceph: a monitor, one object store daemon in memory, and the RADOS gateway that speaks S3.
 
+It listens on loopback, and at the address of STORE_TESTS_ADDRESS where that is set, at the same port."""
+
+import os
 import uuid
 
 from place import answers, free_port
@@ -60,8 +63,9 @@ def start(place):
     place.until("a running object store daemon", lambda: "1 up" in place.run("ceph", *config, "osd", "stat"))
     place.run("radosgw-admin", *config, "user", "create", "--uid=tests", "--display-name=tests",
               "--access-key=CEPHKEY", "--secret=CEPHSECRET")
-    port = free_port()
-    place.start("rgw", "radosgw", *config, "-n", "client.rgw", "--rgw_frontends=beast endpoint=127.0.0.1:%d" % port, "-f")
+    port, more = free_port(), os.environ.get("STORE_TESTS_ADDRESS")
+    listens = "".join(" endpoint=%s:%d" % (address, port) for address in ("127.0.0.1", more) if address)
+    place.start("rgw", "radosgw", *config, "-n", "client.rgw", "--rgw_frontends=beast tcp_nodelay=1%s" % listens, "-f")
     endpoint = "http://127.0.0.1:%d" % port
     place.until("an answer of the gateway", lambda: answers(endpoint))
     return endpoint, "CEPHKEY", "CEPHSECRET", "us-east-1"
