@@ -4,18 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
+. tests/support/venv.sh
 for versions in tests/clients/hub-*.txt; do
-    name=$(basename "$versions" .txt)
-    place=target/clients/$name
-    if cmp -s "$versions" "$place/installed"; then
-        continue
-    fi
-    echo "tests/clients: installing $name" >&2
-    rm -rf "$place"
-    # The system's interpreter: jobs run as another user, who may not look into somebody's home.
-    /usr/bin/python3 -m venv --without-pip "$place"
-    pip=(python3 -m pip --disable-pip-version-check --python "$place/bin/python")
-    "${pip[@]}" install --quiet --no-deps --requirement "$versions"
-    "${pip[@]}" check >&2
-    cp "$versions" "$place/installed"
+    venv "target/clients/$(basename "$versions" .txt)" "$versions" check
 done

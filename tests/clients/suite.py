@@ -13,12 +13,13 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 
 from hub import Hub
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+from checks import Suite, main  # noqa: E402
+
 TOKEN = "hf_aVeryPlantedTokenThatNobodyGave0ut"
 OTHER_USER = ["setpriv", "--reuid=4242", "--regid=4242", "--clear-groups"]
 READS = ["version", "snapshot", "download", "scan", "config", "tokenizer", "memory", "cache_ls"]
@@ -26,28 +27,15 @@ EVERYTHING = [*READS, "load", "mapped_again"]
 PROCESSES = 8
 
 
-class Suite:
-    def __init__(self, command, venvs, room):
-        self.command, self.venvs, self.room = command, venvs, room
-        self.failures, self.passed = [], 0
+class Clients(Suite):
+    def __init__(self, command, venvs, generations, room):
+        super().__init__(command, room)
+        self.venvs, self.generations = venvs, generations
         self.stored = {}
         self.hub = Hub()
-
-    def expect(self, what, holds, detail=""):
-        if holds:
-            self.passed += 1
-            print("  ok    " + what, flush=True)
-        else:
-            self.failures.append(what)
-            print("  FAIL  %s\n%s" % (what, str(detail)[-3000:]), flush=True)
-
-    def store(self, *arguments):
-        """Runs the command, which must end well; returns its answer."""
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.room / "root"), "STORE_URL": str(self.room / "store")}
-        done = subprocess.run([self.command, *map(str, arguments), "--json"], env=environment, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise RuntimeError("store %s: %d: %s" % (arguments, done.returncode, done.stderr))
-        return json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else {}
+        # Where another user can read it.
+        room.chmod(0o755)
+        shutil.copy(HERE / "battery.py", room)
 
     def begin_job(self, generation, steps, home, online=False, prefix=(), **more):
         scratch = home.parent / "job-home"
@@ -181,7 +169,7 @@ class Suite:
         self.whole("after a moved branch")
         repo.branches["main"] = old
 
-    def run(self, generation, what, host, steps, online):
+    def run_job(self, generation, what, host, steps, online):
         """A job of a project on a host, which is a home and a place for caches; what it was told on stderr."""
         place = self.room / generation / host
         (place / "home").mkdir(parents=True)
@@ -200,18 +188,32 @@ class Suite:
         # Twice: what tokenizers ask for in vain is known after the first time.
         steps = ["version", "snapshot", "config", "tokenizer", "tokenizer", "mapped", "download"]
         self.hub.take_log()
-        self.run(generation, "run, the first job", "node-1", steps, online=True)
+        self.run_job(generation, "run, the first job", "node-1", steps, online=True)
         self.expect("run: the first job asks the hub", self.hub.take_log())
-        self.run(generation, "run, another host, offline", "node-2", EVERYTHING, online=False)
+        self.run_job(generation, "run, another host, offline", "node-2", EVERYTHING, online=False)
         self.expect("run: the second job asks nobody", not self.hub.take_log())
-        self.run(generation, "run, a third host, online", "node-3", EVERYTHING, online=True)
+        self.run_job(generation, "run, a third host, online", "node-3", EVERYTHING, online=True)
         fetched = [path for method, path in self.hub.take_log() if method == "GET" and "/resolve/" in path]
         self.expect("run: the third job downloads nothing", not fetched, fetched)
         self.whole("after jobs of a project")
 
+    def run(self):
+        model, dataset = contents(self.venvs, self.room)
+        self.hub.add("models", "org/tiny-model", model)
+        self.hub.add("datasets", "org/tiny-set", dataset)
+        self.store("init")
+        for generation in self.generations:
+            print("--- huggingface_hub " + generation, flush=True)
+            self.seed(generation)
+            self.use(generation)
+            self.jobs(generation)
+        print("--- all together", flush=True)
+        self.token_is_nowhere()
+        self.repositories_are_stored_once()
+
     def token_is_nowhere(self):
         """Raw bytes of the store, the pool and the host's caches, and every file that comes out."""
-        places = [self.room / "store", self.room / "root", pathlib.Path(self.pool)]
+        places = [self.room / "store", self.room / "home", pathlib.Path(self.pool)]
         for generation in self.stored:
             out = self.room / generation / "got"
             self.store("get", "project/clients/hub-" + generation, out)
@@ -234,35 +236,9 @@ def contents(venvs, room):
     return files(room / "content" / "model"), files(room / "content" / "dataset")
 
 
-def main():
-    command, venvs = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-    generations = sys.argv[3:] or ["2.4.0", "1.28.0", "0.36.2"]
+if __name__ == "__main__":
     if os.geteuid() != 0:
         sys.exit("tests/clients: must run as root, to become another user")
-    began = time.time()
-    with tempfile.TemporaryDirectory(prefix="store-clients-") as room:
-        room = pathlib.Path(room)
-        room.chmod(0o755)
-        # Where another user can read it.
-        shutil.copy(HERE / "battery.py", room)
-        suite = Suite(str(command), venvs, room)
-        model, dataset = contents(venvs, room)
-        suite.hub.add("models", "org/tiny-model", model)
-        suite.hub.add("datasets", "org/tiny-set", dataset)
-        suite.store("init")
-        for generation in generations:
-            print("--- huggingface_hub " + generation, flush=True)
-            suite.seed(generation)
-            suite.use(generation)
-            suite.jobs(generation)
-        print("--- all together", flush=True)
-        suite.token_is_nowhere()
-        suite.repositories_are_stored_once()
-    print("%d passed, %d failed, %.0f s" % (suite.passed, len(suite.failures), time.time() - began))
-    for failure in suite.failures:
-        print("FAILED " + failure)
-    sys.exit(1 if suite.failures else 0)
-
-
-if __name__ == "__main__":
-    main()
+    command, venvs = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+    generations = sys.argv[3:] or ["2.4.0", "1.28.0", "0.36.2"]
+    main("clients", lambda room: Clients(command, venvs, generations, room))

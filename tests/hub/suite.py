@@ -15,10 +15,10 @@ import pathlib
 import random
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "clients"))
+sys.path[:0] = [str(HERE.parent / "clients"), str(HERE.parent / "support")]
+from checks import Suite, main  # noqa: E402
 from hub import Hub  # noqa: E402
 
 READS = ["version", "whoami", "model", "dataset", "plain", "names", "one", "system", "frames", "tensors", "config", "tokenizer", "load"]
@@ -27,30 +27,12 @@ RUST = ["0.5.0", "1.0.0"]
 RUST_READS = ["model", "dataset", "plain", "commit", "version", "one", "absent"]
 
 
-class Suite:
-    def __init__(self, command, venvs, room):
-        self.command, self.venvs, self.room = command, venvs, room
-        self.failures, self.passed = [], 0
+class Clients(Suite):
+    def __init__(self, command, venvs, generations, room):
+        super().__init__(command, room)
+        self.venvs, self.generations = venvs, generations
         self.rust_program = os.environ.get("RUST") and os.path.abspath(os.environ["RUST"])
         self.hub = Hub()
-
-    def expect(self, what, holds, detail=""):
-        if holds:
-            self.passed += 1
-            print("  ok    " + what, flush=True)
-        else:
-            self.failures.append(what)
-            print("  FAIL  %s\n%s" % (what, str(detail)[-2500:]), flush=True)
-
-    def environment(self):
-        return {"PATH": os.environ["PATH"], "HOME": str(self.room / "root"), "STORE_URL": str(self.room / "store"), "LANG": "C.UTF-8"}
-
-    def store(self, *arguments):
-        """Runs the command, which must end well; returns what it printed."""
-        done = subprocess.run([self.command, *map(str, arguments)], env=self.environment(), capture_output=True, text=True)
-        if done.returncode != 0:
-            raise RuntimeError("store %s: %d: %s" % (arguments, done.returncode, done.stderr))
-        return done.stdout
 
     def job(self, what, generation, steps, home, endpoint, token, **more):
         home.mkdir(parents=True, exist_ok=True)
@@ -220,10 +202,11 @@ class Suite:
             lines = [line for line in (self.room / log).read_text().splitlines() if '"status":5' in line]
             self.expect("rust %s: no answer in %s is a failure" % (client, log), not lines, lines[:5])
 
-    def run(self, generations):
+    def run(self):
+        generations = self.generations
         self.prepare(self.venvs / ("hub-" + generations[-1]) / "bin" / "python")
         self.store("init")
-        token = self.store("token", "add", "tester", "--role", "write").strip()
+        token = self.store("token", "add", "tester", "--role", "write")["token"]
         for generation in generations:
             self.seed(generation)
         server, address = self.serve(generations)
@@ -248,18 +231,7 @@ class Suite:
         self.expect("the store is whole", True)
 
 
-def main():
+if __name__ == "__main__":
     command, venvs = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
     found = sorted((path.name.removeprefix("hub-") for path in venvs.glob("hub-*")), key=lambda name: [int(part) for part in name.split(".")])
-    generations = sys.argv[3:] or found
-    with tempfile.TemporaryDirectory(prefix="store-hub-") as room:
-        suite = Suite(command, venvs, pathlib.Path(room))
-        suite.run(generations)
-    print("%d passed, %d failed" % (suite.passed, len(suite.failures)))
-    for failure in suite.failures:
-        print("failed: " + failure)
-    sys.exit(bool(suite.failures))
-
-
-if __name__ == "__main__":
-    main()
+    main("hub", lambda room: Clients(command, venvs, sys.argv[3:] or found, room))

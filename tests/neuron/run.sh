@@ -5,11 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 place=target/neuron
-if ! cmp -s tests/neuron/requirements.txt "$place/installed"; then
-    rm -rf "$place"
-    /usr/bin/python3 -m venv --without-pip "$place"
-    python3 -m pip --disable-pip-version-check --python "$place/bin/python" install --quiet --no-deps --requirement tests/neuron/requirements.txt
-    cp tests/neuron/requirements.txt "$place/installed"
-fi
+. tests/support/venv.sh
+venv "$place" tests/neuron/requirements.txt
 cargo build --quiet -p cli
 exec python3 -B tests/neuron/suite.py "${CARGO_TARGET_DIR:-target}/debug/store" "$place/bin/python"

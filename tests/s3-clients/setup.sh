@@ -10,17 +10,7 @@ if ! command -v rclone >/dev/null; then
     "${root[@]}" apt-get update -qq >&2
     DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends rclone >&2
 fi
+. tests/support/venv.sh
 for versions in tests/s3-clients/*.txt; do
-    name=$(basename "$versions" .txt)
-    place=target/s3-clients/$name
-    if cmp -s "$versions" "$place/installed"; then
-        continue
-    fi
-    echo "tests/s3-clients: installing $name" >&2
-    rm -rf "$place"
-    python3 -m venv --without-pip "$place"
-    pip=(python3 -m pip --disable-pip-version-check --python "$place/bin/python")
-    "${pip[@]}" install --quiet --no-deps --requirement "$versions"
-    "${pip[@]}" check >&2
-    cp "$versions" "$place/installed"
+    venv "target/s3-clients/$(basename "$versions" .txt)" "$versions" check
 done

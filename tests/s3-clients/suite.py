@@ -14,39 +14,24 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+from checks import Suite, main  # noqa: E402
+
 KEY, SECRET = "TRAINEREXAMPLE", "a/secret+of=the/suite"
 LARGE_BYTES = 30_000_000
 SMALL_FILES = 2_500
 
 
-class Suite:
-    def __init__(self, command, venvs, room):
-        self.command, self.venvs, self.room = command, venvs, room
-        self.failures, self.passed = [], 0
+class Clients(Suite):
+    def __init__(self, command, venvs, wanted, room):
+        super().__init__(command, room)
+        self.venvs, self.wanted = pathlib.Path(venvs), wanted
 
-    def expect(self, what, holds, detail=""):
-        if holds:
-            self.passed += 1
-            print("  ok    " + what, flush=True)
-        else:
-            self.failures.append(what)
-            print("  FAIL  %s\n%s" % (what, str(detail)[-3000:]), flush=True)
-
-    def environment(self, secret=SECRET, **more):
-        home = self.room / "home"
-        home.mkdir(exist_ok=True)
-        return {
-            "PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "STORE_URL": str(self.room / "store"),
-            "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": secret, "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true", "PYTHONDONTWRITEBYTECODE": "1", **more,
-        }
-
-    def store(self, *arguments):
-        command = [self.command, *map(str, arguments)]
-        subprocess.run(command, env=self.environment(), cwd=self.room, check=True, capture_output=True)
+    def environment(self, home="home", secret=SECRET, **more):
+        keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": secret, "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+        return super().environment(home, PYTHONDONTWRITEBYTECODE="1", **{**keys, **more})
 
     def tree(self):
         """Two refs, of which one has two versions; what is in the newest, by key."""
@@ -92,7 +77,7 @@ class Suite:
         about = {"endpoint": endpoint, "keys": str(self.room / "digests"), "large": LARGE_BYTES, "wrong": secret != SECRET}
         # The AWS command is beside boto3, and rclone comes from Debian.
         bin = self.venvs / {"awscli": "boto", "rclone": "boto"}.get(name, name) / "bin"
-        environment = self.environment(secret, PATH=str(bin) + ":" + os.environ["PATH"])
+        environment = self.environment(secret=secret, PATH=str(bin) + ":" + os.environ["PATH"])
         command = [str(bin / "python"), "-B", str(HERE / "clients.py"), name, json.dumps(about)]
         done = subprocess.run(command, env=environment, cwd=room, capture_output=True, text=True, timeout=600)
         lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -100,13 +85,13 @@ class Suite:
             self.expect("%s: %s" % (name, line["what"]), line["holds"], line["detail"])
         self.expect("%s: ran to its end" % name, done.returncode == 0 and lines, done.stdout + done.stderr)
 
-    def run(self, wanted):
+    def run(self):
         keys = self.tree()
         digests = {key: [len(content), hashlib.sha256(content).hexdigest()] for key, content in keys.items()}
         (self.room / "digests").write_text(json.dumps(digests))
         server, endpoint = self.serve()
         try:
-            for name in wanted:
+            for name in self.wanted:
                 print(name, flush=True)
                 self.client(name, endpoint, SECRET)
                 self.client(name, endpoint, "another/secret+of=nobody")
@@ -119,17 +104,7 @@ class Suite:
         self.expect("nothing failed inside of the server", all(status < 500 or status == 501 for status in statuses), statuses)
 
 
-def main():
-    clients = ["boto", "awscli", "s3fs", "arrow", "minio", "s5cmd", "rclone", "duckdb"]
-    command, venvs, *wanted = sys.argv[1:]
-    command, venvs = pathlib.Path(command).resolve(), pathlib.Path(venvs).resolve()
-    with tempfile.TemporaryDirectory(prefix="s3-clients-") as room:
-        suite = Suite(str(command), venvs, pathlib.Path(room))
-        suite.run(wanted or clients)
-    print("%d passed, %d failed" % (suite.passed, len(suite.failures)))
-    for failure in suite.failures:
-        print("  " + failure)
-    sys.exit(1 if suite.failures else 0)
-
-
-main()
+if __name__ == "__main__":
+    command, venvs = map(os.path.abspath, sys.argv[1:3])
+    wanted = sys.argv[3:] or ["boto", "awscli", "s3fs", "arrow", "minio", "s5cmd", "rclone", "duckdb"]
+    main("s3-clients", lambda room: Clients(command, venvs, wanted, room))

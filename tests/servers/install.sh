@@ -22,16 +22,8 @@ if [ "${#missing[@]}" -gt 0 ]; then
     DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
 fi
 
-place=target/servers/moto
-if ! cmp -s tests/servers/moto.txt "$place/installed"; then
-    echo "tests/servers: installing moto" >&2
-    rm -rf "$place"
-    /usr/bin/python3 -m venv --without-pip "$place"
-    pip=(python3 -m pip --disable-pip-version-check --python "$place/bin/python")
-    "${pip[@]}" install --quiet --no-deps --requirement tests/servers/moto.txt
-    "${pip[@]}" check >&2
-    cp tests/servers/moto.txt "$place/installed"
-fi
+. tests/support/venv.sh
+venv target/servers/moto tests/servers/moto.txt check
 
 place=target/servers/s3rver
 if [ "$(cat "$place/installed" 2>/dev/null)" != "$S3RVER" ]; then

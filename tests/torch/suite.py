@@ -11,9 +11,11 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+from checks import Suite, main  # noqa: E402
+
 REF, KERNELS = "project/vision/inductor", "project/vision/triton"
 LAYOUT = """[layout.torch]
 project = "project"
@@ -27,32 +29,17 @@ push = "%s"
 """ % (REF, REF)
 
 
-class Suite:
+class Torch(Suite):
     def __init__(self, command, python, triton, room):
-        self.command, self.python, self.triton, self.room = command, python, triton, room
-        self.failures, self.passed = [], 0
+        super().__init__(command, room)
+        self.python, self.triton = python, triton
 
-    def expect(self, what, found, expected):
-        if found == expected:
-            self.passed += 1
-            print("  ok    " + what, flush=True)
-        else:
-            self.failures.append(what)
-            print("  FAIL  %s\n%s\nexpected %s" % (what, str(found)[-2500:], expected), flush=True)
-
-    def environment(self, host="a", **more):
-        home = self.room / host
-        (home / ".config" / "store").mkdir(parents=True, exist_ok=True)
-        (home / ".config" / "store" / "config.toml").write_text(LAYOUT)
-        (home / "tmp").mkdir(exist_ok=True)
-        return {"PATH": os.environ["PATH"], "HOME": str(home), "STORE_URL": str(self.room / "store"), "TMPDIR": str(home / "tmp"), "LANG": "C.UTF-8", **more}
-
-    def store(self, *words, code=0):
-        """Runs the command, which must end with `code`; returns its answer."""
-        done = subprocess.run([self.command, *map(str, words), "--json"], env=self.environment(), capture_output=True, text=True)
-        if done.returncode != code:
-            raise RuntimeError("store %s: %d: %s" % (words, done.returncode, done.stderr))
-        return json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else {}
+    def environment(self, home="a", **more):
+        places = self.room / home / ".config" / "store", self.room / home / "tmp"
+        for place in places:
+            place.mkdir(parents=True, exist_ok=True)
+        (places[0] / "config.toml").write_text(LAYOUT)
+        return super().environment(home, TMPDIR=str(places[1]), **more)
 
     def job(self, host, model, does):
         """Runs a job on a host that remembers nothing of the others: its exit code, what it said, what its host said, and
@@ -82,17 +69,17 @@ class Suite:
 
     def inductor(self):
         code, first, said, calls = self.job("a", "narrow", "work")
-        self.expect("the first job ends well", (code, first.get("right")), (0, True))
-        self.expect("finds nothing and compiles", (first.get("hits"), first.get("misses", 0) > 0, calls > 0), (0, True, True))
-        self.expect("its host pushes", "0 compiles avoided, 0 entries there before the command" in said, True)
+        self.equal("the first job ends well", (code, first.get("right")), (0, True))
+        self.equal("finds nothing and compiles", (first.get("hits"), first.get("misses", 0) > 0, calls > 0), (0, True, True))
+        self.equal("its host pushes", "0 compiles avoided, 0 entries there before the command" in said, True)
         before, broken = self.entries(REF)
-        self.expect("graphs, code and libraries are in the ref", {kind: any(kind in name for name in before) for kind in ["fxgraph/", "aotautograd/", ".main.cpp", ".main.so"]}, dict.fromkeys(["fxgraph/", "aotautograd/", ".main.cpp", ".main.so"], True))
-        self.expect("and no lock", ([name for name in before if "lock" in name], broken), ([], []))
+        self.equal("graphs, code and libraries are in the ref", {kind: any(kind in name for name in before) for kind in ["fxgraph/", "aotautograd/", ".main.cpp", ".main.so"]}, dict.fromkeys(["fxgraph/", "aotautograd/", ".main.cpp", ".main.so"], True))
+        self.equal("and no lock", ([name for name in before if "lock" in name], broken), ([], []))
         code, second, said, calls = self.job("b", "narrow", "fail")
-        self.expect("the second job, elsewhere, ends well", (code, second.get("right"), second.get("said")), (0, True, None))
-        self.expect("finds all and compiles nothing", (second.get("hits", 0) > 0, second.get("misses"), calls), (True, 0, 0))
-        self.expect("its numbers are the same", second.get("numbers"), first.get("numbers"))
-        self.expect("its host says how many compiles were avoided", ("0 compiles avoided" in said, "compiles avoided" in said or "compile avoided" in said), (False, True))
+        self.equal("the second job, elsewhere, ends well", (code, second.get("right"), second.get("said")), (0, True, None))
+        self.equal("finds all and compiles nothing", (second.get("hits", 0) > 0, second.get("misses"), calls), (True, 0, 0))
+        self.equal("its numbers are the same", second.get("numbers"), first.get("numbers"))
+        self.equal("its host says how many compiles were avoided", ("0 compiles avoided" in said, "compiles avoided" in said or "compile avoided" in said), (False, True))
         self.ask(before)
 
     def ask(self, before):
@@ -100,23 +87,23 @@ class Suite:
         here = self.room / "b" / "cache" / "inductor"
         told = self.store("cache", "status", here, REF, "--profile", "inductor")
         there = told["refs"][0]
-        self.expect("status: all is complete and as in the ref", (told["failed"], told["locked"], told["incomplete"], there["absent_here"], there["different"], there["broken_there"], there["complete"] > 0, there["same"]), ([], [], [], 0, [], [], True, there["complete"]))
+        self.equal("status: all is complete and as in the ref", (told["failed"], told["locked"], told["incomplete"], there["absent_here"], there["different"], there["broken_there"], there["complete"] > 0, there["same"]), ([], [], [], 0, [], [], True, there["complete"]))
         graph = next(name for name in before if name.startswith("fxgraph/")).rsplit("/", 1)[0]
         told = self.store("cache", "lookup", graph.split("/")[-1], REF, "--profile", "inductor")
-        self.expect("lookup finds a graph by its key", (told["entry"], told["hit"]), (graph, True))
+        self.equal("lookup finds a graph by its key", (told["entry"], told["hit"]), (graph, True))
         self.store("cache", "lookup", "fnothing", REF, "--profile", "inductor", code=3)
         done = subprocess.run([self.command, "cache", "why", graph.rsplit("/", 1)[0] + "/fnothing", REF, "--profile", "inductor"], env=self.environment(), capture_output=True, text=True)
-        self.expect("why names the key of the nearest graph", "key: expected fnothing, found " + graph.split("/")[-1] in done.stdout, True)
+        self.equal("why names the key of the nearest graph", "key: expected fnothing, found " + graph.split("/")[-1] in done.stdout, True)
 
     def killed(self):
         before, _ = self.entries(REF)
         code, told, _, calls = self.job("c", "wide", "kill")
-        self.expect("a job that is killed while it compiles has its code", (code, calls > 0), (137, True))
+        self.equal("a job that is killed while it compiles has its code", (code, calls > 0), (137, True))
         after, broken = self.entries(REF)
-        self.expect("leaves nothing half in the ref", (broken, before.items() <= after.items()), ([], True))
+        self.equal("leaves nothing half in the ref", (broken, before.items() <= after.items()), ([], True))
         code, told, _, calls = self.job("d", "wide", "work")
-        self.expect("the next job ends well", (code, told.get("right"), told.get("said")), (0, True, None))
-        self.expect("and compiles what is missing", calls > 0, True)
+        self.equal("the next job ends well", (code, told.get("right"), told.get("said")), (0, True, None))
+        self.equal("and compiles what is missing", calls > 0, True)
 
     def kernels(self):
         def triton(host, *words):
@@ -125,15 +112,15 @@ class Suite:
             return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
         keys = ["KEYONE", "KEYTWO"]
-        self.expect("triton writes kernels", triton("a", "make", *keys), {})
+        self.equal("triton writes kernels", triton("a", "make", *keys), {})
         first, second = (self.room / host / "triton" for host in "ab")
         pushed = self.store("cache", "push", first, KERNELS, "--profile", "triton")
-        self.expect("kernels and launchers are pushed, what is half is not", (pushed["pushed"], pushed["conflicts"]), (4, []))
-        self.expect("and pulled elsewhere", self.store("cache", "pull", second, KERNELS, "--profile", "triton")["pulled"], 4)
+        self.equal("kernels and launchers are pushed, what is half is not", (pushed["pushed"], pushed["conflicts"]), (4, []))
+        self.equal("and pulled elsewhere", self.store("cache", "pull", second, KERNELS, "--profile", "triton")["pulled"], 4)
         group = {"files": sorted("add." + end for end in ["ttir", "ttgir", "llir", "ptx", "cubin", "json"]), "places": [str(second)], "launcher": True}
-        self.expect("where triton finds them, by places there", triton("b", "read", *keys, "HALF"), {"KEYONE": group, "KEYTWO": group, "HALF": {"files": [], "places": [], "launcher": False}})
+        self.equal("where triton finds them, by places there", triton("b", "read", *keys, "HALF"), {"KEYONE": group, "KEYTWO": group, "HALF": {"files": [], "places": [], "launcher": False}})
         told = self.store("cache", "status", first, KERNELS, "--profile", "triton")
-        self.expect("status: the half one is named", (told["complete"], len(told["incomplete"]), told["refs"][0]["same"]), (4, 1, 4))
+        self.equal("status: the half one is named", (told["complete"], len(told["incomplete"]), told["refs"][0]["same"]), (4, 1, 4))
 
     def run(self):
         self.store("init")
@@ -148,16 +135,6 @@ def loads(library):
     return subprocess.run(["readelf", "--sections", "--wide", str(library)], capture_output=True, text=True).stderr == ""
 
 
-def main():
-    command, python, triton = map(os.path.abspath, sys.argv[1:4])
-    with tempfile.TemporaryDirectory(prefix="store-torch-") as room:
-        suite = Suite(command, python, triton, pathlib.Path(room))
-        suite.run()
-    print("%d passed, %d failed" % (suite.passed, len(suite.failures)))
-    for failure in suite.failures:
-        print("failed: " + failure)
-    sys.exit(bool(suite.failures))
-
-
 if __name__ == "__main__":
-    main()
+    words = map(os.path.abspath, sys.argv[1:4])
+    main("torch", lambda room: Torch(*words, room))

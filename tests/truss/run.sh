@@ -5,11 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 place=target/truss
-if ! cmp -s tests/truss/requirements.txt "$place/installed"; then
-    rm -rf "$place"
-    /usr/bin/python3 -m venv --without-pip "$place"
-    python3 -m pip --disable-pip-version-check --python "$place/bin/python" install --quiet --no-deps --requirement tests/truss/requirements.txt
-    cp tests/truss/requirements.txt "$place/installed"
-fi
+. tests/support/venv.sh
+venv "$place" tests/truss/requirements.txt
 cargo build --quiet -p cli
 exec python3 -B tests/truss/suite.py "${CARGO_TARGET_DIR:-target}/debug/store" "$place/bin/python"

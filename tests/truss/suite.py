@@ -14,10 +14,12 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+from checks import Suite, main  # noqa: E402
+
 KEY = "a-dummy-key"
 SORTS = {"filepath": "name", "size": "size", "modified": "modified", "type": "type", "permissions": "permissions"}
 ORDERS = ["asc", "desc"]
@@ -107,32 +109,24 @@ def many(place):
 TREES = [empty, deep, links, names, sizes, many]
 
 
-class Suite:
+class Truss(Suite):
     def __init__(self, command, python, room):
-        self.command, self.room = command, room
-        self.failures, self.passed = [], 0
-        self.platform = Platform()
-        self.environment = {"PATH": os.environ["PATH"], "HOME": str(room), "STORE_URL": str(room / "store"), "LANG": "C.UTF-8", "TZ": "Asia/Kathmandu"}
-        config = room / ".trussrc"
-        config.write_text("[here]\nremote_provider = baseten\napi_key = %s\nremote_url = http://localhost:8000\n" % KEY)
+        super().__init__(command, room)
+        self.platform, self.python = Platform(), python
         # So wide that no cell is folded.
-        self.theirs = {**self.environment, "http_proxy": "http://127.0.0.1:%d" % self.platform.server_port, "COLUMNS": "1000", "BASETEN_TRUSS_AUTH_KEYRING_DISABLED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        self.python = python
+        self.theirs = self.environment(
+            http_proxy="http://127.0.0.1:%d" % self.platform.server_port, COLUMNS="1000", BASETEN_TRUSS_AUTH_KEYRING_DISABLED="1", PYTHONDONTWRITEBYTECODE="1"
+        )
+        config = room / "home" / ".trussrc"
+        config.write_text("[here]\nremote_provider = baseten\napi_key = %s\nremote_url = http://localhost:8000\n" % KEY)
         self.truss = subprocess.Popen([python, str(HERE / "asks.py")], env=self.theirs, cwd=room, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def expect(self, what, found, expected):
-        if found == expected:
-            self.passed += 1
-            print("  ok    " + what, flush=True)
-        else:
-            self.failures.append(what)
-            print("  FAIL  %s\n%s\nexpected\n%s" % (what, *different(found, expected)), flush=True)
+    def environment(self, home="home", **more):
+        return super().environment(home, TZ="Asia/Kathmandu", **more)
 
-    def store(self, *words):
-        done = subprocess.run([self.command, *map(str, words)], env=self.environment, capture_output=True)
-        if done.returncode != 0:
-            raise RuntimeError("store %s: %d: %s" % (words, done.returncode, done.stderr.decode()))
-        return done.stdout.decode()
+    def equal(self, what, found, expected):
+        detail = "" if found == expected else "%s\nexpected\n%s" % different(found, expected)
+        self.expect(what, found == expected, detail)
 
     def ask(self, project, *options):
         """What truss prints, which must end well."""
@@ -147,8 +141,8 @@ class Suite:
         place, ref = self.room / name, "project/%s/cache" % name
         place.mkdir()
         make(place)
-        self.store("put", "--quiet", place, ref)
-        said = json.loads(self.store("summarize", ref, "--depth", "1000", "--sort", "name", "--json"))
+        self.store("put", place, ref)
+        said = self.store("summarize", ref, "--depth", "1000", "--sort", "name")
         # Truss itself adds up what is in a directory.
         files = [
             {"path": part["path"], "size_bytes": 0 if part["type"] == "directory" else part["bytes"], "modified": part["modified"], "file_type": part["type"], "permissions": part["permissions"]}
@@ -162,33 +156,33 @@ class Suite:
     def compare(self, name, ref, sort, order):
         for output, read in [("cli-table", table), ("csv", lines), ("json", json.loads)]:
             theirs = self.ask(name, "--sort", sort, "--order", order, "-o", output)
-            ours = self.store("summarize", ref, "--truss", "--sort", SORTS[sort], "--order", order, "-o", output)
-            self.expect("%s: %s by %s, %s" % (name, output, sort, order), read(ours), read(theirs))
+            ours = self.said("summarize", ref, "--truss", "--sort", SORTS[sort], "--order", order, "-o", output)
+            self.equal("%s: %s by %s, %s" % (name, output, sort, order), read(ours), read(theirs))
 
     def defaults(self):
         """Without options, by the name of the project, and by the command itself."""
         for output, read in [("cli-table", table), ("csv", lines), ("json", json.loads)]:
             words = [os.path.join(os.path.dirname(self.python), "truss"), "train", "cache", "summarize", "project-names", "--remote", "here"]
             done = subprocess.run([*words, "-o", output], env=self.theirs, cwd=self.room, capture_output=True)
-            self.expect("the command: " + output, read(done.stdout.decode()), read(self.store("summarize", "project/names/cache", "--truss", "-o", output)))
-        ours = self.store("summarize", "project/names/cache", "--truss")
-        self.expect("a table is the default of both", table(ours), table(self.ask("names")))
+            self.equal("the command: " + output, read(done.stdout.decode()), read(self.said("summarize", "project/names/cache", "--truss", "-o", output)))
+        ours = self.said("summarize", "project/names/cache", "--truss")
+        self.equal("a table is the default of both", table(ours), table(self.ask("names")))
 
     def run(self):
         self.store("init")
         for make in TREES:
             self.tree(make)
         self.defaults()
-        self.expect("truss came with its key", {key for _, key in self.platform.asked}, {"Api-Key " + KEY})
+        self.equal("truss came with its key", {key for _, key in self.platform.asked}, {"Api-Key " + KEY})
         self.truss.stdin.close()
-        self.expect("truss ends well", self.truss.wait(), 0)
+        self.equal("truss ends well", self.truss.wait(), 0)
 
 
 def different(found, expected):
     """The part of two answers where they begin to differ."""
-    pair = [json.dumps(one, indent=1, ensure_ascii=False) for one in (found, expected)]
+    pair = [json.dumps(one, indent=1, ensure_ascii=False, default=str) for one in (found, expected)]
     start = max(len(os.path.commonprefix(pair)) - 200, 0)
-    return [one[start:start + 1000] for one in pair]
+    return tuple(one[start:start + 1000] for one in pair)
 
 
 def table(text):
@@ -213,16 +207,6 @@ def lines(text):
     return list(csv.reader(io.StringIO(text)))
 
 
-def main():
-    command, python = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-    with tempfile.TemporaryDirectory(prefix="store-truss-") as room:
-        suite = Suite(command, python, pathlib.Path(room))
-        suite.run()
-    print("%d passed, %d failed" % (suite.passed, len(suite.failures)))
-    for failure in suite.failures:
-        print("failed: " + failure)
-    sys.exit(bool(suite.failures))
-
-
 if __name__ == "__main__":
-    main()
+    words = map(os.path.abspath, sys.argv[1:3])
+    main("truss", lambda room: Truss(*words, room))
