@@ -144,7 +144,9 @@ pub fn get(store: &Store, request: &GetRequest, progress: &dyn Progress) -> Resu
     if let Ok(ground) = room::ground_of(&site) {
         copy.note_dangling(&ground);
     }
-    copy.report.notes.extend(disowned.note().map(Note::from));
+    copy.report
+        .notes
+        .extend(disowned.notes().into_iter().map(Note::from));
     access::leave(store, &request.spec.name, found.number);
 
     Ok(copy.report)

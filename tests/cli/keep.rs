@@ -14,18 +14,10 @@ fn what_is_not_kept_is_refused_with_its_reason() {
     };
     let put = ["put", "in", "project/demo/a", "--keep"];
     refused(
-        &[&put[..], &["xattrs"]].concat(),
-        "extended attributes are not kept",
-    );
-    refused(
-        &[&put[..], &["modes,xattrs"]].concat(),
-        "extended attributes are not kept",
-    );
-    refused(
         &[&put[..], &["dates"]].concat(),
-        "[possible values: modes, owners]",
+        "[possible values: modes, owners, xattrs]",
     );
-    env.ok(["put", "in", "project/demo/a", "--keep", "modes"]);
+    env.ok(["put", "in", "project/demo/a", "--keep", "modes,xattrs"]);
     let made = ["materialize", "project/demo/a", "out", "--keep", "modes"];
     refused(&made, "use `store get --keep`");
     assert!(!env.path("out").exists());

@@ -66,3 +66,4 @@ mod uses;
 mod verified;
 mod wide;
 mod world;
+mod xattrs;

@@ -21,7 +21,7 @@ use crate::stores::{name, noise, spec};
 use crate::world::World;
 
 const REF: &str = "project/a/shared";
-const BOTH: [Keep; 2] = Keep::ALL;
+const BOTH: [Keep; 2] = [Keep::Modes, Keep::Owners];
 
 /// Modes that a umask would not give.
 const MODES: [(&str, u32); 6] = [

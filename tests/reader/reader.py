@@ -527,6 +527,38 @@ def kept(data, magic, count):
     return [tuple(numbers[at : at + count]) for at in range(0, len(numbers), count)]
 
 
+def number(data, at):
+    """A LEB128 number and the offset behind it."""
+    value, shift = 0, 0
+    while True:
+        check(at < len(data) and shift < 35, "xattrs: cut short")
+        byte = data[at]
+        value, shift, at = value | (byte & 0x7F) << shift, shift + 7, at + 1
+        if byte < 0x80:
+            check(byte or shift == 7, "xattrs: a number is spelled long")
+            return value, at
+
+
+def attributes(data):
+    """The extended attributes of each entry: values by name."""
+    check(data[:8] == b"xatr\1\0\0\0", "header of xattrs")
+    entries, at = [], 8
+    while at < len(data):
+        (count, at), start, found = number(data, at), at, {}
+        for _ in range(count):
+            texts = []
+            for most in 255, 65536:
+                size, at = number(data, at)
+                check(size <= most and at + size <= len(data), "xattrs: too long, or cut short")
+                texts.append(data[at : at + size])
+                at += size
+            check(texts[0] and 0 not in texts[0] and all(name < texts[0] for name in found), "xattrs: names in order")
+            found[texts[0]] = texts[1]
+        check(at - start <= 1 << 20, "xattrs: bytes of an entry")
+        entries.append(found)
+    return entries
+
+
 def extract(store, path, content, stamps):
     """Makes the tree at `path`; gives its entries and bytes."""
     own = next(stamps)
@@ -575,6 +607,10 @@ def main():
             found = kept(store.content(*content(sides[kind])), magic, count)
             check(len(found) == entries, f"{name}: {kind} for each entry")
             print(f"reader: {kind}: {sorted(set(found))}")
+    if "xattrs" in sides:
+        found = attributes(store.content(*content(sides["xattrs"])))
+        check(len(found) == entries, f"{name}: xattrs for each entry")
+        print(f"reader: xattrs: {sum(map(len, found))} of {sorted({one for entry in found for one in entry})}")
     stamps = times(store.content(*content(sides["times"])))
     totals = extract(store, os.fsencode(destination), content(version["root"]["content"]), stamps)
     said = version["root"]["totals"]

@@ -37,9 +37,10 @@ image=target/reader/SekienAkashita.jpg
 export STORE_URL=$work/store
 "$store" init "$STORE_URL"
 "$store" put --allow-secrets "$tree" team/reader/tree
+"$python" -c 'import os, sys; os.setxattr(sys.argv[1], "user.note", b"of\0anything")' "$tree/run"
 cp "$tree/random" "$tree/again"
 printf changed | dd of="$tree/again" bs=1 seek=25000000 conv=notrunc status=none
-"$store" put --allow-secrets "$tree" team/reader/tree
+"$store" put --allow-secrets --keep xattrs "$tree" team/reader/tree
 # Entries enough for a checkpoint.
 for _ in $(seq 35); do
     "$store" pin team/reader/tree@1

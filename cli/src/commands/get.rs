@@ -44,7 +44,8 @@ pub(crate) struct Args {
     #[arg(long)]
     readable: bool,
 
-    /// Give the copy the modes, or the users and groups, that `put --keep` kept; only root gives files to other users
+    /// Give the copy the modes, the users and groups, or the extended attributes that `put --keep` kept; only root gives
+    /// files to other users
     #[arg(long, value_name = "WHAT", value_delimiter = ',', conflicts_with = "flatten", value_parser = super::keep::parser())]
     keep: Vec<Keep>,
 }

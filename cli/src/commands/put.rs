@@ -141,7 +141,8 @@ pub(crate) struct Args {
     #[arg(long)]
     readable: bool,
 
-    /// Keep modes, or the numbers of users and groups, beside the tree; `get --keep` gives them back
+    /// Keep modes, the numbers of users and groups, or extended attributes (those of users, and access control lists) beside
+    /// the tree; `get --keep` gives them back
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = super::keep::parser())]
     keep: Vec<Keep>,
 }

@@ -1,8 +1,9 @@
-//! What a put was asked to keep beside a tree: the modes or the owners of all entries, in depth-first order, the
-//! root's first.
+//! What a put was asked to keep beside a tree: the modes, the owners or the extended attributes of all entries, in
+//! depth-first order, the root's first.
 //!
 //! Side objects like times, and in the same order; they change the id of no tree.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -14,7 +15,9 @@ use crate::error::{Error, Result};
 pub const MODES_MAGIC: [u8; 4] = *b"mode";
 /// The first bytes of a list of owners.
 pub const OWNERS_MAGIC: [u8; 4] = *b"ownr";
-/// Version of both lists.
+/// The first bytes of a list of extended attributes.
+pub const XATTRS_MAGIC: [u8; 4] = *b"xatr";
+/// Version of all lists.
 pub const KEPT_VERSION: u8 = 1;
 /// Bytes before the first entry: magic, version, padding.
 pub const KEPT_HEADER_LEN: usize = 4 + 1 + 3;
@@ -22,6 +25,15 @@ pub const KEPT_HEADER_LEN: usize = 4 + 1 + 3;
 pub const MODE_MAX: u32 = 0o7777;
 /// Most of the number of a user or group: the one above means nobody to the system.
 pub const OWNER_MAX: u32 = u32::MAX - 1;
+/// Most bytes of the name of an attribute.
+pub const XATTR_NAME_MAX: u32 = 255;
+/// Most bytes of the value of an attribute.
+pub const XATTR_VALUE_MAX: u32 = 1 << 16;
+/// Most bytes of the attributes of one entry, as they are written.
+pub const XATTRS_BYTES_MAX: usize = 1 << 20;
+
+/// Extended attributes of an entry: values by name.
+pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A kind of side object that a put keeps when it is asked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,26 +42,31 @@ pub enum Keep {
     Modes,
     /// Users and groups, by number.
     Owners,
+    /// Extended attributes.
+    Xattrs,
 }
 
 /// What is kept of one entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// Its permissions.
     Mode(u32),
     /// Its user and group.
     Owner(u32, u32),
+    /// Its extended attributes.
+    Xattrs(Xattrs),
 }
 
 impl Keep {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Modes, Self::Owners];
+    pub const ALL: [Self; 3] = [Self::Modes, Self::Owners, Self::Xattrs];
 
     /// The kind of its side object.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Modes => "modes",
             Self::Owners => "owners",
+            Self::Xattrs => "xattrs",
         }
     }
 
@@ -63,6 +80,7 @@ impl Keep {
         match self {
             Self::Modes => MODES_MAGIC,
             Self::Owners => OWNERS_MAGIC,
+            Self::Xattrs => XATTRS_MAGIC,
         }
     }
 
@@ -102,18 +120,67 @@ impl Keep {
                 let group = self.number(input.get(len..).unwrap_or_default(), OWNER_MAX)?;
                 Ok(group.map(|(group, more)| (Kept::Owner(user, group), len + more)))
             }
+            Self::Xattrs => {
+                let found = self.xattrs(input)?;
+                if found.as_ref().map_or(input.len(), |(_, len)| *len) > XATTRS_BYTES_MAX {
+                    let expected =
+                        format_args!("expected at most {XATTRS_BYTES_MAX} bytes an entry");
+                    return Err(corrupt(self.as_str(), expected));
+                }
+                Ok(found.map(|(found, len)| (Kept::Xattrs(found), len)))
+            }
         }
+    }
+
+    /// Attributes, in the order of their names, and their bytes.
+    fn xattrs(self, input: &[u8]) -> Result<Option<(Xattrs, usize)>> {
+        // Each takes three bytes or more, of those that an entry may take.
+        let Some((count, mut at)) = self.number(input, 1 << 19)? else {
+            return Ok(None);
+        };
+        let mut found = Xattrs::new();
+        let mut text = |most: u32| -> Result<Option<Vec<u8>>> {
+            let rest = input.get(at..).unwrap_or_default();
+            let Some((len, taken)) = self.number(rest, most)? else {
+                return Ok(None);
+            };
+            let text = rest.get(taken..taken + len as usize);
+            at += taken + len as usize;
+            Ok(text.map(<[u8]>::to_vec))
+        };
+        for _ in 0..count {
+            let Some(name) = text(XATTR_NAME_MAX)? else {
+                return Ok(None);
+            };
+            let is_next = found.last_key_value().is_none_or(|(last, _)| *last < name);
+            if name.is_empty() || name.contains(&0) || !is_next {
+                let expected = "expected names in order, each once, without a zero byte";
+                return Err(corrupt(self.as_str(), expected));
+            }
+            let Some(value) = text(XATTR_VALUE_MAX)? else {
+                return Ok(None);
+            };
+            found.insert(name, value);
+        }
+        Ok(Some((found, at)))
     }
 }
 
 impl Kept {
     /// Appends this entry to its list.
-    pub fn push(self, out: &mut Vec<u8>) {
+    pub fn push(&self, out: &mut Vec<u8>) {
         match self {
             Self::Mode(mode) => push_varint((mode & MODE_MAX).into(), out),
             Self::Owner(user, group) => {
-                push_varint(user.min(OWNER_MAX).into(), out);
-                push_varint(group.min(OWNER_MAX).into(), out);
+                push_varint((*user).min(OWNER_MAX).into(), out);
+                push_varint((*group).min(OWNER_MAX).into(), out);
+            }
+            Self::Xattrs(xattrs) => {
+                push_varint(xattrs.len() as u64, out);
+                for text in xattrs.iter().flat_map(|(name, value)| [name, value]) {
+                    push_varint(text.len() as u64, out);
+                    out.extend_from_slice(text);
+                }
             }
         }
     }
@@ -188,7 +255,7 @@ impl FromStr for Keep {
 
     fn from_str(name: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|keep| keep.as_str() == name);
-        found.ok_or_else(|| Error::invalid(format!("{name}: expected modes or owners")))
+        found.ok_or_else(|| Error::invalid(format!("{name}: expected modes, owners or xattrs")))
     }
 }
 
@@ -205,15 +272,22 @@ mod tests {
         bytes
     }
 
+    fn xattrs() -> impl Strategy<Value = Xattrs> {
+        let value = proptest::collection::vec(any::<u8>(), 0..300);
+        proptest::collection::btree_map(proptest::collection::vec(1..=255u8, 1..9), value, 0..4)
+    }
+
     proptest! {
         #[test]
         fn lists_survive_in_pieces(
             modes in proptest::collection::vec(0..=MODE_MAX, 1..50),
             owners in proptest::collection::vec((0..=OWNER_MAX, 0..=OWNER_MAX), 1..50),
+            xattrs in proptest::collection::vec(xattrs(), 1..10),
         ) {
+            let xattrs: Vec<_> = xattrs.into_iter().map(Kept::Xattrs).collect();
             let modes: Vec<_> = modes.into_iter().map(Kept::Mode).collect();
             let owners: Vec<_> = owners.into_iter().map(|(u, g)| Kept::Owner(u, g)).collect();
-            for (keep, entries) in [(Keep::Modes, modes), (Keep::Owners, owners)] {
+            for (keep, entries) in [(Keep::Modes, modes), (Keep::Owners, owners), (Keep::Xattrs, xattrs)] {
                 let bytes = encode(keep, &entries);
                 prop_assert_eq!(decode_kept(keep, &bytes).unwrap(), entries.clone());
                 let (mut decoder, mut found, mut start) = (KeptDecoder::new(keep), Vec::new(), 0);
@@ -240,10 +314,40 @@ mod tests {
     }
 
     #[test]
+    fn attributes_have_one_spelling_and_an_end() {
+        let list = |entry: &[u8]| [&b"xatr\x01\0\0\0"[..], entry].concat();
+        let good = list(b"\x02\x01a\x00\x01b\x02vw");
+        let expected = [(b"a".to_vec(), Vec::new()), (b"b".to_vec(), b"vw".to_vec())];
+        let expected = Kept::Xattrs(expected.into());
+        assert_eq!(decode_kept(Keep::Xattrs, &good).unwrap(), [expected]);
+        for (entry, said) in [
+            (&b"\x02\x01b\x00\x01a\x00"[..], "in order"),
+            (b"\x02\x01a\x00\x01a\x00", "in order"),
+            (b"\x01\x00\x00", "in order"),
+            (b"\x01\x02a\0\x00", "without a zero byte"),
+            (b"\x01\x80\x02a", "at most 255"),
+            (b"\x01\x01a\x81\x80\x04", "at most 65536"),
+            (b"\xff\xff\xff\x01", "found more"),
+            (b"\x01\x01a\x05vw", "expected a whole one"),
+        ] {
+            let error = decode_kept(Keep::Xattrs, &list(entry)).unwrap_err();
+            assert!(error.to_string().contains(said), "{entry:?}: {error}");
+        }
+        let text = |len: usize| [&[0x80, 0x80, 0x04][..], &vec![7; len]].concat();
+        let mut much = vec![17];
+        for name in b'a'..=b'q' {
+            much.extend_from_slice(&[1, name]);
+            much.extend(text(1 << 16));
+        }
+        let error = decode_kept(Keep::Xattrs, &list(&much)).unwrap_err();
+        assert!(error.to_string().contains("bytes an entry"), "{error}");
+    }
+
+    #[test]
     fn names_are_the_kinds() {
         for keep in Keep::ALL {
             assert_eq!(keep.to_string().parse::<Keep>().unwrap(), keep);
         }
-        assert!("xattrs".parse::<Keep>().is_err());
+        assert!("acls".parse::<Keep>().is_err());
     }
 }

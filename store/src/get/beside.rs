@@ -1,5 +1,5 @@
-//! What belongs to an entry of a copy beside its bytes: its time, and its mode and owner where they were kept and are
-//! asked for.
+//! What belongs to an entry of a copy beside its bytes: its time, and its mode, owner and extended attributes where they
+//! were kept and are asked for.
 //!
 //! Bits that lend somebody's rights to who runs a file come with their owner or not at all.
 
@@ -10,7 +10,8 @@ use rustix::fs::{self, AtFlags, Gid, Mode, Uid};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::format::{Keep, Kept, RefSpec, Time};
+use crate::format::{Keep, Kept, RefSpec, Time, Xattrs};
+use crate::host::attributes;
 use crate::read::{Found, KeptReader, Reader, TimesReader};
 
 /// Setuid and setgid.
@@ -23,16 +24,22 @@ pub(super) struct Beside<'g> {
 }
 
 /// What belongs to one entry.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Own {
     pub(super) time: Time,
     pub(super) mode: Option<u32>,
     owner: Option<(u32, u32)>,
+    xattrs: Xattrs,
 }
 
-/// Entries whose owner could not be given.
+/// What could not be given.
 #[derive(Debug, Default)]
-pub(super) struct Disowned(AtomicU64);
+pub(super) struct Disowned {
+    /// Entries whose owner could not.
+    owners: AtomicU64,
+    /// Extended attributes.
+    xattrs: AtomicU64,
+}
 
 impl<'g> Beside<'g> {
     /// The lists of `found`, from its first entry on.
@@ -62,32 +69,45 @@ impl<'g> Beside<'g> {
     }
 
     pub(super) fn next(&mut self) -> Result<Own> {
-        let (time, mut mode, mut owner) = (self.times.next()?, None, None);
+        let mut own = Own {
+            time: self.times.next()?,
+            mode: None,
+            owner: None,
+            xattrs: Xattrs::new(),
+        };
         for kept in &mut self.kept {
             match kept.next()? {
-                Kept::Mode(kept) => mode = Some(kept),
-                Kept::Owner(user, group) => owner = Some((user, group)),
+                Kept::Mode(mode) => own.mode = Some(mode),
+                Kept::Owner(user, group) => own.owner = Some((user, group)),
+                Kept::Xattrs(xattrs) => own.xattrs = xattrs,
             }
         }
-        Ok(Own { time, mode, owner })
+        Ok(own)
     }
 }
 
 impl Own {
     /// Whether there is anything but a time.
     pub(super) fn is_kept(&self) -> bool {
-        self.mode.is_some() || self.owner.is_some()
+        self.mode.is_some() || self.owner.is_some() || !self.xattrs.is_empty()
     }
 
     /// Gives an open file its owner and mode.
     pub(super) fn dress(&self, file: impl AsFd, disowned: &Disowned) -> rustix::io::Result<()> {
         let file = file.as_fd();
         let is_owned = self.give(disowned, |user, group| fs::fchown(file, user, group))?;
-        let Some(mode) = self.mode else {
-            return Ok(());
-        };
-        let mode = if is_owned { mode } else { mode & !LENDING };
-        fs::fchmod(file, Mode::from_raw_mode(mode))
+        if let Some(mode) = self.mode {
+            let mode = if is_owned { mode } else { mode & !LENDING };
+            fs::fchmod(file, Mode::from_raw_mode(mode))?;
+        }
+        self.give_xattrs(file, disowned)
+    }
+
+    /// Behind the mode: a list of who may do what says more than that.
+    fn give_xattrs(&self, to: BorrowedFd<'_>, disowned: &Disowned) -> rustix::io::Result<()> {
+        let refused = attributes::give(to, &self.xattrs)?;
+        disowned.xattrs.fetch_add(refused, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The same for an open directory, where setgid only says whose group new entries have.
@@ -98,10 +118,10 @@ impl Own {
     ) -> rustix::io::Result<()> {
         let dir = dir.as_fd();
         self.give(disowned, |user, group| fs::fchown(dir, user, group))?;
-        let Some(mode) = self.mode else {
-            return Ok(());
-        };
-        fs::fchmod(dir, Mode::from_raw_mode(mode))
+        if let Some(mode) = self.mode {
+            fs::fchmod(dir, Mode::from_raw_mode(mode))?;
+        }
+        self.give_xattrs(dir, disowned)
     }
 
     /// The same for a symlink, which has no mode of its own.
@@ -129,7 +149,7 @@ impl Own {
             Err(Errno::PERM | Errno::INVAL) => {}
             done => return done.map(|()| true),
         }
-        disowned.0.fetch_add(1, Ordering::Relaxed);
+        disowned.owners.fetch_add(1, Ordering::Relaxed);
         match chown(None, group) {
             Err(Errno::PERM | Errno::INVAL) => Ok(false),
             done => done.map(|()| false),
@@ -139,13 +159,22 @@ impl Own {
 
 impl Disowned {
     /// What should be known of it.
-    pub(super) fn note(&self) -> Option<String> {
-        match self.0.load(Ordering::Relaxed) {
-            0 => None,
-            count => Some(format!(
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let (owners, xattrs) = (&self.owners, &self.xattrs);
+        match owners.load(Ordering::Relaxed) {
+            0 => {}
+            count => notes.push(format!(
                 "{count} entries belong to you and not to their owners, whom only root can make them belong to; \
                  their groups are those that were kept where you are a member"
             )),
         }
+        match xattrs.load(Ordering::Relaxed) {
+            0 => {}
+            count => notes.push(format!(
+                "{count} extended attributes could not be given: the file system has none of that kind, or no room for them"
+            )),
+        }
+        notes
     }
 }

@@ -155,7 +155,7 @@ impl<'g> Copy<'g> {
         match node {
             Node::Tree { content, .. } => {
                 let entries = self.reader.tree(&content)?;
-                let below = self.directory(ground, Place::top(), entries, own)?;
+                let below = self.directory(ground, Place::top(), entries, own.clone())?;
                 open.push(Open {
                     own: self.is_elsewhere.then_some(own),
                     ..below
@@ -172,8 +172,8 @@ impl<'g> Copy<'g> {
                 }
                 continue;
             };
-            let own = match here.own {
-                Some(own) => own,
+            let own = match &here.own {
+                Some(own) => own.clone(),
                 None => self.beside.next()?,
             };
             if self.links.is_some() || !self.wanted.is_everything() {
@@ -184,12 +184,12 @@ impl<'g> Copy<'g> {
                 self.path.extend_from_slice(&entry.name);
             }
             if !self.wanted.takes(self.reader, &self.path, &entry.node)? {
-                if let (Node::Tree { totals, .. }, None) = (&entry.node, here.own) {
+                if let (Node::Tree { totals, .. }, None) = (&entry.node, &here.own) {
                     self.beside.skip(totals.entries)?;
                 }
                 continue;
             }
-            let at = (here.number, here.own);
+            let at = (here.number, here.own.clone());
             if let Some(below) = self.entry(ground, at, entry, own, requests)? {
                 open.push(below);
             }
@@ -224,7 +224,7 @@ impl<'g> Copy<'g> {
                 }
                 Leads::To(found, to) => {
                     if matches!(found, Node::Tree { .. }) {
-                        inherited = Some(own);
+                        inherited = Some(own.clone());
                         before = Before::Elsewhere(std::mem::replace(&mut self.canonical, to));
                     }
                     node = found;
@@ -348,7 +348,9 @@ impl<'g> Copy<'g> {
     /// The directory that is the copy, to be given its mode when it has its name: by then the way to it may be another.
     pub(super) fn open_top(&self, ground: &Ground) -> Result<Option<(OwnedFd, Own)>> {
         match self.directories.first() {
-            Some((place, own)) if own.is_kept() => Ok(Some((open_directory(ground, place)?, *own))),
+            Some((place, own)) if own.is_kept() => {
+                Ok(Some((open_directory(ground, place)?, own.clone())))
+            }
             _ => Ok(None),
         }
     }

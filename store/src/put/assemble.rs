@@ -9,14 +9,14 @@ use std::time::SystemTime;
 
 use crossbeam_channel::{Receiver, Sender, select};
 
+use super::beside::KeptList;
 use super::dedup::Dedup;
 use super::messages::{Built, Event, FileChunk, FileRead, FileTimes, Ingested, OfHost};
 use super::ties::{Tie, WrittenThrough, refused};
 use super::{Onto, PutReport, PutRequest};
 use crate::error::{Error, Result};
 use crate::format::{
-    Content, FrameKind, Keep, Kept, MODE_MAX, Node, Root, Side, TimesEncoder, Totals, TreeEncoder,
-    TreeEntry,
+    Content, FrameKind, Node, Root, TimesEncoder, Totals, TreeEncoder, TreeEntry, Xattrs,
 };
 use crate::host::pool::PoolKey;
 use crate::host::saved::Listing;
@@ -54,7 +54,7 @@ pub(super) struct Assembler<'p> {
 }
 
 /// Stores metadata chunks.
-struct Meta<'p> {
+pub(super) struct Meta<'p> {
     store: &'p Store,
     dedup: &'p Dedup,
     framer: Framer<Sender<KindFrame>>,
@@ -71,12 +71,6 @@ struct OpenTree {
     encoder: TreeEncoder,
     bytes: MetaBuilder,
     totals: Totals,
-}
-
-/// A list of what is kept beside the tree.
-struct KeptList {
-    keep: Keep,
-    bytes: MetaBuilder,
 }
 
 /// What is known of a file that a worker was given.
@@ -221,35 +215,42 @@ impl<'p> Assembler<'p> {
 
     fn event(&mut self, event: Event, results: &Receiver<Ingested>) -> Result<()> {
         match event {
-            Event::Enter { name, stat } => self.enter(name, &stat),
+            Event::Enter { name, stat, xattrs } => self.enter(name, (&stat, &xattrs)),
             Event::Leave => self.leave(),
             Event::Symlink { name, target, stat } => {
                 self.report.symlinks += 1;
                 if let Some(listing) = &mut self.listing {
                     listing.symlink(&name, &target, stat.mtime)?;
                 }
-                self.add(name, Node::Symlink { target }, Some(&stat))
+                self.add(
+                    name,
+                    Node::Symlink { target },
+                    Some((&stat, &Xattrs::new())),
+                )
             }
             Event::Known {
                 name,
                 stat,
                 content,
                 tie,
+                xattrs,
             } => {
                 self.report.unchanged_files += 1;
                 // It was remembered, so that its times have shown every change since.
-                self.file(name, &stat, content, tie, Some(SystemTime::now()))
+                let own = (&stat, &xattrs);
+                self.file(name, own, content, tie, Some(SystemTime::now()))
             }
             Event::Read {
                 name,
                 number,
                 read_began,
                 tie,
+                xattrs,
             } => match self.wait(number, results)? {
                 Ok((content, file)) => {
                     self.report.read_bytes += content.size;
                     let read_began = file.shows_changes.then_some(read_began);
-                    self.file(name, &file.stat, content, tie, read_began)
+                    self.file(name, (&file.stat, &xattrs), content, tie, read_began)
                 }
                 Err(skipped) => {
                     self.report.skipped.push(skipped);
@@ -263,9 +264,9 @@ impl<'p> Assembler<'p> {
         }
     }
 
-    fn enter(&mut self, name: Vec<u8>, stat: &Stat) -> Result<()> {
+    fn enter(&mut self, name: Vec<u8>, (stat, xattrs): (&Stat, &Xattrs)) -> Result<()> {
         self.report.directories += 1;
-        self.time(stat)?;
+        self.time(stat, xattrs)?;
         if let Some(listing) = &mut self.listing {
             listing.enter(&name, stat.mtime)?;
         }
@@ -308,7 +309,7 @@ impl<'p> Assembler<'p> {
     fn file(
         &mut self,
         name: Vec<u8>,
-        stat: &Stat,
+        (stat, xattrs): (&Stat, &Xattrs),
         content: Content,
         tie: Tie,
         read_began: Option<SystemTime>,
@@ -343,7 +344,7 @@ impl<'p> Assembler<'p> {
                 content,
                 executable: stat.is_executable(),
             },
-            Some(&stat),
+            Some((&stat, xattrs)),
         )
     }
 
@@ -361,9 +362,9 @@ impl<'p> Assembler<'p> {
     }
 
     /// Adds an entry to the innermost open directory; the time of a directory is noted when it is entered.
-    fn add(&mut self, name: Vec<u8>, node: Node, stat: Option<&Stat>) -> Result<()> {
-        if let Some(stat) = stat {
-            self.time(stat)?;
+    fn add(&mut self, name: Vec<u8>, node: Node, own: Option<(&Stat, &Xattrs)>) -> Result<()> {
+        if let Some((stat, xattrs)) = own {
+            self.time(stat, xattrs)?;
         }
         let Some(tree) = self.open.last_mut() else {
             self.root = Some(Root::try_from(node)?);
@@ -375,7 +376,7 @@ impl<'p> Assembler<'p> {
         tree.bytes.cut(&mut |bytes| self.meta.put(bytes))
     }
 
-    fn time(&mut self, stat: &Stat) -> Result<()> {
+    fn time(&mut self, stat: &Stat, xattrs: &Xattrs) -> Result<()> {
         let before = self.meta.claimed;
         self.times.push(stat.mtime, &mut self.times_bytes.bytes);
         self.times_bytes.cut(&mut |bytes| self.meta.put(bytes))?;
@@ -383,7 +384,7 @@ impl<'p> Assembler<'p> {
         let meta = &mut self.meta;
         self.kept
             .iter_mut()
-            .try_for_each(|list| list.push(stat, meta))
+            .try_for_each(|list| list.push(stat, xattrs, meta))
     }
 
     /// Waits until a file is read: its content, or why it is left out.
@@ -454,7 +455,7 @@ fn is_save(request: &PutRequest) -> bool {
 }
 
 impl Meta<'_> {
-    fn put(&mut self, bytes: &[u8]) -> Result<ChunkId> {
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<ChunkId> {
         let id = ChunkId::of(bytes);
         if self.dedup.claim(&id)? {
             self.claimed += 1;
@@ -467,28 +468,5 @@ impl Meta<'_> {
             }
         }
         Ok(id)
-    }
-}
-
-impl KeptList {
-    fn new(keep: Keep, store: &Store) -> Self {
-        let mut bytes = MetaBuilder::new(store.chunker().clone());
-        keep.begin(&mut bytes.bytes);
-        Self { keep, bytes }
-    }
-
-    fn push(&mut self, stat: &Stat, meta: &mut Meta<'_>) -> Result<()> {
-        let kept = match self.keep {
-            Keep::Modes => Kept::Mode(stat.mode & MODE_MAX),
-            Keep::Owners => Kept::Owner(stat.uid, stat.gid),
-        };
-        kept.push(&mut self.bytes.bytes);
-        self.bytes.cut(&mut |bytes| meta.put(bytes))
-    }
-
-    fn finish(self, meta: &mut Meta<'_>) -> Result<Side> {
-        let kind = self.keep.as_str().to_owned();
-        let content = self.bytes.finish(&mut |bytes| meta.put(bytes))?;
-        Ok(Side { kind, content })
     }
 }

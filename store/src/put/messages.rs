@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use super::PutReport;
 use super::ties::Tie;
 use crate::error::Error;
-use crate::format::{Content, Root, Side, Time, Version};
+use crate::format::{Content, Root, Side, Time, Version, Xattrs};
 use crate::host::saved::Listing;
 use crate::host::stat_cache::StatCacheWriter;
 use crate::host::walk::Stat;
@@ -34,6 +34,7 @@ pub(super) enum Event {
     Enter {
         name: Vec<u8>,
         stat: Stat,
+        xattrs: Xattrs,
     },
     /// A file that need not be read.
     Known {
@@ -41,6 +42,7 @@ pub(super) enum Event {
         stat: Stat,
         content: Content,
         tie: Tie,
+        xattrs: Xattrs,
     },
     /// A file that a worker has been given under this number.
     Read {
@@ -48,6 +50,7 @@ pub(super) enum Event {
         number: u64,
         read_began: SystemTime,
         tie: Tie,
+        xattrs: Xattrs,
     },
     Symlink {
         name: Vec<u8>,

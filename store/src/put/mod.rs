@@ -11,6 +11,7 @@
 
 mod ancestor;
 mod assemble;
+mod beside;
 mod dedup;
 mod edit;
 mod expected;

@@ -12,6 +12,7 @@ use std::time::SystemTime;
 use crossbeam_channel::{Sender, TrySendError};
 
 use super::PutRequest;
+use super::beside::Attributes;
 use super::dedup::Dedup;
 use super::expected::Expected;
 use super::ingest::SMALL_BYTES_MAX;
@@ -61,6 +62,7 @@ pub(super) struct Scan<'p> {
     private: Private,
     is_readable: bool,
     reads_all: bool,
+    beside: Attributes,
     has_left_out: bool,
     /// What was put from here before.
     cache: Option<StatCacheReader>,
@@ -129,6 +131,7 @@ impl<'p> Scan<'p> {
             is_save: request.profile.leave_out_secrets,
             is_readable: request.readable,
             reads_all: request.read_all,
+            beside: Attributes::new(&request.keep),
             has_left_out: false,
             base,
             cache,
@@ -272,7 +275,10 @@ impl<'p> Scan<'p> {
             Admitted::Out => return Ok(None),
             Admitted::File(file) => self.file(file, dedup, tasks)?,
             Admitted::Other(Item::File { .. }) => return Err(lost()),
-            Admitted::Other(Item::Enter { name, stat, .. }) => Event::Enter { name, stat },
+            Admitted::Other(Item::Enter { name, stat, dir }) => {
+                let xattrs = self.beside.of_directory(&dir)?;
+                Event::Enter { name, stat, xattrs }
+            }
             Admitted::Other(Item::Symlink { name, target, stat }) => {
                 Event::Symlink { name, target, stat }
             }
@@ -283,6 +289,7 @@ impl<'p> Scan<'p> {
 
     fn file(&mut self, file: AdmittedFile, dedup: &Dedup, tasks: &Sender<Task>) -> Result<Event> {
         let name = file.name;
+        let xattrs = self.beside.of_file(&file.dir, &name)?;
         self.totals = (self.totals.0 + 1, self.totals.1 + file.stat.size);
         let tie = self.ties.of(self.walk.path(), &file.stat)?;
         // What a live version has need not be looked up chunk by chunk.
@@ -300,6 +307,7 @@ impl<'p> Scan<'p> {
                 stat: file.stat.as_program(file.may_execute),
                 content,
                 tie,
+                xattrs,
             });
         }
         let read_began = SystemTime::now();
@@ -320,6 +328,7 @@ impl<'p> Scan<'p> {
             number,
             read_began,
             tie,
+            xattrs,
         })
     }
 

@@ -255,6 +255,7 @@ fn is_remembered(read_began: SystemTime) -> bool {
         number: 0,
         read_began,
         tie: super::ties::Tie::default(),
+        xattrs: crate::format::Xattrs::new(),
     };
     events.send(vec![event]).unwrap();
     let part = Ingested::Part {

@@ -1,0 +1,114 @@
+//! Extended attributes of files and directories: those that users set, and access control lists.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use rustix::fs::{self, XattrFlags};
+use rustix::io::{Errno, Result};
+
+use crate::format::Xattrs;
+
+/// Most bytes of all names of one entry, and of one value: what Linux allows.
+const BYTES_MAX: usize = 1 << 16;
+/// Attributes of this program: proofs and records, which belong to one directory of one host.
+const OWN: &[u8] = b"user.store.";
+/// Access control lists of POSIX.
+const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+/// Whether an attribute is kept and given back. Others lend rights, or belong to the host.
+fn is_kept(name: &[u8]) -> bool {
+    name.starts_with(b"user.") && !name.starts_with(OWN) || LISTS.contains(&name)
+}
+
+/// Those of an open directory.
+pub(crate) fn of_directory(dir: impl AsFd) -> Result<Xattrs> {
+    let dir = dir.as_fd();
+    read(
+        |names| fs::flistxattr(dir, names),
+        |name, value| fs::fgetxattr(dir, name, value),
+    )
+}
+
+/// Those of the file `name` in `dir`, without opening it, nor following it.
+pub(crate) fn of_file(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Xattrs> {
+    let above = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
+    let path = above.join(OsStr::from_bytes(name));
+    read(
+        |names| fs::llistxattr(&path, names),
+        |name, value| fs::lgetxattr(&path, name, value),
+    )
+}
+
+fn read(
+    list: impl Fn(&mut [u8]) -> Result<usize>,
+    get: impl Fn(&[u8], &mut [u8]) -> Result<usize>,
+) -> Result<Xattrs> {
+    let mut found = Xattrs::new();
+    let mut names = vec![0; BYTES_MAX];
+    let len = match list(&mut names) {
+        // Most have none.
+        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(found),
+        len => len?,
+    };
+    let mut value = vec![0; BYTES_MAX];
+    let names = names
+        .get(..len)
+        .unwrap_or_default()
+        .split(|byte| *byte == 0);
+    for name in names.filter(|name| is_kept(name)) {
+        let len = match get(name, &mut value) {
+            // Taken away meanwhile.
+            Err(Errno::NODATA) => continue,
+            len => len?,
+        };
+        let value = value.get(..len).unwrap_or_default();
+        found.insert(name.to_vec(), value.to_vec());
+    }
+    Ok(found)
+}
+
+/// Gives an open file or directory these; how many it could not be given. What is not known here is none of them.
+pub(crate) fn give(to: impl AsFd, attributes: &Xattrs) -> Result<u64> {
+    let to = to.as_fd();
+    let mut refused = 0;
+    for (name, value) in attributes {
+        if !is_kept(name) {
+            refused += 1;
+            continue;
+        }
+        match fs::fsetxattr(to, name.as_slice(), value, XattrFlags::empty()) {
+            Ok(()) => {}
+            Err(Errno::IO) => return Err(Errno::IO),
+            // Its file system has none, or has no room for them, or does not know whom a list names.
+            Err(_) => refused += 1,
+        }
+    }
+    Ok(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lends_rights_is_neither_kept_nor_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(dir.path().join("file")).unwrap();
+        let all = [
+            "user.a",
+            "user.store.nonce",
+            "trusted.b",
+            "security.capability",
+        ];
+        let all = all.map(|name| (name.as_bytes().to_vec(), b"1".to_vec()));
+        assert_eq!(give(&file, &all.into()).unwrap(), 3);
+        let below = std::fs::File::open(dir.path()).unwrap();
+        let given = Xattrs::from([(b"user.a".to_vec(), b"1".to_vec())]);
+        assert_eq!(of_file(below.as_fd(), b"file").unwrap(), given);
+        // What this program says of a directory is its own.
+        fs::fsetxattr(&below, "user.store.record", b"x", XattrFlags::empty()).unwrap();
+        assert_eq!(of_directory(&below).unwrap(), Xattrs::new());
+    }
+}

@@ -1,0 +1,139 @@
+//! Extended attributes that a put keeps beside a tree, and a get gives back.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{XattrFlags, lgetxattr, setxattr};
+use store::check::ReadData;
+use store::format::Id;
+use store::remote::Prune;
+use store::{GetRequest, Keep, PutReport, PutRequest, Unwatched, get, put};
+use support::trees;
+
+use crate::damaged::verify_target;
+use crate::replicate::{bring, empty, latest};
+use crate::stores::{name, spec};
+use crate::world::World;
+
+const REF: &str = "project/a/noted";
+const LIST: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+
+/// A list as Linux has it: the owner reads and writes, user 1234 and the group read, others do nothing.
+fn list() -> Vec<u8> {
+    let entries = [
+        (1, 6, u32::MAX),
+        (2, 4, 1234),
+        (4, 4, u32::MAX),
+        (16, 4, u32::MAX),
+        (32, 0, u32::MAX),
+    ];
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        list.extend(u16::to_le_bytes(tag));
+        list.extend(u16::to_le_bytes(rights));
+        list.extend(u32::to_le_bytes(id));
+    }
+    list
+}
+
+fn set(path: &Path, attribute: &str, value: &[u8]) {
+    setxattr(path, attribute, value, XattrFlags::empty()).unwrap();
+}
+
+fn value(path: &Path, attribute: &str) -> Option<Vec<u8>> {
+    let mut value = vec![0; 70_000];
+    let len = lgetxattr(path, attribute, &mut value).ok()?;
+    value.truncate(len);
+    Some(value)
+}
+
+fn world() -> World {
+    let world = World::new();
+    let tree = world.tree("in");
+    trees::write(&tree.join("dir/file"), b"bytes");
+    trees::write(&tree.join("dir/plain"), b"bytes");
+    std::os::unix::fs::symlink("file", tree.join("dir/link")).unwrap();
+    let every: Vec<u8> = (0..=255).collect();
+    set(&tree, "user.of the root", b"root");
+    set(&tree.join("dir/file"), "user.bytes", &every);
+    set(&tree.join("dir/file"), "user.empty", b"");
+    set(&tree.join("dir/file"), LIST, &list());
+    set(&tree.join("dir"), DEFAULT, &list());
+    set(&tree.join("dir"), "user.store.nonce", b"of this host");
+    world
+}
+
+fn put_keeping(world: &World, remote: &Arc<dyn Prune>, keep: &[Keep]) -> PutReport {
+    let request = PutRequest {
+        keep: keep.to_vec(),
+        ..PutRequest::new(world.tree("in"), name(REF))
+    };
+    put(&world.open(remote.clone()).unwrap(), &request, &Unwatched).unwrap()
+}
+
+fn get_keeping(world: &World, remote: &Arc<dyn Prune>, keep: &[Keep], to: &str) {
+    let request = GetRequest {
+        keep: keep.to_vec(),
+        readable: true,
+        ..GetRequest::new(spec(REF), world.tree(to))
+    };
+    let report = get(&world.open(remote.clone()).unwrap(), &request, &Unwatched).unwrap();
+    assert!(report.notes.is_empty(), "{:?}", report.notes);
+}
+
+fn assert_given(out: &Path) {
+    let every: Vec<u8> = (0..=255).collect();
+    let (dir, file) = (out.join("dir"), out.join("dir/file"));
+    assert_eq!(value(out, "user.of the root").unwrap(), b"root");
+    assert_eq!(value(&file, "user.bytes").unwrap(), every);
+    assert_eq!(value(&file, "user.empty").unwrap(), b"");
+    assert_eq!(value(&file, LIST).unwrap(), list());
+    assert_eq!(value(&dir, DEFAULT).unwrap(), list());
+    assert_eq!(value(&dir, "user.store.nonce"), None);
+    // What a directory says of new files is said of none that was there.
+    assert_eq!(value(&out.join("dir/plain"), LIST), None);
+}
+
+#[test]
+fn attributes_come_back_where_they_are_asked_for() {
+    let world = world();
+    let (remote, there) = (world.memory(), empty(&world));
+    put_keeping(&world, &remote, &[Keep::Xattrs]);
+    get_keeping(&world, &remote, &[Keep::Xattrs], "out");
+    assert_given(&world.tree("out"));
+    get_keeping(&world, &remote, &[], "none");
+    assert_eq!(value(&world.tree("none/dir/file"), "user.bytes"), None);
+    bring(&world, &remote, &there, &latest(&[REF]));
+    for remote in [&remote, &there] {
+        let store = world.open(remote.clone()).unwrap();
+        let report = verify_target(&store, ReadData::Everything, None).unwrap();
+        assert!(report.hits.is_empty(), "{report:?}");
+    }
+    get_keeping(&world, &there, &Keep::ALL[2..], "there");
+    assert_given(&world.tree("there"));
+}
+
+/// Nor does it matter that the bytes of the file are remembered, and not read again.
+#[test]
+fn an_attribute_that_changed_is_a_new_version_of_the_same_tree() {
+    let world = world();
+    let remote = world.memory();
+    let id = |report: &PutReport| report.id.as_ref().map(Id::to_string);
+    let plain = put_keeping(&world, &remote, &[]);
+    let kept = put_keeping(&world, &remote, &Keep::ALL);
+    assert_eq!((kept.version, kept.unchanged), (Some(2), false));
+    assert!(put_keeping(&world, &remote, &Keep::ALL).unchanged);
+    set(&world.tree("in/dir/plain"), "user.late", b"1");
+    assert!(put_keeping(&world, &remote, &[Keep::Modes]).unchanged);
+    let changed = put_keeping(&world, &remote, &Keep::ALL);
+    assert_eq!((changed.version, changed.unchanged), (Some(3), false));
+    assert_eq!((id(&plain), id(&plain)), (id(&kept), id(&changed)));
+    get_keeping(&world, &remote, &Keep::ALL, "out");
+    assert_eq!(
+        value(&world.tree("out/dir/plain"), "user.late").unwrap(),
+        b"1"
+    );
+    fs::remove_dir_all(world.tree("out")).unwrap();
+}
