@@ -109,7 +109,7 @@ pub use host::destination::{Precious, Replaced};
 pub use host::pool::{
     Damage, EvictReport, MadeTree, Pool, PoolLimits, PoolUsage, PoolVerifyReport, RemoveReport,
 };
-pub use host::steps::{NotYet, Step, StepAge, StepRule, Steps, StepsSeen, Unfinished};
+pub use host::steps::{NotYet, Step, StepAge, StepFiles, StepRule, Steps, StepsSeen, Unfinished};
 pub use host::walk::{Globs, WalkOptions};
 pub use id::{
     ChunkId, ClaimId, CommitId, EntryId, KeyId, OwnerId, PackId, PassId, SegmentId, StoreId,

@@ -316,6 +316,9 @@ fn clusters(env: &TestEnvironment, said: &mut Said) {
             ],
         );
     }
+    // What was dropped is still there.
+    let again = ["steps", "project/demo/steps", "--done", "DONE", "--once"];
+    said.run(env, "watch", &again);
 }
 
 /// A cache of kernels here and one in a ref: entries of all states, and one under whose key both have something.

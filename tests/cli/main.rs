@@ -43,6 +43,7 @@ mod told;
 mod unchanged;
 mod versions;
 mod watch;
+mod watch_again;
 mod watch_order;
 mod watch_parts;
 mod whereis;

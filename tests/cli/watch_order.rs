@@ -201,7 +201,7 @@ fn a_time_in_the_future_keeps_nothing_back() {
         assert_eq!((done.code, out(&done)), (Some(0), String::new()), "{done}");
         for number in 1..=4 {
             let told = format!(
-                "note: checkpoint-{number}: older than checkpoint-5, which is published; taken for dropped"
+                "note: checkpoint-{number}: was published, and dropped since; not published again"
             );
             assert_eq!(done.stderr.contains(&told), !keep.is_empty(), "{done}");
         }

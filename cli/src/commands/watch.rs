@@ -2,7 +2,9 @@
 
 mod before;
 mod floor;
+mod gone;
 mod publisher;
+mod report;
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -11,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use store::{Error, Result, StepRule, Steps};
+use store::{Error, NotYet, Result, StepRule, Steps, Unfinished};
 
 use self::publisher::{How, Publisher};
 use crate::context::Context;
@@ -20,6 +22,8 @@ use crate::ui::{human, names};
 
 /// How long a checkpoint with a marker must have stood still: other ranks may still write.
 const QUIET: Duration = Duration::from_secs(1);
+/// The same where other files came after the marker.
+const LATE: Duration = Duration::from_secs(5);
 /// How often checkpoints that are finished are looked into, though nothing is seen of them from outside.
 const INTO: Duration = Duration::from_secs(60);
 /// How long a signal may go unseen.
@@ -36,11 +40,14 @@ const NAP: Duration = Duration::from_millis(50);
 /// (renamed from *.orbax-checkpoint-tmp*); or by --done. Where nothing is known of the writer, --settled says after how long
 /// without a change one counts as finished, though its writer may have died: files of tensors that are cut off keep it out all
 /// the same. A checkpoint that changes while it is read is not published, and looked at again. Nor is one whose marker is older than
-/// another file of it, as one is whose rewriting was broken off, until there is a newer marker or --settled is over.
+/// another file of it, as one is whose rewriting was broken off, until there is a newer marker or --settled is over. Where other
+/// ranks only add files behind the marker, it must stand still for 5 seconds. One without any file is never published.
 ///
 /// Each checkpoint becomes a version once, also one that has just what the one before has; one that was only touched is none
-/// anew. None does that is older than what is published: so REF never goes back. A time in the future says nothing of that. What looks like credentials keeps a checkpoint out,
-/// and is named.
+/// anew, also where its version was dropped. One that got more files since becomes one again. None does that is older than what
+/// is published, so that REF never goes back: a name like that of the newest with a larger number at its end is later, whatever
+/// times say. A time in the future says nothing of that. What looks like credentials keeps a checkpoint out, and is named. What
+/// is not published is named, with --json in lines of its own.
 ///
 /// It goes on until a signal asks it to end; then what is finished is published, what is not is named, and the command
 /// ends with 6 if there is any such. When it starts anew it goes on where it was, by what the store has. A store that cannot be
@@ -62,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     settled: Option<Duration>,
 
-    /// Drop all but the newest N versions that were published from checkpoints; pinned ones stay
+    /// Drop all but the newest N versions that were published from checkpoints, also at the start; pinned ones stay
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     keep: Option<u64>,
 
@@ -109,6 +116,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         done: args.done.clone(),
         settled: args.settled,
         quiet: QUIET,
+        late: LATE,
     };
     let mut steps = Steps::new(&dir, rule.clone());
     let how = How {
@@ -133,6 +141,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             looked_into = Instant::now();
             steps.wake();
         }
+        steps.published(publisher.ages());
         match steps.look(began.elapsed()) {
             Ok(seen) => publisher.publish(&seen, false),
             Err(error) => publisher.warn(&error),
@@ -143,9 +152,17 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         }
     }
     steps.wake();
+    steps.published(publisher.ages());
     steps.look(began.elapsed())?;
     std::thread::sleep(last);
-    let seen = steps.look(began.elapsed())?;
+    let mut seen = steps.look(began.elapsed())?;
+    // Who writes behind a marker is waited for a little.
+    let end = Instant::now() + LATE + QUIET;
+    let is_late = |one: &Unfinished| one.why == NotYet::Late;
+    while Instant::now() < end && seen.unfinished.iter().any(is_late) {
+        std::thread::sleep(QUIET);
+        seen = steps.look(began.elapsed())?;
+    }
     publisher.publish(&seen, true);
     let outcome = publisher.outcome(&seen);
     outcome.map_err(|error| error.within(format!("{}: not all is published", dir.display())))

@@ -10,20 +10,20 @@ mod step;
 mod unfinished;
 mod whole;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::walk::{Stat, WalkOptions};
+use super::walk::{Item, Stat, WalkOptions, walk};
 use crate::error::{Error, Result};
 use crate::format::Time;
 use crate::shown::shown;
 
 pub use age::StepAge;
 pub use markers::Verdict;
-pub use step::Step;
+pub use step::{Files as StepFiles, Step};
 pub use unfinished::{NotYet, Unfinished};
 
 use markers::Mark;
@@ -37,6 +37,8 @@ pub struct StepRule {
     pub settled: Option<Duration>,
     /// With such a file, nothing changed for so long: others may still write beside the one who wrote it.
     pub quiet: Duration,
+    /// Where files came after that file, nothing changed for so long.
+    pub late: Duration,
 }
 
 /// A directory of steps under watch.
@@ -45,6 +47,8 @@ pub struct Steps {
     dir: PathBuf,
     rule: StepRule,
     seen: HashMap<Vec<u8>, Seen>,
+    /// What was published, by its name on one line.
+    ages: BTreeMap<String, StepAge>,
 }
 
 /// Since when a step is as it is.
@@ -57,6 +61,8 @@ struct Seen {
     rests: Option<Outside>,
     /// Its writer said of it as it is that it is finished.
     is_named: bool,
+    /// Its writer says so of a later one, and nothing tells whether it is finished.
+    is_passed: bool,
 }
 
 /// What is seen of a step from outside.
@@ -71,7 +77,8 @@ pub struct StepsSeen {
     pub unfinished: Vec<Unfinished>,
     /// Names of those of which nothing tells whether they are.
     pub unknown: Vec<String>,
-    /// Names of those whose writer says by now that a later one is finished, and was not seen to say it of them.
+    /// Names of those whose writer says by now that a later one is finished, and was not seen to say it of them; and which are
+    /// not what that one is, either.
     pub passed: Vec<String>,
 }
 
@@ -81,7 +88,8 @@ enum State {
     /// And what was seen of it, if that may make it finished later.
     Unfinished(NotYet, Option<Seen>),
     Unknown,
-    Passed,
+    /// And what was seen of it.
+    Passed(Option<Seen>),
 }
 
 impl Steps {
@@ -91,7 +99,13 @@ impl Steps {
             dir: dir.to_path_buf(),
             rule,
             seen: HashMap::new(),
+            ages: BTreeMap::new(),
         }
+    }
+
+    /// Says what is published: to that, files may be added.
+    pub fn published(&mut self, ages: &BTreeMap<String, StepAge>) {
+        self.ages.clone_from(ages);
     }
 
     /// Looks at all of them. `now`: by a clock that is never set, from any beginning.
@@ -119,9 +133,9 @@ impl Steps {
                     all.unknown.push(name_shown());
                     None
                 }
-                State::Passed => {
+                State::Passed(known) => {
                     all.passed.push(name_shown());
-                    None
+                    known
                 }
             };
             seen.extend(known.map(|known| (key, known)));
@@ -141,16 +155,16 @@ impl Steps {
             _ => mark.as_ref().and_then(|mark| outside(&path, &mark.path)),
         };
         let known = match known {
-            Some(known) if outside.is_some() && known.rests == outside => {
+            Some(known) if outside.is_some() && known.rests == outside && !known.is_passed => {
                 return Ok(State::Finished(known));
+            }
+            Some(known) if known.is_passed && outside.is_some() && known.rests == outside => {
+                return Ok(State::Passed(Some(known)));
             }
             known => known.filter(|known| verdict != Verdict::Passed || known.is_named),
         };
         let wanted = match (verdict, self.rule.settled) {
-            (Verdict::Finished, _) => self.rule.quiet,
-            // It was named before, while somebody looked.
-            (Verdict::Passed, _) if known.is_some() => self.rule.quiet,
-            (Verdict::Passed, _) => return Ok(State::Passed),
+            (Verdict::Finished | Verdict::Passed, _) => self.rule.quiet,
             (Verdict::Unknown, Some(settled)) => settled,
             (Verdict::Unknown, None) => return Ok(State::Unknown),
             (Verdict::Unfinished, _) => return Ok(State::Unfinished(NotYet::Written, None)),
@@ -160,20 +174,36 @@ impl Steps {
             return Ok(State::Unfinished(NotYet::Written, None));
         };
         let since = match known {
+            // It was named before, while somebody looked.
             Some(known) if known.step == step => known.since,
-            Some(_) | None if verdict == Verdict::Passed => return Ok(State::Passed),
+            _ if verdict == Verdict::Passed && !self.is_as_named(name, &step) => {
+                return Ok(State::Passed(Some(Seen {
+                    step,
+                    since: now,
+                    rests: outside,
+                    is_named: false,
+                    is_passed: true,
+                })));
+            }
             _ => now,
         };
-        let older = mark.as_ref().and_then(|mark| self.older(&step, mark));
+        let ages = &self.ages;
+        let has_grown = ages.get(&step.name).is_some_and(|age| age.is_within(&step));
+        let older = mark.as_ref().filter(|_| !has_grown);
+        let older = older.and_then(|mark| self.older(&step, mark));
         let is_named = verdict != Verdict::Unknown && older.is_none();
+        let is_late = verdict != Verdict::Unknown && (has_grown || goes_on(&step, mark.as_ref()));
         let wanted = match (&older, self.rule.settled) {
             (Some(_), Some(settled)) => settled,
+            _ if is_late => wanted.max(self.rule.late),
             _ => wanted,
         };
         let is_still = since < now && now.saturating_sub(since) >= wanted;
         let why = match older {
             Some(older) if self.rule.settled.is_none() => Some(older),
+            _ if !is_still && is_late => Some(NotYet::Late),
             _ if !is_still => Some(NotYet::Written),
+            _ if step.files.is_empty() => Some(NotYet::Empty),
             _ => whole::torn(&step.path),
         };
         let rests = outside.filter(|_| why.is_none());
@@ -182,11 +212,26 @@ impl Steps {
             since,
             rests,
             is_named,
+            is_passed: false,
         };
         Ok(match why {
             None => State::Finished(seen),
             Some(why) => State::Unfinished(why, Some(seen)),
         })
+    }
+
+    /// Whether a step that its writer passed is finished: nothing in it came or went behind the marker that names a later one,
+    /// and it has the same files as that one, or says itself that it has all of its own.
+    fn is_as_named(&self, name: &OsStr, step: &Step) -> bool {
+        let Some((marked, named)) = markers::named_beside(&self.dir, name) else {
+            return false;
+        };
+        // What is being deleted may have that file still.
+        if step.files.is_empty() || step.goes_on_after(marked) || step.moved > marked {
+            return false;
+        }
+        let is_alike = || Some(paths(&step.path).ok()? == paths(&named).ok()?);
+        markers::is_complete(&step.path) || is_alike() == Some(true)
     }
 
     /// Why the marker of a step says nothing: it is older than another file, or than the loss of one, so that it is of what
@@ -253,6 +298,25 @@ impl Steps {
             step.path.display()
         )))
     }
+}
+
+/// Whether others write a step after the file that finishes it.
+fn goes_on(step: &Step, mark: Option<&Mark>) -> bool {
+    let mark = mark.filter(|mark| mark.comes_last);
+    let marked = mark.and_then(|mark| Stat::of_path(&mark.path).ok());
+    marked.is_some_and(|marked| step.goes_on_after(marked.mtime))
+}
+
+/// The paths of all files below a directory.
+fn paths(dir: &Path) -> Result<BTreeSet<Vec<u8>>> {
+    let mut paths = BTreeSet::new();
+    let mut items = walk(dir, options())?;
+    while let Some(item) = items.next() {
+        if let Item::File { .. } | Item::Symlink { .. } = item? {
+            paths.insert(items.path().to_vec());
+        }
+    }
+    Ok(paths)
 }
 
 fn outside(step: &Path, mark: &Path) -> Option<Outside> {

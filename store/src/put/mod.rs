@@ -196,6 +196,9 @@ pub struct PutReport {
     /// What names its content in every store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,
+    /// After a dry run: what would name its content.
+    #[serde(skip)]
+    pub would_be: Option<Id>,
     /// Whether it comes out for one person alone, since its files are their owner's alone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub private: bool,

@@ -158,6 +158,7 @@ impl<'p> PutSession<'p> {
         };
         (report.version, report.unchanged) = (known, known.is_some());
         if self.request.dry_run {
+            report.would_be = Some(Id::of(&built.root));
             let relied = self.dedup.relied().index();
             let view = self.session.into_view();
             if known.is_none() {

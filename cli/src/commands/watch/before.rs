@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use store::{Kind, RefName, Result, Step, StepAge, Store};
 use store::{Time, Version};
 
+use super::gone::Gone;
+
 /// The newest checkpoint that is published. A time in the future says nothing of an order: clocks of trainers run ahead.
 #[derive(Clone)]
 pub(super) struct Last {
@@ -30,10 +32,15 @@ impl Last {
         }
     }
 
-    /// Whether `step` should have come before it.
-    pub(super) fn is_after(&self, step: &Step) -> bool {
+    /// Whether times say that `step` came before it. A clock that was set back makes them say so, too.
+    pub(super) fn is_dated_after(&self, step: &Step) -> bool {
         let now = now();
         self.name != step.name && self.newest <= now && step.newest.min(now) < self.newest
+    }
+
+    /// Whether `step` should have come before it.
+    pub(super) fn is_after(&self, step: &Step) -> bool {
+        self.is_dated_after(step) && !is_later_step(&step.name, &self.name)
     }
 
     /// The same where `step` may have been published, and its version dropped: times of one clock tell what came first, also
@@ -42,7 +49,8 @@ impl Last {
         let now = now();
         let is_of_one_clock = step.newest > now || self.dated <= now;
         let is_dated_before = is_of_one_clock && step.newest < self.dated;
-        self.is_after(step) || (self.name != step.name && is_dated_before)
+        let is_other = self.name != step.name && !is_later_step(&step.name, &self.name);
+        self.is_after(step) || (is_other && is_dated_before)
     }
 }
 
@@ -58,6 +66,10 @@ pub(super) struct Before {
     order: BTreeMap<String, Last>,
     /// The newest version, where an earlier build made it, which says nothing of its age.
     silent: Option<Version>,
+    /// That of the newest version.
+    top: Option<Last>,
+    /// What was dropped, as far as the versions say it.
+    pub(super) gone: Gone,
     /// Whether a version of the ref was dropped.
     pub(super) has_dropped: bool,
 }
@@ -73,11 +85,13 @@ impl Before {
             has_dropped: last > versions.len() as u64,
             ..Self::default()
         };
+        before.gone.see(&versions);
         versions.retain(|_, version| is_title(&version.message));
         for version in versions.into_values() {
             let name = name(&version.message).to_owned();
             let (age, time) = (StepAge::of_version(&version), time(version.time));
             let last = age.map(|age| (name.clone(), Last::by(&name, age.newest, time)));
+            before.top = last.as_ref().map(|(_, last)| last.clone());
             before.order.extend(last);
             before.ages.extend(age.map(|age| (name.clone(), age)));
             before.names.insert(name);
@@ -111,7 +125,10 @@ impl Before {
         let newest = |last: &&Last| (last.newest, last.dated);
         let past = all.iter().filter(|last| last.newest <= now);
         if let Some(last) = past.max_by_key(newest) {
-            return Some(last.clone());
+            // Where a clock was set back, the newest one is older than others by its time, and later by its number.
+            let top = self.top.as_ref().filter(|top| top.newest <= now);
+            let top = top.filter(|top| is_later_step(&top.name, &last.name));
+            return Some(top.unwrap_or(last).clone());
         }
         // The clock of this host was ahead. Where nothing was dropped, the titles tell all.
         let last = all.iter().max_by_key(newest);
@@ -131,7 +148,20 @@ fn now() -> Time {
     time(Timestamp::now())
 }
 
-fn name(title: &str) -> &str {
+/// Whether both names end with a number behind the same text, and the first one with a larger one.
+fn is_later_step(name: &str, other: &str) -> bool {
+    let numbered = |name: &str| {
+        let text = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let number: u128 = name.get(text.len()..)?.parse().ok()?;
+        Some((text.to_owned(), number))
+    };
+    match (numbered(name), numbered(other)) {
+        (Some((text, number)), Some((other, last))) => text == other && number > last,
+        _ => false,
+    }
+}
+
+pub(super) fn name(title: &str) -> &str {
     title.rsplit_once(' ').map_or(title, |(name, _)| name)
 }
 

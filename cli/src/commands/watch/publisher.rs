@@ -1,19 +1,19 @@
 //! One checkpoint after the other becomes a version, and old ones go. What was published is known from the store alone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use store::{
-    Error, Id, Kind, NotYet, Onto, PutReport, PutRequest, RefName, Remedy, Result, SourceCheck,
-    Step, StepAge, StepRule, Steps, StepsSeen, Store, Unwatched, refs,
+    Error, Kind, NotYet, Onto, PutReport, PutRequest, RefName, Remedy, Result, SourceCheck, Step,
+    StepAge, StepRule, Steps, StepsSeen, Store, Unwatched, refs,
 };
 
-use super::before::{Before, Last, is_title};
+use super::before::{Before, Last, name};
 use super::floor;
+use super::gone::{Gone, doomed};
+use super::report::{LeftOut, Report, Trimmed};
 use crate::context::{Context, pools};
 use crate::ui::{failure, human, names};
 
@@ -21,23 +21,9 @@ use crate::ui::{failure, human, names};
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// What a machine reads.
-#[derive(Serialize)]
-struct Report {
-    #[serde(rename = "ref")]
-    target: RefName,
-    version: u64,
-    id: Option<Id>,
-    checkpoint: String,
-    /// The version was the same already.
-    unchanged: bool,
-    bytes: u64,
-    new_bytes: u64,
-    stored_bytes: u64,
-    /// Versions of earlier checkpoints that were dropped.
-    dropped: Vec<u64>,
-    secs: f64,
-}
+/// What is told of a checkpoint that was passed.
+const PASSED: &str = "not published: a later one was finished before this one was seen, and nothing tells whether it is whole; \
+                      `store put` publishes it";
 
 /// What is published, and how.
 pub(super) struct How {
@@ -63,6 +49,10 @@ pub(super) struct Publisher<'p> {
     ages: BTreeMap<String, StepAge>,
     /// The newest of those that are published.
     last: Option<Last>,
+    /// What was published and dropped since.
+    gone: Gone,
+    /// Names of what may have been.
+    supposed: BTreeSet<String>,
     /// Titles of what was published, or is older than what was.
     known: BTreeSet<String>,
     /// Titles of what cannot be published as it is, and why.
@@ -78,6 +68,8 @@ pub(super) struct Publisher<'p> {
     again: Option<Instant>,
     /// What was told, so that it is not told again and again.
     told: BTreeSet<String>,
+    /// The same for machines: names, and why.
+    left_out: BTreeSet<(String, String)>,
 }
 
 impl<'p> Publisher<'p> {
@@ -90,23 +82,8 @@ impl<'p> Publisher<'p> {
         let before = Before::of(store, target)?;
         let there = Steps::all(&how.dir, &how.rule)?;
         let last = before.last(&there);
-        let mut known: BTreeSet<String> = before.titles.into_keys().collect();
-        if let Some(last) = last.as_ref().filter(|_| before.has_dropped) {
-            // What was finished before may have been published, and dropped since.
-            let older = there.iter().filter(|step| last.may_follow(step));
-            for step in older {
-                if !known.insert(step.title.clone()) {
-                    continue;
-                }
-                let (name, last) = (&step.name, &last.name);
-                let told = match before.names.contains(name) {
-                    true => format!("is older than {last}, and is not published again"),
-                    false => format!("older than {last}, which is published; taken for dropped"),
-                };
-                context.out.note(format_args!("note: {name}: {told}"));
-            }
-        }
-        Ok(Self {
+        let known: BTreeSet<String> = before.titles.into_keys().collect();
+        let mut publisher = Self {
             context,
             store,
             how,
@@ -114,6 +91,8 @@ impl<'p> Publisher<'p> {
             ages: before.ages,
             names: before.names,
             last,
+            gone: before.gone,
+            supposed: BTreeSet::new(),
             known,
             refused: BTreeMap::new(),
             less: BTreeMap::new(),
@@ -122,7 +101,57 @@ impl<'p> Publisher<'p> {
             failures: 0,
             again: None,
             told: BTreeSet::new(),
-        })
+            left_out: BTreeSet::new(),
+        };
+        if before.has_dropped {
+            publisher.suppose(&there);
+        }
+        publisher.trim();
+        Ok(publisher)
+    }
+
+    /// What was finished before may have been published, and dropped since.
+    fn suppose(&mut self, there: &[Step]) {
+        let Some(last) = self.last.clone() else {
+            return;
+        };
+        for step in there {
+            let was = self.gone.title(&step.name) == Some(&*step.title);
+            if !was && !last.may_follow(step) || !self.known.insert(step.title.clone()) {
+                continue;
+            }
+            let (name, last) = (&step.name, &last.name);
+            let told = match self.names.contains(name) {
+                true => format!("is older than {last}, and is not published again"),
+                false if was => "was published, and dropped since; not published again".into(),
+                false => {
+                    self.supposed.insert(name.clone());
+                    format!("older than {last}, which is published; taken for dropped")
+                }
+            };
+            let out = &self.context.out;
+            out.note(format_args!("note: {name}: {told}"));
+            self.leave_out(name, told);
+        }
+    }
+
+    /// Drops what is more than is to be kept, before anything is published.
+    fn trim(&mut self) {
+        let target = self.target.clone();
+        let trimmed = match self.retain() {
+            Ok(dropped) if dropped.is_empty() => return,
+            Ok(dropped) => self.context.out.report(&Trimmed { target, dropped }),
+            Err(error) if error.kind() == Kind::NotFound => return,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = trimmed.and_then(|()| self.context.out.finish()) {
+            self.warn(&error);
+        }
+    }
+
+    /// How old what is published is, by its name.
+    pub(super) fn ages(&self) -> &BTreeMap<String, StepAge> {
+        &self.ages
     }
 
     /// Publishes what is finished and new, in the order in which it was finished; where the store failed, after a while,
@@ -134,14 +163,13 @@ impl<'p> Publisher<'p> {
             ));
         }
         for name in &seen.passed {
-            if !self.names.contains(name) {
-                self.note_once(format!(
-                    "{name}: not published: a later one was finished before this one was seen"
-                ));
+            if !self.is_known(name) {
+                self.note_once(format!("{name}: {PASSED}"));
+                self.leave_out(name, PASSED.into());
             }
         }
         for unfinished in &seen.unfinished {
-            if unfinished.why != NotYet::Written {
+            if !matches!(unfinished.why, NotYet::Written | NotYet::Late) {
                 self.note_once(unfinished.to_string());
             }
         }
@@ -151,7 +179,12 @@ impl<'p> Publisher<'p> {
         {
             return;
         }
-        for step in &seen.finished {
+        let mut finished: Vec<&Step> = seen.finished.iter().collect();
+        // What was written before a clock was set back comes before what was written after that.
+        let last = self.last.clone();
+        let is_behind = |step: &Step| last.as_ref().is_some_and(|last| last.is_dated_after(step));
+        finished.sort_by_key(|step| is_behind(step));
+        for step in finished {
             let is_refused = self.refused.contains_key(&step.title);
             if is_refused || self.known.contains(&step.title) {
                 continue;
@@ -182,6 +215,11 @@ impl<'p> Publisher<'p> {
         }
     }
 
+    /// Whether a checkpoint of this name was published, as far as is known.
+    fn is_known(&self, name: &str) -> bool {
+        self.names.contains(name) || self.gone.has(name) || self.supposed.contains(name)
+    }
+
     /// Whether a newer one is published, before which this one should have come.
     fn is_passed(&mut self, step: &Step) -> bool {
         let Some(last) = self.last.as_ref().filter(|last| last.is_after(step)) else {
@@ -189,7 +227,11 @@ impl<'p> Publisher<'p> {
         };
         let (name, last) = (&step.name, &last.name);
         match self.names.contains(name) {
-            true => self.note_once(format!("{name}: is older than {last}, and is not published again")),
+            true => {
+                let why = format!("is older than {last}, and is not published again");
+                self.note_once(format!("{name}: {why}"));
+                self.leave_out(name, why);
+            }
             false => self.refuse(step, format!(
                 "{name}: not published: {last} is newer, and would not be the latest any more; `store put` publishes it"
             )),
@@ -201,13 +243,15 @@ impl<'p> Publisher<'p> {
     fn is_less(&mut self, step: &Step) -> bool {
         let age = StepAge::of(step);
         let was = self.ages.get(&step.name);
-        let is_less = was.is_some_and(|was| age.says_no_more_than(was));
+        let has_all = |was: &StepAge| was.is_within(step) || was.is_before(step);
+        let is_less = was.is_some_and(|was| !has_all(was) && age.says_no_more_than(was));
         if is_less {
             let name = &step.name;
             let why = format!(
                 "{name}: lost files since it was published, and nothing in it is newer: not published again"
             );
             self.note_once(why.clone());
+            self.leave_out(name, unnamed(name, &why));
             self.less.insert(step.title.clone(), why);
         }
         is_less
@@ -215,6 +259,7 @@ impl<'p> Publisher<'p> {
 
     fn refuse(&mut self, step: &Step, why: String) {
         self.note_once(why.clone());
+        self.leave_out(&step.name, unnamed(&step.name, &why));
         self.refused.insert(step.title.clone(), why);
     }
 
@@ -241,19 +286,25 @@ impl<'p> Publisher<'p> {
     fn publish_one(&mut self, step: &Step) -> Result<bool> {
         floor::check(self.store, self.how.free)?;
         let began = Instant::now();
-        let mut request = PutRequest::new(&step.path, self.target.clone());
-        request.message.clone_from(&step.title);
-        request.extra = StepAge::of(step).into_extra();
-        request.pools = pools::of_source(&step.path, &self.context.config().pool);
-        request.onto = Onto::New;
-        request
-            .profile
-            .allow_secret
-            .clone_from(&self.how.allow_secret);
-        let (dir, rule) = (self.how.dir.clone(), self.how.rule.clone());
-        let seen = step.clone();
-        let check = move || Steps::check(&dir, &rule, &seen);
-        request.source_check = Some(SourceCheck::new(Arc::new(check)));
+        let mut request = self.request(step);
+        let state = self.store.state()?;
+        let versions = match state.versions(self.target) {
+            Err(error) if error.kind() == Kind::NotFound => BTreeMap::new(),
+            versions => versions?,
+        };
+        self.gone.see(&versions);
+        if self.is_touched(step, &request)? {
+            self.known.insert(step.title.clone());
+            let why = "was published, and dropped since; not published again, since nothing in it changed";
+            self.note_once(format!("{}: {why}", step.name));
+            self.leave_out(&step.name, why.into());
+            return Ok(false);
+        }
+        let going = self
+            .kept()
+            .map(|keep| doomed(&state, self.target, &versions, keep - 1));
+        let gone = self.gone.extra(&going.unwrap_or_default(), &self.how.dir);
+        request.extra.extend(gone);
         let done = store::put(self.store, &request, &Unwatched)?;
         self.known.insert(step.title.clone());
         let dropped = self.retain().unwrap_or_else(|error| {
@@ -269,6 +320,37 @@ impl<'p> Publisher<'p> {
         self.context.out.report(&report)?;
         self.context.out.finish()?;
         Ok(!report.unchanged)
+    }
+
+    /// Whether it is what was published and dropped, whatever its times are now.
+    fn is_touched(&self, step: &Step, request: &PutRequest) -> Result<bool> {
+        match self.gone.title(&step.name) {
+            None => return Ok(false),
+            Some(title) if title == step.title => return Ok(true),
+            Some(_) => {}
+        }
+        let mut request = request.clone();
+        request.dry_run = true;
+        let found = store::put(self.store, &request, &Unwatched)?;
+        let id = found.would_be.as_ref();
+        Ok(id.is_some_and(|id| self.gone.was(&step.name, id)))
+    }
+
+    fn request(&self, step: &Step) -> PutRequest {
+        let mut request = PutRequest::new(&step.path, self.target.clone());
+        request.message.clone_from(&step.title);
+        request.extra = StepAge::of(step).into_extra();
+        request.pools = pools::of_source(&step.path, &self.context.config().pool);
+        request.onto = Onto::New;
+        request
+            .profile
+            .allow_secret
+            .clone_from(&self.how.allow_secret);
+        let (dir, rule) = (self.how.dir.clone(), self.how.rule.clone());
+        let seen = step.clone();
+        let check = move || Steps::check(&dir, &rule, &seen);
+        request.source_check = Some(SourceCheck::new(Arc::new(check)));
+        request
     }
 
     fn report(&self, step: &Step, done: &PutReport, dropped: Vec<u64>, took: Duration) -> Report {
@@ -287,26 +369,24 @@ impl<'p> Publisher<'p> {
     }
 
     /// Drops what is more than is to be kept. The newest ones stay, so that there is always a whole one.
-    fn retain(&self) -> Result<Vec<u64>> {
-        let Some(keep) = self.how.keep else {
+    fn retain(&mut self) -> Result<Vec<u64>> {
+        let Some(keep) = self.kept() else {
             return Ok(Vec::new());
         };
         let state = self.store.state()?;
-        let mut ours = state.versions(self.target)?;
-        ours.retain(|_, version| !version.pinned && is_title(&version.message));
-        // One that came back is as old as it was; of several copies of one all stay, or none.
-        let ours = state.by_rank(self.target, &ours);
-        let ranks: BTreeSet<u64> = ours.iter().map(|version| version.rank).collect();
-        let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
-        let first_kept = ranks.into_iter().rev().take(keep).next_back();
-        let doomed = ours
-            .iter()
-            .filter(|version| Some(version.rank) < first_kept);
-        let doomed: Vec<u64> = doomed.map(|version| version.number).collect();
+        let versions = state.versions(self.target)?;
+        self.gone.see(&versions);
+        let doomed = doomed(&state, self.target, &versions, keep);
         for number in &doomed {
             refs::drop_versions(self.store, self.target, Some(*number))?;
         }
         Ok(doomed)
+    }
+
+    /// So many versions stay, at least one.
+    fn kept(&self) -> Option<usize> {
+        let keep = self.how.keep?;
+        Some(usize::try_from(keep).unwrap_or(usize::MAX).max(1))
     }
 
     /// Whether all that is there is published, when the watch ends.
@@ -314,17 +394,30 @@ impl<'p> Publisher<'p> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let unfinished = seen.unfinished.iter().map(ToString::to_string);
+        let unfinished = seen.unfinished.iter();
+        let unfinished = unfinished.map(|one| (one.name.clone(), one.to_string()));
         let unknown = seen.unknown.iter();
-        let unknown = unknown.map(|name| format!("{name}: not finished"));
-        let mut missing: Vec<String> = unfinished.chain(unknown).collect();
+        let unknown = unknown.map(|name| (name.clone(), format!("{name}: not finished")));
+        let mut missing: Vec<(String, String)> = unfinished.chain(unknown).collect();
+        let passed = seen.passed.iter().filter(|name| !self.is_known(name));
+        missing.extend(passed.map(|name| (name.clone(), format!("{name}: {PASSED}"))));
         let is_named = |name: &String| seen.unfinished.iter().any(|one| one.name == *name);
         let changed = self.changed.iter().filter(|name| !is_named(name));
-        missing.extend(changed.map(|name| format!("{name}: changed while it was read")));
-        missing.extend(self.refused.values().cloned());
+        missing.extend(changed.map(|name| {
+            let why = format!("{name}: changed while it was read");
+            (name.clone(), why)
+        }));
+        let refused = self.refused.iter();
+        missing.extend(refused.map(|(title, why)| (name(title).to_owned(), why.clone())));
         let less = seen.finished.iter();
-        let less = less.filter_map(|step| self.less.get(&step.title));
-        missing.extend(less.cloned());
+        let less =
+            less.filter_map(|step| Some((step.name.clone(), self.less.get(&step.title)?.clone())));
+        missing.extend(less);
+        for (name, why) in &missing {
+            self.leave_out(name, unnamed(name, why));
+        }
+        self.context.out.finish()?;
+        let missing: Vec<String> = missing.into_iter().map(|(_, why)| why).collect();
         match missing.is_empty() {
             true => Ok(()),
             false => Err(Error::partial(format!(
@@ -356,11 +449,35 @@ impl<'p> Publisher<'p> {
         }
     }
 
+    /// Tells machines of a checkpoint that is not published.
+    fn leave_out(&mut self, name: &str, why: String) {
+        let is_new = self.left_out.insert((name.to_owned(), why.clone()));
+        if !is_new || !self.context.out.is_json() {
+            return;
+        }
+        let left_out = LeftOut {
+            target: self.target.clone(),
+            checkpoint: name.to_owned(),
+            not_published: why,
+        };
+        if let Err(error) = self.context.out.json(&left_out) {
+            self.warn(&error);
+        }
+    }
+
     fn note_once(&mut self, text: String) {
         if self.told.insert(text.clone()) {
             self.context.out.warning(format_args!("warning: {text}"));
         }
     }
+}
+
+/// What is told of a checkpoint, without its name.
+fn unnamed(name: &str, why: &str) -> String {
+    let told = why
+        .strip_prefix(name)
+        .and_then(|why| why.strip_prefix(": "));
+    told.unwrap_or(why).to_owned()
 }
 
 /// Why a checkpoint is not put, and what to do about it here.
@@ -372,25 +489,4 @@ fn advised(error: &Error) -> String {
         _ => return told,
     };
     format!("{told}; if it holds none, --allow-secret {glob} takes it")
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let same = if self.unchanged { " (unchanged)" } else { "" };
-        write!(
-            out,
-            "{}@{}{}{same}: {}, {}, new {} in {}",
-            self.target,
-            self.version,
-            names::id(self.id.as_ref()),
-            self.checkpoint,
-            human::bytes(self.bytes),
-            human::bytes(self.new_bytes),
-            human::duration(Duration::from_secs_f64(self.secs))
-        )?;
-        match self.dropped.len() as u64 {
-            0 => Ok(()),
-            count => write!(out, "; dropped {}", human::counted(count, "older version")),
-        }
-    }
 }

@@ -8,14 +8,17 @@
 //! | torch.distributed.checkpoint | any | `.metadata` in it is a whole pickle, renamed in last by the coordinator |
 //! | Orbax | any | renamed from `*.orbax-checkpoint-tmp*`; `_CHECKPOINT_METADATA` or `commit_success.txt` in it |
 //!
-//! A marker beside the steps names one of them, and by and by a later one.
+//! A marker beside the steps names one of them, and by and by a later one. One that it passed is finished, too, if all of it
+//! was written before the marker was, and it has the files that the named one has, or a whole `.metadata`.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::{number, text};
+use crate::format::Time;
 use crate::fs::open_regular;
+use crate::host::walk::Stat;
 
 /// What a step's own files say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,13 @@ pub(super) struct Mark {
     pub(super) path: PathBuf,
     /// It is written when all else is.
     pub(super) comes_last: bool,
+}
+
+impl Mark {
+    /// Whether rank 0 writes it, and others may not be done.
+    pub(super) fn is_of_transformers(&self) -> bool {
+        self.path.file_name() == Some(OsStr::new(TRAINER_STATE))
+    }
 }
 
 const TRAINER_STATE: &str = "trainer_state.json";
@@ -67,8 +77,7 @@ pub(super) fn judge(dir: &Path, name: &OsStr, done: Option<&Path>) -> (Verdict, 
             number(OsStr::new(latest), "global_step")
         });
     }
-    let iteration = number(name, "iter_").or_else(|| number(name, "global_step_"));
-    if let Some(iteration) = iteration {
+    if let Some(iteration) = iteration(name) {
         return named_by(dir.join(MEGATRON_TRACKER), iteration, |latest| {
             latest.parse().ok()
         });
@@ -82,6 +91,38 @@ pub(super) fn judge(dir: &Path, name: &OsStr, done: Option<&Path>) -> (Verdict, 
         Some(path) => (Verdict::Finished, Some(Mark { path, comes_last })),
         None => (Verdict::Unknown, None),
     }
+}
+
+/// The number of a step of Megatron.
+fn iteration(name: &OsStr) -> Option<u64> {
+    number(name, "iter_").or_else(|| number(name, "global_step_"))
+}
+
+/// When the marker beside the steps was written, and the step that it names, of the same writer as `name`.
+pub(super) fn named_beside(dir: &Path, name: &OsStr) -> Option<(Time, PathBuf)> {
+    let is_deepspeed = number(name, "global_step").is_some();
+    let of = |name: &OsStr| match is_deepspeed {
+        true => number(name, "global_step"),
+        false => iteration(name),
+    };
+    let mark = dir.join(match is_deepspeed {
+        true => DEEPSPEED_LATEST,
+        false => MEGATRON_TRACKER,
+    });
+    let latest = text(&mark)?;
+    let latest = match is_deepspeed {
+        true => of(OsStr::new(latest.trim()))?,
+        false => latest.trim().parse().ok()?,
+    };
+    let written = Stat::of_path(&mark).ok()?.mtime;
+    let names = super::names(dir).ok()?;
+    let named = names.into_iter().find(|name| of(name) == Some(latest))?;
+    Some((written, dir.join(named)))
+}
+
+/// Whether its coordinator wrote that all of its parts are there.
+pub(super) fn is_complete(step: &Path) -> bool {
+    is_pickle(&step.join(TORCH_METADATA))
 }
 
 /// Whether it is a pickle that was written to its end: it begins with its protocol, and its last operation is to stop.

@@ -1,6 +1,9 @@
 //! A step as it is seen: what it is called, and when something in it changed last. Only names and stats are looked at.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::{Mark, options};
 use crate::error::{Error, Kind, Result};
@@ -12,6 +15,8 @@ use crate::shown::shown;
 const SUM_DIGITS: usize = 16;
 /// What every rank of a job writes for itself when it likes, also after the marker.
 const OF_RANKS: &[u8] = b"rng_state";
+/// What ranks of a training by transformers may write after its marker, too, if it was not there before.
+const LATE: [&[u8]; 3] = [b"optimizer", b"scheduler", b"scaler"];
 
 /// A step as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +39,8 @@ pub struct Step {
     /// When entries of its directories came or went last, and when anything about a file of it changed.
     pub(super) moved: Time,
     pub(super) touched: Time,
+    /// Its files and links in the order of the walk.
+    pub(super) files: Vec<Seen>,
     sight: blake3::Hash,
 }
 
@@ -49,6 +56,28 @@ struct Sight {
     marked: Time,
     mark: Option<Time>,
     bytes: u64,
+    files: Vec<Seen>,
+}
+
+/// A file or a link, as it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// When it was written, as anybody may have set it.
+    written: Time,
+    /// When anything about it changed.
+    changed: Time,
+    /// A sum of its path, and of path, size and the first of these times.
+    path: u64,
+    sum: u64,
+}
+
+/// The files of a step: when the newest of them was written, when the last one changed, and sums of all paths and files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Files {
+    pub(super) written: Time,
+    pub(super) changed: Time,
+    pub(super) paths: u64,
+    pub(super) sum: u64,
 }
 
 impl Step {
@@ -64,11 +93,14 @@ impl Step {
             marked: Time::default(),
             mark: None,
             bytes: 0,
+            files: Vec::new(),
         };
         let items = match walk(path, options()) {
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
             items => items,
         };
+        let late = mark.filter(|mark| mark.is_of_transformers());
+        let late = late.map(|mark| Late::after(&mark.path));
         let mark = mark.and_then(|mark| mark.path.strip_prefix(path).ok());
         let mark = mark.map(|mark| mark.as_os_str().as_encoded_bytes());
         let mut walk = items?;
@@ -92,7 +124,15 @@ impl Step {
                 Err(error) => return Err(Error::new(error.kind(), error.to_string())),
             }
             if let Ok(Item::File { stat, name, .. } | Item::Symlink { stat, name, .. }) = &item {
-                sight.age(walk.path(), name, stat, mark);
+                let place = || path.join(OsStr::from_bytes(walk.path()));
+                let is_late = is_of_ranks(walk.path())
+                    && late.as_ref().is_some_and(|late| late.has(stat, place));
+                sight.age(
+                    walk.path(),
+                    stat,
+                    mark,
+                    is_late || name.starts_with(OF_RANKS),
+                );
             }
         }
         let name = shown(path.file_name().unwrap_or_default().as_encoded_bytes());
@@ -108,8 +148,97 @@ impl Step {
             last: sight.last,
             moved: sight.moved,
             touched: sight.touched,
+            files: sight.files,
             sight: sight.here.finalize(),
         }))
+    }
+}
+
+impl Step {
+    /// What its files are; nothing where it has none.
+    pub(super) fn files(&self) -> Option<Files> {
+        let written = self.files.iter().map(|file| file.written).max()?;
+        let changed = self.files.iter().map(|file| file.changed).max()?;
+        Some(Files {
+            written,
+            changed,
+            paths: self.paths(),
+            sum: self.sum_of(|_| true).0,
+        })
+    }
+
+    /// Whether it has the files that it had when they were `before`, as they were, and others. What came since was written
+    /// later, or, where it was copied with its times, changed later.
+    pub(super) fn has_more_than(&self, before: &Files) -> bool {
+        let all = self.files.len();
+        let is_before = |(sum, count): (u64, usize)| sum == before.sum && count < all;
+        is_before(self.sum_of(|file| file.written <= before.written))
+            || is_before(self.sum_of(|file| file.changed <= before.changed))
+    }
+
+    /// Whether it has files of the names that it had when they were `before`, and one was written since.
+    pub(super) fn is_anew(&self, before: &Files) -> bool {
+        self.goes_on_after(before.written) && self.paths() == before.paths
+    }
+
+    fn paths(&self) -> u64 {
+        let mut paths = blake3::Hasher::new();
+        for file in &self.files {
+            paths.update(&file.path.to_le_bytes());
+        }
+        short(&paths)
+    }
+
+    /// A sum of some of its files, and how many they are.
+    fn sum_of(&self, is_meant: impl Fn(&Seen) -> bool) -> (u64, usize) {
+        let mut sum = blake3::Hasher::new();
+        let mut count = 0;
+        for file in self.files.iter().filter(|file| is_meant(file)) {
+            sum.update(&file.sum.to_le_bytes());
+            count += 1;
+        }
+        (short(&sum), count)
+    }
+
+    /// Whether a file of it was written after `marked`, when its writer said that it is finished: others still write.
+    pub(super) fn goes_on_after(&self, marked: Time) -> bool {
+        self.files.iter().any(|file| file.written > marked)
+    }
+}
+
+fn short(sum: &blake3::Hasher) -> u64 {
+    let mut first = [0; 8];
+    sum.finalize_xof().fill(&mut first);
+    u64::from_le_bytes(first)
+}
+
+/// Whether a file, or a directory that it is in, has such a name.
+fn is_of_ranks(path: &[u8]) -> bool {
+    let mut names = path.split(|byte| *byte == b'/');
+    names.any(|name| LATE.iter().any(|late| name.starts_with(late)))
+}
+
+/// What is written behind a marker by other ranks: it was made after the marker, and was not written anew.
+struct Late {
+    marked: Option<(Time, SystemTime)>,
+}
+
+impl Late {
+    fn after(mark: &Path) -> Self {
+        let born = mark.symlink_metadata().and_then(|found| found.created());
+        let marked = Stat::of_path(mark).map(|stat| stat.mtime);
+        Self {
+            marked: marked.ok().zip(born.ok()),
+        }
+    }
+
+    /// Where a file system does not say when a file was made, none is.
+    fn has(&self, stat: &Stat, place: impl FnOnce() -> PathBuf) -> bool {
+        let Some((_, born)) = self.marked.filter(|(marked, _)| stat.mtime > *marked) else {
+            return false;
+        };
+        let made = place().symlink_metadata().and_then(|found| found.created());
+        made.is_ok_and(|made| made > born)
     }
 }
 
@@ -131,13 +260,30 @@ impl Sight {
             b'd' => self.moved = self.moved.max(stat.mtime),
             _ => self.touched = self.touched.max(stat.mtime).max(stat.ctime),
         }
+        if kind != b'd' {
+            let mut file = blake3::Hasher::new();
+            file.update(&(path.len() as u64).to_le_bytes());
+            file.update(path);
+            let path = short(&file);
+            file.update(&[kind]);
+            file.update(&size.to_le_bytes());
+            file.update(target);
+            file.update(format!("{:?}", stat.mtime).as_bytes());
+            self.files.push(Seen {
+                written: stat.mtime,
+                changed: stat.ctime,
+                path,
+                sum: short(&file),
+            });
+        }
         if kind == b'f' {
             self.bytes = self.bytes.saturating_add(stat.size);
         }
     }
 
-    fn age(&mut self, path: &[u8], name: &[u8], stat: &Stat, mark: Option<&[u8]>) {
-        if mark == Some(path) || name.starts_with(OF_RANKS) {
+    /// `is_beside`: it may come when it likes.
+    fn age(&mut self, path: &[u8], stat: &Stat, mark: Option<&[u8]>, is_beside: bool) {
+        if mark == Some(path) || is_beside {
             self.marked = self.marked.max(stat.mtime);
             if mark == Some(path) {
                 self.mark = Some(stat.mtime);

@@ -19,6 +19,10 @@ pub struct Unfinished {
 pub enum NotYet {
     /// Its writer does not say so yet, or it changed just now.
     Written,
+    /// Files came after its marker a moment ago: others may still write.
+    Late,
+    /// There is no file in it.
+    Empty,
     /// Its marker is of what was there before: this file of the step is newer.
     Older {
         /// The marker.
@@ -47,6 +51,11 @@ impl fmt::Display for Unfinished {
         let name = &self.name;
         match &self.why {
             NotYet::Written => write!(out, "{name}: not finished"),
+            NotYet::Late => write!(
+                out,
+                "{name}: not finished: files came after its marker a moment ago"
+            ),
+            NotYet::Empty => write!(out, "{name}: not finished: there is no file in it"),
             NotYet::Older { mark, file } => {
                 let mark = last_name(mark);
                 write!(

@@ -1,0 +1,134 @@
+//! What was published and dropped since: the newest version says it, since nothing else is left of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use store::{Extra, Id, State, Version};
+
+use super::before::{is_title, name};
+
+/// The field of a version.
+const GONE: &str = "gone";
+/// So many are written down at most: a version is read whenever its store is opened.
+const GONE_MAX: usize = 500;
+/// Of what names a content so much is kept.
+const ID_CHARS: usize = 33;
+
+/// The checkpoints whose versions are gone, by their names: as what each was published last, and with what content.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gone {
+    all: BTreeMap<String, (String, String)>,
+    /// Versions that were there, by their numbers.
+    live: BTreeMap<u64, (String, String)>,
+    /// The newest version that was read: what it says is from before what was seen to go since.
+    read: u64,
+}
+
+impl Gone {
+    /// Learns from the versions that there are now: what they say, and which of those that were there are no more.
+    pub(super) fn see(&mut self, versions: &BTreeMap<u64, Version>) {
+        let ours = versions
+            .iter()
+            .filter(|(_, version)| is_title(&version.message));
+        for (number, version) in ours.clone() {
+            if *number <= self.read {
+                continue;
+            }
+            self.read = *number;
+            for (title, id) in said(version) {
+                self.all.insert(name(&title).to_owned(), (title, id));
+            }
+        }
+        let live: BTreeMap<u64, (String, String)> = ours
+            .map(|(number, version)| (*number, of(version)))
+            .collect();
+        for (number, (title, id)) in std::mem::replace(&mut self.live, live) {
+            if !self.live.contains_key(&number) {
+                self.all.insert(name(&title).to_owned(), (title, id));
+            }
+        }
+    }
+
+    /// What a new version is to say, where `doomed` go behind it: nothing of what is not in `dir` any more.
+    pub(super) fn extra(&self, doomed: &[u64], dir: &Path) -> Extra {
+        let mut all = self.all.clone();
+        for (title, id) in doomed.iter().filter_map(|number| self.live.get(number)) {
+            all.insert(name(title).to_owned(), (title.clone(), id.clone()));
+        }
+        let mut all: Vec<_> = all.into_iter().collect();
+        all.retain(|(name, _)| dir.join(name).is_dir());
+        let too_many = all.len().saturating_sub(GONE_MAX);
+        let said: Vec<_> = all
+            .into_iter()
+            .skip(too_many)
+            .map(|(_, said)| said)
+            .collect();
+        let said = serde_json::to_value(&said)
+            .ok()
+            .filter(|_| !said.is_empty());
+        said.map(|said| (GONE.to_owned(), said))
+            .into_iter()
+            .collect()
+    }
+
+    /// As what a checkpoint was published, whose versions are all gone.
+    pub(super) fn title(&self, checkpoint: &str) -> Option<&str> {
+        let (title, _) = self.of(checkpoint)?;
+        Some(title)
+    }
+
+    /// Whether it was that content.
+    pub(super) fn was(&self, checkpoint: &str, id: &Id) -> bool {
+        self.of(checkpoint)
+            .is_some_and(|(_, was)| *was == short(id))
+    }
+
+    pub(super) fn has(&self, checkpoint: &str) -> bool {
+        self.all.contains_key(checkpoint)
+    }
+
+    fn of(&self, checkpoint: &str) -> Option<&(String, String)> {
+        let is_live = || {
+            self.live
+                .values()
+                .any(|(title, _)| name(title) == checkpoint)
+        };
+        self.all.get(checkpoint).filter(|_| !is_live())
+    }
+}
+
+/// The versions of `versions` that go where `keep` of them stay, the oldest first.
+pub(super) fn doomed(
+    state: &State,
+    target: &store::RefName,
+    versions: &BTreeMap<u64, Version>,
+    keep: usize,
+) -> Vec<u64> {
+    let mut ours = versions.clone();
+    ours.retain(|_, version| !version.pinned && is_title(&version.message));
+    // One that came back is as old as it was; of several copies of one all stay, or none.
+    let ours = state.by_rank(target, &ours);
+    let ranks: std::collections::BTreeSet<u64> = ours.iter().map(|version| version.rank).collect();
+    let first_kept = match keep {
+        0 => None,
+        _ => ranks.into_iter().rev().take(keep).next_back(),
+    };
+    let doomed = ours
+        .iter()
+        .filter(|version| first_kept.is_none_or(|first| version.rank < first));
+    doomed.map(|version| version.number).collect()
+}
+
+fn of(version: &Version) -> (String, String) {
+    (version.message.clone(), short(&Id::of(&version.root)))
+}
+
+fn short(id: &Id) -> String {
+    id.to_string().chars().take(ID_CHARS).collect()
+}
+
+fn said(version: &Version) -> Vec<(String, String)> {
+    let said = version.extra.get(GONE).cloned();
+    said.and_then(|said| serde_json::from_value(said).ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,272 @@
+//! What is published again and what is not; and what a look finds at once, because nobody looked before.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use support::{Finished, TestEnvironment, environment};
+
+use crate::watch::{REF, age, checkpoint, end, line, once, published, start};
+
+/// The pickle of nothing, as a file of PyTorch.
+const PICKLE: &[u8] = b"\x80\x02N.";
+
+fn content(env: &TestEnvironment, number: u64, text: &str) {
+    let dir = format!("out/checkpoint-{number}");
+    env.write(format!("{dir}/weights"), text);
+    env.write(format!("{dir}/trainer_state.json"), "{}");
+}
+
+fn out(done: &Finished) -> String {
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// What machines are told of checkpoints that are not published: names, and why.
+fn left_out(done: &Finished) -> Vec<(String, String)> {
+    let said = out(done);
+    let lines = said
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let told = lines.filter_map(|line| {
+        let why = line["not_published"].as_str()?.to_owned();
+        Some((line["checkpoint"].as_str()?.to_owned(), why))
+    });
+    told.collect()
+}
+
+fn touch(env: &TestEnvironment, number: u64) {
+    for file in ["weights", "trainer_state.json"] {
+        let path = env.path(format!("out/checkpoint-{number}/{file}"));
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::now()).unwrap();
+    }
+}
+
+/// A sweep that keeps files from being purged touches all of them, also those whose versions are gone.
+#[test]
+fn what_was_dropped_stays_dropped_until_its_content_changes() {
+    let env = environment!();
+    for (number, text) in [(1, "A"), (2, "B"), (3, "C")] {
+        content(&env, number, text);
+        assert_eq!(once(&env, &["--keep", "1"]).code, Some(0));
+    }
+    std::thread::sleep(Duration::from_millis(1100));
+    for number in [1, 2] {
+        touch(&env, number);
+    }
+    for _ in 0..2 {
+        let done = once(&env, &["--keep", "1", "--json"]);
+        assert_eq!(done.code, Some(0), "{done}");
+        assert_eq!(published(&env), ["checkpoint-3"], "{done}");
+        let names: Vec<String> = left_out(&done).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["checkpoint-1", "checkpoint-2"], "{done}");
+    }
+    // In the watch that dropped it, too.
+    let mut watch = start(&env, &["--keep", "1"]);
+    content(&env, 4, "D");
+    assert!(line(&mut watch).contains("checkpoint-4"));
+    touch(&env, 3);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(published(&env), ["checkpoint-4"]);
+    // A job that was rolled back writes others.
+    content(&env, 2, "E");
+    assert!(line(&mut watch).contains("checkpoint-2"));
+    let done = end(watch);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(published(&env), ["checkpoint-2"]);
+    assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "E");
+}
+
+/// Sets when both files were written to so many seconds ago.
+fn aged(env: &TestEnvironment, number: u64, text: &str, secs: u64) {
+    let dir = format!("aside/checkpoint-{number}");
+    env.write(format!("{dir}/weights"), text);
+    env.write(format!("{dir}/trainer_state.json"), "{}");
+    for file in ["weights", "trainer_state.json"] {
+        age(env, &format!("{dir}/{file}"), secs);
+    }
+    let to = env.path(format!("out/checkpoint-{number}"));
+    fs::rename(env.path(dir), to).unwrap();
+}
+
+#[test]
+fn a_later_step_is_published_whatever_the_clock_says() {
+    for keep in [&[][..], &["--keep", "1"]] {
+        let env = environment!();
+        fs::create_dir(env.path("out")).unwrap();
+        for number in [1, 2] {
+            aged(&env, number, &number.to_string(), 100 - number);
+            assert_eq!(once(&env, keep).code, Some(0));
+        }
+        // The clock was set back; when nobody looked, and under a watch.
+        aged(&env, 9, "9", 3600);
+        let done = once(&env, keep);
+        assert_eq!(done.code, Some(0), "{done}");
+        assert!(out(&done).contains("checkpoint-9, "), "{done}");
+        let mut watch = start(&env, keep);
+        aged(&env, 10, "10", 7200);
+        assert!(line(&mut watch).contains("checkpoint-10, "));
+        assert_eq!(end(watch).code, Some(0));
+        // One before the clock was set back, and one after.
+        aged(&env, 12, "12", 9000);
+        aged(&env, 11, "11", 50);
+        let done = once(&env, keep);
+        assert_eq!(done.code, Some(0), "{done}");
+        assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "12");
+        // What is older by its number, too, is named for machines.
+        aged(&env, 3, "3", 10_000);
+        let done = once(&env, &[keep, &["--json"]].concat());
+        let told = left_out(&done);
+        assert!(
+            told.iter().any(|(name, _)| name == "checkpoint-3"),
+            "{done}"
+        );
+        assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "12");
+    }
+}
+
+/// Ranks of a training by transformers write for themselves, and not in time.
+#[test]
+fn files_that_come_after_the_marker_are_published() {
+    let env = environment!();
+    let files = || env.ok(["ls", "-r", &format!("{REF}@latest")]);
+    env.ok(["init"]);
+    checkpoint(&env, 1, 1);
+    let mut watch = start(&env, &[]);
+    assert!(line(&mut watch).contains("ckpt@1 "));
+    std::thread::sleep(Duration::from_millis(1500));
+    env.write("out/checkpoint-1/rng_state_1.pth", PICKLE);
+    std::thread::sleep(Duration::from_millis(1500));
+    env.write("out/checkpoint-1/scheduler.pt", PICKLE);
+    let told = line(&mut watch);
+    assert!(
+        told.contains("ckpt@2 ") && told.contains("checkpoint-1, "),
+        "{told}"
+    );
+    assert!(files().contains("rng_state_1.pth") && files().contains("scheduler.pt"));
+    let done = end(watch);
+    assert_eq!((done.code, &*done.stderr), (Some(0), ""), "{done}");
+    // One that a rank writes anew.
+    std::thread::sleep(Duration::from_millis(1500));
+    env.write("out/checkpoint-1/rng_state_1.pth", b"\x80\x02K\x01.");
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(out(&done).contains("ckpt@3 "), "{done}");
+    // Those that come while nobody looks; of any name.
+    std::thread::sleep(Duration::from_millis(1500));
+    env.write("out/checkpoint-1/rank-0/more", "more");
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(out(&done).contains("ckpt@4 "), "{done}");
+    assert!(files().contains("rank-0/more"));
+    assert_eq!(out(&once(&env, &[])), "");
+    // One that was copied with its times.
+    env.write("aside", "older");
+    age(&env, "aside", 600);
+    let copied = std::process::Command::new("cp")
+        .args(["-p", "aside", "out/checkpoint-1/rank-0/copied"])
+        .current_dir(env.path("."))
+        .status();
+    assert!(copied.unwrap().success());
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(out(&done).contains("ckpt@5 "), "{done}");
+    // Where one goes and another one comes, that is nothing that was added.
+    std::thread::sleep(Duration::from_millis(1500));
+    fs::remove_file(env.path("out/checkpoint-1/rank-0/state")).unwrap();
+    env.write("out/checkpoint-1/rng_state_2.pth", PICKLE);
+    let done = once(&env, &[]);
+    assert_eq!((done.code, &*out(&done)), (Some(6), ""), "{done}");
+}
+
+/// Nobody looked between the marker and what came behind it.
+#[test]
+fn files_of_other_ranks_keep_no_checkpoint_from_being_published() {
+    let env = environment!();
+    checkpoint(&env, 1, 1);
+    std::thread::sleep(Duration::from_millis(1500));
+    env.write("out/checkpoint-1/scheduler.pt", PICKLE);
+    env.write("out/checkpoint-1/rng_state_1.pth", PICKLE);
+    let mut watch = start(&env, &[]);
+    // A marker alone is no reason while others write.
+    std::thread::sleep(Duration::from_millis(2500));
+    env.write("out/checkpoint-1/optimizer_1/rank", "one");
+    env.write("out/checkpoint-1/rng_state_2.pth", PICKLE);
+    assert!(line(&mut watch).contains("ckpt@1 "));
+    let files = env.ok(["ls", "-r", &format!("{REF}@latest")]);
+    assert!(files.contains("rng_state_2.pth"), "{files}");
+    let done = end(watch);
+    assert_eq!((done.code, &*out(&done)), (Some(0), ""), "{done}");
+    assert_eq!(published(&env), ["checkpoint-1"]);
+}
+
+#[test]
+fn all_steps_that_were_finished_between_two_looks_are_published() {
+    for (name, marker, latest) in [
+        ("global_step", "latest", "global_step"),
+        ("iter_000000", "latest_checkpointed_iteration.txt", ""),
+    ] {
+        let env = environment!();
+        for number in 1..=4 {
+            let dir = format!("out/{name}{number}");
+            for rank in 0..2 {
+                // The second one was never written to its end.
+                if (number, rank) != (2, 1) {
+                    env.write(format!("{dir}/mp_rank_0{rank}/model.pt"), PICKLE);
+                }
+            }
+            env.write(format!("{dir}/step"), number.to_string());
+            env.write(format!("out/{marker}"), format!("{latest}{number}"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let done = once(&env, &["--json"]);
+        assert_eq!(done.code, Some(6), "{done}");
+        let all = [1, 3, 4].map(|number| format!("{name}{number}"));
+        assert_eq!(published(&env), all, "{done}");
+        let told = left_out(&done);
+        let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, [format!("{name}2")], "{done}");
+        let done = once(&env, &[]);
+        let why = format!("{name}2: not published: a later one was finished");
+        assert!(done.stderr.contains(&why), "{done}");
+    }
+}
+
+#[test]
+fn a_directory_without_a_file_is_not_published() {
+    let env = environment!();
+    fs::create_dir_all(env.path("out/epoch-1/deep/deeper")).unwrap();
+    fs::create_dir_all(env.path("out/iter_0000001")).unwrap();
+    env.write("out/latest_checkpointed_iteration.txt", "1");
+    for _ in 0..2 {
+        let done = once(&env, &["--settled", "1s", "--json"]);
+        assert_eq!(done.code, Some(6), "{done}");
+        let told = left_out(&done);
+        let why = "not finished: there is no file in it";
+        let expected = ["epoch-1", "iter_0000001"].map(|name| (name.to_owned(), why.to_owned()));
+        assert_eq!(told, expected, "{done}");
+    }
+    env.write("out/epoch-1/deep/w", "w");
+    once(&env, &["--settled", "1s"]);
+    assert_eq!(published(&env), ["epoch-1"]);
+}
+
+#[test]
+fn fewer_versions_stay_as_soon_as_a_watch_that_keeps_fewer_begins() {
+    let env = environment!();
+    for number in 1..=4 {
+        checkpoint(&env, number, number);
+        assert_eq!(once(&env, &["--keep", "4"]).code, Some(0));
+    }
+    let done = once(&env, &["--keep", "3", "--json"]);
+    assert_eq!(done.code, Some(0), "{done}");
+    let told: Value = serde_json::from_str(out(&done).trim()).unwrap();
+    assert_eq!(told["dropped"], serde_json::json!([1]), "{done}");
+    let mut watch = start(&env, &["--keep", "2"]);
+    assert_eq!(
+        line(&mut watch),
+        format!("{REF}: dropped 1 older version\n")
+    );
+    assert_eq!(published(&env), ["checkpoint-3", "checkpoint-4"]);
+    assert_eq!(end(watch).code, Some(0));
+}
