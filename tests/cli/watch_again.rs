@@ -159,7 +159,8 @@ fn files_that_come_after_the_marker_are_published() {
     assert_eq!(done.code, Some(0), "{done}");
     assert!(out(&done).contains("ckpt@4 "), "{done}");
     assert!(files().contains("rank-0/more"));
-    assert_eq!(out(&once(&env, &[])), "");
+    let done = once(&env, &[]);
+    assert_eq!((done.code, &*out(&done)), (Some(0), ""), "{done}");
     // One that was copied with its times.
     env.write("aside", "older");
     age(&env, "aside", 600);

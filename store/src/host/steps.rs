@@ -189,7 +189,9 @@ impl Steps {
         };
         let ages = &self.ages;
         let has_grown = ages.get(&step.name).is_some_and(|age| age.is_within(&step));
-        let older = mark.as_ref().filter(|_| !has_grown);
+        // What is published with files that were added stays finished, although they are newer than its marker.
+        let is_published = ages.get(&step.name).is_some_and(|age| age.is_of(&step));
+        let older = mark.as_ref().filter(|_| !has_grown && !is_published);
         let older = older.and_then(|mark| self.older(&step, mark));
         let is_named = verdict != Verdict::Unknown && older.is_none();
         let is_late = verdict != Verdict::Unknown && (has_grown || goes_on(&step, mark.as_ref()));

@@ -95,6 +95,12 @@ impl StepAge {
         self.files.is_some_and(|files| step.has_more_than(&files))
     }
 
+    /// Whether `step` has the files of what was published when it was this one, and no others.
+    pub fn is_of(&self, step: &Step) -> bool {
+        let sum = |files: Files| files.sum;
+        self.files.is_some() && self.files.map(sum) == step.files().map(sum)
+    }
+
     /// Whether `step` has files of the same names as what was published when it was this one, and one was written since.
     pub fn is_before(&self, step: &Step) -> bool {
         self.files.is_some_and(|files| step.is_anew(&files))
