@@ -1,4 +1,4 @@
-//! A large segment of a bucket: looked up where it is, and copied when that is cheaper.
+//! A large segment of a bucket: looked up where it is, and copied when that is cheaper. And packs: read in large parts.
 
 use std::fs;
 use std::ops::Range;
@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use store::format::{RefSpec, SEGMENTS_PREFIX};
+use store::format::{PACKS_PREFIX, RefSpec, SEGMENTS_PREFIX};
 use store::remote::{Created, ObjectInfo, Prune, Read, Upload, Write};
-use store::{Host, Kind, Portions, Result, Store, cat};
+use store::{GetRequest, Host, Kind, Portions, Result, Store, Unwatched, cat, get};
 use support::assert_same_tree;
 
 use crate::stores::noise;
@@ -17,10 +17,11 @@ use crate::world::World;
 
 const REF: &str = "project/far/data";
 
-/// A bucket that counts what is read of segments.
+/// A bucket that counts what is read of segments, or of packs.
 #[derive(Debug)]
 struct Counted {
     inner: Arc<dyn Prune>,
+    counts: &'static str,
     requests: AtomicU64,
     bytes: AtomicU64,
     keys: Mutex<Vec<String>>,
@@ -28,8 +29,13 @@ struct Counted {
 
 impl Counted {
     fn of(inner: Arc<dyn Prune>) -> Arc<Self> {
+        Self::counting(SEGMENTS_PREFIX, inner)
+    }
+
+    fn counting(counts: &'static str, inner: Arc<dyn Prune>) -> Arc<Self> {
         Arc::new(Self {
             inner,
+            counts,
             requests: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             keys: Mutex::default(),
@@ -37,14 +43,14 @@ impl Counted {
     }
 
     fn count(&self, key: &str, bytes: u64) {
-        if key.starts_with(SEGMENTS_PREFIX) {
+        if key.starts_with(self.counts) {
             self.requests.fetch_add(1, Ordering::Relaxed);
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
             self.keys.lock().unwrap().push(key.to_owned());
         }
     }
 
-    /// Requests for segments, and bytes of them, since this was asked last.
+    /// Requests, and bytes of their answers, since this was asked last.
     fn told(&self) -> (u64, u64) {
         let taken = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         (taken(&self.requests), taken(&self.bytes))
@@ -229,4 +235,46 @@ fn a_damaged_far_segment_is_named() {
     spoilt(100..20_000, 0xff);
     spoilt(100..20_000, 0);
     spoilt(middle / 2..middle + middle / 2, 0xaa);
+}
+
+/// Pieces of two files lie in turn in the packs, as they do when several workers put: both are wanted, so that one read
+/// covers many of them.
+#[test]
+fn files_that_lie_in_turn_are_read_together() {
+    const PIECE: usize = 2 << 20;
+    let mut world = World::new();
+    world.portions = Portions::default();
+    let [one, other] = [1, 2].map(|seed| noise(seed, 120_000_000));
+    let pieces = one.chunks(PIECE).zip(other.chunks(PIECE));
+    let in_turn: Vec<u8> = pieces
+        .flat_map(|(one, other)| [one, other].concat())
+        .collect();
+    for (tree, files) in [("in-turn", vec![&in_turn]), ("apart", vec![&one, &other])] {
+        fs::create_dir_all(world.tree(tree)).unwrap();
+        for (number, bytes) in files.into_iter().enumerate() {
+            fs::write(world.tree(tree).join(number.to_string()), bytes).unwrap();
+        }
+    }
+    let inner = world.memory();
+    // One worker puts chunks in their order.
+    let host = Host {
+        threads: 1,
+        ..world.host()
+    };
+    let writer = world.open_as(inner.clone(), host).unwrap();
+    for (tree, target) in [("in-turn", "project/far/in-turn"), ("apart", REF)] {
+        world.put_with(&writer, tree, target).unwrap();
+    }
+    let remote = Counted::counting(PACKS_PREFIX, inner);
+    let store = fresh(&world, &remote, "cache");
+    remote.told();
+    let request = GetRequest::new(crate::stores::spec(REF), world.tree("out"));
+    get(&store, &request, &Unwatched).unwrap();
+    assert_same_tree(&world.tree("apart"), &world.tree("out"));
+    let (requests, bytes) = remote.told();
+    let size = (one.len() + other.len()) as u64;
+    // What the first reads cover is small, so that they begin at once.
+    assert!(bytes < size * 115 / 100, "{bytes} of {size}");
+    println!("{requests} requests, {bytes} bytes");
+    assert!(requests < 100, "{requests}");
 }

@@ -27,6 +27,9 @@ use slot::{OpenFiles, Slot};
 
 /// Bytes of content that one window of requests covers.
 const WINDOW_BYTES: u64 = 64 << 20;
+/// The same for a bucket, behind the first one. Files that were put side by side lie in turn in their packs: of what one file
+/// alone wants a read covers little, or much that nobody wants yet.
+const FAR_WINDOW_BYTES: u64 = 1 << 30;
 /// Chunks that one window of requests holds at most.
 const WINDOW_CHUNKS_MAX: usize = 16 << 10;
 /// Reads of a bucket that are on their way at once, if memory allows.
@@ -43,6 +46,8 @@ pub struct Requests<'f, S> {
     open: Arc<OpenFiles>,
     zero: (ChunkId, u32),
     window: Window<S>,
+    /// Bytes of content that this window covers, and those behind it.
+    window_bytes: (u64, u64),
 }
 
 struct Window<S> {
@@ -104,6 +109,10 @@ pub fn fetch<'r, S: Sink, T>(
             open: Arc::new(OpenFiles::new()),
             zero,
             window: Window::default(),
+            window_bytes: match reader.store().is_far() {
+                true => (WINDOW_BYTES, FAR_WINDOW_BYTES),
+                false => (WINDOW_BYTES, WINDOW_BYTES),
+            },
         };
         let planned = plan(&mut requests)?;
         requests.flush()?;
@@ -175,7 +184,7 @@ impl<S: Sink> Requests<'_, S> {
                 places: vec![place],
             });
         }
-        if self.window.bytes >= WINDOW_BYTES || self.window.chunks >= WINDOW_CHUNKS_MAX {
+        if self.window.bytes >= self.window_bytes.0 || self.window.chunks >= WINDOW_CHUNKS_MAX {
             self.flush()?;
         }
         Ok(())
@@ -184,6 +193,7 @@ impl<S: Sink> Requests<'_, S> {
     /// Sends the window to the workers, as runs of adjacent frames.
     fn flush(&mut self) -> Result<()> {
         let window = std::mem::take(&mut self.window);
+        self.window_bytes.0 = self.window_bytes.1;
         for job in window.into_reads(self.coalesce) {
             self.reader.store().host().check_stop()?;
             if self.failed.is_set.load(Ordering::Relaxed) || self.jobs.send(job).is_err() {
