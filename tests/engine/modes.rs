@@ -20,7 +20,7 @@ use crate::replicate::{bring, empty, latest};
 use crate::stores::{name, noise, spec};
 use crate::world::World;
 
-const REF: &str = "project/a/shared";
+pub(crate) const REF: &str = "project/a/shared";
 const BOTH: [Keep; 2] = [Keep::Modes, Keep::Owners];
 
 /// Modes that a umask would not give.
@@ -56,7 +56,7 @@ fn world() -> World {
     world
 }
 
-fn put_keeping(world: &World, remote: &Arc<dyn Prune>, keep: &[Keep]) -> PutReport {
+pub(crate) fn put_keeping(world: &World, remote: &Arc<dyn Prune>, keep: &[Keep]) -> PutReport {
     let request = PutRequest {
         keep: keep.to_vec(),
         ..PutRequest::new(world.tree("in"), name(REF))
@@ -64,7 +64,7 @@ fn put_keeping(world: &World, remote: &Arc<dyn Prune>, keep: &[Keep]) -> PutRepo
     put(&world.open(remote.clone()).unwrap(), &request, &Unwatched).unwrap()
 }
 
-fn get_keeping(
+pub(crate) fn get_keeping(
     world: &World,
     remote: &Arc<dyn Prune>,
     keep: &[Keep],

@@ -8,15 +8,14 @@ use rustix::fs::{XattrFlags, lgetxattr, setxattr};
 use store::check::ReadData;
 use store::format::Id;
 use store::remote::Prune;
-use store::{GetRequest, Keep, PutReport, PutRequest, Unwatched, get, put};
+use store::{Keep, PutReport};
 use support::trees;
 
 use crate::damaged::verify_target;
+use crate::modes::{REF, get_keeping, put_keeping};
 use crate::replicate::{bring, empty, latest};
-use crate::stores::{name, spec};
 use crate::world::World;
 
-const REF: &str = "project/a/noted";
 const LIST: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
@@ -65,21 +64,8 @@ fn world() -> World {
     world
 }
 
-fn put_keeping(world: &World, remote: &Arc<dyn Prune>, keep: &[Keep]) -> PutReport {
-    let request = PutRequest {
-        keep: keep.to_vec(),
-        ..PutRequest::new(world.tree("in"), name(REF))
-    };
-    put(&world.open(remote.clone()).unwrap(), &request, &Unwatched).unwrap()
-}
-
-fn get_keeping(world: &World, remote: &Arc<dyn Prune>, keep: &[Keep], to: &str) {
-    let request = GetRequest {
-        keep: keep.to_vec(),
-        readable: true,
-        ..GetRequest::new(spec(REF), world.tree(to))
-    };
-    let report = get(&world.open(remote.clone()).unwrap(), &request, &Unwatched).unwrap();
+fn get_all(world: &World, remote: &Arc<dyn Prune>, keep: &[Keep], to: &str) {
+    let report = get_keeping(world, remote, keep, REF, to).unwrap();
     assert!(report.notes.is_empty(), "{:?}", report.notes);
 }
 
@@ -101,9 +87,9 @@ fn attributes_come_back_where_they_are_asked_for() {
     let world = world();
     let (remote, there) = (world.memory(), empty(&world));
     put_keeping(&world, &remote, &[Keep::Xattrs]);
-    get_keeping(&world, &remote, &[Keep::Xattrs], "out");
+    get_all(&world, &remote, &[Keep::Xattrs], "out");
     assert_given(&world.tree("out"));
-    get_keeping(&world, &remote, &[], "none");
+    get_all(&world, &remote, &[], "none");
     assert_eq!(value(&world.tree("none/dir/file"), "user.bytes"), None);
     bring(&world, &remote, &there, &latest(&[REF]));
     for remote in [&remote, &there] {
@@ -111,7 +97,7 @@ fn attributes_come_back_where_they_are_asked_for() {
         let report = verify_target(&store, ReadData::Everything, None).unwrap();
         assert!(report.hits.is_empty(), "{report:?}");
     }
-    get_keeping(&world, &there, &Keep::ALL[2..], "there");
+    get_all(&world, &there, &Keep::ALL[2..], "there");
     assert_given(&world.tree("there"));
 }
 
@@ -130,7 +116,7 @@ fn an_attribute_that_changed_is_a_new_version_of_the_same_tree() {
     let changed = put_keeping(&world, &remote, &Keep::ALL);
     assert_eq!((changed.version, changed.unchanged), (Some(3), false));
     assert_eq!((id(&plain), id(&plain)), (id(&kept), id(&changed)));
-    get_keeping(&world, &remote, &Keep::ALL, "out");
+    get_all(&world, &remote, &Keep::ALL, "out");
     assert_eq!(
         value(&world.tree("out/dir/plain"), "user.late").unwrap(),
         b"1"
