@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use crate::users::{Host, MALLORY, VICTIMS};
-use crate::world::{REF, files_below, set_mode, shell};
+use crate::world::{REF, World, files_below, set_mode, shell};
 
 /// Lets the victim make a tree that ends with its process, kills that, and puts something else in the place of
 /// the tree, with the mark led there. Returns the pool.
@@ -199,4 +199,22 @@ fn a_tree_that_cannot_be_looked_at_is_not_gone() {
     assert_eq!(evict(), 0);
     shell(&format!("rm -r '{}'", host.at("job/above").display()));
     assert_eq!(evict(), 1);
+}
+
+/// As many as the system itself follows, and no more.
+#[test]
+fn a_pool_may_lie_behind_forty_links() {
+    let world = World::with_tree(334);
+    fs::create_dir(world.path("pool-0")).unwrap();
+    for number in 1..=41 {
+        let target = format!("pool-{}", number - 1);
+        symlink(target, world.path(&format!("pool-{number}"))).unwrap();
+    }
+    world.make("out", &["--pool", "pool-40"]);
+    assert!(world.path("pool-0/files").is_dir());
+    let refused = world
+        .env
+        .store(["materialize", REF, "other", "--pool", "pool-41"]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(refused.stderr.contains("symbolic links"), "{refused}");
 }

@@ -141,3 +141,45 @@ fn provenance(remote: &dyn Read, key: &str) -> Result<Option<Provenance>> {
         made => made.map(Some),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::format::PackKind;
+    use crate::log::tests::filled;
+    use crate::remote::testing::faulty::{Faults, Faulty};
+    use crate::remote::{Objects, Write};
+
+    #[test]
+    fn a_store_that_does_not_answer_has_lost_nothing() {
+        let inner = Objects::memory();
+        let state = filled(&inner, 3);
+        let header = PackHeader {
+            kind: PackKind::Data,
+            id: PackId::random().unwrap(),
+            made: Provenance {
+                store: state.store,
+                began: 99,
+            },
+        };
+        let keys = [pack_key(header.id)];
+        inner.put(&keys[0], header.encode().into()).unwrap();
+        let asked = |faults| {
+            let remote = Faulty::new(Arc::new(inner.clone()), faults);
+            (ask(&remote, &state, &keys), remote.counts().requests)
+        };
+        let (found, requests) = asked(Faults::default());
+        assert_eq!(found.unwrap().unwrap().until, Some(99));
+        for at in 1..=requests {
+            let faults = Faults {
+                before: 1000,
+                only_at: Some(at),
+                ..Faults::default()
+            };
+            let error = asked(faults).0.unwrap_err();
+            assert_eq!(error.kind(), Kind::Unavailable, "request {at}: {error}");
+        }
+    }
+}
