@@ -201,36 +201,80 @@ fn files_of_other_ranks_keep_no_checkpoint_from_being_published() {
     assert_eq!(published(&env), ["checkpoint-1"]);
 }
 
+/// Of those that were passed only what says of itself that it is whole: others may be half written anew.
 #[test]
-fn all_steps_that_were_finished_between_two_looks_are_published() {
-    for (name, marker, latest) in [
-        ("global_step", "latest", "global_step"),
-        ("iter_000000", "latest_checkpointed_iteration.txt", ""),
+fn steps_that_were_passed_unseen_are_published_if_they_are_whole_or_named() {
+    for (name, marker, latest, file) in [
+        ("global_step", "latest", "global_step", "model.pt"),
+        (
+            "iter_000000",
+            "latest_checkpointed_iteration.txt",
+            "",
+            "model.pt",
+        ),
+        (
+            "iter_000000",
+            "latest_checkpointed_iteration.txt",
+            "",
+            ".metadata",
+        ),
     ] {
         let env = environment!();
         for number in 1..=4 {
             let dir = format!("out/{name}{number}");
-            for rank in 0..2 {
-                // The second one was never written to its end.
-                if (number, rank) != (2, 1) {
-                    env.write(format!("{dir}/mp_rank_0{rank}/model.pt"), PICKLE);
-                }
-            }
-            env.write(format!("{dir}/step"), number.to_string());
+            let shard = env.write(format!("{dir}/__0_0.distcp"), number.to_string());
+            let written = env.write(format!("{dir}/{file}"), PICKLE);
+            // A part of the second one was written again.
+            let time = SystemTime::now() - Duration::from_secs(if number == 2 { 10 } else { 0 });
+            fs::File::open(written).unwrap().set_modified(time).unwrap();
+            fs::File::open(shard)
+                .unwrap()
+                .set_modified(SystemTime::now())
+                .unwrap();
             env.write(format!("out/{marker}"), format!("{latest}{number}"));
             std::thread::sleep(Duration::from_millis(20));
         }
+        let expected: (&[u64], &[u64]) = match file {
+            ".metadata" => (&[1, 3, 4], &[2]),
+            _ => (&[4], &[1, 2, 3]),
+        };
+        let (all, left) = expected;
+        let named = |numbers: &[u64]| -> Vec<String> {
+            numbers
+                .iter()
+                .map(|number| format!("{name}{number}"))
+                .collect()
+        };
         let done = once(&env, &["--json"]);
         assert_eq!(done.code, Some(6), "{done}");
-        let all = [1, 3, 4].map(|number| format!("{name}{number}"));
-        assert_eq!(published(&env), all, "{done}");
-        let told = left_out(&done);
-        let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, [format!("{name}2")], "{done}");
+        assert_eq!(published(&env), named(all), "{done}");
+        let mut told: Vec<String> = left_out(&done).into_iter().map(|(name, _)| name).collect();
+        told.sort_unstable();
+        assert_eq!(told, named(left), "{done}");
         let done = once(&env, &[]);
         let why = format!("{name}2: not published: a later one was finished");
         assert!(done.stderr.contains(&why), "{done}");
     }
+}
+
+#[test]
+fn what_is_published_is_not_called_unfinished_when_a_trainer_goes_back() {
+    let env = environment!();
+    for number in 1..=3 {
+        env.write(format!("out/global_step{number}/model.pt"), PICKLE);
+        env.write("out/latest", format!("global_step{number}"));
+        assert_eq!(once(&env, &[]).code, Some(0));
+    }
+    env.write("out/latest", "global_step1");
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(0), "{done}");
+    env.write("out/global_step3/model.pt", "half");
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(6), "{done}");
+    assert_eq!(
+        published(&env),
+        ["global_step1", "global_step2", "global_step3"]
+    );
 }
 
 #[test]

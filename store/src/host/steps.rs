@@ -10,13 +10,13 @@ mod step;
 mod unfinished;
 mod whole;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::walk::{Item, Stat, WalkOptions, walk};
+use super::walk::{Stat, WalkOptions};
 use crate::error::{Error, Result};
 use crate::format::Time;
 use crate::shown::shown;
@@ -176,7 +176,7 @@ impl Steps {
         let since = match known {
             // It was named before, while somebody looked.
             Some(known) if known.step == step => known.since,
-            _ if verdict == Verdict::Passed && !self.is_as_named(name, &step) => {
+            _ if verdict == Verdict::Passed && !self.is_whole_itself(name, &step) => {
                 return Ok(State::Passed(Some(Seen {
                     step,
                     since: now,
@@ -222,18 +222,24 @@ impl Steps {
         })
     }
 
-    /// Whether a step that its writer passed is finished: nothing in it came or went behind the marker that names a later one,
-    /// and it has the same files as that one, or says itself that it has all of its own.
-    fn is_as_named(&self, name: &OsStr, step: &Step) -> bool {
-        let Some((marked, named)) = markers::named_beside(&self.dir, name) else {
+    /// Whether a step that its writer passed says itself that it is finished: its coordinator wrote so, behind all else, before
+    /// the marker named a later one. That it has the files of a later one says nothing, since it may be half written anew.
+    fn is_whole_itself(&self, name: &OsStr, step: &Step) -> bool {
+        let marked = markers::marked_beside(&self.dir, name);
+        let (Some(marked), Some(completed)) = (marked, markers::completed(&step.path)) else {
             return false;
         };
         // What is being deleted may have that file still.
-        if step.files.is_empty() || step.goes_on_after(marked) || step.moved > marked {
-            return false;
-        }
-        let is_alike = || Some(paths(&step.path).ok()? == paths(&named).ok()?);
-        markers::is_complete(&step.path) || is_alike() == Some(true)
+        !self.is_later(step.newest, completed)
+            && !step.goes_on_after(marked)
+            && step.moved <= marked
+    }
+
+    /// Whether a time is later than another one: hosts that write one directory have clocks of their own.
+    fn is_later(&self, late: Time, early: Time) -> bool {
+        let nanos = |time: Time| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
+        let quiet = i128::try_from(self.rule.quiet.as_nanos()).unwrap_or(i128::MAX);
+        nanos(late) - nanos(early) > quiet
     }
 
     /// Why the marker of a step says nothing: it is older than another file, or than the loss of one, so that it is of what
@@ -243,11 +249,7 @@ impl Steps {
             return None;
         }
         let marked = Stat::of_path(&mark.path).ok()?;
-        let nanos = |time: Time| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
-        // Hosts that write one directory have clocks of their own.
-        let quiet = i128::try_from(self.rule.quiet.as_nanos()).unwrap_or(i128::MAX);
-        let is_later = |late: Time, early: Time| nanos(late) - nanos(early) > quiet;
-        if is_later(step.newest, marked.mtime) {
+        if self.is_later(step.newest, marked.mtime) {
             return Some(NotYet::Older {
                 mark: mark.path.clone(),
                 file: step.last.clone(),
@@ -255,7 +257,7 @@ impl Steps {
         }
         // What came is there to be seen, and what went is not.
         let touched = step.touched.max(marked.mtime).max(marked.ctime);
-        is_later(step.moved, touched).then(|| NotYet::Thinned {
+        self.is_later(step.moved, touched).then(|| NotYet::Thinned {
             mark: mark.path.clone(),
         })
     }
@@ -307,18 +309,6 @@ fn goes_on(step: &Step, mark: Option<&Mark>) -> bool {
     let mark = mark.filter(|mark| mark.comes_last);
     let marked = mark.and_then(|mark| Stat::of_path(&mark.path).ok());
     marked.is_some_and(|marked| step.goes_on_after(marked.mtime))
-}
-
-/// The paths of all files below a directory.
-fn paths(dir: &Path) -> Result<BTreeSet<Vec<u8>>> {
-    let mut paths = BTreeSet::new();
-    let mut items = walk(dir, options())?;
-    while let Some(item) = items.next() {
-        if let Item::File { .. } | Item::Symlink { .. } = item? {
-            paths.insert(items.path().to_vec());
-        }
-    }
-    Ok(paths)
 }
 
 fn outside(step: &Path, mark: &Path) -> Option<Outside> {

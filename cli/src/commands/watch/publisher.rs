@@ -394,19 +394,24 @@ impl<'p> Publisher<'p> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
+        // A trainer that went back says nothing any more of what it had finished, and what is published as it is.
+        let there = Steps::all(&self.how.dir, &self.how.rule).unwrap_or_default();
+        let is_as_published =
+            |step: &&Step| self.ages.get(&step.name).is_some_and(|age| age.is_of(step));
+        let done = there.iter().filter(is_as_published).map(|step| &step.name);
+        let done: BTreeSet<&String> = done.collect();
         let unfinished = seen.unfinished.iter();
+        let unfinished = unfinished.filter(|one| !done.contains(&one.name));
         let unfinished = unfinished.map(|one| (one.name.clone(), one.to_string()));
-        let unknown = seen.unknown.iter();
+        let unknown = seen.unknown.iter().filter(|name| !done.contains(name));
         let unknown = unknown.map(|name| (name.clone(), format!("{name}: not finished")));
         let mut missing: Vec<(String, String)> = unfinished.chain(unknown).collect();
         let passed = seen.passed.iter().filter(|name| !self.is_known(name));
         missing.extend(passed.map(|name| (name.clone(), format!("{name}: {PASSED}"))));
         let is_named = |name: &String| seen.unfinished.iter().any(|one| one.name == *name);
         let changed = self.changed.iter().filter(|name| !is_named(name));
-        missing.extend(changed.map(|name| {
-            let why = format!("{name}: changed while it was read");
-            (name.clone(), why)
-        }));
+        let changed = changed.map(|name| (name, "changed while it was read"));
+        missing.extend(changed.map(|(name, why)| (name.clone(), format!("{name}: {why}"))));
         let refused = self.refused.iter();
         missing.extend(refused.map(|(title, why)| (name(title).to_owned(), why.clone())));
         let less = seen.finished.iter();

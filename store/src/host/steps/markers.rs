@@ -98,31 +98,20 @@ fn iteration(name: &OsStr) -> Option<u64> {
     number(name, "iter_").or_else(|| number(name, "global_step_"))
 }
 
-/// When the marker beside the steps was written, and the step that it names, of the same writer as `name`.
-pub(super) fn named_beside(dir: &Path, name: &OsStr) -> Option<(Time, PathBuf)> {
-    let is_deepspeed = number(name, "global_step").is_some();
-    let of = |name: &OsStr| match is_deepspeed {
-        true => number(name, "global_step"),
-        false => iteration(name),
+/// When the marker beside the steps was written, of the same writer as `name`.
+pub(super) fn marked_beside(dir: &Path, name: &OsStr) -> Option<Time> {
+    let mark = match number(name, "global_step") {
+        Some(_) => DEEPSPEED_LATEST,
+        None => MEGATRON_TRACKER,
     };
-    let mark = dir.join(match is_deepspeed {
-        true => DEEPSPEED_LATEST,
-        false => MEGATRON_TRACKER,
-    });
-    let latest = text(&mark)?;
-    let latest = match is_deepspeed {
-        true => of(OsStr::new(latest.trim()))?,
-        false => latest.trim().parse().ok()?,
-    };
-    let written = Stat::of_path(&mark).ok()?.mtime;
-    let names = super::names(dir).ok()?;
-    let named = names.into_iter().find(|name| of(name) == Some(latest))?;
-    Some((written, dir.join(named)))
+    Some(Stat::of_path(&dir.join(mark)).ok()?.mtime)
 }
 
-/// Whether its coordinator wrote that all of its parts are there.
-pub(super) fn is_complete(step: &Path) -> bool {
-    is_pickle(&step.join(TORCH_METADATA))
+/// When its coordinator wrote that all of its parts are there.
+pub(super) fn completed(step: &Path) -> Option<Time> {
+    let metadata = step.join(TORCH_METADATA);
+    let written = Stat::of_path(&metadata).ok()?.mtime;
+    is_pickle(&metadata).then_some(written)
 }
 
 /// Whether it is a pickle that was written to its end: it begins with its protocol, and its last operation is to stop.

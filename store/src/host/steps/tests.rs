@@ -291,25 +291,13 @@ fn a_step_that_a_later_one_came_after_is_finished_if_it_was_seen() {
             assert_eq!(names, [first, second]);
             Steps::check(dir.path(), &rule(), seen.finished.first().unwrap()).unwrap();
         }
-        // Who comes later knows that it was, since it has what the named one has.
-        assert_eq!(finished(dir.path(), rule()), [first, second]);
-        // Not where it was written behind the marker, or lacks something, or has nothing.
-        age(&marker, 60);
+        // Who comes later does not know whether it was: it may be half written anew.
         let mut steps = Steps::new(dir.path(), rule());
-        assert_eq!(steps.look(at(0)).unwrap().passed, [first]);
-        write(&marker, texts[1]);
-        write(&dir.path().join(second).join("deep/v"), "2");
-        write(&marker, texts[1]);
-        for _ in 0..2 {
-            let mut steps = Steps::new(dir.path(), rule());
-            for now in 0..3 {
-                assert_eq!(steps.look(at(now)).unwrap().passed, [first]);
-            }
-            fs::remove_file(dir.path().join(first).join("w")).ok();
+        for now in 0..3 {
+            assert_eq!(steps.look(at(now)).unwrap().passed, [first]);
         }
         // Nor is it what was seen when something in it changes.
         let mut steps = Steps::new(dir.path(), rule());
-        write(&dir.path().join(first).join("w"), "1");
         write(&marker, texts[0]);
         steps.look(at(0)).unwrap();
         write(&dir.path().join(first).join("w"), "other");
@@ -324,6 +312,11 @@ fn a_step_that_a_later_one_came_after_is_finished_if_it_was_seen() {
         let seen = steps.look(at(1)).unwrap();
         assert_eq!(seen.passed, [""; 0]);
         assert_eq!(seen.finished.len(), 2);
+        // Unless something in it is newer than that.
+        age(&metadata, 60);
+        let mut steps = Steps::new(dir.path(), rule());
+        steps.look(at(0)).unwrap();
+        assert_eq!(steps.look(at(1)).unwrap().passed, [first]);
     }
 }
 
