@@ -137,24 +137,29 @@ fn elsewhere(env: &TestEnvironment, words: &[&str]) {
 
 #[test]
 fn a_store_that_is_brought_back_twice_is_told_twice() {
-    let env = two_versions();
-    for file in ["three", "four", "five"] {
-        env.write("source/file", file);
+    // From a copy of what was added since the first time, and from the first copy again.
+    for is_of_later in [true, false] {
+        let env = two_versions();
+        for file in ["three", "four", "five"] {
+            env.write("source/file", file);
+            env.ok(["--store", "store", "put", "source", REF]);
+        }
+        copy(&env, "older", "store");
+        let accepted = run(&env, &["repair", "--accept-loss"]);
+        assert!(accepted.to_string().contains("given up"), "{accepted}");
+        if is_of_later {
+            copy(&env, "store", "older");
+        }
+        env.write("source/file", "after");
         env.ok(["--store", "store", "put", "source", REF]);
+        copy(&env, "older", "store");
+        let refused = run(&env, &["put", "source", REF]);
+        assert_refused(&refused);
+        // It is told once, and by no host again.
+        run(&env, &["repair", "--accept-loss"]);
+        env.ok(["--store", "store", "put", "source", REF]);
+        env.ok(["--store", "store", "verify"]);
     }
-    copy(&env, "older", "store");
-    let accepted = run(&env, &["repair", "--accept-loss"]);
-    assert!(accepted.to_string().contains("given up"), "{accepted}");
-    copy(&env, "store", "older");
-    env.write("source/file", "after");
-    env.ok(["--store", "store", "put", "source", REF]);
-    copy(&env, "older", "store");
-    let refused = run(&env, &["put", "source", REF]);
-    assert_refused(&refused);
-    // It is told once, and by no host again.
-    run(&env, &["repair", "--accept-loss"]);
-    env.ok(["--store", "store", "put", "source", REF]);
-    env.ok(["--store", "store", "verify"]);
 }
 
 #[test]
@@ -222,7 +227,11 @@ fn a_version_that_was_given_up_is_none_that_others_made_since() {
         env.write("other/number", number);
         elsewhere(&env, &["save", "other", REF, "--base", "0"]);
     }
-    for words in [vec!["save", "out"], vec!["materialize", REF, "out"]] {
+    for words in [
+        vec!["save", "out"],
+        vec!["materialize", REF, "out"],
+        vec!["materialize", REF, "out", "--dry-run"],
+    ] {
         let refused = env.store([&["--store", "store"], &words[..]].concat());
         assert_eq!(refused.code, Some(5), "{refused}");
         assert!(refused.stderr.contains("@2 is another one"), "{refused}");

@@ -312,6 +312,7 @@ impl Task<'_> {
                 &nobodys
             }
         };
+        self.check_not_set_back(destination, old)?;
         let compared = self.compare(destination, open_root(destination)?, old)?;
         self.as_plan(compared.made)
     }

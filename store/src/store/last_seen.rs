@@ -40,7 +40,7 @@ pub(crate) struct SetBack {
     pub(crate) object: String,
     /// What is wrong.
     pub(crate) damage: Error,
-    /// The newest entry that is known to have been there.
+    /// Up to where entries are to be given up, so that this one is.
     pub(crate) until: u64,
 }
 
@@ -91,12 +91,13 @@ impl Store {
             if log::is_there(remote, number)? {
                 return Ok(None);
             }
+            self.check_there()?;
             self.check_log_is_there()?;
             let object = log_key(now.number + 1);
             let damage = Error::corrupt(format!(
                 "{object}: missing, although this host has seen entry {number}: the store was brought back from an older copy"
             ));
-            return Ok(Some(self.told(object, damage, number)));
+            return Ok(Some(self.told(object, damage, seen)));
         }
         let last = now.entry.filter(|_| number == now.number);
         let another = match last {
@@ -111,7 +112,7 @@ impl Store {
                 "{object}: is another entry than this host has seen there: its id is {found}, expected {entry}: the store was \
                  brought back from an older copy, and added to since"
             ));
-            self.told(object, damage, number)
+            self.told(object, damage, seen)
         }))
     }
 
@@ -133,11 +134,12 @@ impl Store {
         Remedy::AcceptRollback { url }
     }
 
-    fn told(&self, object: String, damage: Error, until: u64) -> SetBack {
+    fn told(&self, object: String, damage: Error, seen: Seen) -> SetBack {
         SetBack {
             object,
             damage: damage.hint(self.accept_rollback()),
-            until,
+            // Behind what was given up when it was seen: only then is it given up itself.
+            until: seen.number.max(seen.until + 1),
         }
     }
 
