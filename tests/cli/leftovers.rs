@@ -6,9 +6,8 @@ use support::{Finished, TestEnvironment, environment, under};
 
 const REF: &str = "project/llama/cache";
 
-fn run_in(env: &TestEnvironment, base: &str, script: &str) -> Finished {
-    let command = ["--", "/bin/sh", "-c", script];
-    let before = [
+fn words<'w>(base: &'w str, command: &[&'w str]) -> Vec<&'w str> {
+    let run = [
         "run",
         "--project",
         "llama",
@@ -16,8 +15,13 @@ fn run_in(env: &TestEnvironment, base: &str, script: &str) -> Finished {
         "vision",
         "--base",
         base,
+        "--",
     ];
-    env.store([&before[..], &command].concat())
+    [&run[..], command].concat()
+}
+
+fn run_in(env: &TestEnvironment, base: &str, script: &str) -> Finished {
+    env.store(words(base, &["/bin/sh", "-c", script]))
 }
 
 /// The paths of the newest version.
@@ -317,20 +321,9 @@ fn a_run_that_was_killed_on_its_way_to_the_newest_version_keeps_no_other_out() {
             run_in(&env, "other", &many(&format!("later{at}"))).code,
             Some(0)
         );
-        let words = [
-            "run",
-            "--project",
-            "llama",
-            "--team",
-            "vision",
-            "--base",
-            "base",
-            "--",
-            "true",
-        ];
         let inject = format!("inject=renameat,renameat2,unlinkat:signal=SIGKILL:when={at}");
         let tracer = ["-f", "-qq", "-o", "/dev/null", "-e", &inject];
-        under("strace", tracer, &env.command(words))
+        under("strace", tracer, &env.command(words("base", &["true"])))
             .output()
             .unwrap();
         broken_off += u32::from(env.ok(["pool", "status"]).contains("not settled"));

@@ -77,8 +77,8 @@ pub struct StepsSeen {
     pub unfinished: Vec<Unfinished>,
     /// Names of those of which nothing tells whether they are.
     pub unknown: Vec<String>,
-    /// Names of those whose writer says by now that a later one is finished, and was not seen to say it of them; and which are
-    /// not what that one is, either.
+    /// Names of those whose writer says by now that a later one is finished, and was not seen to say it of them, nor do they
+    /// say it themselves.
     pub passed: Vec<String>,
 }
 

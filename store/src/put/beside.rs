@@ -1,12 +1,13 @@
 //! What a put was asked to keep beside the tree: one list for each kind, with what belongs to every entry.
 
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use rustix::io::Errno;
 
 use super::assemble::Meta;
 use crate::error::{Error, Result};
-use crate::format::{Keep, Kept, MODE_MAX, Side, Xattrs};
+use crate::format::{Keep, Kept, MODE_MAX, Side, XATTRS_BYTES_MAX, Xattrs};
 use crate::host::attributes;
 use crate::host::walk::{Dir, Stat};
 use crate::store::Store;
@@ -55,27 +56,61 @@ impl Attributes {
     }
 
     pub(super) fn of_directory(&self, dir: &Dir) -> Result<Xattrs> {
-        let found = self.are_kept.then(|| attributes::of_directory(dir));
-        let failed = |errno: Errno| Error::io("read attributes of", dir.path(), errno.into());
-        found
-            .transpose()
-            .map_err(failed)
-            .map(Option::unwrap_or_default)
+        let path = || dir.path();
+        self.read(|| attributes::of_directory(dir), &path)
     }
 
     pub(super) fn of_file(&self, dir: &Dir, name: &[u8]) -> Result<Xattrs> {
-        let found = self
-            .are_kept
-            .then(|| attributes::of_file(dir.as_fd(), name));
-        match found.transpose() {
+        let path = || dir.path_of(name);
+        let read = || match attributes::of_file(dir.as_fd(), name) {
             // What is gone, or may not be read, is told by its reading.
             Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => Ok(Xattrs::new()),
-            Err(errno) => Err(Error::io(
-                "read attributes of",
-                dir.path_of(name),
-                errno.into(),
-            )),
-            Ok(found) => Ok(found.unwrap_or_default()),
+            found => found,
+        };
+        self.read(read, &path)
+    }
+
+    fn read(
+        &self,
+        read: impl FnOnce() -> rustix::io::Result<Xattrs>,
+        path: &dyn Fn() -> PathBuf,
+    ) -> Result<Xattrs> {
+        if !self.are_kept {
+            return Ok(Xattrs::new());
         }
+        let found =
+            read().map_err(|errno| Error::io("read attributes of", path(), errno.into()))?;
+        let mut bytes = Vec::new();
+        Kept::Xattrs(found.clone()).push(&mut bytes);
+        if bytes.len() <= XATTRS_BYTES_MAX {
+            return Ok(found);
+        }
+        Err(Error::invalid(format!(
+            "{}: expected at most {XATTRS_BYTES_MAX} bytes of extended attributes, found {}",
+            path().display(),
+            bytes.len()
+        ))
+        .hint("take some away, or keep none of them"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No reader takes a list with such an entry.
+    #[test]
+    fn more_attributes_than_a_list_may_hold_are_refused() {
+        let attributes = Attributes { are_kept: true };
+        let read = |count: u8| {
+            let all = (0..count).map(|name| (vec![b'a' + name], vec![7; 1 << 16]));
+            attributes.read(|| Ok(all.collect()), &|| "in/file".into())
+        };
+        assert_eq!(read(15).unwrap().len(), 15);
+        let error = read(17).unwrap_err().to_string();
+        assert!(
+            error.starts_with("in/file: expected at most 1048576 bytes"),
+            "{error}"
+        );
     }
 }

@@ -164,8 +164,7 @@ impl<'p> Publisher<'p> {
         }
         for name in &seen.passed {
             if !self.is_known(name) {
-                self.note_once(format!("{name}: {PASSED}"));
-                self.leave_out(name, PASSED.into());
+                self.leave_out_noted(name, PASSED);
             }
         }
         for unfinished in &seen.unfinished {
@@ -229,8 +228,7 @@ impl<'p> Publisher<'p> {
         match self.names.contains(name) {
             true => {
                 let why = format!("is older than {last}, and is not published again");
-                self.note_once(format!("{name}: {why}"));
-                self.leave_out(name, why);
+                self.leave_out_noted(name, &why);
             }
             false => self.refuse(step, format!(
                 "{name}: not published: {last} is newer, and would not be the latest any more; `store put` publishes it"
@@ -296,8 +294,7 @@ impl<'p> Publisher<'p> {
         if self.is_touched(step, &request)? {
             self.known.insert(step.title.clone());
             let why = "was published, and dropped since; not published again, since nothing in it changed";
-            self.note_once(format!("{}: {why}", step.name));
-            self.leave_out(&step.name, why.into());
+            self.leave_out_noted(&step.name, why);
             return Ok(false);
         }
         let going = self
@@ -452,6 +449,12 @@ impl<'p> Publisher<'p> {
                 .out
                 .warning(format_args!("warning: {text}; tried again"));
         }
+    }
+
+    /// Tells people and machines of a checkpoint that is not published.
+    fn leave_out_noted(&mut self, name: &str, why: &str) {
+        self.note_once(format!("{name}: {why}"));
+        self.leave_out(name, why.to_owned());
     }
 
     /// Tells machines of a checkpoint that is not published.
