@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use crate::bombs;
 use crate::malformed::Defect;
 use crate::sealed::{changed, compress, seal};
 
@@ -34,16 +35,17 @@ pub(crate) fn defects() -> Vec<Defect> {
         index_defects(),
         ref_defects(),
         version_defects(),
+        bombs::of_checkpoints(),
     ];
     let all = all.into_iter().flatten();
     all.map(|(name, bytes)| ("checkpoint", name, bytes))
         .collect()
 }
 
-type Named = Vec<(&'static str, Vec<u8>)>;
+pub(crate) type Named = Vec<(&'static str, Vec<u8>)>;
 
 /// A checkpoint of one ref with one version.
-struct Parts {
+pub(crate) struct Parts {
     header: Vec<u8>,
     /// Blocks of rows: name, number, value.
     blocks: Vec<Vec<(&'static str, u64, Vec<u8>)>>,
@@ -90,14 +92,19 @@ impl Parts {
 
     /// The object with these blocks, this head and this index.
     fn around(&self, blocks: &[u8], head: &[u8], index: &[u8]) -> Vec<u8> {
-        let (packed_head, packed_index) = (compress(head), compress(index));
-        let mut end = [&packed_head[..], &packed_index].concat();
-        let lens = [
-            packed_head.len(),
-            head.len(),
-            packed_index.len(),
-            index.len(),
-        ];
+        let packed = |bytes: &[u8]| (compress(bytes), bytes.len());
+        self.around_packed(blocks, &packed(head), &packed(index))
+    }
+
+    /// The same with head and index packed, and how many bytes each of them holds.
+    pub(crate) fn around_packed(
+        &self,
+        blocks: &[u8],
+        head: &(Vec<u8>, usize),
+        index: &(Vec<u8>, usize),
+    ) -> Vec<u8> {
+        let mut end = [&head.0[..], &index.0].concat();
+        let lens = [head.0.len(), head.1, index.0.len(), index.1];
         for len in lens {
             end.extend((len as u64).to_le_bytes());
         }
@@ -146,7 +153,13 @@ fn block(rows: &[(&str, u64, Vec<u8>)]) -> Vec<u8> {
     raw
 }
 
-fn index_row(name: &str, number: u64, stored: &[u8], raw: usize, rows: usize) -> Vec<u8> {
+pub(crate) fn index_row(
+    name: &str,
+    number: u64,
+    stored: &[u8],
+    raw: usize,
+    rows: usize,
+) -> Vec<u8> {
     let mut row = Vec::new();
     row.extend(u16::try_from(name.len()).unwrap().to_le_bytes());
     row.extend(name.as_bytes());
@@ -199,7 +212,7 @@ fn gone() -> Value {
     json!({ "entry": 2, "time": "2025-01-02T03:04:05Z" })
 }
 
-fn head() -> Value {
+pub(crate) fn head() -> Value {
     json!({
         "store": "06".repeat(16), "number": 2, "entry": "07".repeat(32), "layers": [],
         "namespaces": {

@@ -6,6 +6,7 @@
 
 mod beside;
 mod binary;
+mod bombs;
 mod checkpoint;
 mod dice;
 #[path = "../fuzz/src/lib.rs"]

@@ -360,3 +360,18 @@ pub(crate) fn compress(text: &[u8]) -> Vec<u8> {
     ]
     .concat()
 }
+
+/// The same of one byte that is repeated, in blocks that say it once.
+pub(crate) fn repeated(byte: u8, len: usize) -> Vec<u8> {
+    const BLOCK_BYTES: usize = 128 << 10;
+    let total = u32::try_from(len).unwrap().to_le_bytes();
+    let mut frame = [&[0x28, 0xb5, 0x2f, 0xfd, 0xa0], &total[..]].concat();
+    for start in (0..len).step_by(BLOCK_BYTES) {
+        let size = BLOCK_BYTES.min(len - start);
+        let is_last = u32::from(start + size == len);
+        let head = u32::try_from(size).unwrap() << 3 | 1 << 1 | is_last;
+        frame.extend_from_slice(&head.to_le_bytes()[..3]);
+        frame.push(byte);
+    }
+    frame
+}

@@ -18,6 +18,10 @@ pub const CHECKPOINT_TRAILER_LEN: u64 = 5 * 8 + 32 + 16;
 pub const CHECKPOINT_BLOCK_BYTES_MAX: u64 = 64 << 20;
 /// Most bytes of the head and of the index, decoded.
 pub const CHECKPOINT_SECTION_BYTES_MAX: u64 = 1 << 30;
+/// What any part of a checkpoint may hold, however few bytes it is packed into.
+const RAW_BYTES_FREE: u64 = 16 << 20;
+/// Beyond that, so many bytes for each byte that it is packed into: ids and sums do not compress.
+const RATIO_MAX: u64 = 256;
 /// Bytes of the trailer that its checksum does not cover.
 const SEAL_LEN: u64 = 32 + 16;
 
@@ -39,6 +43,13 @@ impl BlockAt {
             number: self.first.1,
         }
     }
+}
+
+/// Most bytes that `packed` bytes of a checkpoint are believed to hold, so that a small one cannot fill the memory.
+pub(super) fn checkpoint_raw_max(packed: usize) -> u64 {
+    (packed as u64)
+        .saturating_mul(RATIO_MAX)
+        .saturating_add(RAW_BYTES_FREE)
 }
 
 pub(super) fn check_header(object: &str, bytes: &[u8]) -> Result<()> {

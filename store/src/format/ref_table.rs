@@ -13,7 +13,8 @@ use super::cursor::Hex;
 use super::ref_block::{Block, Key};
 use super::ref_index::{
     BlockAt, CHECKPOINT_BLOCK_BYTES_MAX, CHECKPOINT_HEADER_LEN, CHECKPOINT_SECTION_BYTES_MAX,
-    CHECKPOINT_TRAILER_LEN, Trailer, back_from, check_header, decode_index, sum,
+    CHECKPOINT_TRAILER_LEN, Trailer, back_from, check_header, checkpoint_raw_max, decode_index,
+    sum,
 };
 use crate::error::{Error, Result};
 use crate::id::CheckpointId;
@@ -333,8 +334,9 @@ fn read_all(
     }
 }
 
-/// What one frame of zstd holds, which is `len` bytes.
+/// What one frame of zstd holds, which is `len` bytes: at most `max`, and no more than the frame is believed to hold.
 fn unpacked(object: &str, bytes: &[u8], len: u64, max: u64) -> Result<Vec<u8>> {
+    let max = max.min(checkpoint_raw_max(bytes.len()));
     if len > max {
         return Err(corrupt(
             object,

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use super::ref_block::{Key, put_key, too_large};
 use super::ref_index::{
-    CHECKPOINT_BLOCK_BYTES_MAX, CHECKPOINT_MAGIC, CHECKPOINT_VERSION, Trailer, sum,
+    CHECKPOINT_BLOCK_BYTES_MAX, CHECKPOINT_MAGIC, CHECKPOINT_VERSION, Trailer, checkpoint_raw_max,
+    sum,
 };
 use crate::error::{Error, Result};
 
@@ -112,6 +113,14 @@ impl<'s> TableWriter<'s> {
 }
 
 fn packed(bytes: &[u8]) -> Result<Vec<u8>> {
-    zstd::bulk::compress(bytes, ZSTD_LEVEL)
-        .map_err(|source| Error::invalid("checkpoint: zstd refused it").because(source))
+    let packed = zstd::bulk::compress(bytes, ZSTD_LEVEL)
+        .map_err(|source| Error::invalid("checkpoint: zstd refused it").because(source))?;
+    match bytes.len() as u64 <= checkpoint_raw_max(packed.len()) {
+        true => Ok(packed),
+        false => Err(Error::invalid(format!(
+            "checkpoint: {} bytes are packed into {}, which no reader believes",
+            bytes.len(),
+            packed.len()
+        ))),
+    }
 }
