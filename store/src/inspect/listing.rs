@@ -149,15 +149,21 @@ struct Listing<'l> {
 }
 
 impl Listing<'_> {
+    /// Tells what lies below a tree. What is open lies on the heap: trees may be deeper than a stack.
     fn tree(
         &mut self,
         content: &Content,
         each: &mut dyn FnMut(Listed) -> Result<()>,
     ) -> Result<()> {
-        for entry in self.reader.tree(content)? {
+        let mut open = vec![(self.path.len(), self.reader.tree(content)?.into_iter())];
+        while let Some((above, entries)) = open.last_mut() {
+            self.path.truncate(*above);
+            let Some(entry) = entries.next() else {
+                open.pop();
+                continue;
+            };
             self.reader.store().host().check_stop()?;
-            let length = self.path.len();
-            if length > 0 {
+            if !self.path.is_empty() {
                 self.path.push(b'/');
             }
             self.path.extend_from_slice(&entry.name);
@@ -168,12 +174,12 @@ impl Listing<'_> {
             })?;
             if let Node::Tree { content, totals } = &entry.node {
                 if self.recursive {
-                    self.tree(content, each)?;
+                    let below = self.reader.tree(content)?;
+                    open.push((self.path.len(), below.into_iter()));
                 } else if let Some(times) = &mut self.times {
                     times.skip(totals.entries)?;
                 }
             }
-            self.path.truncate(length);
         }
         Ok(())
     }

@@ -135,18 +135,28 @@ fn is_deep(part: &[Piece]) -> bool {
 }
 
 fn leads(parts: &[Vec<Piece>], names: &[&[u8]]) -> bool {
-    match (parts.split_first(), names.split_first()) {
-        (None, None) => true,
-        (Some((part, rest)), _) if is_deep(part) => {
-            leads(rest, names)
-                || names
-                    .split_first()
-                    .is_some_and(|(_, below)| leads(parts, below))
+    let (mut parts, mut names) = (parts, names);
+    // What stands behind the last part that may be any number of names, and the names that it was tried at last.
+    let mut again: Option<(&[Vec<Piece>], &[&[u8]])> = None;
+    loop {
+        match (parts.split_first(), names.split_first()) {
+            (None, None) => return true,
+            (Some((part, rest)), _) if is_deep(part) => {
+                parts = rest;
+                again = Some((rest, names));
+            }
+            (Some((part, rest)), Some((name, below))) if fits(part, name, &mut Fields::new()) => {
+                (parts, names) = (rest, below);
+            }
+            _ => {
+                let tried = again.and_then(|(rest, tried)| Some((rest, tried.split_first()?.1)));
+                let Some(next) = tried else {
+                    return false;
+                };
+                (parts, names) = next;
+                again = Some(next);
+            }
         }
-        (Some((part, rest)), Some((name, below))) => {
-            fits(part, name, &mut Fields::new()) && leads(rest, below)
-        }
-        _ => false,
     }
 }
 
