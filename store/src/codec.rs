@@ -85,6 +85,12 @@ pub struct Decoder {
     base: Vec<u8>,
 }
 
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Decoder").finish_non_exhaustive()
+    }
+}
+
 impl Encoder {
     /// An encoder of zstd's `level`; [`LEVEL`] for what is stored.
     ///
@@ -310,10 +316,7 @@ impl Decoder {
         check_raw_len(object, raw_len)?;
         let (base, elements, inner) = delta::parse(object, payload)?;
         self.decode_plain(object, inner, raw_len, out)?;
-        if let Some((&CODEC_RAW, differences)) = inner.split_first() {
-            out.clear();
-            out.extend_from_slice(differences);
-        }
+        copy_raw(inner, out);
         Ok((base, elements))
     }
 
@@ -405,6 +408,14 @@ fn raw_where_little_is_saved(raw: &[u8], start: usize, out: &mut Vec<u8>) {
     if out.len() - start > 1 + raw.len() - raw.len() / SAVING_LEAST {
         out.truncate(start);
         Encoder::encode_raw(raw, out);
+    }
+}
+
+/// Puts the bytes of a raw frame into `out`, where decoding has put those of all others.
+pub(crate) fn copy_raw(frame: &[u8], out: &mut Vec<u8>) {
+    if let Some((&CODEC_RAW, bytes)) = frame.split_first() {
+        out.clear();
+        out.extend_from_slice(bytes);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 
-use crate::codec::Decoder;
+use crate::codec::{Decoder, copy_raw};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
     Content, ListNode, Node, RefName, RefSpec, TreeEntry, Version, decode_tree, pack_key,
@@ -28,7 +28,7 @@ mod ordered;
 mod times;
 
 pub(crate) use bases::VerifiedBases;
-use frames::FrameCache;
+use frames::{FrameCache, Gates};
 pub(crate) use kept::KeptReader;
 use neighbours::Neighbours;
 pub(crate) use ordered::ordered;
@@ -43,6 +43,9 @@ pub struct Reader<'s> {
     store: &'s Store,
     view: RwLock<Arc<View>>,
     frames: Mutex<FrameCache>,
+    /// Those that no thread uses: a new one takes memory that is touched anew.
+    decoders: Mutex<Vec<Decoder>>,
+    gates: Gates,
     /// Metadata that is in no segment yet, or no more.
     known: RwLock<HashMap<ChunkId, Vec<u8>>>,
     /// Where chunks lie that were put with those that were looked up far away.
@@ -85,6 +88,8 @@ impl<'s> Reader<'s> {
             began: view.state.number,
             view: RwLock::new(Arc::new(view)),
             frames: Mutex::default(),
+            decoders: Mutex::default(),
+            gates: Gates::default(),
             known: RwLock::default(),
             neighbours: Neighbours::default(),
             asked: Mutex::default(),
@@ -396,9 +401,14 @@ impl<'s> Reader<'s> {
             return Ok(frame);
         }
         let stored = self.stored(location)?;
-        let (mut decoder, mut raw) = (Decoder::new()?, Vec::new());
-        let decoded = self.decode(&mut decoder, location, &stored, &mut raw)?;
-        let frame = Arc::new(decoded.to_vec());
+        // Decoding a delta comes here again for its bases.
+        let spare = self.spare().pop();
+        let mut decoder = spare.map_or_else(Decoder::new, Ok)?;
+        let mut raw = Vec::new();
+        self.decode(&mut decoder, location, &stored, &mut raw)?;
+        copy_raw(&stored, &mut raw);
+        self.spare().push(decoder);
+        let frame = Arc::new(raw);
         self.kept().keep(location, &frame);
         Ok(frame)
     }
@@ -412,6 +422,11 @@ impl<'s> Reader<'s> {
         if let Some(stored) = self.kept().ahead(location) {
             return Ok(stored);
         }
+        // Who wants what is on its way to another one waits for it.
+        let _gate = self.gates.enter(location);
+        if let Some(stored) = self.kept().ahead(location) {
+            return Ok(stored);
+        }
         let len = self.kept().ahead_len(location);
         let bytes = read_frames(self.store, pack, offset, len)?;
         let stored = bytes.slice(..location.stored_len as usize);
@@ -421,6 +436,10 @@ impl<'s> Reader<'s> {
 
     fn kept(&self) -> MutexGuard<'_, FrameCache> {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Decoder>> {
+        self.decoders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn reload(&self) -> Result<Arc<View>> {

@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use store::format::{PACKS_PREFIX, RefSpec, SEGMENTS_PREFIX};
 use store::remote::{Created, ObjectInfo, Prune, Read, Upload, Write};
-use store::{GetRequest, Host, Kind, Portions, Result, Store, Unwatched, cat, get};
+use store::{GetRequest, Host, Kind, Node, Portions, Reader, Result, Store, Unwatched, cat, get};
 use support::assert_same_tree;
 
 use crate::stores::noise;
@@ -25,6 +26,8 @@ struct Counted {
     requests: AtomicU64,
     bytes: AtomicU64,
     keys: Mutex<Vec<String>>,
+    /// How long ranges take.
+    delay: Duration,
 }
 
 impl Counted {
@@ -33,12 +36,17 @@ impl Counted {
     }
 
     fn counting(counts: &'static str, inner: Arc<dyn Prune>) -> Arc<Self> {
+        Self::delayed(counts, inner, Duration::ZERO)
+    }
+
+    fn delayed(counts: &'static str, inner: Arc<dyn Prune>, delay: Duration) -> Arc<Self> {
         Arc::new(Self {
             inner,
             counts,
             requests: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             keys: Mutex::default(),
+            delay,
         })
     }
 
@@ -73,6 +81,7 @@ impl Read for Counted {
     }
 
     fn get_ranges(&self, key: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        std::thread::sleep(self.delay);
         let found = self.inner.get_ranges(key, ranges)?;
         (found.iter()).for_each(|bytes| self.count(key, bytes.len() as u64));
         Ok(found)
@@ -277,4 +286,39 @@ fn files_that_lie_in_turn_are_read_together() {
     assert!(bytes < size * 115 / 100, "{bytes} of {size}");
     println!("{requests} requests, {bytes} bytes");
     assert!(requests < 100, "{requests}");
+}
+
+/// Clients of a server that ask for one file at once.
+#[test]
+fn what_many_read_at_once_is_read_once() {
+    const READERS: usize = 8;
+    let mut world = World::new();
+    fs::create_dir_all(world.tree("tree")).unwrap();
+    fs::write(world.tree("tree").join("large"), noise(3, 6_000_000)).unwrap();
+    world.prepare("tree", REF);
+    let delay = Duration::from_millis(5);
+    let remote = Counted::delayed(PACKS_PREFIX, world.memory(), delay);
+    let store = fresh(&world, &remote, "cache");
+    let reader = Reader::new(&store).unwrap();
+    let spec: RefSpec = format!("{REF}:large").parse().unwrap();
+    let Node::File { content, .. } = reader.resolve(&spec).unwrap().node else {
+        panic!("a file");
+    };
+    remote.told();
+    std::thread::scope(|scope| {
+        let read = || {
+            let mut bytes = 0;
+            let mut each = |id, _| {
+                bytes += reader.meta_chunk(&id)?.len();
+                Ok(())
+            };
+            reader.chunks(&content, &mut each).unwrap();
+            assert_eq!(bytes, 6_000_000);
+        };
+        for _ in 0..READERS {
+            scope.spawn(read);
+        }
+    });
+    let (requests, bytes) = remote.told();
+    assert!(bytes < 9_000_000, "{requests} requests for {bytes} bytes");
 }

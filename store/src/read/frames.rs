@@ -3,7 +3,7 @@
 //! Reading ahead begins when one read follows the one before, and doubles from there: a walk of all
 //! metadata takes few requests, and a look at one path not one byte more than its frames.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
@@ -16,6 +16,8 @@ const FRAMES_KEPT_BYTES_MAX: usize = 16 << 20;
 const AHEAD_BYTES_MAX: u32 = 4 << 20;
 /// Reads that are remembered: those of a walk in several packs, or at several places of one.
 const RUNS_MAX: usize = 4;
+/// Parts of packs that are read at once.
+const GATES: usize = 32;
 
 /// Frames and stored bytes, the most recently used last.
 #[derive(Debug, Default)]
@@ -23,6 +25,22 @@ pub(super) struct FrameCache {
     frames: Vec<(FrameKey, Arc<Vec<u8>>)>,
     bytes: usize,
     runs: Vec<Run>,
+}
+
+/// Each lets one read at a time pass to a part of a pack, so that many who read the same over a network read it once.
+#[derive(Debug, Default)]
+pub(super) struct Gates([Mutex<()>; GATES]);
+
+impl Gates {
+    /// Waits until nobody reads near `location`.
+    pub(super) fn enter(&self, location: &Location) -> MutexGuard<'_, ()> {
+        let [low, high, ..] = location.pack.0;
+        let part = (location.frame_offset / AHEAD_BYTES_MAX) as usize;
+        let at = usize::from(u16::from_le_bytes([low, high])).wrapping_add(part) % GATES;
+        let [first, ..] = &self.0;
+        let gate = self.0.get(at).unwrap_or(first);
+        gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A frame's pack, and its first byte there.
