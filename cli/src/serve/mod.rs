@@ -7,6 +7,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod body;
+mod buffer;
 mod certificate;
 mod connection;
 mod foreign;

@@ -5,6 +5,7 @@
 //! there, and verified as all others are: a job may write to a file that it shares with the pool.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use store::{ChunkId, Content, Error, Pool, Reader, Result, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::serve::buffer::{Buffer, Buffers};
 
 /// In what the memory for pieces is counted.
 const UNIT_BYTES: u64 = 8 << 10;
@@ -50,6 +53,7 @@ pub(crate) struct Source {
     seen: Mutex<Option<Instant>>,
     memory: Arc<Semaphore>,
     units: u64,
+    buffers: Buffers,
 }
 
 /// The pool file of a content, looked for once.
@@ -83,14 +87,32 @@ impl Share {
 }
 
 /// Bytes that hold their share of the memory until they are sent.
-struct Held {
-    bytes: Vec<u8>,
+struct Held<B> {
+    bytes: B,
     _share: OwnedSemaphorePermit,
 }
 
-impl AsRef<[u8]> for Held {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Held<B> {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
+    }
+}
+
+/// A buffer that is used again once it is sent.
+struct Lent {
+    buffer: Buffer,
+    buffers: Buffers,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        self.buffer.filled()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.buffers.give_back(&mut self.buffer);
     }
 }
 
@@ -113,6 +135,7 @@ impl Source {
             seen: Mutex::new(None),
             memory: Arc::new(Semaphore::new(usize::try_from(units).unwrap_or(16))),
             units,
+            buffers: Buffers::default(),
         })
     }
 
@@ -182,11 +205,16 @@ impl Source {
         let portion = Portion::of(self.units, self.memory.available_permits() as u64);
         let last = end.min(at.saturating_add(portion.wanted + portion.more));
         let share = self.share(last - at).await?;
-        let pools = Arc::clone(&self.pools);
+        let (pools, buffers) = (Arc::clone(&self.pools), self.buffers.clone());
         block(move || {
             let near = warm.file(&pools, &content);
-            let bytes = read(&sight, near, &content, at, last, portion.wanted)?;
-            Ok(share.with(bytes))
+            let mut buffer = buffers.take(usize_of(last - at));
+            let wanted = at..last.min(at.saturating_add(portion.wanted));
+            read_into(&mut buffer, &sight, near, &content, wanted, last)?;
+            Ok(Bytes::from_owner(Held {
+                bytes: Lent { buffer, buffers },
+                _share: share.0,
+            }))
         })
         .await
     }
@@ -236,61 +264,68 @@ pub(crate) async fn block<T: Send + 'static>(
     }
 }
 
-/// A chunk of a pool file, in `bytes`; whether it is that chunk.
-fn read_chunk(file: &File, (id, start, size): (&ChunkId, u64, u64), bytes: &mut Vec<u8>) -> bool {
-    bytes.resize(
-        usize::try_from(size.min(CHUNK_BYTES_MAX)).unwrap_or_default(),
-        0,
-    );
-    bytes.len() as u64 == size
-        && file.read_exact_at(bytes, start).is_ok()
-        && ChunkId::of(bytes) == *id
+/// Whether the bytes of a pool file from `start` on are the chunk; then they are in `into`.
+fn read_chunk(file: &File, id: &ChunkId, start: u64, into: &mut [u8]) -> bool {
+    file.read_exact_at(into, start).is_ok() && ChunkId::of(into) == *id
 }
 
-/// The bytes of `content` from `at` to the end of the chunk in which `wanted` of them are reached. Chunks that are in the
-/// file that is `near` come from there.
+/// The bytes of `content` from `at` to the end of the chunk in which `wanted` of them are reached, none behind `end`.
+///
+/// # Errors
+/// As [`Source::piece`].
 pub(crate) fn read(
     reader: &Reader<'_>,
-    near: Option<&File>,
     content: &Content,
     at: u64,
     end: u64,
     wanted: u64,
 ) -> Result<Vec<u8>> {
-    let range = at..end.min(at.saturating_add(wanted));
-    let room = (end - at).min(wanted + CHUNK_BYTES_MAX);
-    let mut bytes = Vec::with_capacity(usize::try_from(room).unwrap_or_default());
-    let mut copy = Vec::new();
-    reader.chunks_in(content, &range, &mut |id, start, size| {
-        let stored;
-        let is_near = near.is_some_and(|file| read_chunk(file, (&id, start, size), &mut copy));
-        let chunk: &[u8] = match is_near {
-            true => &copy,
-            false => {
-                stored = reader.meta_chunk(&id)?;
-                &stored
+    let mut buffer = Buffer::default();
+    let wanted = at..end.min(at.saturating_add(wanted));
+    read_into(&mut buffer, reader, None, content, wanted, end)?;
+    Ok(buffer.into_filled())
+}
+
+/// Fills `buffer`, which is empty, with the bytes of `content` in `wanted` and those up to the end of the chunk in which that
+/// ends, none behind `end`. Chunks that are in the file that is `near` come from there.
+fn read_into(
+    buffer: &mut Buffer,
+    reader: &Reader<'_>,
+    near: Option<&File>,
+    content: &Content,
+    wanted: Range<u64>,
+    end: u64,
+) -> Result<()> {
+    reader.chunks_in(content, &wanted, &mut |id, start, size| {
+        let near = near.filter(|_| size <= CHUNK_BYTES_MAX);
+        let is_near = near.is_some_and(|file| {
+            let into = buffer.room(usize_of(size));
+            read_chunk(file, &id, start, into)
+        });
+        if !is_near {
+            let stored = reader.meta_chunk(&id)?;
+            if stored.len() as u64 != size {
+                let found = stored.len();
+                let message = format!("chunk {id}: {found} bytes, its list says {size}");
+                return Err(Error::corrupt(message));
             }
-        };
-        let clip = |place: u64| usize::try_from(place.saturating_sub(start)).unwrap_or(usize::MAX);
-        let part = chunk.get(clip(at)..clip(end).min(chunk.len()));
-        match part.filter(|_| chunk.len() as u64 == size) {
-            Some(part) => bytes.extend_from_slice(part),
-            None => {
-                return Err(Error::corrupt(format!(
-                    "chunk {id}: {} bytes, its list says {size}",
-                    chunk.len()
-                )));
-            }
+            buffer.room(stored.len()).copy_from_slice(&stored);
         }
+        let clip = |place: u64| usize_of(place.saturating_sub(start).min(size));
+        buffer.fill(&(clip(wanted.start)..clip(end)));
         Ok(())
     })?;
-    if bytes.is_empty() && at < end {
-        return Err(Error::corrupt(format!(
-            "content {}: ends before byte {at}",
-            content.root
-        )));
+    match buffer.filled().is_empty() && !wanted.is_empty() {
+        true => Err(Error::corrupt(format!(
+            "content {}: ends before byte {}",
+            content.root, wanted.start
+        ))),
+        false => Ok(()),
     }
-    Ok(bytes)
+}
+
+fn usize_of(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -180,7 +180,7 @@ fn compute(reader: &Reader<'_>, content: &Content, numbers: &Numbers) -> Result<
     let mut is_binary = false;
     let mut at = 0;
     while at < size {
-        let bytes = source::read(reader, None, content, at, size, PART_BYTES)?;
+        let bytes = source::read(reader, content, at, size, PART_BYTES)?;
         if at == 0 {
             is_binary = is_binary_head(&bytes);
         }

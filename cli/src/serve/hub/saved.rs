@@ -114,7 +114,7 @@ pub(super) fn listing_of(
 /// What such a file says.
 pub(super) fn read_listing(reader: &Reader<'_>, content: &Content) -> Result<Listing> {
     let size = content.size;
-    let text = source::read(reader, None, content, 0, size, size)?;
+    let text = source::read(reader, content, 0, size, size)?;
     let listing = Listing::parse(&text);
     listing.ok_or_else(|| Error::corrupt(format!("content {}: no listing", content.root)))
 }
@@ -142,7 +142,7 @@ fn of_file(reader: &Reader<'_>, content: &Content) -> Result<Option<String>> {
     }
     let bytes = match content.size {
         0 => Vec::new(),
-        size => source::read(reader, None, content, 0, size, size)?,
+        size => source::read(reader, content, 0, size, size)?,
     };
     let text = String::from_utf8(bytes).unwrap_or_default();
     let hex = text.trim();

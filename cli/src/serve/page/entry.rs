@@ -162,7 +162,7 @@ impl View<'_> {
             return Ok(html! { p.note { "The file is empty." } });
         }
         let wanted = content.size.min(TEXT_BYTES_MAX);
-        let bytes = source::read(&self.sight, None, content, 0, wanted, wanted)?;
+        let bytes = source::read(&self.sight, content, 0, wanted, wanted)?;
         let text = match std::str::from_utf8(&bytes) {
             Ok(text) => text,
             // A character may be cut at the end.

@@ -1,0 +1,124 @@
+//! Buffers in which the bytes of files are put together. Large ones are used again: each new one is memory that the system
+//! has to clear first.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// From which size on a buffer is used again.
+const LARGE_BYTES: usize = 1 << 20;
+/// Buffers that wait to be used again.
+const SPARE_MAX: usize = 8;
+
+/// Bytes, of which a part counts.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    /// What was cleared once; its length says nothing.
+    bytes: Vec<u8>,
+    filled: Range<usize>,
+}
+
+impl Buffer {
+    /// The `len` bytes behind what is filled, whatever they hold.
+    pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
+        let end = self.filled.end + len;
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes.get_mut(self.filled.end..end).unwrap_or_default()
+    }
+
+    /// Counts `part` of the bytes that [`Self::room`] gave. Only the first part may leave out what is before it.
+    pub(super) fn fill(&mut self, part: &Range<usize>) {
+        if self.filled.is_empty() {
+            self.filled.start = self.filled.end + part.start;
+        }
+        self.filled.end += part.end;
+    }
+
+    pub(super) fn filled(&self) -> &[u8] {
+        self.bytes.get(self.filled.clone()).unwrap_or_default()
+    }
+
+    /// What is filled, alone.
+    pub(super) fn into_filled(mut self) -> Vec<u8> {
+        self.bytes.truncate(self.filled.end);
+        self.bytes.drain(..self.filled.start);
+        self.bytes
+    }
+}
+
+/// Large buffers that nobody uses at the moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Buffers {
+    /// An empty one for `len` bytes.
+    pub(super) fn take(&self, len: usize) -> Buffer {
+        let spare = match len >= LARGE_BYTES {
+            true => self.spare(|spare| spare.pop()),
+            false => None,
+        };
+        Buffer {
+            bytes: spare.unwrap_or_else(|| Vec::with_capacity(len)),
+            filled: 0..0,
+        }
+    }
+
+    pub(super) fn give_back(&self, buffer: &mut Buffer) {
+        let bytes = std::mem::take(&mut buffer.bytes);
+        if bytes.capacity() >= LARGE_BYTES {
+            self.spare(|spare| {
+                if spare.len() < SPARE_MAX {
+                    spare.push(bytes);
+                }
+            });
+        }
+    }
+
+    fn spare<T>(&self, with: impl FnOnce(&mut Vec<Vec<u8>>) -> T) -> T {
+        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fills `buffer` with parts of what is read.
+    fn read(buffer: &mut Buffer, parts: &[(&[u8], Range<usize>)]) {
+        for (bytes, part) in parts {
+            buffer.room(bytes.len()).copy_from_slice(bytes);
+            buffer.fill(part);
+        }
+    }
+
+    #[test]
+    fn the_first_part_may_begin_and_the_last_may_end_anywhere() {
+        let mut buffer = Buffer::default();
+        read(
+            &mut buffer,
+            &[(b"abcdef", 4..6), (b"ghi", 0..3), (b"jkl", 0..1)],
+        );
+        assert_eq!(buffer.filled(), b"efghij");
+        assert_eq!(buffer.into_filled(), b"efghij");
+    }
+
+    #[test]
+    fn a_buffer_that_is_used_again_shows_nothing_of_what_it_held() {
+        let buffers = Buffers::default();
+        let mut first = buffers.take(LARGE_BYTES);
+        read(&mut first, &[(&vec![1; LARGE_BYTES], 0..LARGE_BYTES)]);
+        let place = first.filled().as_ptr();
+        buffers.give_back(&mut first);
+        assert!(first.filled().is_empty());
+
+        let mut second = buffers.take(LARGE_BYTES);
+        assert!(second.filled().is_empty());
+        read(&mut second, &[(b"new", 0..3)]);
+        assert_eq!(
+            (second.filled(), second.filled().as_ptr()),
+            (&b"new"[..], place)
+        );
+        assert!(buffers.take(10).bytes.capacity() < LARGE_BYTES);
+    }
+}
