@@ -441,6 +441,25 @@ fn a_quota_holds_for_a_push() {
     assert!(there.contains("project/large/data"), "{there}");
 }
 
+/// The same for a pull: the quota of the own store counts.
+#[test]
+fn a_quota_holds_for_a_pull() {
+    let env = environment!();
+    env.ok(["init"]);
+    env.write("in/file", support::Random::new(2).bytes(150_000));
+    env.ok(["init", "there"]);
+    env.ok(["--store", "there", "put", "in", "project/small/data"]);
+    env.ok(["cluster", "add", "far", "there"]);
+    env.ok(["policy", "keep", "project/small", "--quota", "100kB"]);
+    let finished = env.store(["pull", "far", "project/small/data"]);
+    assert_ne!(finished.code, Some(0), "{finished}");
+    assert!(
+        finished.stderr.contains("its quota is 100 kB"),
+        "{finished}"
+    );
+    assert_eq!(env.ok(["ls", "--json"]), "");
+}
+
 /// What a killed put was writing goes with what it had stored, and what somebody is writing stays.
 #[test]
 fn what_a_dead_process_was_writing_goes_at_once() {

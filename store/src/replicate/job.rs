@@ -391,7 +391,7 @@ impl<'r> Job<'r> {
         let brought = outcomes
             .filter(|outcome| matches!(outcome.status, RefStatus::Published))
             .map(|outcome| &outcome.name);
-        check(delete, ends, &planned, (source, &there), brought)?;
+        check(delete, ends, &planned, (source, &there), selected, brought)?;
         let mut dropped = planned.clone();
         if !planned.versions.is_empty() && !self.request.dry_run {
             self.to.commit(&mut there, &mut |state, _| {

@@ -84,7 +84,7 @@ pub enum Delete {
     #[default]
     Nothing,
     /// What the destination alone has and was brought to it, unless something is amiss: the source is not the one that these versions
-    /// came from, or more than half of what a namespace has there would go.
+    /// came from, or more than half of what a namespace, or a ref named by itself, has there would go.
     Surplus {
         /// The source of the last run, where that is known: another one now is refused.
         last_source: Option<StoreId>,
@@ -264,7 +264,8 @@ pub fn replicate(
         let delete = request.delete;
         let planned = surplus(delete, &selected, &selected.failed(), &source, &there)?.dropped;
         let brought = selected.bring.iter().map(|bring| &bring.name);
-        check(request.delete, ends, &planned, (&source, &there), brought)?;
+        let states = (&source, &there);
+        check(delete, ends, &planned, states, &selected, brought)?;
     }
     let mut job = Job::new(from, to, request, resume, progress);
     let (incomplete, without) = incomplete(

@@ -81,13 +81,14 @@ pub(super) fn still(planned: &Dropped, state: &State) -> Dropped {
 ///
 /// # Errors
 /// Conflict, when the source is not the one of the last run or not the one that the versions came from, when it was
-/// brought back from an older copy, which never had them, and when more than half of what a namespace has there would
-/// go.
+/// brought back from an older copy, which never had them, and when more than half of what a namespace, or a ref that
+/// the run was asked for by its name, has there would go.
 pub(super) fn check<'n>(
     delete: Delete,
     ends: Ends,
     planned: &Dropped,
     (from, to): (&State, &State),
+    selected: &Selected,
     brought: impl Iterator<Item = &'n RefName>,
 ) -> Result<()> {
     let Delete::Surplus { last_source } = delete else {
@@ -124,37 +125,76 @@ pub(super) fn check<'n>(
         let what = "the source never had these versions, which came from it: it was brought back from an older copy";
         return Err(refusal(what, &unknown));
     }
-    match emptied(planned, to, brought) {
-        Some((namespace, going, all)) => Err(refusal(
-            &format!("{going} of the {all} versions that {namespace} has there would go"),
+    match emptied(planned, to, selected, brought)? {
+        Some((whole, going, all)) => Err(refusal(
+            &format!("{going} of the {all} versions that {whole} has there would go"),
             &planned.versions,
         )),
         None => Ok(()),
     }
 }
 
-/// A namespace that would lose more than half of its versions, how many, and of how many.
+/// What is counted by itself: a ref that was asked for by its name, else a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whole {
+    Ref(RefName),
+    Namespace(Namespace),
+}
+
+impl Whole {
+    fn of(name: &RefName, selected: &Selected) -> Self {
+        match selected.refs.contains(name) {
+            true => Self::Ref(name.clone()),
+            false => Self::Namespace(name.namespace()),
+        }
+    }
+
+    /// Versions that it has in `state`.
+    fn versions(&self, state: &State) -> Result<usize> {
+        let versions = match self {
+            Self::Ref(name) => state.refs.head(name)?.map_or(0, |head| head.live),
+            Self::Namespace(namespace) => {
+                let sums = state.refs.sums();
+                sums.get(namespace).map_or(0, |sums| sums.versions)
+            }
+        };
+        Ok(usize::try_from(versions).unwrap_or(usize::MAX))
+    }
+}
+
+impl std::fmt::Display for Whole {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ref(name) => name.fmt(formatter),
+            Self::Namespace(namespace) => namespace.fmt(formatter),
+        }
+    }
+}
+
+/// What would lose more than half of its versions, how many, and of how many.
 fn emptied<'n>(
     planned: &Dropped,
     to: &State,
+    selected: &Selected,
     brought: impl Iterator<Item = &'n RefName>,
-) -> Option<(Namespace, usize, usize)> {
-    let mut counts: BTreeMap<Namespace, (usize, usize)> = BTreeMap::new();
+) -> Result<Option<(Whole, usize, usize)>> {
+    // Versions that go, and those that come.
+    let mut counts: BTreeMap<Whole, (usize, usize)> = BTreeMap::new();
     for (name, _) in &planned.versions {
-        counts.entry(name.namespace()).or_default().0 += 1;
+        counts.entry(Whole::of(name, selected)).or_default().0 += 1;
     }
-    for namespace in brought.map(RefName::namespace) {
-        if let Some((_, all)) = counts.get_mut(&namespace) {
-            *all += 1;
+    for name in brought {
+        if let Some((_, come)) = counts.get_mut(&Whole::of(name, selected)) {
+            *come += 1;
         }
     }
-    for (namespace, (_, all)) in &mut counts {
-        let there = to.refs.sums().get(namespace);
-        let there = there.map_or(0, |sums| sums.versions);
-        *all = all.saturating_add(usize::try_from(there).unwrap_or(usize::MAX));
+    for (whole, (going, come)) in counts {
+        let all = whole.versions(to)?.saturating_add(come);
+        if going * 2 > all {
+            return Ok(Some((whole, going, all)));
+        }
     }
-    let mut counts = counts.into_iter();
-    counts.find_map(|(name, (going, all))| (going * 2 > all).then_some((name, going, all)))
+    Ok(None)
 }
 
 fn refusal(what: &str, versions: &[(RefName, u64)]) -> Error {
@@ -256,6 +296,19 @@ mod tests {
         }
     }
 
+    /// Of a run that brings nothing.
+    fn checked(delete: Delete, numbers: &[u64], states: (&State, &State)) -> Result<()> {
+        let (planned, selected) = (plan(numbers), Selected::default());
+        check(
+            delete,
+            ENDS,
+            &planned,
+            states,
+            &selected,
+            std::iter::empty(),
+        )
+    }
+
     #[test]
     fn a_version_that_was_pinned_since_the_plan_stays() {
         let mut now = state(&[None, None, None]);
@@ -278,6 +331,7 @@ mod tests {
                 ENDS,
                 &plan(numbers),
                 (&there, &there),
+                &Selected::default(),
                 brought.iter(),
             )
         };
@@ -295,9 +349,48 @@ mod tests {
             ENDS,
             &plan(&[1, 2, 3, 4]),
             (&there, &there),
+            &Selected::default(),
             none.iter(),
         )
         .unwrap();
+    }
+
+    #[test]
+    fn a_ref_that_was_named_is_counted_by_itself() {
+        let mut there = state(&[None, None, None, None]);
+        let large: RefName = "team/t/large".parse().unwrap();
+        let mut refs = BTreeMap::new();
+        for (name, of) in [(name(), 4), (large.clone(), 90)] {
+            let of = state(&vec![None; of]).refs.get(&self::name()).unwrap();
+            refs.insert(name, of.unwrap());
+        }
+        there.refs = refs.into();
+        let named = Selected {
+            refs: BTreeSet::from([name()]),
+            ..Selected::default()
+        };
+        let whole = Selected {
+            namespaces: vec![name().namespace()],
+            ..Selected::default()
+        };
+        let tried = |selected: &Selected, brought: &[RefName]| {
+            let planned = plan(&[1, 2, 3]);
+            check(
+                SURPLUS,
+                ENDS,
+                &planned,
+                (&there, &there),
+                selected,
+                brought.iter(),
+            )
+        };
+        tried(&whole, &[]).unwrap();
+        let error = tried(&named, &[]).unwrap_err();
+        let expected = "3 of the 4 versions that team/t/r has there would go";
+        assert!(error.to_string().contains(expected), "{error}");
+        // What comes to another ref is no stand-in for what goes.
+        tried(&named, &[large.clone(), large]).unwrap_err();
+        tried(&named, &[name(), name()]).unwrap();
     }
 
     #[test]
@@ -317,9 +410,7 @@ mod tests {
     #[test]
     fn what_came_from_another_store_is_not_dropped() {
         let there = state(&[Some(FROM), Some(OTHER), None, Some(TO)]);
-        let none: [RefName; 0] = [];
-        let tried =
-            |delete, numbers| check(delete, ENDS, &plan(numbers), (&there, &there), none.iter());
+        let tried = |delete, numbers| checked(delete, numbers, (&there, &there));
         tried(SURPLUS, &[1]).unwrap();
         tried(SURPLUS, &[3, 4]).unwrap();
         let error = tried(SURPLUS, &[1, 2]).unwrap_err();
@@ -334,11 +425,7 @@ mod tests {
     #[test]
     fn what_the_source_had_and_does_not_know_of_any_more_is_not_dropped() {
         let there = state(&[Some(FROM), Some(FROM), None, None]);
-        let none: [RefName; 0] = [];
-        let tried = |from: &State, delete| {
-            let all = (from, &there);
-            check(delete, ENDS, &plan(&[1, 2]), all, none.iter())
-        };
+        let tried = |from: &State, delete| checked(delete, &[1, 2], (from, &there));
         tried(&state(&[None]), SURPLUS).unwrap();
         let error = tried(&state(&[]), SURPLUS).unwrap_err();
         assert!(error.to_string().contains("from an older copy"), "{error}");
@@ -348,19 +435,11 @@ mod tests {
     #[test]
     fn another_source_than_last_time_drops_nothing() {
         let there = state(&[None, None]);
-        let none: [RefName; 0] = [];
         let last = |store| Delete::Surplus {
             last_source: Some(store),
         };
-        check(last(FROM), ENDS, &plan(&[1]), (&there, &there), none.iter()).unwrap();
-        let error = check(
-            last(OTHER),
-            ENDS,
-            &plan(&[1]),
-            (&there, &there),
-            none.iter(),
-        )
-        .unwrap_err();
+        checked(last(FROM), &[1], (&there, &there)).unwrap();
+        let error = checked(last(OTHER), &[1], (&there, &there)).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -368,6 +447,6 @@ mod tests {
             "{error}"
         );
         // Also when it would drop nothing: the next run would, and by then it was the last source.
-        check(last(OTHER), ENDS, &plan(&[]), (&there, &there), none.iter()).unwrap_err();
+        checked(last(OTHER), &[], (&there, &there)).unwrap_err();
     }
 }

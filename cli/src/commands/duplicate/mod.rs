@@ -45,7 +45,7 @@ pub(crate) struct Args {
 
     /// Drop at the destination what it alone has: versions of these refs, and refs of these namespaces;
     /// pinned versions stay, and so do those that were first put there. Refused with exit 5 when the source is not the store that they came from, or
-    /// when more than half of what a namespace has there would go
+    /// when more than half of what a namespace, or a named ref, has there would go
     #[arg(long)]
     delete: bool,
 
