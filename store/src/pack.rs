@@ -45,8 +45,28 @@ pub struct Portions {
     pub fold: usize,
 }
 
+#[cfg(feature = "testing")]
+static TRIED: std::sync::OnceLock<Portions> = std::sync::OnceLock::new();
+
+impl Portions {
+    /// Lets all of this process write in portions of which its few bytes are several, as stores of terabytes do.
+    #[cfg(feature = "testing")]
+    pub fn small_everywhere() {
+        TRIED.get_or_init(|| Self {
+            pack_bytes: 3 << 20,
+            commit_bytes: 5 << 20,
+            commit_chunks: 1000,
+            ..Self::default()
+        });
+    }
+}
+
 impl Default for Portions {
     fn default() -> Self {
+        #[cfg(feature = "testing")]
+        if let Some(tried) = TRIED.get() {
+            return *tried;
+        }
         Self {
             pack_bytes: PACK_BYTES_TARGET,
             commit_bytes: 4 << 30,

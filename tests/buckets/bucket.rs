@@ -37,7 +37,7 @@ impl Bucket {
     /// A place where nothing is yet.
     pub(crate) fn without_store(name: &str, server: Server) -> Self {
         Self {
-            env: environment!(),
+            env: environment!().in_full_portions(),
             server,
             url: format!("s3://{BUCKET}/{}", fresh_prefix(name)),
         }

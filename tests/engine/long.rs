@@ -83,6 +83,27 @@ fn condemned(remote: &dyn Prune) -> usize {
     packs.sum()
 }
 
+/// Each of the two bounds alone ends a portion; without them, a pass has one.
+#[test]
+fn a_pass_commits_by_bytes_and_by_chunks() {
+    let mut world = world();
+    let segments = |world: &World| {
+        let remote = world.memory();
+        world.put(remote.clone(), "one", REF).unwrap();
+        crate::collect::keys(remote.as_ref(), store::format::SEGMENTS_PREFIX).len()
+    };
+    (world.portions.commit_bytes, world.portions.commit_chunks) = (u64::MAX, usize::MAX);
+    // None is made of several here.
+    world.portions.fold = usize::MAX;
+    assert_eq!(segments(&world), 1);
+    world.portions.commit_bytes = 2 << 20;
+    let by_bytes = segments(&world);
+    assert!((4..=7).contains(&by_bytes), "{by_bytes} for {ALL} bytes");
+    (world.portions.commit_bytes, world.portions.commit_chunks) = (u64::MAX, 60);
+    let by_chunks = segments(&world);
+    assert!((2..=20).contains(&by_chunks), "{by_chunks}");
+}
+
 #[test]
 fn a_put_stores_everything_once_beside_ordinary_collectors() {
     let world = world();

@@ -252,6 +252,7 @@ impl Player<'_> {
             let is_killed = start < KILLED_MAX && self.random.below(3) > 0;
             self.start(is_killed);
             let portions = Portions {
+                commit_bytes: [3 << 10, 1 << 30][usize::from(self.random.below(2) == 0)],
                 commit_chunks: [5, 200][usize::from(self.random.below(2) == 0)],
                 together_bytes: [500, 20_000][usize::from(self.random.below(2) == 0)],
                 ..self.world.portions

@@ -50,6 +50,7 @@ impl World {
         let mut world = Self::new();
         world.portions = Portions {
             pack_bytes: 2 << 10,
+            commit_bytes: 6 << 10,
             commit_chunks: 5,
             fold: 3,
             together_bytes: 500,

@@ -27,6 +27,8 @@ macro_rules! check {
 pub struct TestEnvironment {
     program: PathBuf,
     root: TempDir,
+    /// Whether the command writes its passes in small portions, so that small trees are several.
+    is_small: bool,
 }
 
 /// What a command said and how it ended.
@@ -45,6 +47,16 @@ impl TestEnvironment {
         Self {
             program: program.into(),
             root: tempfile::tempdir().unwrap(),
+            is_small: true,
+        }
+    }
+
+    /// The same, whose command writes as it does for users: packs of 64 MiB.
+    #[must_use]
+    pub fn in_full_portions(self) -> Self {
+        Self {
+            is_small: false,
+            ..self
         }
     }
 
@@ -78,6 +90,9 @@ impl TestEnvironment {
             .env("HOME", self.path("home"))
             .env("USER", "tester")
             .env("LANG", "C.UTF-8");
+        if self.is_small {
+            command.env("STORE_TESTS_PORTIONS", "small");
+        }
         command
     }
 
