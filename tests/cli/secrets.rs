@@ -73,6 +73,10 @@ fn credentials_are_found_wherever_they_stand() {
         ),
         ("msal_token_cache.json", "{\"AccessToken\": {}}".to_owned()),
         ("msal_token_cache.bin", "\0\u{1}".to_owned()),
+        (
+            "training_args.bin",
+            format!("PK\u{3}\u{4}\0\0hub_tokenq\u{8}X%\0\0\0{TOKEN}q\u{9}X\0"),
+        ),
     ];
     for (name, text) in &held {
         env.write(format!("in/{name}"), text);

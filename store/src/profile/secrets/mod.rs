@@ -23,6 +23,9 @@ use crate::shown::is_unseen;
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 /// A NUL among so many bytes from the beginning on says that it is no text.
 const HEAD_BYTES: usize = 8 << 10;
+/// Larger files that are no text are not searched. Smaller ones may be what a program keeps of its settings, like the
+/// `training_args.bin` of transformers, which is a pickle and has the token of the one who trained.
+const BINARY_BYTES_MAX: usize = 64 << 10;
 /// Findings that are named; the others are counted.
 const NAMED_MAX: usize = 100;
 /// Names that a note spells out.
@@ -216,7 +219,8 @@ impl Search {
         let is_text = !head.contains(&0);
         let place = self.secrets.place(&self.path);
         let place = place.filter(|place| (is_text || place.is_any()) && place.is_in(bytes));
-        let issued = is_text.then(|| issuers::find(bytes)).flatten();
+        let is_searched = is_text || bytes.len() <= BINARY_BYTES_MAX;
+        let issued = is_searched.then(|| issuers::find(bytes)).flatten();
         let kind = issued.or(place.map(|place| place.kind));
         kind.map_or(Ok(()), |kind| self.secrets.add(&self.path, kind))
     }
