@@ -253,15 +253,21 @@ impl<'p> Session<'p> {
                 break segment;
             }
         };
-        let own = written.packs.packs();
-        let is_own = own.into_iter().any(|pack| !written.adopted.contains(&pack));
+        let committed = written.packs.packs();
+        // What was adopted is counted on when somebody asks for it.
+        let own: HashSet<PackId> = committed
+            .filter(|pack| !written.adopted.contains(pack))
+            .collect();
         written.kept_bytes += written.packs.pack_bytes();
         written.packs = SegmentBuilder::default();
         self.reopen(written)?;
-        // What was adopted is counted on when somebody asks for it.
-        written.has_lost |= is_own && !written.view.state.segments.contains_key(&segment);
+        // DESIGN, writer 7: what was read on to may have taken them already.
+        let is_there = written.view.state.segments.contains_key(&segment);
+        let is_whole = is_there && own.is_disjoint(&written.moved.condemned);
+        written.has_lost |= !own.is_empty() && !is_whole;
         let index = written.view.index.clone();
-        self.relied.committed(index, is_own.then_some(segment));
+        self.relied
+            .committed(index, (!own.is_empty()).then_some(segment));
         Ok(all)
     }
 

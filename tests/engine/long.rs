@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gc::{Request, collect};
-use store::format::{Change, LOG_PREFIX, Who};
+use store::format::{Change, LOG_PREFIX, Who, segment_key};
 use store::host::stat_cache::SETTLED_SECS;
 use store::log;
 use store::remote::testing::faulty::Faults;
@@ -249,5 +249,51 @@ fn only_what_is_missing_is_read_and_stored_again() {
         again > 0 && again <= taken,
         "{again} of {taken}: {report:?}"
     );
+    assert_eq!(assert_sound(&world, &remote, "taken"), [format!("{REF}@1")]);
+}
+
+/// A commit looks at the newest segments behind its entry. One of them is gone by then, so that it reads on, and what it
+/// just stored is condemned in what it reads.
+#[test]
+fn what_is_condemned_while_a_commit_looks_at_its_segment_is_stored_again() {
+    let mut world = world();
+    world.portions.commit_bytes = 1 << 20;
+    trees::write(&world.tree("other").join("file"), &noise(99, 10_000));
+    let remote = empty(&world);
+    let (inner, host, other) = (remote.clone(), world.host(), world.tree("other"));
+    let (begun, taken) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let count = taken.clone();
+    let script = move |when, step, key: &str| {
+        if step != Step::Create || !key.starts_with(LOG_PREFIX) {
+            return;
+        }
+        let store = Store::open(inner.clone(), host.clone()).unwrap();
+        if when == When::Before && begun.fetch_add(1, Ordering::SeqCst) == 0 {
+            put(&store, &request(&other, "project/a/other"), &Unwatched).unwrap();
+        }
+        let view = store.view().unwrap();
+        let infos = || view.state.segments.iter();
+        let own = infos().find(|(_, info)| info.pass.is_some());
+        let others = infos().find(|(_, info)| info.pass.is_none());
+        if let (When::After, Some((own, _)), Some((others, _))) = (when, own, others) {
+            let mut segments = view.index.segments();
+            let own = segments.find(|segment| segment.id == *own).unwrap();
+            let pack = own.packs().next().unwrap().id;
+            store::refs::drop_versions(&store, &name("project/a/other"), None).unwrap();
+            let changes = [
+                Change::CondemnPacks { packs: vec![pack] },
+                Change::DropSegment {
+                    segment: *others,
+                    into: None,
+                },
+            ];
+            crate::between::commit(inner.as_ref(), &changes);
+            inner.delete(&[segment_key(*others)]).unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let through = Arc::new(Scripted::new(remote.clone(), script));
+    let report = put_one(&world.open(through).unwrap(), &world.tree("one")).unwrap();
+    assert_eq!((report.version, taken.load(Ordering::SeqCst)), (Some(1), 1));
     assert_eq!(assert_sound(&world, &remote, "taken"), [format!("{REF}@1")]);
 }

@@ -12,6 +12,7 @@ mod contradicted;
 mod crash;
 mod damage;
 mod damaged;
+mod deep;
 mod deltas;
 mod deltas_beside;
 mod deltas_sent;
