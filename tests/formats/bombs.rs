@@ -1,13 +1,10 @@
 //! Checkpoints of some kilobytes that hold megabytes, and say so.
 
-use crate::checkpoint::{Named, Parts, head, index_row};
+use crate::checkpoint::{Named, Packed, Parts, head, index_row};
 use crate::sealed::{compress, repeated};
 
 /// What a part is said to hold, and does: more than its few hundred bytes are believed to.
 const BYTES: usize = 20 << 20;
-
-/// Bytes as they are stored, and how many they are.
-type Packed = (Vec<u8>, usize);
 
 pub(crate) fn of_checkpoints() -> Named {
     let packed = |bytes: &[u8]| -> Packed { (compress(bytes), bytes.len()) };

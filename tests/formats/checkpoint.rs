@@ -42,6 +42,9 @@ pub(crate) fn defects() -> Vec<Defect> {
         .collect()
 }
 
+/// Stored bytes, and how many they hold.
+pub(crate) type Packed = (Vec<u8>, usize);
+
 pub(crate) type Named = Vec<(&'static str, Vec<u8>)>;
 
 /// A checkpoint of one ref with one version.
@@ -97,12 +100,7 @@ impl Parts {
     }
 
     /// The same with head and index packed, and how many bytes each of them holds.
-    pub(crate) fn around_packed(
-        &self,
-        blocks: &[u8],
-        head: &(Vec<u8>, usize),
-        index: &(Vec<u8>, usize),
-    ) -> Vec<u8> {
+    pub(crate) fn around_packed(&self, blocks: &[u8], head: &Packed, index: &Packed) -> Vec<u8> {
         let mut end = [&head.0[..], &index.0].concat();
         let lens = [head.0.len(), head.1, index.0.len(), index.1];
         for len in lens {
