@@ -18,10 +18,12 @@ mod claims;
 mod deltas;
 mod folding;
 mod protocol;
+mod rollback;
 
 use deltas::Deltas;
 use folding::Folding;
 use protocol::{Protocol, Rule, SAFE};
+use rollback::Rollback;
 use stateright::{Checker, HasDiscoveries, Model};
 
 const TWO_WRITERS: Protocol = Protocol {
@@ -86,6 +88,16 @@ const OF_ONE: Deltas = Deltas {
     wants: [1, 1],
     dropped: None,
 };
+
+/// Rules of a log that is put back to what it was:
+///
+/// | rule (its mutant) | kept by |
+/// |---|---|
+/// | a host remembers how far the log went (`Memory`), and which entry was there (`MemoryOfIds`) | `Store::set_back` |
+/// | who adds looks at what segments in no entry know (`WriterLooks`) | `Store::state`, by `log::witness::of_segments` |
+/// | who deletes looks at all that is in no entry (`CollectorLooks`) | `gc::look`, by `log::witness::of_all` |
+/// | an entry names the one before it (`Follows`) | `State::apply` |
+const PUT_BACK: Rollback = Rollback { dropped: None };
 
 /// Explores everything; the number of states is pinned, so that a change of the model is seen.
 fn holds(protocol: Protocol, states: usize) {
@@ -253,6 +265,33 @@ fn deltas_need_each_of_their_rules() {
         let failing = HasDiscoveries::AnyFailures;
         let checker = protocol.checker().finish_when(failing).spawn_bfs().join();
         let found = checker.discovery(deltas::SAFE);
+        let states = checker.unique_state_count();
+        assert!(found.is_some(), "{rule:?}: nothing in {states} states");
+    }
+}
+
+#[test]
+fn a_log_that_is_put_back_is_left_alone_by_who_can_know() {
+    let checker = PUT_BACK.checker().threads(2).spawn_bfs().join();
+    checker.assert_properties();
+    assert_eq!(checker.unique_state_count(), 373_459);
+}
+
+#[test]
+fn knowing_of_a_rollback_needs_each_of_its_rules() {
+    for rule in [
+        rollback::Rule::Memory,
+        rollback::Rule::MemoryOfIds,
+        rollback::Rule::WriterLooks,
+        rollback::Rule::CollectorLooks,
+        rollback::Rule::Follows,
+    ] {
+        let protocol = Rollback {
+            dropped: Some(rule),
+        };
+        let failing = HasDiscoveries::AnyFailures;
+        let checker = protocol.checker().finish_when(failing).spawn_bfs().join();
+        let found = checker.discovery(rollback::SAFE);
         let states = checker.unique_state_count();
         assert!(found.is_some(), "{rule:?}: nothing in {states} states");
     }
