@@ -1,4 +1,4 @@
-//! The configuration file: what holds unless a flag or the environment says otherwise.
+//! The configuration file: its values count unless a flag or the environment says otherwise.
 //!
 //! A name that it does not know is an error, so that a typing mistake is not a silent default.
 
@@ -183,7 +183,7 @@ impl Config {
         let near = suggest::nearest(name, self.cluster.keys().map(Label::as_str));
         let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
         Error::not_found(format!("{name}: no such cluster")).hint(format!(
-            "{near}see which there are with `store cluster ls`, or say where it is with `store cluster add {name} URL`"
+            "{near}list them with `store cluster ls`, or say where it is with `store cluster add {name} URL`"
         ))
     }
 

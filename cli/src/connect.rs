@@ -1,8 +1,8 @@
-//! How a bucket is reached: endpoint, region and credentials, from the environment or from a profile.
+//! How to reach a bucket: endpoint, region and credentials, from the environment or from a profile.
 //!
-//! A profile of the configuration stands alone, so that two clusters in one process do not get each
-//! other's credentials: the environment is asked only where the profile says `from-environment`.
-//! Never on a command line, and no value in a message.
+//! With a profile of the configuration, the environment is ignored unless the profile says `from-environment`, so two
+//! clusters in one process do not get each other's credentials. Credentials are never on a command line, and no value
+//! is in a message.
 
 mod aws;
 mod azure;

@@ -235,7 +235,7 @@ impl Context {
             }
             false if shared.is_some() => {
                 return Err(Error::invalid("--shared is for a directory")
-                    .hint("who may write to a bucket is said by the credentials"));
+                    .hint("credentials decide who may write to a bucket"));
             }
             false => {}
         }

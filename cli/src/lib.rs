@@ -1,7 +1,6 @@
 //! The command `store` as a library, so that tests can build it as their own binary.
 //!
-//! Here and nowhere else the environment is read, text is printed and decisions are made that
-//! belong to a person; the engine below computes.
+//! Only here is the environment read, text printed and a person's decision made; the engine below computes.
 
 mod commands;
 mod config;

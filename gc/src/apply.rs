@@ -1,9 +1,9 @@
-//! Apply: carries out a plan, one log entry after the other, and deletes what the log condemned.
+//! Apply: carries out a plan, one log entry after another, and deletes what the log condemned.
 //!
-//! Every entry is put at exactly the state that its changes are valid for: what others committed
-//! since is looked at first, and where it contradicts the plan, the plan is void and nothing more
-//! is done. Objects go only after the entry that condemned them was read back from the log and
-//! their grace is over. Stopping anywhere leaves a state that the next run goes on from.
+//! Every entry is added at exactly the state that its changes are valid for. What others committed since is looked at
+//! first; if it contradicts the plan, the plan is void and nothing more is done. Objects are deleted only after the
+//! entry that condemned them was read back from the log and their grace is over. If a run stops anywhere, the next run
+//! continues from there.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ use crate::look::Planned;
 use crate::mark::{Marker, may_be_moved};
 use crate::plan::Plan;
 use crate::repack::repack;
-use crate::report::Report;
+use crate::report::CollectReport;
 use crate::request::{Deadline, Request};
 use crate::usage::Sizes;
 
@@ -96,7 +96,7 @@ impl<'s, 'p> Session<'s, 'p> {
     }
 
     /// Deletes, condemns, copies, merges, deletes again, forgets: in the order that makes room first.
-    pub(crate) fn run(&mut self, report: &mut Report) -> Result<Applied> {
+    pub(crate) fn run(&mut self, report: &mut CollectReport) -> Result<Applied> {
         self.delete_due(report)?;
         self.delete_nameless(report)?;
         for step in [Self::condemn, Self::repack, Self::merge, Self::forget] {
@@ -114,7 +114,7 @@ impl<'s, 'p> Session<'s, 'p> {
     }
 
     /// The first entry: versions, packs that go as they are, and segments that name nothing else.
-    fn condemn(&mut self, report: &mut Report) -> Result<Applied> {
+    fn condemn(&mut self, report: &mut CollectReport) -> Result<Applied> {
         let plan = &self.plan;
         let mut changes = Vec::new();
         // DESIGN, collector 2: what nobody committed goes through the log like everything else.
@@ -159,7 +159,7 @@ impl<'s, 'p> Session<'s, 'p> {
     }
 
     /// One entry for each batch of sparse packs.
-    fn repack(&mut self, report: &mut Report) -> Result<Applied> {
+    fn repack(&mut self, report: &mut CollectReport) -> Result<Applied> {
         let mut left = self.plan.repack.clone();
         while !left.is_empty() {
             let mut bytes = 0;
@@ -198,7 +198,11 @@ impl<'s, 'p> Session<'s, 'p> {
         Ok(Applied::Done)
     }
 
-    fn repack_batch(&mut self, report: &mut Report, batch: &HashSet<PackId>) -> Result<Applied> {
+    fn repack_batch(
+        &mut self,
+        report: &mut CollectReport,
+        batch: &HashSet<PackId>,
+    ) -> Result<Applied> {
         let mut packs = SegmentBuilder::default();
         let copied = repack(
             self.store,
@@ -274,7 +278,7 @@ impl<'s, 'p> Session<'s, 'p> {
         Ok(emptied)
     }
 
-    fn merge(&mut self, report: &mut Report) -> Result<Applied> {
+    fn merge(&mut self, report: &mut CollectReport) -> Result<Applied> {
         let wanted: HashSet<SegmentId> = self.plan.merge.iter().copied().collect();
         let state = &self.view.state;
         let is_wanted = |id: &SegmentId| wanted.contains(id) && state.segments.contains_key(id);
@@ -321,7 +325,11 @@ impl<'s, 'p> Session<'s, 'p> {
     }
 
     /// Commits `changes` if they are valid for the newest state.
-    pub(crate) fn commit(&mut self, report: &mut Report, changes: &[Change]) -> Result<Commit> {
+    pub(crate) fn commit(
+        &mut self,
+        report: &mut CollectReport,
+        changes: &[Change],
+    ) -> Result<Commit> {
         let mut state = self.view.state.clone();
         let mut is_void = false;
         let committed = self.store.commit(&mut state, &mut |state, news| {

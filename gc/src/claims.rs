@@ -1,7 +1,7 @@
-//! Claims that nobody beats for: those that stood still from one collection to a later one.
+//! Abandoned claims: those whose beat stood still from one collection to a later one.
 //!
-//! What a collection saw is an object beside the claim, so that the next one may run on another host. Nothing rests on
-//! claims: one that goes while its owner works costs work done twice.
+//! What a collection saw is an object beside the claim, so the next collection may run on another host. Safety does not
+//! depend on claims: if one is deleted while its owner works, work is done twice.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A collection from end to end: look, plan, carry out; and again, when others changed the state.
+//! A collection from end to end: look, plan, carry out; if others changed the state, start again.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,18 @@ use crate::apply::{Applied, Session};
 use crate::idle::Note;
 use crate::look::look;
 use crate::plan::Uploads;
-use crate::report::Report;
+use crate::report::CollectReport;
 use crate::request::{Deadline, Request};
 
-/// How long plans may come to nothing, one after the other.
+/// How long plans may be void, one after another.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Collects the garbage of `store`, whose objects `prune` may delete.
 ///
 /// # Errors
-/// Invalid input, for a store of a single writer unless the request is exclusive. Anything that cannot be read,
-/// naming it: then nothing was deleted that this run condemned. Conflict,
-/// when others kept changing the state.
-pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Report> {
+/// Invalid input, for a store of a single writer unless the request is exclusive. If anything cannot be read, an error
+/// that names it: then nothing that this run condemned was deleted. Conflict, if others kept changing the state.
+pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<CollectReport> {
     store.format().check_writable()?;
     if store.format().is_single_writer() && !request.exclusive && !request.dry_run {
         return Err(Error::invalid(format!(
@@ -37,9 +36,9 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Re
         return Ok(report);
     }
     let deadline = Deadline::of(request);
-    let mut report = Report {
+    let mut report = CollectReport {
         dry_run: request.dry_run,
-        ..Report::default()
+        ..CollectReport::default()
     };
     let mut uploads = Uploads::default();
     let patience = (request.elapsed)().checked_add(PATIENCE);
@@ -50,7 +49,7 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Re
         report.live = planned.live;
         report.over.clone_from(&planned.over);
         report.shared.clone_from(&planned.shared);
-        // What people were warned of, they are warned of again.
+        // Warnings that people have seen are repeated.
         let idle = planned.idle.clone().filter(|_| store.warnings().is_empty());
         if !request.dry_run {
             let mut session = Session::new(store, prune, request, planned, deadline);
@@ -63,7 +62,7 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Re
                     System.pause(tries);
                     continue;
                 }
-                // What was done stands, and the next run goes on.
+                // What was done stands, and the next run continues.
                 if is_over && report.entries.is_empty() && report.freed_objects == 0 {
                     break;
                 }

@@ -1,7 +1,7 @@
 //! Delete: objects that the log condemned, once their grace is over; then the log forgets them.
 //!
-//! The only place that deletes. Before an object goes, the entry that condemned it is read back
-//! and made durable. Deleting twice is harmless, so any number of collectors may do it at once.
+//! This is the only place that deletes. Before an object is deleted, the entry that condemned it is read back and made
+//! durable. Deleting twice is harmless, so any number of collectors may do it at once.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,14 +12,14 @@ use store::{PackId, Result, SegmentId};
 
 use crate::apply::{Applied, Commit, Session};
 use crate::plan::{is_due, waiting};
-use crate::report::Report;
+use crate::report::CollectReport;
 
 /// Keys that one request deletes.
 const DELETE_KEYS: usize = 1000;
 
 impl Session<'_, '_> {
     /// Deletes objects whose entry is in the log and whose grace is over.
-    pub(crate) fn delete_due(&mut self, report: &mut Report) -> Result<()> {
+    pub(crate) fn delete_due(&mut self, report: &mut CollectReport) -> Result<()> {
         let now = (self.request.clock)();
         let state = &self.view.state;
         let packs = state
@@ -41,7 +41,7 @@ impl Session<'_, '_> {
         self.delete(report, due)
     }
 
-    fn delete(&mut self, report: &mut Report, due: Vec<(String, Condemned)>) -> Result<()> {
+    fn delete(&mut self, report: &mut CollectReport, due: Vec<(String, Condemned)>) -> Result<()> {
         for (_, condemned) in &due {
             // DESIGN, collector 4: an entry that cannot be read back stops the deletion.
             if self.confirmed.insert(condemned.entry) {
@@ -64,7 +64,7 @@ impl Session<'_, '_> {
 
     /// What no entry names: uploads that dead processes left, checkpoints and uses that newer ones stand for, claims
     /// that nobody beats for.
-    pub(crate) fn delete_nameless(&mut self, report: &mut Report) -> Result<()> {
+    pub(crate) fn delete_nameless(&mut self, report: &mut CollectReport) -> Result<()> {
         // DESIGN, collector 8: no entry needs to name these.
         let doomed = || self.plan.stale_uploads.iter().chain(&self.plan.checkpoints);
         let keys: Vec<String> = doomed()
@@ -86,7 +86,7 @@ impl Session<'_, '_> {
     }
 
     /// Forgets packs and segments whose objects are gone, except packs that a live segment still names.
-    pub(crate) fn forget(&mut self, report: &mut Report) -> Result<Applied> {
+    pub(crate) fn forget(&mut self, report: &mut CollectReport) -> Result<Applied> {
         let now = (self.request.clock)();
         let grace = self.request.options.grace_secs;
         let state = &self.view.state;
@@ -130,7 +130,7 @@ impl Session<'_, '_> {
     }
 
     /// What waits for its grace now.
-    pub(crate) fn held(&self, report: &mut Report) {
+    pub(crate) fn held(&self, report: &mut CollectReport) {
         let state = &self.view.state;
         let packs = state
             .condemned

@@ -1,8 +1,8 @@
-//! Idle: what a collection that found nothing to do leaves for the next one on this host, which then need not look.
+//! Idle: if a collection finds nothing to do, it leaves a note for the next one on this host, which then need not look.
 //!
-//! The state is the same as long as its last entry is, and packs are the same as long as their listing is. What time
-//! alone makes garbage is asked of the state each time; whatever else may have come (an upload that died, damage) is
-//! looked for once a day. Losing the note costs time.
+//! If the last entry is the same, so is the state; if the listing is the same, so are the packs. What becomes garbage
+//! by time alone is computed from the state each time; other garbage (an upload that died, damage) is looked for once a
+//! day. If the note is lost, that only costs time.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use store::remote::Prune;
 use store::{ChunkId, EntryId, PackId, Result, Store};
 
 use crate::plan::{Held, Plan};
-use crate::report::{Live, Report};
+use crate::report::{CollectReport, Live};
 use crate::request::{Request, after};
 use crate::usage::{Listed, Usage, pack_objects};
 
@@ -84,7 +84,7 @@ impl Note {
         store: &Store,
         prune: &dyn Prune,
         request: &Request,
-    ) -> Result<Option<Report>> {
+    ) -> Result<Option<CollectReport>> {
         let found = path(store).and_then(|path| std::fs::read(path).ok());
         let Some(note) = found.and_then(|text| unseal::<Self>("idle", &text).ok()) else {
             return Ok(None);
@@ -110,7 +110,7 @@ impl Note {
             kept_bytes: note.kept_bytes,
             ..Held::default()
         };
-        Ok(Some(Report {
+        Ok(Some(CollectReport {
             plan: Plan {
                 base: state.number,
                 held,
@@ -119,7 +119,7 @@ impl Note {
             dry_run: request.dry_run,
             held,
             live: note.live,
-            ..Report::default()
+            ..CollectReport::default()
         }))
     }
 }

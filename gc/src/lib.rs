@@ -1,14 +1,15 @@
 //! Garbage collection: the only crate that deletes from a store.
 //!
-//! The way of a collection, and of a newcomer through the files:
+//! The order of a collection, in which a newcomer should also read the files:
 //!
-//! - `request`: what to collect and how far. [`policy`] (pure): which versions retention gives up; `limits`: which
-//!   ones limits of size do; `versions`: those that stay, class after class.
-//! - `claims`: those that nobody beats for. `look`: one state that stood still. [`mark`]: which chunks its versions reach; fails closed. [`usage`]: how much
-//!   of each pack that is; `spared`: what young passes hold; `recent_drops`: what people still ask about.
+//! - `request`: what to collect and how far. [`policy`] (pure): which versions retention gives up; `limits`: which ones
+//!   size limits give up; `versions`: those that stay, class by class.
+//! - `claims`: abandoned ones. `look`: one state that does not change. [`mark`]: which chunks its versions reach; fails
+//!   closed. [`usage`]: how much of each pack that is; `spared`: what young passes hold; `recent_drops`: what people
+//!   still ask about.
 //! - [`plan`] (pure): what to do about it. [`apply`]: one log entry after the other, each valid for exactly the state it
 //!   is committed at; `repack` writes what is kept to a new place first, `delete` takes what is left.
-//! - [`collect()`] runs them; [`report`] says what came of it; `idle` tells the next one that there was nothing to do.
+//! - [`collect()`] runs them; [`report`] says what was done; `idle` tells the next one that there was nothing to do.
 
 pub mod apply;
 pub mod claims;
@@ -31,5 +32,5 @@ mod versions;
 
 pub use collect::collect;
 pub use plan::Plan;
-pub use report::Report;
+pub use report::CollectReport;
 pub use request::{Options, Request, steady};

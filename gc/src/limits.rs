@@ -1,8 +1,8 @@
-//! Evict: the versions that limits of size give up, in the order of their last use.
+//! Evict: the versions that size limits give up, in the order of their last use.
 //!
-//! A put is a use, and so is each day on which a version was got or materialized. Pinned versions count and
-//! stay, and so does the newest version of each ref unless the run was told otherwise. What would free
-//! next to nothing stays as well: others need its bytes.
+//! A put is a use, and so is each day on which a version was got or materialized. Pinned versions count and stay. The
+//! newest version of each ref stays too, unless the run was told otherwise. A version that would free next to nothing
+//! stays as well: others need its bytes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

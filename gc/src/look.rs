@@ -1,4 +1,4 @@
-//! Look: one state that stood still, what lives in it, and what to do about the rest.
+//! Look: one state that does not change, what is live in it, and what to do about the rest.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

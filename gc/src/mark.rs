@@ -1,7 +1,7 @@
 //! Mark: which chunks of a state the live versions reach, as one bit for each chunk.
 //!
-//! Fails closed: anything that cannot be read is an error that names it, never an empty tree.
-//! What was seen once is not walked again, so the cost follows the unique metadata.
+//! It fails closed: anything that cannot be read is an error that names it, never an empty tree. What was seen once is
+//! not walked again, so the cost depends on the unique metadata.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -133,7 +133,7 @@ impl<'s> Marker<'s> {
         }
         let (_, location) = self.index.at(at)?;
         self.count(at, &location);
-        // Who needs a delta needs its bases, where they are plain.
+        // Whatever needs a delta needs its bases, if they are plain.
         for base in self.index.bases(at, &location)? {
             self.reach_base(&base)?;
         }

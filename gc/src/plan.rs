@@ -1,8 +1,8 @@
-//! Plan (pure): from a state and its usage to what a collection does, in the order it does it.
+//! Plan (pure): computes from a state and its usage what a collection does, in order.
 //!
-//! What is printed by a dry run is the very value that is carried out. Wholly dead packs go
-//! first, since that needs no space; sparse packs are copied only as far as the share of unused
-//! bytes is above the limit. A plan is valid for the state it was made on.
+//! A dry run prints the very value that is carried out. Wholly dead packs go first, since that needs no space; sparse
+//! packs are copied only as far as the share of unused bytes is above the limit. A plan is valid for the state it was
+//! made on.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -26,7 +26,7 @@ pub const SEGMENTS_MAX: usize = 64;
 const SEGMENTS_LEFT: usize = 32;
 /// The newest checkpoints are kept, more than one in case that it is damaged.
 pub(crate) const CHECKPOINTS_LEFT: usize = 2;
-/// A segment is written anew when at least one in so many of its chunks lies in condemned packs.
+/// A segment is rewritten if at least one in so many of its chunks lies in condemned packs.
 const DEAD_SHARE: u64 = 4;
 /// Uploads in progress touch their file all the time; younger ones than this are left alone unless it is known that
 /// nobody writes them.
@@ -63,7 +63,7 @@ pub struct Plan {
     pub orphan_segments: Vec<(SegmentId, u64)>,
     /// Packs whose live chunks are copied before they are condemned.
     pub repack: Vec<PlannedPack>,
-    /// Segments that are written anew as one.
+    /// Segments that are merged into one.
     pub merge: Vec<SegmentId>,
     /// What stays, and why.
     pub held: Held,
@@ -244,7 +244,7 @@ fn delete(plan: &mut Plan, state: &State, usage: &Usage, options: &Options, now:
     }
     let mut checkpoints = usage.checkpoints.clone();
     checkpoints.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
-    // Newer than the state are only those of who commits right now, and they stand for no other yet.
+    // Newer than the state are only those of processes that commit right now, and they stand for no other yet.
     checkpoints.retain(|(number, _)| *number <= state.number);
     plan.checkpoints = checkpoints
         .into_iter()
@@ -390,7 +390,7 @@ fn joined(
     small(&left, usage.whole_pack_bytes, budget.saturating_sub(copied))
 }
 
-/// Which segments name nothing any more, and which are worth writing anew.
+/// Which segments name nothing any more, and which are worth rewriting.
 fn segments(
     plan: &mut Plan,
     state: &State,

@@ -1,7 +1,7 @@
 //! Policy (pure): which versions retention gives up, and how much a namespace may take.
 //!
-//! Never drops a pinned version. The newest version of a ref goes only when its own time to live is over,
-//! or when a run was told that limits of size may take it: no rule must empty a ref by mistake.
+//! It never drops a pinned version. It drops the newest version of a ref only if its own time to live is over, or if a
+//! run was told that size limits may drop it: no rule must empty a ref by mistake.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
-//! Lately: versions that were dropped a short while ago, by whomever: the state has forgotten them, and
-//! people still ask what became of their bytes.
+//! Recent drops: versions that were dropped a short while ago, by anybody. The state has forgotten them, but people
+//! still ask what became of their bytes.
 //!
-//! Looks back as far as the second newest checkpoint, so it reads a hundred entries or so and no more.
+//! It looks back as far as the second newest checkpoint, so it reads only about a hundred entries.
 
 use store::format::{CHECKPOINTS_PREFIX, Change, State, Version, parse_checkpoint_key};
 use store::log::{self, CHECKPOINT_EVERY};

@@ -1,7 +1,7 @@
 //! Repack: copies the live chunks of sparse packs into new ones, in the order in which they lie.
 //!
-//! A frame whose chunks all live is copied as it is stored; of any other the live chunks join their
-//! neighbours in a new one. Every chunk is verified before it is copied: a copy must not seal damage.
+//! If all chunks of a frame are live, the frame is copied as it is stored; otherwise its live chunks join their
+//! neighbours in a new frame. Every chunk is verified before it is copied: a copy must not seal damage.
 
 use std::collections::HashSet;
 

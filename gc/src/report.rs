@@ -1,4 +1,4 @@
-//! Report: what a collection did, and why what is left is left.
+//! Report: what a collection did, and why the rest stays.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::plan::{Held, Plan};
 
 /// The answer to "I deleted it, why is the disk still full?".
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
-    /// What was to be done; the last plan, where others had to be made anew.
+pub struct CollectReport {
+    /// What was to be done: the last plan, if others were void.
     pub plan: Plan,
     /// Whether nothing was done.
     pub dry_run: bool,
@@ -26,23 +26,24 @@ pub struct Report {
     pub plans_void: u32,
     /// Log entries that were committed.
     pub entries: Vec<u64>,
-    /// Whether a limit of time or a request ended it before the plan was carried out.
+    /// Whether a time limit or a request ended it before the plan was carried out.
     pub stopped: bool,
     /// Whether it ended because a full disk had no room for a copy.
     pub disk_full: bool,
     /// What is not freed.
     pub held: Held,
-    /// Bytes that live versions hold, and how.
+    /// Bytes that live versions hold, and why.
     pub live: Live,
-    /// Of what this run and the last entries of the log dropped: bytes that other refs use too, by the first ref that was found to.
+    /// Of what this run and the last entries of the log dropped: the bytes that other refs use too, each counted for
+    /// the first such ref.
     pub shared: BTreeMap<RefName, u64>,
-    /// Limits of size that what may not be dropped exceeds.
+    /// Size limits that are exceeded by what may not be dropped.
     pub over: Vec<Over>,
     /// Seconds it took.
     pub secs: f64,
 }
 
-/// A limit of size that does not hold: the newest versions, pinned ones and what others need are more.
+/// A size limit that does not hold: the newest versions, pinned ones and what others need are larger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Over {
     /// The namespace whose quota it is; the whole store without one.
@@ -63,7 +64,7 @@ impl Over {
     }
 }
 
-/// What holds the bytes that live. Each byte is counted once, in the first row that explains it.
+/// What holds the live bytes. Each byte is counted once, in the first row that explains it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Live {
     /// The newest version of each ref.

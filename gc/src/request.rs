@@ -11,14 +11,14 @@ use crate::policy::Policy;
 /// How far a plan goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Orphans younger than this are left alone: their writers may still commit them. So is what a pass that has
-    /// not ended committed on its way, until the newest of it is as old.
+    /// Orphans younger than this are left alone: their writers may still commit them. What an unfinished pass has
+    /// committed is left alone too, until the newest part of it is as old.
     pub min_age_secs: u64,
-    /// Objects are deleted this long after their log entry, for the sake of readers.
+    /// Objects are deleted this long after their log entry, so that running readers can finish.
     pub grace_secs: u64,
     /// Unused bytes that may stay in packs, in parts per million of all packs.
     pub max_unused_ppm: u64,
-    /// Packs of at most so many bytes together are copied.
+    /// The most bytes of packs to copy together.
     pub max_repack_bytes: Option<u64>,
     /// Whether sparse packs are copied at all.
     pub repack: bool,
@@ -43,15 +43,15 @@ impl Default for Options {
 /// What to collect, and how far.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What goes.
+    /// What to drop.
     pub policy: Policy,
     /// How far.
     pub options: Options,
     /// Plan only.
     pub dry_run: bool,
-    /// Nothing else writes to the store: wanted where a collector beside a writer could lose what that one writes.
+    /// Nothing else writes to the store: needed if a collector could lose what a writer beside it writes.
     pub exclusive: bool,
-    /// Stop in good order after this long.
+    /// Stop cleanly after this long.
     pub time_limit: Option<Duration>,
     /// The clock that ages and graces are measured by.
     pub clock: fn() -> Timestamp,
@@ -75,7 +75,7 @@ impl Deadline {
         }
     }
 
-    /// Whether it is time to stop in good order: time is up, or `store`'s host was asked to stop.
+    /// Whether it is time to stop cleanly: time is up, or `store`'s host was asked to stop.
     pub(crate) fn stops(&self, store: &Store) -> bool {
         self.is_over() || store.host().check_stop().is_err()
     }

@@ -1,4 +1,4 @@
-//! Small packs (pure): puts of little leave packs far below the size of one, and the collector joins them.
+//! Small packs (pure): small puts leave packs far below the usual size, and the collector joins them.
 //!
 //! As segments are folded, so are packs: those of about one size wait until there are enough of them to make one of the
 //! next size. So each byte is copied a few times at most, and a quiet store is left alone.

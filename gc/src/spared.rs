@@ -1,6 +1,6 @@
-//! Spared: what passes committed on their way that have not ended; they may go on, or be gone on with.
+//! Spared: what unfinished passes have committed; they may continue, or another pass may continue their work.
 //!
-//! A matter of pleasantness: a writer finds out what was condemned all the same, and stores it again.
+//! This only saves work: a writer notices in any case what was condemned, and stores it again.
 
 use std::collections::{HashMap, HashSet};
 

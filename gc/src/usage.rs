@@ -1,6 +1,6 @@
 //! Usage: how much of each pack, and of each segment, the marked chunks are.
 //!
-//! Reads segments only, never a pack. A pack that several segments name is counted once.
+//! It reads only segments, never a pack. A pack that several segments name is counted once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -107,7 +107,7 @@ pub struct Listed<Id> {
     pub modified: Timestamp,
 }
 
-/// Bytes of listed objects, for who reports what a deletion freed.
+/// Bytes of listed objects, for reports of what a deletion freed.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
     packs: Vec<Listed<PackId>>,
@@ -276,7 +276,7 @@ impl Usage {
 }
 
 /// The objects below `packs`, of which there are about `expected`. Many are listed one directory at a time, several of
-/// them at once: a bucket tells a thousand in an answer, and a listing that breaks off begins anew.
+/// them at once: a bucket tells a thousand in an answer, and a listing that breaks off starts again.
 pub(crate) fn pack_objects(prune: &dyn Prune, expected: u64) -> Result<Vec<Listed<PackId>>> {
     if expected <= PACKS_OF_ONE_LISTING {
         return Ok(listed(prune.list(PACKS_PREFIX)?, parse_pack_key));

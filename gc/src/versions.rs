@@ -1,4 +1,4 @@
-//! The versions of a state: all of them, those that go, and those that stay, class after class.
+//! The versions of a state: all of them, those that are dropped, and those that stay, class by class.
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -1,24 +1,21 @@
-//! Watches a put, and stops it in good order from outside.
+//! Shows the progress of a put, which can be stopped from outside.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use store::{Host, Progress, PutRequest, Result, Store, put, remote};
 
-/// Told by the threads of a put, often.
+/// The threads of a put call it often.
 #[derive(Default)]
-struct Watch {
-    bytes: AtomicU64,
-    total: AtomicU64,
-}
+struct Watch(AtomicU64);
 
 impl Progress for Watch {
-    fn total(&self, _files: u64, bytes: u64) {
-        self.total.store(bytes, Ordering::Relaxed);
+    fn total(&self, files: u64, bytes: u64) {
+        println!("{bytes} bytes in {files} files so far");
     }
 
     fn advance(&self, _files: u64, bytes: u64) {
-        let done = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        println!("{done} of {} bytes", self.total.load(Ordering::Relaxed));
+        let done = self.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        println!("{done} bytes done");
     }
 }
 
@@ -29,7 +26,7 @@ fn main() -> Result<()> {
     std::fs::write(&file, vec![7; 3_000_000])
         .map_err(|error| store::Error::io("write", &file, error))?;
 
-    // A program sets `host.stop` on a signal; the put then ends with `ErrorKind::Interrupted`.
+    // To stop the put, set `host.stop`: it ends with `ErrorKind::Interrupted`.
     let host = Host::default();
     let store = Store::create(&remote::open("memory:", &remote::Options::default())?, host)?;
     put(

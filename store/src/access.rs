@@ -1,9 +1,8 @@
-//! Uses: on which days versions were read, so that limits of size first take what nobody needs.
+//! Access records: the days on which versions were read, so that size limits first drop what nobody uses.
 //!
-//! A use is an empty object whose key says it all, written by `get`, `cat` and `materialize` when they are done, and by
-//! who serves versions to others, once a day for each version. Nothing depends on it: a reader that cannot leave one
-//! reads all the same, without a word and without waiting; any of them may vanish at any time; clocks decide nothing
-//! but an order.
+//! A record is an empty object whose key says it all. `get`, `cat` and `materialize` write one when they are done, and
+//! servers write one per day for each version that they serve. Nothing depends on a record: a reader that cannot leave
+//! one still reads, silently and without waiting; any record may vanish at any time; clocks decide only an order.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::OpenOptions;

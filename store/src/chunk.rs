@@ -1,8 +1,8 @@
 //! Cut points of files: FastCDC 2020 as the crate `fastcdc` computes it, with the parameters of the store.
 //!
-//! Pure: bytes in, lengths out. Where a file is cut depends on its bytes and the parameters alone, never
-//! on how it was read. A cut point that moves stores every byte anew, so the boundaries are pinned
-//! by `fixtures/chunks/boundaries.txt`, which a second implementation can be checked against.
+//! Pure: bytes in, lengths out. Where a file is cut depends only on its bytes and the parameters, never on how it was
+//! read. If cut points move, every byte is stored again, so the boundaries are pinned by
+//! `fixtures/chunks/boundaries.txt`, which a second implementation can be checked against.
 
 mod cutter;
 mod gguf;

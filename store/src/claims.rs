@@ -1,9 +1,9 @@
-//! Claims: of many who want the same thing one makes it, and the others wait. Without clocks, without locks.
+//! Claims: if many want the same thing, one makes it and the others wait, without clocks and without locks.
 //!
-//! A claim is an object that is created only if it is absent; its owner shows by beats that it works. Who waits takes
-//! the next number when the beat has stood still for its patience, measured by its own steady clock, or when the owner
-//! says that it has ended. Two owners at once cost work done twice, and nothing else: what they make is published by
-//! the log. Neither commits nor collectors look at claims to decide anything.
+//! A claim is an object that is created only if it is absent; its owner shows by beats that it works. A process that
+//! waits takes the next number when the owner says that it has ended, or when the beat has stood still for as long as
+//! the waiting process has patience, by its own steady clock. Two owners at once only do work twice: what they make is
+//! published by the log. Neither commits nor collectors look at claims to decide anything.
 
 mod beating;
 

@@ -1,8 +1,8 @@
 //! Codecs of frames: the first byte of a stored frame names the codec, the rest is its payload.
 //!
-//! Pure: bytes in, bytes out. A stored frame is never longer than its raw bytes and the codec's number.
-//! Decoding trusts nothing: a length from elsewhere bounds what is allocated, and bytes that decode
-//! to another length are corrupt. Whether they are the right bytes, the ids of the chunks say.
+//! Pure: bytes in, bytes out. A stored frame is never longer than its raw bytes and the codec's number. Decoding trusts
+//! nothing: a length from elsewhere limits what is allocated, and bytes that decode to another length are corrupt. The
+//! ids of the chunks say whether they are the right bytes.
 
 mod delta;
 mod planes;
@@ -441,8 +441,9 @@ fn out_of_memory() -> Error {
 }
 
 fn unsupported(object: &str, codec: &str) -> Error {
-    Error::unsupported(format!("{object}: codec {codec} is not known here"))
-        .hint("update this program; where it is the newest already, the frame is damaged: check the store")
+    Error::unsupported(format!("{object}: codec {codec} is not known here")).hint(
+        "update this program; if it is already the newest, the frame is damaged: check the store",
+    )
 }
 
 #[cfg(test)]

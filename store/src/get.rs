@@ -4,9 +4,9 @@
 //! resolve -> guard -> trees, depth first -> directories, symlinks -> fetch chunks -> times -> rename
 //! ```
 //!
-//! Built in a directory of its own beside the destination, which nobody else can enter, and
-//! renamed into place when all of it is there: whole or not at all. Where something is mounted, or where
-//! the caller stands, nothing can be renamed over the destination: it is built inside of it.
+//! The copy is built in a directory of its own beside the destination, which nobody else can enter, and is renamed into
+//! place when all of it is there: whole or not at all. If something is mounted on the destination, or it is the working
+//! directory, nothing can be renamed over it: then the copy is built inside it.
 
 mod beside;
 mod copy;
@@ -31,7 +31,7 @@ use beside::{Beside, Disowned};
 use copy::Copy;
 use room::Room;
 
-/// Links that are named where they are counted.
+/// How many of the counted links are named.
 const NAMED_MAX: usize = 5;
 
 /// What to get, where to and how.
@@ -39,24 +39,24 @@ const NAMED_MAX: usize = 5;
 pub struct GetRequest {
     /// The ref, a version of it, a path inside it.
     pub spec: RefSpec,
-    /// Where the copy is made; nothing is there, or an empty directory.
+    /// Where to make the copy; there must be nothing, or an empty directory.
     pub destination: PathBuf,
-    /// Globs of what is wanted; none: everything.
+    /// Globs of what to get; none: everything.
     pub include: Vec<String>,
-    /// Globs of what is not wanted.
+    /// Globs of what to leave out.
     pub exclude: Vec<String>,
-    /// Put what symlinks lead to in their place.
+    /// Replace symlinks by what they lead to.
     pub flatten: bool,
-    /// Let others read it as the umask says, also where the version is private.
+    /// Let others read it as the umask says, even if the version is private.
     pub readable: bool,
-    /// What to give the copy of what was kept beside the tree.
+    /// Which of the attributes kept beside the tree the copy gets.
     pub keep: Vec<Keep>,
     /// What no copy may be made onto, into or around.
     pub precious: Precious,
 }
 
 impl GetRequest {
-    /// All of `spec` as it is.
+    /// A copy of all of `spec`, with the usual settings.
     pub fn new(spec: RefSpec, destination: impl Into<PathBuf>) -> Self {
         Self {
             spec,
@@ -71,7 +71,7 @@ impl GetRequest {
     }
 }
 
-/// What a get brought.
+/// What a get copied.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct GetReport {
     /// The ref.
@@ -85,11 +85,11 @@ pub struct GetReport {
     pub directories: u64,
     /// Symbolic links.
     pub symlinks: u64,
-    /// Symbolic links that lead to nothing that is there.
+    /// Symbolic links that dangle.
     pub dangling: u64,
     /// Bytes of all files.
     pub bytes: u64,
-    /// What should be known; worded by who shows it.
+    /// What should be known; whoever shows it words it.
     #[serde(skip)]
     pub notes: Vec<Note>,
 }

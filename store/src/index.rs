@@ -1,7 +1,7 @@
 //! The index: which live pack holds a chunk, by looking into the live segments in place.
 //!
-//! Segments are immutable, so an open one is never read again; refreshing to a newer state opens
-//! what is new and forgets what was dropped. A chunk in a condemned pack is not offered.
+//! Segments are immutable, so an open segment is never read again. A refresh to a newer state opens new segments and
+//! forgets dropped ones. A chunk in a condemned pack is not offered.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;

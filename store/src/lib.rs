@@ -1,14 +1,15 @@
 //! A content-addressed artifact store for ML clusters: the engine.
 //!
-//! Never prints, never reads the environment, never decides: that is the command's part.
-//! [`Store`] is where a program begins; [`put()`], [`edit()`], [`get()`], [`materialize()`], [`replicate()`] and [`cat()`] move bytes,
-//! [`inspect`] tells what is there, [`check`] whether it is sound. Crate `gc` gives space back.
+//! It never prints, never reads the environment and never decides: that is the command's part. A program begins with
+//! [`Store`]; [`put()`], [`edit()`], [`get()`], [`materialize()`], [`replicate()`] and [`cat()`] move bytes. Eight modules
+//! are public because their verbs need their names: [`inspect`] and [`check`], [`refs`] and [`policy`], [`claims`],
+//! [`remote`], [`replicate`](mod@replicate) and [`materialize`](mod@materialize). Crate `gc` gives space back.
 //!
-//! The way of a newcomer through the files, from the ground up (`store/DESIGN.md` says why):
-//! `format`, `chunk`, `codec`, `tree` are pure; [`remote`] is bytes by key, `host` this host's directories and its pool;
-//! `log`, `index`, [`refs`], `access` are the objects of a store; `pack` is all that writes or reads frames, `read` what
-//! brings chunks and files back, verified; `graph` is what versions reach, [`policy`] what the store keeps; `session`
-//! commits safely beside collectors. Then come the pipelines, which do not know each other.
+//! A newcomer reads the files from the ground up (`store/DESIGN.md` says why): `format`, `chunk`, `codec`, `tree` are
+//! pure; `remote` is bytes by key, `host` this host's directories and its pool; `log`, `index`, `refs`, `access` are the
+//! objects of a store; `pack` writes and reads frames, `read` brings chunks and files back, verified; `graph` is what
+//! versions reach, `policy` what the store keeps; `session` commits safely beside collectors. Then come the pipelines,
+//! which do not know each other.
 #![doc = "\n```\n"]
 #![doc = include_str!("../examples/put_get.rs")]
 #![doc = "```"]
@@ -97,7 +98,10 @@ mod wanted;
 
 pub use access::{Uses, leave as leave_use};
 pub use cat::cat;
-pub use error::{Error, Kind as ErrorKind, Kind, Result};
+/// The older name of [`ErrorKind`].
+#[doc(hidden)]
+pub use error::Kind;
+pub use error::{Error, Kind as ErrorKind, Result};
 pub use format::{
     ChunkerParams, Content, Ended, Extra, FeatureKind, Features, Format, Id, Keep, Namespace, Node,
     Origin, Pattern, Policy, RefName, RefSpec, RefState, RefSums, Root, Rules, Scope, State,

@@ -1,8 +1,8 @@
 //! The log: the numbered record of every change of state, and the only thing that is added to in place.
 //!
-//! Safe by put-if-absent alone: no lock, no lease, no clock, no trust in listings. Never changes or
-//! deletes an entry. Invariants: entry n + 1 is created only by who has folded entry n and had its
-//! changes validated against exactly that state; what [`commit`] acknowledged is in the log once, durably.
+//! It is safe by put-if-absent alone: it needs no lock, no lease, no clock and no trust in listings. It never changes
+//! or deletes an entry. Invariants: entry n + 1 is created only by one who has folded entry n and had its changes
+//! validated against exactly that state; what [`commit`] acknowledged is in the log once, durably.
 //!
 //! The rules are checked as a model in the tests (`model`), and this code in `log/schedules.rs`.
 
@@ -35,7 +35,7 @@ mod turn;
 pub mod witness;
 
 pub(crate) use again::Again;
-pub(crate) use checkpoint::{Far, Place, write as write_checkpoint};
+pub(crate) use checkpoint::{CheckpointPlace, Far, write as write_checkpoint};
 pub(crate) use known::copy_of;
 pub use known::{Known, load, load_at, load_known};
 use known::{ends_with, missing};

@@ -1,8 +1,11 @@
-//! How a pipeline tells its caller how far it is; the caller decides whether anybody sees it.
+//! How a pipeline reports its progress to its caller, which decides whether anybody sees it.
 
 use std::path::Path;
 
-/// Told by pipelines from any thread, often.
+/// A pipeline calls it often, from any of its threads.
+#[doc = "\n# Example\n```"]
+#[doc = include_str!("../examples/watch_progress.rs")]
+#[doc = "```"]
 pub trait Progress: Sync {
     /// What there is to do, as far as known by now.
     fn total(&self, files: u64, bytes: u64);
@@ -10,11 +13,11 @@ pub trait Progress: Sync {
     /// What has been done since the last call.
     fn advance(&self, files: u64, bytes: u64);
 
-    /// Told before anything happens to files at `destination` that were not made here: how many there are,
-    /// their bytes, and whether all of them go, or only those whose names are wanted.
+    /// Called before files at `destination` that were not made here are touched: how many there are, their bytes, and
+    /// whether all of them are removed, or only those whose names are needed.
     fn replaces(&self, _destination: &Path, _files: u64, _bytes: u64, _all: bool) {}
 
-    /// Whether anybody watches, so that it is worth finding out beforehand how much there is.
+    /// Whether anybody watches, so that it is worth counting beforehand how much there is.
     fn is_watched(&self) -> bool {
         true
     }

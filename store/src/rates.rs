@@ -1,8 +1,8 @@
-//! rates: how fast this host does what a put and a get are made of, and which of it bounds them.
+//! rates: how fast this host does the steps of a put and a get, and which step limits them.
 //!
 //! Each stage is run alone on one core, over bytes of three kinds that are made here, for a moment; the disk is written
-//! and read where the store lies, by a file without a name. A hint for people, and no promise: other work on the host slows
-//! it, and a put does more than its slowest stage.
+//! and read where the store lies, by a file without a name. It is a hint for people, not a promise: other work on the
+//! host slows it, and a put does more than its slowest stage.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -1,7 +1,7 @@
 //! Reading chunks: locate, fetch the frame, decode, verify, and only then use.
 //!
-//! A missing object means that the state has moved on (repacking moves chunks), so it is loaded
-//! again once; what is still missing then was deleted meanwhile. No byte is handed out unverified.
+//! If an object is missing, the state has changed (repacking moves chunks), so the state is loaded again once; what is
+//! still missing then was deleted meanwhile. No byte is returned unverified.
 
 use std::collections::HashMap;
 use std::ops::Range;

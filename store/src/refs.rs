@@ -1,7 +1,7 @@
 //! Refs and their versions, as the state has them, and how versions are dropped and pinned.
 //!
-//! Plans are pure: from a state to the changes that one log entry makes. Nothing here touches
-//! chunks; what a dropped version alone used is garbage from then on.
+//! Plans are pure: from a state to the changes that one log entry makes. Nothing here touches chunks; what only a
+//! dropped version used is garbage from then on.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,7 +48,7 @@ impl State {
         let last = self.refs.last(name)?;
         let what = if version > last && last > 0 {
             format!(
-                "this store never had a version above @{last}: it was brought back from an older copy"
+                "this store never had a version above @{last}: it was restored from an older copy"
             )
         } else {
             // Without any version there is nothing older that could take its place.
@@ -58,7 +58,7 @@ impl State {
                 return Ok(());
             }
             format!(
-                "@{version} is another one in this store: it was brought back from an older copy, and added to since"
+                "@{version} is another one in this store: it was restored from an older copy, and written to since"
             )
         };
         let dir = dir.display();

@@ -56,29 +56,28 @@ remedies! {
     MoveAwayThenRepair {
         /// The first such directory.
         path: String,
-    } => "move it out of the store, like {path}, and repair the store again: an object that stood there is made anew";
+    } => "move it out of the store, like {path}, and repair the store again: an object that was there is made again";
     /// See what is damaged; a collector can do without.
     VerifyOrLeavePack => "verify the store to see what is hit; a collection can leave the pack alone";
-    /// Segments are made anew from packs.
-    RepairSegments => "repair the store: that makes segments anew from their packs";
+    /// Segments are rebuilt from packs.
+    RepairSegments => "repair the store: that rebuilds segments from their packs";
     /// The log is mended from what is known of it.
     RepairLog =>
         "repair the store; until then what is left can be read, and nothing is put or collected";
     /// The log lost what only a copy has.
     RestoreLog =>
-        "bring the log back from a copy of the store, or see what a repair says; until then what is left can be \
+        "restore the log from a copy of the store, or see what a repair says; until then what is left can be \
          read, and nothing is put or collected";
     /// Go on without what the log lost.
     AcceptLoss =>
-        "bring the log back from a copy of the store; or a repair that accepts the loss goes on without what is \
-         lost: the versions that these entries set, and all that came behind the last entry that is known";
+        "restore the log from a copy of the store; or a repair that accepts the loss continues without what is \
+         lost: the versions that these entries set, and everything after the last known entry";
     /// Go on with a log that was rolled back.
     AcceptRollback {
         /// Where the store is.
         url: String,
     } =>
-        "bring the log of {url} back from a copy of the store; or a repair that accepts the loss goes on with the \
-         versions that the log has, and what was put since is lost";
+        "restore the log of {url} from a copy of the store; or a repair that accepts the loss continues with the versions that the log has, and what was put since is lost";
 
     // What there is.
     /// Nothing that was named is there.
@@ -141,8 +140,8 @@ remedies! {
         "check owner and modes of the store's directories; a store that a group writes to is made as a shared one";
     /// The endpoint cannot keep two writers apart.
     SingleWriter =>
-        "two writers there could lose each other's work: take an endpoint that heeds If-None-Match, or make a \
-         store of a single writer if never more than one process writes";
+        "two writers there could lose each other's work: use an endpoint that supports If-None-Match, or make a \
+         store of a single writer if only one process ever writes";
     /// The service wants credentials, and none are configured.
     Credentials =>
         "no credentials were found: give those of the service, or a profile that has them, with the store";
@@ -151,7 +150,7 @@ remedies! {
 
     /// No program goes on with a store of an interim format.
     PutIntoNewStore =>
-        "version 1 was an interim one, and no program goes on with its stores: make a new store and put the originals \
+        "version 1 was an interim format that newer programs do not support: make a new store and put the originals \
          into it; the program that made this one still reads it";
 
     // Saves.
@@ -163,7 +162,7 @@ remedies! {
     /// The ref is not what the directory could be saved to.
     OtherRef => "save it to another ref";
     /// The store is older than what was made of it.
-    StoreSetBack => "bring the newest copy of the store back, or say what the directory was made from";
+    StoreSetBack => "restore the newest copy of the store, or say what the directory was made from";
     /// The tree is a mix.
     MaterializeFirst => "materialize the ref there again, which keeps what a job changed; then save it";
     /// Only directories are saved.
@@ -184,19 +183,18 @@ remedies! {
         "give collectors there a minimum age that is longer than the run; the default is 24 hours";
     /// Collectors are in each other's way.
     FewerCollectors =>
-        "run it again when fewer collectors run; a longer minimum age leaves what others upload alone";
+        "run it again when fewer collectors are running; a longer minimum age leaves what others upload alone";
     /// Collectors drop what readers still open.
-    LongerGrace => "run it again when no collector runs with so short a grace";
+    LongerGrace => "run it again when no collector with such a short grace is running";
     /// What a put stored before it was stopped.
     Kept {
         /// How much.
         bytes: u64,
     } =>
-        "{bytes} bytes of it are in the store: the next put finds them, unless a collector takes them before, which \
-         spares them for its minimum age";
+        "{bytes} bytes of it are in the store, and the next put uses them; collectors leave them alone for their minimum age";
     /// The source lacks much of what the destination has.
     DeleteAll =>
-        "if the source is the right one, see in a dry run what would go, and then let it delete all once; pinned \
+        "if the source is the right one, see in a dry run what would be dropped, then let it delete all once; pinned \
          versions stay in any case";
     /// Both the source and the destination got versions.
     OneWriter =>
@@ -255,19 +253,19 @@ remedies! {
     /// A symlink leads to nothing that could take its place.
     ExcludeOrLeaveLinks => "exclude it, or do without flattening";
     /// Symlinks would become far too much.
-    FlattenLess => "name a path inside of the ref, exclude links, or do without flattening";
+    FlattenLess => "name a path inside the ref, exclude links, or do without flattening";
     /// A symlink leads out of the destination, to something in the ref.
     FlattenOrExclude =>
-        "put what it leads to in its place, exclude it, or allow symlinks that lead outside";
+        "replace it by what it leads to, exclude it, or allow symlinks that lead outside";
     /// A symlink leads out of the destination.
     ExcludeOrAllowOutside => "exclude it, or allow symlinks that lead outside";
     /// A tree is nested too deep for a pool.
     MaterializeLess =>
-        "materialize a path inside of it, or exclude it; a get has no limit of depth";
+        "materialize a path inside it, or exclude it; a get has no limit of depth";
 
     /// A newer program cut the files of the store, in a way that pools cannot repeat.
     GetInstead =>
-        "a pool keeps what can be cut again: a get makes a copy, and newer programs do the rest";
+        "a pool cannot keep files that a newer program cut: make a copy with a get, or use a newer program";
 
     // Destinations.
     /// Nothing may replace what is there.
@@ -285,7 +283,7 @@ remedies! {
         inside: String,
     } => "name a directory in it, like {inside}, or fill it with a get";
     /// What a pool knows of a tree is damaged.
-    MaterializeExactly => "materialize the tree again, exactly: that sets it right";
+    MaterializeExactly => "materialize the tree again, exactly: that puts it right";
 
     // Pools.
     /// The file system of a pool is full.
@@ -303,9 +301,9 @@ remedies! {
     ClosePool {
         /// Where the pool is.
         pool: String,
-    } => "take that right away with `chmod go-w {pool}`, or name another pool";
+    } => "remove that permission with `chmod go-w {pool}`, or name another pool";
     /// A symlink on the way to the pool is not to be trusted.
-    PoolBehindLink => "name the directory that it leads to as the pool, if that is yours";
+    PoolBehindLink => "name the directory that the link leads to as the pool, if that is yours";
     /// The pool cannot be opened.
     WritablePool => "name a pool that you may write to";
     /// The pool is on another file system.

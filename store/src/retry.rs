@@ -1,4 +1,4 @@
-//! Doing a pass again that others made stale, for as long as that leads anywhere.
+//! Repeats a pass that others made stale, as long as that makes progress.
 
 use crate::error::Result;
 

@@ -1,10 +1,9 @@
 //! Publishing: finished packs become segments, then one log entry, safely beside collectors.
 //!
-//! What a pipeline counted on (chunks that it deduplicated against, versions that it took as a base)
-//! must still be offered at the entry that is being added, and no pack of its own may have been
-//! condemned since the pass began. Where that does not hold the pass is stale: what is left of it is
-//! committed all the same, and the pipeline does another pass, which stores what is missing by then.
-//! Never looks at what the packs hold.
+//! What a pipeline counted on (chunks that it deduplicated against, versions that it took as a base) must still be
+//! offered at the entry that is being added, and no pack of its own may have been condemned since the pass began. If
+//! that does not hold, the pass is stale: what is left of it is still committed, and the pipeline makes another pass,
+//! which stores what is missing by then. It never looks at what the packs hold.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

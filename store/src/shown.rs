@@ -79,6 +79,11 @@ pub fn path_as_text<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Erro
     lossless_or_shown(path.as_os_str().as_bytes(), out)
 }
 
+/// Paths inside a tree, each as one text.
+pub(crate) fn as_texts<S: Serializer>(paths: &[Vec<u8>], out: S) -> Result<S::Ok, S::Error> {
+    out.collect_seq(paths.iter().map(|path| shown(path)))
+}
+
 /// The same for a path that there may be.
 #[expect(clippy::ref_option, reason = "serde passes references")]
 pub(crate) fn path_if<S: Serializer>(path: &Option<PathBuf>, out: S) -> Result<S::Ok, S::Error> {

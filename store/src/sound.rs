@@ -1,4 +1,4 @@
-//! Whether packs are what their segments say, and how those that are not are mended.
+//! Whether packs are what their segments say, and how damaged ones are mended.
 //!
 //! `packs` looks at them; `record` remembers on this host what was read and what was damaged, `segments` which segments
 //! were whole; `saver` copies what is good in a damaged pack; `mend` condemns what somebody counts on and cannot have;

@@ -35,12 +35,12 @@ pub struct Host {
     pub memory_bytes: u64,
     /// Threads that hash, encode and decode.
     pub threads: usize,
-    /// Set from outside to stop in good order.
+    /// Set from outside to stop cleanly.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Default for Host {
-    /// No cache, nobody's name, 256 MiB of buffers, a thread for each core, and nobody who asks to stop.
+    /// No cache, no name, 256 MiB of buffers, a thread for each core, and no request to stop.
     fn default() -> Self {
         Self {
             cache_dir: None,
@@ -63,11 +63,11 @@ pub struct Store {
     portions: Portions,
     /// What went wrong and did not end the work.
     warnings: Arc<Mutex<Vec<Warning>>>,
-    /// The log entry after which it is looked at; the newest without.
+    /// The log entry after which the store is looked at; none: the newest.
     at: Option<u64>,
     /// The newest log entry that was seen.
     seen: Arc<AtomicU64>,
-    /// Whether objects that the log does not know were asked what they know of it.
+    /// Whether objects that the log does not know were checked for what they know of it.
     is_asked: Arc<AtomicBool>,
 }
 
@@ -98,7 +98,7 @@ impl Store {
     /// Not found when there is none; unsupported when its format is of a future version.
     pub fn open(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
         let format = read_format(remote.as_ref())?;
-        // How another one would cut matters to who writes, and that is refused.
+        // How another version cuts files matters only to writers, and writing is refused.
         let chunker =
             Chunker::new(&format.chunker).or_else(|_| Chunker::new(&ChunkerParams::default()))?;
         let remote = match format.is_single_writer() {
@@ -131,8 +131,8 @@ impl Store {
         self.portions
     }
 
-    /// Makes a new store where there is none. On a backend that may overwrite what it is asked to create, as some
-    /// buckets do, two writers could lose each other's work: that is tried first.
+    /// Makes a new store if there is none. If a backend overwrites objects that it is asked to create, as some buckets
+    /// do, two writers could lose each other's work. So that is tried first.
     ///
     /// # Errors
     /// Conflict when there is one already; unsupported, when the backend overwrites.
@@ -144,7 +144,7 @@ impl Store {
         Self::init(Arc::clone(remote) as Arc<dyn Write>, host)
     }
 
-    /// Makes a new store where there is none, on a backend that is known to keep the first of two objects.
+    /// Makes a new store if there is none, on a backend that is known to keep the first of two objects.
     ///
     /// # Errors
     /// Conflict when there is one already.
@@ -152,8 +152,8 @@ impl Store {
         Self::init_as(remote, host, &Format::new(StoreId::random()?))
     }
 
-    /// Makes a new store where there is none and where put-if-absent overwrites: one process may write at a
-    /// time, and nothing sees to it.
+    /// Makes a new store if there is none, on a backend where put-if-absent overwrites: only one process may write at a
+    /// time, and nothing enforces that.
     ///
     /// # Errors
     /// Conflict when there is one already.
@@ -179,7 +179,7 @@ impl Store {
         }
     }
 
-    /// Opens the store, or makes it where there is none.
+    /// Opens the store, or makes it if there is none.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -189,7 +189,7 @@ impl Store {
                 match Self::init(Arc::clone(&remote), host.clone()) {
                     Err(first) if first.kind() == Kind::Conflict => {
                         match Self::open(remote, host) {
-                            // Who makes it has not finished: a bundle has one writer.
+                            // The process that makes it has not finished: a bundle has one writer.
                             Err(error) if error.kind() == Kind::NotFound => Err(first),
                             opened => opened,
                         }
@@ -201,14 +201,14 @@ impl Store {
         }
     }
 
-    /// The same store as it was after log entry `number`, for who only reads.
+    /// The same store as it was after log entry `number`, for those who only read.
     #[must_use]
     pub fn at(mut self, number: u64) -> Self {
         self.at = Some(number);
         self
     }
 
-    /// The same store by other means.
+    /// The same store through another remote.
     pub(crate) fn through(mut self, wrap: impl FnOnce(Arc<dyn Write>) -> Arc<dyn Write>) -> Self {
         self.remote = wrap(self.remote);
         self
@@ -224,7 +224,7 @@ impl Store {
         &self.format
     }
 
-    /// Where what is kept of this store on this host lies; none on a host that keeps nothing.
+    /// Where this host keeps caches of this store; none if the host keeps nothing.
     pub(crate) fn cache_dir(&self) -> Option<PathBuf> {
         self.host.cache_dir_of(self.format.id)
     }
@@ -241,12 +241,12 @@ impl Store {
         self
     }
 
-    /// What holds as long as the store keeps no policy itself.
+    /// The policy that counts as long as the store itself keeps none.
     pub(crate) fn local_policy(&self) -> &Policy {
         &self.local_policy
     }
 
-    /// The same store for what ends a run in good order, and so is not asked to stop itself.
+    /// The same store for the work that ends a run cleanly, which is not asked to stop itself.
     pub(crate) fn unhurried(&self) -> Self {
         let mut store = self.clone();
         store.host.stop = Arc::default();
@@ -289,7 +289,7 @@ impl Store {
         }
     }
 
-    /// The newest state that can be known, for who only reads: where the log is damaged, that is a warning.
+    /// The newest state that can be known, for those who only read: if the log is damaged, that is a warning.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -340,7 +340,7 @@ impl Store {
         PackSink::new(Arc::clone(&self.remote), self.portions, self.provenance())
     }
 
-    /// Of what is written now: of this store, by who has seen so much of its log.
+    /// For what is written now: in this store, by one who has seen this much of its log.
     pub fn provenance(&self) -> Provenance {
         Provenance {
             store: self.format.id,
@@ -365,7 +365,7 @@ impl Store {
         Ok(known)
     }
 
-    /// What went wrong and did not end the work, each once, in order; for the caller to tell.
+    /// What went wrong and did not end the work, each once, in order; for the caller to report.
     pub fn warnings(&self) -> Vec<Warning> {
         self.noted().clone()
     }

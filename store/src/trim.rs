@@ -43,18 +43,23 @@ pub struct TrimRequest {
     pub dry_run: bool,
 }
 
-/// What went.
-#[derive(Clone, Debug)]
+/// What was removed.
+#[derive(Clone, Debug, serde::Serialize)]
 pub struct TrimReport {
     /// The version that was trimmed.
+    #[serde(rename = "from_version")]
     pub from: u64,
     /// The new one; none after a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     /// Its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,
     /// What is not in it.
+    #[serde(flatten)]
     pub removed: Removed,
     /// What that takes, and what still holds it; after a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub frees: Option<Frees>,
 }
 

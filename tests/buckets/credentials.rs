@@ -102,7 +102,7 @@ fn no_file_shows(dir: &Path) {
     }
 }
 
-/// The bucket without the command, tried again for so long.
+/// The bucket without the command, retried for this long.
 fn opened(bucket: &Bucket, deadline: Duration) -> Arc<dyn Prune> {
     let settings = bucket.server.variables();
     let settings = settings.map(|(name, value)| (name.to_owned(), value));

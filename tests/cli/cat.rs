@@ -92,7 +92,7 @@ fn what_is_no_file_is_named() {
     --- stdout
     --- stderr
     error: project/demo/data:dir/nothing: no such path in version 1
-    hint: see what there is with `store ls project/demo/data:dir`
+    hint: list what there is with `store ls project/demo/data:dir`
     ");
     check!(env, env.store(["cat", "project/demo/data:dir/file", "--range", "9..1"]), @"
     exit code: 2

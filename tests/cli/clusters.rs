@@ -87,7 +87,7 @@ fn a_name_is_not_given_twice_nor_taken_twice() {
     exit code: 5
     --- stdout
     --- stderr
-    error: c: there is such a cluster already
+    error: c: this cluster already exists
     hint: replace it with --force, or choose another name
     ");
     env.ok(["cluster", "add", "c", "two", "--force"]);
@@ -98,7 +98,7 @@ fn a_name_is_not_given_twice_nor_taken_twice() {
     --- stdout
     --- stderr
     error: c: no such cluster
-    hint: see which there are with `store cluster ls`, or say where it is with `store cluster add c URL`
+    hint: list them with `store cluster ls`, or say where it is with `store cluster add c URL`
     ");
 }
 

@@ -54,7 +54,7 @@ fn where_a_store_lost_its_format_no_new_one_is_made() {
                 "{finished}"
             );
             assert!(
-                finished.stderr.contains("hint: bring `format` back"),
+                finished.stderr.contains("hint: restore `format`"),
                 "{finished}"
             );
             assert!(!format.exists(), "{words:?}");
@@ -65,7 +65,7 @@ fn where_a_store_lost_its_format_no_new_one_is_made() {
     let finished = env.store(["verify"]);
     assert_eq!(finished.code, Some(4), "{finished}");
     assert!(
-        finished.stderr.contains("hint: bring `format` back"),
+        finished.stderr.contains("hint: restore `format`"),
         "{finished}"
     );
     std::fs::rename(&aside, &format).unwrap();
@@ -167,6 +167,6 @@ fn subsets_that_make_no_sense() {
     --- stdout
     --- stderr
     error: project/demo/none: no such ref
-    hint: see what there is with `store ls project/demo`
+    hint: list what there is with `store ls project/demo`
     ");
 }

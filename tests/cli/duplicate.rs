@@ -130,7 +130,7 @@ fn what_does_not_exist_is_3_and_one_store_is_not_two() {
     --- stdout
     --- stderr
     error: b200: no such cluster
-    hint: did you mean h200? see which there are with `store cluster ls`, or say where it is with `store cluster add b200 URL`
+    hint: did you mean h200? list them with `store cluster ls`, or say where it is with `store cluster add b200 URL`
     ");
     let missing = env.store(["push", "project/demo/nothing", "h200"]);
     assert_eq!(missing.code, Some(3), "{missing}");

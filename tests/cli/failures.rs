@@ -85,7 +85,10 @@ fn a_store_that_is_away_is_told_from_one_that_never_was() {
         for words in verbs {
             let failed = env.store([&["--store", "disk/store"], words].concat());
             assert_eq!(failed.code, Some(3), "{failed}");
-            assert!(failed.stderr.contains("was there, and is away"), "{failed}");
+            assert!(
+                failed.stderr.contains("was there and is missing now"),
+                "{failed}"
+            );
             assert!(!failed.stderr.contains("init"), "{failed}");
         }
         std::fs::create_dir_all(env.path("disk/store")).unwrap();
@@ -98,7 +101,7 @@ fn a_store_that_is_away_is_told_from_one_that_never_was() {
     let failed = env.store(["ls"]);
     assert_eq!(failed.code, Some(3), "{failed}");
     assert!(
-        failed.stderr.contains("if it was made before, it is away")
+        failed.stderr.contains("if it was made before, restore it")
             && failed.stderr.contains("`store init /nowhere/store`"),
         "{failed}"
     );
@@ -149,7 +152,7 @@ fn a_damaged_store_is_4() {
     --- stdout
     --- stderr
     error: file://[ROOT]/s: format: checksum of its first line is `blake3 [CHUNK-ID]`, its second line is `blake3 [CHUNK-ID]\n`
-    hint: bring `format` back from a copy of the store: nothing else in it says what was in there; make no new store in its place
+    hint: restore `format` from a copy of the store: nothing else in it says what was in there; make no new store in its place
     ");
 }
 

@@ -11,20 +11,20 @@ fn the_top_level_help() {
     --- stdout
     A content-addressed artifact store for ML clusters.
 
-    Directories go in under a name, every byte is kept once, and they come out as they were.
+    Put a directory in under a name, and get it out as it was; every byte is kept once.
 
     Usage: store [OPTIONS] <COMMAND>
 
     Data:
       put          Put a directory or a file into the store, as a new version of a ref
-      save         Merge what a directory has become into its ref, as a new version
+      save         Merge what changed in a directory into its ref, as a new version
       get          Get a ref, or a path inside one, as a private and writable copy
       materialize  Make a tree of hard links from the host's pool, in the time it takes to make links
       run          Run a command with the caches of its project, and save what it adds to them
       cache        Share what compilers made: pull and push the entries of a compile cache
       wait         Wait until a ref exists, or has a newer version
       watch        Publish the checkpoints of a training job as they are finished
-      serve        Answer clients of a Hugging Face Hub and of S3 out of the store
+      serve        Serve the store to clients of a Hugging Face Hub and of S3
       cat          Print the bytes of one file, or a range of them
 
     Look:
@@ -32,7 +32,7 @@ fn the_top_level_help() {
       diff         Show the differences between two refs, or between a ref and a directory
       history      List the versions of a ref, newest first
       summarize    Show what a namespace or a ref takes, and where in it
-      du           Show which namespace takes how much, the largest first
+      du           Show how much each namespace takes, the largest first
       info         Show a store's identity and statistics
 
     Clusters:
@@ -41,7 +41,7 @@ fn the_top_level_help() {
       push         Copy refs to a cluster; only missing chunks are sent
       pull         Copy refs from a cluster; only missing chunks are sent
       duplicate    Copy refs from one store to another; only missing chunks are sent
-      export       Write refs into one file, to be carried where no network goes
+      export       Write refs into one file, to carry them where there is no network
       import       Bring refs in from a file that `store export` wrote
 
     Space:
@@ -55,11 +55,11 @@ fn the_top_level_help() {
 
     Soundness:
       verify       Check that everything is there, and that it is what was written
-      repair       Put back log entries, make segments anew from packs, and condemn what is damaged
+      repair       Put back log entries, rebuild segments from packs, and condemn what is damaged
 
     Set-up:
       init         Make a new store
-      token        Say who may ask `store serve`: with tokens nobody is let in without one
+      token        Manage who may ask `store serve`: with tokens, nobody is let in without one
       help         Print the help of a verb, or a guide by task
       completions  Print the completions of a shell
       man          Print the manual page, or write one for each verb
@@ -75,21 +75,21 @@ fn the_top_level_help() {
               [env: STORE_URL]
 
           --store-profile <NAME>
-              The profile in the configuration that says how the store's bucket is reached [default: the
+              The profile in the configuration that says how to reach the store's bucket [default: the
               environment]
               
               [env: STORE_PROFILE]
 
           --json
-              Print JSON for machines: one object, or one a line where there is a list
+              Print JSON for machines: one object, or one per line for a list
 
           --memory <SIZE>
-              Bytes that buffers may take, like 256MiB [default: 128 MiB, or a quarter of the cgroup's
-              limit]
+              How much memory buffers may take, like 256MiB [default: 128 MiB, or a quarter of the
+              cgroup's limit]
 
           --deadline <TIME>
-              Try a request to a bucket again for so long, like 30s; a first connection for less
-              [default: 3 min]
+              Keep retrying a failed request to a bucket for up to this long, like 30s; less for a first
+              connection [default: 3 min]
               
               [env: STORE_DEADLINE]
 

@@ -177,7 +177,7 @@ fn what_was_left_out_of_a_begun_cache_is_not_replaced_either() {
         "{next}"
     );
     assert!(
-        next.stderr.contains("is not brought to the newest version"),
+        next.stderr.contains("is not updated to the newest version"),
         "{next}"
     );
     assert_eq!(env.ok(["cat", &format!("{REF}:notes")]), "plain\n");

@@ -202,7 +202,7 @@ fn directories_are_followed_but_not_for_ever() {
     assert!(
         refused
             .stderr
-            .contains("leads back to a directory that it lies in"),
+            .contains("leads back to a directory that contains it"),
         "{refused}"
     );
     fs::remove_file(env.path("source/up")).unwrap();

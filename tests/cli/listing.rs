@@ -119,7 +119,7 @@ fn entries_are_listed() {
     --- stdout
     --- stderr
     error: project/demo/data:nothing: no such path in version 2
-    hint: see what there is with `store ls project/demo/data`
+    hint: list what there is with `store ls project/demo/data`
     ");
 }
 
@@ -182,7 +182,7 @@ fn two_versions_are_compared() {
     --- stdout
     --- stderr
     error: project/demo/data@7: no such version
-    hint: see which there are with `store history project/demo/data`
+    hint: list them with `store history project/demo/data`
     ");
 }
 

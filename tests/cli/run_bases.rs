@@ -61,7 +61,7 @@ fn no_store_is_made_in_the_place_of_one_that_is_away() {
         let refused = env.store(words);
         assert_eq!(refused.code, Some(1), "{refused}");
         assert!(
-            refused.stderr.contains("is away") && refused.stderr.contains("store init"),
+            refused.stderr.contains("is missing now") && refused.stderr.contains("store init"),
             "{refused}"
         );
         assert!(!store.exists() && !env.path("ran").exists(), "{refused}");

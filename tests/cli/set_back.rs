@@ -1,4 +1,4 @@
-//! A store that was brought back from an older copy: what others have of it is all that is left.
+//! A store that was restored from an older copy: what others have of it is all that is left.
 
 use std::process::Command;
 
@@ -54,7 +54,7 @@ fn assert_refused(refused: &Finished) {
         assert!(refused.stderr.contains(said), "{refused}");
     }
     assert!(
-        refused.stderr.contains("--accept-loss` goes on"),
+        refused.stderr.contains("--accept-loss` continues"),
         "{refused}"
     );
 }

@@ -277,7 +277,7 @@ fn what_is_not_there_is_3() {
     --- stdout
     --- stderr
     error: project/demo/one@5: no such version
-    hint: see which there are with `store history project/demo/one`
+    hint: list them with `store history project/demo/one`
     ");
     check!(env, env.store(["summarize", "project/demo/one:deep"]), @"
     exit code: 2

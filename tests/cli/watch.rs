@@ -236,7 +236,7 @@ fn what_cannot_be_published_is_named_and_keeps_nothing_else_back() {
     let done = env.store(words(&["--once"]));
     assert_eq!(done.code, Some(6), "{done}");
     assert!(
-        done.stderr.contains("pipe") && done.stderr.contains("other: nothing tells"),
+        done.stderr.contains("pipe") && done.stderr.contains("other: nothing says"),
         "{done}"
     );
     assert_eq!(published(&env), ["checkpoint-2"]);

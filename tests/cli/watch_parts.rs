@@ -160,7 +160,7 @@ fn what_is_being_deleted_is_not_published() {
     for _ in 0..2 {
         let done = once(&env, &[]);
         assert_eq!(done.code, Some(6), "{done}");
-        let why = "checkpoint-1: not finished: a file of it went after trainer_state.json";
+        let why = "checkpoint-1: not finished: a file of it was removed after trainer_state.json";
         assert!(done.stderr.contains(why), "{done}");
         // Told as it is seen, and in the list at the end.
         assert_eq!(done.stderr.matches(why).count(), 2, "{done}");

@@ -120,7 +120,7 @@ fn a_disk_that_is_full_to_the_last_byte_is_cleaned() {
 }
 
 /// What lives in a pack of which half is unused does not fit a second time: all else is done, nothing is
-/// left lying about, and with room the next run goes on.
+/// left lying about, and with room the next run continues.
 #[test]
 fn a_copy_that_does_not_fit_waits() {
     let mount = Mount::tmpfs("size=64M");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use gc::{Report, Request, collect};
+use gc::{CollectReport, Request, collect};
 use store::codec::Encoder;
 use store::format::{
     Change, Extra, FORMAT_KEY, Format, LOG_PREFIX, PackChunk, PackKind, Provenance, State, Who,
@@ -55,7 +55,7 @@ pub(crate) fn collect_with(
     request: &Request,
     at: usize,
     act: impl Fn() + Send + Sync + 'static,
-) -> Result<(Report, usize)> {
+) -> Result<(CollectReport, usize)> {
     let entries = Arc::new(AtomicUsize::new(0));
     let count = entries.clone();
     let script = move |when, step, key: &str| {
@@ -97,7 +97,7 @@ pub(crate) fn segment_over(remote: &dyn Write, packs: &[&WrittenPack]) -> Change
     builder.write(remote, made(remote)).unwrap().1
 }
 
-/// Of the store there, by who knows nothing of its log.
+/// Of the store there, by a program that knows nothing of its log.
 fn made(remote: &dyn Read) -> Provenance {
     let format = Format::decode(&remote.get(FORMAT_KEY).unwrap()).unwrap();
     Provenance {

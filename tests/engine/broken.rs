@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gc::{Report, collect};
+use gc::{CollectReport, collect};
 use jiff::{SignedDuration, Timestamp};
 use store::GetRequest;
 use store::check::{ReadData, RepairRequest, VerifyReport, repair};
@@ -119,7 +119,7 @@ impl Broken {
         }
     }
 
-    fn collect(&self) -> Result<Report> {
+    fn collect(&self) -> Result<CollectReport> {
         collect(&self.store, self.remote.as_ref(), &eager())
     }
 

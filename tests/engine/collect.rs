@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gc::Options;
 use gc::policy::{Pattern, Policy, Rules, Scope};
-use gc::{Report, Request, collect};
+use gc::{CollectReport, Request, collect};
 use jiff::{SignedDuration, Timestamp};
 use store::format::{Change, log_key};
 use store::remote::{Prune, Read};
@@ -35,7 +35,11 @@ pub(crate) fn eager() -> Request {
     }
 }
 
-pub(crate) fn run(world: &World, remote: &Arc<dyn Prune>, request: &Request) -> Result<Report> {
+pub(crate) fn run(
+    world: &World,
+    remote: &Arc<dyn Prune>,
+    request: &Request,
+) -> Result<CollectReport> {
     let store = world.open(remote.clone())?;
     collect(&store, remote.as_ref(), request)
 }

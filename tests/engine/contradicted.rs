@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use gc::{Report, Request, collect};
+use gc::{CollectReport, Request, collect};
 use store::format::{
     Change, Extra, FORMAT_KEY, Format, LOG_PREFIX, Pattern, Policy, Rules, Scope, segment_key,
 };
@@ -98,7 +98,7 @@ fn a_policy_that_is_set_before_a_version_is_dropped_counts() {
     assert_eq!((void, &left[..]), (0, &NEWEST.map(str::to_owned)[..]));
 }
 
-/// By the clock of who waits, which stands still but where a test moves it.
+/// By the clock of the waiting side, which stands still unless a test moves it.
 static CLOCK: AtomicU64 = AtomicU64::new(0);
 
 fn clock() -> Duration {
@@ -106,7 +106,12 @@ fn clock() -> Duration {
 }
 
 /// A collection whose every entry from `first` on meets one of somebody else that contradicts the plan, `secs` later.
-fn in_vain(world: &World, first: u64, secs: u64, request: &Request) -> (Result<Report>, u64) {
+fn in_vain(
+    world: &World,
+    first: u64,
+    secs: u64,
+    request: &Request,
+) -> (Result<CollectReport>, u64) {
     CLOCK.store(0, Ordering::SeqCst);
     let remote = world.memory();
     let (there, tries) = (remote.clone(), Arc::new(AtomicU64::new(0)));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gc::policy::{Pattern, Policy, Rules, Scope};
-use gc::{Report, Request, collect};
+use gc::{CollectReport, Request, collect};
 use jiff::{SignedDuration, Timestamp};
 use store::format::pack_key;
 use store::remote::testing::faulty::Faults;
@@ -14,7 +14,7 @@ use crate::collect::{eager, world};
 use crate::world::World;
 
 /// Requests of a collection, and its report.
-fn counted(world: &World, remote: &Arc<dyn Prune>, request: &Request) -> (u64, Report) {
+fn counted(world: &World, remote: &Arc<dyn Prune>, request: &Request) -> (u64, CollectReport) {
     let counted = Arc::new(Faulty::new(remote.clone(), Faults::default()));
     let host = Host {
         cache_dir: Some(world.tree("cache")),

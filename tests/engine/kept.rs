@@ -194,7 +194,7 @@ fn an_older_version_does_not_become_the_newest_unasked() {
     assert_eq!(outcomes(&report), [format!("{REF} 2 > 1 unchanged")]);
     assert!(
         report.notes[0].text.starts_with(&format!(
-            "{REF}@1 is not brought: a later version is there already, as version 1"
+            "{REF}@1 is not copied: a later version is already there, as version 1"
         )),
         "{:?}",
         report.notes

@@ -1,6 +1,6 @@
 //! Limits of size and the policy of a store: which versions go for them, and which never do.
 
-use gc::Report;
+use gc::CollectReport;
 use gc::policy::{Pattern, Rules, Scope};
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -129,7 +129,7 @@ fn a_limit_of_size_spares_what_was_used_last() {
     request.dry_run = true;
     request.policy.given.may_drop_newest = true;
     let report = run(&world, &remote, &request).unwrap();
-    let dropped = |report: &Report| -> Vec<_> {
+    let dropped = |report: &CollectReport| -> Vec<_> {
         let drops = report.plan.drop.iter();
         drops.map(|drop| (drop.version, drop.last_use)).collect()
     };
@@ -150,7 +150,7 @@ fn a_limit_of_size_spares_what_was_used_last() {
     assert_eq!(left, ["project/a/data@1", "team/b/data@1"]);
 }
 
-/// What others have stored already counts as well, for who asks only and for who puts.
+/// What others have stored already counts as well, for those who only ask and for those who put.
 #[test]
 fn a_dry_run_counts_what_is_there_towards_a_quota() {
     let mut world = World::new();

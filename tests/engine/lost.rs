@@ -24,7 +24,7 @@ pub(crate) fn get_to(store: &Store, what: &str, to: &Path) -> store::Result<()> 
     get(store, &GetRequest::new(spec(what), to), &Unwatched).map(drop)
 }
 
-pub(crate) fn collect(damaged: &Damaged) -> store::Result<gc::Report> {
+pub(crate) fn collect(damaged: &Damaged) -> store::Result<gc::CollectReport> {
     let prune: Arc<dyn Prune> = Arc::new(Objects::directory(&damaged.object("")).unwrap());
     gc::collect(&damaged.store, prune.as_ref(), &eager())
 }

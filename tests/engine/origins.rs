@@ -79,8 +79,7 @@ fn two_sources_by_turns_are_told_of_each_other_and_make_no_version_each_time() {
         let error = failure(&report);
         assert_eq!(error.kind(), Kind::Conflict);
         let expected = format!(
-            "{REF}@1: it came before as version 1, and version 2, which does not come from this source, was put on \
-             top of it"
+            "{REF}@1: it was copied before as version 1, and version 2, which does not come from this source, was put after it"
         );
         assert_eq!(error.to_string(), expected);
         let report = bring(&world, &other, &there, &latest(&[REF]));

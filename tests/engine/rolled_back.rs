@@ -32,7 +32,7 @@ fn rolled_back(world: &mut World) -> Arc<dyn Prune> {
     let remote = world.memory();
     let before = keys(&*remote, LOG_PREFIX);
     world.put(remote.clone(), "two", REF).unwrap();
-    // What the last entry named looks like an upload of who was killed before; what it knew says that there was more.
+    // What the last entry named looks like an upload of a killed process; what it knew says that there was more.
     world.put(remote.clone(), "three", REF).unwrap();
     let after = [
         keys(&*remote, LOG_PREFIX),

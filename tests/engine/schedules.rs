@@ -3,7 +3,7 @@
 //!
 //! One participant does some or all of its work while another is between two steps, and some answers are lost.
 //! Whatever the order, every byte of what was acknowledged comes back, and what is run once more finishes. A failure
-//! names its seed, from which the order follows but for who sleeps before a next try: that one is not waited for.
+//! names its seed, which determines the order, except for those who sleep before a retry: these are not waited for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

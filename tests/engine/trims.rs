@@ -151,7 +151,13 @@ fn what_an_undo_cannot_bring_back_is_told_beside_what_it_can() {
     remote.delete(&Vec::from_iter(packs)).unwrap();
     let store = world.open(remote.clone()).unwrap();
     let report = undo(&store, None, false, &Unwatched).unwrap();
-    assert_eq!(report.restored, [(name(REF), 3, Some(4))]);
+    let back = store::replicate::Restored {
+        name: name(REF),
+        from: 3,
+        to: Some(4),
+        on_top: false,
+    };
+    assert_eq!(report.restored, [back]);
     let [(failed, 1, error)] = &report.failed[..] else {
         panic!("{report:?}");
     };

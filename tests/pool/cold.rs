@@ -213,7 +213,7 @@ fn what_a_dead_owner_left_is_taken() {
 #[test]
 fn claims_without_an_owner_that_dies_are_taken_while_somebody_waits() {
     let world = World::with_tree(8);
-    // Planted behind the sweep: the owner is found dead by who waits for it.
+    // Planted behind the sweep: the one who waits for the owner finds it dead.
     let names = pool_names(&world);
     let pool = world.pool();
     fs::write(pool.join("gone"), identity_of_the_dead().to_string()).unwrap();

@@ -1,4 +1,4 @@
-//! What the Hub door gives to who reads.
+//! What the Hub door gives to clients that read.
 
 use serde_json::{Value, json};
 use support::hub::{Cache, Generation, cache, git_name, sha256};

@@ -276,7 +276,7 @@ fn what_is_listed_is_there_and_what_is_hidden_is_not() {
     );
     assert_eq!(ask("start-after=zzz").0, [] as [&str; 0]);
     assert_eq!(ask("max-keys=0").0, [] as [&str; 0]);
-    // Versions are there for who asks for one.
+    // Versions are listed only for a prefix that names one.
     assert_eq!(
         ask("prefix=data@1/a&delimiter=/").0,
         ["data@1/a-b", "data@1/a.txt", "data@1/a0"]

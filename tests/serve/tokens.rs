@@ -196,7 +196,7 @@ fn tokens_are_made_listed_and_removed() {
     --- stdout
     --- stderr
     error: none: no such token
-    hint: see which there are with `store token ls`
+    hint: list them with `store token ls`
     ");
     check!(env, env.store(["token", "rm", "ci"]), @"
     exit code: 0

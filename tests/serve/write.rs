@@ -1,4 +1,4 @@
-//! What the Hub door takes from who writes, and what it refuses: whole versions, or nothing.
+//! What the Hub door accepts from clients that write, and what it refuses: whole versions, or nothing.
 
 use std::fs;
 

@@ -173,3 +173,33 @@ fn module_files(path: &str, name: &str) -> [String; 4] {
         format!("{own}/{name}/mod.rs"),
     ]
 }
+
+/// An example that nothing runs is wrong after the next change.
+#[test]
+fn examples_are_short_and_run_as_doctests() {
+    let sources = files(&[".rs"]);
+    let mut offences = Vec::new();
+    let examples = sources.iter();
+    let examples: Vec<_> = examples
+        .filter(|source| source.path.starts_with("store/examples/"))
+        .collect();
+    assert!(examples.len() >= 4, "{}", examples.len());
+    for example in examples {
+        let lines = example.text.lines().count();
+        if lines >= 40 {
+            offences.push(format!("{}: {lines} lines", example.path));
+        }
+        let name = example.path.trim_start_matches("store/");
+        let included = format!("../{name}\")]");
+        if !sources
+            .iter()
+            .any(|source| source.path.starts_with("store/src/") && source.text.contains(&included))
+        {
+            offences.push(format!("{}: no documentation includes it", example.path));
+        }
+    }
+    report(
+        "examples have less than 40 lines and run as doctests",
+        &offences,
+    );
+}

@@ -248,6 +248,40 @@ fn the_command_knows_the_face_of_the_engine_only() {
     report("the command knows the face of the engine only", &offences);
 }
 
+/// Doors of the server. What two of them need is in `serve` itself; `front` and `fuzzing` stand above them.
+const DOORS: [&str; 3] = ["hub", "page", "s3"];
+
+#[test]
+fn doors_do_not_know_each_other() {
+    let mut offences = Vec::new();
+    for door in DOORS {
+        let inside = format!("cli/src/serve/{door}/");
+        let of_door = |source: &Source| source.path.starts_with(&inside);
+        for source in files(&[".rs"]).into_iter().filter(of_door) {
+            for other in others(&source.code(), door) {
+                offences.push(format!("{}: uses serve::{other}", source.path));
+            }
+        }
+    }
+    report("doors of the server do not know each other", &offences);
+}
+
+/// Doors but `door` that code names, by `serve::hub` or `serve::{hub, ...}`.
+fn others(code: &str, door: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, path) in code.match_indices("serve::") {
+        found.extend(heads(code.get(at + path.len()..).unwrap()));
+    }
+    found.retain(|head| head != door && DOORS.contains(&head.as_str()));
+    found
+}
+
+#[test]
+fn a_door_that_knows_another_is_seen() {
+    let code = "use crate::serve::hub::GATED;\nuse crate::serve::{s3, text};\nuse crate::serve::page::View;\n";
+    assert_eq!(others(code, "page"), ["hub", "s3"]);
+}
+
 #[test]
 fn both_forms_of_an_import_are_seen() {
     let code = "use crate::format::Pack;\nuse crate::{id::{A, B}, error::Error, Kind};\n";

@@ -25,7 +25,7 @@ Treat any other code as failure.";
 
 /// A content-addressed artifact store for ML clusters.
 ///
-/// Directories go in under a name, every byte is kept once, and they come out as they were.
+/// Put a directory in under a name, and get it out as it was; every byte is kept once.
 #[derive(Parser)]
 #[command(
     name = "store",

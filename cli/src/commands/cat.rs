@@ -15,7 +15,7 @@ pub(crate) struct Args {
     #[arg(value_name = "REF[@N][:PATH]")]
     source: OsString,
 
-    /// Only these bytes: START..END, START.. or ..END, counted from 0, END not included
+    /// Print only these bytes: START..END, START.. or ..END, counted from 0, without END itself
     #[arg(long, value_name = "RANGE", value_parser = parse_range, default_value = "..")]
     range: Range<u64>,
 }

@@ -1,7 +1,7 @@
-//! What shells complete beside verbs and flags: refs, namespaces, stores, clusters, jobs, profiles and guides.
+//! What shells complete in addition to verbs and flags: refs, namespaces, stores, clusters, jobs, profiles and guides.
 //!
-//! The script of `store completions` asks this same program, with a variable of the environment. It never prints an
-//! error, never makes anything, and does not wait long for a store that does not answer.
+//! The script of `store completions` asks this same program, through an environment variable. The program then never
+//! prints an error, never makes anything, and does not wait long for a store that does not answer.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::mpsc;

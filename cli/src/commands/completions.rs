@@ -8,8 +8,8 @@ use crate::ui::output::Output;
 
 /// Print the completions of a shell
 ///
-/// It completes verbs, flags and their values, and the names of what there is: refs, clusters, jobs, profiles. The
-/// script asks `store` itself, so it stays right when `store` is replaced.
+/// The script completes verbs, flags and their values, and the names of refs, clusters, jobs and profiles. It asks
+/// `store` itself, so it stays right when `store` is replaced.
 ///
 /// For bash: store completions bash > ~/.local/share/bash-completion/completions/store
 #[derive(clap::Args)]

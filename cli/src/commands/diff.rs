@@ -11,24 +11,24 @@ use store::{Error, Result, Store};
 use store::{Globs, WalkOptions};
 
 use crate::context::Context;
-use crate::ui::entry::{self, Told};
+use crate::ui::entry::{self, ShownEntry};
 use crate::ui::{human, names};
 
 /// Show the differences between two refs, or between a ref and a directory
 ///
-/// A line for each path: `+` is only in AFTER, `-` only in BEFORE, `M` in both and not the same.
-/// Times are not compared. The exit code is 0 whether there are differences or not.
+/// There is a line for each path: `+` if it is only in AFTER, `-` if it is only in BEFORE, `M` if it is in both and
+/// differs. Times are not compared. The exit code is 0 whether there are differences or not.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, or a path in it
     #[arg(value_name = "REF[@N][:PATH]")]
     before: OsString,
 
-    /// Another one, or a directory or file of this host; write ./project/x/y for one that looks like a ref
+    /// Another ref or path in a ref, or a directory or file of this host; if it looks like a ref, write ./project/x/y
     #[arg(value_name = "REF[@N][:PATH]|DIR")]
     after: OsString,
 
-    /// Leave out what matches in DIR, as for put; may be given several times
+    /// Leave out what matches in DIR, as `put` does; may be given several times
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
 }
@@ -40,9 +40,9 @@ struct Line {
     path: names::Path,
     change: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<Told>,
+    before: Option<ShownEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    after: Option<Told>,
+    after: Option<ShownEntry>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     aspects: Vec<Aspect>,
 }
@@ -148,8 +148,8 @@ fn line(event: &Event) -> Line {
     Line {
         path: names::Path::new(&event.path),
         change,
-        before: before.map(Told::from),
-        after: after.map(Told::from),
+        before: before.map(ShownEntry::from),
+        after: after.map(ShownEntry::from),
         aspects: aspects.to_vec(),
     }
 }

@@ -10,14 +10,15 @@ use crate::context::Context;
 use crate::ui::table::Side;
 use crate::ui::{human, names};
 
-/// Show which namespace takes how much, the largest first
+/// Show how much each namespace takes, the largest first
 ///
-/// Stored is what a namespace takes in the store, as its quota counts it: unique bytes, which no other namespace
-/// needs and `store gc` gives back when it is dropped, and shared ones. Logical is the newest version of each ref as it
-/// comes out. `store summarize NAMESPACE` shows where in it.
+/// "Stored" is what a namespace takes in the store, as its quota counts it: unique and shared bytes. Unique bytes are
+/// those that no other namespace needs; `store gc` gives them back after the namespace is dropped. "Logical" is the
+/// size of the newest version of each ref as it comes out. `store summarize NAMESPACE` shows where in a namespace the
+/// bytes are.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which ones; all, if none is named
+    /// Which namespaces [default: all]
     #[arg(value_name = "NAMESPACE")]
     namespaces: Vec<OsString>,
 }

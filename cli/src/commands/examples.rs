@@ -22,11 +22,11 @@ const EXAMPLES: [(&str, &[Example]); 33] = [
         &[
             (
                 "store save /scratch/job-7/hf",
-                "what the job changed in the tree goes into the ref that it was made from",
+                "merges what the job changed into the ref that the tree was made from",
             ),
             (
                 "store save results project/demo/results --base 0",
-                "what is in a directory is added, and nothing goes",
+                "adds what is in a directory, and deletes nothing",
             ),
         ],
     ),
@@ -49,7 +49,7 @@ const EXAMPLES: [(&str, &[Example]); 33] = [
             ),
             (
                 "store materialize project/llama-ft/ckpt@latest:rank-0 /scratch/resume",
-                "a part of the newest checkpoint, on a node that goes on",
+                "a part of the newest checkpoint, on a node that resumes",
             ),
             (
                 "store materialize --prefetch project/llama-ft/hf",
@@ -66,11 +66,11 @@ const EXAMPLES: [(&str, &[Example]); 33] = [
             ),
             (
                 "store run --project llama-ft --layout baseten --save-every 10m -- python train.py",
-                "where the platform has them, and saved meanwhile",
+                "where the platform has them, and also saved while it runs",
             ),
             (
                 "store run --seed project/llama-ft/imagenet -- python prepare.py",
-                "makes the ref from what is left in $STORE_SEED_DIR, once for all that start",
+                "makes the ref from what the script leaves in $STORE_SEED_DIR, once for all that start",
             ),
         ],
     ),
@@ -87,7 +87,7 @@ const EXAMPLES: [(&str, &[Example]); 33] = [
             ),
             (
                 "store neff why MODULE_10042+d41d8cd9 project/llama-ft/neff",
-                "the part of the key that is another one in the nearest entries",
+                "the parts of the key that differ in the nearest entries",
             ),
         ],
     ),
@@ -107,7 +107,7 @@ const EXAMPLES: [(&str, &[Example]); 33] = [
             ),
             (
                 "store watch /mnt/ckpts project/llama-ft/ckpt --done DONE --once",
-                "what a writer of one's own has finished by now",
+                "what your own writer has finished so far",
             ),
         ],
     ),
@@ -120,7 +120,7 @@ const EXAMPLES: [(&str, &[Example]); 33] = [
             ),
             (
                 "store serve --listen 127.0.0.1:0 --root project/llama-ft --access-log serve.log",
-                "on a free port, and the address alone is an endpoint, too",
+                "on a free port; the address alone is an endpoint too",
             ),
             (
                 "store serve --upstream https://hub.example --upstream-token-env HF_TOKEN",
@@ -138,7 +138,7 @@ const EXAMPLES: [(&str, &[Example]); 33] = [
             ("store token ls", "who is let in, where and until when"),
             (
                 "store token rm ci",
-                "from the next request on it lets nobody in",
+                "from the next request on, it lets nobody in",
             ),
         ],
     ),

@@ -8,13 +8,13 @@ use store::{Error, Result};
 use crate::context::Context;
 use crate::transfer::{How, Side, Transfer};
 
-/// Write refs into one file, to be carried where no network goes
+/// Write refs into one file, to carry them where there is no network
 ///
-/// The file is a store of its own, a bundle: it holds the versions and all that they need, and chunks that
-/// several of them share once. It is made when it is missing; exported to again, it gets what it lacks,
-/// so that a killed export goes on where it was. Every verb that looks at a store reads it: `store ls
-/// --store FILE`. `store import` brings it in. It is only added to: what is dropped from it takes its
-/// place until a new one is exported.
+/// The file is a bundle, which is a store of its own: it holds the versions and all that they need, and keeps chunks
+/// that several versions share once. If the file is missing, it is made. If it exists, what it lacks is added, so a
+/// killed export can be run again and continues. Every verb that looks at a store can read the file: `store ls --store
+/// FILE`. `store import` brings it in. Nothing is ever removed from it: dropped versions take up space until you export
+/// to a new file.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The file

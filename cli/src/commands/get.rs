@@ -15,9 +15,9 @@ use crate::ui::{human, names, remedy};
 
 /// Get a ref, or a path inside one, as a private and writable copy
 ///
-/// Every byte is verified before it is written. The copy is built beside DEST and renamed into
-/// place: it is there whole or not at all. A DEST that exists is refused unless it is an empty
-/// directory. Where something is mounted on that, or you are in it, the copy is built inside of it.
+/// Every byte is verified before it is written. The copy is built beside DEST and renamed into place, so it is there
+/// whole or not at all. A DEST that exists is refused unless it is an empty directory. If something is mounted on that
+/// directory, or you are in it, the copy is built inside it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, like project/llama-ft/imagenet, project/llama-ft/imagenet@3 or project/llama-ft/imagenet:train/0.tar
@@ -27,25 +27,25 @@ pub(crate) struct Args {
     /// Where to make the copy
     dest: PathBuf,
 
-    /// Only what matches; a glob like `*.safetensors` or `train/**`, any number of times
+    /// Get only what matches a glob like `*.safetensors` or `train/**`; may be given several times
     #[arg(long, value_name = "GLOB")]
     include: Vec<String>,
 
-    /// Leave out what matches, any number of times
+    /// Leave out what matches; may be given several times
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
 
-    /// Put what symlinks lead to in their place, so that a snapshot of a hub cache becomes real files
+    /// Replace symlinks by what they lead to, so that a snapshot of a hub cache becomes real files
     #[arg(long)]
     flatten: bool,
 
-    /// Let others read the copy, as the umask says, also where the version was put from files that only their owner
-    /// could read; without this the copy is for you alone then
+    /// Let others read the copy, as the umask says. If the version was put from files that only their owner could read,
+    /// only you can read the copy without this option
     #[arg(long)]
     readable: bool,
 
-    /// Give the copy the modes, the users and groups, or the extended attributes that `put --keep` kept; only root gives
-    /// files to other users
+    /// Give the copy the modes, the users and groups, or the extended attributes that `put --keep` kept; only root can
+    /// give files to other users
     #[arg(long, value_name = "WHAT", value_delimiter = ',', conflicts_with = "flatten", value_parser = super::keep::parser())]
     keep: Vec<Keep>,
 }

@@ -28,7 +28,7 @@ const TOPICS: [(&str, &str); 12] = [
 
 /// Print the help of a verb, or a guide by task
 ///
-/// Without a name it lists verbs and guides.
+/// Without a name, list all verbs and guides.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A verb, or a guide like `space`

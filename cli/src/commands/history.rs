@@ -15,8 +15,8 @@ use crate::ui::{human, names};
 
 /// List the versions of a ref, newest first
 ///
-/// The number of a version is that of this store. Its id is the same in every store, and REF@ID does wherever
-/// REF@N does. `put` is when it came to this store; the origin of a copy tells when it was first put, and by whom.
+/// The number of a version belongs to this store. Its id is the same in every store: REF@ID works wherever REF@N does.
+/// `put` is when the version came to this store; the origin of a copy says when it was first put, and by whom.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, like project/llama-ft/imagenet

@@ -12,10 +12,10 @@ use crate::transfer::{How, Side, Transfer};
 
 /// Bring refs in from a file that `store export` wrote
 ///
-/// All that the file holds, or what is named. A version gets the next number here, unless the store has the
-/// same one already; what the store has beside it stays. Every byte is compared with its id on the way.
-/// Killed at any moment and run again, it goes on where it was. Exits with 6 when some refs did not make
-/// it. The store that is meant where none is named, ~/.local/share/store, is made when it is missing.
+/// Bring in all versions that the file holds, or those that are named. A version gets the next number here, unless the
+/// store already has the same version. Other versions in the store stay. Every chunk is checked against its id on the
+/// way. If an import is killed, run it again: it continues. The exit code is 6 if some refs could not be brought in. If
+/// no store is named, ~/.local/share/store is used, and made if it is missing.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The file

@@ -12,10 +12,11 @@ use crate::ui::human;
 
 /// Show a store's identity and statistics
 ///
-/// All of it comes from the log; nothing is read but that, and where frames are the difference to others the segments.
+/// Everything comes from the log. If frames are stored as deltas, the segments are read as well; nothing else is.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Measure for some seconds what this host and the disk of the store can do, and which of it bounds a put and a get
+    /// Measure for some seconds how fast this host and the store's disk are, and what limits the speed of a put and a
+    /// get
     #[arg(long)]
     bench: bool,
 }

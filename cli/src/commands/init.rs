@@ -10,22 +10,21 @@ use crate::host::room::Readers;
 
 /// Make a new store
 ///
-/// Without URL, at the place where a store is looked for: --store, else $STORE_URL, else the
-/// configuration, else $XDG_DATA_HOME/store. Nothing that is there already is touched. In a bucket
-/// an object is created twice and deleted first: writers are safe from each other only where the
-/// second one is refused.
+/// Without URL, the store is made where a store is looked for: --store, else $STORE_URL, else the configuration, else
+/// $XDG_DATA_HOME/store. Nothing that is already there is changed. In a bucket, `init` first creates an object twice
+/// and deletes it: writers are only safe from each other if the bucket refuses the second one.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A directory, which is made if it is missing, or a URL
     url: Option<String>,
 
-    /// Make it also where the endpoint overwrites what it must create only if absent; then never more
-    /// than one process may write at a time, and nothing enforces this; gc then needs --exclusive
+    /// Make the store even if the endpoint overwrites objects that must be created only if absent. Then only one process
+    /// may write at a time, nothing enforces this, and gc needs --exclusive
     #[arg(long)]
     single_writer: bool,
 
-    /// Let the group of the directory write to it too: everything in it follows the modes of the directory, whatever
-    /// the umask of whoever puts. Others may read nothing of it, but with --shared=world all of it
+    /// Let the directory's group write to the store too: everything in it gets the modes of the directory, whatever the
+    /// umask of the user who puts. Other users can read nothing, or everything with --shared=world
     #[arg(long, value_name = "READERS", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "group")]
     shared: Option<Readers>,
 }

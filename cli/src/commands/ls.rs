@@ -14,7 +14,7 @@ use store::{Error, Result, Store};
 use store::{Namespace, Node, RefName, RefSpec, State, Target, Uses, VersionId};
 
 use crate::context::Context;
-use crate::ui::entry::{self, Told};
+use crate::ui::entry::{self, ShownEntry};
 use crate::ui::table::Side;
 use crate::ui::{human, names};
 
@@ -25,26 +25,26 @@ pub(crate) struct Args {
     #[arg(value_name = "NAMESPACE|REF[@N][:PATH]")]
     target: Option<OsString>,
 
-    /// List what is in directories too
+    /// List the contents of directories too
     #[arg(long, short)]
     recursive: bool,
 
-    /// Tell sizes, executable bits and modification times
+    /// Show sizes, executable bits and modification times
     #[arg(long, short)]
     long: bool,
 
-    /// Print paths as they are, each followed by a NUL byte
+    /// Print paths unescaped, each followed by a NUL byte
     #[arg(long, short = '0', conflicts_with_all = ["long", "json"])]
     null: bool,
 
-    /// What to list by: size with the largest first, last-use with the newest, name from a to z
+    /// Sort by size (largest first), by last use (newest first) or by name (from a to z)
     ///
-    /// The last use is the last day on which somebody got or materialized a version; what was never used counts
-    /// from the day on which it was put.
+    /// The last use is the last day on which somebody got or materialized a version. If nobody has, it is the day on
+    /// which the version was put.
     #[arg(long, value_name = "KEY", value_enum, default_value_t = Sort::Name)]
     sort: Sort,
 
-    /// List in the opposite order
+    /// Reverse the order
     #[arg(long)]
     reverse: bool,
 }
@@ -251,7 +251,7 @@ struct EntryTold {
     #[serde(flatten)]
     path: names::Path,
     #[serde(flatten)]
-    entry: Told,
+    entry: ShownEntry,
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<Timestamp>,
 }
@@ -300,7 +300,7 @@ fn show(args: &Args, context: &Context, listed: &Listed) -> Result<()> {
     let entry = Entry::from(&listed.node);
     let time = listed.time.and_then(entry::timestamp);
     if context.out.is_json() {
-        let (path, entry) = (names::Path::new(&listed.path), Told::from(&entry));
+        let (path, entry) = (names::Path::new(&listed.path), ShownEntry::from(&entry));
         return context.out.json(&EntryTold { path, entry, time });
     }
     let name = entry::name(&listed.path, &entry);

@@ -26,14 +26,17 @@ const ENVIRONMENT: [(&str, &str); 17] = [
     ("STORE_URL", "The store, as --store names it."),
     (
         "STORE_PROFILE",
-        "The profile that reaches its bucket, as --store-profile.",
+        "The profile that says how to reach its bucket, as --store-profile.",
     ),
     (
         "STORE_DEADLINE",
-        "How long a request to a bucket is tried again, as --deadline.",
+        "How long a failed request to a bucket is retried, as --deadline.",
     ),
     ("STORE_POOL", "The pool of this host."),
-    ("STORE_POOL_MAX", "Most bytes of the pool's files."),
+    (
+        "STORE_POOL_MAX",
+        "The most bytes that the pool's files may take.",
+    ),
     (
         "STORE_POOL_FREE",
         "Bytes of the pool's file system that are left free for others.",
@@ -51,13 +54,13 @@ const ENVIRONMENT: [(&str, &str); 17] = [
     ),
     (
         "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY",
-        "How buckets are reached.",
+        "The proxy that leads to buckets.",
     ),
     (
         "HF_TOKEN_PATH",
         "A file that put leaves out, since it holds a token.",
     ),
-    ("USER, LOGNAME", "Who a version is from."),
+    ("USER, LOGNAME", "The author of a version."),
     (
         "NO_COLOR, CLICOLOR, CLICOLOR_FORCE",
         "Whether errors and hints have colours; without these, on a terminal.",
@@ -78,16 +81,15 @@ const FILES: [(&str, &str); 7] = [
     ),
     (
         "~/.local/share/store",
-        "The store, where none is named; the first put makes it.",
+        "The store, if none is named; the first put makes it.",
     ),
     (
         "~/.cache/store",
-        "Segments of stores in buckets, what put knows of files, hashes that serve computed, and the pool, where none is named. It may be deleted at any time, but for a pool that trees link to.",
+        "Segments of stores in buckets, what put knows of files, hashes that serve computed, and the pool, if none is named. It may be deleted at any time, except a pool that trees link to.",
     ),
     (
         "~/.local/state/store",
-        "Journals of jobs and locks, and the list of directories that are still to be saved. What is lost there costs time and \
-         nothing else.",
+        "Journals of jobs and locks, and the list of directories that are still to be saved. Losing it only costs time.",
     ),
     (
         "~/.aws/config, ~/.aws/credentials",

@@ -26,14 +26,14 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Make a tree of hard links from the host's pool, in the time it takes to make links
 ///
-/// Files that the pool lacks are fetched once, however many processes want them. A new DEST appears
-/// whole; one that was made before is brought to the ref's newest version file by file. What a job added,
-/// changed or deleted there stays: where the version has something else, it is named, and the command ends with 6.
-/// An empty directory that you are in is filled from the inside, step by step. One that something is mounted on is
-/// refused: the pool would have to lie on the same mount, and so in DEST; name a directory in it, or use `store get`.
-/// Trees of more than 4,096 directories one in another are refused; `store get` has no such limit.
-/// Linked files are read-only and shared: do not write to them, not even as root. Files up to --copy-below
-/// are private copies.
+/// Files that the pool lacks are fetched once, however many processes want them. A new DEST appears whole. A DEST that
+/// was made before is brought to the newest version of the ref, file by file. What a job added, changed or deleted
+/// there stays; if the version has something else at such a path, the path is named and the command exits with 6.
+///
+/// If you are in an empty DEST, it is filled from the inside, step by step. If something is mounted on DEST, it is
+/// refused, because the pool would have to lie on the same mount and so inside DEST: name a directory in it, or use
+/// `store get`. Trees of more than 4,096 nested directories are refused; `store get` has no such limit. Linked files
+/// are read-only and shared: do not write to them, not even as root. Files up to --copy-below are private copies.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, like project/llama-ft/imagenet, project/llama-ft/imagenet@3 or project/llama-ft/imagenet:train
@@ -44,60 +44,60 @@ pub(crate) struct Args {
     #[arg(required_unless_present = "prefetch")]
     dest: Option<PathBuf>,
 
-    /// Only what matches; a glob like `*.safetensors` or `train/**`, any number of times
+    /// Make only what matches a glob like `*.safetensors` or `train/**`; may be given several times
     #[arg(long, value_name = "GLOB")]
     include: Vec<String>,
 
-    /// Leave out what matches, any number of times
+    /// Leave out what matches; may be given several times
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
 
-    /// How files get into the tree; auto is the first of the others that the system makes
+    /// How files get into the tree; `auto` takes the first of the others that the system supports
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = PossibleValuesParser::new(["auto", "hardlink", "reflink", "copy"]).try_map(|name| name.parse::<LinkMode>()))]
     link_mode: LinkMode,
 
-    /// Files up to this size are private, writable copies
+    /// Make private, writable copies of files up to this size
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "16KiB")]
     copy_below: u64,
 
-    /// Make DEST exactly what the ref has: what a job changed or deleted comes back, what it added goes
+    /// Make DEST exactly what the ref has: restore what a job changed or deleted, and remove what it added
     #[arg(long)]
     exact: bool,
 
-    /// Take over a DEST that was not made by this command, and what a job changed or deleted in one that was; what
-    /// is there is counted first. Never a store, a pool, a home, the directory that you are in, or a full directory
-    /// for a single file
+    /// Take over a DEST that this command did not make, or replace what a job changed or deleted in one that it made;
+    /// what is there is counted first. Refused for a store, a pool, a home, the directory that you are in, and for a
+    /// single file if DEST is a directory that is not empty
     #[arg(long)]
     force: bool,
 
-    /// Print the steps that would be taken, and take none; exit as the run would
+    /// Print the steps that would be taken, without taking them; the exit code is that of the run
     #[arg(long, short = 'n', conflicts_with_all = ["prefetch", "ephemeral"])]
     dry_run: bool,
 
-    /// Put what symlinks lead to in their place, so that a snapshot of a hub cache becomes real files
+    /// Replace symlinks by what they lead to, so that a snapshot of a hub cache becomes real files
     #[arg(long)]
     flatten: bool,
 
-    /// Write symlinks that lead out of DEST, too
+    /// Also write symlinks that lead out of DEST
     #[arg(long)]
     allow_outside_symlinks: bool,
 
-    /// Let others read DEST, as the umask says, also where the version was put from files that only their owner
-    /// could read; without this DEST is for you alone (0700) then
+    /// Let others read DEST, as the umask says. If the version was put from files that only their owner could read,
+    /// DEST is for you alone (0700) without this option
     #[arg(long)]
     readable: bool,
 
-    /// Fill the pool only, so that a later run makes links only
+    /// Only fill the pool, so that a later run only makes links
     #[arg(long, conflicts_with_all = ["dest", "ephemeral"])]
     prefetch: bool,
 
-    /// Read the files of the pool before they are used, and fetch anew those whose bytes are not what was stored
+    /// Read the files of the pool before they are used, and fetch those again whose bytes are not what was stored
     #[arg(long)]
     verify: bool,
 
-    /// Stay, and remove DEST at the end: when standard input ends, the parent process is gone, or a signal
-    /// asks; if this process is killed, the next command that uses the pool removes DEST, from another container
-    /// or host when an hour has passed. A DEST that was there before and was to stay is refused
+    /// Keep running, and remove DEST at the end: when standard input ends, the parent process is gone, or a signal
+    /// arrives. If this process is killed, the next command that uses the pool removes DEST; from another container or
+    /// host, an hour must have passed. A DEST that was there before and was meant to stay is refused
     #[arg(long)]
     ephemeral: bool,
 

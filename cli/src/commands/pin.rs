@@ -1,4 +1,4 @@
-//! `store pin`: a version that nothing takes.
+//! `store pin`: protects a version.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::ui::names;
 /// Protect a version from retention and `rm`
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A ref, like project/llama-ft/imagenet@3; without @N its newest version
+    /// A ref, like project/llama-ft/imagenet@3; without @N, its newest version
     #[arg(value_name = "REF[@N]")]
     target: OsString,
 }

@@ -15,10 +15,10 @@ use crate::ui::human;
 
 /// Show or change what the store keeps, and how much its namespaces may take
 ///
-/// The policy stands in the store, so that every host's `store gc` and every put, push and pull go by
-/// the same one; the configuration of a host counts only as long as a store has none. Of several
-/// patterns that match a ref the first decides what is kept of it, and the first with a quota how
-/// much its namespace may take. Shown is the form that `store policy set` reads.
+/// The policy is kept in the store, so every `store gc`, put, push and pull from any host follows the same one. The
+/// configuration of a host counts only if the store has no policy. If several patterns match a ref, the first one
+/// decides which versions are kept, and the first one with a quota decides how much the namespace may take. The policy
+/// is shown in the form that `store policy set` reads.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Verb {
     Keep(Box<KeepArgs>),
-    /// Forget the rules and the quota of a pattern
+    /// Remove the rules and the quota of a pattern
     Rm {
         /// The pattern as it is shown, like 'project/*'
         refs: String,
@@ -39,26 +39,26 @@ enum Verb {
         #[arg(value_parser = size_or_none)]
         size: MaxSize,
     },
-    /// Replace all of it by a file
+    /// Replace the whole policy by a file
     Set {
-        /// The file, in the form that is shown; `-` for standard input
+        /// The file, in the form that `store policy` shows; `-` for standard input
         file: PathBuf,
     },
-    /// Forget all of it: each host goes by its own configuration again
+    /// Remove the whole policy: each host follows its own configuration again
     Clear,
 }
 
 /// Keep versions of the refs that a pattern matches, or limit their namespaces
 #[derive(clap::Args)]
 struct KeepArgs {
-    /// Which refs, like 'project/*'; rules that the store has for the same pattern are replaced
+    /// Which refs, like 'project/*'; rules for the same pattern are replaced
     refs: String,
 
     /// The newest N versions of each ref
     #[arg(long, value_name = "N")]
     last: Option<usize>,
 
-    /// Versions that are younger, like 30d
+    /// Versions younger than this, like 30d
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     within: Option<Duration>,
 
@@ -74,11 +74,11 @@ struct KeepArgs {
     #[arg(long, value_name = "N")]
     monthly: Option<usize>,
 
-    /// Stored bytes that each namespace may take, like 5TB
+    /// How many stored bytes each namespace may take, like 5TB
     #[arg(long, value_name = "SIZE", value_parser = human::parse_limit)]
     quota: Option<u64>,
 
-    /// Put it before all others, so that it decides where several match
+    /// Put this pattern before all others, so that it decides if several match
     #[arg(long)]
     first: bool,
 }
@@ -260,7 +260,7 @@ fn note_what_never_decides(policy: &Policy, context: &Context) {
         };
         if !scope.rules.is_empty() {
             context.out.note(format_args!(
-                "note: {:?} stands before {:?} and decides for all of its refs; --first puts one in front",
+                "note: {:?} comes before {:?} and decides for all of its refs; --first puts one in front",
                 covering.pattern.as_str(),
                 scope.pattern.as_str()
             ));

@@ -25,16 +25,16 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// Say what the pool takes, and what deleting would give back
+    /// Show what the pool takes, and what deleting would give back
     Status(Which),
     /// Remove files that no tree shares, the least recently used first
     ///
-    /// Without --to and --free, down to the pool's limits. Files that were set aside go in any case. Files
-    /// that trees share are never removed: that would give nothing back.
+    /// Without --to and --free, files are removed until the pool's limits hold. Files that were set aside are removed
+    /// in any case. Files that trees share are never removed: that would give nothing back.
     Evict(Evict),
-    /// Read every file and set aside those that somebody has written to
+    /// Read every file, and set aside those that somebody has written to
     ///
-    /// Finds also what a comparison of sizes and times does not show. Exits 4 if anything was found.
+    /// This also finds what a comparison of sizes and times misses. The exit code is 4 if anything was found.
     Verify(Which),
 }
 
@@ -53,11 +53,11 @@ struct Evict {
     #[command(flatten)]
     which: Which,
 
-    /// Until the pool takes at most this; 0 removes all that no tree shares
+    /// Stop when the pool takes at most this; 0 removes all files that no tree shares
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
     to: Option<u64>,
 
-    /// Until the file system has this much free
+    /// Stop when the file system has this much free space
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
     free: Option<u64>,
 }

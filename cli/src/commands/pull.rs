@@ -10,8 +10,8 @@ use crate::ui::names;
 
 /// Copy refs from a cluster; only missing chunks are sent
 ///
-/// The other way round, all is as with `store push`. The store that is meant where none is
-/// named, ~/.local/share/store, is made when it is missing.
+/// Apart from the direction, this is `store push`. If no store is named, ~/.local/share/store is used, and made if it
+/// is missing.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where from: a cluster, a directory or a URL

@@ -10,10 +10,10 @@ use crate::ui::names;
 
 /// Copy refs to a cluster; only missing chunks are sent
 ///
-/// A version gets the next number there, unless the cluster has the same one already; what the
-/// cluster has beside it stays. Each version is published when all it needs is there. Killed at any
-/// moment and run again, it sends nothing twice but what was on its way; interrupted, it publishes what is
-/// complete first. Exits with 6 when some refs did not make it. See `store duplicate` for more.
+/// A version gets the next number in the cluster, unless the cluster already has the same version. Other versions there
+/// stay. Each version is published when all it needs is there. If a push is killed, run it again: it re-sends only what
+/// was in flight. If it is interrupted, it first publishes what is complete. The exit code is 6 if some refs could not
+/// be copied. See `store duplicate` for more.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to copy: namespaces, refs (their newest version), or versions

@@ -21,33 +21,33 @@ use crate::ui::{failure, human, names, remedy};
 
 /// Put a directory or a file into the store, as a new version of a ref
 ///
-/// All or nothing: a file that cannot be read, or that changes while it is read, is an error,
-/// and nothing is published. A version keeps names, bytes, executable bits, symbolic links, empty
-/// directories and modification times; owners and other modes only with --keep. If only their owner may read some of
-/// the files or directories, the version is private, and so are those after it: what `get` and `materialize` make of
-/// it, only the user who runs them can read, unless --readable is given here or there. Files that are unchanged
-/// since they were last put from this host are not read again: on ext4, XFS and btrfs, and once
-/// what was written through a mapping is on the disk (large files, and of small ones that changed
-/// in the last minutes the first 1,000, are written there first). A put that is stopped by Ctrl-C
-/// or a termination keeps what it has stored for the next one, which does not store it again; one
-/// that is killed keeps all but the last 4 GiB. `store gc` leaves that alone for its --min-age.
+/// All or nothing: if a file cannot be read, or changes while it is read, that is an error and nothing is published. A
+/// version keeps names, bytes, executable bits, symbolic links, empty directories and modification times; it keeps
+/// owners and other modes only with --keep. If some of the files or directories can be read only by their owner, the
+/// version is private, and so are later ones: what `get` and `materialize` make of it can be read only by the user who
+/// runs them, unless --readable is given here or there.
 ///
-/// If the newest version has the same tree, and its files have the same times, there is no new one:
-/// "unchanged", exit 0, whatever --message says. Times of directories alone make no version.
-/// One that would be kept longer than the newest (--ttl) is made; --always makes one in any case.
+/// Files that are unchanged since they were last put from this host are not read again. This works on ext4, XFS and
+/// btrfs, once what was written through a mapping is on the disk. For large files, and for the first 1,000 small files
+/// that changed in the last minutes, the put first writes it there. If a put is stopped by Ctrl-C or a termination
+/// signal, the next one uses what it has stored. If it is killed, all but the last 4 GiB is used. `store gc` leaves
+/// such data alone for its --min-age.
 ///
-/// Files that a materialized tree links from the pool keep the times of the version that they came
-/// from. One that somebody wrote to through such a link has changed in other trees, too: it
-/// is named with them and the put ends with 4, unless --take-written-through is given.
+/// If the newest version has the same tree, and its files have the same times, no version is made: the put says
+/// "unchanged" and exits with 0, whatever --message says. Different times of directories alone make no version. With a
+/// --ttl that would keep it longer than the newest version, one is made; --always makes one in any case.
 ///
-/// A tree that looks like a Hugging Face cache is taken as one (--profile hf): tokens, locks,
-/// unfinished files and the machine's own state stay out, files of a shared store come to their
-/// repositories, and refs, snapshots, links and the hashes in file names are checked first.
+/// Files that a materialized tree links from the pool keep the times of the version that they came from. If somebody
+/// wrote to a file through such a link, it has changed in other trees too: it is named with those trees and the put
+/// exits with 4, unless --take-written-through is given.
 ///
-/// Links are kept as links. One that leads into PATH by an absolute path is stored relative, so
-/// that the tree can move; one that leads out of PATH is kept and counted in a note. A tree of
-/// (nearly) nothing but such links, like one snapshot of a hub cache, is refused: put the whole
-/// repository, or follow the links with --dereference.
+/// A tree that looks like a Hugging Face cache is taken as one (--profile hf): tokens, locks, unfinished files and the
+/// machine's own state stay out, files of a shared store come to their repositories, and refs, snapshots, links and the
+/// hashes in file names are checked first.
+///
+/// Links are kept as links. An absolute link into PATH is stored as a relative one, so that the tree can move. A link
+/// out of PATH is kept and counted in a note. A tree that consists (nearly) only of such links, like one snapshot of a
+/// hub cache, is refused: put the whole repository, or follow the links with --dereference.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory or file
@@ -65,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long)]
     skip_unreadable: bool,
 
-    /// Do everything but write, and tell what would be new
+    /// Do everything but write, and show what would be new
     #[arg(long, short = 'n')]
     dry_run: bool,
 
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "TEXT", default_value = "")]
     message: String,
 
-    /// Let `store gc` drop this version after so long, like 30d, unless it is pinned
+    /// Let `store gc` drop this version after this long, like 30d, unless it is pinned
     #[arg(long, value_name = "TIME", value_parser = human::parse_life)]
     ttl: Option<Duration>,
 
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     #[arg(long)]
     always: bool,
 
-    /// Put only if this is the newest version, else end with 5; 0: only if the ref has none
+    /// Put only if this is the newest version, else exit with 5; 0: only if the ref has no version
     #[arg(long, value_name = "N")]
     base: Option<u64>,
 
@@ -97,17 +97,17 @@ pub(crate) struct Args {
     #[arg(long)]
     verify_writes: bool,
 
-    /// Store numbers as the difference to those of this version (or of a path of it) where that is much smaller;
-    /// `auto`: to those of the newest version of the ref, or of the other refs of its namespace; `none`: each frame by
-    /// itself, which is best for what is mostly read alone and from a bucket
+    /// Store numbers as deltas against this version (or a path in it) if that is much smaller. `auto`: against the
+    /// newest version of the ref, or of the other refs of its namespace. `none`: encode each frame by itself, which is
+    /// best for what is mostly read alone and from a bucket
     #[arg(long, value_name = "REF|auto|none", default_value = "auto")]
     delta_base: OsString,
 
-    /// How hard to compress, 1 to 19
+    /// Compression level, 1 to 19
     #[arg(long, value_name = "N", default_value_t = PutRequest::LEVEL, value_parser = clap::value_parser!(i32).range(1..=19))]
     level: i32,
 
-    /// What to take the tree for: a Hugging Face cache, plain files, or what it looks like
+    /// What to take the tree for: a Hugging Face cache, plain files, or whichever it looks like
     #[arg(long, default_value = "auto", value_parser = PossibleValuesParser::new(["auto", "hf", "none"]).try_map(|name| name.parse::<ProfileChoice>()))]
     profile: ProfileChoice,
 
@@ -123,8 +123,7 @@ pub(crate) struct Args {
     #[arg(long)]
     allow_secrets: bool,
 
-    /// Take a Hugging Face cache as it is, even where it does not fit together, and a tree of nothing but
-    /// links that lead out of it
+    /// Take a Hugging Face cache as it is, even if it is inconsistent, and a tree that consists only of links out of it
     #[arg(long)]
     no_check: bool,
 
@@ -132,17 +131,17 @@ pub(crate) struct Args {
     #[arg(long)]
     dereference: bool,
 
-    /// Keep absolute links into PATH as they are, which then lead nowhere elsewhere; without this they
-    /// become relative
+    /// Keep absolute links into PATH as they are. Without this option they become relative; kept as they are, they lead
+    /// nowhere in another place
     #[arg(long)]
     keep_absolute_links: bool,
 
-    /// Let others read what comes out of this version, even if only their owner may read the files
+    /// Let others read what comes out of this version, even if only their owner can read the files
     #[arg(long)]
     readable: bool,
 
-    /// Keep modes, the numbers of users and groups, or extended attributes (those of users, and access control lists) beside
-    /// the tree; `get --keep` gives them back
+    /// Keep modes, the numbers of users and groups, or extended attributes (user attributes and access control lists)
+    /// beside the tree; `get --keep` restores them
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = super::keep::parser())]
     keep: Vec<Keep>,
 }

@@ -1,4 +1,4 @@
-//! `store repair`: what is derived is made anew, what is damaged is condemned.
+//! `store repair`: rebuilds what is derived, and condemns what is damaged.
 
 use std::fmt;
 
@@ -11,23 +11,23 @@ use crate::context::Context;
 use crate::ui::human;
 use crate::ui::progress::Watch;
 
-/// Put back log entries, make segments anew from packs, and condemn what is damaged
+/// Put back log entries, rebuild segments from packs, and condemn what is damaged
 ///
-/// A damaged log entry is put back as the entry after it says; where nothing stands in for one, this
-/// ends with exit code 4, unless --accept-loss. What is good in damaged packs is copied; nothing is
-/// deleted: `store gc` does that later. Ends with exit code 6 when paths are left that cannot be
-/// read; a put of their original files, from any host and to any ref, heals them.
+/// A damaged log entry is put back from what the entry after it says. If nothing stands in for an entry, the exit code
+/// is 4, unless --accept-loss is given. What is good in damaged packs is copied. Nothing is deleted: `store gc` does
+/// that later. The exit code is 6 if paths are left that cannot be read; a put of their original files, from any host
+/// and to any ref, heals them.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Read every byte of every pack; otherwise only of those that `store verify` found damaged from here
+    /// Read every byte of every pack; otherwise only packs that `store verify` found damaged from this host are read
     #[arg(long)]
     read_data: bool,
 
-    /// Go on without log entries that are lost and that nothing stands in for: what they changed is given up
+    /// Continue without lost log entries that nothing stands in for: the changes that they made are lost
     #[arg(long)]
     accept_loss: bool,
 
-    /// Show what would be done, and do nothing
+    /// Show what would be done, without doing it
     #[arg(long, short = 'n')]
     dry_run: bool,
 }
@@ -93,7 +93,7 @@ impl fmt::Display for Report {
         if !self.done.segments_dropped.is_empty() {
             let segments = human::counted(self.done.segments_dropped.len() as u64, "segment");
             let packs = human::counted(self.done.packs_kept, "pack");
-            parts.push(format!("{segments} made anew from {packs}"));
+            parts.push(format!("{segments} rebuilt from {packs}"));
         }
         if self.done.segments_dropped.is_empty() && self.done.packs_kept > 0 {
             let packs = human::counted(self.done.packs_kept, "pack");

@@ -1,5 +1,5 @@
-//! `store rm`: versions, refs and namespaces are dropped; their bytes go with the next gc. What a
-//! namespace had in the pools of this host goes at once.
+//! `store rm`: drops versions, refs and namespaces; the next gc deletes their bytes. What a namespace had in the pools
+//! of this host is removed at once.
 
 mod paths;
 
@@ -26,32 +26,32 @@ use crate::ui::{failure, human, names};
 
 /// Drop a version, a ref with all its versions, or a namespace with all its refs
 ///
-/// REF@N drops one version and REF drops all of them, and asks first if there is a terminal and more than
-/// one goes; a pinned version is refused, and then nothing is dropped. NAMESPACE drops every ref in it but for pinned versions, and asks for its
-/// name to be typed again; what it alone used in the pools of this host is removed from them but for
-/// files that trees still share. The number of a dropped version is never used again, and the log keeps
-/// the record. What nothing else uses is deleted by the next `store gc`, and until that has run, and its grace is over, `store
-/// undo` brings back what was dropped last.
+/// REF@N drops one version. REF drops all of them, and asks first if more than one goes and there is a terminal. If a
+/// version is pinned, nothing is dropped. NAMESPACE drops every ref in it except pinned versions, and asks you to type
+/// its name. Files in the pools of this host that only the namespace used are removed, except those that trees still
+/// share. The number of a dropped version is never used again, and the log keeps the record. What nothing else uses is
+/// deleted by the next `store gc`. Until that has run and its grace is over, `store undo` brings back what was dropped
+/// last.
 ///
-/// REF:PATH... makes a new version without these paths, and so do --glob, --larger-than and --older-than with what fits all of
-/// them, in REF or below its PATHs. The versions before stay as they are, and hold the bytes until they are dropped; --dry-run
-/// tells how many these are.
+/// REF:PATH... makes a new version without these paths. --glob, --larger-than and --older-than do the same for the
+/// files that match all of them, in REF or below its PATHs. Earlier versions stay as they are, and hold the bytes until
+/// they are dropped; --dry-run shows how many these are.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to drop; several only if they are paths of one ref
     #[arg(value_name = "REF[@N]|NAMESPACE|REF:PATH", required = true)]
     targets: Vec<OsString>,
 
-    /// Of the newest version, files that match, as in .gitignore, and directories with everything in them; may be given several
-    /// times
+    /// Remove files of the newest version that match, as in .gitignore, and directories with all that is in them; may
+    /// be given several times
     #[arg(long, value_name = "GLOB")]
     glob: Vec<String>,
 
-    /// Of the newest version, files larger than this, like 1GB
+    /// Remove files of the newest version that are larger than this, like 1GB
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
     larger_than: Option<u64>,
 
-    /// Of the newest version, files that were written longer ago than this, like 30d
+    /// Remove files of the newest version that were written longer ago than this, like 30d
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     older_than: Option<Duration>,
 
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, short)]
     yes: bool,
 
-    /// Show what would be dropped and what that would give back, and do nothing
+    /// Show what would be dropped and what that would give back, without dropping it
     #[arg(long, short = 'n')]
     dry_run: bool,
 

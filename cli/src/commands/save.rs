@@ -1,4 +1,4 @@
-//! `store save`: what a directory has become is merged into its ref.
+//! `store save`: merges what changed in a directory into its ref.
 
 mod shown;
 
@@ -19,23 +19,25 @@ use crate::host::pending::Pending;
 use crate::ui::progress::Watch;
 use crate::ui::{failure, human, names, remedy};
 
-/// Merge what a directory has become into its ref, as a new version
+/// Merge what changed in a directory into its ref, as a new version
 ///
-/// `put` replaces the newest version; `save` brings into it what was added, changed and deleted in DIR since that was
-/// made. So any number of jobs may start from one version and save at once: each keeps what it did, in one version
-/// each. What others changed meanwhile is in the new version too; DIR itself stays as it is.
+/// `put` replaces the newest version; `save` adds to it what was added, changed and deleted in DIR since DIR was made.
+/// So any number of jobs may start from one version and save at once: each makes a version, and keeps what it did. What
+/// others changed meanwhile is in the new version too. DIR itself stays as it is.
 ///
-/// Of a path that others changed, too, yours is in the new version, and theirs in the one before; if you deleted it,
-/// theirs stays. Both are told, and stand in the version's message. A directory of yours wins over a file of theirs.
+/// If others changed a path that you changed, yours is in the new version, and theirs is in the one before. If you
+/// deleted it, theirs stays. Both cases are reported, and are in the version's message. A directory of yours wins over
+/// a file of theirs.
 ///
-/// What DIR was made from is known of trees that `materialize` or `run` made here, and of directories that were saved
-/// here before; of others --base says it. The first save to a ref that does not exist makes it. Files that are still
+/// It is known which version DIR was made from if `materialize` or `run` made DIR here, or if it was saved here before;
+/// for other directories, give --base. The first save to a ref that does not exist makes the ref. Files that are still
 /// the pool's links, or unchanged since they were last read, are not read. Pipes, sockets, what looks like credentials,
-/// and files that cannot be read or change meanwhile are left out and named, and the command ends with 6; so it does
-/// where a deletion was not carried out because others had changed the file. Symbolic links are kept as links, also
-/// those that lead out of DIR, which are named.
+/// and files that cannot be read or that change meanwhile are left out and named, and the exit code is 6. It is also 6
+/// if something that you deleted stays because others had changed it. Symbolic links are kept as links; those that lead
+/// out of DIR are kept too, and named.
 ///
-/// Where the store cannot be reached, DIR is kept on the list of `store save --pending`, which saves what is on it.
+/// If the store cannot be reached, DIR is kept on the list of `store save --pending`, which saves everything on the
+/// list.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory
@@ -65,7 +67,7 @@ pub(crate) struct How {
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
 
-    /// Do everything but write, and tell what would be new
+    /// Do everything but write, and show what would be new
     #[arg(long, short = 'n')]
     dry_run: bool,
 
@@ -73,19 +75,19 @@ pub(crate) struct How {
     #[arg(long, short, value_name = "TEXT", default_value = "")]
     message: String,
 
-    /// Save DIR also where nothing is left in it
+    /// Save DIR even if nothing is left in it
     #[arg(long)]
     allow_empty: bool,
 
-    /// Take files as they are that somebody wrote to through a link that other trees share
+    /// Take files as they are, even if somebody wrote to them through a link that other trees share
     #[arg(long)]
     take_written_through: bool,
 
-    /// What to take the tree for: a Hugging Face cache, plain files, or what it looks like
+    /// What to take the tree for: a Hugging Face cache, plain files, or whichever it looks like
     #[arg(long, default_value = "auto", value_parser = PossibleValuesParser::new(["auto", "hf", "none"]).try_map(|name| name.parse::<ProfileChoice>()))]
     profile: ProfileChoice,
 
-    /// Take what matches even where it seems to hold credentials; may be given several times
+    /// Take what matches even if it seems to hold credentials; may be given several times
     #[arg(long, value_name = "GLOB")]
     allow_secret: Vec<String>,
 }

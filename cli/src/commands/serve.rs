@@ -27,33 +27,34 @@ use crate::serve::tls::Identity;
 use crate::serve::tokens::Tokens;
 use crate::serve::{self, Server, Shared};
 
-/// Answer clients of a Hugging Face Hub and of S3 out of the store
+/// Serve the store to clients of a Hugging Face Hub and of S3
 ///
-/// Every namespace is an endpoint: with HF_ENDPOINT=http://127.0.0.1:8710/project/llama-ft, `hf download`,
-/// `upload_folder`, `load_dataset` and whatever else goes by HF_ENDPOINT take the refs of project/llama-ft for repos, and
-/// know nothing of it. With --s3-listen every namespace is a bucket for clients of S3, for reading: `project.llama-ft`,
-/// whose keys are REF/PATH and REF@N/PATH. `store help doors` says which ref is which repo, and who may. The server runs until SIGINT or SIGTERM; what
-/// it is sending then is sent to its end, for up to 25 s.
+/// Every namespace is an endpoint. With HF_ENDPOINT=http://127.0.0.1:8710/project/llama-ft, `hf download`,
+/// `upload_folder`, `load_dataset` and whatever else uses HF_ENDPOINT see the refs of project/llama-ft as repos. With
+/// --s3-listen, every namespace is also a bucket that clients of S3 can read: the bucket is called `project.llama-ft`,
+/// and its keys are REF/PATH and REF@N/PATH. `store help doors` says which ref is which repo, and who may read and
+/// write. The server runs until SIGINT or SIGTERM; it then finishes the answers that it is sending, for up to 25 s.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen; port 0 takes any that is free. The address is printed
+    /// The address to listen at; port 0 takes any free port. The address is printed
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8710")]
     listen: SocketAddr,
 
-    /// Whose refs are repos where the path of HF_ENDPOINT names no namespace
+    /// The namespace whose refs are repos if the path of HF_ENDPOINT names none
     #[arg(long, value_name = "NAMESPACE")]
     root: Option<Namespace>,
 
-    /// Where to answer clients of S3; without it, nowhere
+    /// The address to answer clients of S3 at [default: none]
     #[arg(long, value_name = "ADDRESS")]
     s3_listen: Option<SocketAddr>,
 
-    /// Who may read which buckets: a file of access keys, mode 0600 [default: everybody on this host, while there are no tokens]
+    /// Who may read which buckets: a file of access keys, mode 0600 [default: everybody on this host, as long as there
+    /// are no tokens]
     #[arg(long, value_name = "FILE", requires = "s3_listen")]
     s3_keys: Option<PathBuf>,
 
-    /// The certificate to speak TLS with, in PEM, those of the authorities between behind it; taken anew when the file
-    /// changes. It is for both addresses
+    /// The TLS certificate, in PEM, followed by those of the authorities between; it is read again when the file
+    /// changes. It is used for both addresses
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -61,23 +62,23 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Print a unit for systemd that runs this server with no more rights than it needs; and do nothing
+    /// Print a systemd unit that runs this server with no more rights than it needs, and exit
     #[arg(long)]
     systemd: bool,
 
-    /// Fetch what a namespace lacks from this Hub, like https://hub.example: once, and keep it
+    /// Fetch what a namespace lacks from this Hub, like https://hub.example, and keep it
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
 
-    /// The variable of the environment that holds a token for the upstream
+    /// The environment variable that holds a token for the upstream
     #[arg(long, value_name = "NAME", requires = "upstream")]
     upstream_token_env: Option<String>,
 
-    /// Never ask the upstream: what was fetched before is all there is
+    /// Never ask the upstream: answer only with what was fetched before
     #[arg(long, requires = "upstream")]
     offline: bool,
 
-    /// Add a line of JSON for each request to this file [default: standard error]
+    /// Append a line of JSON for each request to this file [default: standard error]
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
 }

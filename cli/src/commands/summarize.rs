@@ -18,18 +18,20 @@ use store::{Namespace, Node, RefSpec, State, Target, Version};
 
 use crate::commands::ls::LastUses;
 use crate::context::Context;
-use crate::ui::entry::{self, Told};
+use crate::ui::entry::{self, ShownEntry};
 use crate::ui::table::{Side, Table};
 use crate::ui::{human, names};
 
 /// Show what a namespace or a ref takes, and where in it
 ///
-/// Logical bytes are those of the files as they come out. Unique is what nothing else in the
-/// store needs: dropping it gives that back with the next `store gc`. Shared is what other refs
-/// or versions need as well. Numbers that are much like those of another model are stored as the difference to
-/// them; what they are the difference to stays as long as they do, also where no version has it. Below that come the paths of
-/// a ref, or the refs of a namespace: each with what only it needs, with all its versions, and what others need as well, as
-/// stored. For that each ref is walked by itself; `store ls NAMESPACE` is quicker where there are very many.
+/// Logical bytes are the bytes of the files as they come out. Unique bytes are those that nothing else in the store
+/// needs: if it is dropped, the next `store gc` gives them back. Shared bytes are those that other refs or versions
+/// need as well. Numbers that are similar to those of another model are stored as deltas against them; the base of a
+/// delta stays as long as the delta, even if no version has it.
+///
+/// Below that are the paths of a ref, or the refs of a namespace: for each, what only it needs, with all its versions,
+/// and what others need as well, in stored bytes. Each ref is walked by itself for that; if there are very many refs,
+/// `store ls NAMESPACE` is quicker.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A namespace, a ref with all its versions, or one version
@@ -40,20 +42,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     depth: Option<u32>,
 
-    /// What to list by: size and modified with the largest and newest first, all else from a to z [default: size]
+    /// Sort by size (largest first), modified (newest first) or another key (from a to z) [default: size]
     #[arg(long, value_name = "KEY", value_enum)]
     sort: Option<Sort>,
 
-    /// Up or down, whatever the key
+    /// Sort up or down, whatever the key
     #[arg(long, value_name = "ORDER", value_enum)]
     order: Option<Order>,
 
-    /// How to print it; csv and json give bytes as plain numbers
+    /// The output format; csv and json have bytes as plain numbers
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
     output: Format,
 
-    /// The paths of a ref as `truss train cache summarize` prints those of a project, in all three outputs: its columns, by
-    /// path from a to z unless --sort says otherwise, and all sorts upwards
+    /// List the paths of a ref as `truss train cache summarize` lists those of a project, with its columns, in all
+    /// three formats: by path from a to z unless --sort says otherwise, and always upwards
     #[arg(long)]
     truss: bool,
 }
@@ -90,7 +92,7 @@ enum Format {
 
 /// All there is to say, as a machine reads it.
 #[derive(Serialize)]
-struct Report {
+struct SummaryReport {
     target: String,
     #[serde(flatten)]
     summary: Summary,
@@ -156,7 +158,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         }
     };
     sort(&mut parts, args.sort.unwrap_or(Sort::Size), args.order);
-    let report = Report {
+    let report = SummaryReport {
         target: target.to_string(),
         summary,
         time: newest.time,
@@ -185,7 +187,7 @@ fn as_truss(reader: &Reader<'_>, target: &Target, args: &Args, context: &Context
         false => args.output,
     };
     let bytes = version.root.bytes();
-    truss::Report::new(target.to_string(), version.time, bytes, &parts).print(format, context)
+    truss::TrussReport::new(target.to_string(), version.time, bytes, &parts).print(format, context)
 }
 
 /// The version that was put last, and the day on which any was used last.
@@ -296,7 +298,7 @@ fn paths(reader: &Reader<'_>, spec: &RefSpec, depth: u32) -> Result<Vec<Part>> {
                 entries,
                 bytes,
                 modified: listed.time.and_then(entry::timestamp),
-                kind: Some(Told::from(&Entry::from(&listed.node)).kind),
+                kind: Some(ShownEntry::from(&Entry::from(&listed.node)).kind),
                 permissions: Some(permissions(&listed.node)),
                 unique: None,
                 shared: None,
@@ -323,7 +325,7 @@ fn permissions(node: &Node) -> &'static str {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SummaryReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let versions = human::counted(self.summary.versions, "version");
         writeln!(
@@ -357,7 +359,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl Report {
+impl SummaryReport {
     fn table_of_refs(&self) -> Table {
         let mut table = Table::new(&[
             ("size", Side::Right),

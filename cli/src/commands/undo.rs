@@ -1,4 +1,4 @@
-//! `store undo`: versions that were dropped last come back.
+//! `store undo`: brings back the versions that were dropped last.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,16 +13,17 @@ use crate::ui::{failure, human, names};
 
 /// Bring back what the last `rm` dropped
 ///
-/// As long as the bytes are there: until a `store gc` after the `rm`, and its --grace after that. What comes back has new
-/// numbers, since one is never used twice, and the same ids. A ref's newest version stays the newest one. With WHAT it is the
-/// last `rm` of that. What retention (`policy`, `watch --keep`) dropped by itself can come back as well.
+/// This works as long as the bytes are there: until a `store gc` runs after the `rm` and its --grace is over. What
+/// comes back has the same ids and new numbers, since a number is never used twice. A ref's newest version stays the
+/// newest. WHAT selects the last `rm` of that. What retention (`policy`, `watch --keep`) dropped by itself can come
+/// back as well.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Of what: any, where nothing is named
+    /// What to bring back [default: whatever the last `rm` dropped]
     #[arg(value_name = "REF[@N]|NAMESPACE")]
     what: Option<OsString>,
 
-    /// Show what would come back, and do nothing
+    /// Show what would come back, without bringing it back
     #[arg(long, short = 'n')]
     dry_run: bool,
 }
@@ -30,27 +31,11 @@ pub(crate) struct Args {
 /// What a machine reads.
 #[derive(Serialize)]
 struct Report {
-    entry: u64,
-    time: jiff::Timestamp,
-    user: String,
-    host: String,
-    restored: Vec<Restored>,
-    /// Versions that are there by content.
-    there: Vec<String>,
+    #[serde(flatten)]
+    done: UndoReport,
     failed: Vec<Failed>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
-}
-
-#[derive(Serialize)]
-struct Restored {
-    #[serde(rename = "ref")]
-    name: String,
-    from_version: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<u64>,
-    /// It was there, and stays the newest.
-    on_top: bool,
 }
 
 #[derive(Serialize)]
@@ -96,41 +81,22 @@ fn way_back(store: &Store, what: Option<&Target>) -> String {
         Some(version) => format!(
             "{version} was made by an `rm` of paths, and the version before still has them: `store rm {version}` takes that back"
         ),
-        None => "see what there is with `store ls`; where `rm` took paths of a ref, the version before still has them, and \
+        None => "list what there is with `store ls`; where `rm` took paths of a ref, the version before still has them, and \
                  `store rm REF@N` of the one without them takes that back"
             .to_owned(),
     }
 }
 
-fn report(done: UndoReport, dry_run: bool) -> Report {
-    let restored = done.restored.into_iter().map(|(name, from, to)| Restored {
-        name: name.to_string(),
-        from_version: from,
-        version: to,
-        on_top: false,
-    });
-    let on_top = done.on_top.into_iter().map(|(name, from, to)| Restored {
-        name: name.to_string(),
-        from_version: from,
-        version: Some(to),
-        on_top: true,
-    });
-    let failed = done.failed.into_iter().map(|(name, from, error)| Failed {
+fn report(mut done: UndoReport, dry_run: bool) -> Report {
+    let failed = std::mem::take(&mut done.failed).into_iter();
+    let failed = failed.map(|(name, from, error)| Failed {
         name: name.to_string(),
         from_version: from,
         error: failure::one_line(&error),
     });
-    let there = done.there.into_iter();
     Report {
-        entry: done.entry,
-        time: done.time,
-        user: done.who.user,
-        host: done.who.host,
-        restored: restored.chain(on_top).collect(),
-        there: there
-            .map(|(name, number)| format!("{name}@{number}"))
-            .collect(),
         failed: failed.collect(),
+        done,
         dry_run,
     }
 }
@@ -140,13 +106,13 @@ impl fmt::Display for Report {
         write!(
             out,
             "dropped by {} on {} at {}",
-            self.user,
-            self.host,
-            human::time(self.time)
+            self.done.user,
+            self.done.host,
+            human::time(self.done.time)
         )?;
-        for one in &self.restored {
-            let (name, from) = (&one.name, one.from_version);
-            match one.version {
+        for one in &self.done.restored {
+            let (name, from) = (&one.name, one.from);
+            match one.to {
                 None => write!(out, "\n{name}@{from} would come back")?,
                 Some(version) if one.on_top => {
                     write!(out, "\n{name}@{from} stays the newest, as @{version}")?;
@@ -154,8 +120,8 @@ impl fmt::Display for Report {
                 Some(version) => write!(out, "\n{name}@{from} is back, as @{version}")?,
             }
         }
-        for there in &self.there {
-            write!(out, "\n{there} is there by its content")?;
+        for (name, number) in &self.done.there {
+            write!(out, "\n{name}@{number} is there by its content")?;
         }
         self.failed.iter().try_for_each(|failed| {
             let (name, from) = (&failed.name, failed.from_version);

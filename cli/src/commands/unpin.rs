@@ -10,7 +10,7 @@ use crate::context::Context;
 /// Remove a version's pin
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A ref, like project/llama-ft/imagenet@3; without @N its newest version
+    /// A ref, like project/llama-ft/imagenet@3; without @N, its newest version
     #[arg(value_name = "REF[@N]")]
     target: OsString,
 }

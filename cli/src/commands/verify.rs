@@ -17,19 +17,19 @@ use crate::ui::{human, names};
 
 /// Check that everything is there, and that it is what was written
 ///
-/// Reads the whole log, every checkpoint, every segment, the table of every pack, and the trees of
-/// every version. Tells all that is wrong, and which refs and paths are hit, and ends with exit code
-/// 4 then. It reads the files' bytes only with --read-data.
+/// Read the whole log, every checkpoint, every segment, the table of every pack, and the trees of every version. If
+/// anything is wrong, report it with the refs and paths that are hit, and exit with 4. The files' bytes are read only
+/// with --read-data.
 ///
-/// Where the log itself is damaged, other verbs read the newest state that can be known, and
-/// --at-entry N, with any verb that only reads, shows the store as it was after log entry N.
+/// If the log itself is damaged, other verbs read the newest state that can be known. With any verb that only reads,
+/// --at-entry N shows the store as it was after log entry N.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only what this namespace, ref or version needs
+    /// Verify only what this namespace, ref or version needs
     #[arg(value_name = "NAMESPACE|REF[@N]")]
     target: Option<OsString>,
 
-    /// Read every byte of every pack: decoded, and compared with the hash of each chunk, or as it is stored, with
+    /// Read every byte of every pack: decode it and compare the hash of each chunk, or read it as stored and compare
     /// the sums that were taken when it was written
     #[arg(
         long,
@@ -40,8 +40,8 @@ pub(crate) struct Args {
     )]
     read_data: Option<How>,
 
-    /// Read a part: 5%, 10G (what was read longest ago first), daily/week, weekly/month or daily/month
-    /// (the part of today in UTC: a round reads all)
+    /// Read a part: 5%, 10G (what was read longest ago first), daily/week, weekly/month or daily/month (today's part in
+    /// UTC; a round reads everything)
     #[arg(long, value_name = "SUBSET", conflicts_with = "read_data")]
     read_data_subset: Option<String>,
 }
@@ -49,9 +49,9 @@ pub(crate) struct Args {
 /// How bytes are compared.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum How {
-    /// Decoded: all that a get would find
+    /// Decoded: finds everything that a get would find
     Decoded,
-    /// As they are stored: what a disk has damaged, at the speed of the disk
+    /// As stored: finds what a disk has damaged, at the speed of the disk
     Stored,
 }
 

@@ -20,8 +20,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Wait until a ref exists, or has a newer version
 ///
-/// Ends with 0 when it has, and prints the version; with 3 when --timeout is over before. A store that does not answer meanwhile is
-/// asked again.
+/// The exit code is 0 if it has, and the version is printed; it is 3 if --timeout is over first. If the store does not
+/// answer meanwhile, it is asked again.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, like project/llama-ft/imagenet

@@ -31,27 +31,30 @@ const NAP: Duration = Duration::from_millis(50);
 
 /// Publish the checkpoints of a training job as they are finished
 ///
-/// Every directory in DIR is a checkpoint. When one is finished it becomes a new version of REF, of which only what earlier
-/// ones lack is stored; the version's message names it. So REF (or REF@latest) is the checkpoint that was finished last. DIR is
-/// only read; where the training makes it later, that is waited for.
+/// Every directory in DIR is a checkpoint. When a checkpoint is finished, it becomes a new version of REF, which stores
+/// only what earlier versions lack; the version's message names it. So REF (or REF@latest) is the checkpoint that was
+/// finished last. DIR is only read. If DIR does not exist yet, the command waits until the training makes it.
 ///
-/// One is finished when its writer says so: transformers (trainer_state.json in checkpoint-N), DeepSpeed (`latest` names
-/// global_stepN), Megatron (latest_checkpointed_iteration.txt says N of iter_N), torch.distributed.checkpoint (.metadata), Orbax
-/// (renamed from *.orbax-checkpoint-tmp*); or by --done. Where nothing is known of the writer, --settled says after how long
-/// without a change one counts as finished, though its writer may have died: files of tensors that are cut off keep it out all
-/// the same. A checkpoint that changes while it is read is not published, and looked at again. Nor is one whose marker is older than
-/// another file of it, as one is whose rewriting was broken off, until there is a newer marker or --settled is over. Where other
-/// ranks only add files behind the marker, it must stand still for 5 seconds. One without any file is never published.
+/// A checkpoint is finished when its writer says so: transformers (trainer_state.json in checkpoint-N), DeepSpeed
+/// (`latest` names global_stepN), Megatron (latest_checkpointed_iteration.txt says N of iter_N),
+/// torch.distributed.checkpoint (.metadata), Orbax (renamed from *.orbax-checkpoint-tmp*); or by --done. If the writer
+/// is unknown, --settled says after how long without a change a checkpoint counts as finished. Its writer may have
+/// died, so a checkpoint with truncated tensor files is kept out all the same. A checkpoint that changes while it is
+/// read is not published, and is looked at again. If a marker is older than another file of its checkpoint, as when a
+/// rewrite was broken off, the checkpoint is not published until there is a newer marker or --settled is over. If other
+/// ranks only add files after the marker, it must stand still for 5 seconds. A checkpoint without files is never
+/// published.
 ///
-/// Each checkpoint becomes a version once, also one that has just what the one before has; one that was only touched is none
-/// anew, also where its version was dropped. One that got more files since becomes one again. None does that is older than what
-/// is published, so that REF never goes back: a name like that of the newest with a larger number at its end is later, whatever
-/// times say. A time in the future says nothing of that. What looks like credentials keeps a checkpoint out, and is named. What
-/// is not published is named, with --json in lines of its own.
+/// Each checkpoint becomes a version once, even if its content is that of the one before. A checkpoint whose times
+/// alone changed does not become a version again, even if its version was dropped. A checkpoint that got more files
+/// does. A checkpoint that is older than the newest published one is never published, so REF never goes back: if a name
+/// is that of the newest with a larger number at its end, it is later, whatever its times say. Times in the future are
+/// ignored. A checkpoint with what looks like credentials is kept out and named. What is not published is named, with
+/// --json in lines of its own.
 ///
-/// It goes on until a signal asks it to end; then what is finished is published, what is not is named, and the command
-/// ends with 6 if there is any such. When it starts anew it goes on where it was, by what the store has. A store that cannot be
-/// reached is tried again. A second signal ends it at once.
+/// The command runs until a signal asks it to end. Then it publishes what is finished, names what is not, and exits
+/// with 6 if there is any such. When it is started again, it continues from what the store has. If the store cannot be
+/// reached, it tries again. A second signal ends it at once.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory that the job writes its checkpoints to
@@ -65,7 +68,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     done: Option<PathBuf>,
 
-    /// One of an unknown writer is finished when nothing in it has changed for so long, like 5m
+    /// A checkpoint of an unknown writer is finished when nothing in it has changed for this long, like 5m
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     settled: Option<Duration>,
 
@@ -73,27 +76,27 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     keep: Option<u64>,
 
-    /// Look so often
+    /// How often to look
     #[arg(long, value_name = "TIME", value_parser = human::parse_span, default_value = "5s")]
     every: Duration,
 
-    /// Publish what is finished now, and end
+    /// Publish what is finished now, and exit
     #[arg(long)]
     once: bool,
 
-    /// Take what matches even where it seems to hold credentials; may be given several times
+    /// Take what matches even if it seems to hold credentials; may be given several times
     #[arg(long, value_name = "GLOB")]
     allow_secret: Vec<String>,
 
-    /// Publish nothing while fewer bytes are free where the store is
+    /// Publish nothing while fewer bytes than this are free where the store is
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "0")]
     free: u64,
 
-    /// Write at most so many bytes in a second, like 200M; 0 is no limit
+    /// Write at most this many bytes per second, like 200M; 0 is no limit
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "0")]
     bwlimit: u64,
 
-    /// How far to stand back from the job, from 0 to 19
+    /// The niceness to run at, so that the job comes first, from 0 to 19
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=19), default_value_t = 19)]
     nice: i32,
 }
@@ -156,7 +159,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     steps.look(began.elapsed())?;
     std::thread::sleep(last);
     let mut seen = steps.look(began.elapsed())?;
-    // Who writes behind a marker is waited for a little.
+    // Files that are written after a marker are waited for a little.
     let end = Instant::now() + LATE + QUIET;
     let is_late = |one: &Unfinished| one.why == NotYet::Late;
     while Instant::now() < end && seen.unfinished.iter().any(is_late) {

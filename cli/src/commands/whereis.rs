@@ -1,4 +1,4 @@
-//! `store where`: which of the stores that have a name have a ref, all of it or some versions.
+//! `store where`: which named stores have a ref: all of it, or some versions.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,9 +16,10 @@ const HERE: &str = "here";
 
 /// Show which clusters have a ref: all of it, or which versions
 ///
-/// Asked are the store that every verb works with, and all clusters of the configuration. A version is there whole or not at all; its
-/// number belongs to one store, its id is the same everywhere. `all` means: every version that any of them has, or, with
-/// @N, that version of the store `here`. Ends with 3 where none has any, and with 6 where one could not be asked.
+/// The store that every verb uses and all clusters of the configuration are asked. A version is there whole or not at
+/// all. Its number belongs to one store; its id is the same everywhere. `all` means every version that any of them has,
+/// or, with @N, that version of the store `here`. The exit code is 3 if no store has any version, and 6 if a store
+/// could not be asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, like project/llama-ft/imagenet, or a version of it

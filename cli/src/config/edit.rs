@@ -21,7 +21,7 @@ pub(crate) fn add_cluster(name: &Label, cluster: &Cluster, force: bool) -> Resul
         let clusters = table(clusters, "cluster")?;
         if clusters.contains_key(name.as_str()) && !force {
             return Err(
-                Error::conflict(format!("{name}: there is such a cluster already"))
+                Error::conflict(format!("{name}: this cluster already exists"))
                     .hint("replace it with --force, or choose another name"),
             );
         }

@@ -177,7 +177,7 @@ impl Layout {
         if let Some(base) = self.base.as_ref().filter(|base| !base.is_absolute()) {
             let base = shown(base);
             let why = Error::invalid(format!("expected an absolute path, found {base}"))
-                .hint("`~` stands for nothing here; --base DIR goes by the working directory");
+                .hint("`~` is not expanded here; --base DIR is relative to the working directory");
             return Err(("base".to_owned(), why));
         }
         let globs = Globs::new(&self.exclude);

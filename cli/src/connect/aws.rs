@@ -23,7 +23,7 @@ const TAKEN: [(&str, &str); 9] = [
     ("endpoint_url", "aws_endpoint_url"),
     ("ca_bundle", CA_BUNDLE),
 ];
-/// Ways to credentials that are not gone here.
+/// Sources of credentials that are not supported.
 const REFUSED: [&str; 4] = [
     "login_session",
     "source_profile",
@@ -35,7 +35,7 @@ const REFUSED: [&str; 4] = [
 ///
 /// # Errors
 /// Not found, when a profile that was named is in neither file; unsupported, when its credentials come in a
-/// way that is not gone here; invalid input, when a file is no INI file.
+/// source that is not supported; invalid input, when a file is not an INI file.
 pub(crate) fn profile(named: Option<&str>, variables: &Variables) -> Result<Vec<(String, String)>> {
     let chosen = named.or(variables.get("AWS_PROFILE").map(String::as_str));
     let name = chosen.unwrap_or("default");

@@ -1,4 +1,4 @@
-//! A store that is not there: one that was there before is away, and none is to be made in its place.
+//! A missing store: if a store was there before, no new one is made in its place.
 
 use std::path::Path;
 
@@ -49,11 +49,12 @@ impl Context {
     fn away(&self, url: &str) -> Option<Error> {
         let shown = clusters::masked(url);
         if let Some(id) = kept(url).and_then(|place| place.known()) {
-            let error = Error::not_found(format!("{shown}: the store {id} was there, and is away"));
+            let error = Error::not_found(format!(
+                "{shown}: the store {id} was there and is missing now"
+            ));
             return Some(
-                error.hint(
-                    "bring it back, or mount what it is on; or name another one with --store",
-                ),
+                error
+                    .hint("restore it, or mount its file system; or name another one with --store"),
             );
         }
         let mut clusters = self.config.cluster.values();
@@ -61,19 +62,18 @@ impl Context {
             self.config.store.as_deref() == Some(url) || clusters.any(|cluster| cluster.url == url);
         is_configured.then(|| {
             Error::not_found(format!("{shown}{NO_STORE}")).hint(format!(
-                "the configuration names it: if it was made before, it is away: bring it back, or mount what it is on; if \
-                 never, make it with `store init {shown}`"
+                "the configuration names it: if it was made before, restore it or mount its file system; if not, make it with `store init {shown}`"
             ))
         })
     }
 }
 
 /// What is known from before of the store at `url`.
-pub(super) fn kept(url: &str) -> Option<stores::Place> {
+pub(super) fn kept(url: &str) -> Option<stores::StorePlace> {
     let absolute = match !url.contains("://") {
         true => std::path::absolute(url).ok(),
         false => None,
     };
     let absolute = absolute.as_deref().and_then(Path::to_str);
-    stores::Place::of(config::cache_dir(), absolute.unwrap_or(url))
+    stores::StorePlace::of(config::cache_dir(), absolute.unwrap_or(url))
 }

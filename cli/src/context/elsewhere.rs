@@ -1,8 +1,8 @@
-//! A ref that is not here may be on another cluster that the configuration knows; and what a hint says to run is to
-//! be run on the store that the error is about.
+//! A ref that is not here may be on another cluster that the configuration knows. Commands in hints name the store that
+//! the error is about.
 //!
-//! Asked are clusters that are directories, all together for a moment only: a bucket may take long to
-//! answer, and whoever mistyped a name should not wait for it.
+//! Only clusters that are directories are asked, and all of them together only for a moment: a bucket may take long to
+//! answer, and somebody who mistyped a name should not wait for it.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

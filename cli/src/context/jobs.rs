@@ -1,4 +1,4 @@
-//! The store of a job: what is saved belongs to one store alone, so that none is made in the place of one that is away.
+//! The store of a job: what is saved belongs to one store alone, so no new store is made in place of a missing one.
 
 use std::path::Path;
 
@@ -39,9 +39,9 @@ impl Context {
             // What is left of it is no empty mount.
             Err(error) if error.kind() == Kind::Corrupt => Err(error),
             _ => Err(Error::unavailable(format!(
-                "{url}: the store {id} was there, and is away"
+                "{url}: the store {id} was there and is missing now"
             ))
-            .hint("bring it back, or mount what it is on; if it is gone for good, `store init` makes a new and empty one in its place")),
+            .hint("restore it, or mount its file system; if it is gone for good, `store init` makes a new and empty one in its place")),
         }
     }
 
@@ -51,7 +51,7 @@ impl Context {
     }
 
     /// What is known from before of the store that is meant.
-    fn kept(&self) -> Result<Option<stores::Place>> {
+    fn kept(&self) -> Result<Option<stores::StorePlace>> {
         Ok(kept(&self.place()?.url))
     }
 

@@ -13,16 +13,16 @@ use crate::host::files::{self, Use};
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "From cron")]
 pub(crate) struct Unattended {
-    /// Print a service and a timer for systemd that run this command, or write them into a directory that
-    /// exists, like ~/.config/systemd/user; and do nothing
+    /// Print a systemd service and timer that run this command, or write them into an existing directory like
+    /// ~/.config/systemd/user, and exit
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "-", conflicts_with = "crontab")]
     systemd: Option<PathBuf>,
 
-    /// Print a line for crontab that runs this command, and do nothing
+    /// Print a line for crontab that runs this command, and exit
     #[arg(long)]
     crontab: bool,
 
-    /// How often that is [default: hourly; what the job is called, where that is one of these, or nightly]
+    /// How often it runs [default: hourly; or as the job is called, if its name is one of these or `nightly`]
     #[arg(long, value_name = "WHEN", value_enum)]
     schedule: Option<Schedule>,
 }

@@ -1,4 +1,4 @@
-//! One process at a time on a host does a thing. For peace only: two at once are slow, never wrong.
+//! Lets one process at a time on a host do something. This only avoids work: two at once are slow, never wrong.
 
 use std::fmt;
 use std::fs::{File, TryLockError};

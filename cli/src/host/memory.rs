@@ -1,4 +1,4 @@
-//! How many bytes buffers may take when nobody says so, and how many heaps the allocator keeps.
+//! How many bytes buffers may take by default, and how many heaps the allocator keeps.
 
 use std::path::Path;
 

@@ -33,7 +33,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 
 fn planted(at: PathBuf, user: u32) -> Error {
     Error::denied(format!(
-        "{}: belongs to user {user}, and lies where everybody may write",
+        "{}: belongs to user {user}, and is where everybody may write",
         at.display()
     ))
     .hint(

@@ -1,4 +1,4 @@
-//! How far this process stands back from others of the machine.
+//! The priority of this process beside others on the machine.
 
 use std::io;
 

@@ -1,6 +1,6 @@
-//! Which stores this user has used, by place: one that is away is not the one that somebody made there since.
+//! Which stores this user has used, by place: so a missing store is not mistaken for one that was made there later.
 //!
-//! A file for each place, in the cache directory. Losing them costs a question that would have been asked.
+//! There is a file for each place, in the cache directory. If they are lost, the check is skipped.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -14,9 +14,9 @@ use super::files::{Use, replace};
 const DIR: &str = "stores";
 
 /// The place of a store.
-pub(crate) struct Place(PathBuf);
+pub(crate) struct StorePlace(PathBuf);
 
-impl Place {
+impl StorePlace {
     /// Of the store at `url`; none, where this host keeps nothing in `kept`. Hosts may share a home, and have places of one
     /// name that are their own.
     pub(crate) fn of(kept: Option<PathBuf>, url: &str) -> Option<Self> {

@@ -13,7 +13,7 @@ use crate::config;
 
 /// Bytes of lines that are read: the newest.
 const BYTES_READ_MAX: u64 = 1 << 20;
-/// A file that is larger begins anew, and the old one stays beside it.
+/// A larger file is started again, and the old one stays beside it.
 const BYTES_KEPT_MAX: u64 = 4 << 20;
 
 /// What a run found.

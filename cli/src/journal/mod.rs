@@ -1,8 +1,8 @@
 //! The journal of a job on this host: its runs, the refs that failed, and what an unbroken run need not send
 //! again.
 //!
-//! Disposable: lost, damaged or silently empty it costs time, never correctness. So nothing here fails; what
-//! could not be remembered is a note. One process at a time has it, see [`JobDir::hold`].
+//! It is disposable: if it is lost, damaged or silently empty, that costs time, never correctness. So nothing here
+//! fails; if something cannot be remembered, that is a note. One process at a time has it, see [`JobDir::hold`].
 
 pub(crate) mod compiles;
 mod database;
@@ -83,7 +83,7 @@ impl Journal {
     }
 
     /// Says between which stores the run is. Resume points of others are no use: the job was changed, or a
-    /// store was made anew.
+    /// store was made again.
     pub(crate) fn between(&self, from: StoreId, to: StoreId) {
         let stores = Some((from, to));
         if self.last_stores() != stores {
@@ -205,7 +205,7 @@ impl Journal {
         drop(runs);
         if let Err(error) = status.write(&self.dir) {
             self.note(format!(
-                "the status of the job cannot be told: {}",
+                "the status of the job cannot be read: {}",
                 failure::one_line(&error)
             ));
         }
@@ -343,7 +343,7 @@ fn open(dir: &JobDir) -> (Option<Database>, Option<String>) {
     let shown = path.display();
     match opened {
         Ok(database) => {
-            let note = format!("the journal {shown} was damaged and begins anew: {damage}");
+            let note = format!("the journal {shown} was damaged and is started again: {damage}");
             (Some(database), Some(note))
         }
         Err(reason) => {

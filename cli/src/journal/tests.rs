@@ -159,7 +159,7 @@ fn a_journal_that_is_lost_begins_anew() {
     std::fs::remove_dir_all(room.dir().database()).unwrap();
     std::fs::write(room.dir().database(), "a file").unwrap();
     let journal = room.begin(1);
-    assert!(journal.notes()[0].contains("was damaged and begins anew"));
+    assert!(journal.notes()[0].contains("was damaged and is started again"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Of a certificate: whose it is, and from when until when it is good for anything. A server shows one that is not all the
-//! same, since clients may be told to take it; but says so.
+//! Certificates: whose they are, and from when until when they are valid. A server also uses one that is not valid,
+//! since clients may be told to accept it, but says so.
 
 use jiff::{SignedDuration, Timestamp};
 use rustls::pki_types::CertificateDer;

@@ -1,8 +1,8 @@
-//! Connections: taken while there is room, each answered request by request, none of them for ever.
+//! Connections: they are accepted while there is room and answered request by request, none of them for ever.
 //!
-//! A head must come within a time, whether the connection is new or was used before; a body must keep coming; who does not
-//! take an answer is cut off (`pace`). The body of a refused request is read to its end, so that the next request on the
-//! connection begins where it begins.
+//! A head must arrive within a time limit, whether the connection is new or was used before. A body must keep arriving.
+//! A client that does not take its answer is cut off (`pace`). The body of a refused request is read to its end, so
+//! that the next request on the connection is found where it begins.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -58,7 +58,7 @@ pub(crate) trait Door: Send + Sync + 'static {
     /// How the access log calls it.
     const NAME: &'static str;
 
-    /// The answer to a request; what it leaves of the body is read by who called it.
+    /// The answer to a request; what it leaves of the body is read by the caller.
     fn answer(&self, head: &Parts, asked: &mut Asked) -> impl Future<Output = Answer> + Send;
 }
 

@@ -1,4 +1,4 @@
-//! Requests that come from somewhere else than they should, for a server that lets everybody in.
+//! Requests from pages of other sites, which a server that lets everybody in must refuse.
 //!
 //! Such a server listens on loopback only, but a browser on that host asks it for whatever site its user looks at: it says
 //! so in `Sec-Fetch-Site` and `Origin`, which no page can change. A site whose name leads to loopback after a while would

@@ -1,4 +1,4 @@
-//! The door that people and clients of a Hub come to alike: pages for browsers, the Hub's protocol for everybody else.
+//! The door for people and clients of a Hub: pages for browsers, the Hub's protocol for everybody else.
 
 use std::sync::Arc;
 

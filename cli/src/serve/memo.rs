@@ -1,4 +1,4 @@
-//! What was found out at one state of the store, and is asked again and again while that is the newest.
+//! What was computed at one state of the store, and is asked for repeatedly while that state is the newest.
 
 use std::collections::HashMap;
 use std::hash::Hash;

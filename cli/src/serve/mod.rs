@@ -1,9 +1,9 @@
-//! serve: one process that answers protocols of others, its doors, out of one store.
+//! serve: one process that serves one store by the protocols of others; each protocol is a door.
 //!
-//! A `Server` opens doors and answers until it is asked to stop; then it lets what runs end, for a while. A door is handed
-//! the head of a request and its body, and gives an answer; connections, limits, the access log and the numbers are the same for all doors.
-//! `source` is the one way from a door to the store: it follows its state, and reads on threads that may block.
-//! It holds no state but caches: it may be killed at any moment.
+//! A `Server` opens doors and answers until it is asked to stop; then it gives running requests some time to end. A
+//! door is handed the head of a request and its body, and gives an answer; connections, limits, the access log and the
+//! numbers are the same for all doors. `source` is the one way from a door to the store: it follows its state, and
+//! reads on threads that may block. It holds no state but caches: it may be killed at any moment.
 
 pub(crate) mod answer;
 pub(crate) mod body;

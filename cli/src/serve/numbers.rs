@@ -1,4 +1,4 @@
-//! What a server counts, and how `/metrics` tells it: OpenMetrics, made of whole lines.
+//! What a server counts, and how `/metrics` shows it: OpenMetrics, made of whole lines.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! A connection whose other end must take what it asked for: who takes next to nothing for a while is cut off.
+//! A connection whose other end must take what it asked for: a client that takes next to nothing for a while is cut
+//! off.
 //!
 //! What waits to be sent holds memory; a client that reads a byte a second would hold it for ever.
 

@@ -18,6 +18,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::serve::buffer::{Buffer, Buffers};
 
+/// Below it lie mirrors of repos that the upstream does not show to everybody; only pull-through looks there.
+pub(crate) const GATED: &str = ".gated/";
+/// Refs of uploads that wait for their commit, below a namespace.
+pub(crate) const UPLOADS: &str = ".uploads/";
 /// In what the memory for pieces is counted.
 const UNIT_BYTES: u64 = 8 << 10;
 /// What a piece may be longer where there is room: then it ends with a chunk, and none is read twice.

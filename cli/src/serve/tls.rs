@@ -1,4 +1,4 @@
-//! TLS of a door: one certificate and its key, taken anew when their files change, and handshakes that end in time.
+//! TLS of a door: one certificate and its key, read again when their files change, and handshakes that end in time.
 //!
 //! A pair that cannot be used ends the start of a server. One that comes later and cannot be used is told in the access log,
 //! and the one before it stays in use.
@@ -164,7 +164,7 @@ async fn agree(config: Arc<ServerConfig>, mut stream: TcpStream) -> Option<TlsSt
         return None;
     }
     if first != [HANDSHAKE] {
-        // Who does not take it has gone.
+        // A client that does not take it has gone.
         let _told = stream.write_all(PLAIN).await;
         let _ended = stream.shutdown().await;
         return None;

@@ -9,23 +9,23 @@ use store::replicate::{ReplicateRequest, Selection};
 use crate::config::jobs::Choice;
 use crate::ui::{human, names};
 
-/// How to bring versions over.
+/// How to copy versions.
 #[derive(Clone, clap::Args)]
 pub(crate) struct How {
-    /// Which versions of the refs that are named without one [default: latest]
+    /// Which versions to copy of refs that are named without one [default: latest]
     #[arg(long, value_name = "WHICH")]
     pub(crate) versions: Option<Choice>,
 
-    /// Send at most so many bytes in a second, like 200M; 0 is no limit
+    /// Send at most this many bytes per second, like 200M; 0 is no limit
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
     pub(crate) bwlimit: Option<u64>,
 
-    /// Read all that was sent back, down to the last byte, before a version that needs it is published; also what
-    /// versions need that are there already, and send again what is damaged
+    /// Before a version is published, read back every byte of what it needs, whether it was sent now or was already
+    /// there, and send again what is damaged
     #[arg(long)]
     pub(crate) verify: bool,
 
-    /// Show what would be sent, and how long that would take, and do nothing
+    /// Show what would be sent and how long it would take, without sending it
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
 }

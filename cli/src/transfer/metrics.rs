@@ -12,7 +12,7 @@ use crate::journal::Numbers;
 const SUCCESS: &str = "store_duplicate_last_success_timestamp_seconds";
 
 /// What is told of a run.
-pub(super) struct Told<'t> {
+pub(super) struct TransferMetrics<'t> {
     pub(super) job: &'t str,
     pub(super) numbers: Numbers,
     pub(super) exit_code: u8,
@@ -21,7 +21,7 @@ pub(super) struct Told<'t> {
 }
 
 /// Replaces `file` as a whole, however the run ended.
-pub(super) fn write(file: &Path, told: &Told<'_>) -> Result<()> {
+pub(super) fn write(file: &Path, told: &TransferMetrics<'_>) -> Result<()> {
     let now = Timestamp::now();
     let success = match told.exit_code {
         0 => Some(told.success.unwrap_or(now)),
@@ -30,7 +30,7 @@ pub(super) fn write(file: &Path, told: &Told<'_>) -> Result<()> {
     files::replace(file, text(told, now, success).as_bytes(), Use::Report)
 }
 
-fn text(told: &Told<'_>, now: Timestamp, success: Option<Timestamp>) -> String {
+fn text(told: &TransferMetrics<'_>, now: Timestamp, success: Option<Timestamp>) -> String {
     let numbers = told.numbers;
     let mut rows = vec![
         (

@@ -19,7 +19,7 @@ use store::replicate::{
 use store::{ChunkId, Error, Kind, Progress, Result, Store, StoreId};
 
 pub(crate) use self::args::How;
-use self::report::Report;
+use self::report::TransferReport;
 use crate::config;
 use crate::config::clusters::{self, Label};
 use crate::context::{Context, elsewhere};
@@ -124,7 +124,7 @@ impl Transfer {
         let Some(file) = &self.metrics_file else {
             return done;
         };
-        let told = metrics::Told {
+        let told = metrics::TransferMetrics {
             job,
             numbers,
             exit_code: failure::code_of(&done),
@@ -239,7 +239,7 @@ fn dry_run(transfer: &Transfer, context: &Context) -> Result<()> {
     drop(watch);
     let done = done?;
     let rate = estimate::rate(transfer.request.bytes_per_second, from, to);
-    let mut report = Report::new(transfer, id, &done, elapsed, context);
+    let mut report = TransferReport::new(transfer, id, &done, elapsed, context);
     report.estimate(rate);
     show(&report, context)?;
     ended(done).map_err(|error| transfer.at_source(error))
@@ -331,7 +331,7 @@ fn finish(
 ) -> Result<()> {
     let nothing = ReplicateReport::default();
     let report = done.as_ref().unwrap_or(&nothing);
-    let mut told = Report::new(transfer, id, report, elapsed, context);
+    let mut told = TransferReport::new(transfer, id, report, elapsed, context);
     let (outcome, error) = outcome(&done);
     let mut numbers = told.numbers();
     if done.is_err() {
@@ -376,7 +376,7 @@ fn outcome(done: &Result<ReplicateReport>) -> (Outcome, Option<String>) {
     }
 }
 
-fn show(report: &Report<'_>, context: &Context) -> Result<()> {
+fn show(report: &TransferReport<'_>, context: &Context) -> Result<()> {
     report
         .notes
         .iter()

@@ -18,7 +18,7 @@ const FAILED: &str = "failed";
 
 /// What a machine reads.
 #[derive(Serialize)]
-pub(super) struct Report<'r> {
+pub(super) struct TransferReport<'r> {
     pub(super) job: String,
     from: String,
     to: String,
@@ -63,7 +63,7 @@ pub(super) fn failed(report: &ReplicateReport) -> u64 {
     report.refs.iter().filter(failed).count() as u64 + report.missing.len() as u64
 }
 
-impl<'r> Report<'r> {
+impl<'r> TransferReport<'r> {
     pub(super) fn new(
         transfer: &Transfer,
         job: String,
@@ -178,7 +178,7 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-impl fmt::Display for Report<'_> {
+impl fmt::Display for TransferReport<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let published = self.refs.iter().filter(|line| line.status() == "published");
         for line in published {
@@ -242,7 +242,7 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-impl Report<'_> {
+impl TransferReport<'_> {
     fn time(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let duration =
             |secs| human::duration(Duration::try_from_secs_f64(secs).unwrap_or_default());

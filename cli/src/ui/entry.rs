@@ -9,7 +9,7 @@ use crate::ui::{human, names};
 
 /// What a machine reads of an entry.
 #[derive(Serialize)]
-pub(crate) struct Told {
+pub(crate) struct ShownEntry {
     pub(crate) kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
@@ -19,7 +19,7 @@ pub(crate) struct Told {
     target: Option<String>,
 }
 
-impl From<&Entry> for Told {
+impl From<&Entry> for ShownEntry {
     fn from(entry: &Entry) -> Self {
         let told = |kind| Self {
             kind,

@@ -21,7 +21,7 @@ pub(crate) struct Global {
     )]
     pub(crate) store: Option<OsString>,
 
-    /// The profile in the configuration that says how the store's bucket is reached [default: the environment]
+    /// The profile in the configuration that says how to reach the store's bucket [default: the environment]
     #[arg(
         long,
         global = true,
@@ -31,15 +31,16 @@ pub(crate) struct Global {
     )]
     pub(crate) store_profile: Option<String>,
 
-    /// Print JSON for machines: one object, or one a line where there is a list
+    /// Print JSON for machines: one object, or one per line for a list
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Bytes that buffers may take, like 256MiB [default: 128 MiB, or a quarter of the cgroup's limit]
+    /// How much memory buffers may take, like 256MiB [default: 128 MiB, or a quarter of the cgroup's limit]
     #[arg(long, global = true, value_name = "SIZE", value_parser = human::parse_size)]
     pub(crate) memory: Option<u64>,
 
-    /// Try a request to a bucket again for so long, like 30s; a first connection for less [default: 3 min]
+    /// Keep retrying a failed request to a bucket for up to this long, like 30s; less for a first connection [default:
+    /// 3 min]
     #[arg(
         long,
         global = true,

@@ -57,7 +57,7 @@ fn damage(remedy: &Remedy) -> Option<&'static str> {
         Remedy::VerifyOrLeavePack => {
             "run `store verify` to see what is hit; `store gc --no-repack` leaves the pack alone"
         }
-        Remedy::RepairSegments => "run `store repair`: it makes segments anew from their packs",
+        Remedy::RepairSegments => "run `store repair`: it rebuilds segments from their packs",
         _ => return None,
     })
 }
@@ -68,12 +68,12 @@ fn log(remedy: &Remedy) -> Option<&'static str> {
             "run `store repair`; until then what is left can be read, and nothing is put or collected"
         }
         Remedy::RestoreLog => {
-            "bring the log back from a copy of the store, or see what `store repair` says; until then what is left \
+            "restore the log from a copy of the store, or see what `store repair` says; until then what is left \
              can be read, and nothing is put or collected"
         }
         Remedy::AcceptLoss => {
-            "bring the log back from a copy of the store; or `store repair --accept-loss` goes on without what is \
-             lost: the versions that these entries set, and all that came behind the last entry that is known"
+            "restore the log from a copy of the store; or `store repair --accept-loss` continues without what is \
+             lost: the versions that these entries set, and everything after the last known entry"
         }
         _ => return None,
     })
@@ -83,7 +83,7 @@ fn stores(remedy: &Remedy) -> Option<&'static str> {
     Some(match remedy {
         Remedy::MakeStore => "make one with `store init`, or name another with --store",
         Remedy::PutIntoNewStore => {
-            "version 1 was an interim one, and no program goes on with its stores: make a new store with `store init` \
+            "version 1 was an interim format that newer programs do not support: make a new store with `store init` \
              and put the originals into it; the program that made this one still reads it"
         }
         Remedy::SharedStore => {
@@ -91,12 +91,12 @@ fn stores(remedy: &Remedy) -> Option<&'static str> {
              --shared`"
         }
         Remedy::SingleWriter => {
-            "two writers there could lose each other's work: take an endpoint that heeds If-None-Match, or `store init \
-             --single-writer` if never more than one process writes"
+            "two writers there could lose each other's work: use an endpoint that supports If-None-Match, or `store init \
+             --single-writer` if only one process ever writes"
         }
         Remedy::Credentials => {
             "no credentials were found: set the variables of the service (AWS_ACCESS_KEY_ID and \
-             AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY and their like), or \
+             AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY or similar), or \
              name a profile: `store cluster add NAME URL --profile P` says which one is for this URL"
         }
         Remedy::DropOrRaiseQuota => {
@@ -110,11 +110,13 @@ fn stores(remedy: &Remedy) -> Option<&'static str> {
             "give collectors there a --min-age that is longer than the run; the default is 24 hours"
         }
         Remedy::FewerCollectors => {
-            "run it again when fewer collectors run; a longer --min-age leaves what others upload alone"
+            "run it again when fewer collectors are running; a longer --min-age leaves what others upload alone"
         }
-        Remedy::LongerGrace => "run it again when no collector runs with so short a --grace",
+        Remedy::LongerGrace => {
+            "run it again when no collector with such a short --grace is running"
+        }
         Remedy::DeleteAll => {
-            "if the source is the right one, see what would go with --dry-run --delete-all, and then run it once with \
+            "if the source is the right one, see what would be dropped with --dry-run --delete-all, then run it once with \
              --delete-all; pinned versions stay in any case"
         }
         Remedy::DropThere => "`store rm` or --delete drops it there",
@@ -130,15 +132,14 @@ fn saves(remedy: &Remedy) -> Option<&'static str> {
     Some(match remedy {
         Remedy::NameRefToSave => "name the ref: `store save DIR REF`",
         Remedy::NameBase => {
-            "name the version that it was made from with --base N; with --base 0, which is none, it only adds and \
-             changes; or save it to another ref"
+            "name the version that it was made from with --base N; with --base 0, which means none, it only adds and changes; or save it to another ref"
         }
         Remedy::OtherRef => "save it to another ref: `store save DIR REF`",
         Remedy::MaterializeFirst => {
-            "run `store materialize` for it again, which keeps what a job changed; then save it"
+            "run `store materialize` for it again, which keeps what a job changed, then save it"
         }
         Remedy::StoreSetBack => {
-            "bring the newest copy of the store back; else `store save DIR REF --base N` saves what is in the directory on \
+            "restore the newest copy of the store; else `store save DIR REF --base N` saves what is in the directory on \
              top of version N, and `store materialize --force` overrules it"
         }
         Remedy::PutInstead => "put the file: `store put PATH REF`",
@@ -192,20 +193,20 @@ fn destinations(remedy: &Remedy) -> Option<&'static str> {
         Remedy::ExcludeOrLeaveLinks => "leave it out with --exclude, or do without --flatten",
         Remedy::FlattenLinks => "--flatten makes real files of links that lead into the ref",
         Remedy::FlattenLess => {
-            "name a path inside of the ref, leave links out with --exclude, or do without --flatten"
+            "name a path inside the ref, leave links out with --exclude, or do without --flatten"
         }
         Remedy::FlattenOrExclude => {
-            "put what it leads to in its place with --flatten, leave it out with --exclude, or write it with \
+            "replace it by what it leads to with --flatten, leave it out with --exclude, or write it with \
              --allow-outside-symlinks"
         }
         Remedy::ExcludeOrAllowOutside => {
             "leave it out with --exclude, or write it with --allow-outside-symlinks"
         }
         Remedy::MaterializeLess => {
-            "materialize a path inside of it, or leave it out with --exclude; `store get` has no limit of depth"
+            "materialize a path inside it, or leave it out with --exclude; `store get` has no limit of depth"
         }
         Remedy::GetInstead => {
-            "a pool keeps what can be cut again: `store get` makes a copy, and newer programs do the rest"
+            "a pool cannot keep files that a newer program cut: make a copy with `store get`, or use a newer program"
         }
         Remedy::OtherDestination => {
             "name another destination, like a new directory; --force and --exact do not change this"
@@ -219,7 +220,7 @@ fn destinations(remedy: &Remedy) -> Option<&'static str> {
         Remedy::OtherDestinationOrTakeOver => {
             "name another destination, or take this one over with --force"
         }
-        Remedy::MaterializeExactly => "let `store materialize --exact` set the tree right",
+        Remedy::MaterializeExactly => "let `store materialize --exact` put the tree right",
         _ => return None,
     })
 }
@@ -232,7 +233,7 @@ fn pools(remedy: &Remedy) -> Option<&'static str> {
         }
         Remedy::OwnPoolForFile => "name a pool of your own with --pool or $STORE_POOL",
         Remedy::PoolBehindLink => {
-            "name the directory that it leads to with --pool or $STORE_POOL, if that is yours"
+            "name the directory that the link leads to with --pool or $STORE_POOL, if that is yours"
         }
         Remedy::WritablePool => "name a place that you may write to with --pool or $STORE_POOL",
         Remedy::PoolBesideDestination => {
@@ -257,8 +258,8 @@ fn pools(remedy: &Remedy) -> Option<&'static str> {
 
 fn listings(remedy: &Remedy) -> Option<String> {
     Some(match remedy {
-        Remedy::List => "see what there is with `store ls`".to_owned(),
-        Remedy::ListBelow { place } => format!("see what there is with `store ls {place}`"),
+        Remedy::List => "list what there is with `store ls`".to_owned(),
+        Remedy::ListBelow { place } => format!("list what there is with `store ls {place}`"),
         Remedy::ListDirectory { place } => format!("`store ls {place}` lists it"),
         Remedy::ListNamespaces => "`store ls` lists the namespaces".to_owned(),
         Remedy::NearNamespace { near } => {
@@ -271,13 +272,13 @@ fn listings(remedy: &Remedy) -> Option<String> {
             "there is no namespace {namespace}; did you mean {near}? `store ls {near}` lists what is there"
         ),
         Remedy::ListVersions { name } => {
-            format!("see which there are with `store history {name}`")
+            format!("list them with `store history {name}`")
         }
         Remedy::SpellRef => "write REF[@N][:PATH], for example project/llama-ft/imagenet@3:train/0.tar; an id is `t` \
              and at least 8 hex digits, as `store history` shows it"
             .to_owned(),
         Remedy::OtherGlobs => "a glob without a slash matches names at any depth, one with a slash whole paths from \
-             the top; see what there is with `store ls -r`, or with `ls`"
+             the top; list what there is with `store ls -r`, or with `ls`"
             .to_owned(),
         _ => return None,
     })
@@ -287,12 +288,11 @@ fn with_names(remedy: &Remedy) -> Option<String> {
     Some(match remedy {
         Remedy::Unpin { name, number } => format!("`store unpin {name}@{number}` first"),
         Remedy::Kept { bytes } => format!(
-            "{:.2} MB of it are in the store: the next put finds them, unless a collector takes them before, which \
-             spares them for its --min-age (24 hours by default); `store gc --min-age 0` gives them back at once",
+            "{:.2} MB of it are in the store, and the next put uses them; collectors leave them alone for their --min-age (24 hours by default), `store gc --min-age 0` deletes them at once",
             *bytes as f64 / 1e6
         ),
         Remedy::MoveAwayThenRepair { path } => format!(
-            "move it out of the store, like `mv {} /tmp/`, then run `store repair`: it makes the object anew",
+            "move it out of the store, like `mv {} /tmp/`, then run `store repair`: it makes the object again",
             quoted(path)
         ),
         Remedy::AllowSecret { glob } => format!(
@@ -301,8 +301,7 @@ fn with_names(remedy: &Remedy) -> Option<String> {
             quoted(glob)
         ),
         Remedy::AcceptRollback { url } => format!(
-            "bring the log back from a copy of the store; or `store repair --store {} --accept-loss` goes on with the \
-             versions that the log has, and what was put since is lost",
+            "restore the log from a copy of the store; or `store repair --store {} --accept-loss` continues with the versions that the log has, and what was put since is lost",
             quoted(url)
         ),
         Remedy::TakeClasses { classes } => format!("--with {classes} takes them"),
@@ -313,7 +312,7 @@ fn with_names(remedy: &Remedy) -> Option<String> {
             "free some space with `store pool evict`, or name a pool elsewhere than {pool} with --pool or $STORE_POOL"
         ),
         Remedy::ClosePool { pool } => format!(
-            "take that right away with `chmod go-w {pool}`, or name another pool with --pool or $STORE_POOL"
+            "remove that permission with `chmod go-w {pool}`, or name another pool with --pool or $STORE_POOL"
         ),
         _ => return None,
     })

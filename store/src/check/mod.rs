@@ -1,8 +1,8 @@
-//! check: is everything there, is it what was written, and what to do where it is not.
+//! check: whether everything is there and is what was written, and what to do if it is not.
 //!
-//! `verify` collects all that is wrong instead of stopping at the first, and tells which refs and paths
-//! are hit. `repair` makes segments anew from packs and condemns what is damaged; it never deletes.
-//! What was damaged is not offered any more, so that a put of the original files stores it again.
+//! `verify` collects everything that is wrong instead of stopping at the first finding, and says which refs and paths
+//! are hit. `repair` rebuilds segments from packs and condemns what is damaged; it never deletes. Damaged chunks are no
+//! longer offered, so a put of the original files stores them again.
 
 mod features;
 mod objects;

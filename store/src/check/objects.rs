@@ -229,7 +229,7 @@ fn newest_readable(
     listed: &BTreeSet<u64>,
 ) -> Result<Option<u64>> {
     for number in listed.iter().rev() {
-        if log::Place::new(remote)
+        if log::CheckpointPlace::new(remote)
             .read(*number, None, store)?
             .is_some()
         {
@@ -253,7 +253,7 @@ fn check_checkpoint(
     report: &mut VerifyReport,
 ) -> Result<()> {
     let key = checkpoint_key(number);
-    let opened = log::Place::new(remote).open(number, None);
+    let opened = log::CheckpointPlace::new(remote).open(number, None);
     let decoded = opened.and_then(|state| state.check(&key).map(|()| state));
     let defect = match decoded {
         Ok(state) => match folded {

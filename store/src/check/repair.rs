@@ -1,14 +1,14 @@
-//! repair: what is derived is made anew, what is damaged is condemned, and nothing is deleted.
+//! repair: what is derived is rebuilt, what is damaged is condemned, and nothing is deleted.
 //!
 //! ```text
 //! survey -> packs in no readable segment that live versions need -> new segment
 //!        -> good chunks of damaged packs -> new packs, new segment -> one log entry
 //! ```
 //!
-//! Condemned packs stay condemned, and packs that no live version needs are left alone: they may belong
-//! to a put under way, and the collector takes them otherwise. The entry is committed at the state that
-//! was surveyed; whatever moves chunks in between makes the repair begin anew. Chunks that are lost are
-//! offered no more, so that a put of the original files stores them again.
+//! Condemned packs stay condemned, and packs that no live version needs are left alone: they may belong to a running
+//! put; if not, the collector deletes them. The entry is committed at the state that was surveyed; if something moves
+//! chunks in between, the repair starts again. Lost chunks are no longer offered, so a put of the original files stores
+//! them again.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub struct RepairReport {
     pub entries_lost: Vec<u64>,
     /// Segments that are live no more: broken ones.
     pub segments_dropped: Vec<SegmentId>,
-    /// Segments made anew.
+    /// Segments that were rebuilt.
     pub segments_added: Vec<SegmentId>,
     /// Packs that were taken into a new segment as they are.
     pub packs_kept: u64,
@@ -121,7 +121,7 @@ pub fn repair(
         Error::conflict(format!(
             "repair: the store changed {VAIN_MAX} times in a row while it was looked at"
         ))
-        .hint("run it again when less goes on in the store")
+        .hint("run it again when the store is less busy")
     })?;
     let is_said = |finding: &Finding| report.findings.contains(finding);
     let mut findings = before.findings;
@@ -151,7 +151,7 @@ fn check_places(store: &Store, findings: &[Finding]) -> Result<()> {
     };
     let path = path_of(first).unwrap_or_default().display().to_string();
     Err(Error::corrupt(format!(
-        "{first}: a directory lies in its place{more}; nothing was repaired"
+        "{first}: a directory is in its place{more}; nothing was repaired"
     ))
     .list(others.iter().map(|key| (*key).to_owned()))
     .hint(Remedy::MoveAwayThenRepair { path }))
@@ -245,7 +245,7 @@ fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Res
         let reader = Reader::at(store, view.clone());
         let damage = check_packs(&reader, &tasks, true, progress, &mut seen)?;
         RefWalk::new(store, &view, &damage, &mut seen).versions(None)?;
-        // A segment that disagrees with its packs is made anew from them, like one that cannot be read.
+        // A segment that disagrees with its packs is rebuilt from them, like one that cannot be read.
         let lying: Vec<SegmentId> = seen.findings.iter().filter_map(segment_of).collect();
         let before = readable.segments.len();
         readable.segments.retain(|id, _| !lying.contains(id));

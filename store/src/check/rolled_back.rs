@@ -1,4 +1,4 @@
-//! A log that was rolled back, and objects of another store: what a verification tells, and how a repair goes on.
+//! A log that was rolled back, and objects of another store: what a verification reports, and how a repair continues.
 
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
 //! The walk over refs: does every version have all its trees, lists, times and chunks?
 //!
-//! What is whole is walked once, by one bit for each chunk; what is damaged is walked again wherever it
-//! occurs, so that every path that is hit gets named. Goes on after damage, one hit for each path.
+//! What is whole is walked once, by one bit for each chunk. What is damaged is walked again wherever it occurs, so that
+//! every path that is hit is named. The walk continues after damage, with one hit for each path.
 
 use std::collections::HashSet;
 

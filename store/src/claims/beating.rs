@@ -10,7 +10,7 @@ use super::Claim;
 use crate::error::Result;
 use crate::format::Ended;
 
-/// How often. Who waits has several times this patience, as long as it is no less than [`Beating::PATIENCE_MIN`].
+/// How often. One who waits has several times this patience, as long as it is no less than [`Beating::PATIENCE_MIN`].
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Beats until it ends or is dropped; one that is dropped is taken for dead in time.

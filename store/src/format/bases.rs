@@ -1,7 +1,7 @@
 //! Bases: which chunks a delta frame is decoded with, as rows in the table of a pack and in a segment.
 //!
-//! They are edges that a collector follows without opening a pack: who needs a chunk of the frame needs these. A frame
-//! without such rows is plain.
+//! They are edges that a collector follows without opening a pack: whatever needs a chunk of the frame needs them too.
+//! A frame without such rows is plain.
 
 use super::cursor::Cursor;
 use crate::error::Result;

@@ -1,8 +1,8 @@
 //! Log entries: the numbered record of every change of state.
 //!
-//! Written once under its number, never changed, never deleted. Each names its store and the entry before it, so
-//! that entries of two histories never follow each other. An unknown change is refused by name: who cannot apply a
-//! change does not know the state. How an entry lies in the log is the matter of `entry_text`.
+//! Written once under its number, never changed, never deleted. Each names its store and the entry before it, so that
+//! entries of two histories never follow each other. An unknown change is refused by name: a program that cannot apply
+//! a change does not know the state. `entry_text` defines how an entry is stored in the log.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub struct LogEntry {
     /// Entries from this number on were given up; see the repairer in `FORMATS.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
-    /// Entries up to this number, which are lost, were known to who wrote what is in the store.
+    /// Entries up to this number, which are lost, were known to the writer of what is in the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
     /// What changes, all or nothing, in this order.

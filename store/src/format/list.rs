@@ -1,7 +1,7 @@
 //! List nodes: the chunk list of a content that is larger than one chunk.
 //!
-//! A node is stored as a chunk of its own, so its checksum is its id: who reads one compares
-//! that first. No size is 0 and their sum fits 64 bits.
+//! A node is stored as a chunk of its own, so its checksum is its id, which every reader compares first. No size is 0
+//! and their sum fits 64 bits.
 
 use super::cursor::Cursor;
 use super::{CHUNK_BYTES_MAX, CONTENT_DEPTH_MAX};

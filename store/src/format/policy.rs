@@ -1,7 +1,7 @@
 //! Policy of a store: which versions it keeps, and how much its namespaces may take.
 //!
-//! It stands in the log, so that every host's collector and every put go by the same rules. Pure
-//! data: `gc` decides by it what goes, a commit whether a namespace has room.
+//! It is kept in the log, so every host's collector and every put follow the same rules. It is pure data: with it, `gc`
+//! decides what is deleted, and a commit whether a namespace has room.
 
 use serde::{Deserialize, Serialize};
 

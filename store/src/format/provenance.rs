@@ -44,7 +44,7 @@ impl Provenance {
         let found = self.store;
         let detail = format_args!("is of store {found}, this is store {store}");
         Err(corrupt(object, detail).hint(
-            "objects of two stores lie in one place: take away what was copied here, or bring this store back from a copy",
+            "objects of two stores are in one place: remove what was copied here, or restore this store from a copy",
         ))
     }
 }

@@ -227,7 +227,7 @@ impl Refs {
         flattened(self.rows(&within, Part::Refs)).map(|row| row?.into_head())
     }
 
-    /// All of them at once, for who knows that they are few.
+    /// All of them at once, for callers who know that they are few.
     ///
     /// # Errors
     /// As [`Self::head`].

@@ -1,4 +1,4 @@
-//! Parts of a segment: what of it has to be read to look up one chunk, for who does not have all of it.
+//! Parts of a segment: what has to be read of it to look up one chunk, for those who do not have all of it.
 //!
 //! In order: the header, two places of the fan-out, the entries between them, a frame, a pack. What was read is checked as
 //! it is where all of a segment is at hand.

@@ -24,7 +24,7 @@ pub struct State {
     pub number: u64,
     /// The id of that entry; none before the first.
     pub entry: Option<EntryId>,
-    /// Entries up to this number are lost, and were known to who wrote what is in the store; 0 for none.
+    /// Entries up to this number are lost, and were known to the writer of what is in the store; 0 for none.
     pub until: u64,
     /// Live segments: their packs offer chunks, but for condemned packs.
     pub segments: BTreeMap<SegmentId, SegmentInfo>,
@@ -155,7 +155,7 @@ impl State {
         Ok(())
     }
 
-    /// Of what is written by who knows this state and no more.
+    /// For what is written by one who knows this state and no more.
     pub fn provenance(&self) -> Provenance {
         Provenance {
             store: self.store,

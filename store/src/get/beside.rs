@@ -1,7 +1,7 @@
 //! What belongs to an entry of a copy beside its bytes: its time, and its mode, owner and extended attributes where they
 //! were kept and are asked for.
 //!
-//! Bits that lend somebody's rights to who runs a file come with their owner or not at all.
+//! Bits that give somebody's rights to whoever runs a file are set only with their owner.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -103,7 +103,7 @@ impl Own {
         self.give_xattrs(file, disowned)
     }
 
-    /// Behind the mode: a list of who may do what says more than that.
+    /// Behind the mode: an access control list says more than that.
     fn give_xattrs(&self, to: BorrowedFd<'_>, disowned: &Disowned) -> rustix::io::Result<()> {
         let refused = attributes::give(to, &self.xattrs)?;
         disowned.xattrs.fetch_add(refused, Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl Own {
         };
         let group = Some(Gid::from_raw(group));
         match chown(Some(Uid::from_raw(user)), group) {
-            // Who is not root gives nothing away; in a user namespace not every number has a meaning.
+            // Without root, nothing can be given away; in a user namespace not every number has a meaning.
             Err(Errno::PERM | Errno::INVAL) => {}
             done => return done.map(|()| true),
         }

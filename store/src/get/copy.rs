@@ -1,6 +1,6 @@
 //! The walk over the trees of one version, and the files that it asks for.
 //!
-//! A list of directories on the way down takes the place of a recursion: a tree may be deeper than a stack.
+//! A list of the directories on the way down replaces recursion: a tree may be deeper than a stack.
 
 use std::os::fd::OwnedFd;
 
@@ -8,7 +8,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use super::beside::{Beside, Disowned, Own};
 use super::file::{Access, FileSink};
-use super::place::{Ground, Place};
+use super::place::{CopyPlace, Ground};
 use super::{GetReport, GetRequest, NAMED_MAX};
 use crate::error::{Error, Result};
 use crate::format::{Node, Time, TreeEntry};
@@ -39,7 +39,7 @@ pub(super) struct Copy<'g> {
     /// The modes that the umask is taken from.
     access: Access,
     /// Directories and what belongs to them, to be set when nothing is written into them any more.
-    directories: Vec<(Place, Own)>,
+    directories: Vec<(CopyPlace, Own)>,
     /// Symlinks by the number of their directory, or none for the copy itself.
     symlinks: Vec<(Option<usize>, Box<[u8]>)>,
     pub(super) report: GetReport,
@@ -155,13 +155,13 @@ impl<'g> Copy<'g> {
         match node {
             Node::Tree { content, .. } => {
                 let entries = self.reader.tree(&content)?;
-                let below = self.directory(ground, Place::top(), entries, own.clone())?;
+                let below = self.directory(ground, CopyPlace::top(), entries, own.clone())?;
                 open.push(Open {
                     own: self.is_elsewhere.then_some(own),
                     ..below
                 });
             }
-            node => self.leaf(ground, (None, Place::top(), b""), node, own, requests)?,
+            node => self.leaf(ground, (None, CopyPlace::top(), b""), node, own, requests)?,
         }
         while let Some(here) = open.last_mut() {
             let Some(entry) = here.entries.next() else {
@@ -211,7 +211,7 @@ impl<'g> Copy<'g> {
     {
         let place = match self.directories.get(above) {
             Some((place, _)) => place.child(&entry.name),
-            None => Place::top(),
+            None => CopyPlace::top(),
         };
         let mut before = Before::Above;
         let mut inherited = inherited;
@@ -258,7 +258,7 @@ impl<'g> Copy<'g> {
     fn directory(
         &mut self,
         ground: &Ground,
-        place: Place,
+        place: CopyPlace,
         entries: Vec<TreeEntry>,
         own: Own,
     ) -> Result<Open> {
@@ -285,7 +285,7 @@ impl<'g> Copy<'g> {
     fn leaf<'s>(
         &mut self,
         ground: &'s Ground,
-        (above, place, name): (Option<usize>, Place, &[u8]),
+        (above, place, name): (Option<usize>, CopyPlace, &[u8]),
         node: Node,
         own: Own,
         requests: &mut Requests<'_, FileSink<'s>>,
@@ -360,7 +360,7 @@ impl<'g> Copy<'g> {
         let mut named = Vec::new();
         for (above, name) in &self.symlinks {
             let above = above.and_then(|above| self.directories.get(above));
-            let place = above.map_or_else(Place::top, |(place, _)| place.child(name));
+            let place = above.map_or_else(CopyPlace::top, |(place, _)| place.child(name));
             let found = ground.at(&place, |dir, path| {
                 fs::statat(dir, path, AtFlags::empty()).map(drop)
             });
@@ -404,7 +404,7 @@ fn leads_nowhere(path: &[u8], target: &[u8]) -> Error {
     .hint(Remedy::ExcludeOrLeaveLinks)
 }
 
-fn open_directory(ground: &Ground, place: &Place) -> Result<OwnedFd> {
+fn open_directory(ground: &Ground, place: &CopyPlace) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     ground
         .at(place, |dir, path| {
@@ -413,7 +413,7 @@ fn open_directory(ground: &Ground, place: &Place) -> Result<OwnedFd> {
         .map_err(|errno| ground.failed("open", place, errno))
 }
 
-fn set_time(ground: &Ground, place: &Place, time: Time) -> Result<()> {
+fn set_time(ground: &Ground, place: &CopyPlace, time: Time) -> Result<()> {
     ground
         .at(place, |dir, path| {
             fs::utimensat(dir, path, &stamps(time), AtFlags::SYMLINK_NOFOLLOW)

@@ -5,7 +5,7 @@ use std::fs::File;
 use rustix::fs::{self, Mode, OFlags};
 
 use super::beside::{Disowned, Own};
-use super::place::{Ground, Place};
+use super::place::{CopyPlace, Ground};
 use crate::error::Result;
 use crate::fs::stamps;
 use crate::progress::Progress;
@@ -20,7 +20,7 @@ pub(super) struct Access {
 /// A regular file of the copy.
 pub(super) struct FileSink<'g> {
     pub(super) ground: &'g Ground,
-    pub(super) place: Place,
+    pub(super) place: CopyPlace,
     pub(super) executable: bool,
     pub(super) access: Access,
     pub(super) own: Own,

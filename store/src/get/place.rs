@@ -1,5 +1,5 @@
-//! Where the entries of a copy are, however deep: paths longer than the system takes are gone in steps,
-//! each from a directory that is open, and no more than one directory is kept open for that.
+//! Where the entries of a copy are, however deep. A path that is longer than the system accepts is followed in steps,
+//! each from an open directory; at most one directory is kept open for that.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub(super) struct Ground {
 
 /// An entry of the copy.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct CopyPlace {
     from: Option<Arc<Step>>,
     /// From there on; empty for the copy itself.
     path: Vec<u8>,
@@ -51,7 +51,7 @@ impl Ground {
     /// Calls `act` with an open directory and the way from there to `place`.
     pub(super) fn at<T>(
         &self,
-        place: &Place,
+        place: &CopyPlace,
         act: impl FnOnce(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>,
     ) -> rustix::io::Result<T> {
         match &place.from {
@@ -61,12 +61,12 @@ impl Ground {
     }
 
     /// What the system said about a place.
-    pub(super) fn failed(&self, doing: &str, place: &Place, errno: rustix::io::Errno) -> Error {
+    pub(super) fn failed(&self, doing: &str, place: &CopyPlace, errno: rustix::io::Errno) -> Error {
         Error::io(doing, self.shown(place), errno.into())
     }
 
     /// A place for people; the middle of a very long path is left out.
-    pub(super) fn shown(&self, place: &Place) -> PathBuf {
+    pub(super) fn shown(&self, place: &CopyPlace) -> PathBuf {
         let mut parts = vec![&place.path];
         let mut above = &place.from;
         while let Some(step) = above {
@@ -114,7 +114,7 @@ impl Ground {
     }
 }
 
-impl Place {
+impl CopyPlace {
     /// The copy itself.
     pub(super) fn top() -> Self {
         Self {
@@ -175,7 +175,7 @@ mod tests {
         let open = |path: &std::path::Path| OwnedFd::from(std::fs::File::open(path).unwrap());
         let ground = Ground::new(open(dir.path()), b"tree", "out".into());
         let mode = Mode::from_raw_mode(0o700);
-        let mut place = Place::top();
+        let mut place = CopyPlace::top();
         let mut places = vec![place.clone()];
         for _ in 0..100 {
             place = place.child(&[b'x'; 200]);

@@ -1,9 +1,9 @@
 //! The private directory in which a copy is built, and what is done about those of processes that died.
 //!
-//! A room lies beside its destination, or in it where nothing can be renamed over that. It holds a note of
-//! who builds there; that process holds a lock on the note and touches it. Another get into the same
-//! directory removes a room only if it belongs to the same user, its note names it, nobody holds the lock,
-//! and its process is known to be dead, or has touched nothing for an hour by the clock of the file system.
+//! A room is beside its destination, or inside it if nothing can be renamed over that. It holds a note that names the
+//! process that builds there; that process holds a lock on the note and touches it. Another get into the same directory
+//! removes a room only if it belongs to the same user, its note names it, nobody holds the lock, and its process is
+//! known to be dead, or has touched nothing for an hour by the clock of the file system.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;

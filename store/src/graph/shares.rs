@@ -1,5 +1,5 @@
-//! Shares: what of the chunks that several owners reach is one owner's alone. Bytes and positions of an index, and nothing
-//! is read below them.
+//! Shares: which of the chunks that several owners reach belong to one owner alone. It uses only bytes and positions of
+//! an index; nothing below them is read.
 
 use crate::error::Result;
 use crate::index::{Index, Location, Marks, Position};

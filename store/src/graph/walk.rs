@@ -1,8 +1,8 @@
 //! The walk over what versions reach: version -> tree -> list -> chunk, in order or on all threads.
 //!
-//! What a walk is for is in its visitor, which says what was seen before, so that nothing is read twice and the cost
-//! follows the unique metadata. Everything is checked on the way: a chunk has the length that its list says.
-//! Neither deep trees nor long lists cost stack. Only `check` walks by itself: it goes on after damage and names paths.
+//! The visitor defines what a walk is for, and says what was seen before, so nothing is read twice and the cost depends
+//! on the unique metadata. Everything is checked on the way: a chunk has the length that its list says. Deep trees and
+//! long lists use no stack. Only `check` has a walk of its own: it continues after damage and names paths.
 
 use rayon::prelude::*;
 

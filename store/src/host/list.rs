@@ -1,7 +1,7 @@
 //! Lists of a tree's paths, in the order of a walk: what was made (a record), what is to be done (a plan).
 //!
-//! Each entry says its level and its name; a directory comes before what is in it. So a list is as short for deep
-//! trees as for flat ones, and is written and read in one pass, in memory that does not grow with it.
+//! Each entry says its level and its name; a directory comes before what is in it. So a list is as short for deep trees
+//! as for flat ones. It is written and read in one pass, in constant memory.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, Write};

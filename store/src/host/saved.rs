@@ -1,6 +1,6 @@
-//! What a directory was when it was saved last: the base of its next save, kept on this host.
+//! The content of a directory when it was last saved: the base of its next save, kept on this host.
 //!
-//! A list of all its paths, and beside it a note that says of which directory. Losing them costs a save that is
+//! It is a list of all its paths, beside a note that says which directory it is of. If they are lost, the next save is
 //! merged from an older base. A note holds for one inode only, as the mark of a tree does.
 
 use std::fs::File;
@@ -39,7 +39,7 @@ pub(crate) struct Note {
     tree: Option<Content>,
     /// What the directory itself was.
     pub(crate) root: Content,
-    /// The mark that it had then: a tree that was made anew since has another base.
+    /// The mark that it had then: a tree that was made again since has another base.
     pub(crate) made: Option<Made>,
     /// The checksum of the list, by which it is named.
     list: String,

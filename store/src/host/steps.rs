@@ -223,7 +223,7 @@ impl Steps {
     }
 
     /// Whether a step that its writer passed says itself that it is finished: its coordinator wrote so, behind all else, before
-    /// the marker named a later one. That it has the files of a later one says nothing, since it may be half written anew.
+    /// the marker named a later one. That it has the files of a later one says nothing, since it may be half rewritten.
     fn is_whole_itself(&self, name: &OsStr, step: &Step) -> bool {
         let marked = markers::marked_beside(&self.dir, name);
         let (Some(marked), Some(completed)) = (marked, markers::completed(&step.path)) else {

@@ -58,7 +58,7 @@ impl SegmentBytes {
     }
 
     /// Opens the object of segment `id`, which has `len` bytes: in its place, or as a `copy`, which is made
-    /// when it is missing and made anew when it is damaged.
+    /// if it is missing and made again if it is damaged.
     pub(super) fn open(
         remote: &dyn Read,
         copy: Option<&Path>,

@@ -1,8 +1,8 @@
 //! Far segments: looked up by ranges over a network, and copied only when that is cheaper.
 //!
-//! The index of 100 TB has 70 GB, and a file of a gigabyte lies in a few of its packs. So a large segment is not copied
-//! to read a few places of it: of its fan-out, its entries, frames and packs only the blocks come that are asked for.
-//! What was asked is added up, over all processes of this host; when it has cost as much as a copy would, there is one.
+//! The index of 100 TB has 70 GB, and a file of a gigabyte is in a few of its packs. So a large segment is not copied
+//! to read a few places of it: only the blocks of its fan-out, entries, frames and packs that are needed are fetched.
+//! The cost is added up over all processes of this host; when it reaches the cost of a copy, a copy is made.
 
 use std::collections::HashMap;
 use std::ops::Range;

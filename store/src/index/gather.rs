@@ -1,8 +1,8 @@
-//! Gathered segments: of very many, copies of all but the largest lie in one file of the host's cache.
+//! Gathered segments: if there are very many, copies of all but the largest are kept in one file of the host's cache.
 //!
 //! A process has 65,530 maps at most, and many fewer that are quick to make. So a state of more segments than
 //! [`MAPS_MOST`] is opened through copies, one behind the other, which later processes find and use. Writers and
-//! collectors see to it that stores have few segments, so that hardly any host ever makes such a file.
+//! collectors keep the number of segments small, so hardly any host ever makes such a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;

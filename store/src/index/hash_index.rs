@@ -1,10 +1,10 @@
 //! The hash index: where to look for a chunk among many segments, instead of in each.
 //!
-//! Every put leaves a segment, so that a busy store has dozens of them between two collections, and thousands where
-//! nothing folds them; a chunk that is new would be looked for in each. A [`Table`] is made once the looking has cost as
-//! much as making it would; who looks up little never pays for it. Small ones are in memory (4 bytes a slot, at most
-//! [`SLOTS_MAX`] slots), large ones in files of the host's cache, which later processes find and use as long as half of
-//! their segments live.
+//! Every put leaves a segment, so a busy store has dozens of them between two collections, and thousands if nothing
+//! folds them; a new chunk would be looked for in each. A [`Table`] is made once lookups have cost as much as making it
+//! would; a process with few lookups never pays for it. Small ones are in memory (4 bytes a slot, at most [`SLOTS_MAX`]
+//! slots), large ones in files of the host's cache, which later processes find and use as long as half of their
+//! segments live.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -172,7 +172,7 @@ fn known(
     dir: &Path,
     segments: &[(SegmentId, Option<u64>)],
 ) -> Vec<(TableFile, Vec<Option<usize>>)> {
-    // Who has few segments never looks.
+    // With few segments it is never looked for.
     if segments.len() < SEGMENTS_LEAST {
         return Vec::new();
     }

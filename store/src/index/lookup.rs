@@ -138,7 +138,7 @@ impl Index {
         }
     }
 
-    /// As [`Self::locate`], for who may have reason to think that the chunk is there: a file of the cache that leads
+    /// As [`Self::locate`], for callers that have reason to think that the chunk is there: a file of the cache that leads
     /// nowhere is not believed.
     fn locate_surely(&self, id: &ChunkId, or_delta: bool) -> Result<Option<Found>> {
         let found = self.locate(id, or_delta)?;

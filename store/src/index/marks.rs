@@ -1,4 +1,4 @@
-//! Marks: one bit for each chunk of each live segment, for who asks what is reached from where.
+//! Marks: one bit for each chunk of each live segment, for those who ask what is reached from where.
 //!
 //! A chunk that several segments hold has one position, that of the place which is read, so that
 //! marking by position is marking by chunk. Marks belong to the index that they were made for.

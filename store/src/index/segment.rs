@@ -152,7 +152,7 @@ impl OpenSegment {
         );
         Some(
             Error::unavailable(message)
-                .hint("run it again: it is fetched anew")
+                .hint("run it again: it is fetched again")
                 .because(error),
         )
     }

@@ -2,8 +2,8 @@
 //!
 //! An open-addressed hash table with linear probing; ids are hashes already. It says where to look and never what is
 //! there: a wrong guess costs one lookup. A file is mapped, so that it takes no memory of its own, serves all processes
-//! of the host and is there at once the next time; losing it costs time. Nobody proves that its slots are what was
-//! written: who finds nothing by it that must be there asks each segment.
+//! of the host and is there at once the next time; losing it costs time. Nothing proves that its slots are what was
+//! written: a reader that does not find a chunk which must be there asks each segment.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use super::diff::{Side, Step, Thing};
 use crate::error::{Error, Kind, Result};
 use crate::format::Content;
-use crate::host::walk::{Dir, Item, Stat, Walk, WalkOptions, next_data, walk};
+use crate::host::walk::{Dir, FileWalk, Item, Stat, WalkOptions, next_data, walk};
 use crate::id::ChunkId;
 use crate::profile::links::{Kept, LinkRoot};
 use crate::read::Reader;
@@ -29,7 +29,7 @@ pub(super) struct DiskFile {
 
 /// A tree of this host.
 pub(super) struct DiskSide {
-    walk: Walk,
+    walk: FileWalk,
     is_first: bool,
     links: LinkRoot,
 }

@@ -1,4 +1,4 @@
-//! A damaged block of a checkpoint, made again from an older checkpoint and the log behind that.
+//! A damaged block of a checkpoint, made again from an older checkpoint and the log entries after it.
 //!
 //! The log says all that a checkpoint does, and a checkpoint is written in one way only. So the block is the same, byte
 //! for byte, or its sum says that it is not; then it stays damaged. Writes nothing: that is for a repair.
@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use super::checkpoint::{Place, encoded};
+use super::checkpoint::{CheckpointPlace, encoded};
 use super::known::load_over;
 use crate::error::{Error, Result};
 use crate::format::{Checkpoint, Source, checkpoint_key};
@@ -61,9 +61,9 @@ impl fmt::Debug for Again {
 impl Mended {
     fn make(&self) -> Result<Bytes> {
         let key = checkpoint_key(self.number);
-        let place = Place {
+        let place = CheckpointPlace {
             again: Some(&self.again),
-            ..Place::new(self.again.remote.as_ref())
+            ..CheckpointPlace::new(self.again.remote.as_ref())
         };
         // Its end, which says what it is written on, was right when it was opened.
         let known = Checkpoint::open(&key, Arc::clone(&self.source), self.bytes)?;

@@ -44,7 +44,7 @@ pub(crate) struct Far {
 
 /// Where checkpoints are read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'p> {
+pub(crate) struct CheckpointPlace<'p> {
     pub(crate) remote: &'p dyn Read,
     /// Without it, what lies in no file is read whole.
     pub(crate) far: Option<&'p Far>,
@@ -61,7 +61,7 @@ struct Opening {
     ranges: Option<Arc<Ranges>>,
 }
 
-impl<'p> Place<'p> {
+impl<'p> CheckpointPlace<'p> {
     pub(crate) fn new(remote: &'p dyn Read) -> Self {
         Self {
             remote,

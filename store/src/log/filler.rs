@@ -1,8 +1,8 @@
-//! Filler: what stands in the place of an entry that was given up, so that the entries behind it can follow.
+//! Filler: what replaces an entry that was given up, so that the entries after it can follow.
 //!
 //! What a lost entry changed is not known. The entries behind it presuppose some of it: that numbers of versions are
-//! used up, that a version or a segment is there which they drop. That much is made up, in the lost entry right before
-//! the one that needs it; a version that is made up is an empty file, and nobody drops it who does not say so.
+//! used up, that a version or a segment is there which they drop. Only that much is invented, in the lost entry right
+//! before the one that needs it. An invented version is an empty file, and is dropped only by those who say so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -126,7 +126,7 @@ impl<'a> Known<'a> {
                         "{}: needs {name}@{version}, which was dropped before",
                         log_key(entry)
                     ))
-                    .hint("bring the log back from a copy of the store"));
+                    .hint("restore the log from a copy of the store"));
                 }
             }
             Change::AddSegment { segment, .. } => drop(self.segments.insert(*segment)),

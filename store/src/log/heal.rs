@@ -1,15 +1,15 @@
-//! Heal: entries that are gone or damaged are put back as the entry after them says, and what nothing stands in
-//! for is given up, where the caller accepts that.
+//! Heal: missing or damaged entries are put back as the entry after them says. What nothing stands in for is given up,
+//! if the caller accepts that.
 //!
-//! Putting back is safe whoever does it how often: the bytes mean what they meant. Giving up is decided by
-//! one put-if-absent of the next entry, which says from which entry on; who worked with more than the log has now
-//! finds that entry before its own and begins anew. No entry that can be read is ever changed.
+//! Putting back is always safe, however often and by whomever it is done: the bytes mean what they meant. Giving up is
+//! decided by one put-if-absent of the next entry, which says from which entry on. A writer that worked with more than
+//! the log has now finds that entry before its own and starts again. No readable entry is ever changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::filler::{Gap, Presupposed, filler};
 use super::known::{End, checkpoints, copy_of, end_of, go_on, load_at, missing};
-use super::{Outside, Place, System, read_entry, write_checkpoint};
+use super::{CheckpointPlace, Outside, System, read_entry, write_checkpoint};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
     Change, EntryText, LOG_PREFIX, LogEntry, ReadAs, State, Who, log_key, parse_log_key,
@@ -369,7 +369,7 @@ fn before(remote: &dyn Read, number: u64) -> Result<Option<(LogEntry, EntryText)
 /// The newest checkpoint that can be read, and the id of the entry that it ends with.
 fn base(remote: &dyn Read, store: StoreId) -> Result<(u64, Option<EntryId>)> {
     for (number, bytes) in checkpoints(remote)? {
-        if let Some(state) = Place::new(remote).read(number, Some(bytes), store)? {
+        if let Some(state) = CheckpointPlace::new(remote).read(number, Some(bytes), store)? {
             return Ok((number, state.entry));
         }
     }

@@ -1,9 +1,9 @@
 //! What can be known of a log: its newest state, and the evidence that there was more.
 //!
-//! Listings may show too little, never too much: what one shows behind the end is evidence, what it does not
-//! show is none. A reader goes on with what is known; a writer or collector must not.
+//! Listings may show too little, never too much: what a listing shows after the end is evidence; what it does not show
+//! is not. A reader continues with what is known; a writer or collector must not.
 
-use super::{Place, exists, read_entry, read_on};
+use super::{CheckpointPlace, exists, read_entry, read_on};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
     CHECKPOINTS_PREFIX, EntryText, LOG_PREFIX, LogEntry, Newest, State, log_key,
@@ -51,11 +51,11 @@ pub fn load(remote: &dyn Read) -> Result<State> {
 /// # Errors
 /// Unsupported, when a newer program wrote an entry; when the store does not answer.
 pub fn load_known(remote: &dyn Read, store: StoreId) -> Result<Known> {
-    load_known_from(Place::new(remote), store)
+    load_known_from(CheckpointPlace::new(remote), store)
 }
 
 /// [`load_known`], with checkpoints as they are read there.
-pub(crate) fn load_known_from(place: Place<'_>, store: StoreId) -> Result<Known> {
+pub(crate) fn load_known_from(place: CheckpointPlace<'_>, store: StoreId) -> Result<Known> {
     let remote = place.remote;
     let checkpoints = checkpoints(remote)?;
     let mut known = None;
@@ -90,20 +90,28 @@ pub(crate) fn load_known_from(place: Place<'_>, store: StoreId) -> Result<Known>
 /// # Errors
 /// As [`load`]; not found, when the log does not reach so far.
 pub fn load_at(remote: &dyn Read, store: StoreId, number: u64) -> Result<State> {
-    load_at_from(Place::new(remote), store, number)
+    load_at_from(CheckpointPlace::new(remote), store, number)
 }
 
 /// [`load_at`], with checkpoints as they are read there.
-pub(crate) fn load_at_from(place: Place<'_>, store: StoreId, number: u64) -> Result<State> {
+pub(crate) fn load_at_from(
+    place: CheckpointPlace<'_>,
+    store: StoreId,
+    number: u64,
+) -> Result<State> {
     load_between(place, store, (number, number))
 }
 
 /// The state after entry `number`, as the checkpoints before and the log have it.
-pub(super) fn load_over(place: Place<'_>, store: StoreId, number: u64) -> Result<State> {
+pub(super) fn load_over(place: CheckpointPlace<'_>, store: StoreId, number: u64) -> Result<State> {
     load_between(place, store, (number.saturating_sub(1), number))
 }
 
-fn load_between(place: Place<'_>, store: StoreId, (from, number): (u64, u64)) -> Result<State> {
+fn load_between(
+    place: CheckpointPlace<'_>,
+    store: StoreId,
+    (from, number): (u64, u64),
+) -> Result<State> {
     let remote = place.remote;
     let mut state = empty(store);
     for (checkpoint, bytes) in checkpoints(remote)? {
@@ -314,7 +322,7 @@ fn another(number: u64, own: EntryId, found: EntryId) -> Error {
         log_key(number)
     ))
     .hint(
-        "the log was replaced by that of another history: bring it back from a copy of the store; until then what is \
+        "the log was replaced by that of another history: restore it from a copy of the store; until then what is \
          left can be read, and nothing is put or collected",
     )
 }

@@ -59,7 +59,7 @@ fn a_log_that_ends_before_its_checkpoint_is_damage() {
         at_checkpoint
     );
     assert_stopped(&remote, "log/000000/00000064: missing");
-    // Also for who has known more.
+    // Also for one who has known more.
     let error = add(&remote, &mut whole.clone(), 9, &name(1)).unwrap_err();
     assert!(
         error
@@ -140,7 +140,7 @@ fn the_newest_entry_costs_its_own_changes_and_only_on_request() {
     assert_eq!(healed.lost, [6]);
     let mut state = load(&remote).unwrap();
     assert_eq!(state.number, 7);
-    // Who worked with the entry that was given up begins anew.
+    // Who worked with the entry that was given up starts again.
     let error = add(&remote, &mut real, 9, &name(1)).unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
     assert_eq!(
@@ -420,9 +420,9 @@ fn a_checkpoint_of_another_store_is_passed_over() {
     other.number = 128;
     let bytes = other.encode().unwrap();
     remote.put(&checkpoint_key(128), bytes.into()).unwrap();
-    // Who does not know which store it is believes it.
+    // A caller that does not know which store it is believes it.
     assert_eq!(load(&remote).unwrap_err().kind(), Kind::Corrupt);
-    let checkpoint = Place::new(&remote)
+    let checkpoint = CheckpointPlace::new(&remote)
         .read(128, None, StoreId([1; 16]))
         .unwrap();
     assert!(checkpoint.is_none());

@@ -10,7 +10,7 @@ use crate::format::{Newest, State, checkpoint_key};
 use crate::id::StoreId;
 use crate::remote::Read;
 
-use super::checkpoint::{Place, remember};
+use super::checkpoint::{CheckpointPlace, remember};
 use super::known::{Found, Known, go_on, load_known_from, newest_of};
 use super::{CHECKPOINT_EVERY, exists};
 
@@ -21,7 +21,11 @@ const REMEMBERED_EVERY: u64 = 16;
 ///
 /// # Errors
 /// As [`load`].
-pub(crate) fn load_remembered(place: Place<'_>, store: StoreId, dir: &Path) -> Result<Known> {
+pub(crate) fn load_remembered(
+    place: CheckpointPlace<'_>,
+    store: StoreId,
+    dir: &Path,
+) -> Result<Known> {
     let (remote, path) = (place.remote, dir.join("state"));
     let remembered = place.remembered(&path).ok();
     let remembered = remembered.filter(|state| state.store == store);
@@ -76,7 +80,7 @@ mod tests {
     use crate::remote::{Objects, Prune, Write};
 
     fn state_of(remote: &dyn Read, dir: &Path) -> Result<State> {
-        load_remembered(Place::new(remote), StoreId::default(), dir)?.whole()
+        load_remembered(CheckpointPlace::new(remote), StoreId::default(), dir)?.whole()
     }
 
     /// The objects of `from` below `prefix`, in a place of their own.

@@ -1,8 +1,9 @@
 //! Turns: writers of one host add to the log of a directory one after the other.
 //!
-//! Put-if-absent decides who is first, and all others have worked for nothing: they read on, validate again and sync another
-//! file. So who is about to add holds an advisory lock on the directory of the log meanwhile. Nothing rests on it: a
-//! writer that waited long, or that sees no lock (another host, a network file system, a bucket), adds without.
+//! Put-if-absent decides who is first, and all others have worked for nothing: they read on, validate again and sync
+//! another file. So a writer that is about to add an entry holds an advisory lock on the directory of the log. Safety
+//! does not depend on it: a writer that waited long, or that sees no lock (another host, a network file system, a
+//! bucket), adds without.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::format::LOG_PREFIX;
 use crate::fs::is_host_local;
 use crate::remote::Read;
 
-/// A commit takes a few milliseconds; who holds the lock for longer has more to look at, or sleeps.
+/// A commit takes a few milliseconds; a writer that holds the lock for longer has more to look at, or sleeps.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Between two looks at a lock that another one holds.
 const PAUSE: Duration = Duration::from_micros(300);

@@ -1,7 +1,8 @@
 //! Witnesses: objects that the log does not know, and whose writers knew more of the log than is there.
 //!
-//! A log that was rolled back together with its checkpoints is whole by itself. What was written since lies beside
-//! it, and says which entry its writer had seen. Deletes nothing, and looks at no object that the log names.
+//! A log that was rolled back together with its checkpoints is whole by itself. Objects that were written since are
+//! still beside it, and say which entry their writer had seen. This module deletes nothing, and looks at no object that
+//! the log names.
 
 use std::collections::HashSet;
 

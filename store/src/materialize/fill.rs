@@ -1,9 +1,9 @@
 //! Filling the pool: each missing file is built by one process and awaited by the others.
 //!
-//! Whoever gets the claim of a file fetches it; what others have claimed is looked at again and again,
-//! and taken over when its owner has died. A file that was written through a link is set aside first,
-//! and of its chunks only those are fetched that it does not have any more. What one round has built gets its
-//! names together, so that the disk is waited for once.
+//! Whoever gets the claim of a file fetches it; what others have claimed is looked at again and again, and taken over
+//! when its owner has died. A file that was written to through a link is set aside first, and only the chunks that it
+//! has lost are fetched. The files that one round has built get their names together, so the disk is waited for only
+//! once.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -4,9 +4,9 @@
 //! resolve -> diff (what was made, what is wanted, what lies there -> a plan) -> apply (the pool is filled, links are made)
 //! ```
 //!
-//! A new destination is built beside it and renamed into place: whole or not at all. One that was made
-//! before is brought to the new tree file by file, each by rename: first what is new, then what is
-//! different, last what is gone. What a job added, changed or deleted stays. No symlink is followed while writing.
+//! A new destination is built beside it and renamed into place: whole or not at all. A destination that was made before
+//! is brought to the new tree file by file, each by rename: first what is new, then what is different, last what is
+//! gone. What a job added, changed or deleted stays. No symlink is followed while writing.
 
 mod apply;
 mod build;
@@ -60,11 +60,14 @@ pub use plan::{Plan, Step};
 pub use report::{Kept, MaterializeReport};
 pub use request::{COPY_BELOW_BYTES, LinkMode, MaterializeRequest};
 
-/// Makes a tree, or brings one that was made before to what the ref is now.
+/// Makes a tree, or brings an existing tree to the ref's version.
 ///
 /// # Errors
-/// Conflict, when the destination was not made here, or when somebody else took it over meanwhile; denied, when
-/// links are wanted that the system does not make; corrupt, not found and unavailable as [`Reader`] has them.
+/// Conflict, if the destination was not made here, or if another process took it over meanwhile; denied, if the system
+/// does not make the requested links; corrupt, not found and unavailable as [`Reader`] has them.
+#[doc = "\n# Example\n```"]
+#[doc = include_str!("../../examples/materialize.rs")]
+#[doc = "```"]
 pub fn materialize(
     store: &Store,
     pool: &Pool,
@@ -74,7 +77,7 @@ pub fn materialize(
     materialize_from(&Reader::new(store)?, pool, request, progress)
 }
 
-/// The same from what a reader has looked up.
+/// The same, with a reader that has already looked up the ref.
 ///
 /// # Errors
 /// As [`materialize()`].
@@ -98,7 +101,7 @@ pub fn materialize_from(
     })
 }
 
-/// Whether the destination was saved since the reader looked, as a version that the store has by now.
+/// Whether the destination was saved since the reader looked, as a version that the store has now.
 fn is_behind(reader: &Reader<'_>, request: &MaterializeRequest) -> Result<bool> {
     let Some(destination) = request.destination.as_deref().filter(|dir| dir.is_dir()) else {
         return Ok(false);
@@ -211,7 +214,7 @@ struct Task<'m> {
 /// What a tree, or a file, is called in its room.
 const TREE: &str = "tree";
 
-/// How a destination is brought to what is wanted.
+/// How a destination is brought to the wanted tree.
 enum Way {
     Build {
         replaces: bool,
@@ -228,14 +231,14 @@ enum There {
     EmptyDirectory,
     /// What this pool's user made there, a directory or a file.
     Made(Box<Mark>),
-    /// What somebody else made there, and `--force` says to take it.
+    /// What somebody else made there, which `force` takes over.
     Foreign {
         is_directory: bool,
     },
 }
 
 impl<'m> Task<'m> {
-    /// One process at a time works on a destination; the next one finds what this one made.
+    /// One process at a time works on a destination; the next one finds what the first one made.
     fn make(&self, destination: &Path) -> Result<MaterializeReport> {
         let claim = self.claim(destination)?;
         let fence = || match &claim {
@@ -288,7 +291,7 @@ impl<'m> Task<'m> {
         }
         guard::check_may_end(self.request, destination, &there)?;
         Ok(match there {
-            // Nothing can be renamed over the directory that somebody stands in.
+            // Nothing can be renamed over a working directory.
             There::EmptyDirectory if is_tree && Site::of(destination)?.is_fixed()? => {
                 Way::Update(None)
             }

@@ -13,7 +13,7 @@ use crate::host::pool::Damage;
 use crate::remedy::Note;
 use crate::shown;
 
-/// So many paths are named; the others are counted.
+/// How many paths are named; the others are only counted.
 const NAMED_MAX: usize = 100;
 
 /// What a materialization found and did.
@@ -49,7 +49,7 @@ pub struct MaterializeReport {
     pub removed: u64,
     /// What a job added, changed or deleted, and what is of unknown origin: it is left as it is.
     pub kept: u64,
-    /// Those of them where the version has something else, or nothing any more.
+    /// Those of them that differ from the version.
     pub conflicts: u64,
     /// The first hundred of those.
     pub conflicting: Vec<Kept>,
@@ -65,12 +65,12 @@ pub struct MaterializeReport {
     pub replaced: Option<Replaced>,
     /// Pool files that somebody had written to.
     pub damaged: Vec<Damage>,
-    /// What should be known: why files were not linked as they might have been. Worded by who shows it.
+    /// Notes, for example why files were not linked. Whoever shows them words them.
     #[serde(skip)]
     pub notes: Vec<Note>,
 }
 
-/// A path that stays as it is, although the version has it otherwise.
+/// A path that stays as it is, although the version has something else there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kept {
     /// From the destination on.

@@ -11,7 +11,7 @@ pub const COPY_BELOW_BYTES: u64 = 16 << 10;
 /// How a file gets from the pool into a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkMode {
-    /// A hard link where the system makes one, else a reflink, else a copy.
+    /// A hard link if the system makes one, else a reflink, else a copy.
     #[default]
     Auto,
     /// A hard link: shares everything, and is read-only.
@@ -29,13 +29,13 @@ pub struct MaterializeRequest {
     pub spec: RefSpec,
     /// Where; none: fill the pool only.
     pub destination: Option<PathBuf>,
-    /// How large files get there.
+    /// How large files get into the tree.
     pub link_mode: LinkMode,
     /// Files up to this size become private, writable copies.
     pub copy_below_bytes: u64,
-    /// Globs of what is wanted; none: everything.
+    /// Globs of what to make; none: everything.
     pub include: Vec<String>,
-    /// Globs of what is not wanted.
+    /// Globs of what to leave out.
     pub exclude: Vec<String>,
     /// Remove what the tree does not have.
     pub exact: bool,
@@ -43,11 +43,11 @@ pub struct MaterializeRequest {
     pub force: bool,
     /// With `force`: the destination was begun for this ref, by whoever asks, and is nobody's home.
     pub is_begun: bool,
-    /// Put what symlinks lead to in their place.
+    /// Replace symlinks by what they lead to.
     pub flatten: bool,
     /// The tree ends with this process: [`Pool::remove_held`](crate::Pool::remove_held), or a sweep after its death.
     pub ephemeral: bool,
-    /// Write symlinks that lead out of the destination, too.
+    /// Also write symlinks that lead out of the destination.
     pub allow_outside_symlinks: bool,
     /// Let others read it as the umask says, even if the version is private.
     pub readable: bool,
@@ -56,7 +56,7 @@ pub struct MaterializeRequest {
 }
 
 impl MaterializeRequest {
-    /// A tree of `spec` at `destination`, all else as usual.
+    /// A tree of `spec` at `destination`, with the usual settings.
     pub fn new(spec: RefSpec, destination: impl Into<PathBuf>) -> Self {
         Self {
             destination: Some(destination.into()),
@@ -64,7 +64,7 @@ impl MaterializeRequest {
         }
     }
 
-    /// Fills the pool with what `spec` names, and makes no tree.
+    /// Only fills the pool with what `spec` names.
     pub fn prefetch(spec: RefSpec) -> Self {
         Self {
             spec,

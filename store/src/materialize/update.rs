@@ -339,7 +339,7 @@ fn exchanged(destination: &Path) -> Error {
         "{}: is another directory than the one that was looked at before",
         destination.display()
     ))
-    .hint("somebody exchanged it, or a directory above it, meanwhile; see who may write there")
+    .hint("somebody replaced it, or a directory above it, meanwhile; check who may write there")
 }
 
 fn again(root: &OwnedFd, destination: &Path) -> Result<OwnedFd> {

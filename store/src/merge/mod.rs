@@ -1,12 +1,13 @@
-//! merge (pure): what a directory has become, brought into the newest version of its ref, path by path.
+//! merge (pure): the changes of a directory are merged into the newest version of its ref, path by path.
 //!
 //! ```text
 //! base (what it was made from), ours (what it is), theirs (the newest version) -> one tree, and what both had changed
 //! ```
 //!
-//! What we did not change is theirs; what they did not change is ours. Where both changed a path, ours is taken and
-//! the path is named; what we deleted and they changed stays, and is named. Directories that are equal by id are never
-//! opened, so that a merge costs what was changed. Never reads a disk and never writes: trees come and go by [`Trees`].
+//! What we did not change is theirs; what they did not change is ours. Where both changed a path, ours is taken and the
+//! path is named; what we deleted and they changed stays, and is named. Directories with equal ids are never opened, so
+//! the cost of a merge depends only on what was changed. It never reads a disk and never writes: trees come and go
+//! through [`Trees`].
 
 mod counts;
 mod level;

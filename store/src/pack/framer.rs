@@ -1,5 +1,5 @@
 //! Chunks become frames: neighbours of one class share one of about 1 MiB, incompressible chunks stand alone. Numbers
-//! that are much like those of chunks that are there already are stored as the difference to these.
+//! that are similar to those of existing chunks are stored as deltas.
 //!
 //! The one place that decides how chunks are framed and encoded: put, replicate, repair and the collector all
 //! come through here, so that none undoes what another chose.

@@ -1,7 +1,7 @@
-//! What a chunk may be the difference to, and whether trying is worth it.
+//! Which chunks may be the base of a delta, and whether a trial is worth it.
 //!
-//! To know it costs reading and decoding a base, and encoding twice. So of the frames of one tensor one in 16 is tried,
-//! and decides for its neighbours.
+//! A trial costs reading and decoding a base, and encoding twice. So one in 16 frames of a tensor is tried, and decides
+//! for its neighbours.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::links::{Kept, LinkRoot};
 use crate::error::{Error, Result};
-use crate::host::walk::{Item, Walk, find_file};
+use crate::host::walk::{FileWalk, Item, find_file};
 use crate::remedy::{Note, Remedy};
 
 /// Links that are named where they are counted.
@@ -77,7 +77,11 @@ impl Follow {
     ///
     /// # Errors
     /// When a link is to be followed and leads nowhere, or round in a circle.
-    pub(crate) fn look(&mut self, walk: &mut Walk, item: Item) -> Result<(Item, Option<Vec<u8>>)> {
+    pub(crate) fn look(
+        &mut self,
+        walk: &mut FileWalk,
+        item: Item,
+    ) -> Result<(Item, Option<Vec<u8>>)> {
         let path = walk.path().to_vec();
         while self.roots.len() > 1
             && self
@@ -127,7 +131,7 @@ impl Follow {
     /// What a link leads to, in its place.
     fn follow(
         &mut self,
-        walk: &mut Walk,
+        walk: &mut FileWalk,
         name: Vec<u8>,
         link: &Path,
     ) -> Result<(Item, Option<Vec<u8>>)> {

@@ -16,7 +16,7 @@ use super::check::{Check, HashName};
 use super::excluded::Excluded;
 use super::links;
 use super::repo::{Repo, broken};
-use super::rules::{Place, RootKind, Verdict, is_commit, judge};
+use super::rules::{HubPlace, RootKind, Verdict, is_commit, judge};
 use super::{
     Admitted, AdmittedFile, ProfileChoice, ProfileOptions, SECRET_RULES, SecretPaths, Secrets,
 };
@@ -138,10 +138,10 @@ impl Hf {
         self.repo.is_some()
     }
 
-    fn place(&self, path: &[u8], is_dir: bool) -> Place {
+    fn place(&self, path: &[u8], is_dir: bool) -> HubPlace {
         match judge(self.kind, path, is_dir) {
             Verdict::Keep(place) => place,
-            Verdict::Out(_) => Place::Other,
+            Verdict::Out(_) => HubPlace::Other,
         }
     }
 
@@ -150,9 +150,9 @@ impl Hf {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let is_root_repo = path.is_empty() && self.kind == RootKind::Repo;
         match (self.place(path, true), &mut self.repo) {
-            (Place::Repo, None) => self.repo = Some((Repo::new(path), self.depth)),
-            (Place::Snapshot, Some((repo, _))) => repo.add_snapshot(name),
-            (Place::Missing, Some((repo, _))) => repo.add_missing(name),
+            (HubPlace::Repo, None) => self.repo = Some((Repo::new(path), self.depth)),
+            (HubPlace::Snapshot, Some((repo, _))) => repo.add_snapshot(name),
+            (HubPlace::Missing, Some((repo, _))) => repo.add_missing(name),
             (_, None) if is_root_repo => self.repo = Some((Repo::new(path), self.depth)),
             _ => {}
         }
@@ -169,7 +169,7 @@ impl Hf {
         Ok(())
     }
 
-    fn file(&mut self, path: &[u8], place: Place, admitted: Admitted) -> Result<Admitted> {
+    fn file(&mut self, path: &[u8], place: HubPlace, admitted: Admitted) -> Result<Admitted> {
         let Admitted::File(mut file) = admitted else {
             return Ok(admitted);
         };
@@ -183,18 +183,18 @@ impl Hf {
         if let Some((repo, _)) = &mut self.repo {
             file.may_execute = false;
             match place {
-                Place::Payload => {
+                HubPlace::Payload => {
                     repo.add_payload(&file.name);
                     check.name = HashName::parse(&file.name).filter(|_| self.check);
                     self.findings.unchecked += u64::from(self.check && check.name.is_none());
                 }
-                Place::SnapshotEntry => repo.add_entry(path),
-                Place::Ref if self.check => {
+                HubPlace::SnapshotEntry => repo.add_entry(path),
+                HubPlace::Ref if self.check => {
                     let text = read_ref(&mut file)?;
                     repo.add_ref(path, &text)?;
                     check.exact = Some(text);
                 }
-                Place::Listing if self.check => self.findings.listing(repo, path, &file)?,
+                HubPlace::Listing if self.check => self.findings.listing(repo, path, &file)?,
                 _ => {}
             }
         }
@@ -207,12 +207,12 @@ impl Hf {
             return Ok(item.into());
         };
         let place = self.place(path, false);
-        if place == Place::Payload && self.repo.is_some() {
+        if place == HubPlace::Payload && self.repo.is_some() {
             return self.linked_payload(path, name);
         }
         let root = self.root.as_os_str().as_bytes();
         let target = match links::resolve(root, path, &target) {
-            _ if place == Place::Foreign || !self.check => target,
+            _ if place == HubPlace::Foreign || !self.check => target,
             None => {
                 let shown = target.escape_ascii();
                 return Err(broken(
@@ -232,7 +232,7 @@ impl Hf {
                 }
             }
         };
-        if let (Place::SnapshotEntry, Some((repo, _))) = (place, &mut self.repo) {
+        if let (HubPlace::SnapshotEntry, Some((repo, _))) = (place, &mut self.repo) {
             repo.add_entry(path);
         }
         Ok(Item::Symlink { name, target, stat }.into())
@@ -250,8 +250,8 @@ impl Hf {
     }
 
     /// A link in a snapshot must lead to something that the walk has found.
-    fn must_exist(&self, path: &[u8], place: Place, inside: &[u8]) -> Result<()> {
-        let (Place::SnapshotEntry, Some((repo, _))) = (place, &self.repo) else {
+    fn must_exist(&self, path: &[u8], place: HubPlace, inside: &[u8]) -> Result<()> {
+        let (HubPlace::SnapshotEntry, Some((repo, _))) = (place, &self.repo) else {
             return Ok(());
         };
         let is_there = repo
@@ -286,7 +286,7 @@ impl Hf {
         if let Admitted::File(file) = &mut admitted {
             file.name = name;
         }
-        self.file(path, Place::Payload, admitted)
+        self.file(path, HubPlace::Payload, admitted)
     }
 
     fn at(&self, path: &[u8]) -> PathBuf {

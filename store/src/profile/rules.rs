@@ -22,7 +22,7 @@ pub(super) enum RootKind {
 
 /// What stands at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum HubPlace {
     /// The directory of one repository.
     Repo,
     /// A file named by the hash of its bytes.
@@ -63,7 +63,7 @@ pub(super) enum Out {
 /// What becomes of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    Keep(Place),
+    Keep(HubPlace),
     Out(Out),
 }
 
@@ -95,7 +95,7 @@ pub(super) fn judge(root: RootKind, path: &[u8], is_dir: bool) -> Verdict {
         }
         room = below(room, name);
     }
-    Verdict::Keep(Place::Other)
+    Verdict::Keep(HubPlace::Other)
 }
 
 /// Whether `name` is that of a repository's directory, like `models--org--name`.
@@ -173,20 +173,22 @@ fn last(room: Room, name: &[u8], is_dir: bool) -> Verdict {
     out.map_or_else(|| Verdict::Keep(place(room, name, is_dir)), Verdict::Out)
 }
 
-fn place(room: Room, name: &[u8], is_dir: bool) -> Place {
+fn place(room: Room, name: &[u8], is_dir: bool) -> HubPlace {
     match (room, is_dir) {
-        (Room::Above | Room::Home | Room::Hub | Room::Taken, true) if is_repo(name) => Place::Repo,
-        (Room::Above, _) => Place::Foreign,
-        (Room::Payloads, false) => Place::Payload,
-        (Room::Refs, false) => Place::Ref,
-        (Room::Snapshots, true) => Place::Snapshot,
-        (Room::Snapshot, false) => Place::SnapshotEntry,
-        (Room::Missing, true) if is_commit(name) => Place::Missing,
+        (Room::Above | Room::Home | Room::Hub | Room::Taken, true) if is_repo(name) => {
+            HubPlace::Repo
+        }
+        (Room::Above, _) => HubPlace::Foreign,
+        (Room::Payloads, false) => HubPlace::Payload,
+        (Room::Refs, false) => HubPlace::Ref,
+        (Room::Snapshots, true) => HubPlace::Snapshot,
+        (Room::Snapshot, false) => HubPlace::SnapshotEntry,
+        (Room::Missing, true) if is_commit(name) => HubPlace::Missing,
         (Room::Listings, false) => match name.strip_suffix(b".json") {
-            Some(commit) if is_commit(commit) => Place::Listing,
-            _ => Place::Other,
+            Some(commit) if is_commit(commit) => HubPlace::Listing,
+            _ => HubPlace::Other,
         },
-        _ => Place::Other,
+        _ => HubPlace::Other,
     }
 }
 
@@ -313,30 +315,33 @@ mod tests {
     #[test]
     fn what_belongs_to_a_repository_is_kept_by_its_place() {
         let cases = [
-            ("hub/models--a--b/", Place::Repo),
-            ("models--a/", Place::Repo),
-            ("hub/models--a--b/blobs/", Place::Other),
-            ("hub/models--a--b/blobs/ab12", Place::Payload),
-            ("hub/models--a--b/refs/main", Place::Ref),
-            ("hub/models--a--b/refs/refs/pr/1", Place::Ref),
-            ("hub/models--a--b/refs/x.tmp", Place::Ref),
-            ("hub/models--a--b/snapshots/C/", Place::Snapshot),
-            ("hub/models--a--b/snapshots/C/token", Place::SnapshotEntry),
+            ("hub/models--a--b/", HubPlace::Repo),
+            ("models--a/", HubPlace::Repo),
+            ("hub/models--a--b/blobs/", HubPlace::Other),
+            ("hub/models--a--b/blobs/ab12", HubPlace::Payload),
+            ("hub/models--a--b/refs/main", HubPlace::Ref),
+            ("hub/models--a--b/refs/refs/pr/1", HubPlace::Ref),
+            ("hub/models--a--b/refs/x.tmp", HubPlace::Ref),
+            ("hub/models--a--b/snapshots/C/", HubPlace::Snapshot),
+            (
+                "hub/models--a--b/snapshots/C/token",
+                HubPlace::SnapshotEntry,
+            ),
             (
                 "hub/models--a--b/snapshots/C/sub/poetry.lock",
-                Place::SnapshotEntry,
+                HubPlace::SnapshotEntry,
             ),
-            ("hub/models--a--b/snapshots/C/.locks/", Place::Other),
-            ("hub/models--a--b/.no_exist/C/", Place::Missing),
-            ("hub/models--a--b/.no_exist/C/x.lock", Place::Other),
-            ("hub/models--a--b/trees/C.json", Place::Listing),
-            ("hub/CACHEDIR.TAG", Place::Other),
-            ("optimum_neuron_custom_cache", Place::Other),
+            ("hub/models--a--b/snapshots/C/.locks/", HubPlace::Other),
+            ("hub/models--a--b/.no_exist/C/", HubPlace::Missing),
+            ("hub/models--a--b/.no_exist/C/x.lock", HubPlace::Other),
+            ("hub/models--a--b/trees/C.json", HubPlace::Listing),
+            ("hub/CACHEDIR.TAG", HubPlace::Other),
+            ("optimum_neuron_custom_cache", HubPlace::Other),
             (
                 "datasets/a/default/0.0.0/h/cache-12_00000_of_00004.arrow",
-                Place::Other,
+                HubPlace::Other,
             ),
-            ("modules/transformers_modules/", Place::Other),
+            ("modules/transformers_modules/", HubPlace::Other),
         ];
         for (path, place) in cases {
             assert_eq!(judged(RootKind::Home, path), Verdict::Keep(place), "{path}");
@@ -348,15 +353,15 @@ mod tests {
         let keep = |root, path, place| {
             assert_eq!(judged(root, path), Verdict::Keep(place), "{root:?} {path}");
         };
-        keep(RootKind::Hub, "models--a/refs/main", Place::Ref);
-        keep(RootKind::Repo, "refs/main", Place::Ref);
+        keep(RootKind::Hub, "models--a/refs/main", HubPlace::Ref);
+        keep(RootKind::Repo, "refs/main", HubPlace::Ref);
         keep(
             RootKind::Above,
             "huggingface/hub/spaces--a/blobs/12",
-            Place::Payload,
+            HubPlace::Payload,
         );
-        keep(RootKind::Above, "pip/x.lock", Place::Foreign);
-        keep(RootKind::Above, "xet/token", Place::Foreign);
+        keep(RootKind::Above, "pip/x.lock", HubPlace::Foreign);
+        keep(RootKind::Above, "xet/token", HubPlace::Foreign);
         assert_eq!(
             judged(RootKind::Above, "huggingface/token"),
             Verdict::Out(Out::Secret)

@@ -70,7 +70,7 @@ impl Dedup {
     }
 
     /// Whether a live segment offers this chunk, in a plain frame where it must have one: the base of a delta that was lost,
-    /// and came back as a delta itself, is stored anew. Marks it.
+    /// and came back as a delta itself, is stored again. Marks it.
     pub(super) fn is_offered(&self, id: &ChunkId) -> Result<bool> {
         let index = self.relied.index();
         Ok(match index.rely(id)? {

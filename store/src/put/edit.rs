@@ -1,9 +1,9 @@
-//! edit: files come to a ref and go from it one by one, as their bytes arrive; there is no directory that is put.
+//! edit: files are added to a ref and removed from it one by one, as their bytes arrive; no directory is put.
 //!
-//! The bytes are cut, stored and packed while they come. In the end the newest version's tree is written anew along the
-//! paths that change, and one log entry goes to exactly the version that was looked at: where another commit was
-//! quicker, only the trees are written again. Bytes that came once do not come again, so that a pass whose chunks a
-//! collector took is an error, and the caller begins anew.
+//! The bytes are cut, stored and packed while they come. In the end, the newest version's tree is rewritten along the
+//! paths that change, and one log entry is added to exactly the version that was looked at; if another commit was
+//! quicker, only the trees are written again. Bytes arrive only once, so if a collector took chunks of the pass, that
+//! is an error, and the caller starts again.
 
 use std::path::PathBuf;
 
@@ -59,7 +59,7 @@ pub struct EditRequest {
 }
 
 /// What became of an edit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EditReport {
     /// The version's number.
     pub version: u64,
@@ -359,7 +359,7 @@ fn commit(
                 .as_ref()
                 .map(|(number, version)| (*number, version.root))
         };
-        // Also where it came before: who asks again did not hear that it is done.
+        // Also if it came before: one who asks again did not hear that it is done.
         if let Some((number, there)) = key(&newest)
             && there == root
         {

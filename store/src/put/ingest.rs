@@ -1,7 +1,7 @@
 //! Workers: read files, cut them into chunks, hash, claim, and hand new chunks to frames.
 //!
-//! Small files are read and hashed by one worker; large ones see [`super::large`]. A file that changes while it is read
-//! is an error.
+//! Small files are read and hashed by one worker; large ones see [`super::large`]. If a file changes while it is read,
+//! that is an error.
 
 use std::fs::File;
 use std::ops::Range;

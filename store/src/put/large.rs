@@ -1,8 +1,8 @@
 //! Large files: read and cut, so that all workers hash and encode what one of them has begun.
 //!
-//! The worker whose file it is tells where its chunks are. Where content alone decides that and the file is long, all
-//! workers read and cut spans of it ahead ([`crate::chunk::Guess`]), and it only sees which of their cuts hold. Else it
-//! reads and cuts block by block.
+//! The worker that owns the file decides where its chunks are. If content alone decides that and the file is long, all
+//! workers read and cut spans of it ahead ([`crate::chunk::Guess`]), and the owner only checks which of their cuts
+//! hold. Otherwise it reads and cuts block by block.
 
 use std::collections::BTreeMap;
 use std::fs::File;

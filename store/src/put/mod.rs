@@ -5,9 +5,8 @@
 //!      -> trees and times, in the walk's order -------------^       -> log entry
 //! ```
 //!
-//! All or nothing: the ref appears with the log entry, after everything it needs is durable.
-//! Order of writes: packs, segments, log entry. A long put commits segments as it goes, so that
-//! one that was killed finds its chunks again.
+//! All or nothing: the ref appears with the log entry, after everything it needs is durable. Order of writes: packs,
+//! segments, log entry. A long put commits segments as it goes, so after a kill the next put finds the chunks.
 
 mod ancestor;
 mod assemble;
@@ -67,33 +66,33 @@ pub use ancestor::saved_to;
 pub use edit::{Arriving, Edit, EditReport, EditRequest, edit};
 pub use near::DeltaBase;
 
-/// What becomes of the version that is the newest.
+/// What happens to the version that is the newest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Onto {
     /// The new version takes its place.
     #[default]
     Replace,
-    /// The same, unless a version is the same tree, whatever its times, and its message begins alike, up to the last space:
-    /// what the message names is there, and was only touched. So what is put twice at once is there once, what was touched
-    /// does not come back, and each name has a version.
+    /// The same, unless a version has the same tree, whatever its times, and its message is the same up to the last
+    /// space: then what the message names is already there, and was only touched. So what is put twice at once is there
+    /// once, what was only touched makes no version, and each name has a version.
     New,
     /// The new version takes its place if it is this one; 0: if there is none.
     Only(u64),
     /// What was changed since the ancestor is merged into it.
     Merge(Ancestor),
-    /// The entries of [`PutRequest::entries`] go into it, each whole, where it has nothing of that name.
+    /// The entries of [`PutRequest::entries`] are added to it, each whole, if it has nothing of that name.
     Insert,
 }
 
-/// The paths of entries that are inserted. Where the newest version has exactly this tree at a path, it is replaced.
+/// The paths of the entries to insert. If the newest version has exactly this tree at a path, it is replaced.
 pub type Entries = BTreeMap<Vec<u8>, Option<Content>>;
 
 /// What a directory was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ancestor {
-    /// What this host knows of it: where it was saved last, or materialized.
+    /// What this host knows of it: the last save, or how it was materialized.
     Known,
-    /// The same; nothing, where it knows nothing.
+    /// The same, or nothing if the host knows nothing.
     KnownOrNothing,
     /// This version of the ref; 0: nothing.
     Version(u64),
@@ -116,7 +115,7 @@ pub struct PutRequest {
     pub message: String,
     /// When retention may take this version.
     pub expires: Option<Timestamp>,
-    /// Compression level of zstd; [`Self::LEVEL`] unless somebody asks for another.
+    /// Compression level of zstd; [`Self::LEVEL`] by default.
     pub level: i32,
     /// Decode and compare every frame before it is uploaded.
     pub verify_writes: bool,
@@ -132,13 +131,13 @@ pub struct PutRequest {
     pub profile: ProfileOptions,
     /// What becomes of symlinks.
     pub links: LinkOptions,
-    /// Let others read what comes out, also where only their owner may read the files.
+    /// Let others read what comes out, even if only their owner can read the files.
     pub readable: bool,
-    /// What becomes of the newest version.
+    /// What happens to the newest version.
     pub onto: Onto,
     /// With [`Onto::Insert`]: what is inserted.
     pub entries: Entries,
-    /// Save a directory also where nothing is left in it.
+    /// Save a directory even if nothing is left in it.
     pub allow_empty: bool,
     /// What to keep beside the tree.
     pub keep: Vec<Keep>,
@@ -146,11 +145,12 @@ pub struct PutRequest {
     pub source_check: Option<SourceCheck>,
     /// What the version says of itself beside that.
     pub extra: Extra,
-    /// Where to look for what new frames are the difference to.
+    /// Where to look for the bases of deltas.
     pub delta_base: DeltaBase,
 }
 
-/// Whether the source is still what it was when a put of it was begun. Fails where it is not; then nothing is published.
+/// Checks whether the source is still what it was when the put began. If it is not, the check fails and nothing is
+/// published.
 #[derive(Clone)]
 pub struct SourceCheck(Arc<dyn Fn() -> Result<()> + Send + Sync>);
 
@@ -179,7 +179,7 @@ pub struct SaveReport {
     /// What was changed since the base.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Paths that others had changed, too.
+    /// Paths that others had changed too.
     #[serde(rename = "conflicts")]
     pub clashed: u64,
     /// The first of them.
@@ -199,14 +199,14 @@ pub struct PutReport {
     /// After a dry run: what would name its content.
     #[serde(skip)]
     pub would_be: Option<Id>,
-    /// Whether it comes out for one person alone, since its files are their owner's alone.
+    /// Whether it comes out for one person alone, because only their owner can read some of its files.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub private: bool,
     /// That version was there already and is the newest: nothing has changed.
     pub unchanged: bool,
     /// Regular files.
     pub files: u64,
-    /// Files that were not read, being unchanged since they were last put from here.
+    /// Files that were not read, because they are unchanged since they were last put from here.
     pub unchanged_files: u64,
     /// Directories, the root included.
     pub directories: u64,
@@ -218,13 +218,13 @@ pub struct PutReport {
     pub new_bytes: u64,
     /// Bytes that the store grew by: frames as encoded, data and metadata.
     pub stored_bytes: u64,
-    /// Paths that were left out because they could not be read, and why. Errors and notes are worded by who shows them.
+    /// Paths that were left out because they could not be read, and why. Whoever shows errors and notes words them.
     #[serde(skip)]
     pub skipped: Vec<(PathBuf, Error)>,
-    /// Bytes of files that were read; told of a save.
+    /// Bytes of files that were read; only for a save.
     #[serde(skip)]
     pub read_bytes: u64,
-    /// What it was merged with, where it was.
+    /// What it was merged with, if it was.
     #[serde(skip)]
     pub saved: Option<SaveReport>,
     /// What did not stop the put and is worth knowing.
@@ -233,10 +233,10 @@ pub struct PutReport {
 }
 
 impl PutRequest {
-    /// The compression level of whatever writes to a store: of put, save and push, of the collector, of repair.
+    /// The compression level of everything that writes to a store: put, save, push, the collector and repair.
     pub const LEVEL: i32 = crate::codec::LEVEL;
 
-    /// A put of `source` as `target`, all else as usual.
+    /// A put of `source` as `target`, with the usual settings.
     pub fn new(source: impl Into<PathBuf>, target: RefName) -> Self {
         Self {
             source: source.into(),
@@ -280,14 +280,14 @@ impl PutRequest {
 /// Puts `request.source` as a new version of `request.target`.
 ///
 /// # Errors
-/// Anything unreadable or changing while it is read, naming it; credentials, all of them; a full disk; a conflict that does
-/// not end. Nothing is published then.
+/// If something cannot be read or changes while it is read, which the error names; if there are credentials, all of
+/// which it names; if a disk is full; if a conflict does not end. Then nothing is published.
 pub fn put(store: &Store, request: &PutRequest, progress: &dyn Progress) -> Result<PutReport> {
     put_after(store, request, progress, None)
 }
 
-/// [`put`], from a view that was looked up before, so that of several puts in a row one looks. What was added since is
-/// heeded when it commits; what is in no segment of the view may be stored again.
+/// [`put`] from a view that was looked up before, so that several puts in a row need one look. What was added since is
+/// taken into account at the commit; what is in no segment of the view may be stored again.
 ///
 /// # Errors
 /// As [`put`].
@@ -335,7 +335,7 @@ pub fn put_after(
     .hint(Remedy::LongerMinAgeThanPut))
 }
 
-/// One pass over the source; `None` when a collector took chunks that it had deduplicated against.
+/// One pass over the source; `None` if a collector took chunks that it had deduplicated against.
 fn attempt(
     store: &Store,
     request: &PutRequest,

@@ -1,8 +1,8 @@
-//! Which chunks of the store a new chunk may be the difference to: those of the same tensor, or of the same place, of
-//! the file at the same path in the newest version of the ref, or of another ref of its namespace.
+//! Which chunks of the store may be the base of a new chunk: those of the same tensor, or of the same place, of the
+//! file at the same path in the newest version of the ref, or of another ref of its namespace.
 //!
-//! Looked for only where a sample finds numbers, so that other files cost nothing. What cannot be read is no base; a put
-//! never fails for want of one.
+//! Bases are only looked for if a sample finds numbers, so other files cost nothing. A chunk that cannot be read is not
+//! used as a base; a put never fails because it has none.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -1,4 +1,4 @@
-//! What nobody but its owner may read: a version that holds such a thing comes out for one person alone.
+//! What only its owner can read: a version that holds such a file comes out for one person alone.
 
 use std::path::PathBuf;
 
@@ -64,7 +64,7 @@ impl Private {
         };
         let told = |outcome: &str| {
             format!(
-                "nobody but their owner may read these, and this version comes out {outcome}: {}{more}",
+                "only their owner can read these, so this version comes out {outcome}: {}{more}",
                 self.named.join(", ")
             )
         };

@@ -1,7 +1,7 @@
-//! save: what a directory has become is merged into the newest version of its ref, then committed.
+//! save: the changes of a directory are merged into the newest version of its ref, then committed.
 //!
-//! The bytes are stored before. When another commit was quicker, only metadata is merged again, onto that one: the
-//! entry goes to exactly the version that was merged.
+//! The bytes are stored before that. If another commit was quicker, only metadata is merged again, into that commit's
+//! version: the entry is added to exactly the version that was merged.
 
 use super::ancestor::Base;
 use super::graft::{LeftOut, graft};

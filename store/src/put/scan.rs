@@ -1,4 +1,4 @@
-//! The walk: tells the assembler what there is, in order, and gives the workers what must be read.
+//! The walk: it tells the assembler what there is, in order, and gives the workers what must be read.
 //!
 //! A file that looks as it did when it was last put from here is not read again, provided that
 //! the store still has every chunk of it.
@@ -25,7 +25,7 @@ use super::ties::Ties;
 use crate::error::{Error, Kind, Result};
 use crate::format::{Change, Content, FORMAT_KEY};
 use crate::host::stat_cache::{CacheBase, StatCache, StatCacheReader, StatCacheWriter};
-use crate::host::walk::{Globs, Item, Stat, Walk, WalkOptions, walk};
+use crate::host::walk::{FileWalk, Globs, Item, Stat, WalkOptions, walk};
 use crate::log;
 use crate::profile::{Admitted, AdmittedFile, Follow, Profile, Secrets};
 use crate::progress::Progress;
@@ -50,7 +50,7 @@ pub(super) struct Scan<'p> {
     store: &'p Store,
     /// Directories of ours inside of the source, relative to it.
     own: Vec<String>,
-    walk: Walk,
+    walk: FileWalk,
     expected: Option<Expected>,
     profile: Profile,
     follow: Follow,
@@ -170,7 +170,7 @@ impl<'p> Scan<'p> {
     /// What was wrong with the cache, when it had to be taken as empty.
     fn damage(&self) -> Option<String> {
         let damage = self.cache.as_ref().and_then(StatCacheReader::damage)?;
-        Some(format!("{damage}: the files behind it were read anew"))
+        Some(format!("{damage}: the files behind it were read again"))
     }
 
     /// The credentials that are found: all of them once every file was read.

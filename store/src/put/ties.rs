@@ -1,8 +1,8 @@
 //! Files that share their inode with a pool, and so with trees of other jobs.
 //!
-//! One that is as the pool made it takes its time from the version that its tree was made from: the pool's
-//! says nothing. One that looks otherwise and has other bytes was written through a link: it is not taken for
-//! the tree's own. Whoever sets mode and time back is found by `pool verify` alone.
+//! One that is as the pool made it takes its time from the version that its tree was made from: the pool's says
+//! nothing. A file that looks different and has other bytes was written to through a link: it is not taken as the
+//! tree's own. If somebody sets mode and time back, only `pool verify` finds that.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;

@@ -1,6 +1,6 @@
-//! The trees and times of an edit: the newest version's, written anew along the paths that change.
+//! The trees and times of an edit: those of the newest version, rewritten along the paths that change.
 //!
-//! What does not change is taken over unread. A directory that nothing is left in goes, but for the root.
+//! What does not change is taken over unread. An empty directory is removed, except the root.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Frames that are the difference to others: reading one reads the frames of its bases, which are plain.
+//! Delta frames: to read one, the frames of its bases are read, which are plain.
 
 use std::sync::Arc;
 
@@ -34,10 +34,10 @@ impl Reader<'_> {
     /// reading one chunk could mean to read any number.
     fn base(&self, id: &ChunkId) -> Result<(Arc<Vec<u8>>, Location)> {
         self.read_at(id, |location| match location.is_delta {
-            true => Err(Error::corrupt(format!(
-                "chunk {id}: is a base and lies in no plain frame"
-            ))
-            .hint(Remedy::VerifyThenPut)),
+            true => Err(
+                Error::corrupt(format!("chunk {id}: is a base, but is in no plain frame"))
+                    .hint(Remedy::VerifyThenPut),
+            ),
             false => Ok((self.frame(location)?, *location)),
         })
     }

@@ -58,7 +58,7 @@ impl<'g> TimesReader<'g> {
         Ok(reader)
     }
 
-    /// The same for who wants to know what is wrong with them.
+    /// The same for callers who want to know what is wrong with them.
     ///
     /// # Errors
     /// When their chunk list cannot be read.

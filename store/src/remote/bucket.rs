@@ -1,4 +1,4 @@
-//! Buckets: which services there are, and the rooms of what is peculiar to them.
+//! Buckets: which services are supported, and modules for what is special about them.
 //!
 //! `open` makes objects of a URL and `settings`; `connect` carries requests and watches over the answers,
 //! `credentials` are what signs them; `errors` says what an answer means, `retry` asks again where it broke off; `upload` sends an object in parts.

@@ -1,7 +1,8 @@
-//! A store in one file, which is carried where no network goes: `format/bundle` says how it lies there.
+//! A store in one file, which can be carried where there is no network: `format/bundle` says how it lies there.
 //!
-//! It is only added to. An object is written behind the last one and synced; then the end of the file is written anew and
-//! synced. So it is whole at any moment, whatever dies, and a copy that was cut short is told. One process writes at a time.
+//! It is only added to. An object is written after the last one and synced; then the end of the file is rewritten and
+//! synced. So the file is whole at any moment, whatever dies, and a truncated copy is recognised. One process writes at
+//! a time.
 
 mod file;
 
@@ -70,7 +71,7 @@ impl Bundle {
         let file = crate::fs::open_regular(&absolute).map_err(failed)?;
         let (file, is_writable) = match OpenOptions::new().read(true).write(true).open(&absolute) {
             Ok(writable) => (writable, true),
-            // It is read; who writes is told then.
+            // It is read; writers are told then.
             Err(_) => (file, false),
         };
         let bundle = Self(Arc::new(Shared {
@@ -114,7 +115,7 @@ impl Bundle {
 
     fn corrupt(&self, what: &str) -> Error {
         Error::corrupt(format!("{}: {what}", self.0.url))
-            .hint("copy the file again from where it was made, or export anew")
+            .hint("copy the file again from where it was made, or export again")
     }
 
     /// Reads the heads of the records from the end that is known to `end`.
@@ -382,7 +383,7 @@ impl Write for Bundle {
         self.put_object(&mut self.inner(), key, Body::Bytes(&bytes))
     }
 
-    /// Only while it is written to: who reads a bundle leaves nothing in it.
+    /// Only while it is written to: readers leave nothing in a bundle.
     fn touch(&self, key: &str) -> Result<()> {
         check_key(key)?;
         let mut inner = self.inner();

@@ -1,4 +1,4 @@
-//! A local directory, where object_store leaves something to wish for.
+//! A local directory, for which object_store alone is not enough.
 //!
 //! object_store 0.14.2 with `with_fsync(true)` syncs the staged file before it is linked or renamed, the
 //! directory after, and directories that the call itself created. It does not cover, and this does:

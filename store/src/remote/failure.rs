@@ -22,7 +22,7 @@ pub(super) fn failure(
     let cause = in_chain::<io::Error>(&source);
     let kind = kind(&source, cause, doing, local);
     let message = match kind {
-        Kind::Corrupt => format!("{key}: a directory lies in its place in {url}"),
+        Kind::Corrupt => format!("{key}: a directory is in its place in {url}"),
         _ => format!("{key}: cannot {doing} {url}"),
     };
     let error = Error::new(kind, message);

@@ -1,8 +1,8 @@
-//! Remote: bytes by key, wherever a store lives; the only room that knows a backend.
+//! Remote: bytes by key, wherever a store is; the only room that knows a backend.
 //!
-//! Three capabilities, each a trait that contains the one before: [`Read`], [`Write`], [`Prune`].
-//! Pipelines hold the weakest that will do; only crate `gc` is given [`Prune`]. The traits are
-//! synchronous and shared by threads; async stays in here.
+//! Three capabilities, each a trait that contains the one before: [`Read`], [`Write`], [`Prune`]. Pipelines hold the
+//! weakest trait that is enough; only crate `gc` is given [`Prune`]. The traits are synchronous and shared by threads;
+//! async stays inside this room.
 //!
 //! Invariants: what `create`, `put` and `finish` acknowledged survives a power cut; nothing is
 //! visible before it is whole; no key ends in `#` and digits (those are uploads in progress).

@@ -1,7 +1,7 @@
-//! Endpoints that take no heed of put-if-absent: finding them out, and what is left to do with them.
+//! Endpoints that ignore put-if-absent: how they are recognised, and what can still be done with them.
 //!
-//! [`keeps_first`] tries it. [`SingleWriter`] looks before it creates and reads back after: right as long as
-//! one process writes at a time, and only that.
+//! [`keeps_first`] tries it. [`SingleWriter`] looks before it creates and reads back afterwards, which is correct only
+//! as long as one process writes at a time.
 
 use std::ops::Range;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! Which versions of a batch are complete at the destination before the batch is: what a run that is asked to stop
-//! publishes all the same. Reads the metadata of the source, and of a version that lacks something no more than
-//! leads to the first chunk that it lacks.
+//! Which versions of a batch are complete at the destination before the whole batch is: a run that is asked to stop
+//! still publishes these. It reads the metadata of the source; if a version lacks something, only up to the first
+//! missing chunk.
 
 use std::collections::HashSet;
 

@@ -1,8 +1,8 @@
 //! Copying: runs are read, their frames decoded and every wanted chunk checked, then they go to the uploader.
 //!
-//! A frame that is wanted goes over as it is encoded; of one that is there for the most part, the wanted
-//! chunks are encoded anew. No chunk goes over that is not what its id says. Memory: for each worker a run as
-//! stored and a frame or two, within the budget of the host.
+//! A wanted frame is sent as it is encoded; if most of a frame is already there, only its wanted chunks are encoded
+//! again. A chunk that is not what its id says is never sent. Memory: for each worker a run as stored and a frame or
+//! two, within the budget of the host.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

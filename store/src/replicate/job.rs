@@ -1,8 +1,8 @@
 //! One run: batch after batch, each a walk, a copy and one log entry.
 //!
-//! A batch is as many versions as make a few packs, so that small refs share packs and large ones appear
-//! as they are complete. A batch that a collector made stale is done again from the walk on; packs that were
-//! finished by then are taken up, not sent again.
+//! A batch is as many versions as make a few packs, so that small refs share packs and large ones appear as they are
+//! complete. If a collector makes a batch stale, the batch is repeated from the walk on; packs that were finished by
+//! then are adopted, not sent again.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

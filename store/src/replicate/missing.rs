@@ -62,7 +62,7 @@ struct Lone {
 
 impl Wants {
     /// Adds the bases that the destination lacks where sending them takes less than to send what is the difference to
-    /// them in plain frames; counts the rest as these. Who is already there is known by `there` and `left`.
+    /// them in plain frames; counts the rest as these. `there` and `left` know what is already there.
     pub(super) fn add_bases(&mut self, there: &Relied, left: &HashSet<ChunkId>) -> Result<()> {
         let (lone, costs) = self.lone(there, left)?;
         let mut added: HashSet<Position> = costs.keys().copied().collect();

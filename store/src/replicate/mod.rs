@@ -1,14 +1,14 @@
-//! replicate: versions of refs from one store to another, of which only the missing chunks travel.
+//! replicate: copies versions of refs from one store to another; only missing chunks are sent.
 //!
 //! ```text
 //! select versions -> walk their metadata -> what the destination lacks -> read, check, send
 //!     -> packs -> segment, versions of refs -> log entry             (batch after batch)
 //! ```
 //!
-//! Order of writes: packs, segments, log entry; a version appears at the destination after everything it
-//! needs is durable there. Neither store is ever locked, and collectors may run on both. A run that was killed
-//! lost the pack that was being written; without a [`Resume`], all that was not committed, 4 GiB at most. One that
-//! is asked to stop finishes that pack and publishes what is complete.
+//! Order of writes: packs, segments, log entry; a version appears at the destination after everything it needs is
+//! durable there. Neither store is ever locked, and collectors may run on both. A killed run loses the pack that was
+//! being written; without a [`Resume`], it loses everything that was not committed, at most 4 GiB. A run that is asked
+//! to stop finishes that pack and publishes what is complete.
 
 #[cfg(test)]
 mod bases;
@@ -30,7 +30,7 @@ mod undo;
 mod uploader;
 
 pub use resume::{Forgetful, Memory, Resume};
-pub use undo::{UndoReport, undo};
+pub use undo::{Restored, UndoReport, undo};
 
 use serde::{Serialize, Serializer};
 
@@ -53,14 +53,15 @@ pub struct ReplicateRequest {
     pub what: Vec<Selection>,
     /// Which of their versions.
     pub versions: Versions,
-    /// Which versions that the destination alone has are dropped: of the refs that are selected, and in namespaces
-    /// that are selected also those of refs that the source no longer has. Pinned versions, and those that were first
-    /// put at the destination, stay and are reported; nothing is dropped from a ref that failed, or that was selected by a version.
+    /// Which versions that only the destination has are dropped: those of selected refs, and in selected namespaces
+    /// also those of refs that the source no longer has. Pinned versions, and those that were first put at the
+    /// destination, stay and are reported. Nothing is dropped from a ref that failed, or that was selected by a
+    /// version.
     pub delete: Delete,
-    /// Read every pack back from the destination, down to the last byte, before anything that needs it is published. That
-    /// includes the packs of versions that are there already.
+    /// Read back every byte of every pack at the destination before anything that needs it is published. That includes
+    /// the packs of versions that are already there.
     pub verify: bool,
-    /// At most so many bytes of frames are sent in a second; 0 is no limit.
+    /// The most bytes of frames to send per second; 0 is no limit.
     pub bytes_per_second: Option<u64>,
     /// Do everything but write.
     pub dry_run: bool,
@@ -83,17 +84,18 @@ pub enum Delete {
     /// Nothing.
     #[default]
     Nothing,
-    /// What the destination alone has and was brought to it, unless something is amiss: the source is not the one that these versions
-    /// came from, or more than half of what a namespace, or a ref named by itself, has there would go.
+    /// What only the destination has and was copied to it. This is refused if the source is not the one that these
+    /// versions came from, or if more than half of what a namespace, or a ref named by itself, has there
+    /// would be dropped.
     Surplus {
-        /// The source of the last run, where that is known: another one now is refused.
+        /// The source of the last run, if known: another one is refused.
         last_source: Option<StoreId>,
     },
-    /// What the destination alone has, whatever it is.
+    /// Everything that only the destination has.
     All,
 }
 
-/// Which versions of a selected ref are brought.
+/// Which versions of a selected ref are copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Versions {
     /// The newest.
@@ -103,20 +105,20 @@ pub enum Versions {
     All,
 }
 
-/// What came over, and what did not.
+/// What was copied, and what was not.
 #[derive(Debug, Default, Serialize)]
 pub struct ReplicateReport {
-    /// One for each version that had to be brought, and one for each ref of which none had to. Errors, here and below,
-    /// and notes are worded by who shows them.
+    /// One for each version that had to be copied, and one for each ref of which none had to. Whoever shows errors and
+    /// notes, here and below, words them.
     #[serde(skip)]
     pub refs: Vec<RefOutcome>,
     /// Versions that were dropped at the destination; after a dry run, that would be.
     #[serde(serialize_with = "as_specs")]
     pub dropped: Vec<(RefName, u64)>,
-    /// Versions that the destination alone has and that stay, since they are pinned.
+    /// Versions that only the destination has and that stay because they are pinned.
     #[serde(rename = "kept_pinned", serialize_with = "as_specs")]
     pub kept: Vec<(RefName, u64)>,
-    /// Versions that the destination alone has and that stay, since they were first put there.
+    /// Versions that only the destination has and that stay because they were first put there.
     #[serde(rename = "kept_own", serialize_with = "as_specs")]
     pub own: Vec<(RefName, u64)>,
     /// Chunks that the destination did not have.
@@ -128,9 +130,9 @@ pub struct ReplicateReport {
     /// Namespaces that were asked for and have no ref at the source.
     #[serde(skip)]
     pub missing: Vec<(Namespace, Error)>,
-    /// Bytes of packs that an earlier run had sent and that were taken up; after a dry run, that would be.
+    /// Bytes of packs that an earlier run had sent and that were adopted; after a dry run, that would be.
     pub resumed_bytes: u64,
-    /// What ended the run before its end: refs after it are not in `refs`. What is there stands.
+    /// What stopped the run early: refs after it are not in `refs`. What was published stays.
     #[serde(skip)]
     pub stopped: Option<Error>,
     /// What did not stop the run and is worth knowing.
@@ -149,7 +151,7 @@ fn as_specs<S: Serializer>(
     )
 }
 
-/// What became of one version of a ref.
+/// The outcome for one version of a ref.
 #[derive(Debug, Serialize)]
 pub struct RefOutcome {
     /// The ref, which has the same name on both sides.
@@ -168,7 +170,7 @@ pub struct RefOutcome {
     pub status: RefStatus,
 }
 
-/// What became of one version of a ref.
+/// The outcome for one version of a ref.
 #[derive(Debug)]
 pub enum RefStatus {
     /// It is a new version at the destination now; after a dry run, it would be.
@@ -177,11 +179,11 @@ pub enum RefStatus {
     Unchanged,
     /// The destination had it, without some of what it needs: that was sent again; after a dry run, it would be.
     Healed,
-    /// It did not make it: why.
+    /// It was not copied, and why.
     Failed(Error),
 }
 
-/// That `source` has anything of what `request` asks for.
+/// Checks that `source` has anything that `request` asks for.
 ///
 /// # Errors
 /// Not found, when it has nothing of it; else when its state cannot be read.
@@ -219,7 +221,7 @@ impl Serialize for RefStatus {
 }
 
 impl ReplicateRequest {
-    /// The newest versions of `what`, all else as usual.
+    /// The newest versions of `what`, with the usual settings.
     pub fn new(what: Vec<Selection>) -> Self {
         Self {
             what,
@@ -232,17 +234,20 @@ impl ReplicateRequest {
     }
 }
 
-/// Brings what `request` selects from one store to another.
+/// Copies what `request` selects from one store to another.
 ///
-/// A version is the same on both sides when its tree and times are; its number is that of the destination, the
-/// next one there. Message, expiry and origin are carried over, pins are not. Afterwards the newest version of each
-/// selected ref is the source's newest, unless that had come before and something else is newer there by now:
-/// it is never published twice. Versions that the destination alone has stay, unless
-/// [`ReplicateRequest::delete`].
+/// A version is the same on both sides when its tree and times are; its number is that of the destination, the next one
+/// there. Message, expiry and origin are carried over, pins are not. Afterwards the newest version of each selected ref
+/// is the source's newest, unless that version had been copied before and something newer is there now: a version is
+/// never published twice. Versions that only the destination has stay, unless [`ReplicateRequest::delete`] says
+/// otherwise.
 ///
 /// # Errors
-/// When a store cannot be read at all, or nothing of what is selected exists. What fails later is in the
-/// report: a ref by itself, or as what stopped the run.
+/// If a store cannot be read at all, or nothing that is selected exists. Later failures are in the report: for a single
+/// ref, or as what stopped the run.
+#[doc = "\n# Example\n```"]
+#[doc = include_str!("../../examples/replicate.rs")]
+#[doc = "```"]
 pub fn replicate(
     from: &Store,
     to: &Store,
@@ -260,7 +265,7 @@ pub fn replicate(
     }
     let mut selected = select(request, ends, &source, &there)?;
     if request.delete.drops() {
-        // Refused before anything is sent: what such a source has is not wanted there either.
+        // This is refused before anything is sent: what such a source has is not wanted there either.
         let delete = request.delete;
         let planned = surplus(delete, &selected, &selected.failed(), &source, &there)?.dropped;
         let brought = selected.bring.iter().map(|bring| &bring.name);

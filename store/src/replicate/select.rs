@@ -1,4 +1,4 @@
-//! Which versions are to be brought, from the states of both stores. Pure.
+//! Which versions are to be copied, from the states of both stores. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -405,7 +405,7 @@ impl Bring {
     fn gone_back(&self, there: u64, newest: u64) -> Note {
         let Self { name, from, .. } = self;
         let text = format!(
-            "{name}@{from}, which is the source's newest, came before as version {there}; version {newest} there is \
+            "{name}@{from}, which is the source's newest, was copied before as version {there}; version {newest} there is \
              later and stays the newest"
         );
         Note::with(text, Remedy::DropThere)
@@ -416,8 +416,8 @@ impl Bring {
         let Self { name, from, .. } = self;
         match stays {
             true => format!(
-                "{name}@{from} is not brought: a later version is there already, as version {newest}, and this one \
-                 would take its place as the newest; naming {name}@{from} brings it all the same"
+                "{name}@{from} is not copied: a later version is already there, as version {newest}, and this one \
+                 would take its place as the newest; naming {name}@{from} copies it all the same"
             ),
             false => format!(
                 "{name}@{from} becomes the newest there, on top of a later version, which is version {newest} there"
@@ -428,8 +428,8 @@ impl Bring {
     pub(super) fn overtaken(&self, there: u64, newest: u64) -> Error {
         let Self { name, from, .. } = self;
         Error::conflict(format!(
-            "{name}@{from}: it came before as version {there}, and version {newest}, which does not come from this \
-             source, was put on top of it"
+            "{name}@{from}: it was copied before as version {there}, and version {newest}, which does not come from this \
+             source, was put after it"
         ))
         .hint(Remedy::OneWriter)
     }

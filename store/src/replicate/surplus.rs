@@ -1,7 +1,7 @@
 //! What a run drops at the destination, and when it refuses to. Pure.
 //!
-//! The destination may hold the only copy of what another store once had. So a source that is not the one
-//! that the versions came from drops nothing, and neither does one that has lost most of what it had.
+//! The destination may hold the only copy of what another store once had. So nothing is dropped if the source is not
+//! the store that the versions came from, or if it has lost most of what it had.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,7 +122,7 @@ pub(super) fn check<'n>(
         return Err(refusal(&what, &foreign));
     }
     if !unknown.is_empty() {
-        let what = "the source never had these versions, which came from it: it was brought back from an older copy";
+        let what = "the source never had these versions, which came from it: it was restored from an older copy";
         return Err(refusal(what, &unknown));
     }
     match emptied(planned, to, selected, brought)? {

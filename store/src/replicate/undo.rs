@@ -5,10 +5,12 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Serialize, Serializer};
+
 use super::select::is_same;
 use super::{Forgetful, RefStatus, ReplicateRequest, Selection, replicate};
 use crate::error::{Error, Kind, Result};
-use crate::format::{At, Change, LogEntry, RefName, State, Target, Version, Who};
+use crate::format::{At, Change, LogEntry, RefName, State, Target, Version};
 use crate::log;
 use crate::progress::Progress;
 use crate::refs;
@@ -19,22 +21,52 @@ use crate::store::Store;
 const ENTRIES_MAX: u64 = 10_000;
 
 /// What came back, and what did not.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct UndoReport {
     /// The entry that dropped it.
     pub entry: u64,
     /// When that was.
     pub time: jiff::Timestamp,
-    /// Who did it.
-    pub who: Who,
-    /// Each version, and its new number; none after a dry run.
-    pub restored: Vec<(RefName, u64, Option<u64>)>,
-    /// Versions that were the newest and were put on top again, and their new numbers.
-    pub on_top: Vec<(RefName, u64, u64)>,
-    /// Versions that are there, by content.
+    /// The user who did it.
+    pub user: String,
+    /// The host where it was done.
+    pub host: String,
+    /// What came back, then the versions that had stayed and are the newest again.
+    pub restored: Vec<Restored>,
+    /// Versions whose content the ref still has.
+    #[serde(serialize_with = "versions")]
     pub there: Vec<(RefName, u64)>,
-    /// What did not come back, and why.
+    /// What did not come back, and why. Whoever shows an error words it.
+    #[serde(skip)]
     pub failed: Vec<(RefName, u64, Error)>,
+}
+
+/// A version that came back, or is the newest again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Restored {
+    /// The ref.
+    #[serde(rename = "ref")]
+    pub name: RefName,
+    /// The number that it had.
+    #[serde(rename = "from_version")]
+    pub from: u64,
+    /// Its new number; none after a dry run.
+    #[serde(rename = "version", skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+    /// It was not dropped, and stays the newest.
+    pub on_top: bool,
+}
+
+/// Each as `REF@N`.
+fn versions<S: Serializer>(
+    versions: &[(RefName, u64)],
+    out: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    out.collect_seq(
+        versions
+            .iter()
+            .map(|(name, number)| format!("{name}@{number}")),
+    )
 }
 
 /// Brings back what the last drop took of `what`; of anything, where that is none.
@@ -55,9 +87,9 @@ pub fn undo(
     let mut report = UndoReport {
         entry: entry.number,
         time: entry.time,
-        who: entry.who,
+        user: entry.who.user,
+        host: entry.who.host,
         restored: Vec::new(),
-        on_top: Vec::new(),
         there: Vec::new(),
         failed: Vec::new(),
     };
@@ -82,19 +114,21 @@ pub fn undo(
 
 /// Names what was put on top of what came back, in the same entry.
 fn stayed(before: &State, now: &State, report: &mut UndoReport) -> Result<()> {
-    let names: BTreeSet<RefName> = report.restored.iter().map(|one| one.0.clone()).collect();
+    let back = report.restored.iter().filter(|one| !one.on_top);
+    let names: BTreeSet<RefName> = back.map(|one| one.name.clone()).collect();
     for name in names {
         let (number, version) = now.version(&name, None)?;
-        let is_told = |told: &(RefName, u64, Option<u64>)| told.0 == name && told.2 == Some(number);
-        let is_told = report.restored.iter().any(is_told)
-            || report
-                .on_top
-                .iter()
-                .any(|told| told.0 == name && told.2 == number);
+        let is_it = |one: &Restored| one.name == name && one.to == Some(number);
+        let is_told = report.restored.iter().any(is_it);
         let was = now.was(&name, &version);
         if let Some(was) = was.filter(|_| !is_told && number > before.refs.last(&name).unwrap_or(0))
         {
-            report.on_top.push((name, was.version, number));
+            report.restored.push(Restored {
+                name,
+                from: was.version,
+                to: Some(number),
+                on_top: true,
+            });
         }
     }
     Ok(())
@@ -121,7 +155,12 @@ fn bring(
             RefStatus::Failed(error) => {
                 report.failed.push((outcome.name, from, too_late(error)));
             }
-            _ => report.restored.push((outcome.name, from, outcome.to)),
+            _ => report.restored.push(Restored {
+                name: outcome.name,
+                from,
+                to: outcome.to,
+                on_top: false,
+            }),
         }
     }
     done.stopped.map_or(Ok(()), |error| Err(too_late(error)))
@@ -160,7 +199,12 @@ fn on_top(
         let mut there = live.iter().rev();
         if let Some((there, _)) = there.find(|(_, version)| is_same(version, first)) {
             let made = refs::put_on_top(store, name, (*there, (ranked.number, first)))?;
-            report.on_top.push((name.clone(), ranked.rank, made));
+            report.restored.push(Restored {
+                name: name.clone(),
+                from: ranked.rank,
+                to: Some(made),
+                on_top: true,
+            });
         }
     }
     Ok(())
@@ -222,7 +266,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::format::{Content, Extra, RefState, Root, Sides};
+    use crate::format::{Content, Extra, RefState, Root, Sides, Who};
 
     fn name(last: &str) -> RefName {
         format!("team/t/{last}").parse().unwrap()
@@ -284,17 +328,29 @@ mod tests {
         let (one, other) = (name("r"), name("s"));
         let now = on_top_of(&[one.clone(), other.clone()]);
         let told = |restored: &[&RefName], on_top: &[(RefName, u64, u64)]| {
+            let one = |name: &RefName, from, to, on_top| Restored {
+                name: name.clone(),
+                from,
+                to: Some(to),
+                on_top,
+            };
+            let back = restored.iter().map(|name| one(name, 2, 4, false));
+            let top = on_top
+                .iter()
+                .map(|(name, from, to)| one(name, *from, *to, true));
             let mut report = UndoReport {
                 entry: 1,
                 time: jiff::Timestamp::UNIX_EPOCH,
-                who: Who::default(),
-                restored: (restored.iter().map(|name| ((*name).clone(), 2, Some(4)))).collect(),
-                on_top: on_top.to_vec(),
+                user: String::new(),
+                host: String::new(),
+                restored: back.chain(top).collect(),
                 there: Vec::new(),
                 failed: Vec::new(),
             };
             stayed(&State::default(), &now, &mut report).unwrap();
-            report.on_top
+            let top = report.restored.into_iter().filter(|one| one.on_top);
+            top.map(|one| (one.name, one.from, one.to.unwrap()))
+                .collect::<Vec<_>>()
         };
         let both = [(one.clone(), 3, 5), (other.clone(), 3, 5)];
         assert_eq!(told(&[&one, &other], &[]), both);

@@ -1,8 +1,8 @@
 //! Frames become packs at the destination, one pack at a time: metadata first, then data.
 //!
-//! A run that is killed loses the pack that was being written and no more: once all of one has arrived, it is told to
-//! whoever remembers it, then finished while the next one is filled. Only where the request that finishes it never
-//! got there is that one lost, too.
+//! A killed run loses only the pack that was being written: once all of a pack has arrived, the caller is told to
+//! remember it, and the pack is finished while the next one is filled. If the request that finishes it never arrives,
+//! that pack is lost too.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

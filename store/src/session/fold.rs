@@ -1,4 +1,4 @@
-//! Folding: a commit that finds many small segments writes some of them together with its own.
+//! Folding: if a commit finds many small segments, it merges some of them into its own.
 //!
 //! So a store that nobody collects has few segments, however many versions were put. Segments of about one size wait
 //! until there are enough of them to make one of the next size: each byte is written again once for each size, which

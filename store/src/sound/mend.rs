@@ -1,8 +1,8 @@
-//! mend: packs that somebody counts on and that are gone or damaged are condemned, as a repair does, so that what was in
-//! them is stored again.
+//! mend: if packs that somebody relies on are missing or damaged, they are condemned, as by a repair, so that their
+//! chunks are stored again.
 //!
-//! Looks at no more than at what is counted on, and reads no more than what a verification of this host found
-//! damaged. What is good in a damaged pack is copied before; nothing is deleted.
+//! It looks only at what is relied on, and reads only what a verification on this host found damaged. What is good in a
+//! damaged pack is copied first; nothing is deleted.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -163,7 +163,7 @@ pub(crate) fn condemn(store: &Store, bad: &BTreeSet<PackId>) -> Result<BTreeSet<
             "{}: the store changed {VAIN_MAX} times in a row while damaged packs were taken out",
             store.remote().url()
         ))
-        .hint("run it again when less goes on in the store")
+        .hint("run it again when the store is less busy")
     })?;
     forget(store, bad);
     Ok(condemned)

@@ -57,8 +57,8 @@ impl Store {
         &'p self,
         far: Option<&'p log::Far>,
         again: &'p Arc<log::Again>,
-    ) -> log::Place<'p> {
-        log::Place {
+    ) -> log::CheckpointPlace<'p> {
+        log::CheckpointPlace {
             remote: self.remote.as_ref(),
             far,
             again: Some(again),

@@ -1,4 +1,4 @@
-//! The newest log entry of a store that this host has seen: by it a store that was brought back from an older copy is
+//! The newest log entry of a store that this host has seen: by it a store that was restored from an older copy is
 //! known, before anything is added to it.
 //!
 //! One small file for each place of a store, beside its caches. It is disposable: without it nothing is known. A log is
@@ -95,7 +95,7 @@ impl Store {
             self.check_log_is_there()?;
             let object = log_key(now.number + 1);
             let damage = Error::corrupt(format!(
-                "{object}: missing, although this host has seen entry {number}: the store was brought back from an older copy"
+                "{object}: missing, although this host has seen entry {number}: the store was restored from an older copy"
             ));
             return Ok(Some(self.told(object, damage, seen)));
         }
@@ -109,8 +109,7 @@ impl Store {
         Ok(another.map(|found| {
             let object = log_key(number);
             let damage = Error::corrupt(format!(
-                "{object}: is another entry than this host has seen there: its id is {found}, expected {entry}: the store was \
-                 brought back from an older copy, and added to since"
+                "{object}: is another entry than this host has seen there: its id is {found}, expected {entry}: the store was restored from an older copy, and added to since"
             ));
             self.told(object, damage, seen)
         }))

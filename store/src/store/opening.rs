@@ -6,7 +6,7 @@ use crate::remedy::Remedy;
 use crate::remote::Read;
 
 /// What to do where it is lost.
-const LOST: &str = "bring `format` back from a copy of the store: nothing else in it says what was in there; make no new \
+const LOST: &str = "restore `format` from a copy of the store: nothing else in it says what was in there; make no new \
                     store in its place";
 
 /// The format of the store that lies at `remote`.

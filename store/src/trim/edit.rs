@@ -31,8 +31,8 @@ pub struct Removed {
     pub entries: u64,
     /// Bytes of the files.
     pub bytes: u64,
-    /// The first paths, directories that go as a whole as one.
-    #[serde(skip)]
+    /// The first paths; a directory that is removed as a whole is one path.
+    #[serde(serialize_with = "crate::shown::as_texts")]
     pub paths: Vec<Vec<u8>>,
     /// What they are.
     #[serde(skip)]

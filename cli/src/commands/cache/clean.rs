@@ -1,4 +1,4 @@
-//! `store cache clean`: failed and incomplete entries, and locks of nobody, so that a compiler tries again.
+//! `store cache clean`: deletes failed and incomplete entries and abandoned locks, so that a compiler tries again.
 
 use std::ffi::OsStr;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! `store cache`: compile caches as refs, an entry a directory, by a profile that says what an entry is.
+//! `store cache`: compile caches as refs, one directory per entry; a profile says what an entry is.
 
 mod clean;
 mod entries;
@@ -27,12 +27,12 @@ use crate::ui::{human, names};
 /// Share what compilers made: pull and push the entries of a compile cache
 ///
 /// A cache is a ref, and its entries are what a compiler keeps under one key. A profile says what an entry is, when it
-/// is complete, and where the cache of this host lies: `neff`, `neff-vllm`, `inductor`, `triton`, `vllm`, `xla`, or a
-/// file of your own, see `store help compile-caches`. `store neff` is `store cache` with that profile.
+/// is complete, and where the cache of this host is: `neff`, `neff-vllm`, `inductor`, `triton`, `vllm`, `xla`, or a
+/// file of your own (see `store help compile-caches`). `store neff` is `store cache` with that profile.
 ///
-/// Only complete entries are pulled and pushed: never one that failed, is locked, or is in the making. An entry that is
-/// there is never overwritten, neither here nor in a ref: of two compiles of one key the first one counts. What
-/// begins with `project/` or `team/` is a ref, other names are directories.
+/// Only complete entries are pulled and pushed: never one that failed, is locked, or is being made. An existing entry
+/// is never overwritten, neither here nor in a ref: of two compiles of one key, the first one counts. A name that
+/// begins with `project/` or `team/` is a ref; other names are directories.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What kind of cache it is
@@ -54,27 +54,27 @@ pub(crate) struct NeffArgs {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// Say what is complete, failed, locked or in the making here, and what the ref has and lacks
+    /// Show what is complete, failed, locked or being made here, and what the ref has and lacks
     Status {
         /// The cache, and a ref to compare it with
         #[arg(value_name = "DIR|REF")]
         what: Vec<OsString>,
     },
-    /// Say which keys a ref has complete entries of
+    /// Show which keys a ref has complete entries for
     ///
-    /// A key is the path of an entry in the cache, or the end of it. Ends with 3 where none is there, with 6 where some are
-    /// missing.
+    /// A key is the path of an entry in the cache, or the end of that path. The exit code is 3 if no key is there, and
+    /// 6 if some are missing.
     Lookup {
         /// Keys, and the ref
         #[arg(value_name = "KEY|REF", required = true, num_args = 2..)]
         what: Vec<OsString>,
     },
-    /// Bring the entries that are complete in a ref and missing here
+    /// Bring entries here that are complete in a ref and missing in the cache
     ///
-    /// Of several refs, the first one that has an entry counts. An entry that failed here, or is incomplete, is
-    /// replaced, unless somebody works on it.
+    /// If several refs have an entry, the first one counts. If an entry here failed or is incomplete, it is replaced,
+    /// unless somebody works on it.
     Pull {
-        /// The cache, where it is not where the profile says, and the refs in their order
+        /// The cache, if it is not where the profile says, and the refs in their order
         #[arg(value_name = "DIR|REF", required = true)]
         what: Vec<OsString>,
 
@@ -82,16 +82,16 @@ enum Verb {
         #[arg(long, short = 'n')]
         dry_run: bool,
     },
-    /// Add the entries that are complete here and missing in a ref
+    /// Add entries to a ref that are complete here and missing there
     ///
-    /// Any number of workers may push at once. Where the ref has another entry under the same key, yours is kept out and
-    /// named, and the command ends with 6. Names of hosts are taken out of the files that the profile names.
+    /// Any number of workers may push at once. If the ref has another entry under the same key, yours is kept out and
+    /// named, and the exit code is 6. Host names are taken out of the files that the profile names.
     Push {
-        /// The cache, where it is not where the profile says, and the ref
+        /// The cache, if it is not where the profile says, and the ref
         #[arg(value_name = "DIR|REF", required = true)]
         what: Vec<OsString>,
 
-        /// Push to the ref of a team, which more people read than those of the project
+        /// Allow a push to the ref of a team, which more people read than those of the project
         #[arg(long)]
         public: bool,
 
@@ -99,20 +99,20 @@ enum Verb {
         #[arg(long, short = 'n')]
         dry_run: bool,
     },
-    /// Delete what keeps compilers from trying again: failed and incomplete entries, and locks of nobody
+    /// Delete what keeps compilers from trying again: failed and incomplete entries, and abandoned locks
     Clean {
-        /// The cache, where it is not where the profile says
+        /// The cache, if it is not where the profile says
         dir: Option<PathBuf>,
 
-        /// How old a lock is nobody's [default: what the profile says]
+        /// The age at which a lock counts as abandoned [default: what the profile says]
         #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
         stale: Option<std::time::Duration>,
 
-        /// Only say what would go
+        /// Show what would be deleted, without deleting it
         #[arg(long, short = 'n')]
         dry_run: bool,
     },
-    /// Say why there is no entry of a key: what of it is another in the entries that are nearest
+    /// Show why a key has no entry: which parts of it differ in the nearest entries
     Why {
         /// The key of an entry, or its path in the cache
         key: OsString,

@@ -1,4 +1,4 @@
-//! The compile caches of `store run`: pulled before the command, pushed after it. What goes wrong is a warning.
+//! The compile caches of `store run`: they are pulled before the command and pushed after it. Failures are warnings.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -181,7 +181,7 @@ impl One {
         began: Option<StoreId>,
         is_asked: &dyn Fn() -> bool,
         context: &Context,
-    ) -> Result<push::Report> {
+    ) -> Result<push::PushReport> {
         let stop = Arc::new(AtomicBool::new(false));
         let store = context.open_until(Arc::clone(&stop));
         let store = store.map_err(save::out_of_reach)?;

@@ -1,6 +1,6 @@
-//! Entries come into a cache whole: built beside, in a directory of their own in the cache, and renamed.
+//! Entries are put into a cache whole: they are built in a directory of their own in the cache, and renamed.
 //!
-//! Never over an entry that is there, unless that one failed or is incomplete, and nobody works on it.
+//! An existing entry is replaced only if it failed or is incomplete, and nobody works on it.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -24,7 +24,7 @@ use crate::ui::{human, names};
 
 /// What a machine reads.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct PullReport {
     profile: String,
     #[serde(serialize_with = "store::path_as_text")]
     directory: PathBuf,
@@ -58,7 +58,7 @@ pub(super) fn pull(
     (root, refs): (&Path, &[RefName]),
     profile: &Profile,
     dry_run: bool,
-) -> Result<Report> {
+) -> Result<PullReport> {
     let began = Instant::now();
     planted::check(root)?;
     if !dry_run {
@@ -68,7 +68,7 @@ pub(super) fn pull(
     let root = &root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
     let mut here = entries::of_dir(root, profile)?;
     let is_complete = |entry: &&Entry| entry.state(profile) == State::Complete;
-    let mut report = Report {
+    let mut report = PullReport {
         profile: profile.name.clone(),
         directory: root.to_path_buf(),
         sources: Vec::new(),
@@ -104,7 +104,7 @@ pub(super) fn pull(
     Ok(report)
 }
 
-impl Report {
+impl PullReport {
     /// The complete entries of a ref that are not complete here, and that nobody works on.
     fn choose(
         &mut self,
@@ -143,7 +143,7 @@ fn bring(
     spec: &RefSpec,
     (root, wanted): (&Path, &Entries),
     profile: &Profile,
-    report: &mut Report,
+    report: &mut PullReport,
 ) -> Result<()> {
     let stage = Stage::new(root)?;
     let built = stage.path().join("entries");
@@ -221,7 +221,7 @@ pub(super) fn run(
     }
 }
 
-impl Report {
+impl PullReport {
     pub(super) fn tell(&self, context: &Context) {
         for source in self
             .sources
@@ -236,7 +236,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for PullReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,

@@ -24,7 +24,7 @@ use crate::ui::{human, names, remedy};
 
 /// What a machine reads.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct PushReport {
     profile: String,
     #[serde(rename = "ref")]
     target: RefName,
@@ -59,7 +59,7 @@ pub(super) fn push(
     (root, target): (&Path, &RefName),
     profile: &Profile,
     how: How,
-) -> Result<Report> {
+) -> Result<PushReport> {
     check_public(target, how)?;
     planted::check(root)?;
     let began = Instant::now();
@@ -68,7 +68,7 @@ pub(super) fn push(
         .map_err(|source| Error::io("open the cache", root, source))?;
     let here = entries::of_dir(root, profile)?;
     let stored = entries::of_ref(&Reader::new(store)?, target, profile)?;
-    let mut report = Report {
+    let mut report = PushReport {
         profile: profile.name.clone(),
         target: target.clone(),
         directory: root.clone(),
@@ -103,7 +103,7 @@ pub(super) fn check_public(target: &RefName, how: How) -> Result<()> {
     .hint("give --public if that is meant, or push to a ref of the project"))
 }
 
-impl Report {
+impl PushReport {
     /// The complete entries that the ref does not seem to have.
     fn choose(&mut self, here: &Entries, stored: &Entries, profile: &Profile) -> Entries {
         let mut new = Entries::new();
@@ -296,7 +296,7 @@ pub(super) fn run(
     report.outcome()
 }
 
-impl Report {
+impl PushReport {
     pub(super) fn tell(&self, context: &Context) {
         for note in &self.notes {
             context.out.note(format_args!("note: {note}"));
@@ -323,7 +323,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for PushReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.version {
             Some(version) => write!(out, "{}@{version}: ", self.target)?,

@@ -1,6 +1,7 @@
-//! What is repaired on the way: texts that name this host's directory, or hosts.
+//! What is repaired during a copy: texts that name this host's directory, or hosts.
 //!
-//! A text that leaves names the root of the cache by a word, which is the place of the cache where it arrives.
+//! In a text that leaves the host, a placeholder stands for the root of the cache; on arrival it becomes the path of
+//! the cache there.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `store cache why`: which part of a key is another one in the entries that are nearest.
+//! `store cache why`: which parts of a key differ in the nearest entries.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -11,8 +11,8 @@ use crate::context::Context;
 
 /// Give a store a name
 ///
-/// There must be a store at URL, unless --no-check. Only these lines of the configuration are
-/// written; comments and all else in it stay as they are.
+/// There must be a store at URL, unless --no-check is given. Only these lines of the configuration are written;
+/// comments and all other lines stay as they are.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The name: letters, digits, `-` and `_`
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Where the store is: a directory or a URL
     url: String,
 
-    /// The [profile.NAME] of the configuration that it is opened with
+    /// The [profile.NAME] of the configuration to open the store with
     #[arg(long)]
     profile: Option<String>,
 

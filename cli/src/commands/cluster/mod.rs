@@ -10,8 +10,8 @@ use crate::context::Context;
 
 /// Give names to stores, so that `--store`, `push`, `pull` and `duplicate` know them
 ///
-/// Names are defined in the configuration, as [cluster.NAME] with `url` and `profile`. Wherever a store's URL
-/// is expected, a name does as well and comes first: a directory of the same name is `./NAME`.
+/// Names are defined in the configuration, as [cluster.NAME] with `url` and `profile`. Wherever a store's URL is
+/// expected, a name may be given, and comes first: to mean a directory of the same name, write `./NAME`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

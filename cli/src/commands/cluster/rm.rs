@@ -1,4 +1,4 @@
-//! `store cluster rm`: a store has its name no longer.
+//! `store cluster rm`: removes a store's name.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::config::clusters::Label;
 use crate::config::edit;
 use crate::context::Context;
 
-/// Take a store's name away; the store itself is not touched
+/// Remove a store's name; the store itself is not changed
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The name

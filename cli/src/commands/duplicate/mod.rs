@@ -18,50 +18,51 @@ const HERE: &str = "here";
 
 /// Copy refs from one store to another; only missing chunks are sent
 ///
-/// What is missing is computed from the segments of both stores, and frames are sent as they are,
-/// after each was checked. A version gets the next number at its destination, unless the same one is
-/// there already, and is published when all it needs is there. Collectors may run on both stores.
+/// What is missing is computed from the segments of both stores. Frames are checked and sent as they are stored. A
+/// version gets the next number at its destination, unless the same version is already there, and is published when all
+/// it needs is there. Collectors may run on both stores.
 ///
-/// A journal in $XDG_STATE_HOME/store/jobs remembers runs, errors and what was sent, so that a job that
-/// was killed sends nothing twice but what was on its way; losing it costs time only. On one host a job
-/// runs once at a time: the second of --job says so and exits with 0, without a name it exits with 5.
-/// Exits with 6 when some refs did not make it, each with its reason.
+/// A journal in $XDG_STATE_HOME/store/jobs records runs, errors and what was sent, so a job that was killed re-sends
+/// only what was in flight. If the journal is lost, that only costs time. On one host a job runs once at a time: with
+/// --job, a second run says so and exits with 0; without a name, it exits with 5. The exit code is 6 if some refs could
+/// not be copied; each is named with its reason.
 ///
-/// Jobs are defined in the configuration, as [job.NAME] with `from`, `to`, `refs`, and if need be `versions`,
-/// `delete`, `bwlimit`, `verify` and `profile`.
+/// Jobs are defined in the configuration, as [job.NAME] with `from`, `to`, `refs`, and optionally `versions`, `delete`,
+/// `bwlimit`, `verify` and `profile`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to copy: namespaces, refs (their newest version), or versions
     #[arg(value_name = "NAMESPACE|REF[@N]", required_unless_present_any = ["job", "status"])]
     refs: Vec<OsString>,
 
-    /// Where from: a cluster, a directory or a URL; `here`: the store that other verbs work with
+    /// The source: a cluster, a directory or a URL; `here`: the store that other verbs use
     #[arg(long, value_name = "STORE", required_unless_present_any = ["job", "status"])]
     from: Option<String>,
 
-    /// Where to: a cluster, a directory or a URL, or `here`
+    /// The destination: a cluster, a directory or a URL, or `here`
     #[arg(long, value_name = "STORE", required_unless_present_any = ["job", "status"])]
     to: Option<String>,
 
-    /// Drop at the destination what it alone has: versions of these refs, and refs of these namespaces;
-    /// pinned versions stay, and so do those that were first put there. Refused with exit 5 when the source is not the store that they came from, or
-    /// when more than half of what a namespace, or a named ref, has there would go
+    /// Drop what only the destination has: versions of these refs, and refs of these namespaces. Pinned versions stay,
+    /// and so do those that were first put there. Refused with exit code 5 if the source is not the store that they
+    /// came from, or if more than half of what a namespace, or a named ref, has there would be
+    /// dropped
     #[arg(long)]
     delete: bool,
 
-    /// As --delete, also what was first put there, and never refused
+    /// As --delete, but also drop what was first put there, and never refuse
     #[arg(long)]
     delete_all: bool,
 
     #[command(flatten)]
     how: How,
 
-    /// Run a job of the configuration; options that are given beside it count more than what it says
+    /// Run a job of the configuration; options that are given beside it override what it says
     #[arg(long, value_name = "NAME", conflicts_with_all = ["refs", "from", "to"])]
     job: Option<Label>,
 
-    /// Show what is known of a job, also while it runs; of all jobs of this host and of the configuration, where
-    /// none is named
+    /// Show what is known of a job, also while it runs; without a name, of all jobs of this host and of the
+    /// configuration
     #[arg(long, value_name = "JOB", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["refs", "from", "to", "delete", "delete_all", "How", "job", "metrics_file", "Unattended"])]
     status: Option<String>,
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gc::Report;
+use gc::CollectReport;
 use jiff::Timestamp;
 use store::{Result, StoreId};
 
@@ -10,7 +10,7 @@ use crate::host::files::{self, Use};
 use crate::host::metrics::{self, Row};
 
 /// Replaces `file` as a whole: a reader sees the old one or the new one.
-pub(crate) fn write(file: &Path, id: StoreId, report: &Report) -> Result<()> {
+pub(crate) fn write(file: &Path, id: StoreId, report: &CollectReport) -> Result<()> {
     let text = text(id, report, Timestamp::now());
     files::replace(file, text.as_bytes(), Use::Report)
 }
@@ -31,7 +31,7 @@ fn exit_code(code: u8) -> Row {
     )
 }
 
-fn text(id: StoreId, report: &Report, now: Timestamp) -> String {
+fn text(id: StoreId, report: &CollectReport, now: Timestamp) -> String {
     let (live, held) = (&report.live, &report.held);
     let live_bytes = live.newest_bytes + live.by_retention_bytes + live.by_pins_bytes;
     let dead_bytes = held.unused_bytes + held.by_grace.bytes + held.by_age.bytes;

@@ -1,4 +1,4 @@
-//! `store gc`: retention, and the space of what nobody needs any more comes back.
+//! `store gc`: applies retention, and reclaims the space of what nobody needs any more.
 
 mod metrics;
 mod report;
@@ -12,7 +12,7 @@ use gc::{Request, collect};
 use jiff::Timestamp;
 use store::{Error, Result};
 
-use self::report::Told;
+use self::report::ShownReport;
 use crate::config::{self, Config};
 use crate::context::Context;
 use crate::context::schedule::{Unattended, Unit};
@@ -21,21 +21,23 @@ use crate::ui::{failure, human};
 
 /// Reclaim space that no version needs
 ///
-/// Safe at any time, beside puts, gets and other collectors. What was found to be garbage is
-/// condemned by an entry in the log and deleted after --grace, often by the next run; packs that
-/// are little used are copied into new ones. Without rules every version is kept, but for those
-/// whose --ttl is over. Pinned versions survive every rule; the newest of each ref survives all but
-/// the end of its --ttl, unless --may-drop-newest. Rules and quotas are kept in the store (`store policy`),
-/// else in the configuration; rules given here come first. On one host
-/// one collector runs at a time: the second says so and exits with 0. To be run from cron, see
-/// --systemd and --crontab.
+/// Safe at any time, beside puts, gets and other collectors. What was found to be garbage is condemned by an entry in
+/// the log and deleted after --grace, often by the next run; packs that are little used are copied into new ones.
+///
+/// Without rules, every version is kept except those whose --ttl is over. Pinned versions survive every rule. The
+/// newest version of each ref survives everything but the end of its --ttl, unless --may-drop-newest is given. Rules
+/// and quotas are kept in the store (`store policy`), or else in the configuration; rules that are given here come
+/// first.
+///
+/// On one host, one collector runs at a time: a second one says so and exits with 0. To run it from cron, see --systemd
+/// and --crontab.
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
-    /// Print what would be done, and do nothing
+    /// Print what would be done, without doing it
     #[arg(long, short = 'n')]
     dry_run: bool,
 
-    /// Collect a store of a single writer: nothing else writes to it now
+    /// Collect a store of a single writer: you promise that nothing else writes to it now
     #[arg(long)]
     exclusive: bool,
 
@@ -48,8 +50,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     schedule: Unattended,
 
-    /// Write metrics for Prometheus' text file collector to this file; a collection that fails changes its exit
-    /// code there and nothing else
+    /// Write metrics for Prometheus' text file collector to this file; a collection that fails changes only its exit
+    /// code there
     #[arg(long, value_name = "FILE")]
     metrics_file: Option<PathBuf>,
 }
@@ -66,7 +68,7 @@ struct Retention {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     keep_last: Option<usize>,
 
-    /// Keep versions that are younger, like 30d
+    /// Keep versions younger than this, like 30d
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     keep_within: Option<Duration>,
 
@@ -82,12 +84,12 @@ struct Retention {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     keep_monthly: Option<usize>,
 
-    /// Drop versions, first what was not used for longest, until the others fit; pinned ones stay, and
-    /// the newest of each ref, and what would free next to nothing
+    /// Drop versions until the rest fits, those unused for longest first. Pinned versions stay, and so do the newest of
+    /// each ref and those that would free next to nothing
     #[arg(long, value_name = "SIZE", value_parser = human::parse_limit)]
     max_size: Option<u64>,
 
-    /// Let --max-size and quotas drop the newest version of a ref, too
+    /// Let --max-size and quotas drop the newest version of a ref too
     #[arg(long)]
     may_drop_newest: bool,
 }
@@ -96,12 +98,12 @@ struct Retention {
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Limits")]
 struct Limits {
-    /// Leave uploads alone that nobody has committed and that are younger, and what puts and transfers that have not
-    /// ended stored on their way; 0 gives back at once what a stopped one left [default: 24h]
+    /// Leave uncommitted uploads alone if they are younger than this, and also what unfinished puts and transfers have
+    /// already stored; 0 gives back at once what a stopped one left [default: 24h]
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     min_age: Option<Duration>,
 
-    /// Delete objects so long after they were marked for it, so that running readers can finish [default: 1h]
+    /// How long after they were marked for it objects are deleted, so that running readers can finish [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     grace: Option<Duration>,
 
@@ -109,15 +111,15 @@ struct Limits {
     #[arg(long, value_name = "PERCENT", value_parser = human::parse_percent)]
     max_unused: Option<u64>,
 
-    /// Copy packs of at most this size together
+    /// Combine packs of at most this size
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size)]
     max_repack: Option<u64>,
 
-    /// Copy nothing; packs that are not used at all still go
+    /// Copy nothing; packs that are not used at all are still deleted
     #[arg(long, conflicts_with = "max_repack")]
     no_repack: bool,
 
-    /// Stop in good order after this long; the next run goes on
+    /// Stop cleanly after this long; the next run continues
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     time_limit: Option<Duration>,
 }
@@ -172,7 +174,7 @@ fn collected(args: &Args, context: &Context) -> Result<()> {
     if let Some(file) = args.metrics_file.as_ref().filter(|_| !args.dry_run) {
         metrics::write(file, store.format().id, &report)?;
     }
-    context.out.report(&Told(report))
+    context.out.report(&ShownReport(report))
 }
 
 /// What a run without options would ask for, to look at it.

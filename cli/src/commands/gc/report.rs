@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use gc::Report;
+use gc::CollectReport;
 use gc::plan::{PackFate, Plan, Wait};
 use gc::policy::{Drop, Why};
 use gc::report::Over;
@@ -15,9 +15,9 @@ use crate::ui::human;
 /// A report as it is told.
 #[derive(Serialize)]
 #[serde(transparent)]
-pub(crate) struct Told(pub(crate) Report);
+pub(crate) struct ShownReport(pub(crate) CollectReport);
 
-impl fmt::Display for Told {
+impl fmt::Display for ShownReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = &self.0;
         if report.dry_run {
@@ -33,7 +33,7 @@ impl fmt::Display for Told {
     }
 }
 
-fn done(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+fn done(out: &mut fmt::Formatter<'_>, report: &CollectReport) -> fmt::Result {
     writeln!(
         out,
         "freed      {} in {} ({})",
@@ -60,10 +60,10 @@ fn done(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if report.disk_full {
         writeln!(
             out,
-            "stopped: the disk has no room for a copy of what lives in little-used packs; the next run goes on"
+            "stopped: the disk has no room for a copy of what lives in little-used packs; the next run continues"
         )?;
     } else if report.stopped {
-        writeln!(out, "stopped before the end; the next run goes on")?;
+        writeln!(out, "stopped before the end; the next run continues")?;
     }
     Ok(())
 }
@@ -143,7 +143,7 @@ fn dropped(drop: &Drop) -> String {
 }
 
 /// Why the disk is still full.
-fn held(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+fn held(out: &mut fmt::Formatter<'_>, report: &CollectReport) -> fmt::Result {
     let (live, held) = (&report.live, &report.held);
     let mut rows = vec![(
         live.newest_bytes,
@@ -222,7 +222,7 @@ fn waiting(wait: Wait, what: &str) -> (u64, String) {
 mod tests {
     use super::*;
 
-    struct Told<'r>(&'r Report);
+    struct Told<'r>(&'r CollectReport);
 
     impl fmt::Display for Told<'_> {
         fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -233,14 +233,14 @@ mod tests {
     #[test]
     fn a_store_that_holds_nothing_has_no_reasons() {
         assert_eq!(
-            Told(&Report::default()).to_string(),
+            Told(&CollectReport::default()).to_string(),
             "nothing else takes space"
         );
     }
 
     #[test]
     fn a_run_that_takes_what_is_young_is_not_told_to_take_it() {
-        let mut report = Report::default();
+        let mut report = CollectReport::default();
         for (secs, is_advised) in [(3600, true), (-1, false)] {
             report.held.by_age = Wait {
                 bytes: 5000,

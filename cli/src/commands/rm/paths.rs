@@ -1,4 +1,4 @@
-//! `store rm REF:PATH...`: paths of a ref's newest version go, as a new version without them.
+//! `store rm REF:PATH...`: makes a new version of a ref without some paths.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,8 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use store::{
-    Error, Frees, Globs, Id, RefName, Result, Target, Time, TrimFilter, TrimReport, TrimRequest,
-    shown, trim,
+    Error, Globs, RefName, Result, Target, Time, TrimFilter, TrimReport, TrimRequest, shown, trim,
 };
 
 use super::Args;
@@ -24,20 +23,8 @@ struct Report {
     target: RefName,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
-    /// The version that had them.
-    from_version: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<Id>,
-    /// Files, directories and links.
-    entries: u64,
-    bytes: u64,
-    /// The first of them; directories that go as a whole as one.
-    paths: Vec<String>,
-    /// Only a dry run reads the trees for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    frees: Option<Frees>,
+    #[serde(flatten)]
+    done: TrimReport,
 }
 
 /// Whether paths are meant, and not versions.
@@ -85,7 +72,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
         filter,
     };
     let done = trim(&store, &request)?;
-    context.out.report(&report(target, done, args.dry_run))
+    context.out.report(&Report {
+        target,
+        dry_run: args.dry_run,
+        done,
+    })
 }
 
 /// The ref, and the paths in it; none: its whole tree.
@@ -149,27 +140,13 @@ fn words(args: &Args) -> String {
     words.join(" ")
 }
 
-fn report(target: RefName, done: TrimReport, dry_run: bool) -> Report {
-    let paths = done.removed.paths.iter();
-    Report {
-        target,
-        dry_run,
-        from_version: done.from,
-        version: done.version,
-        id: done.id,
-        entries: done.removed.entries,
-        bytes: done.removed.bytes,
-        paths: paths.map(|path| shown(path)).collect(),
-        frees: done.frees,
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, from) = (&self.target, self.from_version);
-        let what = entries(self.entries);
-        let bytes = human::bytes(self.bytes);
-        match self.version {
+        let (name, done) = (&self.target, &self.done);
+        let from = done.from;
+        let what = entries(done.removed.entries);
+        let bytes = human::bytes(done.removed.bytes);
+        match done.version {
             None => write!(
                 out,
                 "nothing is done; a new version would lack {what} of {name}@{from}, {bytes}"
@@ -178,19 +155,20 @@ impl fmt::Display for Report {
                 out,
                 "{name}@{version}{}: without {what} of @{from}, {bytes}\n\
                  @{from} still has them, and their bytes stay until it is dropped; `store rm {name}@{version}` takes this back",
-                names::id(self.id.as_ref())
+                names::id(done.id.as_ref())
             )?,
         }
         if self.dry_run {
-            for path in self.paths.iter().take(TOLD_MAX) {
-                write!(out, "\nwould go: {path}")?;
+            let paths = &done.removed.paths;
+            for path in paths.iter().take(TOLD_MAX) {
+                write!(out, "\nwould go: {}", shown(path))?;
             }
-            match self.paths.len().saturating_sub(TOLD_MAX) {
+            match paths.len().saturating_sub(TOLD_MAX) {
                 0 => {}
                 more => write!(out, "\nand {more} more")?,
             }
         }
-        let Some(frees) = &self.frees else {
+        let Some(frees) = &done.frees else {
             return Ok(());
         };
         let bytes = human::bytes(frees.bytes);

@@ -1,4 +1,5 @@
-//! One cache of a run: brought from another cluster where it is to be, made as a tree, or begun as an empty directory.
+//! One cache of a run: it is brought from another cluster if that is asked for, made as a tree, or begun as an empty
+//! directory.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -149,7 +150,7 @@ impl Cache {
         }
         let (name, dir) = (&self.name, self.dir.display());
         context.out.note(format_args!(
-            "note: {name} was removed, and is made anew from what is in {dir}: remove that first to begin empty; \
+            "note: {name} was removed, and is made again from what is in {dir}: remove that first to begin empty; \
              `store undo {name}` brings back what was removed"
         ));
         Ok(())
@@ -190,12 +191,12 @@ impl Cache {
             self.note_removed(reader, context)?;
         }
         if is_left && self.is_here(reader) && is_of_no_version(&known, &self.dir) {
-            // Who was killed had not yet brought it to a version: only what is of one can be saved. What a job made stays.
+            // The killed process had not yet brought it to a version: only what is of one can be saved. What a job made stays.
             self.materialize(reader, pool, false, context)?;
         }
         let mut left_out = Vec::new();
         if is_left && !is_empty(&self.dir) {
-            // Who was killed made it, as far as that is known.
+            // The killed process made it, as far as is known.
             let message = left.as_ref().and_then(Pending::message);
             let message = message.unwrap_or_else(|| message_of(job));
             left_out = self.save_what_was_left(store, (exclude, message), context)?;
@@ -204,7 +205,7 @@ impl Cache {
         let takes_over = is_left && (left_out.is_empty() || !is_tree(&known, &self.dir));
         if takes_over && self.has_any(reader, &left_out) {
             context.out.warning(format_args!(
-                "warning: {}: is not brought to the newest version, which has other files in the place of what is not saved",
+                "warning: {}: is not updated to the newest version, which has other files in place of what is not saved",
                 self.dir.display()
             ));
         } else if self.is_here(reader) {

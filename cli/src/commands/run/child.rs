@@ -1,6 +1,6 @@
-//! The command of a run: started with our terminal and streams, told of every signal that we get, waited for.
+//! The command of a run: it is started with our terminal and streams, gets every signal that we get, and is waited for.
 //!
-//! Never reads or writes what the command says. What is to be done meanwhile is the caller's, between two looks.
+//! This module never reads or writes the command's streams. The caller does its own work between two looks.
 
 use std::cell::Cell;
 use std::ffi::OsString;

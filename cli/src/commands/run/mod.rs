@@ -25,27 +25,28 @@ use crate::ui::{failure, human, names};
 
 /// Run a command with the caches of its project, and save what it adds to them
 ///
-/// The caches are trees of `project/P/cache` and `team/T/cache`, made or brought to the newest version where the
-/// layout says, and the command finds them by variables of its environment. When it ends they are saved, as by `store
-/// save`: jobs that run at once all keep what they added. A project that is new begins with an empty cache, which the
+/// The caches are trees of `project/P/cache` and `team/T/cache`. They are made, or brought to the newest version, where
+/// the layout says, and the command finds them by environment variables. When the command ends they are saved, as by
+/// `store save`: jobs that run at once all keep what they added. A new project begins with an empty cache, which the
 /// first save makes.
 ///
-/// The command has the terminal, standard input and standard output; signals are handed on to it, and its exit code is
-/// that of `store run`. A signal does not stop the save that follows; a second one does. Only where the command ended
-/// well and the project's cache could not be saved, the exit code is that of the save. A team's cache that cannot be
-/// saved is a warning. What could not be saved stays where it is, is on the list of `store save --pending`, and is saved
-/// by the next run in its place. Each job wants a base of its own: beside a run that has not ended, another is refused.
+/// The command has the terminal, standard input and standard output. Signals are passed on to it, and its exit code is
+/// that of `store run`. A signal does not stop the save that follows; a second one does. If the command succeeded but
+/// the project's cache could not be saved, the exit code is that of the save. If a team's cache cannot be saved, that
+/// is a warning. What could not be saved stays where it is and is on the list of `store save --pending`; the next run
+/// in its place saves it. Each job needs a base of its own: as long as a run has not ended, another one with the same
+/// base is refused.
 ///
-/// With --seed REF the command is a script that makes a ref, and runs only if there is no such ref. Of any number that
-/// start at once, on whatever hosts, one runs it, in the end publishes what it left in the directory $STORE_SEED_DIR, and
-/// the others wait for that; one that dies, or is silent for --patience, is replaced. A script that fails fails for all
-/// who waited for it. There are no caches then; --base says where the directory is made.
+/// With --seed REF, the command is a script that makes a ref, and it runs only if the ref does not exist. Of any number
+/// that start at once, on any hosts, one runs the script and then publishes what the script left in the directory
+/// $STORE_SEED_DIR; the others wait for that. One that dies, or is silent for --patience, is replaced. If the script
+/// fails, it fails for all that waited for it. There are no caches then; --base says where the directory is made.
 ///
-/// Layouts: `plain` has the caches in `project` and `team` below --base, and tells of them by
-/// STORE_PROJECT_CACHE_DIR, STORE_TEAM_CACHE_DIR, HF_HOME, HF_DATASETS_CACHE, NEURON_COMPILE_CACHE_URL,
-/// TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR and VLLM_CACHE_ROOT. `baseten` has them where that platform has them, below
-/// /root/.cache, with BT_PROJECT_CACHE_DIR, BT_TEAM_CACHE_DIR and BT_RW_CACHE_DIR, too; with `baseten-rw-project` the
-/// last one is the project's cache. Others are configured: see `store help job-caches`.
+/// Layouts: `plain` has the caches in `project` and `team` below --base, and sets STORE_PROJECT_CACHE_DIR,
+/// STORE_TEAM_CACHE_DIR, HF_HOME, HF_DATASETS_CACHE, NEURON_COMPILE_CACHE_URL, TORCHINDUCTOR_CACHE_DIR,
+/// TRITON_CACHE_DIR and VLLM_CACHE_ROOT. `baseten` has them where that platform has them, below /root/.cache, and also
+/// sets BT_PROJECT_CACHE_DIR, BT_TEAM_CACHE_DIR and BT_RW_CACHE_DIR; with `baseten-rw-project` the last one is the
+/// project's cache. Other layouts are configured: see `store help job-caches`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The project whose cache it is
@@ -58,11 +59,11 @@ pub(crate) struct Args {
     )]
     project: Option<String>,
 
-    /// Make this ref by a script, unless it is there: see above
+    /// Make this ref by a script, unless it exists: see above
     #[arg(long, value_name = "REF", conflicts_with_all = ["save_every", "require_local", "job"])]
     seed: Option<OsString>,
 
-    /// How long a seeder may be silent until another one takes its place; 4s at least
+    /// How long a seeder may be silent before another one replaces it; at least 4s
     #[arg(long, value_name = "TIME", value_parser = human::parse_span, default_value = "30s")]
     patience: Duration,
 
@@ -70,11 +71,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "T", env = "STORE_TEAM", hide_env_values = true)]
     team: Option<String>,
 
-    /// The directory that the caches are made in [default: that of the layout, or else `cache`]
+    /// The directory to make the caches in [default: that of the layout, or else `cache`]
     #[arg(long, value_name = "DIR")]
     base: Option<PathBuf>,
 
-    /// Where the caches are, and which variables tell of them
+    /// Where the caches are, and which variables name them
     #[arg(
         long,
         value_name = "NAME",
@@ -84,27 +85,27 @@ pub(crate) struct Args {
     )]
     layout: String,
 
-    /// What the job is called in the versions that it makes
+    /// The name of the job in the versions that it makes
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
 
-    /// Save also meanwhile, so often, like 10m
+    /// Also save while the command runs, at this interval, like 10m
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     save_every: Option<Duration>,
 
-    /// A command that was asked to end and takes longer is saved beside it
+    /// How long a command that was asked to end may take before it is saved while it still runs
     #[arg(long, value_name = "TIME", value_parser = human::parse_span, default_value = "10s")]
     grace: Duration,
 
-    /// Fail before the command starts where fewer bytes are free for the caches, like 50GB
+    /// Fail before the command starts if fewer bytes than this are free for the caches, like 50GB
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "0")]
     free: u64,
 
-    /// Fail at once where the project's cache is not in this store, and say which cluster has it
+    /// Fail at once if the project's cache is not in this store, and say which cluster has it
     #[arg(long, conflicts_with = "fallback")]
     require_local: bool,
 
-    /// Where a cache is not in this store, the project's or the team's: the cluster that it is brought from, or `empty`
+    /// If a cache, the project's or the team's, is not in this store: the cluster to bring it from, or `empty`
     #[arg(long, value_name = "CLUSTER|empty", default_value = "empty")]
     fallback: String,
 

@@ -1,4 +1,4 @@
-//! The saves of a run: meanwhile, on a thread beside the command, and the last one, when it has ended.
+//! The saves of a run: those while the command runs, on a thread of their own, and the last one when it has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,7 +126,7 @@ impl<'s> Saver<'s> {
         }))
     }
 
-    /// Saves all when the command has ended. Who asks to end is heeded the second time.
+    /// Saves everything when the command has ended. Only a second request to end stops it.
     pub(super) fn last(&self, signals: &Signals) -> Result<()> {
         let mut outcome = Ok(());
         let mut looked = None;
@@ -165,7 +165,7 @@ impl<'s> Saver<'s> {
             match signals.asked() {
                 Asked::Not => {}
                 Asked::Once => self.context.out.note(format_args!(
-                    "note: what the command made is being saved; who asks to end once more stops that"
+                    "note: what the command made is being saved; asking to end once more stops that"
                 )),
                 Asked::Again => running.stop.store(true, Ordering::Relaxed),
             }
@@ -185,7 +185,7 @@ impl<'s> Saver<'s> {
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let is_last = running.cache + 1 >= self.caches.len();
         if !is_last {
-            // Where that fails the next one opens the store anew, and says what is wrong.
+            // Where that fails the next one opens the store again, and says what is wrong.
             *looked = left.after(&done).ok();
         }
         save::tell_of_run(

@@ -1,4 +1,4 @@
-//! `store run --seed`: of many who start the same script one runs it, and the others wait for the ref that it makes.
+//! `store run --seed`: if many start the same script, one runs it, and the others wait for the ref that it makes.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -94,7 +94,7 @@ impl Seeder<'_> {
                         "{}: not made: the script that ran on {} failed: {said}",
                         self.target, who.host
                     ))
-                    .hint("see what it said there; who starts now tries it anew"));
+                    .hint("see what it said there; a new start tries it again"));
                 }
                 Look::Held { who } if waits_for.as_ref() != Some(&who) => {
                     self.context.out.note(format_args!(
@@ -180,7 +180,7 @@ impl Seeder<'_> {
                 if is_own {
                     "this one came first"
                 } else {
-                    "theirs came first, and stands"
+                    "theirs came first and is kept"
                 }
             ));
         }
@@ -263,9 +263,9 @@ impl Seeder<'_> {
     fn end(&self, beating: Beating, how: Ended) {
         if let Err(error) = beating.end(how) {
             let told = failure::one_line(&error);
-            self.context
-                .out
-                .warning(format_args!("warning: {told}; others wait a while in vain"));
+            self.context.out.warning(format_args!(
+                "warning: {told}; others wait for a while for nothing"
+            ));
         }
     }
 

@@ -1,8 +1,8 @@
-//! The unit for systemd that runs a server: as who printed it, with no more rights than it needs.
+//! The systemd unit that runs a server with no more rights than it needs.
 //!
-//! All of the file system is for reading, but for the store, where it is a directory, and the caches. Keys are handed over by
-//! systemd, so that who runs the server need not be able to read them. The token of an upstream is in no unit, which everybody
-//! may read, but in a file that only systemd reads.
+//! The whole file system is read-only, except the store, if it is a directory, and the caches. systemd passes the keys
+//! to the server, so the server's user need not be able to read them. Everybody may read a unit, so the token for an
+//! upstream is not in it, but in a file that only systemd reads.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::ui::human;
 const NAME: &str = "store-serve";
 /// Where the unit expects the token of an upstream, as NAME=TOKEN.
 const SECRETS: &str = "/etc/store/serve.env";
-/// Ports below this one are for root, or for who has this right.
+/// Ports below this one are for root, or for processes with this right.
 const PRIVILEGED: u16 = 1024;
 
 /// Rights that no server needs.
@@ -214,7 +214,7 @@ fn tokens_of_others((uid, _): (u32, u32)) -> Result<String> {
     ))
 }
 
-/// Who owns the store, where it is a directory; else who prints the unit, since its configuration is theirs.
+/// The owner of the store, if it is a directory; else the user who prints the unit, since the configuration is theirs.
 fn runner(store: &str) -> (String, String) {
     let (uid, gid) = owner(store);
     let name = |file: &str, id: u32| {

@@ -6,11 +6,11 @@ use jiff::civil::Date;
 use store::Result;
 use store::inspect::Share;
 
-use super::Report;
+use super::SummaryReport;
 use crate::context::Context;
 
 /// One line for the whole, then one for each part; what is not known of a part is empty.
-pub(super) fn print(context: &Context, report: &Report) -> Result<()> {
+pub(super) fn print(context: &Context, report: &SummaryReport) -> Result<()> {
     context.out.line(
         "name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes,\
          modified,type,permissions,user,host,last_use",

@@ -18,7 +18,7 @@ const UNKNOWN: &str = "Unknown";
 
 /// What its JSON has.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct TrussReport {
     timestamp: String,
     project_id: String,
     total_files: usize,
@@ -38,7 +38,7 @@ struct File {
     permissions: &'static str,
 }
 
-impl Report {
+impl TrussReport {
     /// Of a ref whose newest version was put at `time`.
     pub(super) fn new(target: String, time: Timestamp, bytes: u64, parts: &[Part]) -> Self {
         let file = |part: &Part| File {

@@ -25,15 +25,15 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "read")]
     role: Role,
 
-    /// Where, like project/llama-ft or 'team/*'; may be given more than once [default: everywhere]
+    /// Where it is allowed, like project/llama-ft or 'team/*'; may be given several times [default: everywhere]
     #[arg(long = "namespace", value_name = "GLOB", value_parser = parse_glob)]
     namespaces: Vec<Pattern>,
 
-    /// Its bearer may see what the server's own token for an upstream may see: `store serve --upstream-token-env`
+    /// Let its bearer see what the server's own token for an upstream can see: `store serve --upstream-token-env`
     #[arg(long)]
     upstream: bool,
 
-    /// For how long, like 90d [default: until it is removed]
+    /// How long it is valid, like 90d [default: until it is removed]
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     expires: Option<Duration>,
 }

@@ -11,9 +11,9 @@ use store::{Error, Result};
 use crate::config;
 use crate::context::Context;
 
-/// Say who may ask `store serve`: with tokens nobody is let in without one
+/// Manage who may ask `store serve`: with tokens, nobody is let in without one
 ///
-/// Tokens are kept as hashes, in tokens.json beside the configuration. A running server knows of a change with the next
+/// Tokens are kept as hashes, in tokens.json beside the configuration. A running server notices a change at the next
 /// request.
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -8,10 +8,10 @@ use store::{Error, Result};
 use crate::context::Context;
 use crate::serve::tokens;
 
-/// Remove a token: from the next request on it lets nobody in
+/// Remove a token: from the next request on, it lets nobody in
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Its name
+    /// The name of the token
     #[arg(value_name = "NAME")]
     name: String,
 }
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     all.retain(|token| token.name != args.name);
     if all.len() == before {
         return Err(Error::not_found(format!("{}: no such token", args.name))
-            .hint("see which there are with `store token ls`"));
+            .hint("list them with `store token ls`"));
     }
     tokens::write(&place, all)?;
     context.out.report(&Removed {

@@ -1,4 +1,4 @@
-//! One checkpoint after the other becomes a version, and old ones go. What was published is known from the store alone.
+//! Publishes one checkpoint after another, and drops old ones. What was published is known from the store alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// What is told of a checkpoint that was passed.
-const PASSED: &str = "not published: a later one was finished before this one was seen, and nothing tells whether it is whole; \
+const PASSED: &str = "not published: a later one was finished before this one was seen, and nothing says whether it is whole; \
                       `store put` publishes it";
 
 /// What is published, and how.
@@ -159,7 +159,7 @@ impl<'p> Publisher<'p> {
     pub(super) fn publish(&mut self, seen: &StepsSeen, is_last: bool) {
         for name in &seen.unknown {
             self.note_once(format!(
-                "{name}: nothing tells when it is finished: say --done or --settled"
+                "{name}: nothing says when it is finished: give --done or --settled"
             ));
         }
         for name in &seen.passed {

@@ -57,7 +57,7 @@ impl Hub {
         if value(IF_NONE_MATCH).is_some_and(|known| matches(known, etag.value())) {
             return Ok(answer(StatusCode::NOT_MODIFIED));
         }
-        // A part of another file is no use to who has the rest of that one.
+        // A part of another file is of no use to a client that has the rest of that one.
         let is_same = value(IF_RANGE).is_none_or(|known| matches(known, etag.value()));
         let wanted = value(RANGE)
             .filter(|_| is_same)
@@ -105,7 +105,7 @@ impl Hub {
             // Who goes on from wrong bytes would have a wrong file of the right size.
             return Err(Fault::new(
                 StatusCode::BAD_GATEWAY,
-                "the upstream sent wrong bytes of this file before: delete what you have of it, and begin anew",
+                "the upstream sent wrong bytes of this file before: delete what you have of it, and start again",
             ));
         }
         if let What::Absent(size, name) = &entry.what {
@@ -126,7 +126,7 @@ impl Hub {
             let again = again.await?;
             return match again.file(&entry.path)?.0.what {
                 What::File(content, _) => self.stored(&again, content, range).await,
-                _ => Err(Fault::later("this file went away meanwhile: ask again")),
+                _ => Err(Fault::later("this file was removed meanwhile: ask again")),
             };
         }
         match entry.what {
@@ -157,7 +157,7 @@ impl Hub {
     ) -> Outcome<Place> {
         let Some(pull) = &self.pull else {
             return Err(Fault::later(
-                "this file was never fetched from where it comes from",
+                "this file was never fetched from the upstream",
             ));
         };
         let repo = &revision.repo;

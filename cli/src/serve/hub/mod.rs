@@ -42,7 +42,6 @@ use fault::{Fault, Outcome};
 use files::{Entry, Etag, Shelf, What};
 use hashes::Known;
 use pull::{Pull, Who};
-pub(crate) use repos::GATED;
 use repos::Repos;
 use route::{Call, Id, Route, Type};
 use used::Used;
@@ -303,7 +302,7 @@ impl Door for Hub {
 
     async fn answer(&self, head: &Parts, asked: &mut Asked) -> Answer {
         if head.headers.get_all(AUTHORIZATION).iter().count() > 1 {
-            // Who stands between may have looked at the other one.
+            // A proxy in between may have looked at the other one.
             return Fault::bad("more than one Authorization").into();
         }
         let authorization = head.headers.get(AUTHORIZATION);

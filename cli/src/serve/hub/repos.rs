@@ -18,6 +18,7 @@ use crate::serve::hub::mirrors::Mirrors;
 use crate::serve::hub::route::{Id, Named, Type};
 use crate::serve::hub::saved::{Saved, branches, listing_of, named_commit, subtree, within};
 use crate::serve::memo::Memo;
+pub(crate) use crate::serve::source::GATED;
 use crate::serve::text::is_hex;
 
 /// Versions of a ref in which a commit of a saved cache is looked for.
@@ -26,9 +27,6 @@ const VERSIONS_SEARCHED_MAX: usize = 64;
 const TREES_KNOWN_MAX: usize = 10_000;
 /// Versions that are told as tags.
 const TAGS_MAX: usize = 10_000;
-
-/// Below it lie mirrors of repos that the upstream does not show to everybody; only pull-through looks there.
-pub(crate) const GATED: &str = ".gated/";
 
 /// What is known of repos: those that are saved by the tree that holds them, and answers at the newest state.
 #[derive(Default)]

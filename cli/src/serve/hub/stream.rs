@@ -1,6 +1,6 @@
 //! A commit as it arrives (pure): lines of JSON, one a change, of which one string may be a whole file.
 //!
-//! The value of `content` in a line goes to who takes it as it comes, decoded; the rest of the line is small and is parsed when
+//! The value of `content` in a line is passed on decoded, as it arrives; the rest of the line is small and is parsed when
 //! it ends. Nothing is kept of what has gone by.
 
 use base64::Engine;

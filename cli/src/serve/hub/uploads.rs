@@ -18,7 +18,7 @@ use crate::serve::hub::fault::{Fault, Outcome};
 use crate::serve::hub::incoming::{File, feed};
 use crate::serve::hub::route::{Id, Type};
 use crate::serve::hub::{Hub, Request};
-use crate::serve::source::block;
+use crate::serve::source::{UPLOADS, block};
 use crate::serve::text::is_hex;
 use crate::serve::{Asked, text};
 
@@ -197,7 +197,7 @@ impl Hub {
 
 /// The ref that keeps an upload.
 fn place(namespace: &Namespace, oid: &str) -> Result<RefName> {
-    format!("{namespace}/.uploads/{oid}").parse()
+    format!("{namespace}/{UPLOADS}{oid}").parse()
 }
 
 /// An upload that is there. Blocks.

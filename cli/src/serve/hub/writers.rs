@@ -47,7 +47,7 @@ impl Writers {
         }
     }
 
-    /// A turn for who has this token; without tokens all are one, and have all of them.
+    /// A turn for the bearer of this token; without tokens, all clients are one and share all turns.
     ///
     /// # Errors
     /// Never while the server runs.

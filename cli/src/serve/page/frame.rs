@@ -116,7 +116,7 @@ pub(crate) fn guarded(answer: Answer) -> Answer {
 /// Why there is no page.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// Nothing of this name, or nothing for who asks.
+    /// Nothing has this name, or the one who asks may not see it.
     Nowhere,
     /// Nobody said who asks, or it is not so.
     Unknown,
@@ -183,7 +183,7 @@ impl Fault {
                 Kind::Unavailable | Kind::Interrupted | Kind::Io | Kind::NotFound => (
                     StatusCode::SERVICE_UNAVAILABLE,
                     "The store does not answer",
-                    "It is away, or too slow. The log of the server says why; try again in a moment.",
+                    "It cannot be reached, or is too slow. The log of the server says why; try again in a moment.",
                 ),
                 Kind::Corrupt => (
                     StatusCode::INTERNAL_SERVER_ERROR,

@@ -99,7 +99,7 @@ impl View<'_> {
             .collect()
     }
 
-    /// A side of a job: its name, and where it has none where it lies, for who may know that.
+    /// A side of a job: its name, or, if it has none, its place, for those who may know that.
     fn side(&self, text: &str) -> Name {
         let is_name = |one: &ClusterFacts| one.name == text;
         match self.sees_all() || self.about.host.clusters.iter().any(is_name) {
@@ -108,7 +108,7 @@ impl View<'_> {
         }
     }
 
-    /// What went wrong, which names places, for who may know them.
+    /// What went wrong. It names places, so it is only for those who may know them.
     fn failure(&self, text: &str) -> Name {
         match self.sees_all() {
             true => Name::of_text(text),

@@ -28,11 +28,10 @@ use hyper::{Method, StatusCode};
 use store::{Namespace, RefName};
 
 use self::frame::{Fault, Outcome, Sheet};
-use self::route::{Links, Place, Query};
+use self::route::{Links, PagePlace, Query};
 use self::survey::{Known, Surveyor};
 use crate::serve::answer::Answer;
-use crate::serve::hub::GATED;
-use crate::serve::source::{Sight, Source, block};
+use crate::serve::source::{GATED, Sight, Source, block};
 use crate::serve::tokens::{Caller, Tokens};
 pub(crate) use host::{ClusterFacts, HostFacts};
 
@@ -51,7 +50,7 @@ struct About {
 
 /// Somebody who looks at a page.
 struct Look {
-    place: Place,
+    place: PagePlace,
     query: Query,
     links: Links,
     caller: Caller,
@@ -131,8 +130,8 @@ impl Page {
                 let href = links.namespace(&namespace);
                 return Ok(Answer::new(StatusCode::SEE_OTHER).with(LOCATION, href.as_ref()));
             }
-            Some(Top::Store) => Place::Overview,
-            None => Place::parse(path).ok_or(Fault::Nowhere)?,
+            Some(Top::Store) => PagePlace::Overview,
+            None => PagePlace::parse(path).ok_or(Fault::Nowhere)?,
         };
         let look = Look {
             place,
@@ -164,7 +163,7 @@ impl Page {
     /// Who looks: browsers send what people type as a password.
     fn caller(&self, head: &Parts) -> Outcome<Caller> {
         if head.headers.get_all(AUTHORIZATION).iter().count() > 1 {
-            // Who stands between may have looked at the other one.
+            // A proxy in between may have looked at the other one.
             return Err(Fault::Unknown);
         }
         let authorization = text_of(head, AUTHORIZATION);
@@ -215,21 +214,21 @@ fn password(encoded: &str) -> Option<String> {
 impl View<'_> {
     fn show(&self) -> Outcome<Shown> {
         let name = match &self.look.place {
-            Place::Ref(name) => Some(name),
-            Place::Entry(spec) => Some(&spec.name),
+            PagePlace::Ref(name) => Some(name),
+            PagePlace::Entry(spec) => Some(&spec.name),
             _ => None,
         };
         if name.is_some_and(|name| !self.shows(name)) {
             return Err(Fault::Nowhere);
         }
         let sheet = match &self.look.place {
-            Place::Overview => self.overview(),
-            Place::Space => self.space(),
-            Place::Host => self.host(),
-            Place::Caches => self.caches(),
-            Place::Namespace(namespace) => self.namespace(namespace),
-            Place::Ref(name) => self.versions(name),
-            Place::Entry(spec) => return self.entry(spec),
+            PagePlace::Overview => self.overview(),
+            PagePlace::Space => self.space(),
+            PagePlace::Host => self.host(),
+            PagePlace::Caches => self.caches(),
+            PagePlace::Namespace(namespace) => self.namespace(namespace),
+            PagePlace::Ref(name) => self.versions(name),
+            PagePlace::Entry(spec) => return self.entry(spec),
         };
         sheet.map(Shown::Sheet)
     }
@@ -247,7 +246,7 @@ impl View<'_> {
         self.look.caller.sees_all()
     }
 
-    /// That a namespace is there for who looks.
+    /// That a namespace exists for the one who asks.
     fn check(&self, namespace: &Namespace) -> Outcome<()> {
         let is_there = || self.sight.view().state.refs.sums().contains_key(namespace);
         match self.sees(namespace) && is_there() {

@@ -150,7 +150,7 @@ impl View<'_> {
         seen.collect::<Vec<_>>().into_iter()
     }
 
-    /// How old it is what was found out. How much was ever put is not for who may see a part.
+    /// How old it is what was found out. How much was ever put is hidden from those who may see only a part.
     pub(super) fn told(&self, known: &Known) -> Markup {
         html! {
             p.note {
@@ -159,8 +159,8 @@ impl View<'_> {
                         "What takes the space is as of " (time(survey.time))
                         @if self.sees_all() { ", log entry " (count(survey.number)) }
                         "."
-                        @if known.is_running { " It is being found out anew." }
-                        @if failure.is_some() { " The last try to find it out anew failed; the log of the server says why." }
+                        @if known.is_running { " It is being computed again." }
+                        @if failure.is_some() { " The last attempt to compute it again failed; the log of the server says why." }
                     }
                     (None, Some(_)) => { "What takes the space could not be found out; the log of the server says why." }
                     (None, None) => { "What takes the space is being found out: this page shows it when it is known." }

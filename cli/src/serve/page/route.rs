@@ -18,7 +18,7 @@ const PAGES_MAX: u64 = 1 << 40;
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum PagePlace {
     Overview,
     /// What takes the space.
     Space,
@@ -32,7 +32,7 @@ pub(crate) enum Place {
     Entry(RefSpec),
 }
 
-impl Place {
+impl PagePlace {
     /// What this path means; none: no page.
     pub(crate) fn parse(path: &str) -> Option<Self> {
         let names: Vec<Vec<u8>> = match path {
@@ -69,13 +69,13 @@ impl Place {
 }
 
 /// The version that the component at `at` ends with, and the path behind it.
-fn entry(names: &[Vec<u8>], at: usize) -> Option<Place> {
+fn entry(names: &[Vec<u8>], at: usize) -> Option<PagePlace> {
     let (name, path) = names.split_at_checked(at + 1)?;
     let name = String::from_utf8(name.join(&b'/')).ok()?;
     let spec: RefSpec = name.parse().ok()?;
     let is_version = spec.version.is_some() && spec.path.is_empty();
     is_version.then(|| {
-        Place::Entry(RefSpec {
+        PagePlace::Entry(RefSpec {
             path: path.join(&b'/'),
             ..spec
         })
@@ -230,9 +230,9 @@ impl Query {
 mod tests {
     use super::*;
 
-    fn spec(text: &str, path: &[u8]) -> Place {
+    fn spec(text: &str, path: &[u8]) -> PagePlace {
         let spec: RefSpec = text.parse().unwrap();
-        Place::Entry(RefSpec {
+        PagePlace::Entry(RefSpec {
             path: path.to_vec(),
             ..spec
         })
@@ -240,16 +240,16 @@ mod tests {
 
     #[test]
     fn a_path_has_one_reading() {
-        let parse = Place::parse;
-        assert_eq!(parse("/"), Some(Place::Overview));
-        assert_eq!(parse("/-/space"), Some(Place::Space));
+        let parse = PagePlace::parse;
+        assert_eq!(parse("/"), Some(PagePlace::Overview));
+        assert_eq!(parse("/-/space"), Some(PagePlace::Space));
         assert_eq!(
             parse("/-/project/a/"),
-            Some(Place::Namespace("project/a".parse().unwrap()))
+            Some(PagePlace::Namespace("project/a".parse().unwrap()))
         );
         assert_eq!(
             parse("/-/project/a/b/c"),
-            Some(Place::Ref("project/a/b/c".parse().unwrap()))
+            Some(PagePlace::Ref("project/a/b/c".parse().unwrap()))
         );
         assert_eq!(
             parse("/-/project/a/b@3/x@4/%ff"),
@@ -277,13 +277,13 @@ mod tests {
         let links = Links::default();
         let name: RefName = "project/a/<b> \"c\"/\u{fc}?".parse().unwrap();
         assert_eq!(
-            Place::parse(links.name(&name).as_ref()),
-            Some(Place::Ref(name.clone()))
+            PagePlace::parse(links.name(&name).as_ref()),
+            Some(PagePlace::Ref(name.clone()))
         );
         let path = b"a b/<script>/%2f/\xff\n?#&;@\"'";
         let href = links.entry(&name, 7, path);
         assert_eq!(
-            Place::parse(href.as_ref()),
+            PagePlace::parse(href.as_ref()),
             Some(spec(&format!("{name}@7"), path))
         );
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%@".contains(&byte);

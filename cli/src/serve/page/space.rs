@@ -1,6 +1,6 @@
 //! What takes the space and why: by namespace and over time, what a collector would give back, and what holds the rest.
 
-use gc::Report;
+use gc::CollectReport;
 use gc::plan::{PackFate, Wait};
 use maud::{Markup, html};
 
@@ -86,7 +86,7 @@ impl View<'_> {
         areas
     }
 
-    fn drops(&self, report: &Report) -> Markup {
+    fn drops(&self, report: &CollectReport) -> Markup {
         let drops = report
             .plan
             .drop
@@ -113,7 +113,7 @@ impl View<'_> {
         }
     }
 
-    fn over(&self, report: &Report) -> Markup {
+    fn over(&self, report: &CollectReport) -> Markup {
         let seen = |over: &&gc::report::Over| match &over.namespace {
             None => self.sees_all(),
             Some(name) => name.parse().is_ok_and(|name| self.sees(&name)),
@@ -156,7 +156,7 @@ fn added(all: impl Iterator<Item = Vec<(jiff::Timestamp, u64)>>) -> Vec<(jiff::T
 }
 
 /// What a collector would do, and what it would leave.
-fn of_store(report: &Report) -> Markup {
+fn of_store(report: &CollectReport) -> Markup {
     html! {
         section.two {
             div {
@@ -171,7 +171,7 @@ fn of_store(report: &Report) -> Markup {
     }
 }
 
-fn takes(report: &Report) -> Vec<Row> {
+fn takes(report: &CollectReport) -> Vec<Row> {
     let plan = &report.plan;
     let doomed = |all: &[gc::usage::Doomed]| all.iter().map(|one| one.bytes).sum();
     let packs = |fates: &[PackFate]| {
@@ -209,7 +209,7 @@ fn takes(report: &Report) -> Vec<Row> {
     ]
 }
 
-fn holds(report: &Report) -> Vec<Row> {
+fn holds(report: &CollectReport) -> Vec<Row> {
     let (live, held) = (&report.live, &report.held);
     let row = |what, bytes, wait| Row { what, bytes, wait };
     vec![

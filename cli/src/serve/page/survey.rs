@@ -19,7 +19,7 @@ const REST: Duration = Duration::from_secs(5);
 const REST_FACTOR: u32 = 20;
 
 /// Says what a collector would do now.
-pub(crate) type Planner = Box<dyn Fn() -> Result<gc::Report> + Send + Sync>;
+pub(crate) type Planner = Box<dyn Fn() -> Result<gc::CollectReport> + Send + Sync>;
 
 /// What was found out.
 pub(crate) struct Survey {
@@ -29,7 +29,7 @@ pub(crate) struct Survey {
     /// By name.
     pub(crate) grown: Vec<Grown>,
     /// What a collector would do; none, where there is nothing to say.
-    pub(crate) plan: Option<gc::Report>,
+    pub(crate) plan: Option<gc::CollectReport>,
 }
 
 /// What is known.

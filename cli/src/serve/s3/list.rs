@@ -11,7 +11,7 @@ use crate::serve::answer::Answer;
 use crate::serve::s3::bucket::{Bucket, Changed, Object};
 use crate::serve::s3::fault::{Fault, Outcome};
 use crate::serve::s3::route;
-use crate::serve::s3::walk::{Walk, behind};
+use crate::serve::s3::walk::{KeyWalk, behind};
 use crate::serve::s3::xml::Xml;
 use crate::serve::text::{self, hex, unhex};
 
@@ -167,7 +167,7 @@ impl Page {
         if asked.max == 0 {
             return Ok(page);
         }
-        let mut walk = Walk::new(bucket, &asked.prefix, &asked.begin())?;
+        let mut walk = KeyWalk::new(bucket, &asked.prefix, &asked.begin())?;
         let mut last = String::new();
         while let Some(found) = walk.next()? {
             if page.objects.len() + page.prefixes.len() == asked.max {

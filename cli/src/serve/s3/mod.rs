@@ -165,7 +165,7 @@ impl S3 {
         asked.answer(&self.source, sight, &object, changed).await
     }
 
-    /// The namespace that a bucket is, if it is there for who asks.
+    /// The namespace of a bucket, if the one who asks may see it.
     async fn find(&self, request: &Request<'_>, name: &str) -> Outcome<(Sight, Namespace)> {
         let namespace = request.namespace(name)?;
         let sight = self.newest().await?;

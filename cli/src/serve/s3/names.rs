@@ -7,9 +7,11 @@ use std::cmp::Ordering;
 
 use store::{Namespace, Reader, Result};
 
+use crate::serve::source::{GATED, UPLOADS};
+
 /// What refs begin with that hold uploads until they are committed, files that nobody put into a bucket; and those that
 /// hold what an upstream does not show to everybody.
-const HIDDEN: [&str; 2] = [".uploads/", crate::serve::hub::GATED];
+const HIDDEN: [&str; 2] = [UPLOADS, GATED];
 
 /// Refs with a live version.
 #[derive(Debug, Default)]

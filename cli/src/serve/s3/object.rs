@@ -65,7 +65,7 @@ impl Asked<'_> {
             Verdict::Has => return Ok(headed(StatusCode::NOT_MODIFIED, &etag, changed)),
             Verdict::Refuse(header) => return Err(Fault::condition(header)),
         }
-        // A part of another object is no use to who has the rest of that one.
+        // A part of another object is of no use to a client that has the rest of that one.
         let range = self
             .value(RANGE)
             .filter(|_| self.is_rest_of(&etag, changed));

@@ -14,7 +14,7 @@ use crate::serve::s3::shelf::{Dir, What};
 const LOOKED_MAX: usize = 20_000;
 
 /// A way through a bucket.
-pub(crate) struct Walk<'b> {
+pub(crate) struct KeyWalk<'b> {
     bucket: &'b Bucket,
     /// Where every way begins.
     root: Option<Frame>,
@@ -99,7 +99,7 @@ pub(crate) fn behind(prefix: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-impl<'b> Walk<'b> {
+impl<'b> KeyWalk<'b> {
     /// Over the keys that begin with `prefix` and are at least `bound`. Blocks.
     pub(crate) fn new(bucket: &'b Bucket, prefix: &str, bound: &[u8]) -> Result<Self> {
         let mut walk = Self {
@@ -118,7 +118,7 @@ impl<'b> Walk<'b> {
         let names = prefix.match_indices('/').rev();
         let names = names.filter_map(|(end, _)| prefix.get(..end));
         for name in names.filter(|name| name.contains('@')) {
-            // Versions are listed for who asks for one.
+            // Versions are listed only for a prefix that names one.
             if let Some(owner) = bucket.owner(name)? {
                 walk.root = walk.top(name, owner)?;
                 break;

@@ -73,7 +73,7 @@ fn refuse_links_of_others(given: &Path) -> Result<()> {
                 above.display(),
                 found.uid()
             ))
-            .hint("name the directory that it leads to, if that is where it shall go"));
+            .hint("name the directory that the link leads to, if it should go there"));
         }
     }
     Ok(())

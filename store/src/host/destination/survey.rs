@@ -88,7 +88,7 @@ fn check_whole(site: &Site, is_begun: bool) -> Result<()> {
     if is_at_the_top(&site.path) {
         return Err(taken(
             site,
-            "is not empty and lies at the top of the file system",
+            "is not empty and is at the top of the file system",
         ));
     }
     let is_there = |name: &&&str| !is_begun && site.path.join(name).symlink_metadata().is_ok();

@@ -1,5 +1,5 @@
-//! Which chunkers the contents of a pool come from: a file can be verified without its store only by who
-//! cuts it as that store does.
+//! Which chunkers the contents of a pool come from: to verify a file without its store, it must be cut as that store
+//! cuts it.
 
 use std::ffi::OsStr;
 use std::io::Read;

@@ -78,7 +78,7 @@ impl Pool {
             Err(errno) => return Err(disk::failed("break a claim in pool", &self.path, errno)),
         }
         if !watch.is_dead(&owner.temporaries, &taken) {
-            // Somebody was quicker and claimed it anew: give it back, unless it was claimed once more.
+            // Somebody was quicker and claimed it again: give it back, unless it was claimed once more.
             disk::forgive(fs::linkat(
                 &owner.temporaries,
                 &taken,

@@ -1,7 +1,7 @@
-//! Drafts: pool files on their way. Built under a private name, sealed, and renamed to their key.
+//! Drafts: pool files that are being written. They are built under a private name, sealed, and renamed to their key.
 //!
-//! A file that trees may link gets its name when its bytes are on disk, so that a power cut leaves no name
-//! with other bytes behind it. One that is only copied does not wait: each copy of it is verified.
+//! A file that trees may link gets its name when its bytes are on disk, so a power cut never leaves a name with wrong
+//! bytes. A file that is only copied does not wait for that: each copy of it is verified.
 
 use std::fs::File;
 use std::sync::Arc;

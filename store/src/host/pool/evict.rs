@@ -1,4 +1,4 @@
-//! What a pool takes, and how it is given back: least recently linked first, and only files that no
+//! What a pool takes, and how space is given back: the least recently linked files go first, and only files that no
 //! tree shares, since deleting others frees nothing.
 //!
 //! Eviction needs no lock: a file is renamed away, looked at again, and unlinked only if it still has
@@ -213,7 +213,7 @@ impl Pool {
             fs::statat(&owner.temporaries, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
         let is_alone = stat.st_nlink == 1;
         if !is_alone {
-            // Linked in between: its name comes back, unless it was built anew meanwhile.
+            // Linked in between: its name comes back, unless it was built again meanwhile.
             disk::forgive(fs::linkat(
                 &owner.temporaries,
                 &name,

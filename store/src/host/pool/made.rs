@@ -1,8 +1,8 @@
 //! Records of what was made in trees: files of the pool, one for each settled tree, and one more for every update
 //! of it that is under way or was interrupted.
 //!
-//! Only that there are others beside the one that the tree's mark names says that a tree is not settled: whoever
-//! sets it right removes those that it has looked at, and nobody else does.
+//! A tree is not settled if there are records other than the one that its mark names. Whoever repairs the tree removes
+//! the records that it has looked at; nobody else does.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -54,7 +54,7 @@ impl Pool {
                 "{}: expected a directory of the pool, found something else",
                 wrong.display()
             ))
-            .hint("remove it, and run it again: what it said of trees is found out anew"),
+            .hint("remove it, and run it again: what it said of trees is computed again"),
             None => disk::failed("open", &self.path().join(dir), errno),
         }
     }

@@ -165,7 +165,7 @@ impl Pool {
             path, fd, owner, ..
         } = self;
         drop(owner);
-        // What is not empty is in use: the next one who opens the pool makes anew what is missing.
+        // What is not empty is in use: the next one who opens the pool makes what is missing.
         let is_empty = DIRECTORIES
             .iter()
             .all(|name| fs::unlinkat(&fd, *name, AtFlags::REMOVEDIR).is_ok());

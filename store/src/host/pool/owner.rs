@@ -136,7 +136,7 @@ impl Owner {
         // Its name first, so that a sweep finds all that is made in that name.
         let file = disk::open_dir(&pool, b"owners")
             .and_then(|owners| disk::write_whole(owners, &id, &text))
-            .map_err(failed("write who works in the pool"))?;
+            .map_err(failed("record who works in the pool"))?;
         let inode = Stat::of_file(&file, path)?.ino;
         let temporary = format!("tmp/{id}");
         fs::mkdirat(&pool, &temporary, Mode::from_raw_mode(0o700))

@@ -1,8 +1,8 @@
 //! Proofs: what a directory says of itself, so that others than its maker may remove it.
 //!
-//! A mark or a note in a pool only says where to look. What is removed says the same nonce itself, which
-//! nobody knows who cannot read the pool. A room says it by a symlink, which has its text when it has its name. A
-//! tree says it by an extended attribute, which no job sees, or by such a symlink where the file system has none.
+//! A mark or a note in a pool only says where to look. What is removed must itself say the same nonce, which only those
+//! know who can read the pool. A room says it by a symlink, which has its text when it has its name. A tree says it by
+//! an extended attribute, which no job sees, or by such a symlink where the file system has none.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Removing what nobody will ask for again: the files of contents that have left the store for good.
+//! Removes what nobody will need again: the files of contents that have left the store for good.
 //!
 //! A file that a tree shares stays, since removing it would give nothing back; it goes with a later
 //! eviction, when the tree is gone. Removing too much costs a fetch, nothing else.

@@ -1,8 +1,8 @@
-//! The sweep: removes what processes left that are no more.
+//! The sweep: removes what dead processes left.
 //!
-//! The table of processes says who of this host, boot and namespace has died. Of all others only silence does:
-//! an owner that showed nothing for an hour, by the clock of the pool's file system, and shows nothing while the sweep
-//! looks on for longer than two beats. A sweep that finds nobody silent does not wait.
+//! The process table says which processes of this host, boot and namespace have died. Any other owner counts as dead if
+//! it has been silent for an hour, by the clock of the pool's file system, and stays silent while the sweep watches for
+//! longer than two beats. If no owner is silent, the sweep does not wait.
 
 use rustix::fs::{self, AtFlags};
 

@@ -1,7 +1,7 @@
 //! What was materialized where: marks of finished trees.
 //!
-//! A mark lies in the pool, never in the tree, and holds for one directory inode only: a directory that
-//! somebody made under the same path later is not taken for ours. Losing a mark costs a `--force`.
+//! A mark lies in the pool, never in the tree, and holds for one directory inode only: a directory that somebody made
+//! later under the same path is not taken for ours. If a mark is lost, `--force` is needed.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ use crate::host::saved::Known;
 use crate::host::walk::Stat;
 use crate::id::StoreId;
 
-/// So long the mark of a tree stays that is not there, or not yet.
+/// How long the mark of a missing or unfinished tree is kept.
 const GONE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// Most bytes of a mark that is read.

@@ -1,9 +1,9 @@
 //! The cache that keeps unchanged files from being read again: one file for each store and root of a put.
 //!
-//! Entries are in the order of a walk, so that a put goes through the old cache beside the tree and writes
-//! the new one as it goes, in constant memory. Losing the cache costs time and nothing else: what is
-//! missing, damaged or of another store is empty. Any number of processes may use it; each reads the file
-//! that it opened and replaces it whole by rename, and the last one wins.
+//! Entries are in the order of a walk, so a put reads the old cache along with the tree and writes the new one at the
+//! same time, in constant memory. Losing the cache only costs time: if it is missing, damaged or of another store, it
+//! counts as empty. Any number of processes may use it; each reads the file that it opened and replaces it whole by
+//! rename, and the last one wins.
 //!
 //! A file counts as unchanged when size, mtime, ctime, inode and device are as recorded: programs can set
 //! an mtime back, but not a ctime. An entry is recorded only when the file's last change lay [`SETTLED_SECS`]

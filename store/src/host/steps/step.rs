@@ -218,7 +218,7 @@ fn is_of_ranks(path: &[u8]) -> bool {
     names.any(|name| LATE.iter().any(|late| name.starts_with(late)))
 }
 
-/// What is written behind a marker by other ranks: it was made after the marker, and was not written anew.
+/// What is written behind a marker by other ranks: it was made after the marker, and was not rewritten.
 struct Late {
     marked: Option<(Time, SystemTime)>,
 }

@@ -244,7 +244,7 @@ fn a_marker_that_is_older_than_another_file_says_nothing() {
         age(&file, 30);
         let name = marker.file_name().unwrap().to_str().unwrap();
         let told = format!(
-            "{step}: not finished: {name} is older than deep/w, so that it was written anew and not to its end"
+            "{step}: not finished: {name} is older than deep/w, so it was being rewritten and was not finished"
         );
         assert_eq!(unfinished(dir.path(), rule()), [told]);
         let settled = StepRule {
@@ -291,7 +291,7 @@ fn a_step_that_a_later_one_came_after_is_finished_if_it_was_seen() {
             assert_eq!(names, [first, second]);
             Steps::check(dir.path(), &rule(), seen.finished.first().unwrap()).unwrap();
         }
-        // Who comes later does not know whether it was: it may be half written anew.
+        // One who comes later does not know whether it was: it may be half rewritten.
         let mut steps = Steps::new(dir.path(), rule());
         for now in 0..3 {
             assert_eq!(steps.look(at(now)).unwrap().passed, [first]);

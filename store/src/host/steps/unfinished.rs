@@ -30,7 +30,7 @@ pub enum NotYet {
         /// From the step on.
         file: Vec<u8>,
     },
-    /// Something in it went when its marker was there: it is being deleted, or written anew.
+    /// Something in it went when its marker was there: it is being deleted, or rewritten.
     Thinned {
         /// The marker.
         mark: PathBuf,
@@ -60,13 +60,13 @@ impl fmt::Display for Unfinished {
                 let mark = last_name(mark);
                 write!(
                     out,
-                    "{name}: not finished: {mark} is older than {}, so that it was written anew and not to its end",
+                    "{name}: not finished: {mark} is older than {}, so it was being rewritten and was not finished",
                     shown(file)
                 )
             }
             NotYet::Thinned { mark } => write!(
                 out,
-                "{name}: not finished: a file of it went after {} was written, as where it is being deleted",
+                "{name}: not finished: a file of it was removed after {} was written, as if it were being deleted",
                 last_name(mark)
             ),
             NotYet::Lacks { index, lacks } => write!(

@@ -97,7 +97,7 @@ pub struct WalkOptions {
 
 /// A walk under way; it ends after the first error.
 #[derive(Debug)]
-pub struct Walk {
+pub struct FileWalk {
     options: WalkOptions,
     /// The first item, until it is taken.
     first: Option<Item>,
@@ -138,8 +138,8 @@ pub(crate) fn open_max() -> usize {
 ///
 /// # Errors
 /// When the root cannot be opened, or is neither directory nor file.
-pub fn walk(root: &Path, options: WalkOptions) -> Result<Walk> {
-    let mut walk = Walk {
+pub fn walk(root: &Path, options: WalkOptions) -> Result<FileWalk> {
+    let mut walk = FileWalk {
         options,
         first: None,
         stack: Vec::new(),
@@ -157,7 +157,7 @@ pub fn walk(root: &Path, options: WalkOptions) -> Result<Walk> {
     Ok(walk)
 }
 
-impl Walk {
+impl FileWalk {
     /// Path of the last item from the root on: names with `/` between them, empty for the root. After
     /// [`Item::Leave`] it is the path of the directory that the walk is back in.
     pub fn path(&self) -> &[u8] {
@@ -316,7 +316,7 @@ impl Walk {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "{}: leads back to a directory that it lies in",
+            "{}: leads back to a directory that contains it",
             dir.path().display()
         ))
         .hint(Remedy::ExcludeLink))
@@ -355,7 +355,7 @@ impl Walk {
     }
 }
 
-impl Iterator for Walk {
+impl Iterator for FileWalk {
     type Item = Result<Item>;
 
     fn next(&mut self) -> Option<Self::Item> {

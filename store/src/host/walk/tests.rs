@@ -21,7 +21,7 @@ fn touch(path: impl AsRef<Path>) {
 }
 
 /// One line for each item: what it is and its path from the root on.
-fn lines(walk: &mut Walk) -> Vec<String> {
+fn lines(walk: &mut FileWalk) -> Vec<String> {
     let mut lines = Vec::new();
     while let Some(item) = walk.next() {
         let what = match item {

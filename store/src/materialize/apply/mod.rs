@@ -1,8 +1,8 @@
 //! Carrying out a plan: first what is new, then what is different, last what is gone, and the times of directories.
 //!
-//! Nothing is decided here. Each step looks again: at the claim, which somebody else may have taken over while this
-//! process was stopped, and at what it replaces or removes, which a job may have changed since the plan was made.
-//! What the pool lacks is put off and fetched together.
+//! Nothing is decided here. Each step looks again at the claim, which another process may have taken over while this
+//! one was suspended, and at what it replaces or removes, which a job may have changed since the plan was made. What
+//! the pool lacks is postponed and fetched together.
 
 mod place;
 mod side_by_side;

@@ -1,4 +1,4 @@
-//! Whose is what lies there? As it is wanted, as the store made it, or changed by a job.
+//! Whose is the file that is there? It is as wanted, as the store made it, or changed by a job.
 //!
 //! A linked file is known by its inode, or by its bytes where the pool has another one by now. A private copy that has
 //! the size and time with which it was made, and that nothing has touched since the tree was settled, needs no reading;

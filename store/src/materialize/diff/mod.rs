@@ -59,7 +59,7 @@ pub(super) trait Lies {
     fn is_pooled(&mut self, key: &PoolKey, found: &Stat) -> Result<bool>;
     /// Whether it is the inode of a pool file that somebody wrote to.
     fn is_written_through(&mut self, key: &PoolKey, found: &Stat) -> Result<bool>;
-    /// Whether the system was started anew since the tree was settled: bytes may be lost.
+    /// Whether the system was restarted since the tree was settled: bytes may be lost.
     fn may_be_torn(&mut self) -> bool;
     /// Whether nothing has touched it since the tree was settled.
     fn is_untouched(&mut self, found: &Stat) -> bool;

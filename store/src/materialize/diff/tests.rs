@@ -230,7 +230,7 @@ fn list(tree: &[(&str, &str)]) -> File {
 
 type Case<'t> = &'t [(&'t str, &'t str)];
 
-/// The steps, one a line, and the names in the new record.
+/// The steps, one per line, and the names in the new record.
 fn diff(made: &[Case<'_>], wanted: Case<'_>, disk: Case<'_>, options: Options) -> (String, String) {
     let mut files = made.iter().map(|tree| list(tree));
     let settled = files.next();

@@ -1,7 +1,7 @@
 //! Credentials in a tree: found by name and by text, listed all together, never repeated.
 //!
-//! The text is looked at where a small file is read anyway. From the first finding on the put
-//! stores nothing more: it only looks for the others, and ends with the list of them.
+//! The text is searched when a small file is read anyway. After the first finding, the put stores nothing more: it only
+//! looks for further findings, and ends with a list of all.
 
 mod issuers;
 mod places;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use self::places::Place;
+use self::places::SecretPlace;
 use crate::error::{Error, Result};
 use crate::host::walk::{Globs, Stat};
 use crate::remedy::Remedy;
@@ -119,7 +119,7 @@ impl Secrets {
     /// As [`Self::add`].
     pub(super) fn look(&self, path: &[u8], stat: &Stat, is_dir: bool) -> Result<()> {
         let is_private = stat.mode & 0o077 == 0 && (is_dir || stat.size > 0);
-        let place = self.place(path).filter(Place::is_private_proof);
+        let place = self.place(path).filter(SecretPlace::is_private_proof);
         match place.filter(|place| is_private && place.is_dir == is_dir) {
             Some(place) => self.add(path, place.kind),
             None => Ok(()),
@@ -134,7 +134,7 @@ impl Secrets {
         }
     }
 
-    fn place(&self, path: &[u8]) -> Option<Place> {
+    fn place(&self, path: &[u8]) -> Option<SecretPlace> {
         match path {
             // What is put is a file by itself.
             [] => places::of(&self.root),

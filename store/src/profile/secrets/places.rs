@@ -37,7 +37,7 @@ const A_URL: &str = "a URL with a password";
 
 /// A file that tools keep credentials in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SecretPlace {
     pub(super) kind: &'static str,
     pub(super) text: Text,
     /// Whether it is a directory.
@@ -45,13 +45,13 @@ pub(super) struct Place {
 }
 
 /// What the file or directory at `path` is, by the last two names of it.
-pub(super) fn of(path: &[u8]) -> Option<Place> {
+pub(super) fn of(path: &[u8]) -> Option<SecretPlace> {
     let mut names = path.rsplit(|byte| *byte == b'/');
     let name = std::str::from_utf8(names.next()?).ok()?;
     let parent = std::str::from_utf8(names.next().unwrap_or_default()).unwrap_or_default();
     let (kind, text) = by_parent(parent, name).or_else(|| by_name(name))?;
     let is_dir = name == ".ssh";
-    Some(Place { kind, text, is_dir })
+    Some(SecretPlace { kind, text, is_dir })
 }
 
 /// Directories of packages as they were published: nothing in there is a secret of whoever installed them.
@@ -141,7 +141,7 @@ fn is_list_of_packages(name: &str) -> bool {
     is_one && (name.ends_with(".txt") || name.ends_with(".in"))
 }
 
-impl Place {
+impl SecretPlace {
     /// Whether the name is proof where nobody but the owner may read the file: others bear such names,
     /// and modes like that, for no such reason.
     pub(super) fn is_private_proof(&self) -> bool {

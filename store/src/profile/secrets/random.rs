@@ -1,4 +1,4 @@
-//! Whether a word looks drawn by lot, as tokens and keys are, or written by a person. Pure.
+//! Whether a word looks random, as tokens and keys do, or written by a person. Pure.
 
 /// Bits that each character of a token says at least; 34 letters drawn by lot say 4 to 5.
 const BITS_MIN: f64 = 3.0;

@@ -1,4 +1,5 @@
-//! A file on its way: written chunk by chunk, in any order, by any thread, and finished by the last one.
+//! A file that is being fetched: it is written chunk by chunk, in any order, by any thread, and finished by the last
+//! one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,9 +1,9 @@
-//! What happens between a request and its answer, beside what object_store does about it.
+//! What happens between a request and its answer, apart from what object_store does.
 //!
-//! A wait that grows long is told, with the name of the object, and a body that stalls is given up, so that
-//! object_store asks for the rest; an answer that does not begin is waited for no longer than the deadline allows.
-//! `Retry-After` is heeded within reason, since object_store knows only its own
-//! pauses. A host without credentials of its own is found out at once, a wrong endpoint soon.
+//! A long wait is reported with the name of the object. A body that stalls is given up, so that object_store asks for
+//! the rest. An answer that does not begin is waited for only as long as the deadline allows. `Retry-After` is
+//! respected within reason, since object_store knows only its own pauses. Missing credentials are noticed at once, a
+//! wrong endpoint soon.
 
 mod alive;
 mod body;
@@ -184,7 +184,7 @@ impl Wire {
         let answer = self.execute(request, most, &path).await;
         if let Ok(answer) = &answer {
             self.endpoints.answered(&endpoint);
-            // One that is busy for ever is not waited for by who wants to stop.
+            // Whoever wants to stop does not wait for one that is busy for ever.
             if !matches!(answer.status().as_u16(), 429 | 500..) {
                 self.alive.sign();
             }

@@ -111,8 +111,7 @@ const WRONG: &str =
 const DENIED: &str = "check what the credentials permit (reading, writing and listing below the prefix, for gc deleting), and \
      that they have not expired; where listing is not permitted, a missing object looks denied";
 const BUCKET: &str = "make the bucket, or correct its name, the endpoint or the account";
-const REGION: &str = "set the region of the bucket, and the endpoint where it is not the usual one; a proxy that asks for a \
-     login answers so, too";
+const REGION: &str = "set the region of the bucket, and the endpoint where it is not the usual one; a proxy that asks for a login answers in the same way";
 /// Of who answers, and not as an object store does.
 pub(in crate::remote) const NO_STORE: &str = "this is no object store: check the endpoint; a proxy may stand before it that asks for a login, or the page of a console";
 const BUSY: &str =

@@ -1,5 +1,5 @@
-//! Asking again where an answer broke off: object_store does so for the bytes of objects and for answers that never
-//! began, but not in the middle of a listing or of what an error says.
+//! Retries after an answer broke off: object_store retries the bytes of objects and answers that never began, but not
+//! the middle of a listing or of an error's text.
 
 use std::future::Future;
 use std::time::{Duration, Instant};

@@ -296,13 +296,13 @@ fn a_failure_says_what_to_do_next() {
     assert_eq!(missing.kind(), Kind::NotFound);
 }
 
-/// A port of loopback that nobody listens at.
+/// A port of loopback where nothing listens.
 fn nobody() -> std::net::SocketAddr {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     gone.local_addr().unwrap()
 }
 
-/// What `get` says of an endpoint, tried again for so long.
+/// What `get` says of an endpoint, retried for this long.
 fn get_at(endpoint: &str, deadline: Duration) -> Error {
     let pairs = [
         ("endpoint", endpoint),

@@ -102,10 +102,9 @@ impl Objects {
                 let whole: Option<_> = ranges.iter().map(|range| exact(range, &mut got)).collect();
                 match whole {
                     Some(whole) => return Ok(whole),
-                    None => Error::unavailable(format!(
-                        "{key}: bytes from {} came incomplete",
-                        self.url
-                    )),
+                    None => {
+                        Error::unavailable(format!("{key}: bytes from {} are incomplete", self.url))
+                    }
                 }
             }
             Err(error) => self.failed(key, READ)(error),

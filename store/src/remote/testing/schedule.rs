@@ -18,7 +18,7 @@ use super::faulty::roll;
 use crate::error::Result;
 use crate::remote::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
 
-/// Who makes no call for this long is not waited for until the next one: it sleeps before it tries again, or needs
+/// A participant that makes no call for this long is not waited for until its next one: it sleeps before it tries again, or needs
 /// threads that all share.
 const PATIENCE: Duration = Duration::from_millis(20);
 

@@ -43,7 +43,7 @@ pub(crate) trait Client {
     fn all(&self, repo: &Repo, files: &[String]) -> Outcome<PathBuf>;
     /// Whether it asks for a file of this name as it is called.
     fn can_name(&self, file: &str) -> bool;
-    /// Whether an error says that what was asked for is not there, or not for who asks.
+    /// Whether an error says that what was asked for does not exist, or is hidden from the one who asks.
     fn is_refusal(&self, error: &(dyn Error + 'static)) -> bool;
 }
 

@@ -1,6 +1,6 @@
 //! Who may see what the upstream does not show to everybody.
 //!
-//! The upstream is asked with the token of who asks here. Whom it let in is remembered, as hashes for the eyes of this
+//! The upstream is asked with the client's own token. Whom it let in is remembered, as hashes for the eyes of this
 //! user alone, so that they are let in while it is away; nobody else is.
 
 use std::collections::HashMap;

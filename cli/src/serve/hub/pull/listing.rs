@@ -90,7 +90,7 @@ impl Listing {
             .keys()
             .find(|path| path.match_indices('/').any(|place| is_there(place, path)));
         match clash {
-            Some(path) => Err(Error::invalid(format!("{path:?} lies below a file"))),
+            Some(path) => Err(Error::invalid(format!("{path:?} is below a file"))),
             None => Ok(()),
         }
     }

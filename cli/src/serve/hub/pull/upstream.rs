@@ -205,7 +205,7 @@ impl Upstream {
         match origin(url).is_some() && origin(url) == origin(&self.base) {
             true => Ok(Some(url.to_owned())),
             false => Err(Failure::Away(
-                "its listing goes on at another host".to_owned(),
+                "its listing continues at another host".to_owned(),
             )),
         }
     }

@@ -1,7 +1,7 @@
 //! Whether an endpoint still answers, for a caller that was asked to stop.
 //!
-//! Who is asked to stop may have something to finish, and an endpoint that answers gets the time for it. One that
-//! is silent is not waited for: neither for an answer, nor for a pause between two tries.
+//! A caller that was asked to stop may have something to finish, and an endpoint that answers gets the time for it. A
+//! silent endpoint is not waited for: neither for an answer, nor for a pause between two tries.
 
 use std::fmt;
 use std::future::Future;

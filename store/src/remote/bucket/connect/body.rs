@@ -1,4 +1,4 @@
-//! The body of an answer, which fails when nothing of it comes for too long, and when what comes is next to nothing.
+//! The body of an answer, which fails if nothing of it arrives for too long, or if it arrives far too slowly.
 
 use std::fmt;
 use std::future::Future;

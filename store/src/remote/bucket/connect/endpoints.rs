@@ -1,8 +1,8 @@
-//! Connections that do not come about: which of them are tried again, and what is said of them.
+//! Failed connections: which of them are retried, and what the error says.
 //!
-//! Where nobody ever answered, a name that does not resolve or a port that nobody listens at is most likely a mistake
-//! in a setting, so it is given up long before the deadline; an endpoint that has answered once gets all of it.
-//! A certificate that is not trusted does not become so by waiting.
+//! If no server ever responded, a name that does not resolve or a refused connection is most likely a mistake in a
+//! setting, so it is given up long before the deadline. An endpoint that has responded once gets all of the deadline.
+//! Waiting does not make a certificate trusted.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;

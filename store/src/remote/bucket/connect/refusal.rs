@@ -20,7 +20,7 @@ use crate::remote::bucket::errors::in_chain;
 const BODY_BYTES_MAX: usize = 64 << 10;
 const CODE_BYTES_MAX: usize = 64;
 const MESSAGE_CHARS_MAX: usize = 300;
-/// What servers of TLS say to who does not speak it.
+/// What TLS servers say to clients that do not speak TLS.
 const TLS_WANTED: [&str; 3] = [
     "plain HTTP request was sent to HTTPS port",
     "HTTP request to an HTTPS server",

@@ -31,7 +31,7 @@ const OUTPUT_BYTES_MAX: u64 = 64 << 10;
 const SAID_CHARS_MAX: usize = 300;
 /// So long before their end credentials are replaced; sooner, where they live for less than four times of it.
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_mins(5);
-/// After a failure, the program is not asked again for so long, where the old ones are valid.
+/// How long the program is not asked again after a failure, if the old credentials are still valid.
 const PAUSE: SignedDuration = SignedDuration::from_secs(30);
 
 /// A program that is asked for credentials, and what it gave.
@@ -194,7 +194,7 @@ fn run(command: &str, most: Duration, stop: &AtomicBool) -> Result<Vec<u8>, Fail
         (true, Some(printed)) => Ok(printed),
         (true, None) => {
             end(&mut child);
-            failed("ended, and what it started goes on to hold its output")
+            failed("ended, but a program that it started still holds its output")
         }
         (false, _) => failed(format!("{status}{}", last_line(all(said)))),
     }

@@ -127,7 +127,7 @@ fn what_gives_no_credentials_is_told_without_what_it_printed() {
 fn a_program_that_does_not_end_is_ended_with_all_that_it_started() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
-    // The sleeper holds the pipe of standard output, and the fifo for who looks whether it is gone.
+    // The sleeper holds the pipe of standard output, and the fifo for the one who looks whether it is gone.
     let command = format!(
         "mkfifo {0}; (exec 3> {0}; sleep 3600) & cat {0}",
         fifo.display()
