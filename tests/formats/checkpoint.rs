@@ -18,13 +18,9 @@ pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
 /// The head of a good one and its rows, for the fuzz target to seal.
 pub(crate) fn open() -> Vec<u8> {
     let parts = Parts::default();
+    let head = parts.head.to_string().into_bytes();
     let rows = parts.blocks.iter().map(|rows| block(rows));
-    [
-        parts.head.to_string().into_bytes(),
-        b"\n".to_vec(),
-        rows.collect::<Vec<_>>().concat(),
-    ]
-    .concat()
+    [head, b"\n".to_vec(), rows.collect::<Vec<_>>().concat()].concat()
 }
 
 /// Every malformed checkpoint.
