@@ -4,7 +4,8 @@
 # Without arguments 1000 versions of 100,000 files, and 50 million chunks; takes hours, most of them for putting
 # the versions with all three tools. The word `alone` after the numbers leaves the others out, `make` stops after
 # putting. In STORE_COLLECT_DIR, if set, the versions are kept: another run goes on with those that are missing, and
-# collects copies. Memory is the peak of all resident pages, and of those that no file stands behind.
+# collects copies. Memory is the peak of all resident pages, and of those that no file stands behind: 512 MB of these are the
+# bound of `store gc`, above which the suite fails.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 versions=${1:-1000} files=${2:-100000} millions=${3:-50}
@@ -42,7 +43,11 @@ while process.poll() is None:
     except (OSError, KeyError, ValueError):
         pass
     time.sleep(0.02)
-print(f"| {name} | {time.monotonic() - begin:.2f} s | {rss / 1000:.0f} MB | {anon / 1000:.0f} MB |", flush=True)
+bound = 512 if name.startswith("store gc") else None
+beside = f" of {bound}" if bound else ""
+print(f"| {name} | {time.monotonic() - begin:.2f} s | {rss / 1000:.0f} MB | {anon / 1000:.0f}{beside} MB |", flush=True)
+if bound and anon > bound * 1000:
+    sys.exit(f"{name}: expected at most {bound} MB that no file stands behind, found {anon / 1000:.0f}")
 sys.exit(process.returncode)
 PYTHON
 }
