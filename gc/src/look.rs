@@ -13,7 +13,7 @@ use store::{Error, Kind, Remedy, Result, Store, View};
 use crate::idle::Note;
 use crate::limits::Size;
 use crate::mark::{Marker, may_be_moved, reached_by};
-use crate::plan::{CHECKPOINTS_LEFT, Plan, Uploads, idle_uses, plan};
+use crate::plan::{Plan, Uploads, checkpoints_left, idle_uses, plan};
 use crate::policy::Drop;
 use crate::recent_drops;
 use crate::report::{Live, Over};
@@ -115,16 +115,10 @@ fn look_at<'s>(
 
 /// The checkpoints that those which stay are written on.
 fn layers(store: &Store, state: &State, usage: &Usage) -> Result<HashSet<u64>> {
-    let mut numbers: Vec<u64> = usage
-        .checkpoints
-        .iter()
-        .map(|(number, _)| *number)
-        .collect();
-    numbers.retain(|number| *number <= state.number);
-    numbers.sort_unstable_by(|one, other| other.cmp(one));
+    let left = checkpoints_left(&usage.checkpoints, state);
     let mut layers = HashSet::new();
-    if numbers.len() > CHECKPOINTS_LEFT {
-        for number in numbers.into_iter().take(CHECKPOINTS_LEFT) {
+    if usage.checkpoints.len() > left.len() {
+        for number in left {
             layers.extend(store.layers_of(number)?);
         }
     }

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use store::access::Uses;
 use store::format::{Condemned, State, use_key};
+use store::log::CHECKPOINT_EVERY;
 use store::{PackId, Result, SegmentId, VersionId};
 
 use crate::claims::ClaimUse;
@@ -24,8 +25,9 @@ use crate::usage::{Doomed, PackUse, SegmentUse, Usage};
 pub const SEGMENTS_MAX: usize = 64;
 /// So many are left when that happens.
 const SEGMENTS_LEFT: usize = 32;
-/// The newest checkpoints are kept, more than one in case that it is damaged.
-pub(crate) const CHECKPOINTS_LEFT: usize = 2;
+/// The newest checkpoints are kept, more than one in case that it is damaged, and one some way before, from which
+/// reports look back.
+const CHECKPOINTS_LEFT: usize = 2;
 /// A segment is rewritten if at least one in so many of its chunks lies in condemned packs.
 const DEAD_SHARE: u64 = 4;
 /// Uploads in progress touch their file all the time; younger ones than this are left alone unless it is known that
@@ -246,10 +248,10 @@ fn delete(plan: &mut Plan, state: &State, usage: &Usage, options: &Options, now:
     checkpoints.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
     // Newer than the state are only those of processes that commit right now, and they stand for no other yet.
     checkpoints.retain(|(number, _)| *number <= state.number);
+    let left = checkpoints_left(&usage.checkpoints, state);
     plan.checkpoints = checkpoints
         .into_iter()
-        .skip(CHECKPOINTS_LEFT)
-        .filter(|(number, _)| !usage.layers.contains(number))
+        .filter(|(number, _)| !left.contains(number) && !usage.layers.contains(number))
         .map(|(_, doomed)| doomed)
         .collect();
     let now = usage.by_store_clock(now);
@@ -452,6 +454,18 @@ impl SegmentUse {
             .map(|(_, chunks)| chunks)
             .sum()
     }
+}
+
+/// Which of these checkpoints stay, but for what they are written on.
+pub(crate) fn checkpoints_left(there: &[(u64, Doomed)], state: &State) -> Vec<u64> {
+    let numbers = there.iter().map(|(number, _)| *number);
+    let mut numbers: Vec<u64> = numbers.filter(|number| *number <= state.number).collect();
+    numbers.sort_unstable_by(|one, other| other.cmp(one));
+    let is_before = |number: &u64| number + CHECKPOINT_EVERY <= state.number;
+    let before = numbers.iter().copied().find(is_before);
+    numbers.truncate(CHECKPOINTS_LEFT);
+    numbers.extend(before.filter(|before| !numbers.contains(before)));
+    numbers
 }
 
 #[cfg(test)]
@@ -812,6 +826,21 @@ mod tests {
         };
         let plan = made(&state, &usage, &OPTIONS, 0);
         assert_eq!(plan.checkpoints, [doomed(128).1]);
+    }
+
+    /// In a bucket they lie closer, and reports look back as far as anywhere.
+    #[test]
+    fn of_checkpoints_that_lie_close_one_some_way_before_stays() {
+        let doomed = |at: u64| {
+            let (key, bytes) = (at.to_string(), 10);
+            (8 * at, Doomed { key, bytes })
+        };
+        let there: Vec<_> = (1..=40).map(doomed).collect();
+        let state = State {
+            number: 300,
+            ..State::default()
+        };
+        assert_eq!(checkpoints_left(&there, &state), [296, 288, 232]);
     }
 
     #[test]

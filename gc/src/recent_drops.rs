@@ -1,7 +1,7 @@
 //! Recent drops: versions that were dropped a short while ago, by anybody. The state has forgotten them, but people
 //! still ask what became of their bytes.
 //!
-//! It looks back as far as the second newest checkpoint, so it reads only about a hundred entries.
+//! It looks back as far as a checkpoint some way before the newest, so it reads only about a hundred entries.
 
 use store::format::{CHECKPOINTS_PREFIX, Change, State, Version, parse_checkpoint_key};
 use store::log::{self, CHECKPOINT_EVERY};
@@ -32,7 +32,7 @@ pub(crate) fn dropped(store: &Store, now: &State) -> Result<Vec<Version>> {
     Ok(dropped)
 }
 
-/// The state of the second newest checkpoint; without one that can be read, the state as it is.
+/// The state of the newest checkpoint with so many entries behind it, or of the oldest; without any, the state as it is.
 fn checkpoint(store: &Store, now: &State) -> Result<State> {
     let listed = store.remote().list(CHECKPOINTS_PREFIX)?;
     let numbers = listed
@@ -40,7 +40,8 @@ fn checkpoint(store: &Store, now: &State) -> Result<State> {
         .filter_map(|info| parse_checkpoint_key(&info.key));
     let mut numbers: Vec<u64> = numbers.filter(|number| *number <= now.number).collect();
     numbers.sort_unstable();
-    match numbers.iter().rev().nth(1).or(numbers.last()) {
+    let is_old = |number: &&u64| **number + CHECKPOINT_EVERY <= now.number;
+    match numbers.iter().rev().find(is_old).or(numbers.first()) {
         Some(number) => store.checkpoint(*number),
         None => Ok(now.clone()),
     }

@@ -22,6 +22,7 @@ mod checkpoint;
 mod filler;
 pub mod heal;
 mod known;
+mod listed;
 #[cfg(test)]
 mod loss_tests;
 mod pieces;
@@ -43,8 +44,10 @@ pub(crate) use known::{load_at_from, load_known_from};
 pub(crate) use remembered::load_remembered;
 use turn::Turn;
 
-/// A checkpoint follows every entry whose number is a multiple of this.
+/// A checkpoint follows every entry whose number is a multiple of this, on a file system.
 pub const CHECKPOINT_EVERY: u64 = 64;
+/// The same where each request takes long: every entry behind a checkpoint is one for each new host.
+const CHECKPOINT_EVERY_FAR: u64 = 8;
 /// A checkpoint follows every entry of so many bytes, so that few of these are ever read again.
 const ENTRY_BYTES_DUE: usize = 64 << 10;
 /// Entries that are asked for at once, where the first ones show that there are many.
@@ -225,7 +228,7 @@ pub fn commit_with(
                 state.apply(&entry)?;
                 state.newest = Newest(Some(text));
                 // DESIGN, writer 11: the commit stands without it.
-                let checkpoint = match checkpoint::is_due(state) {
+                let checkpoint = match checkpoint::is_due(remote, state) {
                     true => write_checkpoint(remote, state).err(),
                     false => None,
                 };

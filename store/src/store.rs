@@ -274,7 +274,7 @@ impl Store {
                 self.remote.url()
             )));
         }
-        let state = self.known()?.whole()?;
+        let state = self.known(false)?.whole()?;
         match self.witness(&state)? {
             Some(damage) => Err(damage),
             None => Ok(state),
@@ -299,7 +299,7 @@ impl Store {
             let place = self.place(far.as_ref(), &again);
             return log::load_at_from(place, self.format.id, number);
         }
-        let log::Known { mut state, damage } = self.known()?;
+        let log::Known { mut state, damage } = self.known(true)?;
         let damage = match damage {
             None if !self.is_far() => self.witness(&state)?,
             damage => damage,
@@ -348,9 +348,13 @@ impl Store {
         }
     }
 
-    fn known(&self) -> Result<log::Known> {
+    /// `by_copies` is for those who only read.
+    fn known(&self, by_copies: bool) -> Result<log::Known> {
         let (far, id, again) = (self.far(), self.format.id, self.again());
-        let place = self.place(far.as_ref(), &again);
+        let place = log::CheckpointPlace {
+            by_copies,
+            ..self.place(far.as_ref(), &again)
+        };
         let mut known = match far.as_ref().and_then(|far| far.dir.as_ref()) {
             Some(dir) => log::load_remembered(place, id, dir),
             None => log::load_known_from(place, id),

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::again::Again;
+use super::listed::is_far;
 use super::pieces::{Opened, Ranges};
-use super::{CHECKPOINT_EVERY, ENTRY_BYTES_DUE};
+use super::{CHECKPOINT_EVERY, CHECKPOINT_EVERY_FAR, ENTRY_BYTES_DUE};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
     CHECKPOINT_LAYERS_MAX, Checkpoint, Layer, RefTable, Source, State, checkpoint_key,
@@ -17,7 +18,7 @@ use crate::format::{
 use crate::fs::{build_atomically, open_object, read_regular};
 use crate::id::StoreId;
 use crate::remedy::Remedy;
-use crate::remote::{Read, Write};
+use crate::remote::{Read, Write, is_passing};
 
 /// Checkpoints up to this size are read whole.
 const WHOLE_BYTES_MAX: u64 = 256 << 10;
@@ -50,6 +51,8 @@ pub(crate) struct CheckpointPlace<'p> {
     pub(crate) far: Option<&'p Far>,
     /// Without it, a damaged block is an error.
     pub(crate) again: Option<&'p Arc<Again>>,
+    /// For those who only read: where each request takes long, every second entry is taken from its copy.
+    pub(crate) by_copies: bool,
 }
 
 /// The bytes of a checkpoint.
@@ -67,6 +70,7 @@ impl<'p> CheckpointPlace<'p> {
             remote,
             far: None,
             again: None,
+            by_copies: false,
         }
     }
 
@@ -197,9 +201,13 @@ impl Opening {
 }
 
 /// Whether a checkpoint follows the entry that `state` ends with: by number, or because the entry is large.
-pub(super) fn is_due(state: &State) -> bool {
+pub(super) fn is_due(remote: &dyn Read, state: &State) -> bool {
     let entry = state.newest.0.as_ref().map_or(0, |text| text.len());
-    state.number.is_multiple_of(CHECKPOINT_EVERY) || entry >= ENTRY_BYTES_DUE
+    let every = match is_far(remote) && !is_passing(&remote.url()) {
+        true => CHECKPOINT_EVERY_FAR,
+        false => CHECKPOINT_EVERY,
+    };
+    state.number.is_multiple_of(every) || entry >= ENTRY_BYTES_DUE
 }
 
 /// Writes the checkpoint of `state`. What is large and has changed little is left to the checkpoints before.

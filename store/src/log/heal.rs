@@ -290,7 +290,7 @@ impl Look {
         for filler in fillers.values() {
             put_back(remote, filler, &filler.encode()?)?;
         }
-        let state = go_on(remote, self.state_before(remote)?)?.whole()?;
+        let state = go_on(CheckpointPlace::new(remote), self.state_before(remote)?)?.whole()?;
         // So that older checkpoints, and programs that know nothing of this, are not asked.
         write_checkpoint(remote, &state)?;
         Ok(true)

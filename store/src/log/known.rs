@@ -3,6 +3,7 @@
 //! Listings may show too little, never too much: what a listing shows after the end is evidence; what it does not show
 //! is not. A reader continues with what is known; a writer or collector must not.
 
+use super::listed::Listed;
 use super::{CheckpointPlace, exists, read_entry, read_on};
 use crate::error::{Error, Kind, Result};
 use crate::format::{
@@ -61,7 +62,7 @@ pub(crate) fn load_known_from(place: CheckpointPlace<'_>, store: StoreId) -> Res
     let mut known = None;
     for &(number, bytes) in &checkpoints {
         if let Some(state) = place.read(number, Some(bytes), store)? {
-            match go_on(remote, state) {
+            match go_on(place, state) {
                 // Its writer did not know yet that an entry before it was given up.
                 Err(error) if error.kind() == Kind::Conflict => {}
                 gone_on => {
@@ -73,7 +74,7 @@ pub(crate) fn load_known_from(place: CheckpointPlace<'_>, store: StoreId) -> Res
     }
     let mut known = match known {
         Some(known) => known,
-        None => go_on(remote, empty(store))?,
+        None => go_on(place, empty(store))?,
     };
     if let Some(&(newest, _)) = checkpoints.first()
         && newest > known.state.number
@@ -140,12 +141,30 @@ fn load_between(
 }
 
 /// Reads on from `state` to the end of the log, or to where it can be known no more.
-pub(super) fn go_on(remote: &dyn Read, mut state: State) -> Result<Known> {
-    let began = state.number;
+pub(super) fn go_on(place: CheckpointPlace<'_>, state: State) -> Result<Known> {
+    let listed = Listed::ask(place.remote, state.number)?;
+    go_on_by(place, state, listed.as_ref())
+}
+
+/// [`go_on`], where a listing shows what is behind `state`.
+pub(super) fn go_on_by(
+    place: CheckpointPlace<'_>,
+    mut state: State,
+    listed: Option<&Listed>,
+) -> Result<Known> {
+    let (remote, began) = (place.remote, state.number);
     let mut damage: Option<Error> = None;
+    let mut end = match listed {
+        Some(listed) => listed.read(remote, &mut state, place.by_copies)?,
+        None => None,
+    };
     loop {
-        let found = match read_on(remote, &mut state, began) {
-            Ok(_) => past_the_end(remote, &mut state, began)?,
+        let read = match end {
+            Some(_) => Ok(()),
+            None => read_on(remote, &mut state, began).map(drop),
+        };
+        let found = match read {
+            Ok(()) => past_the_end(remote, &mut state, began, end.take())?,
             Err(error) if error.kind() == Kind::Corrupt => Some(error),
             Err(error) => return Err(error),
         };
@@ -161,11 +180,16 @@ pub(super) fn go_on(remote: &dyn Read, mut state: State) -> Result<Known> {
 }
 
 /// Evidence that the log does not end with `state`, or did not end there once; none when it does. What was only
-/// being written is read.
-fn past_the_end(remote: &dyn Read, state: &mut State, began: u64) -> Result<Option<Error>> {
+/// being written is read. It ends at `known`, if that was seen.
+fn past_the_end(
+    remote: &dyn Read,
+    state: &mut State,
+    began: u64,
+    mut known: Option<End>,
+) -> Result<Option<Error>> {
     loop {
         let number = state.number;
-        match end_of(remote, number)? {
+        match known.take().map_or_else(|| end_of(remote, number), Ok)? {
             End::Here if number == 0 || state.newest.0.is_some() => return Ok(None),
             End::Here => {
                 return match newest_of(remote, state)? {
@@ -206,10 +230,9 @@ pub(super) enum End {
 
 /// Asks for a listing of the entry and what is behind it; one that comes late shows less, never more.
 pub(super) fn end_of(remote: &dyn Read, number: u64) -> Result<End> {
-    let keys = remote.keys_after(LOG_PREFIX, &log_key(number.saturating_sub(1)))?;
     let mut is_there = number == 0;
     let mut later: Option<u64> = None;
-    for found in keys.iter().filter_map(|key| parse_log_key(key)) {
+    for found in listing(remote, number)? {
         is_there |= found == number;
         if found > number {
             later = Some(later.map_or(found, |later| later.min(found)));
@@ -220,6 +243,13 @@ pub(super) fn end_of(remote: &dyn Read, number: u64) -> Result<End> {
         None if is_there || exists(remote, &log_key(number))? => Ok(End::Here),
         None => Ok(End::Before),
     }
+}
+
+/// The numbers of the entries that a listing shows, from `number` on.
+pub(super) fn listing(remote: &dyn Read, number: u64) -> Result<Vec<u64>> {
+    let keys = remote.keys_after(LOG_PREFIX, &log_key(number.saturating_sub(1)))?;
+    let numbers = keys.iter().filter_map(|key| parse_log_key(key));
+    Ok(numbers.filter(|found| *found >= number).collect())
 }
 
 /// What a state that did not read its newest entry finds there.

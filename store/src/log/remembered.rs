@@ -6,16 +6,18 @@
 use std::path::Path;
 
 use crate::error::{Kind, Result};
-use crate::format::{Newest, State, checkpoint_key};
+use crate::format::{Newest, State};
 use crate::id::StoreId;
 use crate::remote::Read;
 
 use super::checkpoint::{CheckpointPlace, remember};
-use super::known::{Found, Known, go_on, load_known_from, newest_of};
-use super::{CHECKPOINT_EVERY, exists};
+use super::known::{Found, Known, go_on_by, load_known_from, newest_of};
+use super::listed::Listed;
 
 /// The state is written again once it has got this many entries more.
 const REMEMBERED_EVERY: u64 = 16;
+/// Where more entries than this are behind it, a checkpoint takes fewer requests than they do.
+const BEHIND_MAX: u64 = 16;
 
 /// [`load`], beginning with what the file `state` in `dir` remembers of this store.
 ///
@@ -32,9 +34,9 @@ pub(crate) fn load_remembered(
     let before = remembered.as_ref().map_or(0, |state| state.number);
     let mut known = None;
     if let Some(remembered) = remembered
-        && let Some(state) = recent(remote, remembered)?
+        && let Some((state, listed)) = recent(remote, remembered)?
     {
-        known = match go_on(remote, state) {
+        known = match go_on_by(place, state, listed.as_ref()) {
             // An entry that this host remembers was given up since.
             Err(error) if error.kind() == Kind::Conflict => None,
             gone_on => Some(gone_on?),
@@ -52,16 +54,22 @@ pub(crate) fn load_remembered(
     Ok(known)
 }
 
-/// The state, if the store has this past, and no checkpoint since.
-fn recent(remote: &dyn Read, mut state: State) -> Result<Option<State>> {
-    let next = (state.number / CHECKPOINT_EVERY + 1) * CHECKPOINT_EVERY;
-    if state.number == 0 || exists(remote, &checkpoint_key(next))? {
+/// The state, if the store has this past, and what a listing shows behind it, if that is not much.
+fn recent(remote: &dyn Read, mut state: State) -> Result<Option<(State, Option<Listed>)>> {
+    if state.number == 0 {
+        return Ok(None);
+    }
+    let listed = Listed::ask(remote, state.number)?;
+    if listed
+        .as_ref()
+        .is_some_and(|listed| listed.behind() > BEHIND_MAX)
+    {
         return Ok(None);
     }
     Ok(match newest_of(remote, &state)? {
         Found::Right(text) => {
             state.newest = Newest(Some(text));
-            Some(state)
+            Some((state, listed))
         }
         Found::Nothing | Found::Another(_) => None,
     })

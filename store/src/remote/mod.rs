@@ -102,6 +102,13 @@ pub trait Read: Send + Sync + Debug {
     fn local_path(&self, key: &str) -> Option<PathBuf>;
 }
 
+/// Whether what is at `url` ends with a process, or is a file that people copy about.
+pub(crate) fn is_passing(url: &str) -> bool {
+    ["memory:", "bundle:"]
+        .iter()
+        .any(|passing| url.starts_with(passing))
+}
+
 /// [`Read::get_run`] where answers come at once.
 ///
 /// # Errors

@@ -62,6 +62,7 @@ impl Store {
             remote: self.remote.as_ref(),
             far,
             again: Some(again),
+            by_copies: false,
         }
     }
 }

@@ -15,14 +15,13 @@ use crate::fs::read_regular;
 use crate::id::EntryId;
 use crate::log;
 use crate::remedy::Remedy;
+use crate::remote::is_passing;
 
 /// Digits of a number, an id, another number and their checksum; a space follows the first three, and a newline the last.
 const NUMBER_LEN: usize = 20;
 const ID_LEN: usize = 64;
 const SUM_LEN: usize = 16;
 const LEN: usize = 2 * NUMBER_LEN + ID_LEN + SUM_LEN + 4;
-/// Stores that end with a process, and files that people copy about.
-const PASSING: [&str; 2] = ["memory:", "bundle:"];
 
 /// An entry that was in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +182,7 @@ impl Store {
     /// Of this store at this place, as this host sees it: a copy elsewhere has a log of its own, and homes are shared.
     fn path_of_last_seen(&self) -> Option<PathBuf> {
         let url = self.remote.url();
-        if PASSING.iter().any(|passing| url.starts_with(passing)) {
+        if is_passing(&url) {
             return None;
         }
         let place = [self.host.who.host.as_bytes(), b"\0", url.as_bytes()].concat();
