@@ -39,14 +39,14 @@ fn fixture() -> PathBuf {
 }
 
 /// A copy of a golden store.
-struct Copy {
-    dir: tempfile::TempDir,
-    remote: Arc<dyn Prune>,
-    store: Store,
+pub(crate) struct Copy {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) remote: Arc<dyn Prune>,
+    pub(crate) store: Store,
 }
 
 impl Copy {
-    fn of(which: &str) -> Self {
+    pub(crate) fn of(which: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         shell(&format!(
             "cp -r '{}' '{}'",
@@ -60,7 +60,7 @@ impl Copy {
     }
 
     /// These versions are what the fixture says, numbered from `first` on.
-    fn reads(&self, versions: &[&str], first: usize) {
+    pub(crate) fn reads(&self, versions: &[&str], first: usize) {
         for (at, version) in versions.iter().enumerate() {
             let at = first + at;
             let out = self.dir.path().join("out");
@@ -79,14 +79,14 @@ impl Copy {
     }
 
     /// Without what is remembered from before.
-    fn anew(self) -> Self {
+    pub(crate) fn anew(self) -> Self {
         let mut host = host(self.dir.path());
         host.cache_dir = None;
         let store = Store::open(self.remote.clone(), host).unwrap();
         Self { store, ..self }
     }
 
-    fn is_clean(&self) {
+    pub(crate) fn is_clean(&self) {
         let report = verify_target(&self.store, ReadData::Everything, None).unwrap();
         assert!(report.is_clean(), "{report:#?}");
     }
@@ -179,7 +179,7 @@ fn the_models_of_version_2_are_written_to_and_collected() {
 }
 
 /// When the environment says so.
-fn make_where_missing(which: &str, make: fn(&Path)) {
+pub(crate) fn make_where_missing(which: &str, make: fn(&Path)) {
     if std::env::var_os("REGENERATE").is_some() && !fixture().join(which).exists() {
         make(&fixture());
     }
@@ -253,7 +253,7 @@ fn make(fixture: &Path) {
 }
 
 /// A store at `place`, written by a host whose name is always the same.
-fn new_store(place: &Path, dir: &Path) -> Store {
+pub(crate) fn new_store(place: &Path, dir: &Path) -> Store {
     let remote: Arc<dyn Write> = Arc::new(Objects::directory(place).unwrap());
     let mut host = host(dir);
     host.who = Who {
@@ -264,7 +264,7 @@ fn new_store(place: &Path, dir: &Path) -> Store {
     Store::open_or_init(remote, host).unwrap()
 }
 
-fn write_listing(tree: &Path, fixture: &Path, at: usize) {
+pub(crate) fn write_listing(tree: &Path, fixture: &Path, at: usize) {
     fs::write(fixture.join(format!("expected-{at}.txt")), listing(tree)).unwrap();
 }
 

@@ -21,6 +21,7 @@ mod edits;
 mod far;
 mod folded;
 mod golden;
+mod golden_log;
 mod idle;
 mod input;
 mod inserts;
