@@ -54,6 +54,7 @@ mod save_bases;
 mod save_schedules;
 mod saves;
 mod schedules;
+mod set_back_schedules;
 mod settled;
 mod sideless;
 mod spans;
