@@ -4,13 +4,13 @@ use std::fs;
 use std::sync::Arc;
 
 use store::Portions;
-use store::format::PackKind;
+use store::format::{Change, Extra, PackKind};
 use store::remote::testing::faulty::Faults;
 use store::remote::{Faulty, Prune};
 use support::trees;
 
 use crate::replicate::{FAR, REF, assert_sound, bring, empty, latest, outcomes, packs, world};
-use crate::stores::{noise, text};
+use crate::stores::{name, noise, text};
 use crate::world::World;
 
 /// Of two stores over a network: what the destination relies on is looked at there, and the source reads no index.
@@ -112,6 +112,50 @@ fn small_refs_share_packs_and_an_entry() {
     assert_eq!(packs(&to), 2);
     assert_eq!(world.open(to.clone()).unwrap().state().unwrap().number, 1);
     assert_eq!(world.check(to, "small refs").len(), 30);
+}
+
+/// As many as one batch has.
+#[test]
+fn a_thousand_refs_are_set_in_one_entry() {
+    let mut world = World::new();
+    fs::create_dir_all(world.tree("tree")).unwrap();
+    fs::write(world.tree("tree").join("file"), text(1, 5_000)).unwrap();
+    world.prepare("tree", "team/t/0");
+    world.change(|store| {
+        let mut state = store.state().unwrap();
+        let (_, first) = state.version(&name("team/t/0"), None).unwrap();
+        let set = |number| Change::SetRef {
+            name: name(&format!("team/t/{number}")),
+            version: 1,
+            root: first.root,
+            sides: first.sides.clone(),
+            message: first.message.clone(),
+            expires: None,
+            origin: None,
+            ends: Vec::new(),
+            private: false,
+            extra: Extra::new(),
+        };
+        let changes: Vec<Change> = (1..1000).map(set).collect();
+        let done = store.commit(&mut state, &mut |_, _| Ok(changes.clone()));
+        done.unwrap().unwrap();
+    });
+    let (from, to) = (world.memory(), empty(&world));
+    let report = bring(&world, &from, &to, &latest(&["team/t"]));
+    assert_eq!(report.refs.len(), 1000);
+    let [there, here] = [&to, &from].map(|remote| {
+        let store = world.open(remote.clone()).unwrap();
+        store.state().unwrap()
+    });
+    assert_eq!(there.number, 1);
+    let (there, here) = (there.refs.all().unwrap(), here.refs.all().unwrap());
+    assert_eq!(there.len(), 1000);
+    for (name, one) in &here {
+        assert_eq!(
+            there[name].versions[&1].root, one.versions[&1].root,
+            "{name}"
+        );
+    }
 }
 
 #[test]
