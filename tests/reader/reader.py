@@ -195,6 +195,7 @@ class Store:
         self.chunker, self.compared = fastcdc.Chunker(description["chunker"]), 0
         self.segments, self.condemned, self.refs, self.number = {}, {}, {}, 0
         self.passes, self.tables = {}, {}
+        self.layers = 0
         if use_checkpoint:
             self.load_checkpoint()
         self.fold_log()
@@ -221,7 +222,7 @@ class Store:
         self.segments = {name: info["added"]["entry"] for name, info in state["segments"].items()}
         self.passes = {name: info.get("pass") for name, info in state["segments"].items()}
         self.condemned = dict.fromkeys(state["condemned"], True)
-        before = newest
+        before, self.layers = newest, len(state["layers"])
         for layer in state["layers"]:
             check(layer["number"] < before, "layers: in order")
             before = layer["number"]
@@ -616,7 +617,7 @@ def main():
     said = version["root"]["totals"]
     check(totals == (said["entries"], said["bytes"]), f"{name}: totals")
     check(next(stamps, None) is None, f"{name}: times left over")
-    told = f"{totals[0]} entries, {totals[1]} bytes, log of {store.number}, cuts of {store.compared} files compared, {store.deltas} deltas"
+    told = f"{totals[0]} entries, {totals[1]} bytes, log of {store.number}, cuts of {store.compared} files compared, {store.layers} layers, {store.deltas} deltas"
     print(f"reader: {name}@{max(versions)}: {told}")
 
 

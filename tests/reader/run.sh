@@ -41,7 +41,11 @@ export STORE_URL=$work/store
 cp "$tree/random" "$tree/again"
 printf changed | dd of="$tree/again" bs=1 seek=25000000 conv=notrunc status=none
 "$store" put --allow-secrets --keep xattrs "$tree" team/reader/tree
-# Entries enough for a checkpoint.
+# Versions that make the checkpoint of the last of them so large that the next one is written on it.
+for _ in 1 2 3 4 5; do
+    "$store" put --always --message "$(head -c 60000 /dev/urandom | base64 --wrap 0)" "$tree/run" team/reader/said
+done >/dev/null
+# Entries enough for another one.
 for _ in $(seq 35); do
     "$store" pin team/reader/tree@1
     "$store" unpin team/reader/tree@1
@@ -52,7 +56,9 @@ list() {
     (cd "$1" && find . -printf '%P %y %m %T@ %l\0' | sort -z)
 }
 for how in "" --log; do
-    "$python" tests/reader/reader.py $how "$STORE_URL" team/reader/tree "$work/out"
+    "$python" tests/reader/reader.py $how "$STORE_URL" team/reader/tree "$work/out" | tee "$work/told"
+    # Its rows come from layers, too.
+    [ -n "$how" ] || grep -q ' [1-9][0-9]* layers, ' "$work/told"
     diff -r --no-dereference "$tree" "$work/out"
     cmp <(list "$tree") <(list "$work/out")
     rm -rf "$work/out"
