@@ -1,4 +1,4 @@
-//! Malformed lists of what a put keeps beside a tree: modes and owners.
+//! Malformed lists of what a put keeps beside a tree: modes, owners and extended attributes.
 
 use crate::malformed::Defect;
 
@@ -9,6 +9,18 @@ pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("modes", kept(b"mode", &[0xed, 3, 0xff, 0x1f])),
         ("owners", kept(b"ownr", &[0, 0, 0xe8, 7, 0x64])),
+        // None, two, and one whose value is longer than its length's first byte says.
+        (
+            "xattrs",
+            kept(
+                b"xatr",
+                &[
+                    b"\0\x02\x06user.a\0\x06user.b\x02v\0\x01\x01n\x80\x01",
+                    &[7; 128][..],
+                ]
+                .concat(),
+            ),
+        ),
     ]
 }
 
@@ -21,10 +33,11 @@ pub(crate) fn defects() -> Vec<Defect> {
     };
     of("modes", modes_defects())
         .chain(of("owners", owners_defects()))
+        .chain(of("xattrs", xattrs_defects()))
         .collect()
 }
 
-/// A list of modes or owners, by its magic.
+/// A list of one of these kinds, by its magic.
 fn kept(magic: &[u8; 4], bytes: &[u8]) -> Vec<u8> {
     [magic.as_slice(), b"\x01\0\0\0", bytes].concat()
 }
@@ -62,5 +75,32 @@ fn owners_defects() -> Named {
             owners(&[0, 0x80, 0x80, 0x80, 0x80, 0x10]),
         ),
         ("spelled-long", owners(&[0, 0x80, 0])),
+    ]
+}
+
+fn xattrs_defects() -> Named {
+    let xattrs = |bytes: &[u8]| kept(b"xatr", bytes);
+    vec![
+        ("empty", Vec::new()),
+        ("no-entries", xattrs(b"")),
+        ("magic", kept(b"mode", b"\0")),
+        ("later-version", b"xatr\x02\0\0\0\0".to_vec()),
+        ("padding", b"xatr\x01\0\0\x01\0".to_vec()),
+        ("names-out-of-order", xattrs(b"\x02\x01b\0\x01a\0")),
+        ("name-twice", xattrs(b"\x02\x01a\0\x01a\0")),
+        ("name-empty", xattrs(b"\x01\0\0")),
+        ("name-with-a-zero", xattrs(b"\x01\x02a\0\0")),
+        (
+            "name-of-256-bytes",
+            xattrs(&[b"\x01\x80\x02", &[b'n'; 256][..], b"\0"].concat()),
+        ),
+        ("name-cut-short", xattrs(b"\x01\x02a")),
+        ("value-missing", xattrs(b"\x01\x01a")),
+        ("value-cut-short", xattrs(b"\x01\x01a\x05vw")),
+        ("value-above-64-kib", xattrs(b"\x01\x01a\x81\x80\x04v")),
+        ("more-than-an-entry-holds", xattrs(b"\x81\x80\x20")),
+        ("count-above-64-bits", xattrs(&[0xff; 10])),
+        ("spelled-long", xattrs(b"\x80\0")),
+        ("second-entry-cut-short", xattrs(b"\0\x01")),
     ]
 }

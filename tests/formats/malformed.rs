@@ -17,7 +17,7 @@ use crate::{beside, binary, checkpoint, sealed};
 /// One malformed object: its kind, its defect, its bytes.
 pub(crate) type Defect = (&'static str, &'static str, Vec<u8>);
 
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 11] = [
     "checkpoint",
     "format",
     "list",
@@ -28,6 +28,7 @@ const KINDS: [&str; 10] = [
     "segment",
     "times",
     "tree",
+    "xattrs",
 ];
 
 #[test]
@@ -64,7 +65,7 @@ fn every_object_is_refused_at_every_length_but_its_own() {
     for (kind, good) in good.concat() {
         assert_eq!(words(kind, &good), "accepted\n", "{kind}");
         for len in 0..good.len() {
-            let whole_entries = matches!(kind, "tree" | "times" | "modes" | "owners");
+            let whole_entries = matches!(kind, "tree" | "times" | "modes" | "owners" | "xattrs");
             let found = words(kind, good.get(..len).unwrap());
             // An entry without the copy of the one before is an entry.
             let is_entry = kind == "log" && len == two_lines(&good);
@@ -129,6 +130,7 @@ fn decode(kind: &str, bytes: &[u8]) -> Result<(), Error> {
         "modes" => decode_kept(Keep::Modes, bytes).map(drop),
         "owners" => decode_kept(Keep::Owners, bytes).map(drop),
         "tree" => decode_tree("tree 0", bytes).map(drop),
+        "xattrs" => decode_kept(Keep::Xattrs, bytes).map(drop),
         _ => panic!("{kind}: no such kind"),
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn good(target: &str) -> Vec<Vec<u8>> {
 /// The kinds of objects that `target` decodes.
 pub(crate) fn malformed_kinds(target: &str) -> &[&str] {
     match target {
-        "kept" => &["modes", "owners"],
+        "kept" => &["modes", "owners", "xattrs"],
         "checkpoint" => &["checkpoint"],
         "format" => &["format"],
         "list" => &["list"],

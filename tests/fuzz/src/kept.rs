@@ -1,4 +1,4 @@
-//! Modes and owners: what is accepted has no other spelling.
+//! Modes, owners and extended attributes: what is accepted has no other spelling.
 
 use store::format::{Keep, decode_kept};
 
