@@ -11,6 +11,7 @@ mod page_leaves;
 mod paths;
 mod places;
 mod pull;
+mod pull_saved;
 mod s3;
 mod s3_client;
 mod s3_list;

@@ -19,8 +19,8 @@ pub(crate) struct Mirrors {
     pub(crate) gated: Option<Repo>,
     /// It has a repo of its own of this name.
     pub(crate) is_own: bool,
-    /// A saved cache in another ref has it.
-    pub(crate) is_saved: bool,
+    /// It, as a saved cache in another ref has it.
+    pub(crate) saved: Option<Repo>,
 }
 
 impl Repos {
@@ -75,15 +75,16 @@ impl Repos {
             if found.as_ref().is_some_and(|found| !found.is_saved) {
                 return Ok(Mirrors {
                     is_own: true,
-                    is_saved: false,
+                    saved: None,
                     open: None,
                     gated: None,
                 });
             }
             let gated = self.mirror(reader, named, &named.gated_ref()?)?;
+            let saved = self.saved_elsewhere(reader, named)?;
             Ok(Mirrors {
                 is_own: false,
-                is_saved: self.saved_elsewhere(reader, named)?.is_some(),
+                saved: saved.map(|name| Repo::new(named, name, true, false)),
                 open: found.filter(|found| found.is_mirror),
                 gated,
             })

@@ -2,7 +2,7 @@
 //!
 //! A commit is what it is for ever; a branch is asked for again after a while, by one request for all that want it. While
 //! the upstream is away, what was known last is answered. A repo that the upstream does not show to everybody has a ref of
-//! its own, which nothing else reads.
+//! its own, which nothing else reads. What somebody saved in the store is answered whatever the upstream says of it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,8 +54,8 @@ struct Known {
     /// The commits that a revision is in the two mirrors, and the first of them whose listing is there.
     open: Option<(Repo, Option<Commit>)>,
     gated: Option<(Repo, Option<Commit>)>,
-    /// Some other ref has a saved repo of this name.
-    is_saved: bool,
+    /// A saved repo of this name in some other ref, and the commit that the revision is there.
+    saved: Option<(Repo, Option<Commit>)>,
 }
 
 impl Heads {
@@ -119,8 +119,15 @@ impl Known {
         })
     }
 
-    fn is_anything(&self) -> bool {
-        self.is_saved || self.open.is_some() || self.gated.is_some()
+    /// The revision, where a saved cache has it.
+    fn as_saved(&self) -> Option<Mirrored> {
+        let (repo, commit) = self.saved.as_ref()?;
+        Some(Mirrored {
+            sight: Arc::clone(&self.sight),
+            repo: repo.clone(),
+            commit: commit.clone()?,
+            note: None,
+        })
     }
 }
 
@@ -140,36 +147,46 @@ impl Pull {
         }
         let (pull, named, who) = (Arc::clone(self), named.clone(), who.clone());
         let rev = rev.to_owned();
+        let saved = known.as_saved();
+        // What the store finds by itself is that repo, and nothing that is kept from who asks.
+        let is_saved_alone = known.saved.is_some() && known.open.is_none();
         // It goes on when nobody waits for it any more: who comes again finds it done.
         let work = tokio::spawn(async move { pull.search(&named, &who, &rev, known).await });
-        match tokio::time::timeout(ANSWER_TIME, work).await {
-            Ok(Ok(found)) => found,
-            Ok(Err(_)) => Err(Fault::later("this could not be found out")),
-            Err(_) => Err(Fault::later(
+        let found = match tokio::time::timeout(ANSWER_TIME, work).await {
+            Ok(Ok(found)) => found.map_err(|failure| (failure.fault(), failure.why())),
+            Ok(Err(_)) => Err(later("this could not be found out")),
+            Err(_) => Err(later(
                 "the upstream is being asked what is in this revision: ask again",
             )),
+        };
+        match (found, saved) {
+            // Somebody put it here: it is theirs to show, not the upstream's.
+            (Err((_, why)), Some(saved)) => Ok(Some(Mirrored {
+                note: Some(why),
+                ..saved
+            })),
+            (Ok(None), saved @ Some(_)) => Ok(saved),
+            (Err(_), None) if is_saved_alone => Ok(None),
+            (found, _) => found.map_err(|(fault, _)| fault),
         }
     }
 
+    /// The revision as a mirror has it, or is given it.
     async fn search(
         &self,
         named: &Named,
         who: &Who,
         rev: &str,
         known: Known,
-    ) -> Outcome<Option<Mirrored>> {
+    ) -> Result<Option<Mirrored>, Failure> {
         let mut note = None;
         let head = match self.head(named, who, rev, &known).await {
-            Ok(head) => head,
-            Err(failure) if failure.is_silence() && known.is_anything() => {
+            Err(failure) if failure.is_silence() => {
                 note = Some(failure.why());
-                match known.head() {
-                    // That a commit is not known here does not mean that there is none.
-                    None if !known.is_saved => return Err(failure.fault()),
-                    head => head,
-                }
+                // That a commit is not known here does not mean that there is none.
+                Some(known.head().ok_or(failure)?)
             }
-            Err(failure) => return Err(failure.fault()),
+            head => head?,
         };
         let Some(head) = head else {
             return Ok(None);
@@ -178,12 +195,10 @@ impl Pull {
             let is_asked = !self.is_offline && note.is_none();
             let upstream = is_asked.then_some(&self.upstream);
             let base = self.upstream.base();
-            match self.access.check(upstream, base, named, who).await {
-                Ok(silence) => note = note.or(silence.map(|failure| failure.why())),
-                Err(failure) => return Err(failure.fault()),
-            }
+            let silence = self.access.check(upstream, base, named, who).await?;
+            note = note.or(silence.map(|failure| failure.why()));
         }
-        let (before, is_saved) = (known.head(), known.is_saved);
+        let before = known.head();
         if let Some(found) = known.at(&head, &mut note) {
             return Ok(Some(found));
         }
@@ -194,14 +209,12 @@ impl Pull {
                 match before {
                     Some(before) if !is_hex(rev, 40) => {
                         let note = Some(failure.why());
-                        let found = self.mirrored(named, who, (rev, &before), note).await;
-                        found.map_err(|failure| failure.fault())
+                        self.mirrored(named, who, (rev, &before), note).await
                     }
-                    _ if is_saved => Ok(None),
-                    _ => Err(failure.fault()),
+                    _ => Err(failure),
                 }
             }
-            found => found.map_err(|failure| failure.fault()),
+            found => found,
         }
     }
 
@@ -318,7 +331,7 @@ impl Pull {
                 open,
                 gated,
                 is_own,
-                is_saved,
+                saved,
             } = inner.repos.mirrors(&sight, &named)?;
             let commit = |repo: Repo| -> store::Result<(Repo, Option<Commit>)> {
                 let commit = inner.repos.commit(&sight, &repo, &rev)?;
@@ -327,13 +340,18 @@ impl Pull {
             Ok(Known {
                 open: open.map(commit).transpose()?,
                 gated: gated.map(commit).transpose()?,
+                saved: saved.map(commit).transpose()?,
                 is_own,
-                is_saved,
                 sight,
             })
         })
         .await
     }
+}
+
+/// What a client is told that is to ask again, and why for the log.
+fn later(why: &str) -> (Fault, String) {
+    (Fault::later(why), why.to_owned())
 }
 
 /// The ref that a repo of the upstream goes into.
