@@ -13,6 +13,9 @@ use tokio::sync::watch;
 use crate::serve::hub::pull::upstream::Failure;
 use crate::serve::spool::Spool;
 
+/// Beats that are sent at once.
+const BEATERS_MAX: usize = 8;
+
 /// A file by the ref that it goes into and its hash.
 pub(super) type Key = (RefName, String);
 
@@ -63,13 +66,21 @@ impl Flights {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let flights: Vec<_> = all.values().map(Arc::clone).collect();
         drop(all);
-        for flight in flights {
-            if let Some(mut claim) = flight.take_claim() {
-                // One that does not arrive is followed by the next one.
-                let _shown = claim.beat();
-                flight.hold(claim);
+        // Some at once: of many files that go into a bucket far away the last one must beat in time, too.
+        let waiting = Mutex::new(flights.iter());
+        let next = || {
+            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.next()
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..flights.len().min(BEATERS_MAX) {
+                scope.spawn(|| {
+                    while let Some(flight) = next() {
+                        flight.beat();
+                    }
+                });
             }
-        }
+        });
     }
 }
 
@@ -93,6 +104,14 @@ impl Flight {
         match &*self.stage.borrow() {
             Stage::Failed(failure) => Some(failure.clone()),
             _ => None,
+        }
+    }
+
+    fn beat(&self) {
+        if let Some(mut claim) = self.take_claim() {
+            // One that does not arrive is followed by the next one.
+            let _shown = claim.beat();
+            self.hold(claim);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Pull-through: what a namespace lacks is fetched from an upstream Hub, once for all, and kept.
 //!
 //! `heads` knows which commit a branch is at, `listing` what is in a commit; both are in the store before anything is
-//! answered from them. `flight` and `fetch` bring files, `keep` stores them; `access` says who may see what is not for
-//! everybody. `upstream` is the only one that speaks to it. DESIGN, pull-through, says why it is so.
+//! answered from them. `flight` and `fetch` bring files, when it is their `turn`, `keep` stores them; `access` says who may
+//! see what is not for everybody. `upstream` is the only one that speaks to it. DESIGN, pull-through, says why it is so.
 
 mod access;
 mod fetch;
@@ -10,13 +10,14 @@ mod flight;
 mod heads;
 mod keep;
 mod listing;
+mod turn;
 mod upstream;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-use store::claims::{Claim, Claims, Look};
+use store::claims::Claims;
 use store::{Ended, Error, Kind, RefName, Result};
 use tokio::sync::Semaphore;
 
@@ -36,16 +37,15 @@ use heads::Heads;
 pub(super) use heads::dir_of;
 use keep::{Keeper, Pending};
 pub(super) use listing::Listing;
+use turn::{LOOK_PAUSES, Turn, Wait};
 use upstream::{Failure, Upstream};
 
 /// Files that are fetched at once.
 const FETCHES_MAX: usize = 32;
 /// How long a request waits for what the upstream says; clients take a slower answer for none.
 const ANSWER_TIME: Duration = Duration::from_secs(8);
-/// How long another server is waited for that shows nothing, and how long in all: then the file is fetched twice.
+/// How long another server is waited for that shows nothing: then the file is fetched twice.
 const PATIENCE: Duration = Duration::from_secs(15);
-const CLAIM_TIME: Duration = Duration::from_secs(30);
-const LOOK_PAUSE: Duration = Duration::from_millis(200);
 const BEAT_PAUSE: Duration = Duration::from_secs(4);
 /// How often files are tried to be stored, and how long before the second time.
 const KEEP_TRIES_MAX: u32 = 6;
@@ -192,18 +192,19 @@ impl Pull {
     }
 
     async fn fly(self: Arc<Self>, key: Key, wanted: Wanted, flight: Arc<Flight>) {
-        // It is never closed.
-        let _place = self.fetches.acquire().await;
-        match self.claim(&key, &wanted).await {
+        let _place = match self.turn(&key, &wanted).await {
             Ok(Turn::Stored) => {
                 flight.reach(Stage::Stored);
                 self.flights.leave(&key);
                 return;
             }
-            Ok(Turn::Claimed(claim)) => flight.hold(*claim),
+            Ok(Turn::Claimed(claim, place)) => {
+                flight.hold(*claim);
+                place
+            }
             // Without a claim it is fetched all the same.
-            Ok(Turn::Unclaimed) | Err(_) => {}
-        }
+            Err(_) => self.fetches.acquire().await.ok(),
+        };
         let dir = self.source.cache_dir().map(|dir| dir.join("hub-arriving"));
         let size = wanted.size;
         let spool = match block(move || Spool::new(dir.as_deref(), size)).await {
@@ -258,35 +259,18 @@ impl Pull {
         wrong.insert(name.to_owned(), Instant::now());
     }
 
-    /// Makes this server the one that fetches the file, unless another one does and brings it.
-    async fn claim(&self, key: &Key, wanted: &Wanted) -> Result<Turn> {
+    /// Waits until it is this server that fetches the file, unless another one brings it.
+    async fn turn(&self, key: &Key, wanted: &Wanted) -> Result<Turn<'_>> {
         let (namespace, name) = (key.0.namespace(), &key.1);
         let about = format!("{namespace} {} {name}", wanted.named.id.as_str());
-        let mut claims = Claims::new(self.source.store(), &about, PATIENCE)?;
-        let began = Instant::now();
-        while began.elapsed() < CLAIM_TIME {
-            let now = self.began.elapsed();
-            let looked = block(move || {
-                let look = claims.look(now)?;
-                Ok((claims, look))
-            });
-            let look;
-            (claims, look) = looked.await?;
-            let is_first = matches!(&look, Look::Mine(claim) if claim.is_first());
-            // Also who has it looks: it may have been made meanwhile.
-            if !is_first && self.is_stored(wanted).await? {
-                if let Look::Mine(claim) = look {
-                    // Nobody waits for it.
-                    drop(block(move || claim.end(Ended::Done)).await);
-                }
-                return Ok(Turn::Stored);
-            }
-            match look {
-                Look::Mine(claim) => return Ok(Turn::Claimed(Box::new(claim))),
-                Look::Held { .. } | Look::Failed { .. } => tokio::time::sleep(LOOK_PAUSE).await,
-            }
-        }
-        Ok(Turn::Unclaimed)
+        let claims = Claims::new(self.source.store(), &about, PATIENCE)?;
+        let wait = Wait {
+            clock: || self.began.elapsed(),
+            patience: PATIENCE,
+            pauses: LOOK_PAUSES,
+        };
+        wait.turn(claims, &self.fetches, || self.is_stored(wanted))
+            .await
     }
 
     async fn is_stored(&self, wanted: &Wanted) -> Result<bool> {
@@ -378,13 +362,6 @@ impl Pull {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-}
-
-/// Whose turn it is to fetch a file.
-enum Turn {
-    Claimed(Box<Claim>),
-    Unclaimed,
-    Stored,
 }
 
 /// Others need not wait any longer for this server.
