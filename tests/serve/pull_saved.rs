@@ -1,8 +1,8 @@
-//! What a namespace has beside what the upstream shows: saved caches.
+//! What a namespace has beside what the upstream shows: saved caches, and modules that are not whole.
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use support::hub::{Cache, Generation, cache};
 use support::{TestEnvironment, environment};
 
@@ -115,4 +115,48 @@ fn what_was_open_once_is_not_shown_for_a_saved_repo() {
     let server = start(&env, &origin);
     let url = format!("{FILES}/{}/config.json", saved.0.commit);
     assert_eq!(server.get(&url).body, saved.1);
+}
+
+#[test]
+fn a_module_without_its_mark_does_not_come_through() {
+    let env = environment!();
+    env.ok(["init"]);
+    let origin = Origin::start();
+    let commit = origin.add(
+        "org/neff",
+        &[
+            ("neuronxcc-2/MODULE_1/model.neff", b"one"),
+            ("neuronxcc-2/MODULE_1/model.done", b""),
+            ("neuronxcc-2/MODULE_2/model.neff", b"two"),
+            ("neuronxcc-2/MODULE_2/model.log", b"half"),
+        ],
+    );
+    let server = start(&env, &origin);
+    let api = "/project/demo/api/models/org/neff";
+    for rev in ["main", &commit] {
+        let tree = server.json(&format!("{api}/tree/{rev}?recursive=true"));
+        let entries = tree.as_array().unwrap().iter();
+        let paths: Vec<_> = entries
+            .map(|entry| entry["path"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                "neuronxcc-2",
+                "neuronxcc-2/MODULE_1",
+                "neuronxcc-2/MODULE_1/model.done",
+                "neuronxcc-2/MODULE_1/model.neff"
+            ]
+        );
+    }
+    let info: Value = server.json(api);
+    assert_eq!(info["siblings"].as_array().unwrap().len(), 2, "{info}");
+    let file = |module: u32| {
+        server.get(&format!(
+            "/project/demo/org/neff/resolve/main/neuronxcc-2/MODULE_{module}/model.neff"
+        ))
+    };
+    assert_eq!(file(1).body, b"one");
+    assert_eq!(file(2).failure(), (404, Some("EntryNotFound")));
+    assert!(origin.asked("MODULE_2").is_empty());
 }

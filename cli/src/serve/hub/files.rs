@@ -239,7 +239,7 @@ impl Files {
             }
             FilesOf::Listed { listing, repo } => return Self::listed(reader, &listing, &repo),
         }
-        Ok(walk.finish())
+        Ok(Self::whole(walk.entries))
     }
 }
 
@@ -265,8 +265,22 @@ impl Files {
             path: path.to_owned(),
             what: What::Directory(derived(path)),
         }));
+        Ok(Self::whole(entries))
+    }
+
+    /// All of these but what lies in a compiled module that is not whole.
+    fn whole(mut entries: Vec<Entry>) -> Self {
         entries.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Self { entries })
+        let files = Self { entries };
+        let is_kept =
+            |entry: &Entry| module_of(&entry.path).is_none_or(|module| is_whole(&files, module));
+        let entries = files.entries.iter().filter(|entry| is_kept(entry)).cloned();
+        match files.entries.iter().all(is_kept) {
+            true => files,
+            false => Self {
+                entries: entries.collect(),
+            },
+        }
     }
 
     /// Files of an upstream, by path and hash.
@@ -381,22 +395,6 @@ impl Walk<'_> {
             }
         }
         Ok(())
-    }
-
-    fn finish(mut self) -> Files {
-        self.entries.sort_by(|a, b| a.path.cmp(&b.path));
-        let files = Files {
-            entries: self.entries,
-        };
-        let is_kept =
-            |entry: &Entry| module_of(&entry.path).is_none_or(|module| is_whole(&files, module));
-        let entries = files.entries.iter().filter(|entry| is_kept(entry)).cloned();
-        match files.entries.iter().all(is_kept) {
-            true => files,
-            false => Files {
-                entries: entries.collect(),
-            },
-        }
     }
 }
 
