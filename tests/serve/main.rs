@@ -4,6 +4,7 @@
 mod damage;
 mod foreign;
 mod hub;
+mod killed;
 mod limits;
 mod origin;
 mod page;
