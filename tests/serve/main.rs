@@ -20,4 +20,5 @@ mod server;
 mod terms;
 mod tls;
 mod tokens;
+mod uploads;
 mod write;

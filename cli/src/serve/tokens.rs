@@ -241,21 +241,37 @@ impl Tokens {
         })
     }
 
-    /// What only a server with the same tokens can have said of `text`. Without tokens there is nothing to prove.
+    /// What only a server with this token, or its bearer, can have said of `text`; none, where no token of the name `by`
+    /// may write in the namespace, now. Without tokens there is no name, and nothing to prove.
     ///
     /// # Errors
     /// When the tokens cannot be read.
-    pub(crate) fn sign(&self, text: &str) -> Result<String> {
+    pub(crate) fn sign(
+        &self,
+        by: &str,
+        namespace: &Namespace,
+        text: &str,
+    ) -> Result<Option<String>> {
         let tokens = self.now()?;
-        let key = tokens
-            .iter()
-            .fold(Sha256::new(), |key, token| key.chain_update(&token.hash));
-        let key = key.finalize();
+        let is_open = tokens.is_empty() && !self.is_closed;
+        let now = Timestamp::now();
+        let of_name = tokens.iter().find(|token| token.name == by);
+        // Its bearer could sign anything by it, and so it must allow all that a signature allows.
+        let of_name = of_name.filter(|token| {
+            token.is_live(now) && token.role == Role::Write && token.covers(namespace)
+        });
+        let secret = match of_name {
+            Some(token) => token.hash.as_str(),
+            None if is_open && by.is_empty() => "",
+            None => return Ok(None),
+        };
+        let key = Sha256::digest(secret);
         let hash = |mark: u8, bytes: &[u8]| {
             let hash = Sha256::new().chain_update(key).chain_update([mark]);
             hash.chain_update(bytes).finalize()
         };
-        Ok(hex(&hash(1, &hash(0, text.as_bytes()))))
+        let text = format!("{namespace} {by} {text}");
+        Ok(Some(hex(&hash(1, &hash(0, text.as_bytes())))))
     }
 
     fn now(&self) -> Result<Known> {
@@ -321,6 +337,38 @@ mod tests {
             );
         }
         assert!(matches!(caller(Some(&text)), Caller::Wrong));
+    }
+
+    #[test]
+    fn a_signature_stands_and_falls_with_its_token() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens.json");
+        let namespace: Namespace = "project/a".parse().unwrap();
+        let token = |name: &str, role| {
+            let globs = vec![Pattern::new("project/a")];
+            Token::new(name.to_owned(), role, globs, None).unwrap().0
+        };
+        let sign = |tokens: &Tokens, by: &str| tokens.sign(by, &namespace, "x").unwrap();
+        let open = Tokens::open(Some(path.clone())).unwrap();
+        assert!(sign(&open, "").is_some() && sign(&open, "ci").is_none());
+
+        let (ci, other) = (token("ci", Role::Write), token("other", Role::Write));
+        let reader = token("reader", Role::Read);
+        write(&path, vec![ci.clone()]).unwrap();
+        let tokens = Tokens::open(Some(path.clone())).unwrap();
+        let signed = sign(&tokens, "ci");
+        assert!(signed.is_some() && sign(&tokens, "").is_none());
+        write(&path, vec![reader, other, ci]).unwrap();
+        assert_eq!(sign(&tokens, "ci"), signed);
+        assert!(sign(&tokens, "other").is_some() && sign(&tokens, "other") != signed);
+        assert_eq!(sign(&tokens, "reader"), None);
+        let elsewhere = "project/b".parse().unwrap();
+        assert_eq!(tokens.sign("ci", &elsewhere, "x").unwrap(), None);
+        write(&path, vec![token("ci", Role::Write)]).unwrap();
+        assert_ne!(sign(&tokens, "ci"), signed, "another token of this name");
+        // A server that had tokens takes nothing as proven when none is left.
+        write(&path, Vec::new()).unwrap();
+        assert_eq!((sign(&tokens, "ci"), sign(&tokens, "")), (None, None));
     }
 
     #[test]

@@ -52,7 +52,8 @@ pub struct EditRequest {
     pub onto: Option<u64>,
     /// What the person says about this version.
     pub message: String,
-    /// When retention may take this version.
+    /// When retention may take this version. The newest one, if it is of this content, is renewed when less than half of
+    /// that time is left to it.
     pub expires: Option<Timestamp>,
     /// The time of what changes.
     pub time: Timestamp,
@@ -359,10 +360,12 @@ fn commit(
                 .as_ref()
                 .map(|(number, version)| (*number, version.root))
         };
-        // Also if it came before: one who asks again did not hear that it is done.
-        if let Some((number, there)) = key(&newest)
-            && there == root
+        // Also where it came before: who asks again did not hear that it is done.
+        if let Some((number, there)) = &newest
+            && there.root == root
+            && request.is_kept_by(there)
         {
+            let number = *number;
             session.commit_packs()?;
             return Ok((number, root, true));
         }
@@ -428,6 +431,18 @@ impl EditRequest {
                 Some(version) => Ok(Some((wanted, version))),
                 None => Err(self.is_late(found)),
             },
+        }
+    }
+
+    /// Whether a version of the same content stays long enough: for half of the time that is asked for, so that repeated
+    /// requests make one version, and one that is about to go is renewed.
+    fn is_kept_by(&self, there: &Version) -> bool {
+        match (self.expires, there.expires) {
+            (Some(wanted), Some(end)) if !there.pinned => {
+                let secs = |to: Timestamp| to.as_second() - self.time.as_second();
+                secs(end) >= secs(wanted) / 2
+            }
+            _ => true,
         }
     }
 

@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use hyper::header::CONTENT_TYPE;
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Value, json};
-use store::{Content, EditRequest, Error, Namespace, Reader, RefName, Result, Root};
+use store::{Content, EditRequest, Error, Namespace, Reader, RefName, Result, Root, Version};
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ use crate::serve::{Asked, text};
 
 /// How long an upload waits for its commit.
 const KEPT_HOURS: i64 = 24;
+/// One that has less left is sent again, since the commit may come late.
+const LEFT_HOURS: i64 = 12;
 /// How long a client has to begin with an upload.
 const SIGNED_SECS: i64 = 6 * 60 * 60;
 /// Most bytes of the body that announces uploads, and of one that asks for one of them.
@@ -44,10 +46,14 @@ impl Hub {
         let (sight, repo) = self.find_to_write(request, kind, id).await?;
         let namespace = request.namespace.clone();
         let found = wanted.clone();
+        let soon = Timestamp::now().checked_add(LEFT_HOURS.hours()).ok();
         let there = block(move || {
             let there = |(oid, _): &(String, u64)| {
-                let found = kept(&sight, &namespace, oid)?;
-                Ok(found.map(|content| content.size))
+                let found = version(&sight, &namespace, oid)?;
+                let found = found.filter(|found| lasts(found, soon));
+                Ok(found
+                    .and_then(|found| content(&found))
+                    .map(|found| found.size))
             };
             found
                 .iter()
@@ -73,8 +79,12 @@ impl Hub {
                 fields.insert("error".to_owned(), json!({"code": 422, "message": message}));
             } else if there.is_none() {
                 let id = repo.named.id.as_str();
-                let signature =
-                    self.signature(request, &format!("{id} {oid} {size} {until} {by}"))?;
+                let signature = self.tokens.sign(
+                    by,
+                    &request.namespace,
+                    &format!("{id} {oid} {size} {until}"),
+                )?;
+                let signature = signature.ok_or_else(Fault::wrong_token)?;
                 let upload = format!(
                     "{place}/lfs-upload/{oid}?size={size}&until={until}&by={}&signature={signature}",
                     text::escaped(by)
@@ -103,12 +113,13 @@ impl Hub {
         let size =
             u64::try_from(size).map_err(|_| Fault::forbidden("no upload was announced here"))?;
         let by = text::value(&request.query, "by").unwrap_or_default();
-        let about = format!("{} {oid} {size} {until} {by}", id.as_str());
-        let expected = self.signature(request, &about)?;
+        let about = format!("{} {oid} {size} {until}", id.as_str());
+        let expected = self.tokens.sign(by, &request.namespace, &about)?;
         let signature = text::value(&request.query, "signature").unwrap_or_default();
-        if !crate::serve::tokens::is_equal(signature.as_bytes(), expected.as_bytes())
-            || !is_hex(oid, 64)
-        {
+        let is_signed = expected.is_some_and(|expected| {
+            crate::serve::tokens::is_equal(signature.as_bytes(), expected.as_bytes())
+        });
+        if !is_signed || !is_hex(oid, 64) {
             return Err(Fault::forbidden("the signature of the upload is wrong"));
         }
         if until < Timestamp::now().as_second() {
@@ -188,11 +199,6 @@ impl Hub {
             None => Err(Fault::new(StatusCode::NOT_FOUND, "it was never sent")),
         }
     }
-
-    fn signature(&self, request: &Request<'_>, about: &str) -> Result<String> {
-        let namespace = &request.namespace;
-        self.tokens.sign(&format!("{namespace} {about}"))
-    }
 }
 
 /// The ref that keeps an upload.
@@ -206,6 +212,12 @@ pub(super) fn kept(
     namespace: &Namespace,
     oid: &str,
 ) -> Result<Option<Content>> {
+    let found = version(reader, namespace, oid)?;
+    Ok(found.as_ref().and_then(content))
+}
+
+/// The version that keeps an upload. Blocks.
+fn version(reader: &Reader<'_>, namespace: &Namespace, oid: &str) -> Result<Option<Version>> {
     if !is_hex(oid, 64) {
         return Ok(None);
     }
@@ -214,11 +226,19 @@ pub(super) fn kept(
     let Some(head) = view.state.refs.head(&name)?.filter(|head| head.live > 0) else {
         return Ok(None);
     };
-    let version = view.state.refs.version(&name, head.newest)?;
-    Ok(version.and_then(|version| match version.root {
+    view.state.refs.version(&name, head.newest)
+}
+
+fn content(version: &Version) -> Option<Content> {
+    match version.root {
         Root::File { content, .. } => Some(content),
         Root::Tree { .. } => None,
-    }))
+    }
+}
+
+/// Whether retention leaves it until then.
+fn lasts(version: &Version, until: Option<Timestamp>) -> bool {
+    version.pinned || version.expires.is_none_or(|end| Some(end) >= until)
 }
 
 /// The files that a body announces: their SHA-256 and sizes.
