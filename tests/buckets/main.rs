@@ -12,6 +12,7 @@ mod proxied;
 mod push;
 mod reach;
 mod seed;
+mod serving;
 mod several;
 mod transfers;
 mod verbs;

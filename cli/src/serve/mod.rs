@@ -20,6 +20,7 @@ mod memo;
 pub(crate) mod numbers;
 mod pace;
 pub(crate) mod page;
+pub(crate) mod patience;
 pub(crate) mod range;
 pub(crate) mod s3;
 pub(crate) mod source;

@@ -11,13 +11,11 @@ use crate::serve::hub::pull::Mirrored;
 use crate::serve::hub::repos::{Commit, Repo};
 use crate::serve::hub::route::{Id, Named, Type};
 use crate::serve::hub::{Hub, Inner, REVISION_BYTES_MAX, Request};
+use crate::serve::patience::{LOOK_TIME, within};
 use crate::serve::source::{Sight, block};
 
 /// How long a request waits for hashes; clients take a slower answer for none.
 const HASHES_TIME: Duration = Duration::from_secs(8);
-
-/// How long a request waits for the state of the store.
-const STORE_TIME: Duration = Duration::from_secs(30);
 
 /// A revision of a repo and what is in it.
 pub(super) struct Revision {
@@ -74,7 +72,7 @@ impl Hub {
             let repo = inner.repos.find(&sight, &named)?;
             Ok(repo.map(|repo| (sight, repo)))
         });
-        within(found).await?.ok_or_else(Fault::repo)
+        within(LOOK_TIME, found).await?.ok_or_else(Fault::repo)
     }
 
     /// The revision that is meant, and its files.
@@ -114,7 +112,7 @@ impl Hub {
         let named = request.named(kind, id)?;
         let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
         let wanted = rev.to_owned();
-        let found = within(block(move || {
+        let found = block(move || {
             let sight = source.newest()?;
             let Some(repo) = inner.repos.find(&sight, &named)? else {
                 return Ok(None);
@@ -122,8 +120,9 @@ impl Hub {
             let commit = inner.repos.commit(&sight, &repo, &wanted)?;
             let found = commit.map(|commit| inner.revision(sight, repo, commit));
             Ok(Some(found.transpose()?))
-        }));
-        found.await?.map(Ok).ok_or_else(Fault::repo)
+        });
+        let found = within(LOOK_TIME, found).await;
+        found?.map(Ok).ok_or_else(Fault::repo)
     }
 
     /// How clients call these files; none for directories.
@@ -165,14 +164,6 @@ impl Hub {
                 "the hashes of these files could not be computed",
             )),
         }
-    }
-}
-
-/// What `found` says. A store that hangs must not keep clients for ever.
-async fn within<T>(found: impl Future<Output = store::Result<T>>) -> Outcome<T> {
-    match tokio::time::timeout(STORE_TIME, found).await {
-        Ok(found) => Ok(found?),
-        Err(_) => Err(Fault::later("the store does not answer now")),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::serve::hub::find::Revision;
 use crate::serve::hub::repos::Commit;
 use crate::serve::hub::route::{Id, Type};
 use crate::serve::hub::{Hub, Request};
+use crate::serve::patience::{ANSWER_TIME, within};
 use crate::serve::source::block;
 use crate::serve::tokens::Role;
 use crate::serve::{Asked, text};
@@ -142,11 +143,13 @@ impl Hub {
         let body = asked.whole(PATHS_BYTES_MAX).await?;
         let (paths, is_expanded) =
             named_paths(&body).ok_or_else(|| Fault::bad("the body names no paths"))?;
-        let revision = self.revision(request, kind, id, rev).await?;
-        let found = |path: &String| revision.files.at(path.trim_end_matches('/')).cloned();
-        let entries: Vec<Entry> = paths.iter().filter_map(found).collect();
-        let listed = self.listed(&revision, entries, is_expanded).await?;
-        Ok(Answer::json(StatusCode::OK, &Value::Array(listed)))
+        let listed = within(ANSWER_TIME, async {
+            let revision = self.revision(request, kind, id, rev).await?;
+            let found = |path: &String| revision.files.at(path.trim_end_matches('/')).cloned();
+            let entries: Vec<Entry> = paths.iter().filter_map(found).collect();
+            self.listed(&revision, entries, is_expanded).await
+        });
+        Ok(Answer::json(StatusCode::OK, &Value::Array(listed.await?)))
     }
 
     async fn listed(

@@ -35,6 +35,7 @@ use store::{Namespace, Reader, Result};
 use tokio::sync::Semaphore;
 
 use crate::serve::answer::Answer;
+use crate::serve::patience::{ANSWER_TIME, within};
 use crate::serve::source::{Source, block};
 use crate::serve::tokens::{Caller, Role, Tokens};
 use crate::serve::{Asked, Door, Shared, numbers, text};
@@ -176,7 +177,7 @@ impl Hub {
             (_, route) if request.is_signed(&route) => self.take(&request, route, asked).await,
             (&Method::GET | &Method::HEAD, route) => {
                 request.check_known()?;
-                self.look(&request, route).await
+                within(ANSWER_TIME, self.look(&request, route)).await
             }
             (&Method::POST | &Method::PUT | &Method::DELETE, route) => {
                 request.check_known()?;

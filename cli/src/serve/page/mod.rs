@@ -31,7 +31,9 @@ use self::frame::{Fault, Outcome, Sheet};
 use self::route::{Links, PagePlace, Query};
 use self::survey::{Known, Surveyor};
 use crate::serve::answer::Answer;
-use crate::serve::source::{GATED, Sight, Source, block};
+use crate::serve::hub::GATED;
+use crate::serve::patience::{LOOK_TIME, within};
+use crate::serve::source::{Sight, Source, block};
 use crate::serve::tokens::{Caller, Tokens};
 pub(crate) use host::{ClusterFacts, HostFacts};
 
@@ -104,7 +106,7 @@ impl Page {
         let (token, outcome) = match self.caller(head) {
             Ok(caller) => (
                 caller.name().map(str::to_owned),
-                self.page(head, caller).await,
+                within(LOOK_TIME, self.page(head, caller)).await,
             ),
             Err(fault) => (None, Err(fault)),
         };

@@ -25,6 +25,7 @@ use jiff::Timestamp;
 use store::Namespace;
 
 use crate::serve::answer::Answer;
+use crate::serve::patience::{LOOK_TIME, within};
 use crate::serve::source::{Sight, Source, block};
 use crate::serve::tokens::{Caller, Tokens};
 use crate::serve::{Asked, Door, text};
@@ -200,7 +201,7 @@ impl Door for S3 {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let number = format!("{number:016X}");
         let (key, outcome) = match self.key(head) {
-            Ok(key) => (key, self.route(head, key).await),
+            Ok(key) => (key, within(LOOK_TIME, self.route(head, key)).await),
             Err(fault) => (None, Err(fault)),
         };
         let is_head = head.method == Method::HEAD;
