@@ -84,6 +84,27 @@ fn heads_have_a_limit() {
 }
 
 #[test]
+fn a_large_body_that_nobody_wants_does_not_hide_why() {
+    let env = environment!();
+    env.ok(["init"]);
+    let server = Server::start(&env, &[]);
+    for _ in 0..3 {
+        let mut connection = server.connect();
+        let said = "POST /project/demo/none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n";
+        connection.send(said.as_bytes());
+        // As most clients do: all of it, and then they look what comes back.
+        let part = vec![b'x'; 1_000_000];
+        for _ in 0..100 {
+            connection.send(&part);
+        }
+        let refused = connection.answer(false);
+        assert_eq!(refused.status, 404, "{refused:?}");
+        assert_eq!(refused.header("connection"), Some("close"));
+        assert_eq!(connection.rest(), b"");
+    }
+}
+
+#[test]
 fn a_stop_lets_what_runs_end_and_takes_nothing_new() {
     let env = environment!();
     let bytes = Random::new(3).bytes(24_000_000);

@@ -1,14 +1,15 @@
 //! Connections: they are accepted while there is room and answered request by request, none of them for ever.
 //!
-//! A head must arrive within a time limit, whether the connection is new or was used before. A body must keep arriving.
-//! A client that does not take its answer is cut off (`pace`). The body of a refused request is read to its end, so
-//! that the next request on the connection is found where it begins.
+//! A head must come within a time, whether the connection is new or was used before; a body must keep coming; who does not
+//! take an answer is cut off (`pace`). The body of a refused request is read to its end, so that the next request on the
+//! connection begins where it begins; of a long one so much that the client hears why.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -225,7 +226,9 @@ async fn welcome<D: Door>(
     // Without it, answers wait for the system to send them together.
     let _slower = stream.set_nodelay(true);
     let Some(identity) = &behind.identity else {
-        return converse(Paced::new(stream), client, behind, stopping).await;
+        let stream = Paced::new(stream);
+        let unread = stream.unread();
+        return converse(stream, unread, client, behind, stopping).await;
     };
     let Some((agreed, failure)) = unless(&mut stopping, identity.greet(stream)).await else {
         return;
@@ -237,14 +240,18 @@ async fn welcome<D: Door>(
             .tell(&Line::of_identity(D::NAME, &error));
     }
     match agreed {
-        Some(stream) => converse(stream, client, behind, stopping).await,
+        Some(stream) => {
+            let unread = stream.get_ref().0.unread();
+            converse(stream, unread, client, behind, stopping).await;
+        }
         None => behind.shared.numbers.failed_handshakes.add(1),
     }
 }
 
-/// Answers what comes on one connection.
+/// Answers what comes on one connection. `unread` is set where a part of a request was not read.
 async fn converse<D: Door>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    unread: Arc<AtomicBool>,
     client: SocketAddr,
     behind: &Behind<D>,
     mut stopping: watch::Receiver<bool>,
@@ -261,7 +268,11 @@ async fn converse<D: Door>(
                 .entry(FORWARDED_PROTO)
                 .or_insert(https);
         }
-        async move { Ok::<_, Infallible>(respond(request, client, door.as_ref(), shared).await) }
+        let unread = Arc::clone(&unread);
+        async move {
+            let answer = respond(request, client, door.as_ref(), (shared, &unread));
+            Ok::<_, Infallible>(answer.await)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -281,7 +292,7 @@ async fn respond<D: Door>(
     request: Request<Incoming>,
     client: SocketAddr,
     door: &D,
-    shared: Arc<Shared>,
+    (shared, unread): (Arc<Shared>, &AtomicBool),
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
     let began = Instant::now();
@@ -296,6 +307,7 @@ async fn respond<D: Door>(
     if !asked.drain().await {
         let close = HeaderValue::from_static("close");
         answer.headers.insert(CONNECTION, close);
+        unread.store(true, Ordering::Relaxed);
     }
     let agent = head
         .headers

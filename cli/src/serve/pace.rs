@@ -1,13 +1,17 @@
 //! A connection whose other end must take what it asked for: a client that takes next to nothing for a while is cut
 //! off.
 //!
-//! What waits to be sent holds memory; a client that reads a byte a second would hold it for ever.
+//! What waits to be sent holds memory; a client that reads a byte a second would hold it for ever. When the server ends a
+//! connection on which more comes than it wants, it reads that for a while: a socket that is closed with bytes unread takes
+//! back what was said, and the client would not hear why.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -17,6 +21,28 @@ use tokio::time::{Sleep, sleep};
 const WINDOW: Duration = Duration::from_secs(30);
 /// Bytes that it must take in that time, as long as there are so many.
 const LEAST_BYTES: usize = 16 << 10;
+/// How much is read of what nobody wants.
+const UNWANTED: Unwanted = Unwanted {
+    time: Duration::from_secs(30),
+    quiet: Duration::from_secs(5),
+    bytes: 1 << 30,
+};
+const UNWANTED_AT_ONCE: usize = 16 << 10;
+
+/// How long what nobody wants is read, how long when nothing comes, and how many bytes.
+#[derive(Clone, Copy)]
+struct Unwanted {
+    time: Duration,
+    quiet: Duration,
+    bytes: u64,
+}
+
+/// The reading of what nobody wants.
+struct Lingering {
+    until: Instant,
+    quiet: Pin<Box<Sleep>>,
+    left_bytes: u64,
+}
 
 /// A socket that watches how quickly it is emptied.
 pub(super) struct Paced {
@@ -25,19 +51,70 @@ pub(super) struct Paced {
     window: Option<Pin<Box<Sleep>>>,
     time: Duration,
     taken_bytes: usize,
+    /// Set by whoever leaves a part of a request unread.
+    is_unread: Arc<AtomicBool>,
+    unwanted: Unwanted,
+    /// Nothing is sent any more.
+    is_shut: bool,
+    lingering: Option<Lingering>,
 }
 
 impl Paced {
     pub(super) fn new(stream: TcpStream) -> Self {
-        Self::within(stream, WINDOW)
+        Self::within(stream, WINDOW, UNWANTED)
     }
 
-    fn within(stream: TcpStream, time: Duration) -> Self {
+    fn within(stream: TcpStream, time: Duration, unwanted: Unwanted) -> Self {
         Self {
             stream,
             window: None,
             time,
             taken_bytes: 0,
+            is_unread: Arc::default(),
+            unwanted,
+            is_shut: false,
+            lingering: None,
+        }
+    }
+
+    /// What is to be set when more comes than is read.
+    pub(super) fn unread(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_unread)
+    }
+
+    /// Reads what still comes, and forgets it.
+    fn linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let mut room = [0; UNWANTED_AT_ONCE];
+            let mut into = ReadBuf::new(&mut room);
+            let read = Pin::new(&mut self.stream).poll_read(context, &mut into);
+            let bytes = into.filled().len();
+            let is_sure = self.is_unread.load(Ordering::Relaxed) || self.lingering.is_some();
+            match read {
+                Poll::Ready(Ok(())) if bytes > 0 => {}
+                Poll::Pending if is_sure => {}
+                _ => return Poll::Ready(()),
+            }
+            let Unwanted {
+                time,
+                quiet,
+                bytes: left_bytes,
+            } = self.unwanted;
+            let lingering = self.lingering.get_or_insert_with(|| Lingering {
+                until: Instant::now() + time,
+                quiet: Box::pin(sleep(quiet)),
+                left_bytes,
+            });
+            if read.is_pending() {
+                return lingering.quiet.as_mut().poll(context);
+            }
+            lingering.left_bytes = lingering.left_bytes.saturating_sub(bytes as u64);
+            let now = Instant::now();
+            if lingering.left_bytes == 0 || now >= lingering.until {
+                return Poll::Ready(());
+            }
+            let quiet = quiet.min(lingering.until - now);
+            lingering.quiet = Box::pin(sleep(quiet));
         }
     }
 
@@ -112,7 +189,11 @@ impl AsyncWrite for Paced {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        if !self.is_shut {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+            self.is_shut = true;
+        }
+        self.linger(context).map(Ok)
     }
 }
 
@@ -145,7 +226,7 @@ mod tests {
     fn who_takes_next_to_nothing_is_cut_off() {
         run(async {
             let (server, mut client) = pair().await;
-            let mut paced = Paced::within(server, Duration::from_millis(200));
+            let mut paced = Paced::within(server, Duration::from_millis(200), UNWANTED);
             let reading = tokio::spawn(async move {
                 // A byte now and then is not enough.
                 while client.read_u8().await.is_ok() {
@@ -159,11 +240,67 @@ mod tests {
         });
     }
 
+    /// How an end goes at which more comes than was read: bytes that the client could send, and what it heard.
+    async fn end(unwanted: Unwanted, is_unread: bool) -> (usize, io::Result<Vec<u8>>) {
+        let (server, mut client) = pair().await;
+        let mut paced = Paced::within(server, WINDOW, unwanted);
+        paced.unread().store(is_unread, Ordering::Relaxed);
+        let sending = tokio::spawn(async move {
+            let mut sent = 0;
+            while sent < MUCH {
+                let part = (MUCH - sent).min(64 << 10);
+                match client.write(&vec![0; part]).await {
+                    Ok(bytes) => sent += bytes,
+                    Err(_) => break,
+                }
+            }
+            let _shut = client.shutdown().await;
+            let mut heard = Vec::new();
+            let read = client.read_to_end(&mut heard).await;
+            (sent, read.map(|_| heard))
+        });
+        paced.write_all(b"no").await.unwrap();
+        // What was unread is there.
+        paced.stream.peek(&mut [0]).await.unwrap();
+        paced.shutdown().await.unwrap();
+        drop(paced);
+        sending.await.unwrap()
+    }
+
+    #[test]
+    fn who_sends_more_than_is_wanted_hears_why_within_limits() {
+        let hour = Duration::from_secs(60 * 60);
+        let patient = Unwanted {
+            time: hour,
+            quiet: hour,
+            bytes: u64::MAX,
+        };
+        for is_unread in [true, false] {
+            let (sent, heard) = run(end(patient, is_unread));
+            assert_eq!(heard.unwrap(), b"no", "{is_unread}");
+            assert_eq!(sent, MUCH, "{is_unread}");
+        }
+        let bytes = 1 << 20;
+        let (sent, _) = run(end(Unwanted { bytes, ..patient }, true));
+        assert!(sent < MUCH, "{sent}");
+        // Who sends nothing more and stays is not waited for, unless it is known that more must come; and not for ever.
+        let stays = |is_unread| async move {
+            let (server, client) = pair().await;
+            let quiet = Duration::from_millis(50);
+            let mut paced = Paced::within(server, WINDOW, Unwanted { quiet, ..patient });
+            paced.unread().store(is_unread, Ordering::Relaxed);
+            paced.shutdown().await.unwrap();
+            drop(client);
+        };
+        run(stays(false));
+        run(stays(true));
+    }
+
     #[test]
     fn who_keeps_taking_is_served_however_long_that_takes() {
         run(async {
             let (server, mut client) = pair().await;
-            let mut paced = Paced::within(server, Duration::from_secs(30));
+            let mut paced = Paced::within(server, Duration::from_secs(30), UNWANTED);
             let reading = tokio::spawn(async move {
                 let mut bytes = Vec::new();
                 client.read_to_end(&mut bytes).await.unwrap();

@@ -158,13 +158,14 @@ impl Identity {
     }
 }
 
-async fn agree(config: Arc<ServerConfig>, mut stream: TcpStream) -> Option<TlsStream<Paced>> {
+async fn agree(config: Arc<ServerConfig>, stream: TcpStream) -> Option<TlsStream<Paced>> {
     let mut first = [0];
     if stream.peek(&mut first).await.ok()? == 0 {
         return None;
     }
     if first != [HANDSHAKE] {
-        // A client that does not take it has gone.
+        // Who does not take it has gone; what it asked is read, so that it hears this.
+        let mut stream = Paced::new(stream);
         let _told = stream.write_all(PLAIN).await;
         let _ended = stream.shutdown().await;
         return None;
