@@ -43,6 +43,13 @@ def model():
     assert by_commit == path
 
 
+def again():
+    """All of it is here: one question whether that is still so."""
+    from huggingface_hub import snapshot_download
+
+    assert os.path.basename(snapshot_download(MODEL)) == os.environ["MODEL_COMMIT"]
+
+
 def dataset():
     from huggingface_hub import snapshot_download
 

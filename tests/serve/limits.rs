@@ -1,10 +1,12 @@
 //! What holds for every connection: limits, the log, and an end in good order.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Random, check, environment};
+use support::{Finished, Random, check, environment};
 
 use crate::server::Server;
 
@@ -32,6 +34,40 @@ fn machines_ask_how_it_goes() {
         text.contains("store_serve_running 1\n") && text.ends_with("# EOF\n"),
         "{text}"
     );
+}
+
+#[test]
+fn what_clients_that_speak_xet_need_is_told_where_people_look() {
+    let env = environment!();
+    env.write("in/a.txt", "a");
+    env.ok(["put", "in", "project/demo/org/data"]);
+    let told = |words: &[&str]| {
+        let start = ["serve", "--listen", "127.0.0.1:0", "--access-log", "log"];
+        let mut command = env.command(start.iter().chain(words));
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        assert!(line.starts_with("listening on "), "{line}");
+        child.kill().unwrap();
+        let done: Finished = child.wait_with_output().unwrap().into();
+        done.stderr
+    };
+    let at_start = told(&[]);
+    assert!(
+        at_start.starts_with("note: huggingface_hub 1.20 ")
+            && at_start.contains("set HF_HUB_DISABLE_XET=1"),
+        "{at_start}"
+    );
+    assert_eq!(told(&["--quiet"]), "");
+    let server = Server::start(&env, &[]);
+    let page = server.ask("GET /-/project/demo/org/data\nAccept: text/html");
+    let page = String::from_utf8(page.body).unwrap();
+    assert!(page.contains("set HF_HUB_DISABLE_XET=1"), "{page}");
 }
 
 #[test]

@@ -65,7 +65,8 @@ fn pair(env: &TestEnvironment, subject: &str, from: Timestamp, until: Timestamp)
 
 /// What a server says of its certificate when it begins.
 fn told(env: &TestEnvironment) -> String {
-    let words = ["serve", "--listen", "127.0.0.1:0"];
+    // Warnings are told all the same.
+    let words = ["serve", "--quiet", "--listen", "127.0.0.1:0"];
     let mut command = env.command(words.iter().chain(&TLS));
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

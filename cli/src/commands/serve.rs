@@ -17,7 +17,7 @@ use crate::config;
 use crate::context::{Context, pools};
 use crate::host::memory;
 use crate::serve::front::Front;
-use crate::serve::hub::{Hub, pull};
+use crate::serve::hub::{Hub, XET_NOTE, pull};
 use crate::serve::journal::Journal;
 use crate::serve::numbers::Numbers;
 use crate::serve::s3::S3;
@@ -144,6 +144,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             Some(address) => Some(server.open(address, s3).await?),
             None => None,
         };
+        context.out.note(format_args!("note: {XET_NOTE}"));
         context.out.answer(&Listening {
             url: format!("{scheme}://{address}"),
             s3_url: s3_address.map(|address| format!("{scheme}://{address}")),

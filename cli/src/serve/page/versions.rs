@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use store::{RefName, Version};
 
+use crate::serve::hub::XET_NOTE;
 use crate::serve::page::View;
 use crate::serve::page::frame::{Fault, Outcome, Sheet};
 use crate::serve::page::namespace::{below, who};
@@ -39,6 +40,7 @@ impl View<'_> {
                 div { dt { "Size" } dd { (size(head.bytes)) } }
             }
             p.do { a.button href=(self.links().entry(name, head.newest, b"")) { "Files of the newest version" } code { "store get " (Name::from(name)) " DEST" } }
+            p.lead { "Clients of a Hugging Face Hub find it below HF_ENDPOINT=http://HOST:PORT/" (Name::from(&namespace)) ". " (XET_NOTE) "." }
             h2 { "Versions" }
             (self.table_of_versions(name, head.newest, &lines))
             @if first.is_some() || is_more {
