@@ -141,6 +141,37 @@ fn a_large_body_that_nobody_wants_does_not_hide_why() {
 }
 
 #[test]
+fn questions_that_are_too_long_are_refused_and_the_connection_goes_on() {
+    let env = environment!();
+    env.write("in/a.txt", "a");
+    env.ok(["put", "in", "project/demo/org/data"]);
+    let server = Server::start(&env, &[]);
+    let mut connection = server.connect();
+    let repo = "/project/demo/api/models/org/data";
+    for (path, bytes) in [
+        (format!("{repo}/preupload/main"), 4 << 20),
+        (format!("{repo}/paths-info/main"), 4 << 20),
+        ("/project/demo/api/repos/create".to_owned(), 4 << 20),
+        ("/project/demo/api/validate-yaml".to_owned(), 4 << 20),
+        (
+            "/project/demo/org/data.git/info/lfs/objects/batch".to_owned(),
+            1 << 20,
+        ),
+    ] {
+        let body = format!("{{\"a\": \"{}\"}}", "x".repeat(bytes));
+        let refused = connection.ask_with(&format!("POST {path}"), body.as_bytes());
+        assert_eq!(refused.failure(), (400, None), "{path}");
+        let told = refused.json()["error"].as_str().unwrap().to_owned();
+        assert!(
+            told.contains(&format!("more than {bytes} bytes")),
+            "{path}: {told}"
+        );
+        let answer = connection.ask("GET /project/demo/org/data/resolve/main/a.txt");
+        assert_eq!(answer.body, b"a", "{path}");
+    }
+}
+
+#[test]
 fn a_stop_lets_what_runs_end_and_takes_nothing_new() {
     let env = environment!();
     let bytes = Random::new(3).bytes(24_000_000);

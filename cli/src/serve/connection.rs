@@ -69,6 +69,7 @@ pub(crate) struct Asked {
     received: u64,
     /// How long the client was waited for.
     waited: Duration,
+    part_time: Duration,
 }
 
 impl Asked {
@@ -81,7 +82,7 @@ impl Asked {
             let frame =
                 std::future::poll_fn(|context| Pin::new(&mut self.body).poll_frame(context));
             let began = Instant::now();
-            let frame = tokio::time::timeout(PART_TIME, frame).await;
+            let frame = tokio::time::timeout(self.part_time, frame).await;
             self.waited += began.elapsed();
             let frame = frame.map_err(|_| Error::invalid("the body of the request stood still"))?;
             let Some(frame) = frame else {
@@ -121,8 +122,7 @@ impl Asked {
     }
 
     fn check_pace(&self) -> Result<()> {
-        let late = self.waited.saturating_sub(PART_TIME);
-        match self.received < late.as_secs().saturating_mul(BODY_RATE_MIN) {
+        match is_slow(self.received, self.waited, self.part_time) {
             true => Err(Error::invalid("the body of the request comes too slowly")),
             false => Ok(()),
         }
@@ -139,6 +139,28 @@ impl Asked {
             }
         }
         true
+    }
+}
+
+/// Whether a body brought too little in the time that its client was waited for.
+fn is_slow(received: u64, waited: Duration, part_time: Duration) -> bool {
+    let late = waited.saturating_sub(part_time);
+    received < late.as_secs().saturating_mul(BODY_RATE_MIN)
+}
+
+/// How long clients may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    head: Duration,
+    part: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            head: HEAD_TIME,
+            part: PART_TIME,
+        }
     }
 }
 
@@ -168,6 +190,7 @@ pub(super) struct Behind<D> {
     pub(super) shared: Arc<Shared>,
     /// Whom it shows itself as, where it speaks TLS.
     pub(super) identity: Option<Arc<Identity>>,
+    pub(super) times: Times,
 }
 
 /// Takes connections until it is asked to stop.
@@ -258,6 +281,7 @@ async fn converse<D: Door>(
 ) {
     let is_secure = behind.identity.is_some();
     let (door, shared) = (Arc::clone(&behind.door), Arc::clone(&behind.shared));
+    let times = behind.times;
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (door, shared) = (Arc::clone(&door), Arc::clone(&shared));
         if is_secure {
@@ -270,13 +294,13 @@ async fn converse<D: Door>(
         }
         let unread = Arc::clone(&unread);
         async move {
-            let answer = respond(request, client, door.as_ref(), (shared, &unread));
+            let answer = respond(request, client, door.as_ref(), (shared, times, &unread));
             Ok::<_, Infallible>(answer.await)
         }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
+        .header_read_timeout(times.head)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service);
@@ -292,7 +316,7 @@ async fn respond<D: Door>(
     request: Request<Incoming>,
     client: SocketAddr,
     door: &D,
-    (shared, unread): (Arc<Shared>, &AtomicBool),
+    (shared, times, unread): (Arc<Shared>, Times, &AtomicBool),
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
     let began = Instant::now();
@@ -301,6 +325,7 @@ async fn respond<D: Door>(
         body,
         received: 0,
         waited: Duration::ZERO,
+        part_time: times.part,
     };
     let answer = door.answer(&head, &mut asked).await;
     let mut answer = answer.measured(head.method == Method::HEAD);
@@ -354,5 +379,106 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.numbers.requests.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::serve::journal::Journal;
+    use crate::serve::numbers::Numbers;
+
+    /// More than any answer takes.
+    const PATIENCE: Duration = Duration::from_secs(30);
+    const LONG: Duration = Duration::from_secs(60 * 60);
+
+    /// Answers how long a body is that has up to ten bytes.
+    struct Measure;
+
+    impl Door for Measure {
+        const NAME: &'static str = "test";
+
+        async fn answer(&self, _head: &Parts, asked: &mut Asked) -> Answer {
+            match asked.whole(10).await {
+                Ok(body) => Answer::text(hyper::StatusCode::OK, body.len().to_string()),
+                Err(error) => Answer::text(hyper::StatusCode::BAD_REQUEST, error.to_string()),
+            }
+        }
+    }
+
+    /// All that comes of these bytes, sent to a door, until it closes the connection.
+    fn ask(times: Times, bytes: &[u8]) -> String {
+        let runtime = crate::serve::runtime().unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let numbers = Arc::new(Numbers::default());
+            let log = dir.path().join("log");
+            let shared = Arc::new(Shared {
+                journal: Journal::open(Some(&log), Arc::clone(&numbers)).unwrap(),
+                numbers,
+            });
+            let behind = Arc::new(Behind {
+                door: Arc::new(Measure),
+                shared,
+                identity: None,
+                times,
+            });
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let (_stop, stopping) = watch::channel(false);
+            tokio::spawn(accept(listener, behind, Room::new(), stopping));
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(bytes).await.unwrap();
+            let mut heard = Vec::new();
+            let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard)).await;
+            closed.expect("it is closed").unwrap();
+            String::from_utf8(heard).unwrap()
+        })
+    }
+
+    #[test]
+    fn a_head_must_come_in_time_also_the_second_one() {
+        let times = Times {
+            head: Duration::from_millis(200),
+            part: LONG,
+        };
+        assert!(!ask(times, b"GET / HT").contains("200"));
+        let head = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+        assert_eq!(ask(times, head).matches("HTTP/1.1 200").count(), 1);
+        let begun = [&head[..], b"GET /"].concat();
+        assert_eq!(ask(times, &begun).matches("HTTP/1.1 200").count(), 1);
+    }
+
+    #[test]
+    fn a_body_must_keep_coming_and_end_before_it_is_too_long() {
+        let times = Times {
+            head: LONG,
+            part: Duration::from_millis(200),
+        };
+        let head = "POST / HTTP/1.1\r\nHost: x\r\n";
+        let heard = ask(
+            times,
+            format!("{head}Content-Length: 5\r\n\r\nab").as_bytes(),
+        );
+        assert!(
+            heard.starts_with("HTTP/1.1 400") && heard.ends_with("stood still"),
+            "{heard}"
+        );
+        // One that is too long is read to its end, and the next request is another one.
+        let long = format!("{head}Content-Length: 11\r\n\r\n0123456789x");
+        let next = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let heard = ask(times, format!("{long}{next}").as_bytes());
+        assert!(heard.contains("has more than 10 bytes"), "{heard}");
+        assert!(heard.ends_with("\r\n\r\n0"), "{heard}");
+    }
+
+    #[test]
+    fn a_body_is_slow_by_what_it_brought_on_average() {
+        let second = Duration::from_secs(1);
+        let is_slow = |received, secs: u32| is_slow(received, second * secs, second * 30);
+        assert!(!is_slow(0, 30) && is_slow(0, 31));
+        assert!(!is_slow(10 * BODY_RATE_MIN, 40) && is_slow(10 * BODY_RATE_MIN - 1, 40));
     }
 }

@@ -40,7 +40,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub(crate) use connection::{Asked, Door};
-use connection::{Behind, Room, accept};
+use connection::{Behind, Room, Times, accept};
 use journal::Journal;
 use numbers::Numbers;
 use tls::Identity;
@@ -112,6 +112,7 @@ impl Server {
             door,
             shared: Arc::clone(&self.shared),
             identity: self.identity.clone(),
+            times: Times::default(),
         };
         let (room, stopping) = (self.room.clone(), self.stop.subscribe());
         let accepting = accept(listener, Arc::new(behind), room, stopping);

@@ -151,19 +151,25 @@ impl Hub {
             })
             .await
         };
-        // The work goes on when nobody waits for it any more, so that who comes again finds it done.
-        let work = tokio::spawn(work);
-        let Ok(done) = tokio::time::timeout(HASHES_TIME, work).await else {
-            return Err(Fault::later(
-                "the hashes of these files are being computed: ask again",
-            ));
-        };
-        match done {
-            Ok(etags) => Ok(etags?),
-            Err(_) => Err(Fault::later(
-                "the hashes of these files could not be computed",
-            )),
-        }
+        hashed(HASHES_TIME, work).await
+    }
+}
+
+/// What comes of hashing files. It goes on when nobody waits for it any more, so that who comes again finds it done.
+async fn hashed<T: Send + 'static>(
+    time: Duration,
+    work: impl Future<Output = store::Result<T>> + Send + 'static,
+) -> Outcome<T> {
+    let Ok(done) = tokio::time::timeout(time, tokio::spawn(work)).await else {
+        return Err(Fault::later(
+            "the hashes of these files are being computed: ask again",
+        ));
+    };
+    match done {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(Fault::later(
+            "the hashes of these files could not be computed",
+        )),
     }
 }
 
@@ -217,5 +223,35 @@ impl Revision {
         let size = entry.size();
         size.map(|size| (entry, size))
             .ok_or_else(|| Fault::entry(path, &self.commit.hex))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::StatusCode;
+    use hyper::header::RETRY_AFTER;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::serve::answer::Answer;
+
+    #[test]
+    fn who_waits_long_for_hashes_is_told_to_ask_again_and_they_are_computed() {
+        let runtime = crate::serve::runtime().unwrap();
+        runtime.block_on(async {
+            let (go_on, told) = oneshot::channel::<()>();
+            let (done, ended) = oneshot::channel();
+            let work = async move {
+                told.await.unwrap();
+                done.send("hashed").unwrap();
+                Ok(())
+            };
+            let fault = hashed(Duration::from_millis(20), work).await.unwrap_err();
+            let answer = Answer::from(fault);
+            assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+            assert!(answer.headers.contains_key(RETRY_AFTER));
+            go_on.send(()).unwrap();
+            assert_eq!(ended.await.unwrap(), "hashed");
+        });
     }
 }
