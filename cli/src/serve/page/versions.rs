@@ -40,7 +40,7 @@ impl View<'_> {
                 div { dt { "Size" } dd { (size(head.bytes)) } }
             }
             p.do { a.button href=(self.links().entry(name, head.newest, b"")) { "Files of the newest version" } code { "store get " (Name::from(name)) " DEST" } }
-            p.lead { "Clients of a Hugging Face Hub find it below HF_ENDPOINT=http://HOST:PORT/" (Name::from(&namespace)) ". " (XET_NOTE) "." }
+            p.lead { "Clients of a Hugging Face Hub find it at the endpoint of " (Name::from(&namespace)) ". " (XET_NOTE) "." }
             h2 { "Versions" }
             (self.table_of_versions(name, head.newest, &lines))
             @if first.is_some() || is_more {
