@@ -31,9 +31,8 @@ use self::frame::{Fault, Outcome, Sheet};
 use self::route::{Links, PagePlace, Query};
 use self::survey::{Known, Surveyor};
 use crate::serve::answer::Answer;
-use crate::serve::hub::GATED;
 use crate::serve::patience::{LOOK_TIME, within};
-use crate::serve::source::{Sight, Source, block};
+use crate::serve::source::{GATED, Sight, Source, block};
 use crate::serve::tokens::{Caller, Tokens};
 pub(crate) use host::{ClusterFacts, HostFacts};
 
