@@ -1,5 +1,6 @@
 //! What the command needs of its host: locks, files, memory, the directory of a new store, metrics.
 
+pub(crate) mod apart;
 pub(crate) mod files;
 pub(crate) mod lock;
 pub(crate) mod memory;

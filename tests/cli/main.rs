@@ -32,6 +32,7 @@ mod round_trip;
 mod run;
 mod run_bases;
 mod run_compiles;
+mod run_shipped;
 mod run_signals;
 mod save;
 mod secrets;

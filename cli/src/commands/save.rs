@@ -15,6 +15,7 @@ use store::{
 
 use crate::config;
 use crate::context::{Context, pools};
+use crate::host::apart;
 use crate::host::pending::Pending;
 use crate::ui::progress::Watch;
 use crate::ui::{failure, human, names, remedy};
@@ -90,6 +91,10 @@ pub(crate) struct How {
     /// Take what matches even if it seems to hold credentials; may be given several times
     #[arg(long, value_name = "GLOB")]
     allow_secret: Vec<String>,
+
+    /// What the run leaves out that left the directory unsaved.
+    #[arg(skip)]
+    apart: Vec<String>,
 }
 
 impl How {
@@ -98,9 +103,12 @@ impl How {
         self.base.is_none() && self.exclude.is_empty() && !self.allow_empty
     }
 
-    /// The same for what is on the list, with the name of the job that made it.
+    /// The same for what is on the list, with the name of the job that made it and what that leaves out.
     fn of(&self, noted: &Pending) -> Self {
         let mut how = self.clone();
+        if !noted.exclude().is_empty() {
+            how.apart = noted.exclude().to_vec();
+        }
         if how.message.is_empty() {
             how.message = noted.message().unwrap_or_default();
         }
@@ -157,7 +165,15 @@ pub(crate) fn save(
 ) -> Result<()> {
     let url = context.store_url()?;
     let noted = Pending::new(config::state_dir(), dir, (&url, target.as_ref()));
-    let noted = noted.map(|noted| noted.only_to(context.known_id()));
+    // One that is there knows more: which job it was, and what that leaves out.
+    let noted = noted.map(|noted| match noted.written() {
+        Some(written) => written,
+        None => noted.only_to(context.known_id()),
+    });
+    let how = &match &noted {
+        Some(noted) => how.of(noted),
+        None => how.clone(),
+    };
     match attempt(dir, target, how, context) {
         Err(error) if !how.dry_run && is_out_of_reach(&error, dir, context) => {
             let error = out_of_reach(error).within("not saved");
@@ -223,7 +239,9 @@ pub(crate) fn out_of_reach(error: Error) -> Error {
 /// Saves what is on the list for this store.
 fn pending(how: &How, context: &Context) -> Result<()> {
     let url = context.store_url()?;
-    let all = Pending::all(config::state_dir());
+    let mut all = Pending::all(config::state_dir());
+    // A run that has only compiled leaves nothing to save, and a note of whose directory it is.
+    all.retain(|noted| !apart::is_all(noted.directory(), noted.exclude()));
     let (here, elsewhere): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|noted| noted.store() == url);
     for noted in &elsewhere {
@@ -347,7 +365,7 @@ fn request(dir: &Path, target: RefName, how: &How) -> PutRequest {
     let known = how.base.map_or(Ancestor::Known, Ancestor::Version);
     let mut request = PutRequest::save(dir, target);
     request.onto = Onto::Merge(known);
-    request.exclude.clone_from(&how.exclude);
+    request.exclude = [&how.exclude[..], &how.apart].concat();
     request.dry_run = how.dry_run;
     request.message.clone_from(&how.message);
     request.allow_empty = how.allow_empty;

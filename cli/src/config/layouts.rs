@@ -1,6 +1,7 @@
 //! Where `store run` makes the caches of a job, and which variables tell the job of them: `[layout.NAME]`.
 //!
-//! Two layouts are known without a configuration: `plain`, and `baseten`, whose places are those of that platform.
+//! Two layouts are known without a configuration: `plain`, and `baseten`, whose places are those of that platform. Their
+//! compile caches are refs of the project, entry by entry, and no part of its cache.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -39,14 +40,24 @@ pub(crate) struct Layout {
 pub(crate) struct Compile {
     /// Where it is, spelled like variables.
     pub(crate) dir: String,
-    /// The refs that it is pulled from, in this order.
+    /// The refs that it is pulled from, in this order; `{project}` and `{team}` stand for the namespaces of the run.
     #[serde(default)]
     pub(crate) pull: Vec<String>,
-    /// The ref that it is pushed to.
+    /// The ref that it is pushed to, spelled like those.
     pub(crate) push: Option<String>,
     /// That ref may be a team's.
     #[serde(default)]
     pub(crate) public: bool,
+    /// Of a layout that is known without a configuration: what of the project's cache is saved by no save of that, as globs.
+    #[serde(skip)]
+    pub(crate) apart: &'static [&'static str],
+}
+
+/// The namespaces of one run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Namespaces<'n> {
+    pub(crate) project: &'n str,
+    pub(crate) team: Option<&'n str>,
 }
 
 /// The places of one run.
@@ -83,6 +94,28 @@ const CLIENTS: [(&str, &str); 6] = [
     ("TORCHINDUCTOR_CACHE_DIR", "{project}/inductor"),
     ("TRITON_CACHE_DIR", "{project}/triton"),
     ("VLLM_CACHE_ROOT", "{project}/vllm"),
+];
+
+/// Where compilers have their caches by these variables, and those that lie in them: by the profile, below the project's
+/// cache. Apart is what holds nothing but entries; a root of vLLM holds other things, too.
+const COMPILERS: [(&str, &str, &[&str]); 5] = [
+    ("neff", "neuron", &["/neuron/"]),
+    ("inductor", "inductor", &["/inductor/"]),
+    ("triton", "triton", &["/triton/"]),
+    (
+        "vllm",
+        "vllm",
+        &[
+            "/vllm/torch_compile_cache/",
+            "/vllm/torch_aot_compile/",
+            "/vllm/.store-cache-*/",
+        ],
+    ),
+    (
+        "neff-vllm",
+        "vllm/neuron/compile_cache",
+        &["/vllm/neuron/compile_cache/"],
+    ),
 ];
 
 impl Layout {
@@ -123,8 +156,14 @@ impl Layout {
             env,
             links: (!is_plain).then_some(legacy).into_iter().collect(),
             exclude: EXCLUDE.map(str::to_owned).to_vec(),
-            compile: BTreeMap::new(),
+            compile: COMPILERS.map(Compile::shipped).into(),
         })
+    }
+
+    /// What no save of the project's cache takes.
+    pub(crate) fn apart(&self) -> impl Iterator<Item = String> {
+        let globs = self.compile.values().flat_map(|how| how.apart);
+        globs.map(|glob| (*glob).to_owned())
     }
 
     /// That all that it says can be done, before anything is: each place is where it can only be meant to be, the team gets
@@ -190,6 +229,36 @@ impl Layout {
         let told = self.env.iter();
         told.filter_map(|(name, text)| Some((name.clone(), places.filled(text)?)))
             .collect()
+    }
+}
+
+impl Compile {
+    fn shipped((profile, below, apart): (&str, &str, &'static [&'static str])) -> (String, Self) {
+        let own = format!("{{project}}/{profile}");
+        let how = Self {
+            dir: format!("{{project}}/{below}"),
+            pull: vec![own.clone(), format!("{{team}}/{profile}")],
+            push: Some(own),
+            public: false,
+            apart,
+        };
+        (profile.to_owned(), how)
+    }
+
+    /// Whether it is one of a layout that is known without a configuration.
+    pub(crate) fn is_shipped(&self) -> bool {
+        !self.apart.is_empty()
+    }
+}
+
+impl Namespaces<'_> {
+    /// The ref that a layout means; none, where it is a team's and there is none.
+    pub(crate) fn filled(&self, name: &str) -> Option<String> {
+        let mut name = name.to_owned();
+        if name.contains("{team}") {
+            name = name.replace("{team}", &format!("team/{}", self.team?));
+        }
+        Some(name.replace("{project}", &format!("project/{}", self.project)))
     }
 }
 
@@ -300,6 +369,27 @@ mod tests {
         let place = told.get("BT_RW_CACHE_DIR").map(String::as_str);
         assert_eq!(place, Some("/root/.cache/user_artifacts"));
         assert_eq!(Layout::shipped("none"), None);
+    }
+
+    #[test]
+    fn what_is_shipped_is_in_order_and_names_the_refs_of_the_run() {
+        for name in ["plain", "baseten", "baseten-rw-project"] {
+            let layout = Layout::shipped(name).unwrap();
+            layout.check(name).unwrap();
+            Globs::new(&layout.apart().collect::<Vec<_>>()).unwrap();
+            let neff = layout.compile.get("neff").unwrap();
+            let mut of = Namespaces {
+                project: "llama",
+                team: None,
+            };
+            let filled = |of: Namespaces<'_>| {
+                let refs = neff.pull.iter().filter_map(|name| of.filled(name));
+                refs.collect::<Vec<_>>()
+            };
+            assert_eq!(filled(of), ["project/llama/neff"]);
+            of.team = Some("vision");
+            assert_eq!(filled(of), ["project/llama/neff", "team/vision/neff"]);
+        }
     }
 
     /// The key that is wrong, and how.

@@ -30,6 +30,9 @@ pub(crate) struct Pending {
     /// The job that ran in the directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     job: Option<String>,
+    /// What a save of that job leaves out, as globs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    exclude: Vec<String>,
     #[serde(skip)]
     file: PathBuf,
     #[serde(skip)]
@@ -58,6 +61,7 @@ impl Pending {
             store: store.to_owned(),
             id: None,
             job: None,
+            exclude: Vec::new(),
             target: target.map(ToString::to_string),
             file: kept?.join(DIR).join(format!("{name}.json")),
             path,
@@ -93,11 +97,16 @@ impl Pending {
         self
     }
 
-    /// The same, of this job.
+    /// The same, of this job, whose saves leave out `exclude`.
     #[must_use]
-    pub(crate) fn of_job(mut self, job: &str) -> Self {
+    pub(crate) fn of_job(mut self, job: &str, exclude: &[String]) -> Self {
         self.job = Some(job.to_owned());
+        self.exclude = exclude.to_vec();
         self
+    }
+
+    pub(crate) fn exclude(&self) -> &[String] {
+        &self.exclude
     }
 
     /// What a version says that is made of it.

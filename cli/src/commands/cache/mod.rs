@@ -267,6 +267,7 @@ fn verb(verb: &Verb, profile: &Profile, context: &Context) -> Result<()> {
             let how = push::How {
                 public: *public,
                 dry_run: *dry_run,
+                is_unnamed: false,
             };
             push::run(&dir, &name, profile, how, context)
         }

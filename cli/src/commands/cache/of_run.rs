@@ -1,25 +1,31 @@
-//! The compile caches of `store run`: they are pulled before the command and pushed after it. Failures are warnings.
+//! The compile caches of `store run`: pulled before the command, pushed after it. What goes wrong is a warning.
+//!
+//! Those of a layout that is shipped are pushed meanwhile, too, as often as the caches are saved, and nothing is told of them
+//! where nobody compiles.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use store::{Error, Reader, RefName, Result, StoreId};
+use store::{Error, Kind, Reader, RefName, RefSpec, Result, Store, StoreId};
 
 use super::entries::{self, State};
 use super::profile::Profile;
 use super::{pull, push};
 use crate::commands::save;
 use crate::config::clusters;
-use crate::config::layouts::{Compile, Layout, Places};
+use crate::config::layouts::{Compile, Layout, Namespaces, Places};
 use crate::context::Context;
 use crate::context::jobs::check_same;
+use crate::host::planted;
 use crate::journal::compiles::{self, Line};
 use crate::ui::{failure, human, names};
 
@@ -37,6 +43,8 @@ pub(crate) struct Compiles<'c> {
 struct One {
     profile: Profile,
     dir: PathBuf,
+    /// Of one that is shipped: the cache that earlier programs saved it with, and where it is in that.
+    within: Option<(RefName, PathBuf)>,
     pull: Vec<RefName>,
     push: Option<(RefName, push::How)>,
     /// What came before the command began.
@@ -60,21 +68,73 @@ struct Report {
     pushed: u64,
 }
 
+/// A push beside the command, on a thread of its own.
+pub(crate) struct Pushing {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<(PathBuf, Result<push::PushReport>)>>,
+}
+
 impl<'c> Compiles<'c> {
     /// Reads what the layout says, before anything is done.
-    pub(crate) fn new(layout: &Layout, places: &Places, context: &'c Context) -> Result<Self> {
+    pub(crate) fn new(
+        layout: &Layout,
+        places: &Places,
+        of: Namespaces<'_>,
+        context: &'c Context,
+    ) -> Result<Self> {
         let all = layout.compile.iter().filter_map(|(name, how)| {
             let dir = places.filled(&how.dir)?;
-            Some(
-                One::new(name, how, dir.into())
-                    .map_err(|error| error.within(format!("compile.{name}"))),
-            )
+            let mut one = One::new(name, how, dir.into(), of);
+            if let Ok(one) = &mut one
+                && how.is_shipped()
+            {
+                one.within = within(&one.dir, places, of);
+            }
+            Some(one.map_err(|error| error.within(format!("compile.{name}"))))
         });
         Ok(Self {
             context,
             all: all.collect::<Result<_>>()?,
             store: None,
         })
+    }
+
+    /// The refs of those that are shipped.
+    pub(crate) fn shipped(&self) -> Vec<RefName> {
+        let shipped = self.all.iter().filter(|one| one.within.is_some());
+        shipped.flat_map(|one| one.pull.clone()).collect()
+    }
+
+    /// Begins to push what is complete by now, of those that are shipped; none, where nothing was compiled.
+    pub(crate) fn begin(&self) -> Option<Pushing> {
+        let shipped = self.all.iter().filter(|one| one.within.is_some());
+        let made = shipped.filter(|one| one.dir.is_dir());
+        let made: Vec<_> = made
+            .filter_map(|one| Some((one.profile.clone(), one.dir.clone(), one.push.clone()?)))
+            .collect();
+        let dir = made.first().map(|(_, dir, _)| dir.clone())?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let opened = self.open(&stop);
+        let store = opened.map_err(|error| warn(self.context, &dir, &error)).ok()?;
+        let work = move || {
+            let pushed = made.into_iter().map(|(profile, dir, (target, how))| {
+                let done = push::push(&store, (&dir, &target), &profile, how);
+                (dir, done)
+            });
+            pushed.collect()
+        };
+        Some(Pushing {
+            stop,
+            thread: std::thread::spawn(work),
+        })
+    }
+
+    /// The store that was there when the command began.
+    fn open(&self, stop: &Arc<AtomicBool>) -> Result<Store> {
+        let store = self.context.open_until(Arc::clone(stop));
+        let store = store.map_err(save::out_of_reach)?;
+        self.store.map_or(Ok(()), |began| check_same(began, &store))?;
+        Ok(store)
     }
 
     pub(crate) fn before(&mut self, reader: &Reader<'_>) {
@@ -89,11 +149,45 @@ impl<'c> Compiles<'c> {
     /// The command may have ended because somebody asked for it: only who asks once more, as `is_asked` tells, stops this.
     pub(crate) fn after(&self, is_asked: &dyn Fn() -> bool) {
         for one in &self.all {
-            if let Err(error) = one.after(self.store, is_asked, self.context) {
+            if let Err(error) = one.after(self, is_asked) {
                 warn(self.context, &one.dir, &error);
             }
         }
     }
+}
+
+impl Pushing {
+    pub(crate) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for it. What is the matter with single entries is told by the last push.
+    pub(crate) fn tell(self, context: &Context) {
+        let ended = self.thread.join();
+        let all = ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        for (dir, done) in all {
+            match done {
+                Ok(report) if report.pushed > 0 => context.out.note(format_args!(
+                    "note: compile cache {}: {} pushed meanwhile",
+                    dir.display(),
+                    human::counted(report.pushed, "entry")
+                )),
+                Err(error) if error.kind() != Kind::Interrupted => warn(context, &dir, &error),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Where a directory of the project's cache was saved before.
+fn within(dir: &Path, places: &Places, of: Namespaces<'_>) -> Option<(RefName, PathBuf)> {
+    let below = dir.strip_prefix(&places.project).ok()?;
+    let cache = name_of(&of.filled("{project}/cache")?).ok()?;
+    Some((cache, below.to_path_buf()))
 }
 
 fn warn(context: &Context, dir: &Path, error: &Error) {
@@ -105,23 +199,23 @@ fn warn(context: &Context, dir: &Path, error: &Error) {
 }
 
 impl One {
-    fn new(name: &str, how: &Compile, dir: PathBuf) -> Result<Self> {
-        let target = how.push.as_deref().map(name_of).transpose()?;
+    fn new(name: &str, how: &Compile, dir: PathBuf, of: Namespaces<'_>) -> Result<Self> {
+        let target = how.push.as_deref().and_then(|name| of.filled(name));
+        let target = target.as_deref().map(name_of).transpose()?;
         let public = push::How {
             public: how.public,
             dry_run: false,
+            is_unnamed: how.is_shipped(),
         };
         if let Some(target) = &target {
             push::check_public(target, public)?;
         }
+        let pull = how.pull.iter().filter_map(|name| of.filled(name));
         Ok(Self {
             profile: Profile::load(name)?,
             dir,
-            pull: how
-                .pull
-                .iter()
-                .map(|name| name_of(name))
-                .collect::<Result<_>>()?,
+            within: None,
+            pull: pull.map(|name| name_of(&name)).collect::<Result<_>>()?,
             push: target.map(|target| (target, public)),
             pulled: 0,
             ready: BTreeSet::new(),
@@ -135,6 +229,16 @@ impl One {
     }
 
     fn before(&mut self, reader: &Reader<'_>, context: &Context) -> Result<()> {
+        if let Some((cache, below)) = self.within.clone() {
+            self.drop_failed(reader, (&cache, &below), context)?;
+            // One that nobody pushed to yet is nothing to talk about.
+            let is_there = |name: &RefName| reader.view().state.version(name, None).is_ok();
+            self.pull.retain(is_there);
+            if self.pull.is_empty() {
+                self.ready = self.complete()?;
+                return Ok(());
+            }
+        }
         std::fs::create_dir_all(&self.dir)
             .map_err(|source| Error::io("make", &self.dir, source))?;
         let pulled = pull::pull(reader, (&self.dir, &self.pull), &self.profile, false);
@@ -145,12 +249,44 @@ impl One {
         Ok(())
     }
 
-    fn after(
+    /// Drops what came with a cache that an earlier program saved and has failed: it would keep a compiler from trying.
+    fn drop_failed(
         &self,
-        began: Option<StoreId>,
-        is_asked: &dyn Fn() -> bool,
+        reader: &Reader<'_>,
+        (cache, below): (&RefName, &Path),
         context: &Context,
     ) -> Result<()> {
+        let is_dir = |dir: &Path| dir.symlink_metadata().is_ok_and(|found| found.is_dir());
+        if !is_dir(&self.dir) {
+            return Ok(());
+        }
+        planted::check(&self.dir)?;
+        for (path, entry) in entries::of_dir(&self.dir, &self.profile)? {
+            let saved = below.join(OsStr::from_bytes(&path));
+            let spec = RefSpec {
+                name: cache.clone(),
+                version: None,
+                path: saved.as_os_str().as_bytes().to_vec(),
+            };
+            if entry.state(&self.profile) != State::Failed || reader.resolve(&spec).is_err() {
+                continue;
+            }
+            let full = self.dir.join(OsStr::from_bytes(&path));
+            std::fs::remove_dir_all(&full)
+                .map_err(|source| Error::io("remove", &full, source))?;
+            let path = names::shown(&path);
+            context
+                .out
+                .note(format_args!("note: {path}: failed in {cache}, not taken"));
+        }
+        Ok(())
+    }
+
+    fn after(&self, all: &Compiles<'_>, is_asked: &dyn Fn() -> bool) -> Result<()> {
+        let context = all.context;
+        if self.within.is_some() && entries::of_dir(&self.dir, &self.profile)?.is_empty() {
+            return Ok(());
+        }
         let misses = self.complete()?.difference(&self.ready).count() as u64;
         let mut report = Report {
             profile: self.profile.name.clone(),
@@ -165,7 +301,7 @@ impl One {
             context.out.report_aside(&report);
             return Ok(());
         };
-        let pushed = self.push(push, began, is_asked, context);
+        let pushed = self.push(push, all, is_asked);
         let done = pushed.as_ref().map_or(0, |pushed| pushed.pushed);
         report.pushed = done;
         context.out.report_aside(&report);
@@ -178,14 +314,11 @@ impl One {
     fn push(
         &self,
         (target, how): &(RefName, push::How),
-        began: Option<StoreId>,
+        all: &Compiles<'_>,
         is_asked: &dyn Fn() -> bool,
-        context: &Context,
     ) -> Result<push::PushReport> {
         let stop = Arc::new(AtomicBool::new(false));
-        let store = context.open_until(Arc::clone(&stop));
-        let store = store.map_err(save::out_of_reach)?;
-        began.map_or(Ok(()), |began| check_same(began, &store))?;
+        let store = all.open(&stop)?;
         std::thread::scope(|scope| {
             let pushing =
                 scope.spawn(|| push::push(&store, (&self.dir, target), &self.profile, *how));

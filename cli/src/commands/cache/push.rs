@@ -14,7 +14,7 @@ use store::{
     Case, Error, Onto, ProfileChoice, PutRequest, Reader, RefName, Result, Store, Unwatched, put,
 };
 
-use super::entries::{self, Entries, Entry, State, Thing};
+use super::entries::{self, Entries, Entry, State, Stored, Thing};
 use super::profile::{Profile, Shape};
 use super::repair::TEXT_BYTES_MAX;
 use super::{Named, Refused};
@@ -51,6 +51,8 @@ pub(super) struct PushReport {
 pub(super) struct How {
     pub(super) public: bool,
     pub(super) dry_run: bool,
+    /// Nobody named the ref: one that holds something else stays as it is.
+    pub(super) is_unnamed: bool,
 }
 
 /// A push from a directory.
@@ -68,6 +70,9 @@ pub(super) fn push(
         .map_err(|source| Error::io("open the cache", root, source))?;
     let here = entries::of_dir(root, profile)?;
     let stored = entries::of_ref(&Reader::new(store)?, target, profile)?;
+    if let Some(stored) = stored.as_ref().filter(|_| how.is_unnamed) {
+        check_kind(stored, target, profile)?;
+    }
     let mut report = PushReport {
         profile: profile.name.clone(),
         target: target.clone(),
@@ -101,6 +106,19 @@ pub(super) fn check_public(target: &RefName, how: How) -> Result<()> {
         "{target}: more people may read it than the project whose compiles these are"
     ))
     .hint("give --public if that is meant, or push to a ref of the project"))
+}
+
+/// That a ref holds entries, if it holds anything.
+fn check_kind(stored: &Stored, target: &RefName, profile: &Profile) -> Result<()> {
+    let mut all = stored.entries.values();
+    if all.any(|entry| entry.state(profile) == State::Complete) {
+        return Ok(());
+    }
+    Err(Error::conflict(format!(
+        "{target}@{}: has no entry of a compile cache ({}), so that nothing is pushed to it",
+        stored.version, profile.name
+    ))
+    .hint("give it another name, or configure a layout with other refs, as `store help compile-caches` shows"))
 }
 
 impl PushReport {

@@ -19,12 +19,13 @@ use crate::config;
 use crate::context::jobs::check_same;
 use crate::context::pools::{self, PoolArgs};
 use crate::context::{Context, elsewhere};
+use crate::host::apart;
 use crate::host::pending::{Pending, message_of};
 use crate::host::planted;
 use crate::ui::{failure, human, remedy};
 
 /// What `--fallback` says where nothing is brought.
-const EMPTY: &str = "empty";
+pub(super) const EMPTY: &str = "empty";
 
 /// Paths that a note names.
 const NAMED_MAX: usize = 5;
@@ -35,6 +36,8 @@ pub(super) struct Cache {
     pub(super) dir: PathBuf,
     /// A run fails when it cannot be saved.
     pub(super) is_needed: bool,
+    /// What no save takes, as globs.
+    pub(super) exclude: Vec<String>,
     /// What says that it is not saved yet.
     pub(super) unsaved: Option<Pending>,
     /// The store that it was brought from, and is saved to.
@@ -42,11 +45,12 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub(super) fn new(name: RefName, dir: &Path, is_needed: bool) -> Self {
+    pub(super) fn new(name: RefName, dir: &Path, is_needed: bool, exclude: Vec<String>) -> Self {
         Self {
             name,
             dir: dir.to_path_buf(),
             is_needed,
+            exclude,
             unsaved: None,
             store: None,
         }
@@ -57,8 +61,8 @@ impl Cache {
         self.store.map_or(Ok(()), |began| check_same(began, store))
     }
 
-    fn is_here(&self, reader: &Reader<'_>) -> bool {
-        reader.view().state.version(&self.name, None).is_ok()
+    pub(super) fn is_here(&self, reader: &Reader<'_>) -> bool {
+        is_here(&self.name, reader)
     }
 
     /// Sees to it that the store has it, or that it may begin empty.
@@ -104,14 +108,7 @@ impl Cache {
         let from = context.open_named(fallback, None)?;
         elsewhere::check_log(&from, from.readable_state()?.number)
             .map_err(|error| error.within(fallback))?;
-        let request = ReplicateRequest {
-            what: vec![Selection::Ref(self.name.clone())],
-            versions: Versions::default(),
-            delete: Delete::Nothing,
-            verify: false,
-            bytes_per_second: None,
-            dry_run: false,
-        };
+        let request = request(vec![self.name.clone()]);
         let done = match replicate(&from, store, &request, &Forgetful, &Unwatched) {
             Err(error) if error.kind() == Kind::NotFound => {
                 self.note_missing(fallback, context);
@@ -161,7 +158,7 @@ impl Cache {
         &mut self,
         reader: &mut Reader<'_>,
         pool: &PoolArgs,
-        (exclude, job): (&[String], &str),
+        job: &str,
         context: &Context,
     ) -> Result<()> {
         let store = reader.store();
@@ -181,7 +178,7 @@ impl Cache {
         let left = unsaved.as_ref().and_then(Pending::written);
         let id = store.format().id;
         self.store = Some(id);
-        let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id.to_string())).of_job(job));
+        let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id.to_string())).of_job(job, &self.exclude));
         let known = pools::of_source(&self.dir, &context.config().pool);
         let saved_to = store::saved_to(store, &known, &self.dir).ok();
         // What was begun empty is no tree of the pool until the ref is made in its place.
@@ -195,11 +192,11 @@ impl Cache {
             self.materialize(reader, pool, false, context)?;
         }
         let mut left_out = Vec::new();
-        if is_left && !is_empty(&self.dir) {
+        if is_left && !is_empty(&self.dir) && !self.is_all_apart() {
             // The killed process made it, as far as is known.
             let message = left.as_ref().and_then(Pending::message);
             let message = message.unwrap_or_else(|| message_of(job));
-            left_out = self.save_what_was_left(store, (exclude, message), context)?;
+            left_out = self.save_what_was_left(store, message, context)?;
             *reader = newest(store)?;
         }
         let takes_over = is_left && (left_out.is_empty() || !is_tree(&known, &self.dir));
@@ -218,6 +215,11 @@ impl Cache {
         }
         self.unsaved = unsaved;
         Ok(())
+    }
+
+    /// Whether its directory holds nothing but what no save takes.
+    pub(super) fn is_all_apart(&self) -> bool {
+        apart::is_all(&self.dir, &self.exclude)
     }
 
     /// That its directory may become it, or is it already. Makes nothing.
@@ -309,10 +311,10 @@ impl Cache {
     fn save_what_was_left(
         &self,
         store: &Store,
-        (exclude, message): (&[String], String),
+        message: String,
         context: &Context,
     ) -> Result<Vec<PathBuf>> {
-        let request = save::of_run(&self.dir, &self.name, exclude, message, context);
+        let request = save::of_run(&self.dir, &self.name, &self.exclude, message, context);
         let began = Instant::now();
         let report = store::put(store, &request, &Unwatched).map_err(|error| {
             let dir = self.dir.display();
@@ -407,6 +409,46 @@ impl Cache {
 /// another one only after something was added.
 pub(super) fn newest(store: &Store) -> Result<Reader<'_>> {
     Ok(Reader::at(store, store.view_of(store.state()?)?))
+}
+
+fn is_here(name: &RefName, reader: &Reader<'_>) -> bool {
+    reader.view().state.version(name, None).is_ok()
+}
+
+fn request(names: Vec<RefName>) -> ReplicateRequest {
+    ReplicateRequest {
+        what: names.into_iter().map(Selection::Ref).collect(),
+        versions: Versions::default(),
+        delete: Delete::Nothing,
+        verify: false,
+        bytes_per_second: None,
+        dry_run: false,
+    }
+}
+
+/// Brings compile caches that are not here from where the cache came from; what is not there either is nothing.
+pub(super) fn bring_compiles<'s>(
+    names: &[RefName],
+    reader: &mut Reader<'s>,
+    fallback: &str,
+    context: &Context,
+) -> Result<()> {
+    let from = context.open_named(fallback, None)?;
+    let theirs = from.readable_state()?;
+    let missing = names.iter().filter(|name| !is_here(name, reader));
+    let missing = missing.filter(|name| theirs.version(name, None).is_ok());
+    let missing: Vec<RefName> = missing.cloned().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let store = reader.store();
+    let done = replicate(&from, store, &request(missing), &Forgetful, &Unwatched)?;
+    *reader = newest(store)?;
+    let failed = done.refs.into_iter().find_map(|one| match one.status {
+        RefStatus::Failed(error) => Some(error),
+        _ => None,
+    });
+    done.stopped.or(failed).map_or(Ok(()), Err)
 }
 
 fn not_started(error: Error) -> Error {

@@ -18,7 +18,7 @@ use self::caches::Cache;
 use self::child::{Asked, Signals};
 use self::saver::Saver;
 use crate::commands::cache::of_run::Compiles;
-use crate::config::layouts::{Layout, Places};
+use crate::config::layouts::{Layout, Namespaces, Places};
 use crate::context::Context;
 use crate::context::pools::PoolArgs;
 use crate::ui::{failure, human, names};
@@ -42,11 +42,12 @@ use crate::ui::{failure, human, names};
 /// $STORE_SEED_DIR; the others wait for that. One that dies, or is silent for --patience, is replaced. If the script
 /// fails, it fails for all that waited for it. There are no caches then; --base says where the directory is made.
 ///
-/// Layouts: `plain` has the caches in `project` and `team` below --base, and sets STORE_PROJECT_CACHE_DIR,
-/// STORE_TEAM_CACHE_DIR, HF_HOME, HF_DATASETS_CACHE, NEURON_COMPILE_CACHE_URL, TORCHINDUCTOR_CACHE_DIR,
-/// TRITON_CACHE_DIR and VLLM_CACHE_ROOT. `baseten` has them where that platform has them, below /root/.cache, and also
-/// sets BT_PROJECT_CACHE_DIR, BT_TEAM_CACHE_DIR and BT_RW_CACHE_DIR; with `baseten-rw-project` the last one is the
-/// project's cache. Other layouts are configured: see `store help job-caches`.
+/// Layouts: `plain` has the caches in `project` and `team` below --base, and tells of them by
+/// STORE_PROJECT_CACHE_DIR, STORE_TEAM_CACHE_DIR, HF_HOME, HF_DATASETS_CACHE, NEURON_COMPILE_CACHE_URL,
+/// TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR and VLLM_CACHE_ROOT. `baseten` has them where that platform has them, below
+/// /root/.cache, with BT_PROJECT_CACHE_DIR, BT_TEAM_CACHE_DIR and BT_RW_CACHE_DIR, too; with `baseten-rw-project` the
+/// last one is the project's cache. What compilers make in these directories is kept entry by entry, in refs of the project:
+/// see `store help compile-caches`. Others are configured: see `store help job-caches`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The project whose cache it is
@@ -128,15 +129,20 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let base = base(args, &layout)?;
     let _held = hold(&base)?;
     let places = Places::new(&layout, &base, args.team.is_some(), &job);
-    let mut compiles = Compiles::new(&layout, &places, context)?;
+    let of = Namespaces {
+        project: args.project.as_deref().unwrap_or_default(),
+        team: args.team.as_deref(),
+    };
+    let mut compiles = Compiles::new(&layout, &places, of, context)?;
     let store = context.for_job(store)?;
     let mut reader = caches::newest(&store)?;
-    let caches = prepare(&mut reader, args, &places, (&layout, &job), context)?;
+    let caches = caches_of(args, &layout, &places)?;
+    let caches = prepare(&mut reader, args, caches, (&compiles, &job), context)?;
     make_links(&layout, &places)?;
     compiles.before(&reader);
     check_room(&base, args.free)?;
 
-    let saver = Saver::new(context, &caches, &layout.exclude, &job);
+    let saver = Saver::new(context, &caches, &compiles, &job);
     let mut saving = saver.rhythm(args.save_every, args.grace);
     let began = Instant::now();
     let ended = child::run(
@@ -200,7 +206,7 @@ fn check_places(args: &Args, layout: &Layout, context: &Context) -> Result<Optio
         Some(_) => None,
     };
     if let Some(store) = store.as_ref().or(nowhere.as_ref()) {
-        let caches = caches_of(args, &places)?;
+        let caches = caches_of(args, layout, &places)?;
         caches
             .iter()
             .try_for_each(|cache| cache.check_place(store, context))?;
@@ -284,33 +290,51 @@ fn cache_of(kind: &str, name: &str) -> Result<RefName> {
         .map_err(|error| error.within(format!("--{kind} {name}")))
 }
 
+/// Brings and makes the caches.
 fn prepare(
     reader: &mut Reader<'_>,
     args: &Args,
-    places: &Places,
-    (layout, job): (&Layout, &str),
+    mut caches: Vec<Cache>,
+    (compiles, job): (&Compiles<'_>, &str),
     context: &Context,
 ) -> Result<Vec<Cache>> {
-    let mut caches = caches_of(args, places)?;
+    let is_new = caches.first().is_some_and(|cache| !cache.is_here(reader));
     for cache in &caches {
         let is_required = args.require_local && cache.is_needed;
         cache.bring_here(reader, (is_required, &args.fallback), context)?;
     }
+    // What an earlier job compiled comes with what it kept.
+    if is_new && args.fallback != caches::EMPTY {
+        let brought =
+            caches::bring_compiles(&compiles.shipped(), reader, &args.fallback, context);
+        if let Err(error) = brought {
+            let told = failure::one_line(&error);
+            context.out.warning(format_args!(
+                "warning: compile caches are not brought from {}: {told}",
+                args.fallback
+            ));
+        }
+    }
     for cache in &mut caches {
-        cache.prepare(reader, &args.pool, (&layout.exclude, job), context)?;
+        cache.prepare(reader, &args.pool, job, context)?;
     }
     Ok(caches)
 }
 
 /// The project's, and the team's where there is one.
-fn caches_of(args: &Args, places: &Places) -> Result<Vec<Cache>> {
+fn caches_of(args: &Args, layout: &Layout, places: &Places) -> Result<Vec<Cache>> {
+    let own = layout.exclude.iter().cloned().chain(layout.apart());
     let project = Cache::new(
         cache_of("project", args.project.as_deref().unwrap_or_default())?,
         &places.project,
         true,
+        own.collect(),
     );
     let team = match (&args.team, &places.team) {
-        (Some(team), Some(dir)) => Some(Cache::new(cache_of("team", team)?, dir, false)),
+        (Some(team), Some(dir)) => {
+            let exclude = layout.exclude.clone();
+            Some(Cache::new(cache_of("team", team)?, dir, false, exclude))
+        }
         _ => None,
     };
     Ok([Some(project), team].into_iter().flatten().collect())

@@ -9,6 +9,7 @@ use store::{Error, Kind, PutReport, PutRequest, Result, Store, Unwatched, View};
 
 use super::caches::Cache;
 use super::child::{Asked, Signals};
+use crate::commands::cache::of_run::{Compiles, Pushing};
 use crate::commands::save;
 use crate::context::Context;
 use crate::host::pending::message_of;
@@ -21,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(super) struct Saver<'s> {
     context: &'s Context,
     caches: &'s [Cache],
-    exclude: &'s [String],
+    compiles: &'s Compiles<'s>,
     job: &'s str,
 }
 
@@ -35,6 +36,8 @@ pub(super) struct Rhythm<'s> {
     /// The command was saved since it was asked to end.
     is_saved_for_the_end: bool,
     running: Option<Running>,
+    /// What was compiled by then, which is no part of a cache.
+    pushing: Option<Pushing>,
 }
 
 /// A save of one cache on a thread of its own.
@@ -68,13 +71,13 @@ impl<'s> Saver<'s> {
     pub(super) fn new(
         context: &'s Context,
         caches: &'s [Cache],
-        exclude: &'s [String],
+        compiles: &'s Compiles<'s>,
         job: &'s str,
     ) -> Self {
         Self {
             context,
             caches,
-            exclude,
+            compiles,
             job,
         }
     }
@@ -87,12 +90,19 @@ impl<'s> Saver<'s> {
             next: every,
             is_saved_for_the_end: false,
             running: None,
+            pushing: None,
         }
     }
 
     fn request(&self, cache: &Cache) -> PutRequest {
         let message = message_of(self.job);
-        save::of_run(&cache.dir, &cache.name, self.exclude, message, self.context)
+        save::of_run(
+            &cache.dir,
+            &cache.name,
+            &cache.exclude,
+            message,
+            self.context,
+        )
     }
 
     /// Begins to save a cache, with what the save before it has left; none, when there is no such cache.
@@ -131,6 +141,10 @@ impl<'s> Saver<'s> {
         let mut outcome = Ok(());
         let mut looked = None;
         for (at, cache) in self.caches.iter().enumerate() {
+            if cache.is_all_apart() {
+                // It stays noted whose directory it is: no version says that.
+                continue;
+            }
             let saved = self
                 .begin(at, looked.take())
                 .and_then(|running| match running {
@@ -213,8 +227,14 @@ impl Rhythm<'_> {
                 self.saver.warn(&error);
             }
             self.begin(next, looked);
+            if self.running.is_none() {
+                self.pushing = self.saver.compiles.begin();
+            }
         }
-        if self.running.is_some() {
+        if let Some(pushing) = self.pushing.take_if(|pushing| pushing.is_finished()) {
+            pushing.tell(self.saver.context);
+        }
+        if self.running.is_some() || self.pushing.is_some() {
             return;
         }
         let is_late = asked.is_some_and(|asked| asked >= self.grace);
@@ -223,10 +243,16 @@ impl Rhythm<'_> {
             self.is_saved_for_the_end |= is_late;
             self.next = self.every.map(|every| since + every);
             self.begin(0, None);
+            if self.running.is_none() {
+                self.pushing = self.saver.compiles.begin();
+            }
         }
     }
 
+    /// Of the caches from `at` on the first one that has something to save.
     fn begin(&mut self, at: usize, looked: Option<Looked>) {
+        let caches = self.saver.caches.iter().skip(at);
+        let at = at + caches.take_while(|cache| cache.is_all_apart()).count();
         match self.saver.begin(at, looked) {
             Ok(running) => self.running = running,
             Err(error) => self.saver.warn(&error),
@@ -235,6 +261,10 @@ impl Rhythm<'_> {
 
     /// Ends a save that is under way: the last one does it all.
     pub(super) fn finish(self) {
+        if let Some(pushing) = self.pushing {
+            pushing.stop();
+            pushing.tell(self.saver.context);
+        }
         if let Some(running) = self.running {
             running.stop.store(true, Ordering::Relaxed);
             match self.saver.tell(running, &mut None) {

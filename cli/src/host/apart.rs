@@ -1,0 +1,42 @@
+//! A directory of which no save takes anything, although there are files in it: it is not taken for an empty one.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use store::Globs;
+
+/// Whether a directory has files, and all of them match what is excluded.
+pub(crate) fn is_all(dir: &Path, exclude: &[String]) -> bool {
+    Globs::new(exclude).is_ok_and(|globs| {
+        let mut is_any = false;
+        let is_all = holds_only(dir, &mut Vec::new(), &globs, &mut is_any);
+        is_all.unwrap_or(false) && is_any
+    })
+}
+
+/// Ends with the first file that does not match.
+fn holds_only(
+    root: &Path,
+    path: &mut Vec<u8>,
+    globs: &Globs,
+    is_any: &mut bool,
+) -> std::io::Result<bool> {
+    let length = path.len();
+    for file in std::fs::read_dir(root.join(OsStr::from_bytes(path)))? {
+        let file = file?;
+        let is_dir = file.file_type()?.is_dir();
+        if length > 0 {
+            path.push(b'/');
+        }
+        path.extend_from_slice(file.file_name().as_bytes());
+        let is_apart = globs.is_match(path, is_dir);
+        *is_any |= is_apart;
+        let is_well = is_apart || (is_dir && holds_only(root, path, globs, is_any)?);
+        if !is_well {
+            return Ok(false);
+        }
+        path.truncate(length);
+    }
+    Ok(true)
+}
