@@ -34,6 +34,7 @@ mod run_bases;
 mod run_compiles;
 mod run_shipped;
 mod run_signals;
+mod run_team;
 mod save;
 mod secrets;
 mod seed;

@@ -153,7 +153,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes its tree, or an empty directory; what an earlier run left there unsaved is saved before.
+    /// Makes its tree, or an empty directory; what an earlier run left there unsaved is saved before. Where that fails, and
+    /// the command can do without, the directory is left as it is, and the last save tries what it can.
     pub(super) fn prepare(
         &mut self,
         reader: &mut Reader<'_>,
@@ -161,7 +162,28 @@ impl Cache {
         job: &str,
         context: &Context,
     ) -> Result<()> {
-        let store = reader.store();
+        self.make_dir()?;
+        let url = context.store_url()?;
+        let unsaved = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
+        let left = unsaved.as_ref().and_then(Pending::written);
+        let id = reader.store().format().id;
+        self.store = Some(id);
+        let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id.to_string())));
+        self.unsaved = unsaved.map(|unsaved| unsaved.of_job(job, &self.exclude));
+        match self.make(reader, pool, (left.as_ref(), job), context) {
+            Err(error) if !self.is_needed => {
+                // It stays as it is: nothing comes in the place of what is not saved.
+                let told = failure::one_line(&error);
+                context
+                    .out
+                    .warning(format_args!("warning: {}: {told}", self.name));
+            }
+            done => done?,
+        }
+        self.unsaved.as_ref().map_or(Ok(()), Pending::write)
+    }
+
+    fn make_dir(&self) -> Result<()> {
         if self.dir.exists() && !self.dir.is_dir() {
             let dir = self.dir.display();
             let error = Error::conflict(format!(
@@ -171,14 +193,17 @@ impl Cache {
                 "the command was not started: move {dir} away, which an earlier job may have made"
             )));
         }
-        std::fs::create_dir_all(&self.dir)
-            .map_err(|source| Error::io("create", &self.dir, source))?;
-        let url = context.store_url()?;
-        let unsaved = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
-        let left = unsaved.as_ref().and_then(Pending::written);
-        let id = store.format().id;
-        self.store = Some(id);
-        let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id.to_string())).of_job(job, &self.exclude));
+        std::fs::create_dir_all(&self.dir).map_err(|source| Error::io("create", &self.dir, source))
+    }
+
+    fn make(
+        &self,
+        reader: &mut Reader<'_>,
+        pool: &PoolArgs,
+        (left, job): (Option<&Pending>, &str),
+        context: &Context,
+    ) -> Result<()> {
+        let store = reader.store();
         let known = pools::of_source(&self.dir, &context.config().pool);
         let saved_to = store::saved_to(store, &known, &self.dir).ok();
         // What was begun empty is no tree of the pool until the ref is made in its place.
@@ -194,7 +219,7 @@ impl Cache {
         let mut left_out = Vec::new();
         if is_left && !is_empty(&self.dir) && !self.is_all_apart() {
             // The killed process made it, as far as is known.
-            let message = left.as_ref().and_then(Pending::message);
+            let message = left.and_then(Pending::message);
             let message = message.unwrap_or_else(|| message_of(job));
             left_out = self.save_what_was_left(store, message, context)?;
             *reader = newest(store)?;
@@ -210,11 +235,13 @@ impl Cache {
             // of the save stays.
             self.materialize(reader, pool, takes_over, context)?;
         }
-        if let Some(unsaved) = &unsaved {
-            unsaved.write()?;
-        }
-        self.unsaved = unsaved;
         Ok(())
+    }
+
+    /// That a tree may be made there.
+    pub(super) fn check_destination(&self, store: &Store, context: &Context) -> Result<()> {
+        let known = || pools::of_source(&self.dir, &context.config().pool);
+        store::check_destination(store, &config::precious(), &self.dir, known)
     }
 
     /// Whether its directory holds nothing but what no save takes.
@@ -225,9 +252,14 @@ impl Cache {
     /// That its directory may become it, or is it already. Makes nothing.
     pub(super) fn check_place(&self, store: &Store, context: &Context) -> Result<()> {
         planted::check(&self.dir).map_err(not_started)?;
+        if let Err(error) = self.check_destination(store, context) {
+            // One that is not needed is left away later, with a word.
+            return match self.is_needed {
+                true => Err(not_started(error)),
+                false => Ok(()),
+            };
+        }
         let known = || pools::of_source(&self.dir, &context.config().pool);
-        store::check_destination(store, &config::precious(), &self.dir, known)
-            .map_err(not_started)?;
         if is_empty(&self.dir) || !self.dir.exists() {
             return Ok(());
         }

@@ -30,12 +30,11 @@ use crate::ui::{failure, human, names};
 /// `store save`: jobs that run at once all keep what they added. A new project begins with an empty cache, which the
 /// first save makes.
 ///
-/// The command has the terminal, standard input and standard output. Signals are passed on to it, and its exit code is
-/// that of `store run`. A signal does not stop the save that follows; a second one does. If the command succeeded but
-/// the project's cache could not be saved, the exit code is that of the save. If a team's cache cannot be saved, that
-/// is a warning. What could not be saved stays where it is and is on the list of `store save --pending`; the next run
-/// in its place saves it. Each job needs a base of its own: as long as a run has not ended, another one with the same
-/// base is refused.
+/// The command has the terminal, standard input and standard output; signals are handed on to it, and its exit code is
+/// that of `store run`. A signal does not stop the save that follows; a second one does. Only where the command ended
+/// well and the project's cache could not be saved, the exit code is that of the save. A team's cache that cannot be
+/// made, brought or saved is a warning. What could not be saved stays where it is, is on the list of `store save
+/// --pending`, and is saved by the next run in its place. Each job wants a base of its own: beside a run that has not ended, another is refused.
 ///
 /// With --seed REF, the command is a script that makes a ref, and it runs only if the ref does not exist. Of any number
 /// that start at once, on any hosts, one runs the script and then publishes what the script left in the directory
@@ -128,7 +127,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let store = check_places(args, &layout, context)?;
     let base = base(args, &layout)?;
     let _held = hold(&base)?;
-    let places = Places::new(&layout, &base, args.team.is_some(), &job);
+    let mut places = Places::new(&layout, &base, args.team.is_some(), &job);
     let of = Namespaces {
         project: args.project.as_deref().unwrap_or_default(),
         team: args.team.as_deref(),
@@ -138,6 +137,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let mut reader = caches::newest(&store)?;
     let caches = caches_of(args, &layout, &places)?;
     let caches = prepare(&mut reader, args, caches, (&compiles, &job), context)?;
+    // What is not there is not told of.
+    places.team = places.team.filter(|dir| dir.is_dir());
     make_links(&layout, &places)?;
     compiles.before(&reader);
     check_room(&base, args.free)?;
@@ -290,24 +291,30 @@ fn cache_of(kind: &str, name: &str) -> Result<RefName> {
         .map_err(|error| error.within(format!("--{kind} {name}")))
 }
 
-/// Brings and makes the caches.
+/// Brings and makes the caches. One that is not needed and cannot be had is left away, with a word.
 fn prepare(
     reader: &mut Reader<'_>,
     args: &Args,
-    mut caches: Vec<Cache>,
+    caches: Vec<Cache>,
     (compiles, job): (&Compiles<'_>, &str),
     context: &Context,
 ) -> Result<Vec<Cache>> {
     let is_new = caches.first().is_some_and(|cache| !cache.is_here(reader));
-    for cache in &caches {
+    let mut brought = Vec::new();
+    for cache in caches {
         let is_required = args.require_local && cache.is_needed;
-        cache.bring_here(reader, (is_required, &args.fallback), context)?;
+        let done = match cache.is_needed {
+            true => Ok(()),
+            false => cache.check_destination(reader.store(), context),
+        };
+        let fallback = (is_required, args.fallback.as_str());
+        let done = done.and_then(|()| cache.bring_here(reader, fallback, context));
+        brought.extend(unless_away(cache, done, context)?);
     }
     // What an earlier job compiled comes with what it kept.
     if is_new && args.fallback != caches::EMPTY {
-        let brought =
-            caches::bring_compiles(&compiles.shipped(), reader, &args.fallback, context);
-        if let Err(error) = brought {
+        let done = caches::bring_compiles(&compiles.shipped(), reader, &args.fallback, context);
+        if let Err(error) = done {
             let told = failure::one_line(&error);
             context.out.warning(format_args!(
                 "warning: compile caches are not brought from {}: {told}",
@@ -315,10 +322,28 @@ fn prepare(
             ));
         }
     }
-    for cache in &mut caches {
-        cache.prepare(reader, &args.pool, job, context)?;
+    let mut made = Vec::new();
+    for mut cache in brought {
+        let done = cache.prepare(reader, &args.pool, job, context);
+        made.extend(unless_away(cache, done, context)?);
     }
-    Ok(caches)
+    Ok(made)
+}
+
+/// The cache, if all went well with it; an error only where the command cannot do without it.
+fn unless_away(cache: Cache, done: Result<()>, context: &Context) -> Result<Option<Cache>> {
+    match done {
+        Ok(()) => Ok(Some(cache)),
+        Err(error) if cache.is_needed => Err(error),
+        Err(error) => {
+            let (name, dir) = (&cache.name, cache.dir.display());
+            let told = failure::one_line(&error);
+            context.out.warning(format_args!(
+                "warning: {name}: {told}; the command goes on without it, and nothing of {dir} is saved"
+            ));
+            Ok(None)
+        }
+    }
 }
 
 /// The project's, and the team's where there is one.

@@ -1,0 +1,146 @@
+//! A team's cache that cannot be made, brought or saved: a warning, and the command has all the rest.
+
+use std::fs;
+
+use support::{Finished, Random, TestEnvironment, environment, under};
+
+use crate::run::{REF, newest, run};
+use crate::run_compiles::CONFIG;
+
+const TEAM: &str = "team/vision/cache";
+
+/// Somebody in the team adds a file.
+fn add(env: &TestEnvironment, file: &str) {
+    let script = format!("echo {file} > $STORE_TEAM_CACHE_DIR/{file}");
+    let before = [
+        "run",
+        "--project",
+        "other",
+        "--team",
+        "vision",
+        "--base",
+        "other",
+    ];
+    env.ok([&before[..], &["--", "/bin/sh", "-c", &script]].concat());
+}
+
+/// A mount of its own, and one that it is in; with what an earlier run left there, and with nothing.
+#[test]
+fn a_team_cache_that_is_mounted_read_only_is_a_warning() {
+    for (mounted, is_empty) in [
+        ("base/shared/team", false),
+        ("base/shared/team", true),
+        ("base/shared", false),
+        ("base/shared", true),
+    ] {
+        let env = environment!();
+        env.write(
+            CONFIG,
+            "[layout.shared]\nproject = \"project\"\nteam = \"shared/team\"\n\
+             [layout.shared.env]\nSTORE_PROJECT_CACHE_DIR = \"{project}\"\nSTORE_TEAM_CACHE_DIR = \"{team}\"\n",
+        );
+        let options = ["--team", "vision", "--layout", "shared"];
+        add(&env, "one");
+        fs::create_dir_all(env.path("base/shared/team")).unwrap();
+        if !is_empty {
+            env.ok(run(&options, "true"));
+        }
+        add(&env, "two");
+        let script = "/bin/ls $STORE_TEAM_CACHE_DIR; echo mine > $STORE_PROJECT_CACHE_DIR/mine";
+        let plain = env.command(run(&options, script));
+        let mount = format!(
+            "mount --bind {mounted} {mounted} && mount -o remount,ro,bind {mounted} && exec \"$0\" \"$@\""
+        );
+        let flags = [
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "/bin/sh",
+            "-c",
+            &mount,
+        ];
+        let done: Finished = under("unshare", flags, &plain).output().unwrap().into();
+        assert_eq!(done.code, Some(0), "{mounted}: {done}");
+        let told = done.stderr.contains("warning: team/vision/cache: ");
+        assert!(told, "{mounted}: {done}");
+        let seen = if is_empty { "" } else { "one\n" };
+        assert_eq!(String::from_utf8_lossy(&done.stdout), seen, "{done}");
+        assert_eq!(newest(&env, REF), ["mine=mine"]);
+        // Where it can be written again all is as it would be.
+        let next = env.store(run(&options, "/bin/ls $STORE_TEAM_CACHE_DIR"));
+        let all = (next.code, &next.stdout[..]);
+        assert_eq!(all, (Some(0), &b"one\ntwo\n"[..]), "{mounted}: {next}");
+        assert!(!next.stderr.contains("warning"), "{mounted}: {next}");
+    }
+}
+
+#[test]
+fn a_team_whose_quota_is_full_keeps_no_command_from_running() {
+    let env = environment!();
+    let config = "home/.config/store/config.toml";
+    env.write(
+        config,
+        "[[keep]]\nrefs = \"team/vision\"\nquota = \"400kB\"\n",
+    );
+    env.write("large", Random::new(2).bytes(600_000));
+    let fills = "cp large $STORE_TEAM_CACHE_DIR/large";
+    for (round, script) in [
+        fills,
+        "ls $STORE_TEAM_CACHE_DIR",
+        "echo more > $STORE_TEAM_CACHE_DIR/more",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut command = env.command(run(&["--team", "vision"], script));
+        let done: Finished = command
+            .env("PATH", "/usr/bin:/bin")
+            .output()
+            .unwrap()
+            .into();
+        assert_eq!(done.code, Some(0), "{round}: {done}");
+        for words in ["warning: team/vision/cache: ", "its quota is 400 kB"] {
+            assert!(done.stderr.contains(words), "{round}: {done}");
+        }
+        if round == 1 {
+            assert_eq!(done.stdout, b"large\n", "{done}");
+        }
+    }
+    assert_eq!(env.store(["ls", TEAM]).code, Some(3));
+    // Where there is room again the next run saves it.
+    env.write(config, "");
+    let done = env.store(run(&["--team", "vision"], "true"));
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(env.ok(["ls", TEAM]).matches("large").count(), 1);
+    assert_eq!(env.ok(["cat", &format!("{TEAM}:more")]), "more\n");
+}
+
+#[test]
+fn a_team_cache_that_is_no_directory_or_cannot_be_brought_is_a_warning() {
+    let env = environment!();
+    env.write("file", "a file");
+    env.ok(["put", "file", TEAM]);
+    let script = "echo ran; echo ${STORE_TEAM_CACHE_DIR-none}";
+    let done = env.store(run(&["--team", "vision"], script));
+    assert_eq!(
+        (done.code, &done.stdout[..]),
+        (Some(0), &b"ran\nnone\n"[..]),
+        "{done}"
+    );
+    assert!(done.stderr.contains("is a file"), "{done}");
+    env.ok(["rm", "--yes", TEAM]);
+    // The project's is here, and the cluster of the team's is away.
+    env.ok(["init", "there"]);
+    env.ok(["cluster", "add", "h200", "there"]);
+    fs::rename(env.path("there"), env.path("away")).unwrap();
+    let done = env.store(run(&["--team", "vision", "--fallback", "h200"], "echo ran"));
+    assert_eq!(
+        (done.code, &done.stdout[..]),
+        (Some(0), &b"ran\n"[..]),
+        "{done}"
+    );
+    assert!(
+        done.stderr.contains("warning: team/vision/cache: "),
+        "{done}"
+    );
+}
