@@ -1,8 +1,11 @@
 //! Compile caches of commands that run with the caches of their project: pulled before, pushed after.
 
 use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
-use support::{Finished, environment};
+use serde_json::{Value, json};
+use support::{Finished, environment, under};
 
 use crate::run::{line, run, signal, start};
 
@@ -43,6 +46,118 @@ fn compile_caches_of_a_job_that_is_asked_to_end_are_pushed() {
     assert!(listed.contains("MODULE_1+a/model.neff"), "{listed}");
 }
 
+/// Whether the file system of a directory tells that a file was read.
+fn tells_of_reading(dir: &Path) -> bool {
+    let path = dir.join("probe");
+    fs::write(&path, "x").unwrap();
+    let file = fs::File::options().append(true).open(&path).unwrap();
+    let before = SystemTime::now() - Duration::from_secs(7200);
+    file.set_times(fs::FileTimes::new().set_accessed(before))
+        .unwrap();
+    fs::read(&path).unwrap();
+    let after = path.metadata().unwrap().accessed().unwrap();
+    after > before + Duration::from_secs(60)
+}
+
+/// What is there and what was pulled is no compile less, until somebody reads it.
+#[test]
+fn a_hit_is_an_entry_that_the_command_read() {
+    let env = environment!();
+    let own = "project/one/neff";
+    env.write(CONFIG, neuron_layout(own, &format!("\"{own}\"")));
+    let script = ["1+a", "2+a", "3+a"].map(compile).join("; ");
+    let first = env.store(run(&["--layout", "trn"], &script));
+    assert_eq!(first.code, Some(0), "{first}");
+    let read = |key: &str| format!("cat $NEURON/neuronxcc-2.21/MODULE_{key}/model.neff");
+    let script = format!(
+        "ls -lR $NEURON; {0}; {0}; {1}; {2}",
+        read("1+a"),
+        compile("4+a"),
+        read("4+a")
+    );
+    let command = ["--", "/bin/sh", "-c", &script];
+    for (base, host, told) in [
+        ("other", "home-b", (3, 3, 1, 1, 1)),
+        // What was there from before is a hit, and no compile that a ref has saved.
+        ("base", "home", (4, 1, 2, 1, 0)),
+    ] {
+        let words = [
+            "--json",
+            "run",
+            "--project",
+            "llama",
+            "--base",
+            base,
+            "--layout",
+            "trn",
+        ];
+        let mut second = env.command(words.iter().chain(&command));
+        second
+            .env("HOME", env.path(host))
+            .env("PATH", "/usr/bin:/bin")
+            .env("STORE_URL", env.path("home/.local/share/store"));
+        env.write(
+            format!("{host}/.config/store/config.toml"),
+            neuron_layout(own, &format!("\"{own}\"")),
+        );
+        let done: Finished = second.output().unwrap().into();
+        assert_eq!(done.code, Some(0), "{done}");
+        let report = done.stderr.lines().find(|line| line.contains("misses"));
+        let report: Value = serde_json::from_str(report.unwrap()).unwrap();
+        let (there, pulled, hits, avoided, misses) = told;
+        let (hits, avoided) = match tells_of_reading(&env.root()) {
+            true => (hits.into(), avoided.into()),
+            false => (Value::Null, Value::Null),
+        };
+        let expected = json!({
+            "there": there, "pulled": pulled, "hits": hits, "avoided": avoided, "misses": misses,
+        });
+        for (field, expected) in expected.as_object().unwrap() {
+            assert_eq!(&report[field], expected, "{base}: {field}: {done}");
+        }
+    }
+}
+
+/// Where no file is told to be read, nobody knows what was.
+#[test]
+fn where_the_file_system_does_not_tell_of_reading_nothing_is_said_of_hits() {
+    let env = environment!();
+    let own = "project/one/neff";
+    env.write(CONFIG, neuron_layout(own, &format!("\"{own}\"")));
+    env.ok(run(&["--layout", "trn"], &compile("1+a")));
+    fs::create_dir_all(env.path("mounted")).unwrap();
+    let words = [
+        "--json",
+        "run",
+        "--project",
+        "one",
+        "--base",
+        "mounted/base",
+        "--layout",
+        "trn",
+        "--",
+        "/bin/sh",
+        "-c",
+        "cat $NEURON/*/*/model.neff",
+    ];
+    let mount = "mount -t tmpfs -o noatime tmpfs mounted && exec \"$0\" \"$@\"";
+    let flags = [
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "/bin/sh",
+        "-c",
+        mount,
+    ];
+    let done: Finished = under("unshare", flags, &env.command(words))
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(done.code, Some(0), "{done}");
+    let told = "\"there\":1,\"pulled\":1,\"hits\":null,\"avoided\":null,\"misses\":0";
+    assert!(done.stderr.contains(told), "{done}");
+}
+
 /// Two jobs of two projects: the second one finds what the first one compiled, and adds what it compiles itself.
 #[test]
 fn compile_caches_are_pulled_before_a_job_and_pushed_after_it() {
@@ -54,7 +169,8 @@ fn compile_caches_are_pulled_before_a_job_and_pushed_after_it() {
     let script = compile("1+a");
     let first = env.store(run(&["--layout", "trn"], &script));
     assert_eq!(first.code, Some(0), "{first}");
-    let told = "0 compiles avoided, 0 entries there before the command, 1 added by it, 1 pushed";
+    let told = "0 entries there before the command (0 pulled), 0 read by it (0 compiles avoided by what was pulled), \
+                1 added by it, 1 pushed";
     assert!(first.stderr.contains(told), "{first}");
 
     env.write(
@@ -77,13 +193,22 @@ fn compile_caches_are_pulled_before_a_job_and_pushed_after_it() {
     ];
     let second = env.store(words.iter().chain(&command));
     assert_eq!(second.code, Some(0), "{second}");
-    let told = "1 compile avoided, 1 entry there before the command, 1 added by it, 2 pushed";
-    assert!(second.stderr.contains(told), "{second}");
+    // It only looked whether there was one.
+    for told in [
+        "1 entry there before the command (1 pulled), ",
+        "1 added by it, 2 pushed",
+    ] {
+        assert!(second.stderr.contains(told), "{second}");
+    }
 
     // Both are written down.
     let told = fs::read_to_string(env.path("home/.local/state/store/compiles.jsonl")).unwrap();
-    assert_eq!(told.matches("\"misses\":1}").count(), 2, "{told}");
-    assert!(told.contains("\"refs\":[\"project/one/neff\",\"project/two/neff\"],\"avoided\":1"));
+    assert_eq!(told.matches("\"added\":1}").count(), 2, "{told}");
+    assert!(
+        told.contains(
+            "\"refs\":[\"project/one/neff\",\"project/two/neff\"],\"there\":1,\"pulled\":1"
+        )
+    );
 
     // A ref that must not be pushed to is named before the command starts.
     env.write(CONFIG, neuron_layout("team/speech/neff", ""));

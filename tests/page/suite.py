@@ -135,7 +135,7 @@ class World:
         self.run("duplicate", "project/odd", "--from", self.dir / "store", "--to", "h200")
         state = self.dir / "home/.local/state/store"
         state.mkdir(parents=True, exist_ok=True)
-        line = {"time": "2026-11-20T10:00:00Z", "store": str((self.dir / "store").resolve()), "profile": "neff", "refs": ["team/compilers/caches/neff"], "avoided": 4, "hits": 90, "misses": 10}
+        line = {"time": "2026-11-20T10:00:00Z", "store": str((self.dir / "store").resolve()), "profile": "neff", "refs": ["team/compilers/caches/neff"], "there": 120, "pulled": 4, "read": 90, "added": 10}
         (state / "compiles.jsonl").write_text(json.dumps(line) + "\n")
 
     def serve(self):

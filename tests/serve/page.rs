@@ -176,16 +176,22 @@ fn filled(env: &TestEnvironment) {
     }
     let store = env.path("home/.local/share/store");
     let store = store.to_str().unwrap();
-    let line = |name: &str, hits: u64| {
+    let line = |name: &str, read: u64| {
         format!(
-            "{{\"time\":\"2026-11-20T10:00:00Z\",\"store\":\"{store}\",\"profile\":\"neff\",\"refs\":[\"{name}\"],\"avoided\":1,\"hits\":{hits},\"misses\":1}}\n"
+            "{{\"time\":\"2026-11-20T10:00:00Z\",\"store\":\"{store}\",\"profile\":\"neff\",\"refs\":[\"{name}\"],\"there\":90,\"pulled\":1,\"read\":{read},\"added\":1}}\n"
         )
     };
+    // As earlier programs wrote it: what was read is not known.
+    let old = line("project/demo/single", 0)
+        .replace("there", "hits")
+        .replace("pulled", "avoided")
+        .replace("\"read\":0,\"added\"", "\"misses\"");
     let lines = [
         line("project/demo/single", 1),
         line("project/demo/single", 6),
         line("team/other/hidden-ref", 3),
         line("project/demo/gone", 0),
+        old,
     ];
     env.write("home/.local/state/store/compiles.jsonl", lines.concat());
 }

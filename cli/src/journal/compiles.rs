@@ -25,12 +25,18 @@ pub(crate) struct Line {
     pub(crate) profile: String,
     /// Where the cache is pulled from and pushed to, each once.
     pub(crate) refs: Vec<String>,
-    /// Entries that were pulled.
-    pub(crate) avoided: u64,
     /// Entries that were there when the command began, the pulled ones too.
-    pub(crate) hits: u64,
+    #[serde(alias = "hits")]
+    pub(crate) there: u64,
+    /// Of these: entries that were pulled.
+    #[serde(alias = "avoided")]
+    pub(crate) pulled: u64,
+    /// Of those that were there: entries that the command read, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) read: Option<u64>,
     /// Entries that it added.
-    pub(crate) misses: u64,
+    #[serde(alias = "misses")]
+    pub(crate) added: u64,
 }
 
 /// The runs of one cache together.
@@ -39,9 +45,11 @@ pub(crate) struct Tally {
     pub(crate) profile: String,
     pub(crate) refs: Vec<String>,
     pub(crate) runs: u64,
-    pub(crate) avoided: u64,
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
+    pub(crate) there: u64,
+    pub(crate) pulled: u64,
+    pub(crate) added: u64,
+    /// Of runs of which it is known what they read: how much that is, and how much they added.
+    pub(crate) told: Option<(u64, u64)>,
     pub(crate) last: Timestamp,
 }
 
@@ -102,15 +110,20 @@ fn sums(text: &[u8], store: &str) -> Vec<Tally> {
             profile: line.profile.clone(),
             refs: line.refs.clone(),
             runs: 0,
-            avoided: 0,
-            hits: 0,
-            misses: 0,
+            there: 0,
+            pulled: 0,
+            added: 0,
+            told: None,
             last: line.time,
         });
         tally.runs += 1;
-        tally.avoided = tally.avoided.saturating_add(line.avoided);
-        tally.hits = tally.hits.saturating_add(line.hits);
-        tally.misses = tally.misses.saturating_add(line.misses);
+        tally.there = tally.there.saturating_add(line.there);
+        tally.pulled = tally.pulled.saturating_add(line.pulled);
+        tally.added = tally.added.saturating_add(line.added);
+        if let Some(more) = line.read {
+            let (read, added) = tally.told.unwrap_or_default();
+            tally.told = Some((read.saturating_add(more), added.saturating_add(line.added)));
+        }
         tally.last = tally.last.max(line.time);
     }
     tallies.into_values().collect()
@@ -120,15 +133,16 @@ fn sums(text: &[u8], store: &str) -> Vec<Tally> {
 mod tests {
     use super::*;
 
-    fn line(store: &str, name: &str, secs: i64, hits: u64) -> Line {
+    fn line(store: &str, name: &str, secs: i64, read: u64) -> Line {
         Line {
             time: Timestamp::from_second(secs).unwrap(),
             store: store.to_owned(),
             profile: "neff".to_owned(),
             refs: vec![name.to_owned()],
-            avoided: 1,
-            hits,
-            misses: 2,
+            there: 5,
+            pulled: 1,
+            read: Some(read),
+            added: 2,
         }
     }
 
@@ -144,18 +158,24 @@ mod tests {
         ] {
             write(&path, &one).unwrap();
         }
-        let mut text = b"{\"half\": a line\n".to_vec();
+        // One of an earlier program does not know what was read.
+        let mut text = b"{\"half\": a line\n{\"time\":\"1970-01-01T00:00:02Z\",\"store\":\"/s\",\"profile\":\"neff\",\
+            \"refs\":[\"project/a/c\"],\"avoided\":1,\"hits\":30,\"misses\":7}\n"
+            .to_vec();
         text.extend(read(&path).unwrap());
         let found = sums(&text, "/s");
         let told: Vec<_> = found
             .iter()
-            .map(|tally| (tally.refs.concat(), tally.runs, tally.hits, tally.misses))
+            .map(|tally| {
+                let counts = (tally.runs, tally.there, tally.added);
+                (tally.refs.concat(), counts, tally.told)
+            })
             .collect();
         assert_eq!(
             told,
             [
-                ("project/a/c".to_owned(), 2, 7, 4),
-                ("project/b/c".to_owned(), 1, 1, 2)
+                ("project/a/c".to_owned(), (3, 40, 11), Some((7, 4))),
+                ("project/b/c".to_owned(), (1, 5, 2), Some((1, 2)))
             ]
         );
         assert_eq!(found.first().unwrap().last.as_second(), 9);

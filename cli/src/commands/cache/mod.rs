@@ -10,6 +10,7 @@ mod profile;
 mod pull;
 mod push;
 mod repair;
+mod uses;
 mod why;
 
 use std::ffi::{OsStr, OsString};

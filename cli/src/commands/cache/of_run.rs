@@ -3,6 +3,7 @@
 //! Those of a layout that is shipped are pushed meanwhile, too, as often as the caches are saved, and nothing is told of them
 //! where nobody compiles.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
@@ -17,8 +18,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use store::{Error, Kind, Reader, RefName, RefSpec, Result, Store, StoreId};
 
-use super::entries::{self, State};
+use super::entries::{self, Entries, Entry, State};
 use super::profile::Profile;
+use super::uses::Uses;
 use super::{pull, push};
 use crate::commands::save;
 use crate::config::clusters;
@@ -47,10 +49,12 @@ struct One {
     within: Option<(RefName, PathBuf)>,
     pull: Vec<RefName>,
     push: Option<(RefName, push::How)>,
-    /// What came before the command began.
-    pulled: u64,
-    /// What was complete when it began.
+    /// What was complete when the command began.
     ready: BTreeSet<Vec<u8>>,
+    /// Of that what came from a ref.
+    pulled: BTreeSet<Vec<u8>>,
+    /// What of it the command reads; none, where that is not known.
+    uses: RefCell<Option<Uses>>,
 }
 
 /// What a machine reads.
@@ -59,12 +63,17 @@ struct Report {
     profile: String,
     #[serde(serialize_with = "store::path_as_text")]
     directory: PathBuf,
-    /// Entries that were pulled: compiles that the command need not do.
-    avoided: u64,
-    /// Entries that were there when it began.
-    hits: u64,
+    /// Entries that were complete when it began.
+    there: u64,
+    /// Of these: entries that came from a ref.
+    pulled: u64,
+    /// Of those that were there: entries that it read; null, where the file system does not tell.
+    hits: Option<u64>,
+    /// Of these: entries that came from a ref, each of which is a compile less.
+    avoided: Option<u64>,
     /// Entries that it added.
     misses: u64,
+    /// Entries that are new in the ref, but for those that were pushed meanwhile.
     pushed: u64,
 }
 
@@ -113,9 +122,12 @@ impl<'c> Compiles<'c> {
             .filter_map(|one| Some((one.profile.clone(), one.dir.clone(), one.push.clone()?)))
             .collect();
         let dir = made.first().map(|(_, dir, _)| dir.clone())?;
+        self.each_use(Uses::gather);
         let stop = Arc::new(AtomicBool::new(false));
         let opened = self.open(&stop);
-        let store = opened.map_err(|error| warn(self.context, &dir, &error)).ok()?;
+        let store = opened
+            .map_err(|error| warn(self.context, &dir, &error))
+            .ok()?;
         let work = move || {
             let pushed = made.into_iter().map(|(profile, dir, (target, how))| {
                 let done = push::push(&store, (&dir, &target), &profile, how);
@@ -129,11 +141,24 @@ impl<'c> Compiles<'c> {
         })
     }
 
+    /// Tells of a push that was begun meanwhile, and waits for it.
+    pub(crate) fn end(&self, pushing: Pushing) {
+        pushing.tell(self.context);
+        // What it read is not what the command read.
+        self.each_use(Uses::forget);
+    }
+
+    fn each_use(&self, does: impl Fn(&mut Uses)) {
+        let all = self.all.iter();
+        all.for_each(|one| one.uses.borrow_mut().iter_mut().for_each(&does));
+    }
+
     /// The store that was there when the command began.
     fn open(&self, stop: &Arc<AtomicBool>) -> Result<Store> {
         let store = self.context.open_until(Arc::clone(stop));
         let store = store.map_err(save::out_of_reach)?;
-        self.store.map_or(Ok(()), |began| check_same(began, &store))?;
+        self.store
+            .map_or(Ok(()), |began| check_same(began, &store))?;
         Ok(store)
     }
 
@@ -165,8 +190,8 @@ impl Pushing {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for it. What is the matter with single entries is told by the last push.
-    pub(crate) fn tell(self, context: &Context) {
+    /// What is the matter with single entries is told by the last push.
+    fn tell(self, context: &Context) {
         let ended = self.thread.join();
         let all = ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for (dir, done) in all {
@@ -217,34 +242,45 @@ impl One {
             within: None,
             pull: pull.map(|name| name_of(&name)).collect::<Result<_>>()?,
             push: target.map(|target| (target, public)),
-            pulled: 0,
             ready: BTreeSet::new(),
+            pulled: BTreeSet::new(),
+            uses: RefCell::new(None),
         })
     }
 
-    fn complete(&self) -> Result<BTreeSet<Vec<u8>>> {
-        let found = entries::of_dir(&self.dir, &self.profile)?.into_iter();
-        let whole = found.filter(|(_, entry)| entry.state(&self.profile) == State::Complete);
-        Ok(whole.map(|(path, _)| path).collect())
+    fn complete(&self) -> Result<Entries> {
+        let mut found = entries::of_dir(&self.dir, &self.profile)?;
+        found.retain(|_, entry| entry.state(&self.profile) == State::Complete);
+        Ok(found)
     }
 
     fn before(&mut self, reader: &Reader<'_>, context: &Context) -> Result<()> {
+        let pulled = self.pull(reader, context);
+        let ready = self.complete()?;
+        self.uses = RefCell::new(Uses::new(&self.dir, &ready, &self.profile));
+        self.ready = ready.into_keys().collect();
+        pulled
+    }
+
+    fn pull(&mut self, reader: &Reader<'_>, context: &Context) -> Result<()> {
         if let Some((cache, below)) = self.within.clone() {
             self.drop_failed(reader, (&cache, &below), context)?;
             // One that nobody pushed to yet is nothing to talk about.
             let is_there = |name: &RefName| reader.view().state.version(name, None).is_ok();
             self.pull.retain(is_there);
             if self.pull.is_empty() {
-                self.ready = self.complete()?;
                 return Ok(());
             }
         }
         std::fs::create_dir_all(&self.dir)
             .map_err(|source| Error::io("make", &self.dir, source))?;
-        let pulled = pull::pull(reader, (&self.dir, &self.pull), &self.profile, false);
-        self.ready = self.complete()?;
-        let report = pulled?;
-        self.pulled = report.pulled;
+        let before = self.complete()?;
+        let report = pull::pull(reader, (&self.dir, &self.pull), &self.profile, false)?;
+        if report.pulled > 0 {
+            let mut pulled = self.complete()?;
+            pulled.retain(|path, _| !before.contains_key(path));
+            self.pulled = pulled.into_keys().collect();
+        }
         report.tell(context);
         Ok(())
     }
@@ -272,8 +308,7 @@ impl One {
                 continue;
             }
             let full = self.dir.join(OsStr::from_bytes(&path));
-            std::fs::remove_dir_all(&full)
-                .map_err(|source| Error::io("remove", &full, source))?;
+            std::fs::remove_dir_all(&full).map_err(|source| Error::io("remove", &full, source))?;
             let path = names::shown(&path);
             context
                 .out
@@ -284,15 +319,24 @@ impl One {
 
     fn after(&self, all: &Compiles<'_>, is_asked: &dyn Fn() -> bool) -> Result<()> {
         let context = all.context;
-        if self.within.is_some() && entries::of_dir(&self.dir, &self.profile)?.is_empty() {
+        let found = entries::of_dir(&self.dir, &self.profile)?;
+        if self.within.is_some() && found.is_empty() {
             return Ok(());
         }
-        let misses = self.complete()?.difference(&self.ready).count() as u64;
+        let is_complete = |entry: &Entry| entry.state(&self.profile) == State::Complete;
+        let new = found
+            .iter()
+            .filter(|(path, entry)| is_complete(entry) && !self.ready.contains(*path));
+        let misses = new.count() as u64;
+        let read = self.uses.take().map(Uses::read);
+        let of_ref = |read: &BTreeSet<Vec<u8>>| read.intersection(&self.pulled).count() as u64;
         let mut report = Report {
             profile: self.profile.name.clone(),
             directory: self.dir.clone(),
-            avoided: self.pulled,
-            hits: self.ready.len() as u64,
+            there: self.ready.len() as u64,
+            pulled: self.pulled.len() as u64,
+            hits: read.as_ref().map(|read| read.len() as u64),
+            avoided: read.as_ref().map(of_ref),
             misses,
             pushed: 0,
         };
@@ -319,9 +363,9 @@ impl One {
     ) -> Result<push::PushReport> {
         let stop = Arc::new(AtomicBool::new(false));
         let store = all.open(&stop)?;
+        let (dir, profile) = (&self.dir, &self.profile);
         std::thread::scope(|scope| {
-            let pushing =
-                scope.spawn(|| push::push(&store, (&self.dir, target), &self.profile, *how));
+            let pushing = scope.spawn(|| push::push(&store, (dir, target), profile, *how));
             while !pushing.is_finished() {
                 if is_asked() {
                     stop.store(true, Ordering::Relaxed);
@@ -352,9 +396,10 @@ impl One {
             store: clusters::masked(&store),
             profile: report.profile.clone(),
             refs,
-            avoided: report.avoided,
-            hits: report.hits,
-            misses: report.misses,
+            there: report.there,
+            pulled: report.pulled,
+            read: report.hits,
+            added: report.misses,
         });
     }
 }
@@ -367,11 +412,24 @@ impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "{} ({}): {} avoided, {} there before the command, {} added by it, {} pushed",
+            "{} ({}): {} there before the command ({} pulled), ",
             names::shown(self.directory.as_os_str().as_bytes()),
             self.profile,
-            human::counted(self.avoided, "compile"),
-            human::counted(self.hits, "entry"),
+            human::counted(self.there, "entry"),
+            human::count(self.pulled),
+        )?;
+        match (self.hits, self.avoided) {
+            (Some(hits), Some(avoided)) => write!(
+                out,
+                "{} read by it ({} avoided by what was pulled), ",
+                human::count(hits),
+                human::counted(avoided, "compile")
+            )?,
+            _ => out.write_str("which of them it read is not known here, ")?,
+        }
+        write!(
+            out,
+            "{} added by it, {} pushed",
             human::count(self.misses),
             human::count(self.pushed)
         )

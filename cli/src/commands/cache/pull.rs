@@ -31,7 +31,7 @@ pub(super) struct PullReport {
     sources: Vec<Source>,
     /// Entries that were complete here before.
     pub(super) hits: u64,
-    /// Entries that came, each of which is a compile less.
+    /// Entries that came.
     pub(super) pulled: u64,
     /// Of these: in the place of one that had failed or was incomplete.
     repaired: u64,
@@ -257,11 +257,6 @@ impl fmt::Display for PullReport {
                 write!(out, ", {} {told}", human::count(count))?;
             }
         }
-        write!(
-            out,
-            "\n{} avoided; {}",
-            human::counted(self.pulled, "compile"),
-            human::bytes(self.bytes)
-        )
+        write!(out, "\n{}", human::bytes(self.bytes))
     }
 }

@@ -232,7 +232,7 @@ impl Rhythm<'_> {
             }
         }
         if let Some(pushing) = self.pushing.take_if(|pushing| pushing.is_finished()) {
-            pushing.tell(self.saver.context);
+            self.saver.compiles.end(pushing);
         }
         if self.running.is_some() || self.pushing.is_some() {
             return;
@@ -263,7 +263,7 @@ impl Rhythm<'_> {
     pub(super) fn finish(self) {
         if let Some(pushing) = self.pushing {
             pushing.stop();
-            pushing.tell(self.saver.context);
+            self.saver.compiles.end(pushing);
         }
         if let Some(running) = self.running {
             running.stop.store(true, Ordering::Relaxed);

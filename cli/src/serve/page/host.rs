@@ -134,7 +134,7 @@ impl View<'_> {
             @if tallies.is_empty() {
                 p.lead { "No command with a compile cache ran on this host lately. " code { "store run" } " runs one." }
             } @else {
-                p { "What " code { "store run" } " found on this host: of what was in a cache when its command ended, how much was there when it began." }
+                p { "What " code { "store run" } " found on this host: entries that were there when its command began, those of them that it read, where the file system tells, and those that it compiled. The hit rate is what was read of all that was read or compiled." }
                 (self.table_of_caches(&tallies))
             }
         };
@@ -150,23 +150,25 @@ impl View<'_> {
                     th.x scope="col" { "Profile" }
                     th.n.x scope="col" { "Runs" }
                     th.n.x scope="col" { "Pulled" }
-                    th.n scope="col" { "There" }
+                    th.n.x scope="col" { "There" }
+                    th.n scope="col" { "Read" }
                     th.n scope="col" { "Compiled" }
                     th.n scope="col" { "Hit rate" }
                     th.b.x scope="col" { span.hide { "Hit rate, as a bar" } }
                     th.x scope="col" { "Last run" }
                 } }
                 tbody { @for tally in tallies {
-                    @let all = tally.hits.saturating_add(tally.misses);
+                    @let rate = tally.told.map(|(read, added)| (read, read.saturating_add(added)));
                     tr {
                         th scope="row" { @for (at, name) in tally.refs.iter().enumerate() { @if at > 0 { ", " } (self.link_to(name)) } }
                         td.x { (Name::of_text(&tally.profile)) }
                         td.n.x { (count(tally.runs)) }
-                        td.n.x { (count(tally.avoided)) }
-                        td.n { (count(tally.hits)) }
-                        td.n { (count(tally.misses)) }
-                        td.n { @if all > 0 { (human::percent(tally.hits, all)) } }
-                        td.b.x { (bar(tally.hits, all)) }
+                        td.n.x { (count(tally.pulled)) }
+                        td.n.x { (count(tally.there)) }
+                        td.n { @if let Some((read, _)) = rate { (count(read)) } }
+                        td.n { (count(tally.added)) }
+                        td.n { @if let Some((read, all)) = rate.filter(|(_, all)| *all > 0) { (human::percent(read, all)) } }
+                        td.b.x { @if let Some((read, all)) = rate { (bar(read, all)) } }
                         td.x.w { (time(tally.last)) }
                     }
                 } }

@@ -1,0 +1,133 @@
+//! Which entries a command reads, as the file system tells: by times of access that were set back before it began.
+//!
+//! Nothing is known where a file system keeps no such times, and of files that other trees share. Only what makes an
+//! entry complete is looked at: whoever looks for a key may read the rest.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{File, FileTimes};
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::entries::{Entries, Entry, Thing};
+use super::place::STAGE;
+use super::profile::Profile;
+
+/// So far they are set back. It is the time of the change that makes the next access one to be told; a host that sweeps away
+/// what was not used for long sees nothing old.
+const BACK: Duration = Duration::from_secs(60 * 60);
+
+/// Entries whose times of access were set back.
+pub(super) struct Uses {
+    /// The files of each entry that are not known to be read, and their times.
+    unread: Vec<(Vec<u8>, PathBuf, Stamp)>,
+    read: BTreeSet<Vec<u8>>,
+}
+
+/// A time of access: seconds and nanoseconds.
+type Stamp = (i64, i64);
+
+impl Uses {
+    /// Sets them back; none, where it could not be told which of them are read.
+    pub(super) fn new(root: &Path, entries: &Entries, profile: &Profile) -> Option<Self> {
+        let mut unread = Vec::new();
+        for (path, entry) in entries {
+            let files = telling(entry, profile);
+            let full = root.join(OsStr::from_bytes(path));
+            let before = unread.len();
+            for part in files {
+                // An entry that is one file has no path in itself.
+                let file = match part.is_empty() {
+                    true => full.clone(),
+                    false => full.join(OsStr::from_bytes(part)),
+                };
+                let stamp = set_back(&file)?;
+                unread.push((path.clone(), file, stamp));
+            }
+            if unread.len() == before {
+                return None;
+            }
+        }
+        let is_told = unread.is_empty() || tells(root).unwrap_or(false);
+        is_told.then_some(Self {
+            unread,
+            read: BTreeSet::new(),
+        })
+    }
+
+    /// Takes down what was read by now.
+    pub(super) fn gather(&mut self) {
+        let (unread, read) = self.unread.drain(..).partition(|(_, file, stamp)| {
+            // One that is gone was not read, as far as anybody knows.
+            stamp_of(file).is_none_or(|found| found == *stamp)
+        });
+        self.unread = unread;
+        let read: Vec<(Vec<u8>, PathBuf, Stamp)> = read;
+        self.read.extend(read.into_iter().map(|(path, ..)| path));
+    }
+
+    /// Forgets what was read since it was gathered: this program did that.
+    pub(super) fn forget(&mut self) {
+        for (_, file, stamp) in &mut self.unread {
+            if stamp_of(file).is_some_and(|found| found != *stamp) {
+                *stamp = set_back(file).unwrap_or(*stamp);
+            }
+        }
+    }
+
+    /// All that was read.
+    pub(super) fn read(mut self) -> BTreeSet<Vec<u8>> {
+        self.gather();
+        self.read
+    }
+}
+
+/// The files without which an entry is none.
+fn telling<'e>(entry: &'e Entry, profile: &'e Profile) -> Vec<&'e Vec<u8>> {
+    let Some(shape) = profile.entry.get(entry.shape) else {
+        return Vec::new();
+    };
+    let is_needed = |path: &[u8]| {
+        let mut needs = shape.needs.iter().filter(|need| need.bytes > 0);
+        shape.needs.is_empty() || needs.any(|need| need.files.iter().any(|file| file.matches(path)))
+    };
+    let files = entry.files(shape);
+    let files = files.filter(|(_, part)| matches!(part.thing, Thing::File { bytes } if bytes > 0));
+    let files = files.map(|(path, _)| path);
+    files.filter(|path| is_needed(path)).collect()
+}
+
+/// None of a file that others may read elsewhere.
+fn set_back(path: &Path) -> Option<Stamp> {
+    let found = path.symlink_metadata().ok()?;
+    if !found.is_file() || found.nlink() > 1 {
+        return None;
+    }
+    let time = SystemTime::now().checked_sub(BACK)?;
+    // It is opened for its times alone: nothing is written.
+    let file = File::options().append(true).open(path).ok()?;
+    file.set_times(FileTimes::new().set_accessed(time)).ok()?;
+    stamp_of(path)
+}
+
+fn stamp_of(path: &Path) -> Option<Stamp> {
+    let found = path.symlink_metadata().ok()?;
+    Some((found.atime(), found.atime_nsec()))
+}
+
+/// Whether a file tells that it was read.
+fn tells(root: &Path) -> Option<bool> {
+    let mut probe = tempfile::Builder::new()
+        .prefix(STAGE)
+        .tempfile_in(root)
+        .ok()?;
+    probe.write_all(b"x").ok()?;
+    let before = set_back(probe.path())?;
+    File::open(probe.path())
+        .and_then(|mut file| file.read(&mut [0]))
+        .ok()?;
+    Some(stamp_of(probe.path())? != before)
+}
