@@ -35,6 +35,7 @@ mod run_compiles;
 mod run_shipped;
 mod run_signals;
 mod run_team;
+mod run_terminal;
 mod save;
 mod secrets;
 mod seed;

@@ -23,7 +23,12 @@ fn signal_group(child: &Child, signal: Signal) {
 /// The command ends by its own signal, before the run has looked for the one that came to itself.
 #[test]
 fn one_signal_to_the_group_ends_the_command_and_what_it_made_is_saved() {
-    let signals = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)];
+    let signals = [
+        (Signal::INT, 130),
+        (Signal::TERM, 143),
+        (Signal::HUP, 129),
+        (Signal::QUIT, 131),
+    ];
     for (signal, code) in signals {
         let env = environment!();
         let script = "echo 1 > $STORE_PROJECT_CACHE_DIR/one; echo ready; exec sleep 60";
@@ -48,6 +53,20 @@ fn a_signal_while_it_is_saved_does_not_stop_that() {
     let done = Finished::from(child.wait_with_output().unwrap());
     assert!(matches!(done.code, Some(0 | 143)), "{done}");
     assert!(env.ok(["ls", REF]).contains("large"), "{done}");
+}
+
+/// As `kill -QUIT` sends it.
+#[test]
+fn a_quit_of_the_run_alone_reaches_the_command_and_what_it_made_is_saved() {
+    let env = environment!();
+    let script = "trap 'echo late > $STORE_PROJECT_CACHE_DIR/late; exit 3' QUIT; echo ready; \
+                  while :; do sleep 0.02; done";
+    let mut child = start(&env, script);
+    assert_eq!(line(&mut child), "ready\n");
+    signal(&child, Signal::QUIT);
+    let done = Finished::from(child.wait_with_output().unwrap());
+    assert_eq!(done.code, Some(3), "{done}");
+    assert_eq!(newest(&env, REF), ["late=late"], "{done}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use store::{Error, Result};
 
 use crate::host::session::Session;
@@ -54,6 +54,7 @@ impl Signals {
         let all = [
             (SIGHUP, Signal::HUP),
             (SIGINT, Signal::INT),
+            (SIGQUIT, Signal::QUIT),
             (SIGTERM, Signal::TERM),
             (SIGUSR1, Signal::USR1),
             (SIGUSR2, Signal::USR2),
@@ -77,10 +78,10 @@ impl Signals {
             if !flag.swap(false, Ordering::Relaxed) {
                 continue;
             }
-            is_asked |= matches!(*number, SIGINT | SIGTERM | SIGHUP);
+            is_asked |= ends(*number);
             // A terminal has told the command by itself, and twice may be once too often.
-            let is_told =
-                *number == SIGINT && Session::own().is_some_and(Session::is_in_foreground);
+            let is_typed = matches!(*number, SIGINT | SIGQUIT);
+            let is_told = is_typed && Session::own().is_some_and(Session::is_in_foreground);
             let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
             if let Some(pid) = pid.filter(|_| !is_told) {
                 // One that has just ended needs no signal.
@@ -95,7 +96,6 @@ impl Signals {
 
     /// Whether somebody asked to end since the last look.
     pub(super) fn is_asked(&self) -> bool {
-        let ends = |number: i32| matches!(number, SIGINT | SIGTERM | SIGHUP);
         let asked = self.caught.iter().filter(|(number, ..)| ends(*number));
         // All of them: one that is told twice may be told by two.
         asked.fold(false, |any, (_, _, flag)| {
@@ -169,6 +169,11 @@ pub(super) fn run(
         std::thread::sleep(look);
         look = (2 * look).min(LOOK_MAX);
     }
+}
+
+/// Whether a signal asks to end.
+fn ends(number: i32) -> bool {
+    matches!(number, SIGHUP | SIGINT | SIGQUIT | SIGTERM)
 }
 
 /// As a shell says it: 128 and the signal that ended it.
