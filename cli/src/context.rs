@@ -136,15 +136,6 @@ impl Context {
         Ok(store)
     }
 
-    /// What opens the store of a cluster, on whatever thread.
-    pub(crate) fn opener(
-        &self,
-        cluster: &Cluster,
-    ) -> impl FnOnce() -> Result<Store> + Send + 'static {
-        let (url, host) = (cluster.url.clone(), self.host());
-        move || Store::open(remote::open(&url, &remote::Options::default())?, host)
-    }
-
     /// The store that was meant; an empty one in memory where the embedded one was not made yet.
     pub(crate) fn open_for_dry_run(&self) -> Result<Store> {
         self.open_if_made()?.map_or_else(|| self.nowhere(), Ok)
@@ -324,6 +315,19 @@ impl Context {
         create: bool,
         stop: &Arc<AtomicBool>,
     ) -> Result<Arc<dyn Prune>> {
+        let options = remote::Options {
+            create,
+            ..self.options_of(url, profile, stop)?
+        };
+        remote::open(url, &options)
+    }
+
+    fn options_of(
+        &self,
+        url: &str,
+        profile: Option<&str>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<remote::Options> {
         if let Some(name) = profile.filter(|name| self.is_beside_the_point(url, name)) {
             return Err(Error::invalid(format!(
                 "profile {name} is not in the configuration, and {url} is a directory, which needs none"
@@ -340,8 +344,8 @@ impl Context {
         let usual = remote::Options::default();
         let configured = self.config.deadline.map(|span| span.0);
         let deadline = self.global.deadline.or(reach.deadline).or(configured);
-        let options = remote::Options {
-            create,
+        Ok(remote::Options {
+            create: usual.create,
             deadline: deadline.unwrap_or(usual.deadline),
             settings: reach.settings,
             ca_bundle: reach.ca_bundle,
@@ -351,8 +355,7 @@ impl Context {
             credential_process: reach.credential_process,
             no_credentials: reach.no_credentials,
             proxies: connect::proxies(&variables),
-        };
-        remote::open(url, &options)
+        })
     }
 
     /// Whether a profile that nobody wrote down is named for a directory.

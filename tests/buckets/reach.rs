@@ -293,3 +293,52 @@ fn the_url_of_a_cluster_has_its_profile_wherever_it_is_named() {
         good(command);
     }
 }
+
+/// Who may run only where the cache is learns where that is, also of buckets; one that does not answer is named as that.
+#[test]
+fn a_run_that_wants_its_cache_here_names_the_bucket_that_has_it() {
+    let env = environment!();
+    let server = Server::moto();
+    let url = format!("s3://{BUCKET}/{}", fresh_prefix("where"));
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut text = String::new();
+    for (name, endpoint) in [
+        ("far", server.endpoint.clone()),
+        ("mute", format!("http://{}", silent.local_addr().unwrap())),
+    ] {
+        text += &format!(
+            "[cluster.{name}]\nurl = {url:?}\nprofile = {name:?}\n[profile.{name}]\nendpoint = {endpoint:?}\n\
+             region = {:?}\naccess-key-id = {:?}\nsecret-access-key = {:?}\n",
+            server.region, server.key, server.secret
+        );
+    }
+    env.write("home/.config/store/config.toml", text);
+    trees::version(&env.path("tree"), 3, 1, 200_000);
+    let cache = "project/llama/cache";
+    for words in [
+        &["init", "far"][..],
+        &["put", "tree", cache, "--store", "far"],
+    ] {
+        good(env.command(words));
+    }
+    for (project, told) in [
+        ("llama", "far has it"),
+        ("other", "no cluster that answered has it"),
+    ] {
+        let words = [
+            "run",
+            "--project",
+            project,
+            "--base",
+            "base",
+            "--require-local",
+            "--",
+            "true",
+        ];
+        let refused = finished(env.command(words));
+        assert_eq!(refused.code, Some(3), "{refused}");
+        for words in [told, "mute did not answer"] {
+            assert!(refused.stderr.contains(words), "{words}: {refused}");
+        }
+    }
+}

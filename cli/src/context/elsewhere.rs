@@ -1,16 +1,17 @@
 //! A ref that is not here may be on another cluster that the configuration knows. Commands in hints name the store that
 //! the error is about.
 //!
-//! Only clusters that are directories are asked, and all of them together only for a moment: a bucket may take long to
-//! answer, and somebody who mistyped a name should not wait for it.
+//! All are asked together, for a moment only. Whoever may have mistyped a name does not wait for buckets, which may take
+//! long to answer: these are asked only for who must know.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use store::RefName;
-use store::{Error, Kind, Result, Store};
+use store::{Error, Kind, Result, Store, remote};
 
-use crate::config::clusters;
+use crate::config::clusters::{self, Cluster};
 use crate::context::Context;
 use crate::ui::names::quoted;
 use crate::ui::remedy;
@@ -24,7 +25,7 @@ pub(crate) fn hint(error: Error, context: &Context) -> Error {
     let Some(name) = name.filter(|_| error.kind() == Kind::NotFound) else {
         return error;
     };
-    match having(&name, context).as_slice() {
+    match having(&name, false, context).having.as_slice() {
         [] => error,
         [cluster] => error.hint(format!(
             "cluster {cluster} has it: `store pull {cluster} {name}`, or name it with --store {cluster}"
@@ -104,30 +105,95 @@ pub(crate) fn at(error: Error, named: &str) -> Error {
     }
 }
 
-/// The names of clusters that have a version of it.
-pub(crate) fn having(name: &RefName, context: &Context) -> Vec<String> {
+impl Context {
+    /// What opens the store of a cluster, on whatever thread; a bucket is asked only until `stop` is set.
+    fn opener(
+        &self,
+        cluster: &Cluster,
+        stop: &Arc<AtomicBool>,
+    ) -> impl FnOnce() -> Result<Store> + Send + 'static {
+        let (url, mut host) = (cluster.url.clone(), self.host());
+        host.stop = Arc::clone(stop);
+        let options = self.options_of(&url, cluster.profile.as_deref(), stop);
+        move || {
+            let quiet = remote::Options {
+                waits: remote::Waits::default(),
+                ..options?
+            };
+            Store::open(remote::open(&url, &quiet)?, host)
+        }
+    }
+}
+
+/// What clusters said, by their names.
+#[derive(Default)]
+pub(crate) struct Answers {
+    /// Those that have a version of it.
+    pub(crate) having: Vec<String>,
+    /// Those that did not answer in time, or could not be asked.
+    pub(crate) silent: Vec<String>,
+}
+
+/// Which clusters have a version of it; buckets are asked only where that is wanted.
+pub(crate) fn having(name: &RefName, asks_buckets: bool, context: &Context) -> Answers {
     let until = Instant::now() + PATIENCE;
-    let (sender, answers) = mpsc::channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (sender, received) = mpsc::channel();
+    let mut answers = Answers::default();
     let clusters = context.config().cluster.iter();
-    for (label, cluster) in clusters.filter(|(_, cluster)| clusters::is_directory(&cluster.url)) {
+    for (label, cluster) in
+        clusters.filter(|(_, cluster)| asks_buckets || clusters::is_directory(&cluster.url))
+    {
         let (sender, label, name) = (sender.clone(), label.to_string(), name.clone());
-        let opened = context.opener(cluster);
+        answers.silent.push(label.clone());
+        let opened = context.opener(cluster, &stop);
         std::thread::spawn(move || {
             let found = opened().and_then(|store| store.state());
-            let has = found.is_ok_and(|state| state.versions(&name).is_ok());
+            let has = found.map(|state| state.versions(&name).is_ok());
             // Nobody listens any more when it took too long.
             drop(sender.send((label, has)));
         });
     }
     drop(sender);
-    let mut having = Vec::new();
     while let Ok((label, has)) =
-        answers.recv_timeout(until.saturating_duration_since(Instant::now()))
+        received.recv_timeout(until.saturating_duration_since(Instant::now()))
     {
-        having.extend(has.then_some(label));
+        if has.is_ok() {
+            answers.silent.retain(|silent| *silent != label);
+        }
+        answers
+            .having
+            .extend(has.is_ok_and(|has| has).then_some(label));
     }
-    having.sort();
-    having
+    stop.store(true, Ordering::Relaxed);
+    answers.having.sort();
+    answers
+}
+
+/// Which clusters have it, as a hint.
+pub(crate) fn where_it_is(name: &RefName, context: &Context) -> String {
+    let answers = having(name, true, context);
+    let silent = match answers.silent.as_slice() {
+        [] => String::new(),
+        silent => format!(
+            "; {} did not answer within 2 s, or cannot be reached",
+            silent.join(", ")
+        ),
+    };
+    match (answers.having.as_slice(), silent.is_empty()) {
+        ([], true) => {
+            "no cluster has it; without --require-local the first run makes it".to_owned()
+        }
+        ([], false) => format!(
+            "no cluster that answered has it{silent}: `store where {name}` waits for all of them; without --require-local the \
+             first run makes it"
+        ),
+        (having, _) => format!(
+            "{} has it: run there, `store pull {} {name}`, or give --fallback{silent}",
+            having.join(", "),
+            having.first().map_or("", String::as_str)
+        ),
+    }
 }
 
 /// That a log without any entry is that of a store in which nothing was ever put.

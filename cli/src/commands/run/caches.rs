@@ -87,20 +87,7 @@ impl Cache {
                 "{}: is not in this store, and --require-local is given",
                 self.name
             ));
-            let having = elsewhere::having(&self.name, context);
-            return Err(match having.as_slice() {
-                [] => error.hint(format!(
-                    "no cluster on this host's disks has it, and `store where {}` asks all of them; without --require-local \
-                     the first run makes it",
-                    self.name
-                )),
-                having => error.hint(format!(
-                    "{} has it: run there, `store pull {} {}`, or give --fallback",
-                    having.join(", "),
-                    having.first().map_or("", String::as_str),
-                    self.name
-                )),
-            });
+            return Err(error.hint(elsewhere::where_it_is(&self.name, context)));
         }
         if fallback == EMPTY {
             return Ok(());

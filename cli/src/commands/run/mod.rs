@@ -101,7 +101,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "0")]
     free: u64,
 
-    /// Fail at once if the project's cache is not in this store, and say which cluster has it
+    /// Fail at once where the project's cache is not in this store, and say which cluster has it: all are asked, for 2 s
     #[arg(long, conflicts_with = "fallback")]
     require_local: bool,
 
