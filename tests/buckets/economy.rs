@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use support::servers::Server;
-use support::{Random, trees, under};
+use support::{Finished, Random, trees, under};
 
 use crate::bucket::{Bucket, good};
 
@@ -66,6 +66,32 @@ fn a_look_takes_what_it_needs() {
             "{words:?}: {traffic:?}"
         );
     }
+}
+
+/// Keys that a compile cache does not have cost what one of them costs: one look at one tree.
+#[test]
+fn a_thousand_keys_that_are_missing_cost_what_one_costs() {
+    let (bucket, proxy) = Bucket::proxied("misses", &Server::moto());
+    for number in 0..200 {
+        let module = format!("near/neuronxcc-2.21/MODULE_{number}+a");
+        trees::write(&bucket.env.path(format!("{module}/model.neff")), &[7; 500]);
+        trees::write(&bucket.env.path(format!("{module}/model.done")), b"");
+    }
+    bucket.ok(["neff", "push", "near", "project/a/neff"]);
+    let keys: Vec<String> = (1000..2000)
+        .map(|number| format!("MODULE_{number}+a"))
+        .collect();
+    let mut asked = Vec::new();
+    for count in [1, 1000] {
+        let keys = keys.iter().take(count).map(String::as_str);
+        let words = ["neff", "lookup", "project/a/neff"].into_iter().chain(keys);
+        let command = bucket.on_host("home", words);
+        proxy.take();
+        let done: Finished = { command }.output().unwrap().into();
+        assert_eq!(done.code, Some(3), "{done}");
+        asked.push(proxy.take().requests());
+    }
+    assert!(asked[1] <= asked[0] && asked[0] <= 10, "{asked:?}");
 }
 
 /// A host that has the caches already asks the store once what is new, however many caches there are.

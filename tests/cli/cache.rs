@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::Value;
-use support::{Finished, Random, Seen, TestEnvironment, check, environment, trees};
+use support::{Finished, Random, Seen, TestEnvironment, check, environment, trees, under};
 
 pub(crate) const COMPILER: &str = "neuronxcc-2.21.33363.0+82129205";
 pub(crate) const PROJECT: &str = "project/llama/neff";
@@ -216,6 +216,44 @@ fn of_two_compiles_of_one_key_the_first_one_counts() {
             "{key}"
         );
     }
+}
+
+/// As that of a cluster's own compiles, which jobs only read.
+#[test]
+fn a_push_without_the_right_to_write_is_a_warning() {
+    let env = environment!();
+    env.ok(["init", "store"]);
+    module(&env.path("near"), "1+a", 1);
+    let plain = env.command([
+        "--store", "store", "neff", "push", "near", PROJECT, "--json",
+    ]);
+    let mount = "mount --bind store store && mount -o remount,ro,bind store && exec \"$0\" \"$@\"";
+    let flags = [
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "/bin/sh",
+        "-c",
+        mount,
+    ];
+    let done: Finished = under("unshare", flags, &plain).output().unwrap().into();
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(done.stderr.contains("nothing was pushed"), "{done}");
+    let told = said(&done);
+    assert_eq!(
+        (&told["pushed"], &told["version"]),
+        (&0.into(), &Value::Null),
+        "{done}"
+    );
+    assert!(
+        told["denied"].as_str().unwrap().contains("Read-only"),
+        "{done}"
+    );
+    // What cannot be read here is no such thing, and no room neither.
+    let config = "home/.config/store/config.toml";
+    env.write(config, "[[keep]]\nrefs = \"project/*\"\nquota = \"1kB\"\n");
+    let full = env.store(["--store", "store", "neff", "push", "near", PROJECT]);
+    assert_eq!(full.code, Some(1), "{full}");
 }
 
 #[test]

@@ -134,9 +134,9 @@ fn what_is_saved_beside_a_compiler_is_whole_and_what_it_leaves_when_it_is_killed
     let piped = running.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().unwrap();
     assert_eq!(line(&mut child), "ready\n");
-    // The last one of them.
-    for name in [REF, "project/llama/vllm"] {
-        while of_store(&env, &["ls", name]).code != Some(0) {
+    for name in ["cache", "inductor", "neff", "neff-vllm", "triton", "vllm"] {
+        let name = format!("project/llama/{name}");
+        while of_store(&env, &["ls", &name]).code != Some(0) {
             assert!(child.try_wait().unwrap().is_none(), "ended too soon");
         }
     }

@@ -86,7 +86,8 @@ enum Verb {
     /// Add entries to a ref that are complete here and missing there
     ///
     /// Any number of workers may push at once. If the ref has another entry under the same key, yours is kept out and
-    /// named, and the exit code is 6. Host names are taken out of the files that the profile names.
+    /// named, and the exit code is 6. A store that may be read and not written to is a warning: no job fails for want of
+    /// that right. Host names are taken out of the files that the profile names.
     Push {
         /// The cache, if it is not where the profile says, and the ref
         #[arg(value_name = "DIR|REF", required = true)]

@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 use store::{
-    Case, Error, Onto, ProfileChoice, PutRequest, Reader, RefName, Result, Store, Unwatched, put,
+    Case, Error, Kind, Onto, ProfileChoice, PutRequest, Reader, RefName, Remedy, Result, Store,
+    Unwatched, put,
 };
 
 use super::entries::{self, Entries, Entry, State, Stored, Thing};
@@ -20,7 +21,7 @@ use super::repair::TEXT_BYTES_MAX;
 use super::{Named, Refused};
 use crate::context::Context;
 use crate::host::planted;
-use crate::ui::{human, names, remedy};
+use crate::ui::{failure, human, names, remedy};
 
 /// What a machine reads.
 #[derive(Serialize)]
@@ -40,6 +41,9 @@ pub(super) struct PushReport {
     conflicts: Vec<Named>,
     /// Entries that are not complete here.
     refused: Vec<Refused>,
+    /// Why nothing was pushed: the store may be read, and not written to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied: Option<String>,
     new_bytes: u64,
     stored_bytes: u64,
     secs: f64,
@@ -82,6 +86,7 @@ pub(super) fn push(
         same: 0,
         conflicts: Vec::new(),
         refused: Vec::new(),
+        denied: None,
         new_bytes: 0,
         stored_bytes: 0,
         secs: 0.0,
@@ -91,7 +96,12 @@ pub(super) fn push(
     let new = report.choose(&here, &stored, profile);
     if !new.is_empty() {
         let staged = Staged::new(root, new, profile)?;
-        report.insert(store, staged, (&stored, profile), how)?;
+        match report.insert(store, &staged, (&stored, profile), how) {
+            Err(error) if is_read_only(&error) && staged.can_be_read() => {
+                report.denied = Some(failure::one_line(&error));
+            }
+            done => done?,
+        }
     }
     report.secs = began.elapsed().as_secs_f64();
     Ok(report)
@@ -144,7 +154,7 @@ impl PushReport {
     fn insert(
         &mut self,
         store: &Store,
-        staged: Staged,
+        staged: &Staged,
         (stored, profile): (&Entries, &Profile),
         how: How,
     ) -> Result<()> {
@@ -198,6 +208,11 @@ fn known(staged: &Entries, stored: &Entries, profile: &Profile) -> u64 {
     known
         .filter(|entry| entry.state(profile) == State::Complete)
         .count() as u64
+}
+
+/// Whether it is the right to write that is missing, and no room that somebody may have.
+fn is_read_only(error: &Error) -> bool {
+    error.kind() == Kind::Denied && error.remedy() != Some(&Remedy::DropOrRaiseQuota)
 }
 
 /// Entries as they are to be in the ref: links to the files of the cache, and repaired texts.
@@ -266,6 +281,20 @@ impl Staged {
             .map_err(failed)
     }
 
+    /// Whether all that they lead to may be read.
+    fn can_be_read(&self) -> bool {
+        let mut paths = self.entries.iter().flat_map(|(path, entry)| {
+            let parts = entry.parts.keys();
+            let path = self.dir.path().join(OsStr::from_bytes(path));
+            parts.map(move |part| match part.is_empty() {
+                true => path.clone(),
+                false => path.join(OsStr::from_bytes(part)),
+            })
+        });
+        let is_denied = |error: std::io::Error| error.kind() == ErrorKind::PermissionDenied;
+        !paths.any(|path| std::fs::File::open(path).is_err_and(is_denied))
+    }
+
     /// Makes the directories above a path, open to all: what is private is said by files.
     fn make_above(&self, path: &Path) -> std::io::Result<()> {
         let mut dir = self.dir.path().to_path_buf();
@@ -318,6 +347,13 @@ impl PushReport {
     pub(super) fn tell(&self, context: &Context) {
         for note in &self.notes {
             context.out.note(format_args!("note: {note}"));
+        }
+        if let Some(denied) = &self.denied {
+            context.out.warning(format_args!(
+                "warning: {}: nothing was pushed, and what was compiled stays in {}: {denied}",
+                self.target,
+                names::shown(self.directory.as_os_str().as_bytes())
+            ));
         }
         super::tell_refused(&self.refused, context);
         for conflict in &self.conflicts {

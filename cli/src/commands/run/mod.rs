@@ -30,23 +30,24 @@ use crate::ui::{failure, human, names};
 /// `store save`: jobs that run at once all keep what they added. A new project begins with an empty cache, which the
 /// first save makes.
 ///
-/// The command has the terminal, standard input and standard output; signals are handed on to it, and its exit code is
-/// that of `store run`. A signal does not stop the save that follows; a second one does. Only where the command ended
-/// well and the project's cache could not be saved, the exit code is that of the save. A team's cache that cannot be
-/// made, brought or saved is a warning. What could not be saved stays where it is, is on the list of `store save
-/// --pending`, and is saved by the next run in its place. Each job wants a base of its own: beside a run that has not ended, another is refused.
+/// The command has the terminal, standard input and standard output. Signals are passed on to it, and its exit code is
+/// that of `store run`. A signal does not stop the save that follows; a second one does. If the command succeeded but
+/// the project's cache could not be saved, the exit code is that of the save. If a team's cache cannot be made, brought
+/// or saved, that is a warning. What could not be saved stays where it is and is on the list of `store save --pending`;
+/// the next run in its place saves it. Each job needs a base of its own: as long as a run has not ended, another one
+/// with the same base is refused.
 ///
 /// With --seed REF, the command is a script that makes a ref, and it runs only if the ref does not exist. Of any number
 /// that start at once, on any hosts, one runs the script and then publishes what the script left in the directory
 /// $STORE_SEED_DIR; the others wait for that. One that dies, or is silent for --patience, is replaced. If the script
 /// fails, it fails for all that waited for it. There are no caches then; --base says where the directory is made.
 ///
-/// Layouts: `plain` has the caches in `project` and `team` below --base, and tells of them by
-/// STORE_PROJECT_CACHE_DIR, STORE_TEAM_CACHE_DIR, HF_HOME, HF_DATASETS_CACHE, NEURON_COMPILE_CACHE_URL,
-/// TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR and VLLM_CACHE_ROOT. `baseten` has them where that platform has them, below
-/// /root/.cache, with BT_PROJECT_CACHE_DIR, BT_TEAM_CACHE_DIR and BT_RW_CACHE_DIR, too; with `baseten-rw-project` the
-/// last one is the project's cache. What compilers make in these directories is kept entry by entry, in refs of the project:
-/// see `store help compile-caches`. Others are configured: see `store help job-caches`.
+/// Layouts: `plain` has the caches in `project` and `team` below --base, and sets STORE_PROJECT_CACHE_DIR,
+/// STORE_TEAM_CACHE_DIR, HF_HOME, HF_DATASETS_CACHE, NEURON_COMPILE_CACHE_URL, TORCHINDUCTOR_CACHE_DIR,
+/// TRITON_CACHE_DIR and VLLM_CACHE_ROOT. `baseten` has them where that platform has them, below /root/.cache, and also
+/// sets BT_PROJECT_CACHE_DIR, BT_TEAM_CACHE_DIR and BT_RW_CACHE_DIR; with `baseten-rw-project` the last one is the
+/// project's cache. What compilers make there is kept entry by entry, in refs of the project: see `store help
+/// compile-caches`. Other layouts are configured: see `store help job-caches`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The project whose cache it is
@@ -101,7 +102,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "0")]
     free: u64,
 
-    /// Fail at once where the project's cache is not in this store, and say which cluster has it: all are asked, for 2 s
+    /// Fail at once if the project's cache is not in this store, and say which cluster has it: all are asked, for 2 s
     #[arg(long, conflicts_with = "fallback")]
     require_local: bool,
 
