@@ -13,7 +13,7 @@ use store::{
 use super::before::{Before, Last, name};
 use super::floor;
 use super::gone::{Gone, doomed};
-use super::report::{LeftOut, Report, Trimmed};
+use super::report::{Report, Teller, Trimmed, named};
 use crate::context::{Context, pools};
 use crate::ui::{failure, human, names};
 
@@ -24,6 +24,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// What is told of a checkpoint that was passed.
 const PASSED: &str = "not published: a later one was finished before this one was seen, and nothing says whether it is whole; \
                       `store put` publishes it";
+
+/// And of one that is less than what was published.
+const LESS: &str =
+    "lost files since it was published, and nothing in it is newer: not published again";
 
 /// What is published, and how.
 pub(super) struct How {
@@ -57,8 +61,8 @@ pub(super) struct Publisher<'p> {
     known: BTreeSet<String>,
     /// Titles of what cannot be published as it is, and why.
     refused: BTreeMap<String, String>,
-    /// Titles of what is less than what was published, and what is told of it.
-    less: BTreeMap<String, String>,
+    /// Titles of what is less than what was published.
+    less: BTreeSet<String>,
     /// Names of what changed while it was read, and was not published since.
     changed: BTreeSet<String>,
     /// What failed last, if nothing went well since.
@@ -66,10 +70,7 @@ pub(super) struct Publisher<'p> {
     /// How often in a row, and when it is tried again.
     failures: u32,
     again: Option<Instant>,
-    /// What was told, so that it is not told again and again.
-    told: BTreeSet<String>,
-    /// The same for machines: names, and why.
-    left_out: BTreeSet<(String, String)>,
+    tell: Teller<'p>,
 }
 
 impl<'p> Publisher<'p> {
@@ -95,13 +96,12 @@ impl<'p> Publisher<'p> {
             supposed: BTreeSet::new(),
             known,
             refused: BTreeMap::new(),
-            less: BTreeMap::new(),
+            less: BTreeSet::new(),
             changed: BTreeSet::new(),
             failed: None,
             failures: 0,
             again: None,
-            told: BTreeSet::new(),
-            left_out: BTreeSet::new(),
+            tell: Teller::new(&context.out, target),
         };
         if before.has_dropped {
             publisher.suppose(&there);
@@ -130,22 +130,19 @@ impl<'p> Publisher<'p> {
                 }
             };
             let out = &self.context.out;
-            out.note(format_args!("note: {name}: {told}"));
-            self.leave_out(name, told);
+            out.note(format_args!("note: {}", named(name, &told)));
+            self.tell.left_out_aside(name, &told);
         }
     }
 
     /// Drops what is more than is to be kept, before anything is published.
     fn trim(&mut self) {
         let target = self.target.clone();
-        let trimmed = match self.retain() {
-            Ok(dropped) if dropped.is_empty() => return,
-            Ok(dropped) => self.context.out.report(&Trimmed { target, dropped }),
-            Err(error) if error.kind() == Kind::NotFound => return,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = trimmed.and_then(|()| self.context.out.finish()) {
-            self.warn(&error);
+        match self.retain() {
+            Ok(dropped) if dropped.is_empty() => {}
+            Ok(dropped) => self.tell.report(&Trimmed { target, dropped }),
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) => self.tell.failure(&error),
         }
     }
 
@@ -158,18 +155,18 @@ impl<'p> Publisher<'p> {
     /// or when it is the last time.
     pub(super) fn publish(&mut self, seen: &StepsSeen, is_last: bool) {
         for name in &seen.unknown {
-            self.note_once(format!(
-                "{name}: nothing says when it is finished: give --done or --settled"
-            ));
+            let why = "nothing says when it is finished: give --done or --settled";
+            self.tell.warning(name, why);
         }
         for name in &seen.passed {
             if !self.is_known(name) {
-                self.leave_out_noted(name, PASSED);
+                self.tell.left_out(name, PASSED);
             }
         }
         for unfinished in &seen.unfinished {
             if !matches!(unfinished.why, NotYet::Written | NotYet::Late) {
-                self.note_once(unfinished.to_string());
+                let why = unfinished.why.to_string();
+                self.tell.warning(&unfinished.name, &why);
             }
         }
         if self
@@ -206,7 +203,7 @@ impl<'p> Publisher<'p> {
                     self.changed.insert(step.name.clone());
                 }
                 Err(error) if self.is_of_the_step(&error) => {
-                    self.refuse(step, format!("{}: {}", step.name, advised(&error)));
+                    self.refuse(step, advised(&error));
                 }
                 // Those behind it would come before it.
                 Err(error) => return self.fail(error),
@@ -228,10 +225,10 @@ impl<'p> Publisher<'p> {
         match self.names.contains(name) {
             true => {
                 let why = format!("is older than {last}, and is not published again");
-                self.leave_out_noted(name, &why);
+                self.tell.left_out(name, &why);
             }
             false => self.refuse(step, format!(
-                "{name}: not published: {last} is newer, and would not be the latest any more; `store put` publishes it"
+                "not published: {last} is newer, and would not be the latest any more; `store put` publishes it"
             )),
         }
         true
@@ -244,20 +241,14 @@ impl<'p> Publisher<'p> {
         let has_all = |was: &StepAge| was.is_within(step) || was.is_before(step);
         let is_less = was.is_some_and(|was| !has_all(was) && age.says_no_more_than(was));
         if is_less {
-            let name = &step.name;
-            let why = format!(
-                "{name}: lost files since it was published, and nothing in it is newer: not published again"
-            );
-            self.note_once(why.clone());
-            self.leave_out(name, unnamed(name, &why));
-            self.less.insert(step.title.clone(), why);
+            self.tell.left_out(&step.name, LESS);
+            self.less.insert(step.title.clone());
         }
         is_less
     }
 
     fn refuse(&mut self, step: &Step, why: String) {
-        self.note_once(why.clone());
-        self.leave_out(&step.name, unnamed(&step.name, &why));
+        self.tell.left_out(&step.name, &why);
         self.refused.insert(step.title.clone(), why);
     }
 
@@ -294,7 +285,7 @@ impl<'p> Publisher<'p> {
         if self.is_touched(step, &request)? {
             self.known.insert(step.title.clone());
             let why = "was published, and dropped since; not published again, since nothing in it changed";
-            self.leave_out_noted(&step.name, why);
+            self.tell.left_out(&step.name, why);
             return Ok(false);
         }
         let going = self
@@ -305,7 +296,7 @@ impl<'p> Publisher<'p> {
         let done = store::put(self.store, &request, &Unwatched)?;
         self.known.insert(step.title.clone());
         let dropped = self.retain().unwrap_or_else(|error| {
-            self.warn(&error);
+            self.tell.failure(&error);
             Vec::new()
         });
         let report = self.report(step, &done, dropped, began.elapsed());
@@ -314,8 +305,7 @@ impl<'p> Publisher<'p> {
                 .out
                 .warning(format_args!("skipped: {}", skipped.error));
         }
-        self.context.out.report(&report)?;
-        self.context.out.finish()?;
+        self.tell.report(&report);
         Ok(!report.unchanged)
     }
 
@@ -399,29 +389,27 @@ impl<'p> Publisher<'p> {
         let done: BTreeSet<&String> = done.collect();
         let unfinished = seen.unfinished.iter();
         let unfinished = unfinished.filter(|one| !done.contains(&one.name));
-        let unfinished = unfinished.map(|one| (one.name.clone(), one.to_string()));
+        let unfinished = unfinished.map(|one| (one.name.clone(), one.why.to_string()));
         let unknown = seen.unknown.iter().filter(|name| !done.contains(name));
-        let unknown = unknown.map(|name| (name.clone(), format!("{name}: not finished")));
+        let unknown = unknown.map(|name| (name.clone(), NotYet::Written.to_string()));
         let mut missing: Vec<(String, String)> = unfinished.chain(unknown).collect();
         let passed = seen.passed.iter().filter(|name| !self.is_known(name));
-        missing.extend(passed.map(|name| (name.clone(), format!("{name}: {PASSED}"))));
+        missing.extend(passed.map(|name| (name.clone(), PASSED.to_owned())));
         let is_named = |name: &String| seen.unfinished.iter().any(|one| one.name == *name);
         let changed = self.changed.iter().filter(|name| !is_named(name));
-        let changed = changed.map(|name| (name, "changed while it was read"));
-        missing.extend(changed.map(|(name, why)| (name.clone(), format!("{name}: {why}"))));
+        missing.extend(changed.map(|name| (name.clone(), "changed while it was read".to_owned())));
         let refused = self.refused.iter();
         missing.extend(refused.map(|(title, why)| (name(title).to_owned(), why.clone())));
         let less = seen.finished.iter();
-        let less =
-            less.filter_map(|step| Some((step.name.clone(), self.less.get(&step.title)?.clone())));
-        missing.extend(less);
+        let less = less.filter(|step| self.less.contains(&step.title));
+        missing.extend(less.map(|step| (step.name.clone(), LESS.to_owned())));
         for (name, why) in &missing {
-            self.leave_out(name, unnamed(name, why));
+            self.tell.left_out_aside(name, why);
         }
-        self.context.out.finish()?;
-        let missing: Vec<String> = missing.into_iter().map(|(_, why)| why).collect();
+        let told = self.context.out.finish();
+        let missing: Vec<String> = missing.iter().map(|(name, why)| named(name, why)).collect();
         match missing.is_empty() {
-            true => Ok(()),
+            true => told,
             false => Err(Error::partial(format!(
                 "{}: {} not published",
                 self.target,
@@ -434,7 +422,7 @@ impl<'p> Publisher<'p> {
     fn fail(&mut self, error: Error) {
         let before = self.failed.as_ref().map(Error::kind);
         if before != Some(error.kind()) {
-            self.warn(&error);
+            self.tell.failure(&error);
         }
         self.failed = Some(error);
         let pause = PAUSE_MIN.saturating_mul(1 << self.failures.min(16));
@@ -443,49 +431,8 @@ impl<'p> Publisher<'p> {
     }
 
     pub(super) fn warn(&mut self, error: &Error) {
-        let text = failure::one_line(error);
-        if self.told.insert(text.clone()) {
-            self.context
-                .out
-                .warning(format_args!("warning: {text}; tried again"));
-        }
+        self.tell.failure(error);
     }
-
-    /// Tells people and machines of a checkpoint that is not published.
-    fn leave_out_noted(&mut self, name: &str, why: &str) {
-        self.note_once(format!("{name}: {why}"));
-        self.leave_out(name, why.to_owned());
-    }
-
-    /// Tells machines of a checkpoint that is not published.
-    fn leave_out(&mut self, name: &str, why: String) {
-        let is_new = self.left_out.insert((name.to_owned(), why.clone()));
-        if !is_new || !self.context.out.is_json() {
-            return;
-        }
-        let left_out = LeftOut {
-            target: self.target.clone(),
-            checkpoint: name.to_owned(),
-            not_published: why,
-        };
-        if let Err(error) = self.context.out.json(&left_out) {
-            self.warn(&error);
-        }
-    }
-
-    fn note_once(&mut self, text: String) {
-        if self.told.insert(text.clone()) {
-            self.context.out.warning(format_args!("warning: {text}"));
-        }
-    }
-}
-
-/// What is told of a checkpoint, without its name.
-fn unnamed(name: &str, why: &str) -> String {
-    let told = why
-        .strip_prefix(name)
-        .and_then(|why| why.strip_prefix(": "));
-    told.unwrap_or(why).to_owned()
 }
 
 /// Why a checkpoint is not put, and what to do about it here.

@@ -1,12 +1,14 @@
 //! What a watch tells of each checkpoint, for people and for machines.
 
-use std::fmt;
+use std::collections::BTreeSet;
+use std::fmt::{self, Display};
 use std::time::Duration;
 
 use serde::Serialize;
-use store::{Id, RefName};
+use store::{Error, Id, RefName};
 
-use crate::ui::{human, names};
+use crate::ui::output::Output;
+use crate::ui::{failure, human, names};
 
 /// One that was published.
 #[derive(Serialize)]
@@ -28,12 +30,12 @@ pub(super) struct Report {
 
 /// One that was not, for machines: people are told beside the data.
 #[derive(Serialize)]
-pub(super) struct LeftOut {
+struct LeftOut<'t> {
     #[serde(rename = "ref")]
-    pub(super) target: RefName,
-    pub(super) checkpoint: String,
+    target: &'t RefName,
+    checkpoint: &'t str,
     /// Why.
-    pub(super) not_published: String,
+    not_published: &'t str,
 }
 
 /// What went when the watch began.
@@ -42,6 +44,79 @@ pub(super) struct Trimmed {
     #[serde(rename = "ref")]
     pub(super) target: RefName,
     pub(super) dropped: Vec<u64>,
+}
+
+/// Tells each thing once, and not again and again.
+pub(super) struct Teller<'t> {
+    out: &'t Output,
+    target: &'t RefName,
+    /// What people were told.
+    told: BTreeSet<String>,
+    /// What machines were: names, and why.
+    left_out: BTreeSet<(String, String)>,
+}
+
+impl<'t> Teller<'t> {
+    pub(super) fn new(out: &'t Output, target: &'t RefName) -> Self {
+        Self {
+            out,
+            target,
+            told: BTreeSet::new(),
+            left_out: BTreeSet::new(),
+        }
+    }
+
+    /// What was done. Who does not read it any more, as a terminal that is gone, keeps nothing from being published.
+    pub(super) fn report(&mut self, report: &(impl Serialize + Display)) {
+        let told = self.out.report(report).and_then(|()| self.out.finish());
+        if let Err(error) = told {
+            self.failure(&error);
+        }
+    }
+
+    /// What failed, and is tried again.
+    pub(super) fn failure(&mut self, error: &Error) {
+        let text = failure::one_line(error);
+        if self.told.insert(text.clone()) {
+            self.out
+                .warning(format_args!("warning: {text}; tried again"));
+        }
+    }
+
+    /// A checkpoint that is not published.
+    pub(super) fn left_out(&mut self, name: &str, why: &str) {
+        self.warning(name, why);
+        self.left_out_aside(name, why);
+    }
+
+    /// The same to machines alone: people are told otherwise.
+    pub(super) fn left_out_aside(&mut self, name: &str, why: &str) {
+        let is_new = self.left_out.insert((name.to_owned(), why.to_owned()));
+        if !is_new || !self.out.is_json() {
+            return;
+        }
+        let left_out = LeftOut {
+            target: self.target,
+            checkpoint: name,
+            not_published: why,
+        };
+        if let Err(error) = self.out.json(&left_out) {
+            self.failure(&error);
+        }
+    }
+
+    /// What is wrong with a checkpoint.
+    pub(super) fn warning(&mut self, name: &str, why: &str) {
+        let text = named(name, why);
+        if self.told.insert(text.clone()) {
+            self.out.warning(format_args!("warning: {text}"));
+        }
+    }
+}
+
+/// What people are told of a checkpoint.
+pub(super) fn named(name: &str, why: &str) -> String {
+    format!("{name}: {why}")
 }
 
 impl fmt::Display for Report {

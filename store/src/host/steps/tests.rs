@@ -192,7 +192,9 @@ fn unfinished(dir: &Path, rule: StepRule) -> Vec<String> {
     let mut steps = Steps::new(dir, rule);
     steps.look(at(0)).unwrap();
     let seen = steps.look(at(1000)).unwrap();
-    seen.unfinished.iter().map(ToString::to_string).collect()
+    let told = seen.unfinished.iter();
+    told.map(|one| format!("{}: {}", one.name, one.why))
+        .collect()
 }
 
 /// Sets when a file was changed last, seconds ago.

@@ -46,40 +46,30 @@ pub enum NotYet {
     Torn(Vec<u8>),
 }
 
-impl fmt::Display for Unfinished {
+impl fmt::Display for NotYet {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = &self.name;
-        match &self.why {
-            NotYet::Written => write!(out, "{name}: not finished"),
-            NotYet::Late => write!(
-                out,
-                "{name}: not finished: files came after its marker a moment ago"
-            ),
-            NotYet::Empty => write!(out, "{name}: not finished: there is no file in it"),
-            NotYet::Older { mark, file } => {
-                let mark = last_name(mark);
+        out.write_str("not finished")?;
+        match self {
+            Self::Written => Ok(()),
+            Self::Late => out.write_str(": files came after its marker a moment ago"),
+            Self::Empty => out.write_str(": there is no file in it"),
+            Self::Older { mark, file } => {
+                let (mark, file) = (last_name(mark), shown(file));
                 write!(
                     out,
-                    "{name}: not finished: {mark} is older than {}, so it was being rewritten and was not finished",
-                    shown(file)
+                    ": {mark} is older than {file}, so it was being rewritten and was not finished"
                 )
             }
-            NotYet::Thinned { mark } => write!(
+            Self::Thinned { mark } => write!(
                 out,
-                "{name}: not finished: a file of it was removed after {} was written, as if it were being deleted",
+                ": a file of it was removed after {} was written, as if it were being deleted",
                 last_name(mark)
             ),
-            NotYet::Lacks { index, lacks } => write!(
-                out,
-                "{name}: not finished: {} names {}, which is not there",
-                shown(index),
-                shown(lacks.as_bytes())
-            ),
-            NotYet::Torn(file) => write!(
-                out,
-                "{name}: not finished: {} is cut off, or cannot be read",
-                shown(file)
-            ),
+            Self::Lacks { index, lacks } => {
+                let (index, lacks) = (shown(index), shown(lacks.as_bytes()));
+                write!(out, ": {index} names {lacks}, which is not there")
+            }
+            Self::Torn(file) => write!(out, ": {} is cut off, or cannot be read", shown(file)),
         }
     }
 }
