@@ -14,6 +14,7 @@ mod deltas;
 mod duplicate;
 mod failures;
 mod gc;
+mod hangup;
 mod help;
 mod herd;
 mod jobs;

@@ -4,13 +4,15 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use support::{Finished, TestEnvironment, environment};
+use support::{Finished, TestEnvironment, environment, under};
 
 use crate::run::{REF, line, newest, run, signal};
 
 /// A run that is a group of its own, with its command.
 fn start(env: &TestEnvironment, script: &str) -> Child {
-    let mut command = env.command(run(&[], script));
+    let plain = env.command(run(&[], script));
+    // Whoever runs these tests may ignore it.
+    let mut command = under("env", ["--default-signal=HUP"], &plain);
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     piped.process_group(0).spawn().unwrap()
 }

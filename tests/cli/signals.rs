@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Finished, TestEnvironment, environment};
+use support::{Finished, TestEnvironment, environment, under};
 
 const REF: &str = "project/demo/data";
 /// More bytes, although no blocks, than are read before a signal comes.
@@ -16,7 +16,9 @@ fn put_endless(env: &TestEnvironment) -> Child {
         .unwrap()
         .set_len(ENDLESS_BYTES)
         .unwrap();
-    let mut command = env.command(["--progress", "put", "endless", REF]);
+    let plain = env.command(["--progress", "put", "endless", REF]);
+    // Whoever runs these tests may ignore it.
+    let mut command = under("env", ["--default-signal=HUP"], &plain);
     command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -38,7 +40,7 @@ fn finish(child: Child) -> Finished {
 
 #[test]
 fn a_signal_stops_a_put_which_publishes_nothing() {
-    for signal in [Signal::INT, Signal::TERM] {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let env = environment!();
         let child = put_endless(&env);
         wait_for_the_store(&env);

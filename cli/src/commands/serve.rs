@@ -33,7 +33,8 @@ use crate::serve::{self, Server, Shared};
 /// `upload_folder`, `load_dataset` and whatever else uses HF_ENDPOINT see the refs of project/llama-ft as repos. With
 /// --s3-listen, every namespace is also a bucket that clients of S3 can read: the bucket is called `project.llama-ft`,
 /// and its keys are REF/PATH and REF@N/PATH. `store help doors` says which ref is which repo, and who may read and
-/// write. The server runs until SIGINT or SIGTERM; it then finishes the answers that it is sending, for up to 25 s.
+/// write. The server runs until SIGINT, SIGTERM or SIGHUP; it then finishes the answers that it is sending, for up
+/// to 25 s.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The address to listen at; port 0 takes any free port. The address is printed

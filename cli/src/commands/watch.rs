@@ -52,7 +52,7 @@ const NAP: Duration = Duration::from_millis(50);
 /// ignored. A checkpoint with what looks like credentials is kept out and named. What is not published is named, with
 /// --json in lines of its own.
 ///
-/// The command runs until a signal asks it to end. Then it publishes what is finished, names what is not, and exits
+/// The command runs until a signal asks it to end, or its terminal goes away, unless `nohup` started it. Then it publishes what is finished, names what is not, and exits
 /// with 6 if there is any such. When it is started again, it continues from what the store has. If the store cannot be
 /// reached, it tries again. A second signal ends it at once.
 #[derive(clap::Args)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use store::{Error, Result};
 
@@ -12,23 +12,25 @@ use store::{Error, Result};
 pub(crate) const TOGETHER_TIME: Duration = Duration::from_millis(250);
 
 /// The first signal asks to stop in good order, a second one stops at once. Two that come together are one: `timeout`, a
-/// terminal and some supervisors tell a process and its group.
+/// terminal and some supervisors tell a process and its group. A terminal that goes away is never the second one: it tells
+/// by SIGHUP, and the shell in it does the same, who knows when.
 ///
 /// # Errors
 /// When the system allows no handler, or no thread.
 pub(crate) fn stop_on_signals(are_for_a_command: bool) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let failed = |source| Error::unavailable("handlers of signals").because(source);
-    for signal in [SIGINT, SIGTERM] {
+    let heeded = || [SIGINT, SIGTERM].into_iter().chain(hangup());
+    for signal in heeded() {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
     }
     if !are_for_a_command {
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let mut signals = Signals::new(heeded()).map_err(failed)?;
         let watch = move || {
             let mut first: Option<Instant> = None;
-            for _ in signals.forever() {
+            for signal in signals.forever() {
                 let since = first.get_or_insert_with(Instant::now).elapsed();
-                if since > TOGETHER_TIME {
+                if since > TOGETHER_TIME && signal != SIGHUP {
                     signal_hook::low_level::exit(130);
                 }
             }
@@ -37,4 +39,33 @@ pub(crate) fn stop_on_signals(are_for_a_command: bool) -> Result<Arc<AtomicBool>
         watcher.spawn(watch).map_err(failed)?;
     }
     Ok(stop)
+}
+
+/// SIGHUP, by which a terminal tells that it goes away. Who was started by `nohup` outlives it: to them it is nothing.
+pub(crate) fn hangup() -> Option<i32> {
+    let status = std::fs::read_to_string("/proc/self/status");
+    Some(SIGHUP).filter(|signal| !is_ignored(&status.unwrap_or_default(), *signal))
+}
+
+/// Whether proc(5) says of a process that it ignores a signal.
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ignored_is_said_by_its_bit() {
+        let status = "Name:\tstore\nSigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001001\n";
+        assert!(is_ignored(status, SIGHUP));
+        assert!(!is_ignored(status, SIGINT) && !is_ignored(status, SIGTERM));
+        assert!(is_ignored(status, 13));
+        assert!(!is_ignored("Name:\tstore\n", SIGHUP), "nothing tells it");
+    }
 }

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use store::{Error, Result};
 
 use crate::host::session::Session;
-use crate::host::signals::TOGETHER_TIME;
+use crate::host::signals::{TOGETHER_TIME, hangup};
 
 /// The longest time between two looks.
 const LOOK_MAX: Duration = Duration::from_millis(20);
@@ -52,14 +52,15 @@ impl Signals {
     /// Catches them from here on.
     pub(super) fn catch() -> Result<Self> {
         let all = [
-            (SIGHUP, Signal::HUP),
             (SIGINT, Signal::INT),
             (SIGQUIT, Signal::QUIT),
             (SIGTERM, Signal::TERM),
             (SIGUSR1, Signal::USR1),
             (SIGUSR2, Signal::USR2),
         ];
-        let caught = all.into_iter().map(|(number, signal)| {
+        // What is ignored here is ignored by the command, too.
+        let hangup = hangup().map(|number| (number, Signal::HUP));
+        let caught = all.into_iter().chain(hangup).map(|(number, signal)| {
             let flag = Arc::new(AtomicBool::new(false));
             signal_hook::flag::register(number, Arc::clone(&flag))
                 .map_err(|source| Error::unavailable("handlers of signals").because(source))?;
@@ -96,22 +97,29 @@ impl Signals {
 
     /// Whether somebody asked to end since the last look.
     pub(super) fn is_asked(&self) -> bool {
-        let asked = self.caught.iter().filter(|(number, ..)| ends(*number));
         // All of them: one that is told twice may be told by two.
-        asked.fold(false, |any, (_, _, flag)| {
+        self.takes(ends)
+    }
+
+    /// Whether one of these was caught and not taken yet.
+    fn takes(&self, is_meant: impl Fn(i32) -> bool) -> bool {
+        let meant = self.caught.iter().filter(|(number, ..)| is_meant(*number));
+        meant.fold(false, |any, (_, _, flag)| {
             flag.swap(false, Ordering::Relaxed) || any
         })
     }
 
     /// Whether somebody asks to end what follows the command. A terminal, a supervisor or `timeout` tells the command and
-    /// us, one of us twice: the command may have ended by a signal that is seen here only now.
+    /// us, one of us twice: the command may have ended by a signal that is seen here only now. One that goes away tells so, and
+    /// the shell in it does, who knows when.
     pub(super) fn asked(&self) -> Asked {
-        if !self.is_asked() {
+        let (is_hung_up, is_told) = (self.takes(|number| number == SIGHUP), self.takes(ends));
+        if !is_hung_up && !is_told {
             return Asked::Not;
         }
         match self.asked.replace(Some(Instant::now())) {
             None => Asked::Once,
-            Some(before) if before.elapsed() <= TOGETHER_TIME => Asked::Not,
+            Some(before) if !is_told || before.elapsed() <= TOGETHER_TIME => Asked::Not,
             Some(_) => Asked::Again,
         }
     }
@@ -208,6 +216,9 @@ mod tests {
         assert_eq!(signals.asked(), Asked::Not, "two at once are one");
         ask();
         assert_eq!(signals.asked(), Asked::Not, "told twice");
+        std::thread::sleep(TOGETHER_TIME + Duration::from_millis(20));
+        other.store(true, Ordering::Relaxed);
+        assert_eq!(signals.asked(), Asked::Not, "a terminal that goes away");
         std::thread::sleep(TOGETHER_TIME + Duration::from_millis(20));
         ask();
         assert_eq!(signals.asked(), Asked::Again);

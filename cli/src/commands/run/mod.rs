@@ -31,8 +31,8 @@ use crate::ui::{failure, human, names};
 /// first save makes.
 ///
 /// The command has the terminal, standard input and standard output. Signals are passed on to it, and its exit code is
-/// that of `store run`. A signal does not stop the save that follows; a second one does. If the command succeeded but
-/// the project's cache could not be saved, the exit code is that of the save. If a team's cache cannot be made, brought
+/// that of `store run`. A signal, or a terminal that goes away, does not stop the save that follows; a second signal
+/// does. If the command succeeded but the project's cache could not be saved, the exit code is that of the save. If a team's cache cannot be made, brought
 /// or saved, that is a warning. What could not be saved stays where it is and is on the list of `store save --pending`;
 /// the next run in its place saves it. Each job needs a base of its own: as long as a run has not ended, another one
 /// with the same base is refused.
