@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::format::{At, Change, Content, Namespace, RefHead, RefName, RefSpec, State, Version};
+use crate::format::{
+    At, Change, Content, Id, LogEntry, Namespace, RefHead, RefName, RefSpec, State, Version,
+    log_key,
+};
 use crate::host::saved::Known;
 use crate::remedy::Remedy;
 use crate::store::Store;
@@ -16,6 +19,9 @@ use crate::store::Store;
 const SLIPS_MAX: usize = 3;
 /// Most names that a wrong one is compared with.
 const NAMES_COMPARED_MAX: usize = 10_000;
+/// So far back the log is looked through for what was dropped, and so many entries are asked for at once.
+const ENTRIES_MAX: u64 = 10_000;
+const ENTRIES_AT_ONCE: u64 = 16;
 
 /// What a drop takes and what it leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -277,6 +283,48 @@ pub fn number(store: &Store, spec: &RefSpec) -> Result<Option<u64>> {
         Some(At::Number(number)) => Ok(Some(*number)),
         Some(at) => store.state()?.number(&spec.name, Some(at)),
     }
+}
+
+/// The versions of a ref behind version `number` that are gone, the oldest first: the message of each, and its id. Only the log
+/// says it, which is looked through as far back as where they were made.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn gone_after(store: &Store, name: &RefName, number: u64) -> Result<Vec<(String, Id)>> {
+    let state = store.state()?;
+    let mut gone = BTreeMap::new();
+    let mut oldest = state.refs.last(name)? + 1;
+    let mut end = state.number;
+    let first = end.saturating_sub(ENTRIES_MAX).max(1);
+    while oldest > number + 1 && end >= first {
+        store.host().check_stop()?;
+        let begin = end.saturating_sub(ENTRIES_AT_ONCE - 1).max(first);
+        let keys: Vec<String> = (begin..=end).map(log_key).collect();
+        for (at, bytes) in (begin..=end).zip(store.remote().get_run(&keys)?) {
+            for change in LogEntry::decode_alone(at, &bytes)?.0.changes {
+                if let Change::SetRef {
+                    name: set,
+                    version,
+                    root,
+                    message,
+                    ..
+                } = change
+                    && set == *name
+                {
+                    oldest = oldest.min(version);
+                    gone.insert(version, (message, Id::of(&root)));
+                }
+            }
+        }
+        end = begin - 1;
+    }
+    let mut missing = Vec::new();
+    for (version, said) in gone.split_off(&(number + 1)) {
+        if state.refs.version(name, version)?.is_none() {
+            missing.push(said);
+        }
+    }
+    Ok(missing)
 }
 
 /// Drops one version of a ref, or all of them.

@@ -77,6 +77,44 @@ fn what_was_dropped_stays_dropped_until_its_content_changes() {
     assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "E");
 }
 
+/// Any of them, the newest one, and all.
+#[test]
+fn what_was_dropped_while_nobody_looked_stays_dropped() {
+    let env = environment!();
+    for (number, text) in [(1, "A"), (2, "B"), (3, "C"), (4, "D")] {
+        content(&env, number, text);
+        assert_eq!(once(&env, &[]).code, Some(0));
+    }
+    for number in [1, 2, 4] {
+        env.ok(["rm", &format!("{REF}@{number}")]);
+    }
+    std::thread::sleep(Duration::from_millis(1100));
+    for number in [2, 3] {
+        touch(&env, number);
+    }
+    for _ in 0..2 {
+        let done = once(&env, &["--json"]);
+        assert_eq!(done.code, Some(0), "{done}");
+        assert_eq!(published(&env), ["checkpoint-3"], "{done}");
+        let mut names: Vec<String> = left_out(&done).into_iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["checkpoint-1", "checkpoint-2", "checkpoint-4"]);
+        touch(&env, 4);
+    }
+    content(&env, 5, "E");
+    assert_eq!(once(&env, &[]).code, Some(0));
+    env.ok(["rm", REF, "--yes"]);
+    std::thread::sleep(Duration::from_millis(1100));
+    touch(&env, 5);
+    let done = once(&env, &[]);
+    assert_eq!((done.code, &*out(&done)), (Some(0), ""), "{done}");
+    // What is another one is published, as it is under a watch.
+    content(&env, 2, "F");
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(published(&env), ["checkpoint-2"], "{done}");
+}
+
 /// Sets when both files were written to so many seconds ago.
 fn aged(env: &TestEnvironment, number: u64, text: &str, secs: u64) {
     let dir = format!("aside/checkpoint-{number}");

@@ -46,14 +46,14 @@ const NAP: Duration = Duration::from_millis(50);
 /// published.
 ///
 /// Each checkpoint becomes a version once, even if its content is that of the one before. A checkpoint whose times
-/// alone changed does not become a version again, even if its version was dropped. A checkpoint that got more files
-/// does. A checkpoint that is older than the newest published one is never published, so REF never goes back: if a name
+/// alone changed does not become a version again, even if its version was dropped, also while no watch ran. A
+/// checkpoint that got more files does. A checkpoint that is older than the newest published one is never published, so REF never goes back: if a name
 /// is that of the newest with a larger number at its end, it is later, whatever its times say. Times in the future are
 /// ignored. A checkpoint with what looks like credentials is kept out and named. What is not published is named, with
 /// --json in lines of its own.
 ///
-/// The command runs until a signal asks it to end, or its terminal goes away, unless `nohup` started it. Then it publishes what is finished, names what is not, and exits
-/// with 6 if there is any such. When it is started again, it continues from what the store has. If the store cannot be
+/// The command runs until a signal asks it to end, or its terminal goes away, unless `nohup` started it. Then it
+/// publishes what is finished, names what is not, and exits with 6 if there is any such. When it is started again, it continues from what the store has. If the store cannot be
 /// reached, it tries again. A second signal ends it at once.
 #[derive(clap::Args)]
 pub(crate) struct Args {

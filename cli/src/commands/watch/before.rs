@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use store::{Kind, RefName, Result, Step, StepAge, Store};
-use store::{Time, Version};
+use store::{Kind, RefName, Result, Step, StepAge, Store, Time, Version, refs};
 
 use super::gone::Gone;
 
@@ -76,16 +75,22 @@ pub(super) struct Before {
 
 impl Before {
     pub(super) fn of(store: &Store, target: &RefName) -> Result<Self> {
-        let mut versions = match store.state()?.versions(target) {
-            Err(error) if error.kind() == Kind::NotFound => return Ok(Self::default()),
+        let state = store.state()?;
+        let mut versions = match state.versions(target) {
+            Err(error) if error.kind() == Kind::NotFound => BTreeMap::new(),
             versions => versions?,
         };
-        let last = versions.keys().next_back().copied().unwrap_or_default();
+        let last = state.refs.last(target)?;
         let mut before = Self {
             has_dropped: last > versions.len() as u64,
             ..Self::default()
         };
         before.gone.see(&versions);
+        let newest = versions.keys().next_back().copied().unwrap_or_default();
+        if newest < last {
+            // What came behind the newest one says no version.
+            before.gone.learn(refs::gone_after(store, target, newest)?);
+        }
         versions.retain(|_, version| is_title(&version.message));
         for version in versions.into_values() {
             let name = name(&version.message).to_owned();

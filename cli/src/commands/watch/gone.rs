@@ -1,6 +1,7 @@
-//! What was published and dropped since: the newest version says it, since nothing else is left of it.
+//! What was published and dropped since: versions say it, each of what was there when it was made, and the log says it of those
+//! that came behind the newest one. Nothing else is left of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use store::{Extra, Id, State, Version};
@@ -11,6 +12,8 @@ use super::before::{is_title, name};
 const GONE: &str = "gone";
 /// So many are written down at most: a version is read whenever its store is opened.
 const GONE_MAX: usize = 500;
+/// And so many of the newest ones that are there. Versions before say more.
+const LIVE_MAX: usize = 100;
 /// Of what names a content so much is kept.
 const ID_CHARS: usize = 33;
 
@@ -49,10 +52,27 @@ impl Gone {
         }
     }
 
-    /// What a new version is to say, where `doomed` go behind it: nothing of what is not in `dir` any more.
+    /// Learns of versions that are gone, the oldest first: the message and the id of each.
+    pub(super) fn learn(&mut self, gone: Vec<(String, Id)>) {
+        for (title, id) in gone.into_iter().filter(|(title, _)| is_title(title)) {
+            self.all
+                .insert(name(&title).to_owned(), (title, short(&id)));
+        }
+    }
+
+    /// What a new version is to say, where `doomed` go behind it: what is gone, and what is there, which may go while nobody
+    /// looks; nothing of what is not in `dir` any more.
     pub(super) fn extra(&self, doomed: &[u64], dir: &Path) -> Extra {
+        let there: BTreeSet<&str> = self.live.values().map(|(title, _)| name(title)).collect();
         let mut all = self.all.clone();
-        for (title, id) in doomed.iter().filter_map(|number| self.live.get(number)) {
+        all.retain(|name, _| !there.contains(name.as_str()));
+        let newest = self.live.keys().rev();
+        let newest = newest.filter(|number| !doomed.contains(number));
+        let oldest = newest.take(LIVE_MAX).last().copied();
+        let is_said = |number: &u64| {
+            oldest.is_some_and(|oldest| *number >= oldest) || doomed.contains(number)
+        };
+        for (_, (title, id)) in self.live.iter().filter(|(number, _)| is_said(number)) {
             all.insert(name(title).to_owned(), (title.clone(), id.clone()));
         }
         let mut all: Vec<_> = all.into_iter().collect();
@@ -108,7 +128,7 @@ pub(super) fn doomed(
     ours.retain(|_, version| !version.pinned && is_title(&version.message));
     // One that came back is as old as it was; of several copies of one all stay, or none.
     let ours = state.by_rank(target, &ours);
-    let ranks: std::collections::BTreeSet<u64> = ours.iter().map(|version| version.rank).collect();
+    let ranks: BTreeSet<u64> = ours.iter().map(|version| version.rank).collect();
     let first_kept = match keep {
         0 => None,
         _ => ranks.into_iter().rev().take(keep).next_back(),

@@ -112,23 +112,27 @@ impl<'p> Publisher<'p> {
 
     /// What was finished before may have been published, and dropped since.
     fn suppose(&mut self, there: &[Step]) {
-        let Some(last) = self.last.clone() else {
-            return;
-        };
+        let last = self.last.clone();
         for step in there {
-            let was = self.gone.title(&step.name) == Some(&*step.title);
-            if !was && !last.may_follow(step) || !self.known.insert(step.title.clone()) {
+            if self.known.contains(&step.title) {
                 continue;
             }
-            let (name, last) = (&step.name, &last.name);
-            let told = match self.names.contains(name) {
-                true => format!("is older than {last}, and is not published again"),
-                false if was => "was published, and dropped since; not published again".into(),
-                false => {
+            let name = &step.name;
+            let last = last.as_ref().filter(|last| last.may_follow(step));
+            let told = match last.map(|last| &last.name) {
+                _ if self.gone.title(name) == Some(&*step.title) => {
+                    "was published, and dropped since; not published again".to_owned()
+                }
+                None => continue,
+                Some(last) if self.names.contains(name) => {
+                    format!("is older than {last}, and is not published again")
+                }
+                Some(last) => {
                     self.supposed.insert(name.clone());
                     format!("older than {last}, which is published; taken for dropped")
                 }
             };
+            self.known.insert(step.title.clone());
             let out = &self.context.out;
             out.note(format_args!("note: {}", named(name, &told)));
             self.tell.left_out_aside(name, &told);
