@@ -1,21 +1,22 @@
 //! trim: paths of the newest version of a ref go; a new version has the rest. Only metadata is read and written.
 //!
-//! What is kept stays the same trees, by the same ids. The entry goes to a state in which the version that was trimmed is
+//! What is kept stays the same trees, by the same ids, with its times, and its modes, owners and attributes where the version
+//! had them. The entry goes to a state in which the version that was trimmed is
 //! still the newest, and a live version is whole: so what is kept is there. That version stays until it is dropped.
 
 mod edit;
 mod frees;
 
 use crate::codec::LEVEL;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::{
-    Change, Content, Extra, FrameKind, Id, RefName, Root, SIDE_TIMES, Side, Sides, Time,
-    TimesEncoder, TreeEntry, Version,
+    Change, Content, Extra, FrameKind, Id, Keep, RefName, Root, Side, Sides, Time, TimesEncoder,
+    TreeEntry, Version,
 };
 use crate::id::{ChunkId, PassId};
 use crate::log::{Outside, System};
 use crate::pack::{Framer, PackSink};
-use crate::read::{Reader, TimesReader};
+use crate::read::{KeptReader, Reader, TimesReader};
 use crate::session::{Published, Relied, Session};
 use crate::store::Store;
 use crate::tree::MetaBuilder;
@@ -111,21 +112,23 @@ pub fn trim(store: &Store, request: &TrimRequest) -> Result<TrimReport> {
             frees: None,
         };
         if request.dry_run {
+            warn_of_unknown(store, request, number, &version);
             let frees = frees::count(&reader, request, &version, &report.removed, &kept)?;
             report.frees = Some(frees);
             return Ok(report);
         }
-        let times = writer.times(&reader, &steps, &version)?;
+        let sides = writer.sides(&reader, &steps, (request, number, &version))?;
         writer.finish()?;
         sink.close()?;
         let session = Session::new(store, &relied, view, PassId::random()?);
         for pack in sink.into_finished() {
             session.add(&pack)?;
         }
-        match commit(&session, request, (number, &version), (root, times))? {
+        match commit(&session, request, (number, &version), (root, sides))? {
             Committed::Version(made) => {
                 report.version = Some(made);
                 report.id = Some(Id::of(&root));
+                warn_of_unknown(store, request, number, &version);
                 return Ok(report);
             }
             Committed::Late | Committed::Stale => {}
@@ -143,13 +146,9 @@ fn commit(
     session: &Session<'_>,
     request: &TrimRequest,
     (number, trimmed): (u64, &Version),
-    (root, times): (Root, Content),
+    (root, sides): (Root, Sides),
 ) -> Result<Committed> {
     let (mut made, mut is_late) = (0, false);
-    let times = (times != Content::empty()).then(|| Side {
-        kind: SIDE_TIMES.to_owned(),
-        content: times,
-    });
     let committed = session.commit(&mut |state, refused| {
         if let Some((namespace, over)) = refused.first_key_value() {
             return Err(over.error(namespace));
@@ -169,7 +168,7 @@ fn commit(
             name: request.target.clone(),
             version: made,
             root,
-            sides: times.iter().cloned().fold(Sides::default(), Sides::with),
+            sides: sides.clone(),
             message: request.message.clone(),
             expires: trimmed.expires,
             origin: None,
@@ -183,6 +182,20 @@ fn commit(
         Err(error) => Err(error),
         Ok(Published::Stale) => Ok(Committed::Stale),
         Ok(Published::Nothing | Published::Entry(_)) => Ok(Committed::Version(made)),
+    }
+}
+
+/// What a newer program kept beside the tree cannot be cut to what is left of it.
+fn warn_of_unknown(store: &Store, request: &TrimRequest, number: u64, version: &Version) {
+    let is_known = |kind: &str| Keep::ALL.iter().any(|keep| keep.as_str() == kind);
+    let kinds = version.sides.others().map(|side| side.kind.as_str());
+    let kinds: Vec<&str> = kinds.filter(|kind| !is_known(kind)).collect();
+    if !kinds.is_empty() {
+        store.warn(Error::new(Kind::Unsupported, format!(
+            "{}@{number}: {} were kept beside its tree by a newer program, and are not beside the new one",
+            request.target,
+            kinds.join(" and ")
+        )));
     }
 }
 
@@ -222,6 +235,59 @@ impl Writer<'_> {
             }
         }
         bytes.finish(&mut |bytes| self.put(bytes))
+    }
+
+    /// The times of what is kept, and what else was kept of it.
+    fn sides(
+        &mut self,
+        reader: &Reader<'_>,
+        steps: &[Step],
+        (request, number, version): (&TrimRequest, u64, &Version),
+    ) -> Result<Sides> {
+        let mut sides = Sides::of_times(self.times(reader, steps, version)?);
+        for keep in Keep::ALL {
+            match self.kept(reader, steps, keep, version) {
+                Ok(side) => sides = side.into_iter().fold(sides, Sides::with),
+                // As with times: what is left of the tree is no less whole.
+                Err(error) if error.kind() == Kind::Corrupt => {
+                    self.store.warn_of_part(Error::corrupt(format!(
+                        "the {keep} of {}@{number} are lost, and the new version has none: {error}",
+                        request.target
+                    )));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sides)
+    }
+
+    /// One list of what is left.
+    fn kept(
+        &mut self,
+        reader: &Reader<'_>,
+        steps: &[Step],
+        keep: Keep,
+        version: &Version,
+    ) -> Result<Option<Side>> {
+        let Some(mut theirs) = KeptReader::of(reader, keep, &version.sides)? else {
+            return Ok(None);
+        };
+        let mut bytes = MetaBuilder::new(self.store.chunker().clone());
+        keep.begin(&mut bytes.bytes);
+        for step in steps {
+            match step {
+                Step::Pass(count) => theirs.skip(*count)?,
+                Step::Keep(count) => {
+                    for _ in 0..*count {
+                        theirs.next()?.push(&mut bytes.bytes);
+                        bytes.cut(&mut |bytes| self.put(bytes))?;
+                    }
+                }
+            }
+        }
+        let content = bytes.finish(&mut |bytes| self.put(bytes))?;
+        let kind = keep.as_str().to_owned();
+        Ok(Some(Side { kind, content }))
     }
 
     /// Sees to it that all of it is in packs.

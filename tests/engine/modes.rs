@@ -6,11 +6,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::XattrFlags;
 use store::check::ReadData;
 use store::format::{Change, Content, Extra, Id, Side};
 use store::remote::Prune;
 use store::{
-    GetReport, GetRequest, Keep, Kind, PutReport, PutRequest, Result, Unwatched, get, log, put,
+    GetReport, GetRequest, Keep, Kind, PutReport, PutRequest, Result, TrimFilter, TrimRequest,
+    Unwatched, get, log, put, trim,
 };
 use support::trees;
 
@@ -221,10 +223,17 @@ fn a_list_that_does_not_fit_its_tree_is_damage() {
             name: name(REF),
             version: number,
             root: first.root,
-            sides: first.sides.clone().with(Side {
-                kind: "modes".into(),
-                content,
-            }),
+            sides: first
+                .sides
+                .clone()
+                .with(Side {
+                    kind: "modes".into(),
+                    content,
+                })
+                .with(Side {
+                    kind: "acls".into(),
+                    content,
+                }),
             message: String::new(),
             expires: None,
             origin: None,
@@ -247,4 +256,56 @@ fn a_list_that_does_not_fit_its_tree_is_damage() {
         assert!(!world.tree(&out).exists());
         get_keeping(&world, &remote, &[], &target, &out).unwrap();
     }
+    assert_left_has_the_others(&world, &remote);
+}
+
+/// What is left of such a version when paths of it are removed.
+fn assert_left_has_the_others(world: &World, remote: &Arc<dyn Prune>) {
+    let store = world.open(remote.clone()).unwrap();
+    trim(&store, &without("data/done")).unwrap();
+    let told = store.warnings();
+    let is_told = |text: &str| told.iter().any(|one| one.text.contains(text));
+    assert!(
+        is_told(&format!("the modes of {REF}@3 are lost")),
+        "{told:?}"
+    );
+    assert!(is_told("acls were kept beside its tree"), "{told:?}");
+    let (_, left) = store.state().unwrap().version(&name(REF), None).unwrap();
+    let kinds: Vec<&str> = left.sides.iter().map(|side| &*side.kind).collect();
+    assert_eq!(kinds, ["owners", "times"]);
+}
+
+fn without(path: &str) -> TrimRequest {
+    TrimRequest {
+        target: name(REF),
+        paths: vec![path.into()],
+        filter: TrimFilter::default(),
+        message: String::new(),
+        dry_run: false,
+    }
+}
+
+#[test]
+fn what_is_left_when_paths_are_removed_has_what_was_kept_of_it() {
+    let world = world();
+    let remote = world.memory();
+    let tool = world.tree("in/data/tool");
+    rustix::fs::setxattr(&tool, "user.of", b"tool", XattrFlags::empty()).unwrap();
+    put_keeping(&world, &remote, &Keep::ALL);
+    let store = world.open(remote.clone()).unwrap();
+    for path in ["data/done", "data/group"] {
+        trim(&store, &without(path)).unwrap();
+    }
+    assert!(store.warnings().is_empty(), "{:?}", store.warnings());
+    let report = verify_target(&store, ReadData::Everything, None).unwrap();
+    assert!(report.hits.is_empty(), "{report:?}");
+    get_keeping(&world, &remote, &Keep::ALL, REF, "out").unwrap();
+    let out = world.tree("out");
+    for path in ["data", "data/open", "data/tool"] {
+        let expected = mode(&world.tree("in").join(path));
+        assert_eq!(mode(&out.join(path)), expected, "{path}");
+    }
+    let mut value = [0; 8];
+    let len = rustix::fs::lgetxattr(out.join("data/tool"), "user.of", &mut value).unwrap();
+    assert_eq!(&value[..len], b"tool");
 }
