@@ -1,6 +1,7 @@
 //! Extended attributes that a put keeps beside a tree, and a get gives back.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,11 +22,16 @@ const DEFAULT: &str = "system.posix_acl_default";
 
 /// A list as Linux has it: the owner reads and writes, user 1234 and the group read, others do nothing.
 fn list() -> Vec<u8> {
+    list_of(4, 4)
+}
+
+/// The same, with what user 1234 may do, who alone needs the mask, and the group.
+fn list_of(user: u16, group: u16) -> Vec<u8> {
     let entries = [
         (1, 6, u32::MAX),
-        (2, 4, 1234),
-        (4, 4, u32::MAX),
-        (16, 4, u32::MAX),
+        (2, user, 1234),
+        (4, group, u32::MAX),
+        (16, user | group, u32::MAX),
         (32, 0, u32::MAX),
     ];
     let mut list = 2u32.to_le_bytes().to_vec();
@@ -39,6 +45,10 @@ fn list() -> Vec<u8> {
 
 fn set(path: &Path, attribute: &str, value: &[u8]) {
     setxattr(path, attribute, value, XattrFlags::empty()).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
 fn value(path: &Path, attribute: &str) -> Option<Vec<u8>> {
@@ -122,4 +132,36 @@ fn an_attribute_that_changed_is_a_new_version_of_the_same_tree() {
         b"1"
     );
     fs::remove_dir_all(world.tree("out")).unwrap();
+}
+
+/// What a mode says of the group is then the most that anybody in the list may do.
+#[test]
+fn a_mode_without_its_list_gives_the_group_no_more_than_the_list_does() {
+    let world = world();
+    let remote = world.memory();
+    let (plain, file) = (world.tree("in/dir/plain"), world.tree("in/dir/file"));
+    set(&plain, LIST, &list_of(7, 5));
+    set(&file, LIST, &list_of(6, 0));
+    assert_eq!((mode(&plain), mode(&file)), (0o670, 0o660));
+    put_keeping(&world, &remote, &Keep::ALL);
+    let given = |to: &str| {
+        let out = world.tree(to).join("dir");
+        (mode(&out.join("plain")), mode(&out.join("file")))
+    };
+    let report = get_keeping(&world, &remote, &[Keep::Modes], REF, "modes").unwrap();
+    assert_eq!(given("modes"), (0o650, 0o600));
+    assert_eq!(value(&world.tree("modes/dir/file"), LIST), None);
+    let notes = format!("{:?}", report.notes);
+    assert!(
+        notes.contains("2 entries had access control lists"),
+        "{notes}"
+    );
+    get_all(&world, &remote, &[Keep::Xattrs, Keep::Modes], "both");
+    assert_eq!(given("both"), (0o670, 0o660));
+    let both = value(&world.tree("both/dir/file"), LIST).unwrap();
+    assert_eq!(both, list_of(6, 0));
+    // From the middle on.
+    let part = format!("{REF}:dir/plain");
+    get_keeping(&world, &remote, &[Keep::Modes], &part, "part").unwrap();
+    assert_eq!(mode(&world.tree("part")), 0o650);
 }

@@ -16,11 +16,16 @@ use crate::read::{Found, KeptReader, Reader, TimesReader};
 
 /// Setuid and setgid.
 const LENDING: u32 = 0o6000;
+/// What a mode grants to the group; where there is an access control list, the most that this grants to anybody named in it.
+const GROUP: u32 = 0o070;
 
 /// The lists of a version, entry by entry.
 pub(super) struct Beside<'g> {
     times: TimesReader<'g>,
     kept: Vec<KeptReader<'g>>,
+    /// Extended attributes that were kept and are not asked for, while modes are: a mode says what the list that it comes with
+    /// says, and not all of it.
+    lists: Option<KeptReader<'g>>,
 }
 
 /// What belongs to one entry.
@@ -30,6 +35,8 @@ pub(super) struct Own {
     pub(super) mode: Option<u32>,
     owner: Option<(u32, u32)>,
     xattrs: Xattrs,
+    /// It had an access control list, which was not asked for.
+    lacks_list: bool,
 }
 
 /// What could not be given.
@@ -39,6 +46,8 @@ pub(super) struct Disowned {
     owners: AtomicU64,
     /// Extended attributes.
     xattrs: AtomicU64,
+    /// Entries that have a mode without the access control list that it came with.
+    lists: AtomicU64,
 }
 
 impl<'g> Beside<'g> {
@@ -58,14 +67,20 @@ impl<'g> Beside<'g> {
             })?);
         }
         let times = TimesReader::of(reader, &found.version)?;
-        let mut beside = Self { times, kept };
+        let is_half = keep.contains(&Keep::Modes) && !keep.contains(&Keep::Xattrs);
+        let lists = is_half
+            .then(|| KeptReader::of(reader, Keep::Xattrs, &found.version.sides))
+            .transpose()?
+            .flatten();
+        let mut beside = Self { times, kept, lists };
         beside.skip(found.entries_before)?;
         Ok(beside)
     }
 
     pub(super) fn skip(&mut self, entries: u64) -> Result<()> {
         self.times.skip(entries)?;
-        self.kept.iter_mut().try_for_each(|kept| kept.skip(entries))
+        let mut all = self.kept.iter_mut().chain(&mut self.lists);
+        all.try_for_each(|kept| kept.skip(entries))
     }
 
     pub(super) fn next(&mut self) -> Result<Own> {
@@ -74,6 +89,7 @@ impl<'g> Beside<'g> {
             mode: None,
             owner: None,
             xattrs: Xattrs::new(),
+            lacks_list: false,
         };
         for kept in &mut self.kept {
             match kept.next()? {
@@ -81,6 +97,16 @@ impl<'g> Beside<'g> {
                 Kept::Owner(user, group) => own.owner = Some((user, group)),
                 Kept::Xattrs(xattrs) => own.xattrs = xattrs,
             }
+        }
+        let unasked = match self.lists.as_mut().map(KeptReader::next).transpose()? {
+            Some(Kept::Xattrs(xattrs)) => attributes::rights_of_group(&xattrs),
+            _ => None,
+        };
+        own.lacks_list = unasked.is_some();
+        // With the list it is no less: who sets it sets these bits, too. Where it cannot be set they stay.
+        let group = unasked.or_else(|| attributes::rights_of_group(&own.xattrs));
+        if let (Some(mode), Some(group)) = (&mut own.mode, group) {
+            *mode &= !GROUP | group << 3;
         }
         Ok(own)
     }
@@ -105,6 +131,8 @@ impl Own {
 
     /// Behind the mode: an access control list says more than that.
     fn give_xattrs(&self, to: BorrowedFd<'_>, disowned: &Disowned) -> rustix::io::Result<()> {
+        let lists = u64::from(self.lacks_list);
+        disowned.lists.fetch_add(lists, Ordering::Relaxed);
         let refused = attributes::give(to, &self.xattrs)?;
         disowned.xattrs.fetch_add(refused, Ordering::Relaxed);
         Ok(())
@@ -161,7 +189,7 @@ impl Disowned {
     /// What should be known of it.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        let (owners, xattrs) = (&self.owners, &self.xattrs);
+        let (owners, xattrs, lists) = (&self.owners, &self.xattrs, &self.lists);
         match owners.load(Ordering::Relaxed) {
             0 => {}
             count => notes.push(format!(
@@ -173,6 +201,13 @@ impl Disowned {
             0 => {}
             count => notes.push(format!(
                 "{count} extended attributes could not be given: the file system has none of that kind, or no room for them"
+            )),
+        }
+        match lists.load(Ordering::Relaxed) {
+            0 => {}
+            count => notes.push(format!(
+                "{count} entries had access control lists, which were not asked for: their groups may do what these let them, and \
+                 who is named in one is let in or kept out by it no more"
             )),
         }
         notes

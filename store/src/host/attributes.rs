@@ -16,6 +16,9 @@ const BYTES_MAX: usize = 1 << 16;
 const OWN: &[u8] = b"user.store.";
 /// Access control lists of POSIX.
 const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+/// How such a list begins, and which of its entries is that of the owning group.
+const LIST_VERSION: [u8; 4] = 2_u32.to_le_bytes();
+const OF_GROUP: u16 = 0x04;
 
 /// Whether an attribute is kept and given back. Others lend rights, or belong to the host.
 fn is_kept(name: &[u8]) -> bool {
@@ -88,9 +91,42 @@ pub(crate) fn give(to: impl AsFd, attributes: &Xattrs) -> Result<u64> {
     Ok(refused)
 }
 
+/// What the access control list among these grants to the owning group, as bits of a mode; none, where there is no list. One
+/// that is none grants nothing.
+pub(crate) fn rights_of_group(attributes: &Xattrs) -> Option<u32> {
+    let [list, _] = LISTS;
+    let entries = attributes.get(list)?.strip_prefix(&LIST_VERSION);
+    // A tag, rights, and whom they are for.
+    let (entries, _) = entries.unwrap_or_default().as_chunks::<8>();
+    let mut rights = entries.iter().filter_map(|[tag, more, low, high, ..]| {
+        let is_it = u16::from_le_bytes([*tag, *more]) == OF_GROUP;
+        is_it.then(|| u32::from(u16::from_le_bytes([*low, *high])) & 0o7)
+    });
+    Some(rights.next().unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_list_grants_to_the_group_is_read_from_its_entry() {
+        let list = |entries: &[(u16, u16)]| {
+            let mut list = LIST_VERSION.to_vec();
+            for (tag, rights) in entries {
+                list.extend([tag.to_le_bytes(), rights.to_le_bytes()].concat());
+                list.extend(u32::MAX.to_le_bytes());
+            }
+            rights_of_group(&Xattrs::from([(LISTS[0].to_vec(), list)]))
+        };
+        assert_eq!(list(&[(1, 6), (2, 7), (4, 5), (16, 7), (32, 0)]), Some(5));
+        assert_eq!(list(&[(1, 6), (4, 0), (32, 4)]), Some(0));
+        assert_eq!(list(&[(1, 6)]), Some(0), "it has none");
+        let other = Xattrs::from([(LISTS[0].to_vec(), b"none".to_vec())]);
+        assert_eq!(rights_of_group(&other), Some(0));
+        let default = Xattrs::from([(LISTS[1].to_vec(), b"any".to_vec())]);
+        assert_eq!(rights_of_group(&default), None);
+    }
 
     #[test]
     fn what_lends_rights_is_neither_kept_nor_given() {
