@@ -8,10 +8,16 @@ use std::process::Stdio;
 use serde_json::Value;
 use support::{Random, TestEnvironment, environment};
 
+use crate::listing::two_kept;
+
 const DOCUMENT: &str = include_str!("../../cli/JSON.md");
 
-/// Fields of the document that come with damage, delay or a race that no run here has.
-const RARE: [(&str, &str); 22] = [
+/// Fields of the document that come with damage, delay, a race or other users that no run here has.
+const RARE: [(&str, &str); 26] = [
+    ("diff", ".after.group: number"),
+    ("diff", ".after.user: number"),
+    ("diff", ".before.group: number"),
+    ("diff", ".before.user: number"),
     ("duplicate", ".stopped: text"),
     ("gc", ".plan.claims: list"),
     ("gc", ".plan.claims[]: text"),
@@ -421,6 +427,9 @@ fn every_verb_prints_what_the_document_says() {
     trees(&env, &mut said);
     look(&env, &mut said);
     clusters(&env, &mut said);
+    let kept = environment!();
+    two_kept(&kept);
+    said.run(&kept, "diff", &["project/demo/data@1", "project/demo/data"]);
     compile_caches(&environment!(), &mut said);
     deltas(&environment!(), &mut said);
     soundness(&env, &mut said);

@@ -186,6 +186,38 @@ fn two_versions_are_compared() {
     ");
 }
 
+/// Two versions of a file that kept other things of it.
+pub(crate) fn two_kept(env: &TestEnvironment) {
+    use std::os::unix::fs::PermissionsExt;
+    let put = ["put", "in", REF, "--keep", "modes,xattrs"];
+    let file = env.write("in/dir/file", "bytes");
+    let mode = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o640);
+    env.ok(put);
+    mode(0o4755);
+    rustix::fs::setxattr(&file, "user.a", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    env.ok(put);
+}
+
+#[test]
+fn what_two_versions_kept_is_compared() {
+    let env = environment!();
+    two_kept(&env);
+    check!(env, env.store(["diff", "project/demo/data@1", REF]), @"
+    exit code: 0
+    --- stdout
+    M dir/file: now executable, mode 0640 to 4755, attributes user.a
+    --- stderr
+    1 difference
+    ");
+    check!(env, env.store(["diff", "--json", "project/demo/data@1", REF]), @r#"
+    exit code: 0
+    --- stdout
+    {"path":"dir/file","change":"changed","before":{"kind":"file","size":5,"mode":"0640","xattrs":[]},"after":{"kind":"file","size":5,"executable":true,"mode":"4755","xattrs":["user.a"]},"aspects":["executable","modes","xattrs"]}
+    --- stderr
+    "#);
+}
+
 #[test]
 fn a_version_is_compared_with_a_directory() {
     let env = two_versions();

@@ -114,6 +114,7 @@ fn line(event: &Event) -> String {
                 Aspect::Content => 'c',
                 Aspect::Executable => 'x',
                 Aspect::Target => 't',
+                Aspect::Modes | Aspect::Owners | Aspect::Xattrs => panic!("nothing is kept"),
             })
             .collect(),
     };

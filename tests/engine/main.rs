@@ -17,6 +17,7 @@ mod deltas;
 mod deltas_beside;
 mod deltas_sent;
 mod deltas_wrong;
+mod diff_kept;
 mod edits;
 mod far;
 mod folded;

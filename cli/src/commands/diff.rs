@@ -1,12 +1,13 @@
 //! `store diff`: what is different between two refs, or between a ref and a directory.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use serde::Serialize;
 use store::Reader;
 use store::RefSpec;
-use store::inspect::{self, Aspect, Difference, Entry, Event};
+use store::inspect::{self, Aspect, Difference, Entry, Event, KeptChange};
 use store::{Error, Result, Store};
 use store::{Globs, WalkOptions};
 
@@ -17,7 +18,8 @@ use crate::ui::{human, names};
 /// Show the differences between two refs, or between a ref and a directory
 ///
 /// There is a line for each path: `+` if it is only in AFTER, `-` if it is only in BEFORE, `M` if it is in both and
-/// differs. Times are not compared. The exit code is 0 whether there are differences or not.
+/// differs. Times are not compared. Modes, owners and extended attributes are, if both versions kept them. The exit code
+/// is 0 whether there are differences or not.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, or a path in it
@@ -40,11 +42,27 @@ struct Line {
     path: names::Path,
     change: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<ShownEntry>,
+    before: Option<Side>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    after: Option<ShownEntry>,
+    after: Option<Side>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     aspects: Vec<Aspect>,
+}
+
+/// An entry as it is on one side, with what was kept beside it where that is not the same on the other.
+#[derive(Serialize)]
+struct Side {
+    #[serde(flatten)]
+    entry: ShownEntry,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<u32>,
+    /// Their names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    xattrs: Option<Vec<String>>,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -101,11 +119,12 @@ fn show(context: &Context, event: &Event) -> Result<()> {
             before,
             after,
             aspects,
+            kept,
         } => {
-            let how: Vec<String> = aspects
+            let how = aspects
                 .iter()
-                .map(|aspect| told(*aspect, before, after))
-                .collect();
+                .filter_map(|aspect| told(*aspect, before, after));
+            let how: Vec<String> = how.chain(kept.iter().map(told_of_kept)).collect();
             context.out.line(format_args!(
                 "M {}: {}",
                 entry::name(path, after),
@@ -115,8 +134,9 @@ fn show(context: &Context, event: &Event) -> Result<()> {
     }
 }
 
-fn told(aspect: Aspect, before: &Entry, after: &Entry) -> String {
-    match (aspect, before) {
+/// None of what was kept beside the trees.
+fn told(aspect: Aspect, before: &Entry, after: &Entry) -> Option<String> {
+    Some(match (aspect, before) {
         (Aspect::Content, _) => {
             format!("content, {} to {}", entry::size(before), entry::size(after))
         }
@@ -132,24 +152,70 @@ fn told(aspect: Aspect, before: &Entry, after: &Entry) -> String {
         }
         (Aspect::Target, _) => "target".to_owned(),
         (Aspect::Kind, _) => format!("was {}", entry::kind(before)),
+        (Aspect::Modes | Aspect::Owners | Aspect::Xattrs, _) => return None,
+    })
+}
+
+fn told_of_kept(change: &KeptChange) -> String {
+    match change {
+        KeptChange::Mode { before, after } => format!("mode {before:04o} to {after:04o}"),
+        KeptChange::Owner { before, after } => {
+            let (user, group) = before;
+            format!("owner {user}:{group} to {}:{}", after.0, after.1)
+        }
+        KeptChange::Xattrs { before, after } => {
+            let names: BTreeSet<&Vec<u8>> = before.iter().chain(after).collect();
+            let names: Vec<String> = names.into_iter().map(|name| names::shown(name)).collect();
+            format!("attributes {}", names.join(", "))
+        }
     }
 }
 
+/// One side of a difference.
+fn side(entry: &Entry, kept: &[KeptChange], is_before: bool) -> Side {
+    let mut side = Side {
+        entry: ShownEntry::from(entry),
+        mode: None,
+        user: None,
+        group: None,
+        xattrs: None,
+    };
+    for change in kept {
+        match change {
+            KeptChange::Mode { before, after } => {
+                let mode = if is_before { before } else { after };
+                side.mode = Some(format!("{mode:04o}"));
+            }
+            KeptChange::Owner { before, after } => {
+                let (user, group) = if is_before { before } else { after };
+                (side.user, side.group) = (Some(*user), Some(*group));
+            }
+            KeptChange::Xattrs { before, after } => {
+                let names = if is_before { before } else { after }.iter();
+                side.xattrs = Some(names.map(|name| names::shown(name)).collect());
+            }
+        }
+    }
+    side
+}
+
 fn line(event: &Event) -> Line {
-    let (change, before, after, aspects) = match &event.difference {
-        Difference::Added(after) => ("added", None, Some(after), [].as_slice()),
-        Difference::Removed(before) => ("removed", Some(before), None, [].as_slice()),
+    let nothing: (&[Aspect], &[KeptChange]) = (&[], &[]);
+    let (change, before, after, (aspects, kept)) = match &event.difference {
+        Difference::Added(after) => ("added", None, Some(after), nothing),
+        Difference::Removed(before) => ("removed", Some(before), None, nothing),
         Difference::Changed {
             before,
             after,
             aspects,
-        } => ("changed", Some(before), Some(after), aspects.as_slice()),
+            kept,
+        } => ("changed", Some(before), Some(after), (&**aspects, &**kept)),
     };
     Line {
         path: names::Path::new(&event.path),
         change,
-        before: before.map(ShownEntry::from),
-        after: after.map(ShownEntry::from),
+        before: before.map(|entry| side(entry, kept, true)),
+        after: after.map(|entry| side(entry, kept, false)),
         aspects: aspects.to_vec(),
     }
 }

@@ -1,13 +1,15 @@
 //! diff: what was added, removed and changed between two trees, in the order of paths.
 //!
 //! Two sorted streams of entries are merged. Directories of equal content are passed over unread on
-//! both sides; what is read is read once. Times are not compared: they are not part of a tree's identity.
+//! both sides; what is read is read once. Times are not compared: they are not part of a tree's identity. What was kept
+//! beside the trees is, where both have it.
 
 use std::cmp::Ordering;
 use std::path::Path;
 
 use super::Entry;
 use super::disk::{DiskFile, DiskSide};
+use super::kept::{Differing, KeptChange, KeptPairs};
 use crate::error::Result;
 use crate::format::{Content, Node, RefSpec, TreeEntry};
 use crate::host::walk::{WalkOptions, compare_paths};
@@ -37,6 +39,8 @@ pub enum Difference {
         after: Entry,
         /// In what they differ; never empty.
         aspects: Vec<Aspect>,
+        /// What was kept of both beside the trees, and is not the same.
+        kept: Vec<KeptChange>,
     },
 }
 
@@ -52,6 +56,22 @@ pub enum Aspect {
     Executable,
     /// The target of a link.
     Target,
+    /// Permissions that were kept.
+    Modes,
+    /// User and group that were kept.
+    Owners,
+    /// Extended attributes that were kept.
+    Xattrs,
+}
+
+impl From<&KeptChange> for Aspect {
+    fn from(change: &KeptChange) -> Self {
+        match change {
+            KeptChange::Mode { .. } => Self::Modes,
+            KeptChange::Owner { .. } => Self::Owners,
+            KeptChange::Xattrs { .. } => Self::Xattrs,
+        }
+    }
 }
 
 /// Calls `each` with every difference between two refs, or paths in them; returns how many there are.
@@ -64,9 +84,15 @@ pub fn diff(
     after: &RefSpec,
     each: &mut dyn FnMut(Event) -> Result<()>,
 ) -> Result<u64> {
-    let mut before = RefSide::new(reader, reader.resolve(before)?.node);
-    let mut after = RefSide::new(reader, reader.resolve(after)?.node);
-    Merge { reader, each }.run(&mut before, &mut after)
+    let (before, after) = (reader.resolve(before)?, reader.resolve(after)?);
+    let merge = Merge {
+        reader,
+        each,
+        kept: KeptPairs::new(reader, &before, &after)?,
+    };
+    let mut before = RefSide::new(reader, before.node);
+    let mut after = RefSide::new(reader, after.node);
+    merge.run(&mut before, &mut after)
 }
 
 /// Calls `each` with every difference between a ref, or a path in it, and a directory or file of this
@@ -83,7 +109,8 @@ pub fn diff_with_directory(
 ) -> Result<u64> {
     let mut before = RefSide::new(reader, reader.resolve(before)?.node);
     let mut after = DiskSide::new(after, options)?;
-    Merge { reader, each }.run(&mut before, &mut after)
+    let kept = KeptPairs::none(reader);
+    Merge { reader, each, kept }.run(&mut before, &mut after)
 }
 
 /// A tree as a stream of its entries, each directory before what is in it.
@@ -139,10 +166,11 @@ impl Thing {
 struct Merge<'m> {
     reader: &'m Reader<'m>,
     each: &'m mut dyn FnMut(Event) -> Result<()>,
+    kept: KeptPairs<'m>,
 }
 
 impl Merge<'_> {
-    fn run(self, before: &mut dyn Side, after: &mut dyn Side) -> Result<u64> {
+    fn run(mut self, before: &mut dyn Side, after: &mut dyn Side) -> Result<u64> {
         let (mut left, mut right) = (before.next()?, after.next()?);
         let mut count = 0;
         loop {
@@ -160,14 +188,24 @@ impl Merge<'_> {
             if order.is_ge() {
                 from_right = right.take();
             }
-            if let (Some(left), Some(right)) = (&from_left, &from_right)
-                && is_same_tree(&left.thing, &right.thing)
-            {
+            let kept = self.kept.next(from_left.is_some(), from_right.is_some())?;
+            let same = match (&from_left, &from_right) {
+                (Some(left), Some(right)) => same_tree(&left.thing, &right.thing),
+                _ => None,
+            };
+            if same.is_some() {
                 before.skip_below();
                 after.skip_below();
-            } else if let Some(event) = self.event(from_left, from_right)? {
+            }
+            let is_same = same.is_some() && kept.is_empty();
+            let same = same.filter(|_| !self.kept.is_empty()).cloned();
+            let below = same.zip(from_left.as_ref().map(|left| left.path.clone()));
+            if !is_same && let Some(event) = self.event(from_left, from_right, kept)? {
                 count += 1;
                 (self.each)(event)?;
+            }
+            if let Some((tree, path)) = below {
+                count += self.below(tree, &path)?;
             }
             if order.is_le() {
                 left = before.next()?;
@@ -178,12 +216,63 @@ impl Merge<'_> {
         }
     }
 
-    fn event(&self, left: Option<Step>, right: Option<Step>) -> Result<Option<Event>> {
+    /// Tells what was kept otherwise in a directory that both have.
+    fn below(&mut self, tree: Node, path: &[u8]) -> Result<u64> {
+        let Node::Tree { totals, .. } = &tree else {
+            return Ok(0);
+        };
+        let entries = totals.entries;
+        let mut walk = RefSide::new(self.reader, tree);
+        // The directory itself was told of.
+        walk.next()?;
+        let (mut at, mut count, mut differing) = (0, 0, Differing::default());
+        while differing.look(at, entries, &mut self.kept)? {
+            let Some(Step {
+                path: inside,
+                thing,
+            }) = walk.next()?
+            else {
+                break;
+            };
+            if let Some(kept) = differing.take(at) {
+                count += 1;
+                let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
+                (self.each)(Event {
+                    path: [path, slash, &inside].concat(),
+                    difference: Difference::Changed {
+                        before: thing.entry(),
+                        after: thing.entry(),
+                        aspects: kept.iter().map(Aspect::from).collect(),
+                        kept,
+                    },
+                })?;
+            }
+            at += 1;
+            if let Thing::Stored(Node::Tree { totals, .. }) = thing
+                && differing.is_done_before(at + totals.entries)
+            {
+                walk.skip_below();
+                at += totals.entries;
+            }
+        }
+        Ok(count)
+    }
+
+    fn event(
+        &self,
+        left: Option<Step>,
+        right: Option<Step>,
+        mut kept: Vec<KeptChange>,
+    ) -> Result<Option<Event>> {
         let (path, difference) = match (left, right) {
             (Some(left), None) => (left.path, Difference::Removed(left.thing.entry())),
             (None, Some(right)) => (right.path, Difference::Added(right.thing.entry())),
             (Some(left), Some(right)) => {
-                let aspects = self.aspects(&left.thing, &right.thing)?;
+                let mut aspects = self.aspects(&left.thing, &right.thing)?;
+                if aspects.contains(&Aspect::Kind) {
+                    kept.clear();
+                }
+                aspects.extend(kept.iter().map(Aspect::from));
                 if aspects.is_empty() {
                     return Ok(None);
                 }
@@ -192,6 +281,7 @@ impl Merge<'_> {
                     before,
                     after,
                     aspects,
+                    kept,
                 };
                 (left.path, changed)
             }
@@ -242,13 +332,14 @@ impl Merge<'_> {
     }
 }
 
-fn is_same_tree(left: &Thing, right: &Thing) -> bool {
+/// The directory that both are.
+fn same_tree<'t>(left: &'t Thing, right: &Thing) -> Option<&'t Node> {
     match (left, right) {
         (
-            Thing::Stored(Node::Tree { content: left, .. }),
+            Thing::Stored(node @ Node::Tree { content: left, .. }),
             Thing::Stored(Node::Tree { content: right, .. }),
-        ) => left == right,
-        _ => false,
+        ) if left == right => Some(node),
+        _ => None,
     }
 }
 
