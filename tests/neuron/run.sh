@@ -4,8 +4,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-place=target/neuron
 . tests/support/venv.sh
-venv "$place" tests/neuron/requirements.txt
-cargo build --quiet -p cli
-exec python3 -B tests/neuron/suite.py "${CARGO_TARGET_DIR:-target}/debug/store" "$place/bin/python"
+suite_in_venv neuron

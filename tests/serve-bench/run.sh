@@ -12,8 +12,6 @@ if ! command -v nginx >/dev/null && [ ! -x /usr/sbin/nginx ]; then
     "${root[@]}" apt-get update -qq >&2
     DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends nginx-light >&2
 fi
-if [ -z "${STORE_BIN:-}" ]; then
-    cargo build --release --quiet -p cli
-    STORE_BIN=${CARGO_TARGET_DIR:-target}/release/store
-fi
-PATH=$PATH:/usr/sbin exec python3 -B tests/serve-bench/bench.py "$STORE_BIN" "${SERVE_BENCH_MB:-1000}"
+. tests/support/measured.sh
+measured
+PATH=$PATH:/usr/sbin exec python3 -B tests/serve-bench/bench.py "$store" "${SERVE_BENCH_MB:-1000}"

