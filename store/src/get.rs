@@ -6,11 +6,13 @@
 //!
 //! The copy is built in a directory of its own beside the destination, which nobody else can enter, and is renamed into
 //! place when all of it is there: whole or not at all. If something is mounted on the destination, or it is the working
-//! directory, nothing can be renamed over it: then the copy is built inside it.
+//! directory, nothing can be renamed over it: then the copy is built inside it. What killed gets left there counts as
+//! nothing, and is removed first.
 
 mod beside;
 mod copy;
 mod file;
+mod left;
 mod place;
 mod room;
 
@@ -29,6 +31,7 @@ use crate::wanted::Wanted;
 
 use beside::{Beside, Disowned};
 use copy::Copy;
+use left::Remains;
 use room::Room;
 
 /// How many of the counted links are named.
@@ -106,7 +109,11 @@ pub fn get(store: &Store, request: &GetRequest, progress: &dyn Progress) -> Resu
     wanted.check_leaves_something(&reader, &found.node, &request.spec)?;
 
     let format = store.remote().local_path(FORMAT_KEY);
-    let site = Site::of(&request.destination)?;
+    let mut site = Site::of(&request.destination)?;
+    let remains = Remains::of(&site)?;
+    if remains.is_some() {
+        site.there = There::EmptyDirectory;
+    }
     Guard::new(&request.precious)
         .store(format.as_deref().and_then(Path::parent))
         .with_working_directory(false)
@@ -123,7 +130,7 @@ pub fn get(store: &Store, request: &GetRequest, progress: &dyn Progress) -> Resu
     );
     let node = copy.top(&found.node)?;
     check_free(&site, matches!(node, Node::Tree { .. }))?;
-    let room = Room::new(&site)?;
+    let room = Room::new(&site, remains)?;
 
     announce(&found.node, progress);
     let ground = room.ground()?;

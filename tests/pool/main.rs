@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 mod evict;
 mod hostile;
+mod killed;
 mod life;
 mod mixed;
 mod mounts;

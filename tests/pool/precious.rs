@@ -255,42 +255,6 @@ fn the_directory_that_one_is_in_is_filled_where_it_is_empty() {
 }
 
 #[test]
-fn what_a_killed_get_left_is_removed_by_the_next_one() {
-    let world = World::with_tree(87);
-    let left = || {
-        let names = fs::read_dir(world.env.root()).unwrap();
-        names
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.display().to_string().contains(".store-get-"))
-            .collect::<Vec<_>>()
-    };
-    let killed = || {
-        let traced = world.env.command(["get", REF, "killed"]);
-        let inject = "inject=renameat2:signal=SIGKILL:when=1";
-        let words = [
-            "-f",
-            "-o",
-            "/dev/null",
-            "-e",
-            "trace=renameat2",
-            "-e",
-            inject,
-        ];
-        assert!(!under("strace", words, &traced).status().unwrap().success());
-    };
-    killed();
-    assert_eq!(left().len(), 1);
-    world.env.ok(["get", REF, "one"]);
-    assert!(left().is_empty(), "{:?}", left());
-    // One of another user is not ours to remove, nor one by its name alone.
-    killed();
-    shell(&format!("chown -R 1002 '{}'", left()[0].display()));
-    world.env.write(".store-get-0123/mine", "mine");
-    world.env.ok(["get", REF, "two"]);
-    assert_eq!(left().len(), 2, "{:?}", left());
-}
-
-#[test]
 fn globs_that_leave_nothing_are_a_mistake() {
     let world = World::with_tree(88);
     for verb in ["get", "materialize"] {

@@ -16,8 +16,8 @@ use crate::ui::{human, names, remedy};
 /// Get a ref, or a path inside one, as a private and writable copy
 ///
 /// Every byte is verified before it is written. The copy is built beside DEST and renamed into place, so it is there
-/// whole or not at all. A DEST that exists is refused unless it is an empty directory. If something is mounted on that
-/// directory, or you are in it, the copy is built inside it.
+/// whole or not at all. A DEST that exists is refused unless it is an empty directory, or holds only what a killed get
+/// left there, which is removed. If something is mounted on that directory, or you are in it, the copy is built inside it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, like project/llama-ft/imagenet, project/llama-ft/imagenet@3 or project/llama-ft/imagenet:train/0.tar

@@ -110,12 +110,16 @@ fn taken(site: &Site, why: &str) -> Error {
     Error::conflict(format!("{}: {why}", site.given.display())).hint(Remedy::OtherDestination)
 }
 
+/// Whether an open directory is the root of something mounted, as far as the system tells.
+pub(crate) fn is_mounted(dir: &Dir) -> bool {
+    fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)
+        .is_ok_and(|found| is_mount_root(&found))
+}
+
 /// What nothing may remove with the directories above it, if a directory is that.
 fn precious(dir: &Dir) -> Option<&'static str> {
-    let is_mount = fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)
-        .is_ok_and(|found| is_mount_root(&found));
     match kind_of(&dir) {
-        None => is_mount.then_some("something that is mounted"),
+        None => is_mounted(dir).then_some("something that is mounted"),
         Some("pool") => Some("a pool"),
         Some(_) => Some("a store"),
     }

@@ -45,7 +45,7 @@ pub(crate) use self::draft::Draft;
 pub use self::evict::{EvictReport, PoolUsage};
 pub(crate) use self::inodes::{Inodes, Made};
 pub use self::key::PoolKey;
-pub(crate) use self::owner::{Identity, Watch};
+pub(crate) use self::owner::{Identity, Life, Watch};
 pub(crate) use self::place::Placed;
 pub use self::remove::RemoveReport;
 pub(crate) use self::room::Room;

@@ -17,9 +17,6 @@ use crate::error::{Error, Result};
 use crate::host::beat::Beat;
 use crate::host::walk::Stat;
 
-/// How long a sweep looks on before it believes a long silence: after a leap of the clock, or when the host wakes,
-/// owners that live have shown it by then.
-pub(super) const CONFIRMATION: Duration = Duration::from_secs(5);
 /// How long an owner may show nothing before it is taken for dead, on the watcher's own clock.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
@@ -37,7 +34,7 @@ pub(crate) struct Identity {
 
 /// What is known of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
+pub(crate) enum Life {
     Alive,
     Dead,
     /// It lives in another namespace or on another host; only its touches tell.
@@ -66,14 +63,9 @@ impl Identity {
         }
     }
 
-    /// Whether it certainly is no more.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.life(&Self::own()) == Life::Dead
-    }
-
     /// Whether it lives, as far as process `own` can see. A name of a host or of a boot proves no death: hosts
     /// share names, and containers have boots of their own. Nor does what the system did not tell.
-    pub(super) fn life(&self, own: &Self) -> Life {
+    pub(crate) fn life(&self, own: &Self) -> Life {
         let place = |of: &Self| (of.host.clone(), of.boot.clone(), of.namespace.clone());
         let is_told =
             |of: &Self| !of.boot.is_empty() && !of.namespace.is_empty() && of.started != 0;

@@ -1,20 +1,18 @@
 //! The sweep: removes what dead processes left.
 //!
 //! The process table says which processes of this host, boot and namespace have died. Any other owner counts as dead if
-//! it has been silent for an hour, by the clock of the pool's file system, and stays silent while the sweep watches for
-//! longer than two beats. If no owner is silent, the sweep does not wait.
+//! it has been silent for an hour, by the times of the pool's file system, and stays silent while the sweep watches for
+//! longer than two beats, by its own clock. If no owner is silent, the sweep does not wait.
 
 use rustix::fs::{self, AtFlags};
 
-use super::owner::{self, CONFIRMATION, Life, Watch};
+use super::owner::{self, Life, Watch};
 use super::trees::Mark;
 use super::{Pool, disk, trust};
 use crate::error::{Error, Result};
 use crate::format::Time;
+use crate::host::beat;
 use crate::host::walk::Stat;
-
-/// How long who cannot be seen has to be silent before a sweep takes what it left.
-const LONG_SILENCE_SECS: i64 = 3600;
 
 /// Somebody who may be no more.
 struct Suspect {
@@ -103,7 +101,7 @@ impl Pool {
     }
 
     /// Those who have been silent for long and stay so.
-    fn silent(&self, mut suspects: Vec<Suspect>) -> Vec<Suspect> {
+    fn silent(&self, suspects: Vec<Suspect>) -> Vec<Suspect> {
         if suspects.is_empty() {
             return suspects;
         }
@@ -111,12 +109,12 @@ impl Pool {
         let Ok(now) = self.time() else {
             return Vec::new();
         };
-        suspects.retain(|suspect| now.secs.saturating_sub(suspect.beaten.secs) > LONG_SILENCE_SECS);
-        if !suspects.is_empty() {
-            std::thread::sleep(CONFIRMATION);
-        }
-        suspects.retain(|suspect| self.beaten(&suspect.beat) == Some(suspect.beaten));
-        suspects
+        beat::silent(
+            suspects,
+            now,
+            |suspect| suspect.beaten,
+            |suspect| self.beaten(&suspect.beat),
+        )
     }
 
     /// When a file of the pool that is the caller's own was last touched.

@@ -1,0 +1,596 @@
+//! What killed gets left: their rooms, and what they had moved out of one into the destination.
+//!
+//! A room is removed only if it belongs to the caller, its note names it, nobody holds the lock, and its process is
+//! dead. The table of processes tells that, or silence for an hour by the times of its file system, confirmed by the
+//! own clock. A room that is empty, or of whose note a power cut left zeros, tells by silence alone. What was moved
+//! out goes only if nobody touched it since. Where anything else is in the destination, nothing in it is touched.
+
+use std::collections::BTreeSet;
+use std::io::BufRead;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::room::{NOTE, Note, PREFIX, TREE};
+use crate::error::{Error, Result};
+use crate::format::Time;
+use crate::host::beat;
+use crate::host::destination::{Site, There, is_mounted};
+use crate::host::pool::{Identity, Inode, Life, disk, trust};
+use crate::host::walk::{Item, Stat, WalkOptions, walk};
+
+/// Bytes of a note, at most.
+const NOTE_BYTES_MAX: usize = 4096;
+/// What a room moves out, one entry a line.
+const MOVED: &str = "moved";
+
+/// An entry that is moved out of a room, as it was then.
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
+struct Moved {
+    name: Vec<u8>,
+    inode: Inode,
+    /// Of a file; of a directory nothing.
+    bytes: u64,
+    secs: i64,
+    nanos: u32,
+}
+
+impl Moved {
+    fn of(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
+        let stat = Stat::from(fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
+        Ok(Self {
+            name: name.to_vec(),
+            inode: Inode::of(&dir, name)?,
+            bytes: if is_dir(&stat) { 0 } else { stat.size },
+            secs: stat.mtime.secs,
+            nanos: stat.mtime.nanos,
+        })
+    }
+}
+
+fn is_dir(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.mode) == FileType::Directory
+}
+
+/// Writes into a room what is about to be moved out of its tree.
+pub(super) fn list(room: &OwnedFd, tree: &OwnedFd, names: &[Vec<u8>]) -> rustix::io::Result<()> {
+    let mut text = Vec::new();
+    for name in names {
+        serde_json::to_writer(&mut text, &Moved::of(tree, name)?).map_err(|_| Errno::IO)?;
+        text.push(b'\n');
+    }
+    let file = disk::write_whole(room, MOVED, &text)?;
+    // What a power cut takes of it has to be taken back by hand.
+    disk::forgive(fs::fdatasync(&file));
+    Ok(())
+}
+
+/// All that was listed is where it belongs.
+pub(super) fn unlist(room: &OwnedFd) -> rustix::io::Result<()> {
+    match fs::unlinkat(room, MOVED, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        done => done,
+    }
+}
+
+/// What a room was moving out, and when it began; nothing, where there is no such list. None, where it cannot be read.
+fn listed(room: &OwnedFd) -> Option<(Vec<Moved>, Time)> {
+    let file = match disk::open_file(room, MOVED.as_bytes()) {
+        Err(Errno::NOENT) => return Some((Vec::new(), Time::default())),
+        file => file.ok()?,
+    };
+    let stat = Stat::of_file(&file, Path::new(MOVED)).ok()?;
+    if stat.uid != trust::user() {
+        return None;
+    }
+    let lines = std::io::BufReader::new(file).split(b'\n');
+    let moved = lines.map(|line| serde_json::from_slice(&line.ok()?).ok());
+    Some((moved.collect::<Option<_>>()?, stat.mtime))
+}
+
+/// What killed gets left in a destination in which nothing else is.
+pub(super) struct Remains {
+    dest: OwnedFd,
+    rooms: Vec<Vec<u8>>,
+}
+
+impl Remains {
+    /// What is in a destination, if it is that and no more.
+    ///
+    /// # Errors
+    /// Conflict, where it holds a room that may be in use, or what is not ours beside what was moved out of one.
+    pub(super) fn of(site: &Site) -> Result<Option<Self>> {
+        if site.there != There::Directory {
+            return Ok(None);
+        }
+        let Ok(dest) = disk::open_path(&site.path) else {
+            return Ok(None);
+        };
+        let names = entries(&dest).unwrap_or_default().into_iter();
+        let (rooms, others): (Vec<_>, Vec<_>) =
+            names.partition(|name| name.starts_with(PREFIX.as_bytes()));
+        if rooms.is_empty() {
+            return Ok(None);
+        }
+        let mut others: BTreeSet<_> = others.into_iter().collect();
+        let dead = dead(&dest, &rooms, || time(&dest));
+        let mut is_part = false;
+        for room in dead
+            .iter()
+            .filter_map(|name| disk::open_dir(&dest, name).ok())
+        {
+            let out = Out::of(&dest, &site.path, &room);
+            is_part |= !out.unchanged.is_empty() || out.changed.is_some() || out.is_unknown;
+            for moved in out.unchanged {
+                others.remove(&moved.name);
+            }
+        }
+        match others.first() {
+            Some(other) if is_part => Err(mixed(site, other)),
+            Some(_) => Ok(None),
+            None if dead.len() < rooms.len() => Err(occupied(site)),
+            None => Ok(Some(Self { dest, rooms: dead })),
+        }
+    }
+
+    /// Takes back what was moved out, and removes the rooms.
+    pub(super) fn remove(self, site: &Site) -> Result<()> {
+        let failed = |errno| disk::failed("remove what a killed get left in", &site.given, errno);
+        for name in &self.rooms {
+            let room = match disk::open_dir(&self.dest, name) {
+                Err(Errno::NOENT) => continue,
+                room => room.map_err(failed)?,
+            };
+            let out = Out::of(&self.dest, &site.path, &room);
+            if let Some(changed) = out.changed {
+                return Err(mixed(site, &changed));
+            }
+            if !out.unchanged.is_empty() {
+                let tree = disk::open_dir(&room, TREE).map_err(failed)?;
+                for Moved { name, .. } in &out.unchanged {
+                    fs::renameat_with(&self.dest, name, &tree, name, RenameFlags::NOREPLACE)
+                        .map_err(failed)?;
+                }
+            }
+            unlist(&room).map_err(failed)?;
+            remove_room(&self.dest, name, &room).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+fn occupied(site: &Site) -> Error {
+    Error::conflict(format!(
+        "{}: another get builds in it, or did until it was killed: of a process elsewhere only its silence tells",
+        site.given.display()
+    ))
+    .hint(format!(
+        "wait for it; after an hour without a sign of life what it left is removed; if you know that no get works \
+         there, remove {PREFIX}* from it"
+    ))
+}
+
+fn mixed(site: &Site, other: &[u8]) -> Error {
+    Error::conflict(format!(
+        "{}: holds a part of a copy that a killed get left, and things that it did not make or that were changed \
+         since, like {}",
+        site.given.display(),
+        String::from_utf8_lossy(other).escape_debug()
+    ))
+    .hint(format!(
+        "move away what is yours, remove the rest, {PREFIX}* included, and run it again"
+    ))
+}
+
+/// What was moved out of a room and lies in the destination.
+#[derive(Default)]
+struct Out {
+    /// As it was.
+    unchanged: Vec<Moved>,
+    /// The first that is not.
+    changed: Option<Vec<u8>>,
+    /// What it is, nobody knows: a power cut took the list.
+    is_unknown: bool,
+}
+
+impl Out {
+    fn of(dest: &OwnedFd, path: &Path, room: &OwnedFd) -> Self {
+        let mut out = Self::default();
+        let Some((moved, begun)) = listed(room) else {
+            out.is_unknown = true;
+            return out;
+        };
+        for moved in moved {
+            let there = Moved::of(dest, &moved.name);
+            if there.as_ref().err() == Some(&Errno::NOENT) {
+                continue;
+            }
+            let path = path.join(std::ffi::OsStr::from_bytes(&moved.name));
+            if there.is_ok_and(|there| there == moved) && is_untouched(&path, begun) {
+                out.unchanged.push(moved);
+            } else {
+                out.changed.get_or_insert(moved.name);
+            }
+        }
+        out
+    }
+}
+
+/// Whether nothing below a directory has changed since, nor was mounted there. The directory itself was renamed.
+fn is_untouched(path: &Path, since: Time) -> bool {
+    let Ok(top) = Stat::of_path(path) else {
+        return false;
+    };
+    if !is_dir(&top) {
+        return true;
+    }
+    let is_as_it_was = |stat: &Stat| stat.ctime <= since && stat.dev == top.dev;
+    walk(path, WalkOptions::default()).is_ok_and(|mut items| {
+        items.all(|item| match item {
+            Ok(Item::Enter { name, dir, stat }) => {
+                (name.is_empty() || is_as_it_was(&stat)) && !is_mounted(&*dir)
+            }
+            Ok(Item::File { stat, .. } | Item::Symlink { stat, .. }) => is_as_it_was(&stat),
+            Ok(Item::Leave) => true,
+            Ok(Item::Skipped { .. }) | Err(_) => false,
+        })
+    })
+}
+
+/// Whether anything that a room was moving out lies beside it, or may.
+pub(super) fn is_out(above: &OwnedFd, room: &OwnedFd) -> bool {
+    listed(room).is_none_or(|(moved, _)| {
+        let is_there = |moved: &Moved| Moved::of(above, &moved.name).err() != Some(Errno::NOENT);
+        moved.iter().any(is_there)
+    })
+}
+
+/// Removes the rooms of dead processes in `above`; what cannot be removed stays for the next time. What was moved out
+/// of one is of no copy that is asked for here: it stays, with its room.
+pub(super) fn sweep(above: &OwnedFd, own: &str, now: Time) {
+    let mut names = entries(above).unwrap_or_default();
+    names.retain(|name| name.starts_with(PREFIX.as_bytes()) && name != own.as_bytes());
+    for name in dead(above, &names, || Some(now)) {
+        if let Ok(room) = disk::open_dir(above, &name)
+            && !is_out(above, &room)
+        {
+            disk::forgive(remove_room(above, &name, &room));
+        }
+    }
+}
+
+fn remove_room(above: &OwnedFd, name: &[u8], room: &OwnedFd) -> rustix::io::Result<()> {
+    empty(room)?;
+    fs::unlinkat(above, name, AtFlags::REMOVEDIR)
+}
+
+/// What time it is for the file system: that of a directory just made. Killed here, this is a room without a note.
+fn time(dir: &OwnedFd) -> Option<Time> {
+    let name = format!("{PREFIX}{}", disk::random_name().ok()?);
+    fs::mkdirat(dir, &name, Mode::from_raw_mode(0o700)).ok()?;
+    let stat = fs::statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW);
+    disk::forgive(fs::unlinkat(dir, &name, AtFlags::REMOVEDIR));
+    Some(Stat::from(stat.ok()?).mtime)
+}
+
+/// The process of a room, if it is not seen to live.
+struct Absent {
+    life: Life,
+    /// When it last showed something.
+    beaten: Time,
+}
+
+/// Those of the rooms that are ours and whose processes have died. What is not known counts as alive.
+fn dead(above: &OwnedFd, names: &[Vec<u8>], now: impl FnOnce() -> Option<Time>) -> Vec<Vec<u8>> {
+    let looked = names.iter();
+    let looked = looked.filter_map(|name| Some((name, look(above, name)?)));
+    let (mut dead, unseen): (Vec<_>, Vec<_>) =
+        looked.partition(|(_, absent)| absent.life == Life::Dead);
+    if !unseen.is_empty()
+        && let Some(now) = now()
+    {
+        dead.extend(beat::silent(
+            unseen,
+            now,
+            |(_, absent)| absent.beaten,
+            |(name, _)| look(above, name).map(|absent| absent.beaten),
+        ));
+    }
+    dead.into_iter().map(|(name, _)| name.clone()).collect()
+}
+
+/// What is known of who builds in a room; none, where it is not ours or is in use.
+fn look(above: &OwnedFd, name: &[u8]) -> Option<Absent> {
+    let is_own = |stat: &fs::Stat| stat.st_uid == trust::user() && stat.st_mode & 0o022 == 0;
+    let room = disk::open_dir(above, name).ok()?;
+    let dir = fs::fstat(&room).ok().filter(is_own)?;
+    let note = match disk::open_file(&room, NOTE.as_bytes()) {
+        // Killed before it said anything, or while the last of it was removed.
+        Err(Errno::NOENT) => {
+            let unwritten = format!(".{NOTE}");
+            let names = entries(&room).ok()?;
+            let is_bare = names.iter().all(|name| name == unwritten.as_bytes());
+            return is_bare.then(|| Absent {
+                life: Life::Unknown,
+                beaten: Stat::from(dir).mtime,
+            });
+        }
+        note => note.ok()?,
+    };
+    let stat = fs::fstat(&note).ok().filter(is_own)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    let life = life(&note, name.strip_prefix(PREFIX.as_bytes())?)?;
+    // Any other refusal says that this file system has no locks, which means nothing.
+    if let Err(Errno::WOULDBLOCK) = fs::flock(&note, FlockOperation::NonBlockingLockExclusive) {
+        return None;
+    }
+    (life != Life::Alive).then(|| Absent {
+        life,
+        beaten: Stat::from(stat).mtime,
+    })
+}
+
+/// What is known of the process that a note names; none, where it is no note of this room.
+fn life(note: &std::fs::File, nonce: &[u8]) -> Option<Life> {
+    let mut text = [0; NOTE_BYTES_MAX];
+    let len = rustix::io::pread(note, &mut text[..], 0).ok()?;
+    let text = text.get(..len)?;
+    // A power cut took the bytes: a note is whole when it has its name.
+    if text.iter().all(|byte| *byte == 0) {
+        return Some(Life::Unknown);
+    }
+    let said: Note = serde_json::from_slice(text).ok()?;
+    (said.room.as_bytes() == nonce).then(|| said.owner.life(&Identity::own()))
+}
+
+/// Removes everything in a room, however deep: directories come up to the top one after another, so that neither the
+/// stack nor the open directories follow the depth. The note goes last: what is left of a killed removal proves what
+/// it is.
+pub(super) fn empty(top: &OwnedFd) -> rustix::io::Result<()> {
+    let mut count: u64 = 0;
+    loop {
+        let mut names = entries(top)?;
+        names.retain(|name| name != NOTE.as_bytes());
+        if names.is_empty() {
+            break;
+        }
+        for name in names {
+            if !remove(top, &name)? {
+                let below = disk::open_dir(top, &name)?;
+                for inner in entries(&below)? {
+                    if !remove(&below, &inner)? {
+                        count += 1;
+                        let aside = format!("{NOTE}-{count}");
+                        fs::renameat_with(&below, &inner, top, &aside, RenameFlags::NOREPLACE)?;
+                    }
+                }
+                fs::unlinkat(top, &name, AtFlags::REMOVEDIR)?;
+            }
+        }
+    }
+    match remove(top, NOTE.as_bytes())? {
+        true => Ok(()),
+        false => Err(Errno::NOTEMPTY),
+    }
+}
+
+/// Removes a name, unless it is a directory with something in it.
+fn remove(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<bool> {
+    match fs::unlinkat(&dir, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(true),
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        Err(errno) => return Err(errno),
+    }
+    match fs::unlinkat(&dir, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+pub(super) fn entries(dir: &OwnedFd) -> rustix::io::Result<Vec<Vec<u8>>> {
+    // A directory that is read once is at its end: each look has its own position.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = fs::openat(dir, ".", flags, Mode::empty())?;
+    let mut names = Vec::new();
+    for entry in fs::Dir::read_from(dir)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_room_is_emptied_however_deep_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = disk::open_path(dir.path()).unwrap();
+        let mut at = top.try_clone().unwrap();
+        for _ in 0..3_000 {
+            fs::mkdirat(&at, "d", Mode::from_raw_mode(0o700)).unwrap();
+            disk::write_new(&at, b"file", b"x").unwrap();
+            at = disk::open_dir(&at, b"d").unwrap();
+        }
+        drop(at);
+        empty(&top).unwrap();
+        assert!(entries(&top).unwrap().is_empty());
+    }
+
+    /// A room of `owner` whose process showed something `ago` seconds before 10,000.
+    struct Made<'r> {
+        name: &'r str,
+        says: &'r str,
+        owner: &'r Identity,
+        mode: u32,
+        ago: i64,
+    }
+
+    fn date(path: &Path, secs: i64) {
+        let file = std::fs::File::open(path).unwrap();
+        fs::futimens(&file, &crate::fs::stamps(Time { secs, nanos: 0 })).unwrap();
+    }
+
+    fn room(dir: &Path, made: &Made<'_>) -> std::path::PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        let path = dir.join(format!("{PREFIX}{}", made.name));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("tree"), "bytes").unwrap();
+        let note = Note {
+            room: made.says.into(),
+            owner: made.owner.clone(),
+        };
+        std::fs::write(path.join(NOTE), serde_json::to_vec(&note).unwrap()).unwrap();
+        date(&path.join(NOTE), 10_000 - made.ago);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(made.mode)).unwrap();
+        path
+    }
+
+    /// A process of another host.
+    fn unseen() -> Identity {
+        let mut said = serde_json::to_value(Identity::own()).unwrap();
+        said["host"] = "elsewhere".into();
+        serde_json::from_value(said).unwrap()
+    }
+
+    const NOW: Time = Time {
+        secs: 10_000,
+        nanos: 0,
+    };
+
+    #[test]
+    fn only_what_proves_to_be_ours_and_dead_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let above = disk::open_path(dir.path()).unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("100")
+            .spawn()
+            .unwrap();
+        let dead = Identity::of(i32::try_from(child.id()).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (own, unseen) = (Identity::own(), unseen());
+        let make = |name, says, owner, mode, ago| {
+            room(
+                dir.path(),
+                &Made {
+                    name,
+                    says,
+                    owner,
+                    mode,
+                    ago,
+                },
+            )
+        };
+        let gone = [
+            make("1", "1", &dead, 0o700, 1),
+            make("2", "2", &unseen, 0o700, 9_000),
+        ];
+        let kept = [
+            make("3", "3", &unseen, 0o700, 1_000),
+            make("4", "1", &dead, 0o700, 10_000),
+            make("5", "5", &dead, 0o777, 10_000),
+            make("6", "6", &own, 0o700, 9_000),
+            make("7", "7", &unseen, 0o700, 9_000),
+            dir.path().join(format!("{PREFIX}8")),
+        ];
+        std::fs::create_dir(&kept[5]).unwrap();
+        std::fs::write(kept[5].join("data"), "mine").unwrap();
+        date(&kept[5], 0);
+        // A lock that is held outweighs any silence.
+        let note = std::fs::File::open(kept[4].join(NOTE)).unwrap();
+        fs::flock(&note, FlockOperation::NonBlockingLockExclusive).unwrap();
+        sweep(&above, "none", NOW);
+        for path in gone {
+            assert!(!path.exists(), "{}", path.display());
+        }
+        for path in kept {
+            assert!(path.exists(), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_room_that_says_nothing_of_its_process_goes_after_the_silence() {
+        let dir = tempfile::tempdir().unwrap();
+        let above = disk::open_path(dir.path()).unwrap();
+        let zeros = |name: &str, len: usize, secs: i64| {
+            let path = dir.path().join(format!("{PREFIX}{name}"));
+            std::fs::create_dir(&path).unwrap();
+            std::fs::write(path.join("tree"), "bytes").unwrap();
+            std::fs::write(path.join(NOTE), vec![0; len]).unwrap();
+            date(&path.join(NOTE), secs);
+            path
+        };
+        let bare = |name: &str, inside: &[&str], secs: i64| {
+            let path = dir.path().join(format!("{PREFIX}{name}"));
+            std::fs::create_dir(&path).unwrap();
+            for name in inside {
+                std::fs::write(path.join(name), "{\"ro").unwrap();
+            }
+            date(&path, secs);
+            path
+        };
+        let gone = [
+            zeros("1", 300, 1_000),
+            zeros("2", 0, 1_000),
+            bare("3", &[], 1_000),
+            bare("4", &[".room"], 1_000),
+        ];
+        let kept = [
+            zeros("5", 300, 9_000),
+            bare("6", &[], 9_000),
+            bare("7", &["mine"], 1_000),
+        ];
+        sweep(&above, "none", NOW);
+        for path in gone {
+            assert!(!path.exists(), "{}", path.display());
+        }
+        for path in kept {
+            assert!(path.exists(), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_leap_of_the_clock_makes_no_room_dead() {
+        let dir = tempfile::tempdir().unwrap();
+        let above = disk::open_path(dir.path()).unwrap();
+        let unseen = unseen();
+        let make = |name| {
+            let made = Made {
+                name,
+                says: name,
+                owner: &unseen,
+                mode: 0o700,
+                ago: 0,
+            };
+            room(dir.path(), &made)
+        };
+        // No lock: as where those mean nothing. The file server dates new files two hours after what was touched last.
+        let (alive, silent) = (make("1"), make("2"));
+        let note = std::fs::File::options()
+            .write(true)
+            .open(alive.join(NOTE))
+            .unwrap();
+        let beat = beat::Beat::of(note);
+        std::thread::sleep(std::time::Duration::from_millis(2_500));
+        let stat = Stat::of_path(&alive.join(NOTE)).unwrap();
+        let now = Time {
+            secs: stat.mtime.secs + 7_200,
+            nanos: 0,
+        };
+        sweep(&above, "none", now);
+        drop(beat);
+        assert!(alive.exists());
+        assert!(!silent.exists());
+    }
+}

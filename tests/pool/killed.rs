@@ -1,0 +1,218 @@
+//! What killed gets leave, beside a destination or in it: the next one removes it, and nothing else.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use support::{Finished, under};
+
+use crate::world::{Mount, REF, World, assert_same, shell};
+
+/// A get into a destination, from a directory, that is killed as it asks for a system call for the `nth` time.
+fn killed(world: &World, (dir, destination): (&Path, &str), (call, nth): (&str, u32)) {
+    let get = world.env.command(["get", REF, destination]);
+    let (trace, inject) = (
+        format!("trace={call}"),
+        format!("inject={call}:signal=SIGKILL:when={nth}"),
+    );
+    let words = ["-f", "-o", "/dev/null", "-e", &trace, "-e", &inject];
+    let mut traced = under("strace", words, &get);
+    assert!(!traced.current_dir(dir).status().unwrap().success());
+}
+
+fn get(world: &World, (dir, destination): (&Path, &str)) -> Finished {
+    let mut get = world.env.command(["get", REF, destination]);
+    get.current_dir(dir).output().unwrap().into()
+}
+
+/// The rooms in a directory, and what else is there.
+fn parts(dir: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let paths = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    paths.partition(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with(".store-get-")
+    })
+}
+
+fn emptied(dir: &Path) {
+    shell(&format!("find '{}' -mindepth 1 -delete", dir.display()));
+}
+
+/// All that is in a directory, with what changes when it is touched.
+fn listed(dir: &Path) -> String {
+    shell(&format!(
+        "cd '{}' && find . -mindepth 1 -printf '%P %y %s %T@ %C@ %i\\n' | LC_ALL=C sort",
+        dir.display()
+    ))
+}
+
+#[test]
+fn what_a_killed_get_left_is_removed_by_the_next_one() {
+    let world = World::with_tree(87);
+    let root = world.env.root();
+    let left = || parts(&root).0;
+    let killed = || killed(&world, (&root, "killed"), ("renameat2", 1));
+    killed();
+    assert_eq!(left().len(), 1);
+    world.env.ok(["get", REF, "one"]);
+    assert!(left().is_empty(), "{:?}", left());
+    // One of another user is not ours to remove, nor one by its name alone.
+    killed();
+    shell(&format!("chown -R 1002 '{}'", left()[0].display()));
+    world.env.write(".store-get-0123/mine", "mine");
+    world.env.ok(["get", REF, "two"]);
+    assert_eq!(left().len(), 2, "{:?}", left());
+}
+
+/// Before anything is built; before the first entry is moved out of the room; with some of them out; with all of them.
+const KILLS: [(&str, u32); 5] = [
+    ("mkdirat", 2),
+    ("renameat2", 1),
+    ("renameat2", 3),
+    ("renameat2", 6),
+    ("unlinkat", 1),
+];
+
+/// A get that is killed inside of its destination, whenever that is, and the next one.
+fn goes_on(world: &World, dest: &Path, named: (&Path, &str)) {
+    let mut out = Vec::new();
+    for kill in KILLS {
+        killed(world, named, kill);
+        let (rooms, others) = parts(dest);
+        assert_eq!(rooms.len(), 1, "{kill:?}");
+        out.push(others.len());
+        let finished = get(world, named);
+        assert_eq!(finished.code, Some(0), "{kill:?}: {finished}");
+        assert_same(&world.path("source"), dest);
+        emptied(dest);
+    }
+    assert_eq!(out, [0, 0, 2, 5, 6]);
+}
+
+#[test]
+fn a_mount_point_in_which_a_get_was_killed_is_free() {
+    let world = World::with_tree(95);
+    let mount = Mount::new(world.path("volume"), "-t tmpfs tmpfs");
+    goes_on(&world, &mount.0, (&world.env.root(), "volume"));
+}
+
+#[test]
+fn the_directory_that_one_is_in_is_free_after_a_kill() {
+    let world = World::with_tree(96);
+    let here = world.path("here");
+    fs::create_dir(&here).unwrap();
+    goes_on(&world, &here, (&here, "."));
+    // Also by its name, where it is replaced as a whole.
+    killed(&world, (&here, "."), ("renameat2", 3));
+    world.env.ok(["get", REF, "here"]);
+    assert_same(&world.path("source"), &here);
+}
+
+#[test]
+fn what_somebody_did_after_the_kill_stays() {
+    let world = World::with_tree(97);
+    let here = world.path("here");
+    fs::create_dir(&here).unwrap();
+    let edits: [&dyn Fn(); 4] = [
+        &|| fs::write(here.join("mine"), "mine").unwrap(),
+        &|| fs::write(here.join("hollow/mine"), "mine").unwrap(),
+        // As good as unseen, but that it is.
+        &|| {
+            let path = here.join("sub/deep/tiny");
+            let time = fs::metadata(&path).unwrap().modified().unwrap();
+            let file = fs::File::options().write(true).open(&path).unwrap();
+            file.write_all_at(b"mine", 0).unwrap();
+            file.set_modified(time).unwrap();
+        },
+        &|| {
+            fs::remove_file(here.join("big")).unwrap();
+            fs::write(here.join("big"), "mine").unwrap();
+        },
+    ];
+    for (at, edit) in edits.into_iter().enumerate() {
+        killed(&world, (&here, "."), ("unlinkat", 1));
+        edit();
+        let before = listed(&here);
+        let finished = get(&world, (&here, "."));
+        assert_eq!(finished.code, Some(5), "{at}: {finished}");
+        assert!(
+            finished.stderr.contains("a killed get left"),
+            "{at}: {finished}"
+        );
+        // Nor by a get beside it.
+        let finished = get(&world, (&here, "beside"));
+        assert_eq!(finished.code, Some(0), "{at}: {finished}");
+        fs::remove_dir_all(here.join("beside")).unwrap();
+        assert_eq!(listed(&here), before, "{at}");
+        emptied(&here);
+    }
+    // What was mounted there meanwhile, too.
+    killed(&world, (&here, "."), ("unlinkat", 1));
+    let kept = world.path("kept");
+    fs::create_dir(&kept).unwrap();
+    fs::write(kept.join("file"), "mine").unwrap();
+    let bound = Mount::new(
+        here.join("sub/deep"),
+        &format!("--bind '{}'", kept.display()),
+    );
+    let finished = get(&world, (&here, "."));
+    assert_eq!(finished.code, Some(5), "{finished}");
+    drop(bound);
+    assert_eq!(fs::read_to_string(kept.join("file")).unwrap(), "mine");
+}
+
+#[test]
+fn a_get_that_works_in_a_destination_is_left_in_peace() {
+    let world = World::with_tree(98);
+    let mount = Mount::new(world.path("volume"), "-t tmpfs tmpfs");
+    let root = world.env.root();
+    killed(&world, (&root, "volume"), ("renameat2", 1));
+    let (rooms, _) = parts(&mount.0);
+    let note = fs::File::open(rooms[0].join("room")).unwrap();
+    rustix::fs::flock(&note, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let before = listed(&mount.0);
+    let finished = get(&world, (&root, "volume"));
+    assert_eq!(finished.code, Some(5), "{finished}");
+    assert!(finished.stderr.contains("another get"), "{finished}");
+    assert_eq!(listed(&mount.0), before);
+    drop(note);
+    world.env.ok(["get", REF, "volume"]);
+    assert_same(&world.path("source"), &mount.0);
+}
+
+#[test]
+fn a_removal_that_ends_midway_leaves_its_proof() {
+    let world = World::with_tree(99);
+    let root = world.env.root();
+    killed(&world, (&root, "killed"), ("renameat2", 1));
+    let made = parts(&root).0.remove(0);
+    let nonce = made
+        .to_str()
+        .unwrap()
+        .rsplit('-')
+        .next()
+        .unwrap()
+        .to_owned();
+    let mut mounts = Vec::new();
+    for at in 0..8 {
+        let room = world.path(format!(".store-get-{at}").as_str());
+        shell(&format!(
+            "cp -a '{0}' '{1}' && sed -i 's/{nonce}/{at}/' '{1}/room'",
+            made.display(),
+            room.display()
+        ));
+        mounts.push(Mount::new(room.join(format!("in-{at}")), "-t tmpfs tmpfs"));
+    }
+    world.env.ok(["get", REF, "one"]);
+    let (rooms, _) = parts(&root);
+    assert_eq!(rooms.len(), 8, "{rooms:?}");
+    for room in rooms {
+        assert!(room.join("room").exists(), "{}", room.display());
+    }
+    drop(mounts);
+    world.env.ok(["get", REF, "two"]);
+    assert!(parts(&root).0.is_empty(), "{:?}", parts(&root).0);
+}
