@@ -17,6 +17,10 @@ pub trait Progress: Sync {
     /// whether all of them are removed, or only those whose names are needed.
     fn replaces(&self, _destination: &Path, _files: u64, _bytes: u64, _all: bool) {}
 
+    /// Told before anything happens to files at `destination` that a job changed or added: how many of them are
+    /// replaced or removed, their bytes, and the first of them, by paths from the destination on.
+    fn overrules(&self, _destination: &Path, _files: u64, _bytes: u64, _first: &[&Path]) {}
+
     /// Whether anybody watches, so that it is worth counting beforehand how much there is.
     fn is_watched(&self) -> bool {
         true

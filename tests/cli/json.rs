@@ -239,6 +239,10 @@ fn trees(env: &TestEnvironment, said: &mut Said) {
         &["project/demo/data", "tree", "--dry-run"],
     );
     said.run(env, "materialize", &["project/demo/data", "tree"]);
+    for options in [&["--exact", "--dry-run"][..], &["--exact"]] {
+        let words = [&["project/demo/data", "tree"], options].concat();
+        said.run(env, "materialize", &words);
+    }
     env.write("full/file", "full");
     env.write("job/tool", "base");
     env.ok(["put", "job", "project/demo/jobs"]);

@@ -12,6 +12,7 @@ mod killed;
 mod life;
 mod mixed;
 mod mounts;
+mod overruled;
 mod planted;
 mod precious;
 mod records;

@@ -1,7 +1,13 @@
-//! Directories that another pool took over, or that somebody filled with another tree.
+//! Directories that another pool took over, also in the middle of an update, or that somebody filled with another tree.
+
+use std::fs;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Finished, under};
 
 use crate::records::versions;
-use crate::world::{REF, World, assert_same, shell};
+use crate::world::{Mount, REF, World, assert_same, shell};
 
 const FIRST: &[&str] = &["a", "x", "only-1"];
 const SECOND: &[&str] = &["a", "x", "only-2"];
@@ -37,5 +43,122 @@ fn a_tree_that_was_put_back_from_a_copy_is_not_taken_for_what_it_was() {
     assert_ne!(made(&world, "one", 3, &[]), Some(0), "it is of version 1");
     assert_same(&world.path("source-1"), &world.path("out"));
     assert_eq!(made(&world, "one", 3, &["--force", "--exact"]), Some(0));
+    assert_same(&world.path("source-3"), &world.path("out"));
+}
+
+/// An update of `out` with a pool that is stopped as it makes the `nth` call of its kind; its number.
+fn stopped(world: &World, pool: &str, inject: &str) -> (Child, String) {
+    let spec = format!("{REF}@2");
+    let plain = world
+        .env
+        .command(["materialize", "--pool", pool, &spec, "out"]);
+    let inject = format!("inject={inject}:signal=SIGSTOP");
+    let words = ["-f", "-qq", "-o", "/dev/null", "-e", &inject];
+    let mut traced = under("strace", words, &plain);
+    traced.stdout(Stdio::null()).stderr(Stdio::piped());
+    let traced = traced.spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", traced.id());
+    let state = |pid: &str| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ")
+            .and_then(|(_, rest)| rest.chars().next())
+    };
+    let began = Instant::now();
+    // A call that is looked at stops it for a moment as well: it stands when it does so for long.
+    let mut stood = 0;
+    loop {
+        assert!(began.elapsed().as_secs() < 120, "it was never stopped");
+        std::thread::sleep(Duration::from_millis(100));
+        let pids = fs::read_to_string(&children).unwrap();
+        let Some(pid) = pids.split_whitespace().next() else {
+            continue;
+        };
+        stood = match state(pid) {
+            Some('T' | 't') => stood + 1,
+            _ => 0,
+        };
+        if stood == 10 {
+            return (traced, pid.to_owned());
+        }
+    }
+}
+
+fn goes_on((traced, pid): (Child, String)) -> Finished {
+    shell(&format!("kill -CONT {pid}"));
+    traced.wait_with_output().unwrap().into()
+}
+
+/// Names in directories that two versions share, or that only the second one has.
+fn many(of: &str) -> Vec<String> {
+    let names = (0..300).map(|n| format!("dir-{}/{of}-{n}", n % 3));
+    names
+        .chain(["dir-0/x", "dir-1/x", "dir-2/x"].map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn an_update_that_another_pool_overtook_notices_and_stops() {
+    let all = ["first", "second", "third"].map(many);
+    let all = all
+        .each_ref()
+        .map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
+    let world = versions(314, &all.each_ref().map(Vec::as_slice));
+    // In the middle of what is new, of what is removed, and before anything.
+    for (at, inject) in [
+        "renameat2:when=100",
+        "unlinkat:when=150",
+        "renameat2:when=1",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let one = format!("one-{at}");
+        assert_eq!(made(&world, &one, 1, &["--force", "--exact"]), Some(0));
+        let prefetch = ["materialize", "--prefetch", "--pool", &one];
+        world
+            .env
+            .ok([&prefetch[..], &[&format!("{REF}@2")]].concat());
+        let update = stopped(&world, &one, inject);
+        assert_eq!(made(&world, "two", 3, &["--force", "--exact"]), Some(0));
+        assert_same(&world.path("source-3"), &world.path("out"));
+        let finished = goes_on(update);
+        assert_eq!(finished.code, Some(5), "{inject}: {finished}");
+        assert!(
+            finished.stderr.contains("took the destination over"),
+            "{inject}: {finished}"
+        );
+        assert_same(&world.path("source-3"), &world.path("out"));
+        assert_ne!(made(&world, &one, 2, &[]), Some(0), "it is of pool two");
+        assert_eq!(made(&world, "two", 3, &[]), Some(0));
+        assert_same(&world.path("source-3"), &world.path("out"));
+    }
+}
+
+#[test]
+fn an_update_that_was_overtaken_by_another_path_notices_and_stops() {
+    let all = ["first", "second", "third"].map(many);
+    let all = all
+        .each_ref()
+        .map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
+    let world = versions(315, &all.each_ref().map(Vec::as_slice));
+    assert_eq!(made(&world, "one", 1, &[]), Some(0));
+    world.env.ok([
+        "materialize",
+        "--prefetch",
+        "--pool",
+        "one",
+        &format!("{REF}@2"),
+    ]);
+    let update = stopped(&world, "one", "renameat2:when=100");
+    let root = world.env.root().display().to_string();
+    let bound = Mount::new(world.path("bound"), &format!("--bind '{root}'"));
+    let third = format!("{REF}@3");
+    let other = ["materialize", "--pool", "one", "--force", "--exact"];
+    let other = [&other[..], &[&third, "bound/out"]].concat();
+    world.env.ok(other);
+    assert_same(&world.path("source-3"), &world.path("out"));
+    let finished = goes_on(update);
+    drop(bound);
+    assert_eq!(finished.code, Some(5), "{finished}");
     assert_same(&world.path("source-3"), &world.path("out"));
 }

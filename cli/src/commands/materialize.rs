@@ -60,7 +60,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "16KiB")]
     copy_below: u64,
 
-    /// Make DEST exactly what the ref has: restore what a job changed or deleted, and remove what it added
+    /// Make DEST exactly what the ref has: restore what a job changed or deleted, and remove what it added; what is lost
+    /// by that is named first
     #[arg(long)]
     exact: bool,
 
@@ -342,13 +343,16 @@ impl Serialize for Planned {
         }
         use serde::ser::SerializeStruct;
         let report = &self.0.report;
-        let mut all = out.serialize_struct("Planned", 7)?;
+        let mut all = out.serialize_struct("Planned", 8)?;
         all.serialize_field("ref", &report.name)?;
         all.serialize_field("version", &report.version)?;
         all.serialize_field("dry_run", &true)?;
         all.serialize_field("unchanged", &report.unchanged)?;
         all.serialize_field("kept", &report.kept)?;
         all.serialize_field("conflicts", &report.conflicts)?;
+        if !report.overruled.is_nothing() {
+            all.serialize_field("overruled", &report.overruled)?;
+        }
         all.serialize_field("steps", &Steps(&self.0))?;
         all.end()
     }
@@ -364,6 +368,17 @@ impl fmt::Display for Planned {
         });
         told.map_err(|_| fmt::Error)?;
         let report = &self.0.report;
+        let overruled = &report.overruled;
+        if !overruled.is_nothing() {
+            let first = overruled.first.iter().map(|gone| &*gone.path);
+            writeln!(
+                out,
+                "{} ({}) of these a job changed or added: {}",
+                human::counted(overruled.files, "file"),
+                human::bytes(overruled.bytes),
+                names::some(overruled.files, first)
+            )?;
+        }
         write!(
             out,
             "{}@{}: {} unchanged, {} kept; nothing was done",

@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use crate::ui::human;
 use store::{Error, Result};
 use store::{RefName, RefSpec, Target};
 pub(crate) use store::{ShownPath as Path, shown};
@@ -90,6 +91,25 @@ pub(crate) fn printable(text: &str) -> String {
 /// The bytes of a path that is not UTF-8.
 pub(crate) fn hex(path: &std::path::Path) -> Option<String> {
     store::hex(path.as_os_str().as_bytes())
+}
+
+/// So many paths are named where there may be any number.
+const NAMED_MAX: usize = 5;
+
+/// The first of `total` paths of a tree, and how many more there are.
+pub(crate) fn some<'p>(total: u64, first: impl Iterator<Item = &'p std::path::Path>) -> String {
+    let mut named: Vec<String> = first
+        .take(NAMED_MAX)
+        .map(|path| match path.as_os_str().as_bytes() {
+            b"" => ".".to_owned(),
+            path => shown(path),
+        })
+        .collect();
+    let more = total.saturating_sub(u64::try_from(named.len()).unwrap_or(total));
+    if more > 0 {
+        named.push(format!("{} more", human::count(more)));
+    }
+    named.join(", ")
 }
 
 /// ` (@t3f9a1c0b7d2e)`, behind a version: what it is called in every store.

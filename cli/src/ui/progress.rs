@@ -1,6 +1,7 @@
 //! How far a pipeline is, on standard error: a bar on a terminal, a line a second with
 //! `--progress` elsewhere, otherwise nothing.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use store::Progress;
 
 use crate::ui::global::Global;
-use crate::ui::human;
+use crate::ui::{human, names};
 
 const BAR: &str = "{files} [{wide_bar}] {sizes}  {rate}  {left}";
 const TICK: Duration = Duration::from_millis(100);
@@ -59,6 +60,21 @@ impl Watch {
         }
     }
 
+    /// Says something at once, above the bar, where notes are wanted.
+    fn note(&self, text: fmt::Arguments<'_>) {
+        if !self.notes {
+            return;
+        }
+        let say = || {
+            // A note that nobody can read changes nothing.
+            let _unread = writeln!(io::stderr(), "note: {text}");
+        };
+        match &self.bar {
+            Some(bar) => bar.suspend(say),
+            None => say(),
+        }
+    }
+
     /// How long it took so far.
     pub(crate) fn elapsed(&self) -> Duration {
         self.far.started.elapsed()
@@ -94,27 +110,26 @@ impl Progress for Watch {
     }
 
     fn replaces(&self, destination: &Path, files: u64, bytes: u64, all: bool) {
-        if !self.notes {
-            return;
-        }
-        let say = || {
-            // A note that nobody can read changes nothing.
-            let _unread = writeln!(
-                io::stderr(),
-                "note: {}: {} ({}) that this command did not make: {}",
-                destination.display(),
-                human::counted(files, "file"),
-                human::bytes(bytes),
-                match all {
-                    true => "all of it is removed",
-                    false => "those whose names the ref has are replaced, the others stay",
-                }
-            );
-        };
-        match &self.bar {
-            Some(bar) => bar.suspend(say),
-            None => say(),
-        }
+        self.note(format_args!(
+            "{}: {} ({}) that this command did not make: {}",
+            destination.display(),
+            human::counted(files, "file"),
+            human::bytes(bytes),
+            match all {
+                true => "all of it is removed",
+                false => "those whose names the ref has are replaced, the others stay",
+            }
+        ));
+    }
+
+    fn overrules(&self, destination: &Path, files: u64, bytes: u64, first: &[&Path]) {
+        self.note(format_args!(
+            "{}: {} ({}) that a job changed or added: replaced or removed now: {}",
+            destination.display(),
+            human::counted(files, "file"),
+            human::bytes(bytes),
+            names::some(files, first.iter().copied())
+        ));
     }
 
     fn is_watched(&self) -> bool {

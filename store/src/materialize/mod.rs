@@ -57,7 +57,7 @@ use wanted::{Outside, Wanted};
 pub use diff::Why;
 pub use guard::check_destination;
 pub use plan::{Plan, Step};
-pub use report::{Kept, MaterializeReport};
+pub use report::{Gone, Kept, MaterializeReport, Overruled};
 pub use request::{COPY_BELOW_BYTES, LinkMode, MaterializeRequest};
 
 /// Makes a tree, or brings an existing tree to the ref's version.
@@ -370,6 +370,16 @@ impl<'m> Task<'m> {
         Ok((apply.report, !apply.is_overtaken))
     }
 
+    /// Says what of a job's is about to go.
+    fn announce_overruled(&self, destination: &Path, overruled: &Overruled) {
+        if overruled.is_nothing() {
+            return;
+        }
+        let first: Vec<&Path> = overruled.first.iter().map(|gone| &*gone.path).collect();
+        let Overruled { files, bytes, .. } = *overruled;
+        (self.progress).overrules(destination, files, bytes, &first);
+    }
+
     fn options(&self) -> Options {
         Options {
             overrules: self.request.force || self.request.exact,
@@ -417,6 +427,15 @@ impl<'m> Task<'m> {
     }
 }
 
+/// Another pool, or another way to the directory, has claims of its own: the directory itself says whose it is.
+fn taken_elsewhere(destination: &Path) -> Error {
+    Error::conflict(format!(
+        "{}: another process took the destination over meanwhile, with another pool or by another path",
+        destination.display()
+    ))
+    .hint("what that one made is there; run it again there, too, if this process may have been in its way")
+}
+
 fn taken_over(destination: &Path) -> Error {
     Error::conflict(format!(
         "{}: this process was silent for so long that another one took the destination over",
@@ -425,8 +444,9 @@ fn taken_over(destination: &Path) -> Error {
     .hint("run it again: the tree is not settled until a whole run has set it right")
 }
 
-/// Names in a report what the plan leaves as it is.
+/// Names in a report what the plan leaves as it is, and what of a job's it does not.
 fn note_kept(report: &mut MaterializeReport, made: &Made) -> Result<()> {
+    report.overruled.clone_from(&made.overruled);
     plan::each_op(&made.plan, &mut |path, op| {
         if let diff::Op::Keep(why) = op {
             report.keep(path.to_vec(), *why);

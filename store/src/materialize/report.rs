@@ -63,6 +63,9 @@ pub struct MaterializeReport {
     /// What was at the destination when it was taken over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaced: Option<Replaced>,
+    /// What of a job's goes, because the request says so.
+    #[serde(skip_serializing_if = "Overruled::is_nothing")]
+    pub overruled: Overruled,
     /// Pool files that somebody had written to.
     pub damaged: Vec<Damage>,
     /// Notes, for example why files were not linked. Whoever shows them words them.
@@ -78,6 +81,42 @@ pub struct Kept {
     pub path: PathBuf,
     /// Why.
     pub why: Why,
+}
+
+/// What a job changed or added, and what is of unknown origin, that is replaced or removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Overruled {
+    /// Files and symlinks.
+    pub files: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// The first hundred of them.
+    pub first: Vec<Gone>,
+}
+
+/// A path at which something goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gone {
+    /// From the destination on.
+    #[serde(flatten, serialize_with = "shown::on_host")]
+    pub path: PathBuf,
+}
+
+impl Overruled {
+    /// Whether all that a job did stays.
+    pub fn is_nothing(&self) -> bool {
+        self.files == 0
+    }
+
+    /// One more.
+    pub(super) fn add(&mut self, path: Vec<u8>, bytes: u64) {
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.first.len() < NAMED_MAX {
+            let path = OsString::from_vec(path).into();
+            self.first.push(Gone { path });
+        }
+    }
 }
 
 impl MaterializeReport {
@@ -103,6 +142,7 @@ impl MaterializeReport {
             fetched_bytes: 0,
             shared_bytes: 0,
             replaced: None,
+            overruled: Overruled::default(),
             damaged: Vec::new(),
             notes: Vec::new(),
         }

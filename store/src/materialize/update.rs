@@ -5,12 +5,14 @@
 //! been made, and a pass that changes nothing writes nothing.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
 
 use super::build::tree_of;
 use super::diff::{Whose, judge};
 use super::found::Found;
 use super::known::{Known, Saved, empty};
 use super::*;
+use crate::host::pool::stamped_open;
 use crate::host::saved::Notes;
 
 /// What a walk over a destination found out.
@@ -20,6 +22,39 @@ struct Compared {
     has_read: bool,
     /// What was walked over is what is changed, wherever the path leads by now.
     root: OwnedFd,
+}
+
+/// What a directory says that it was made as, while it is brought to something else: a process with another pool, or
+/// another path to it, sees no claim of this one, and stamps it before it looks at what is there.
+struct Stamp {
+    root: OwnedFd,
+    text: Mutex<Option<Vec<u8>>>,
+}
+
+impl Stamp {
+    /// Of the open directory of a mark; none, where it says something else by now.
+    fn of(pool: &Pool, mark: &Mark, root: OwnedFd) -> Option<Self> {
+        let text = stamped_open(&root);
+        let is_its = pool.is_stamp_of(mark, text.as_deref());
+        is_its.then(|| Self {
+            root,
+            text: text.into(),
+        })
+    }
+
+    /// Whether it still says so. Where its file system has no attributes it never says anything.
+    fn is_there(&self) -> bool {
+        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        stamped_open(&self.root) == *text
+    }
+
+    /// It was stamped with the record of this mark.
+    fn renew(&self, mark: &Mark) {
+        if let Some(record) = &mark.stamp {
+            let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+            *text = Some(record.clone().into_bytes());
+        }
+    }
 }
 
 impl Task<'_> {
@@ -32,13 +67,25 @@ impl Task<'_> {
     ) -> Result<MaterializeReport> {
         // From here on the path is not followed again: somebody else may lead it elsewhere at any moment.
         let root = open_root(destination)?;
+        let is_taken_over = old.is_none();
         let old = match old {
             Some(old) if old.is_of(&root) => old,
             Some(_) => return Err(exchanged(destination)),
             None => self.take_over(destination, root.as_fd())?,
         };
+        let stamp = Stamp::of(self.pool, &old, again(&root, destination)?)
+            .ok_or_else(|| taken_elsewhere(destination))?;
+        let claim = fence;
+        let fence = &|| match stamp.is_there() {
+            false => claim().and_then(|()| Err(taken_elsewhere(destination))),
+            true => claim(),
+        };
         self.check_not_set_back(destination, &old)?;
-        let compared = self.compare(destination, root, &old)?;
+        let mut compared = self.compare(destination, root, &old)?;
+        if is_taken_over {
+            // All that is there was counted before.
+            compared.made.overruled = Overruled::default();
+        }
         self.close_to_others(destination, &compared.root)?;
         let Compared { known, made, .. } = &compared;
         let is_same = known.is_settled()
@@ -64,6 +111,7 @@ impl Task<'_> {
             self.fenced(destination, made, fence, || {
                 if old.record != mark.record {
                     mark.stamp(&compared.root);
+                    stamp.renew(&mark);
                 }
                 self.pool.write_mark(&mark)
             })?;
@@ -212,6 +260,7 @@ impl Task<'_> {
         if made.counts.is_done() {
             return Ok((record, self.unchanged(made)?, true));
         }
+        self.announce_overruled(destination, &made.overruled);
         let room = self.pool.room(parent(destination))?;
         let root = again(root, destination)?;
         let is_begun = Cell::new(false);
@@ -251,6 +300,11 @@ impl Task<'_> {
         mark: &Mark,
         fence: Fence<'_>,
     ) -> Result<MaterializeReport> {
+        let claim = fence;
+        let fence = &|| match mark.holds() {
+            false => claim().and_then(|()| Err(taken_elsewhere(destination))),
+            true => claim(),
+        };
         let (whose, thing) = self.whose_file(destination, mark)?;
         let size = match &thing {
             Thing::File { key, .. } => key.content.size,
@@ -273,7 +327,16 @@ impl Task<'_> {
                 self.progress.advance(1, size);
                 Ok(report)
             }
-            Whose::Made | Whose::Jobs => self.build(destination, true, fence),
+            Whose::Made => self.build(destination, true, fence),
+            Whose::Jobs => {
+                let overruled = file_of_job(destination);
+                self.announce_overruled(destination, &overruled);
+                let report = self.build(destination, true, fence)?;
+                Ok(MaterializeReport {
+                    overruled,
+                    ..report
+                })
+            }
         }
     }
 
@@ -305,6 +368,7 @@ impl Task<'_> {
 
     pub(super) fn plan_update(&self, destination: &Path, old: Option<&Mark>) -> Result<Plan> {
         let nobodys;
+        let is_taken_over = old.is_none();
         let old = match old {
             Some(old) => old,
             None => {
@@ -313,8 +377,13 @@ impl Task<'_> {
             }
         };
         self.check_not_set_back(destination, old)?;
-        let compared = self.compare(destination, open_root(destination)?, old)?;
-        self.as_plan(compared.made)
+        let mut made = self
+            .compare(destination, open_root(destination)?, old)?
+            .made;
+        if is_taken_over {
+            made.overruled = Overruled::default();
+        }
+        self.as_plan(made)
     }
 
     pub(super) fn plan_file(&self, destination: &Path, mark: &Mark) -> Result<Plan> {
@@ -323,10 +392,22 @@ impl Task<'_> {
         let made = match whose {
             Whose::Wanted => diff::nothing(files)?,
             Whose::Jobs if !self.options().overrules => diff::kept(Why::Changed, files)?,
-            Whose::Made | Whose::Jobs => self.diff_fresh()?,
+            Whose::Made => self.diff_fresh()?,
+            Whose::Jobs => Made {
+                overruled: file_of_job(destination),
+                ..self.diff_fresh()?
+            },
         };
         self.as_plan(made)
     }
+}
+
+/// A single file that a job changed.
+fn file_of_job(destination: &Path) -> Overruled {
+    let mut overruled = Overruled::default();
+    let bytes = std::fs::symlink_metadata(destination).map_or(0, |found| found.len());
+    overruled.add(Vec::new(), bytes);
+    overruled
 }
 
 fn open_root(destination: &Path) -> Result<OwnedFd> {

@@ -57,6 +57,13 @@ pub(super) fn stamped(path: &Path) -> Option<Vec<u8>> {
     text.get(..len).map(<[u8]>::to_vec)
 }
 
+/// The same of an open directory.
+pub(crate) fn stamped_open(dir: impl AsFd) -> Option<Vec<u8>> {
+    let mut text = [0; 64];
+    let len = fs::fgetxattr(dir, RECORD, &mut text[..]).ok()?;
+    text.get(..len).map(<[u8]>::to_vec)
+}
+
 /// Whether what is `name` in `dir` is the caller's own and says `nonce`, or is but one more name of a pool file.
 pub(super) fn holds(dir: BorrowedFd<'_>, name: &[u8], nonce: &str) -> bool {
     let Ok(found) = open(dir, name) else {

@@ -200,7 +200,7 @@ impl Mark {
     }
 
     /// Whether what is at its path is what it was made for.
-    fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         let path = self.path();
         Inode::of(fs::CWD, path.as_os_str().as_bytes()).is_ok_and(|inode| inode == self.inode)
     }
@@ -260,13 +260,18 @@ impl Pool {
 
     /// Whether the directory names a record of this mark, or none.
     fn is_stamped(&self, mark: &Mark) -> bool {
-        let path = mark.path();
-        let (Some(stamp), Some(found)) = (&mark.stamp, proof::stamped(&path)) else {
+        self.is_stamp_of(mark, proof::stamped(&mark.path()).as_deref())
+    }
+
+    /// Whether what a directory says that it was made as is a record of this mark, or nothing.
+    pub(crate) fn is_stamp_of(&self, mark: &Mark, found: Option<&[u8]>) -> bool {
+        let (Some(stamp), Some(found)) = (&mark.stamp, found) else {
             return true;
         };
         let is_found = |record: &String| record.as_bytes() == found;
         // An update stamps it before its mark is written.
-        is_found(stamp) || (self.records(&path)).is_ok_and(|records| records.iter().any(is_found))
+        is_found(stamp)
+            || (self.records(&mark.path())).is_ok_and(|records| records.iter().any(is_found))
     }
 
     /// Whether there is no record of an update that is under way or was interrupted.

@@ -29,7 +29,7 @@ const WAITING_BYTES_MAX: u64 = 1 << 30;
 const WAITING_PATHS_MAX: usize = 16 << 20;
 
 /// Whether this process still is the one that works on the tree.
-pub(super) type Fence<'f> = &'f dyn Fn() -> Result<()>;
+pub(super) type Fence<'f> = &'f (dyn Fn() -> Result<()> + Sync);
 
 /// Carries out plans in one destination.
 pub(super) struct Apply<'m> {

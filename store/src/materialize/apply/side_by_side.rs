@@ -8,6 +8,7 @@ use super::*;
 
 /// What one thread has done.
 struct Part<'m> {
+    fence: Fence<'m>,
     placer: Placer<'m>,
     trail: Trail,
     report: MaterializeReport,
@@ -25,6 +26,7 @@ impl<'m> Apply<'m> {
         let host = self.reader.store().host();
         let begin = || -> Result<Part<'m>> {
             Ok(Part {
+                fence: self.fence,
                 placer: self.placer.clone(),
                 trail: self.trail.again()?,
                 report: self.report.empty(),
@@ -84,6 +86,7 @@ impl Part<'_> {
             let Some(placing) = placing(thing) else {
                 continue;
             };
+            (self.fence)()?;
             let is_there = self
                 .placer
                 .place(&placing, dir, &item.name, &mut self.report)?;

@@ -22,6 +22,7 @@ impl Apply<'_> {
     pub(super) fn place_one(&mut self, dir: &[Vec<u8>], name: &[u8], op: &Op) -> Result<bool> {
         match op {
             Op::Make(thing, _, true) => {
+                (self.fence)()?;
                 self.is_begun = true;
                 let at = self.trail.go(dir)?;
                 match thing {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use super::{Counts, Lies, ListWriter, Made, Op, Phase, Thing, Why};
+use super::{Counts, Lies, ListWriter, Made, Op, Overruled, Phase, Thing, Why};
 use crate::error::Result;
 use crate::format::{Content, Time};
 use crate::host::pool::PoolKey;
@@ -54,6 +54,7 @@ fn made(steps: ListWriter<Op>, records: ListWriter<Thing>, counts: Counts) -> Re
         record,
         record_sum,
         counts,
+        overruled: Overruled::default(),
     })
 }
 

@@ -21,11 +21,10 @@ impl Diff<'_> {
             self.changed();
             return self.make(wanted, Phase::New, false);
         };
-        let is_dir = FileType::from_raw_mode(found.mode) == FileType::Directory;
-        match (&wanted, is_dir) {
+        match (&wanted, is_dir(&found)) {
             (Thing::Dir { time }, true) => self.shared_dir(*time, made),
             (Thing::Dir { .. }, false) => self.dir_for_file(wanted, &found, made),
-            (_, true) => self.file_for_dir(wanted, made),
+            (_, true) => self.file_for_dir(wanted, &found, made),
             (_, false) => self.file(wanted, &found, made),
         }
     }
@@ -54,8 +53,11 @@ impl Diff<'_> {
 
     /// A directory is wanted where something else lies.
     fn dir_for_file(&mut self, wanted: Thing, found: &Stat, made: &Candidates) -> Result<()> {
-        if !self.options.overrules && self.whose(found, None, made)? == Whose::Jobs {
-            return self.keep_in_the_way(&wanted, made);
+        if self.whose(found, None, made)? == Whose::Jobs {
+            if !self.options.overrules {
+                return self.keep_in_the_way(&wanted, made);
+            }
+            self.overrule(found);
         }
         self.changed();
         self.step(&Op::Remove(Seen::of(found), Phase::New))?;
@@ -63,11 +65,11 @@ impl Diff<'_> {
     }
 
     /// A file or symlink is wanted where a directory lies.
-    fn file_for_dir(&mut self, wanted: Thing, made: &Candidates) -> Result<()> {
+    fn file_for_dir(&mut self, wanted: Thing, found: &Stat, made: &Candidates) -> Result<()> {
         if self.options.overrules {
             self.changed();
             self.step(&Op::RemoveAll(Phase::Replace))?;
-            return self.make(wanted, Phase::Replace, false);
+            return self.doom(found, made, Some(wanted));
         }
         if !made.has_dir() {
             return self.keep_in_the_way(&wanted, made);
@@ -87,7 +89,10 @@ impl Diff<'_> {
             Whose::Jobs if !self.options.overrules => {
                 return self.keep_in_the_way(&wanted, made);
             }
-            Whose::Made | Whose::Jobs => {
+            whose => {
+                if whose == Whose::Jobs {
+                    self.overrule(found);
+                }
                 self.changed();
                 self.record.push(&self.path, &wanted)?;
                 self.step(&Op::Replace(wanted, Seen::of(found)))?;
@@ -95,6 +100,35 @@ impl Diff<'_> {
         }
         self.path.pop();
         Ok(())
+    }
+
+    /// Something goes by a step that is planned: what of it is a job's is counted, and named first.
+    fn doom(&mut self, found: &Stat, made: &Candidates, then: Option<Thing>) -> Result<()> {
+        if is_dir(found) {
+            let name = self.path.last().cloned().unwrap_or_default();
+            if self.lies.enter(&name).is_ok() {
+                self.records.enter();
+                self.push(Mode::Doomed, Time::default())?;
+                if let Some(level) = self.stack.last_mut() {
+                    level.then = then;
+                }
+                return Ok(());
+            }
+            // What cannot be looked into counts as one.
+            self.overrule(found);
+        } else if self.whose(found, None, made)? == Whose::Jobs {
+            self.overrule(found);
+        }
+        self.instead(then)
+    }
+
+    /// The request says that something of a job's goes.
+    fn overrule(&mut self, found: &Stat) {
+        let bytes = match FileType::from_raw_mode(found.mode) {
+            FileType::RegularFile => found.size,
+            _ => 0,
+        };
+        self.overruled.add(self.path.join(&b'/'), bytes);
     }
 
     fn whose(&mut self, found: &Stat, wanted: Option<&Thing>, made: &Candidates) -> Result<Whose> {
@@ -183,14 +217,17 @@ impl Diff<'_> {
     /// Something lies where the version has nothing.
     pub(super) fn unwanted(&mut self, found: &Stat, made: &Candidates) -> Result<()> {
         let phase = match self.stack.last().map(|level| level.mode) {
+            Some(Mode::Doomed) => return self.doom(found, made, None),
             Some(Mode::Unwanted(phase)) => phase,
             _ => Phase::Remove,
         };
-        let is_dir = FileType::from_raw_mode(found.mode) == FileType::Directory;
+        let is_dir = is_dir(found);
         if self.options.exact {
             self.changed();
             self.step(&Op::RemoveAll(phase))?;
-        } else if is_dir && made.has_dir() {
+            return self.doom(found, made, None);
+        }
+        if is_dir && made.has_dir() {
             self.enter_made()?;
             return self.push(Mode::Unwanted(phase), Time::default());
         } else if made.has_left() || (self.is_unknown() && made.is_empty()) {
@@ -208,4 +245,8 @@ impl Diff<'_> {
         self.path.pop();
         Ok(())
     }
+}
+
+fn is_dir(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.mode) == FileType::Directory
 }

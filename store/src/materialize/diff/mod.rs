@@ -20,6 +20,7 @@ use rustix::fs::FileType;
 
 use super::list::{ListWriter, NEVER, Thing};
 use super::records::{Candidates, Records};
+use super::report::Overruled;
 use crate::error::Result;
 use crate::format::{Content, Time};
 use crate::host::pool::PoolKey;
@@ -107,6 +108,8 @@ pub(super) struct Made {
     pub(super) record: File,
     pub(super) record_sum: [u8; 32],
     pub(super) counts: Counts,
+    /// What of a job's the steps replace or remove.
+    pub(super) overruled: Overruled,
 }
 
 /// A walk over all three.
@@ -121,6 +124,7 @@ pub(super) struct Diff<'d> {
     path: Vec<Vec<u8>>,
     stack: Vec<Level>,
     counts: Counts,
+    overruled: Overruled,
 }
 
 /// How a directory is gone through.
@@ -132,6 +136,8 @@ enum Mode {
     Fresh,
     /// It was made and is not wanted any more.
     Unwanted(Phase),
+    /// It goes whole, by a step that is planned: what in it is a job's is counted.
+    Doomed,
     /// A job deleted it: what was made in it is remembered.
     Deleted,
 }
@@ -189,6 +195,7 @@ impl<'d> Diff<'d> {
             path: Vec::new(),
             stack: Vec::new(),
             counts: Counts::default(),
+            overruled: Overruled::default(),
         })
     }
 
@@ -202,7 +209,7 @@ impl<'d> Diff<'d> {
             match level {
                 Mode::Fresh => self.step_fresh()?,
                 Mode::Deleted => self.step_deleted()?,
-                Mode::Shared | Mode::Unwanted(_) => self.step_shared()?,
+                Mode::Shared | Mode::Unwanted(_) | Mode::Doomed => self.step_shared()?,
             }
         }
         let (_, plan) = self.plan.finish()?;
@@ -212,11 +219,12 @@ impl<'d> Diff<'d> {
             record,
             record_sum,
             counts: self.counts,
+            overruled: self.overruled,
         })
     }
 
     fn push(&mut self, mode: Mode, time: Time) -> Result<()> {
-        let is_there = matches!(mode, Mode::Shared | Mode::Unwanted(_));
+        let is_there = matches!(mode, Mode::Shared | Mode::Unwanted(_) | Mode::Doomed);
         let names = if is_there {
             self.lies.names()?
         } else {
@@ -328,7 +336,20 @@ impl<'d> Diff<'d> {
                 self.leave_disk(is_root);
                 return self.finish_unwanted(level.stays, level.then, phase);
             }
+            Mode::Doomed => {
+                self.leave_disk(is_root);
+                return self.instead(level.then);
+            }
             Mode::Deleted => {}
+        }
+        self.path.pop();
+        Ok(())
+    }
+
+    /// What comes in place of what a planned step replaces or removes, if anything.
+    fn instead(&mut self, then: Option<Thing>) -> Result<()> {
+        if let Some(then) = then {
+            return self.make(then, Phase::Replace, false);
         }
         self.path.pop();
         Ok(())

@@ -1,0 +1,140 @@
+//! What a job did in a tree and `--force` or `--exact` takes: counted and named before anything of it goes.
+
+use std::fs;
+
+use serde_json::json;
+use support::{Finished, under};
+
+use crate::world::{REF, World, assert_same, shell};
+
+/// A tree of version 1, which a job changed in every way, and a version 2 that goes other ways.
+fn worked_in(seed: u64) -> World {
+    let world = World::new(seed);
+    for name in ["same", "edited", "gone/a", "gone/b", "to-dir", "to-file/a"] {
+        world.write(&format!("source/{name}"), 20_000);
+    }
+    world.put();
+    world.make("out", &[]);
+    for (name, text) in [
+        ("out/edited", "mine"),
+        ("out/added", "mine, too"),
+        ("out/notes/deep/er", "mine"),
+        ("out/gone/a", "mine"),
+        ("out/to-dir", "mine"),
+        ("out/to-file/b", "mine"),
+    ] {
+        let _is_new = fs::remove_file(world.path(name));
+        world.env.write(name, text);
+    }
+    shell(&format!(
+        "cd '{}' && rm -r gone to-dir to-file && mkdir to-dir",
+        world.path("source").display()
+    ));
+    world.write("source/to-dir/a", 20_000);
+    world.write("source/to-file", 20_000);
+    world.put();
+    world
+}
+
+const NAMED: &str = "/out: 6 files (29 B) that a job changed or added: replaced or removed now: added, edited, \
+                     gone/a, notes/deep/er, to-dir, 1 more\n";
+
+fn first(report: &serde_json::Value) -> Vec<&str> {
+    let first = report["overruled"]["first"].as_array().unwrap();
+    first
+        .iter()
+        .map(|gone| gone["path"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn what_exact_takes_of_a_job_is_named_first() {
+    let world = worked_in(330);
+    let planned = world.make("out", &["--exact", "--dry-run"]);
+    let all = [
+        "added",
+        "edited",
+        "gone/a",
+        "notes/deep/er",
+        "to-dir",
+        "to-file/b",
+    ];
+    assert_eq!(first(&planned), all);
+    assert_eq!(planned["overruled"]["files"], 6);
+    assert_eq!(planned["overruled"]["bytes"], 9 + 5 * 4);
+    let said = world
+        .env
+        .ok(["materialize", "--exact", "--dry-run", REF, "out"]);
+    assert!(
+        said.contains(
+            "6 files (29 B) of these a job changed or added: added, edited, gone/a, notes/deep/er, to-dir, 1 more\n"
+        ),
+        "{said}"
+    );
+    // A fault at the first step: it was named before, and all of it is there.
+    let plain = world.env.command(["materialize", "--exact", REF, "out"]);
+    let calls = "renameat,renameat2,unlinkat";
+    let words = ["-f", "-qq", "-o", "/dev/null", "-P"];
+    let out = world.path("out").display().to_string();
+    let inject = format!("inject={calls}:error=EIO");
+    let words = [&words[..], &[&out, "-e", &inject]].concat();
+    let finished = Finished::from(under("strace", words, &plain).output().unwrap());
+    assert_eq!(finished.code, Some(1), "{finished}");
+    assert!(finished.stderr.contains(NAMED), "{finished}");
+    assert_eq!(
+        fs::read_to_string(world.path("out/edited")).unwrap(),
+        "mine"
+    );
+    let finished = world.env.store(["materialize", "--exact", REF, "out"]);
+    assert_eq!(finished.code, Some(0), "{finished}");
+    assert!(finished.stderr.ends_with(NAMED), "{finished}");
+    assert_same(&world.path("source"), &world.path("out"));
+    // Nothing is left to be named.
+    let report = world.make("out", &["--exact"]);
+    assert_eq!(report.get("overruled"), None, "{report}");
+}
+
+#[test]
+fn what_force_takes_of_a_job_is_named_and_what_it_leaves_is_not() {
+    let world = worked_in(331);
+    let report = world.partly(REF, "out", &["--force"]);
+    assert_eq!(first(&report), ["edited", "to-dir", "to-file/b"]);
+    assert_eq!(
+        fs::read_to_string(world.path("out/added")).unwrap(),
+        "mine, too"
+    );
+    assert_eq!(
+        fs::read_to_string(world.path("out/gone/a")).unwrap(),
+        "mine"
+    );
+    // A directory of somebody's that was taken over, and kept what it had until now.
+    world.env.write("theirs/mine", "mine");
+    world.env.write("theirs/edited", "mine");
+    let report = world.make("theirs", &["--force"]);
+    assert_eq!(report["replaced"], json!({"files": 2, "bytes": 8}));
+    assert_eq!(report.get("overruled"), None, "{report}");
+    assert!(world.path("theirs/mine").exists());
+    let finished = world.env.store(["materialize", "--exact", REF, "theirs"]);
+    assert_eq!(finished.code, Some(0), "{finished}");
+    assert!(
+        finished.stderr.ends_with(
+            "/theirs: 1 file (4 B) that a job changed or added: replaced or removed now: mine\n"
+        ),
+        "{finished}"
+    );
+    assert_same(&world.path("source"), &world.path("theirs"));
+}
+
+#[test]
+fn a_single_file_that_a_job_changed_is_named() {
+    let world = worked_in(332);
+    let spec = format!("{REF}:same");
+    world.env.ok(["materialize", &spec, "file"]);
+    fs::remove_file(world.path("file")).unwrap();
+    world.env.write("file", "mine");
+    let said = world
+        .env
+        .ok(["materialize", "--force", "--json", &spec, "file"]);
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(report.get("overruled").is_none() || first(&report) == [""]);
+}
