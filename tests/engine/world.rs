@@ -54,7 +54,6 @@ impl World {
             commit_chunks: 5,
             fold: 3,
             together_bytes: 500,
-            ..Portions::default()
         };
         let remote = world.memory();
         let mut format = Format::decode(&remote.get(FORMAT_KEY).unwrap()).unwrap();

@@ -65,8 +65,8 @@ fn stopped(world: &World, pool: &str, inject: &str) -> (Child, String) {
     };
     let began = Instant::now();
     // A call that is looked at stops it for a moment as well: it stands when it does so for long.
-    let mut stood = 0;
-    loop {
+    let (mut stood, mut found) = (0, String::new());
+    while stood < 10 {
         assert!(began.elapsed().as_secs() < 120, "it was never stopped");
         std::thread::sleep(Duration::from_millis(100));
         let pids = fs::read_to_string(&children).unwrap();
@@ -77,10 +77,9 @@ fn stopped(world: &World, pool: &str, inject: &str) -> (Child, String) {
             Some('T' | 't') => stood + 1,
             _ => 0,
         };
-        if stood == 10 {
-            return (traced, pid.to_owned());
-        }
+        pid.clone_into(&mut found);
     }
+    (traced, found)
 }
 
 fn goes_on((traced, pid): (Child, String)) -> Finished {

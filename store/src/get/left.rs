@@ -232,7 +232,7 @@ fn is_untouched(path: &Path, since: Time) -> bool {
     walk(path, WalkOptions::default()).is_ok_and(|mut items| {
         items.all(|item| match item {
             Ok(Item::Enter { name, dir, stat }) => {
-                (name.is_empty() || is_as_it_was(&stat)) && !is_mounted(&*dir)
+                (name.is_empty() || is_as_it_was(&stat)) && !is_mounted(&dir)
             }
             Ok(Item::File { stat, .. } | Item::Symlink { stat, .. }) => is_as_it_was(&stat),
             Ok(Item::Leave) => true,

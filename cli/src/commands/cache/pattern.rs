@@ -134,10 +134,13 @@ fn is_deep(part: &[Piece]) -> bool {
     part == [Piece::Any, Piece::Any]
 }
 
+/// The rest of a pattern, and the names that are left for it.
+type Rest<'r> = (&'r [Vec<Piece>], &'r [&'r [u8]]);
+
 fn leads(parts: &[Vec<Piece>], names: &[&[u8]]) -> bool {
     let (mut parts, mut names) = (parts, names);
-    // What stands behind the last part that may be any number of names, and the names that it was tried at last.
-    let mut again: Option<(&[Vec<Piece>], &[&[u8]])> = None;
+    // What follows the last part that may be any number of names, and the names that it was tried with last.
+    let mut again: Option<Rest<'_>> = None;
     loop {
         match (parts.split_first(), names.split_first()) {
             (None, None) => return true,
