@@ -2,7 +2,7 @@
 //! the error is about.
 //!
 //! All are asked together, for a moment only. Whoever may have mistyped a name does not wait for buckets, which may take
-//! long to answer: these are asked only for who must know.
+//! long to answer: these are asked only for those who must know.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};

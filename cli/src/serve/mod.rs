@@ -52,6 +52,9 @@ const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
 /// Threads on which the store is read and written; more are no quicker, and each takes memory.
 const BLOCKING_THREADS_MAX: usize = 24;
 
+/// What people must know whose client it is.
+pub(crate) const XET_NOTE: &str = "huggingface_hub 1.20 and newer sends files of 64 MiB and more, and all of Dataset.push_to_hub, by Xet alone, which this server does not speak: set HF_HUB_DISABLE_XET=1 where you upload";
+
 /// What all doors of a server share.
 pub(crate) struct Shared {
     pub(crate) journal: Journal,

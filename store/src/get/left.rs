@@ -365,9 +365,7 @@ pub(super) fn empty(top: &OwnedFd) -> rustix::io::Result<()> {
                 let below = disk::open_dir(top, &name)?;
                 for inner in entries(&below)? {
                     if !remove(&below, &inner)? {
-                        count += 1;
-                        let aside = format!("{NOTE}-{count}");
-                        fs::renameat_with(&below, &inner, top, &aside, RenameFlags::NOREPLACE)?;
+                        set_aside(&below, &inner, top, &mut count)?;
                     }
                 }
                 fs::unlinkat(top, &name, AtFlags::REMOVEDIR)?;
@@ -377,6 +375,23 @@ pub(super) fn empty(top: &OwnedFd) -> rustix::io::Result<()> {
     match remove(top, NOTE.as_bytes())? {
         true => Ok(()),
         false => Err(Errno::NOTEMPTY),
+    }
+}
+
+/// Moves a directory up to the top of a room, under a name that is free: a removal that was killed may have left some.
+fn set_aside(
+    below: &OwnedFd,
+    name: &[u8],
+    top: &OwnedFd,
+    count: &mut u64,
+) -> rustix::io::Result<()> {
+    loop {
+        *count += 1;
+        let aside = format!("{NOTE}-{count}");
+        match fs::renameat_with(below, name, top, &aside, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => {}
+            moved => return moved,
+        }
     }
 }
 

@@ -46,7 +46,6 @@ use pull::{Pull, Who};
 use repos::Repos;
 use route::{Call, Id, Route, Type};
 use used::Used;
-pub(crate) use write::XET_NOTE;
 use writers::Writers;
 
 /// Files whose hashes are computed at once.

@@ -23,8 +23,6 @@ const BODY_BYTES_MAX: usize = 4 << 20;
 const WITHIN_BYTES: u64 = 64 << 20;
 /// The first version of the client library that sends large files by Xet alone.
 const XET_ONLY: (u32, u32) = (1, 20);
-/// What people must know whose client it is.
-pub(crate) const XET_NOTE: &str = "huggingface_hub 1.20 and newer sends files of 64 MiB and more, and all of Dataset.push_to_hub, by Xet alone, which this server does not speak: set HF_HUB_DISABLE_XET=1 where you upload";
 
 #[derive(Deserialize)]
 struct Create {

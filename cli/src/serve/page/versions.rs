@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use store::{RefName, Version};
 
-use crate::serve::hub::XET_NOTE;
+use crate::serve::XET_NOTE;
 use crate::serve::page::View;
 use crate::serve::page::frame::{Fault, Outcome, Sheet};
 use crate::serve::page::namespace::{below, who};

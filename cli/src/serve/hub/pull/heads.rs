@@ -148,7 +148,7 @@ impl Pull {
         let (pull, named, who) = (Arc::clone(self), named.clone(), who.clone());
         let rev = rev.to_owned();
         let saved = known.as_saved();
-        // What the store finds by itself is that repo, and nothing that is kept from who asks.
+        // What the store finds by itself is that repo, and nothing that is kept from whoever asks.
         let is_saved_alone = known.saved.is_some() && known.open.is_none();
         // It goes on when nobody waits for it any more: who comes again finds it done.
         let work = tokio::spawn(async move { pull.search(&named, &who, &rev, known).await });
