@@ -50,4 +50,5 @@ mod watch;
 mod watch_again;
 mod watch_order;
 mod watch_parts;
+mod watch_spares;
 mod whereis;

@@ -286,6 +286,46 @@ fn a_read_only_file_system() {
     witness.put_ok("1", REF);
 }
 
+/// What is to stay free stays free behind a checkpoint, too; what the store has of it already takes no room.
+#[test]
+fn a_watch_leaves_the_room_that_it_was_told_to() {
+    const CKPT: &str = "project/llama/ckpt";
+    let mount = Mount::tmpfs("size=64M");
+    let (env, place) = (environment!(), mount.path().join("store"));
+    env.write("out/checkpoint-1/weights.bin", noise(20 << 20));
+    env.write("out/checkpoint-1/trainer_state.json", "{}");
+    let store = |words: &[&str]| env.store([&["--store", place.to_str().unwrap()], words].concat());
+    let ok = |words: &[&str]| {
+        let done = store(words);
+        assert_eq!(done.code, Some(0), "{done}");
+    };
+    ok(&["init"]);
+    let watch = |free: u64| {
+        let free = free.to_string();
+        store(&["watch", "out", CKPT, "--once", "--free", &free])
+    };
+    fill(&mount.path().join("ballast"), 50 << 20);
+    let refused = watch(40 << 20);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    for said in ["are free, expected", "(--free)", "checkpoint-1 takes"] {
+        assert!(refused.stderr.contains(said), "{said}: {refused}");
+    }
+    assert_eq!(store(&["history", CKPT]).code, Some(3));
+    let refused = watch(55 << 20);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(!refused.stderr.contains("checkpoint-1 takes"), "{refused}");
+    // It comes in by another name; then all that it takes is a version.
+    ok(&["put", "out/checkpoint-1", "project/llama/other"]);
+    let done = watch(25 << 20);
+    assert_eq!(done.code, Some(0), "{done}");
+    env.write("out/checkpoint-2/weights.bin", &noise(25 << 20)[..21 << 20]);
+    env.write("out/checkpoint-2/trainer_state.json", "{}");
+    let refused = watch(29 << 20);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    let done = watch(25 << 20);
+    assert_eq!(done.code, Some(0), "{done}");
+}
+
 fn check_is_full(finished: &Finished) {
     assert_eq!(finished.code, Some(1), "{finished}");
     assert!(
@@ -296,7 +336,7 @@ fn check_is_full(finished: &Finished) {
 }
 
 /// Bytes that do not compress.
-fn noise(len: usize) -> Vec<u8> {
+pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
     bytes

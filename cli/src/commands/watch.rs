@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use store::{Error, NotYet, Result, StepRule, Steps, Unfinished};
 
+use self::floor::Floor;
 use self::publisher::{How, Publisher};
 use crate::context::Context;
 use crate::host::priority;
@@ -88,7 +89,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GLOB")]
     allow_secret: Vec<String>,
 
-    /// Publish nothing while fewer bytes than this are free where the store is
+    /// Publish a checkpoint only if this many bytes stay free after it on the store's disk, like 50GB
     #[arg(long, value_name = "SIZE", value_parser = human::parse_size, default_value = "0")]
     free: u64,
 
@@ -111,6 +112,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     context.open_for_job()?;
     // What is being published when a signal comes is published.
     let store = context.open_until(Arc::new(AtomicBool::new(false)))?;
+    let floor = Floor::of(&store, args.free)?;
     let store = store::limited(store, args.bwlimit);
     let Some(dir) = found(args, context)? else {
         return Ok(());
@@ -126,7 +128,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         dir: dir.clone(),
         rule,
         keep: args.keep,
-        free: args.free,
+        floor,
         allow_secret: args.allow_secret.clone(),
     };
     let mut publisher = Publisher::new(context, &store, &target, how)?;

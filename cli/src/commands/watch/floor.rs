@@ -1,25 +1,109 @@
 //! The room that stays free where a store is: other things need it, too.
+//!
+//! What a checkpoint takes is known before it is written: at most its bytes, and where these are too many, what a put that
+//! writes nothing finds to be new.
 
-use store::{Error, Result, Store};
+use std::path::PathBuf;
+
+use store::{Error, PutReport, PutRequest, Result, Step, Store, Unwatched};
 
 use crate::ui::human;
 
-/// That so many bytes are free there, as far as that can be known.
-pub(super) fn check(store: &Store, wanted: u64) -> Result<()> {
-    let Some(place) = store.remote().local_path("format").filter(|_| wanted > 0) else {
-        return Ok(());
-    };
-    let found = rustix::fs::statvfs(&place)
-        .map_err(|errno| Error::io("look at the file system of", &place, errno.into()))?;
-    let free = found.f_bavail.saturating_mul(found.f_frsize);
-    if free >= wanted {
-        return Ok(());
+/// So many bytes are to stay free.
+pub(super) struct Floor {
+    bytes: u64,
+    /// A path on the disk.
+    place: PathBuf,
+    /// What was found that a checkpoint takes, by its title and the number of the newest entry: it is read for that.
+    found: Option<((String, u64), u64)>,
+}
+
+impl Floor {
+    /// None, where nothing is to stay free.
+    ///
+    /// # Errors
+    /// Invalid, where the store is on no disk of this host.
+    pub(super) fn of(store: &Store, bytes: u64) -> Result<Option<Self>> {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let place = store.remote().local_path("format").ok_or_else(|| {
+            let url = store.remote().url();
+            Error::invalid(format!(
+                "--free {}: {url} is on no disk of this host, and how much is free there cannot be known",
+                human::bytes(bytes)
+            ))
+            .hint("leave --free out; `store policy keep NAMESPACE --quota SIZE` limits what a namespace takes there")
+        })?;
+        let found = None;
+        Ok(Some(Self {
+            bytes,
+            place,
+            found,
+        }))
     }
-    Err(Error::unavailable(format!(
-        "{}: {} are free, expected {} (--free)",
-        store.remote().url(),
-        human::bytes(free),
-        human::bytes(wanted)
-    ))
-    .hint("drop versions with --keep or `store rm`, and run `store gc`"))
+
+    /// That so many bytes are free when `step` is stored as `request` has it; entry `number` is the newest one.
+    pub(super) fn check(
+        &mut self,
+        store: &Store,
+        step: &Step,
+        number: u64,
+        request: &PutRequest,
+    ) -> Result<()> {
+        let free = self.free()?;
+        if free >= self.bytes.saturating_add(step.bytes) {
+            return Ok(());
+        }
+        // Where not even the floor is left, it is the same whatever the checkpoint takes.
+        let takes = match free < self.bytes {
+            true => 0,
+            false => self.takes(store, step, number, request)?,
+        };
+        if free >= self.bytes.saturating_add(takes) {
+            return Ok(());
+        }
+        let url = store.remote().url();
+        let (free, wanted) = (human::bytes(free), human::bytes(self.bytes));
+        let told = match takes {
+            0 => format!("{url}: {free} are free, expected {wanted} (--free)"),
+            takes => format!(
+                "{url}: {free} are free, expected {wanted} (--free) beside the {} that {} takes",
+                human::bytes(takes),
+                step.name
+            ),
+        };
+        Err(Error::unavailable(told)
+            .hint("drop versions with --keep or `store rm`, and run `store gc`"))
+    }
+
+    fn free(&self) -> Result<u64> {
+        let found = rustix::fs::statvfs(&self.place)
+            .map_err(|errno| Error::io("look at the file system of", &self.place, errno.into()))?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    /// What the store would grow by.
+    fn takes(
+        &mut self,
+        store: &Store,
+        step: &Step,
+        number: u64,
+        request: &PutRequest,
+    ) -> Result<u64> {
+        let key = (step.title.clone(), number);
+        if let Some((_, takes)) = self.found.as_ref().filter(|(found, _)| *found == key) {
+            return Ok(*takes);
+        }
+        let takes = tried(store, request)?.stored_bytes;
+        self.found = Some((key, takes));
+        Ok(takes)
+    }
+}
+
+/// What a put would do.
+pub(super) fn tried(store: &Store, request: &PutRequest) -> Result<PutReport> {
+    let mut request = request.clone();
+    request.dry_run = true;
+    store::put(store, &request, &Unwatched)
 }

@@ -11,7 +11,7 @@ use store::{
 };
 
 use super::before::{Before, Last, name};
-use super::floor;
+use super::floor::{Floor, tried};
 use super::gone::{Gone, doomed};
 use super::report::{Report, Teller, Trimmed, named};
 use crate::context::{Context, pools};
@@ -36,8 +36,8 @@ pub(super) struct How {
     pub(super) rule: StepRule,
     /// So many versions stay.
     pub(super) keep: Option<u64>,
-    /// So many bytes stay free where the store is.
-    pub(super) free: u64,
+    /// How many bytes stay free where the store is.
+    pub(super) floor: Option<Floor>,
     /// What may look like credentials.
     pub(super) allow_secret: Vec<String>,
 }
@@ -277,7 +277,6 @@ impl<'p> Publisher<'p> {
 
     /// Whether no version had it.
     fn publish_one(&mut self, step: &Step) -> Result<bool> {
-        floor::check(self.store, self.how.free)?;
         let began = Instant::now();
         let mut request = self.request(step);
         let state = self.store.state()?;
@@ -297,6 +296,9 @@ impl<'p> Publisher<'p> {
             .map(|keep| doomed(&state, self.target, &versions, keep - 1));
         let gone = self.gone.extra(&going.unwrap_or_default(), &self.how.dir);
         request.extra.extend(gone);
+        if let Some(floor) = &mut self.how.floor {
+            floor.check(self.store, step, state.number, &request)?;
+        }
         let done = store::put(self.store, &request, &Unwatched)?;
         self.known.insert(step.title.clone());
         let dropped = self.retain().unwrap_or_else(|error| {
@@ -320,9 +322,7 @@ impl<'p> Publisher<'p> {
             Some(title) if title == step.title => return Ok(true),
             Some(_) => {}
         }
-        let mut request = request.clone();
-        request.dry_run = true;
-        let found = store::put(self.store, &request, &Unwatched)?;
+        let found = tried(self.store, request)?;
         let id = found.would_be.as_ref();
         Ok(id.is_some_and(|id| self.gone.was(&step.name, id)))
     }
