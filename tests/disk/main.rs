@@ -4,6 +4,7 @@
 
 mod faults;
 mod full;
+mod jobs;
 mod journal;
 mod killed;
 mod large;

@@ -21,7 +21,7 @@ use crate::commands::cache::of_run::Compiles;
 use crate::config::layouts::{Layout, Namespaces, Places};
 use crate::context::Context;
 use crate::context::pools::PoolArgs;
-use crate::ui::{failure, human, names};
+use crate::ui::{failure, human, names, remedy};
 
 /// Run a command with the caches of its project, and save what it adds to them
 ///
@@ -167,11 +167,19 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         (_, Ok(())) => Ok(()),
         (_, Err(error)) => {
             // The command's own failure is what its exit code tells.
-            context
-                .out
-                .warning(format_args!("error: {}", failure::one_line(&error)));
+            tell("error", &error, context);
             Ok(())
         }
+    }
+}
+
+/// Tells of a failure that the exit code does not tell of, and what to do about it.
+fn tell(what: &str, error: &Error, context: &Context) {
+    let told = failure::one_line(error);
+    context.out.warning(format_args!("{what}: {told}"));
+    if let Some(remedy) = error.remedy() {
+        let hint = remedy::words(remedy);
+        context.out.warning(format_args!("hint: {hint}"));
     }
 }
 

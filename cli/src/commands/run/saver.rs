@@ -13,7 +13,7 @@ use crate::commands::cache::of_run::{Compiles, Pushing};
 use crate::commands::save;
 use crate::context::Context;
 use crate::host::pending::message_of;
-use crate::ui::failure;
+use crate::ui::{failure, remedy};
 
 /// How often the end of a save is looked for.
 const LOOK: Duration = Duration::from_millis(5);
@@ -167,7 +167,7 @@ impl<'s> Saver<'s> {
             };
             match outcome {
                 Ok(()) if cache.is_needed => outcome = Err(error),
-                _ => self.warn(&error),
+                _ => super::tell("warning", &error, self.context),
             }
         }
         outcome
@@ -286,11 +286,17 @@ fn not_saved(error: Error, cache: &Cache) -> Error {
             "the command removed its cache; {name} is as it was, and the next run makes {dir} again"
         ));
     }
-    match error.remedy() {
+    let kept = format!(
+        "{dir} is as the command left it; `store save --pending` saves it, and so does the next run there"
+    );
+    match (error.remedy(), error.kind()) {
+        // Both what to do about the store and where what was made is.
+        (Some(remedy), Kind::Unavailable | Kind::Io) => {
+            let advice = remedy::words(remedy);
+            error.hint(format!("{advice}; {kept}"))
+        }
         // What was not finished is no matter of a collector here.
-        Some(_) if error.kind() != Kind::Interrupted => cache.advised(error),
-        _ => error.hint(format!(
-            "{dir} is as the command left it; `store save --pending` saves it, and so does the next run there"
-        )),
+        (Some(_), kind) if kind != Kind::Interrupted => cache.advised(error),
+        _ => error.hint(kept),
     }
 }
