@@ -120,7 +120,7 @@ fn a_library_that_is_being_linked_stays_here_until_it_is_whole() {
     };
     assert_eq!(cache(&["push", "here", name])["pushed"], 1);
     // What a killed compiler left is nobody's after a while.
-    let cleaned = cache(&["clean", "here", "--stale", "1s", "--dry-run"]);
+    let cleaned = cache(&["clean", "here", "--stale", "1h", "--dry-run"]);
     assert_eq!(cleaned["removed"].as_array().unwrap().len(), 0, "{cleaned}");
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let cleaned = cache(&["clean", "here", "--stale", "1s"]);

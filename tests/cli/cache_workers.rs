@@ -1,15 +1,20 @@
 //! Workers that share a compile cache at once, and are killed.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Random, environment};
+use support::{Random, effort, environment};
 
 use crate::cache::{COMPILER, PROJECT, module, modules};
 
-/// Eight workers with a cache each share what they compile; some are killed on the way, and try again.
+const WORKERS: u64 = 8;
+/// Of each key that a worker compiles by itself.
+const FIRST_KEYS: u64 = 6;
+
+/// Eight workers with a cache each share what they compile; they are killed on the way, and try again.
 #[test]
 fn pushes_and_pulls_at_once_lose_nothing_and_show_nothing_half() {
     let env = environment!();
@@ -22,51 +27,61 @@ fn pushes_and_pulls_at_once_lose_nothing_and_show_nothing_half() {
             .stderr(Stdio::null());
         command
     };
+    let compiled = AtomicU64::new(0);
+    let compile = |dir: &Path, number: u64, key: u64| {
+        module(dir, &format!("{number}{key:05}+a"), number * 100_000 + key);
+        compiled.fetch_add(1, Ordering::Relaxed);
+    };
     let worker = |number: u64| {
         let dir = env.path(format!("worker-{number}"));
         let mut random = Random::new(number);
-        for key in 0..6 {
-            // One key that all of them compile alike.
-            module(&dir, &format!("{number}{key}+a"), number * 100 + key);
-        }
+        (0..FIRST_KEYS).for_each(|key| compile(&dir, number, key));
+        // One key that all of them compile alike.
         module(&dir, "7777+a", 7777);
         // And one that each compiles to something else: the first one counts, and the others hear of it.
         module(&dir, "8888+a", number);
         let name = dir.to_str().unwrap().to_owned();
-        for round in 0.. {
+        let words = |verb: &str| [verb, &name, PROJECT].map(str::to_owned);
+        let mut kills = effort(4, 1000 / WORKERS);
+        // How long the last one took that came to its end: it is killed before that.
+        let mut least = Duration::from_millis(400);
+        for key in FIRST_KEYS.. {
             for verb in ["push", "pull"] {
-                let words = [verb, &name, PROJECT].map(str::to_owned);
-                let mut child = store(&words).spawn().unwrap();
-                let is_killed = round < 3;
-                let (began, limit) = (Instant::now(), Duration::from_millis(random.below(400)));
-                let ended = loop {
-                    // What a compiler would see meanwhile.
-                    whole(&dir);
-                    if is_killed && began.elapsed() > limit {
-                        child.kill().unwrap();
-                    }
-                    if let Some(ended) = child.try_wait().unwrap() {
-                        break ended;
-                    }
-                    std::thread::sleep(Duration::from_millis(1));
-                };
-                let is_well = ended.success() || ended.code() == Some(6);
-                assert!(is_killed || is_well, "{verb}: {ended}");
+                let limit = least.mul_f64(random.below(1000) as f64 / 1000.0);
+                let limit = Some(limit).filter(|_| kills > 0);
+                let began = Instant::now();
+                let ended = run(store(&words(verb)), limit, &dir);
+                // Until somebody has pushed there is no ref.
+                let is_well = matches!(ended.code(), Some(0 | 6))
+                    || (verb == "pull" && ended.code() == Some(3));
+                assert!(is_well || ended.code().is_none(), "{verb}: {ended}");
+                match is_well {
+                    true => least = began.elapsed(),
+                    false => kills -= 1,
+                }
                 whole(&dir);
             }
-            if round >= 3 {
+            if kills == 0 {
                 break;
             }
+            // So that there is something to do.
+            compile(&dir, number, key);
+        }
+        for verb in ["push", "pull"] {
+            let ended = store(&words(verb)).status().unwrap();
+            assert!(matches!(ended.code(), Some(0 | 6)), "{verb}: {ended}");
         }
     };
     std::thread::scope(|scope| {
-        for number in 1..=8 {
+        for number in 1..=WORKERS {
+            let worker = &worker;
             scope.spawn(move || worker(number));
         }
     });
     let told = env.ok(["--store", "store", "neff", "pull", "all", PROJECT, "--json"]);
     let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(told["pulled"], 8 * 6 + 2, "{told}");
+    let compiled = compiled.into_inner();
+    assert_eq!(told["pulled"], compiled + 2, "{told}");
     whole(&env.path("all"));
     let of = |dir: &str| {
         let path = env
@@ -75,15 +90,32 @@ fn pushes_and_pulls_at_once_lose_nothing_and_show_nothing_half() {
             .join("MODULE_8888+a/model.neff");
         std::fs::read(path).unwrap()
     };
-    let first: Vec<i32> = (1..=8)
+    let first: Vec<u64> = (1..=WORKERS)
         .filter(|number| of(&format!("worker-{number}")) == of("all"))
         .collect();
     assert_eq!(first.len(), 1, "{first:?}");
-    for number in 1..=8 {
+    for number in 1..=WORKERS {
         let dir = format!("worker-{number}");
         let again = env.store(["--store", "store", "neff", "push", &dir, PROJECT]);
         let code = if first.contains(&number) { 0 } else { 6 };
         assert_eq!(again.code, Some(code), "{again}");
+    }
+}
+
+/// Runs a command on a cache, and kills it after `limit`.
+fn run(mut command: Command, limit: Option<Duration>, dir: &Path) -> ExitStatus {
+    let mut child = command.spawn().unwrap();
+    let began = Instant::now();
+    loop {
+        // What a compiler would see meanwhile.
+        whole(dir);
+        if let Some(ended) = child.try_wait().unwrap() {
+            return ended;
+        }
+        if limit.is_some_and(|limit| began.elapsed() >= limit) {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -3,5 +3,13 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-STORE_TESTS_SLOW=1 exec cargo nextest run --profile slow --workspace \
-    -E 'package(tests) & (test(collectors::) | test(herd::) | test(several::) | test(saves_that_are_killed) | test(save_schedules::) | test(cache_hosts::))' "$@"
+# Each line is a clause of one binary and its modules: tests/tidy/suites.rs reads them.
+reach='
+    binary_id(tests::engine) & test(/^(collectors|save_schedules)::/)
+    binary_id(tests::buckets) & test(/^(several)::/)
+    binary_id(tests::cli) & test(/^(cache_hosts|cache_workers|herd|save|seed|watch)::/)
+    binary_id(tests::serve) & test(/^(places)::/)
+    binary_id(tests::formats) & test(/^(dice)::/)
+'
+filter=$(sed '/^ *$/d; s/^ */(/; s/$/)/' <<<"$reach" | paste -sd'|')
+STORE_TESTS_SLOW=1 exec cargo nextest run --profile slow --workspace -E "$filter" "$@"

@@ -8,4 +8,5 @@ mod files;
 mod imports;
 mod promises;
 mod source;
+mod suites;
 mod words;
