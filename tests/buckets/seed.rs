@@ -12,17 +12,18 @@ use crate::bucket::Bucket;
 use crate::link::Host;
 
 const REF: &str = "project/demo/seeded";
+const HOSTS: usize = 3;
 const SCRIPT: &str = "echo $$ >> runs; while [ -n \"$GO\" ] && [ ! -e \"$GO\" ]; do sleep 0.05; done; \
                       sleep ${SLOW:-1}; echo made > $STORE_SEED_DIR/file";
 
 #[test]
 fn of_many_on_3_hosts_one_runs_the_script_and_is_replaced_when_it_dies_on_moto() {
-    seeded(&Bucket::new("seed", Server::moto()));
+    seeded(&Bucket::new("seed", Server::moto()), 8);
 }
 
 #[test]
 fn of_many_on_3_hosts_one_runs_the_script_and_is_replaced_when_it_dies_on_ceph() {
-    seeded(&Bucket::new("seed", Server::ceph()));
+    seeded(&Bucket::new("seed", Server::ceph()), 11);
 }
 
 /// Its script goes on, and nobody waits for it.
@@ -73,13 +74,23 @@ fn one_whose_link_is_down_is_replaced_and_takes_what_came_instead() {
 
 /// The command on a host, which reaches the bucket by its link alone.
 fn behind(host: &Host, bucket: &Bucket, number: usize) -> (Proxy, Command) {
+    let proxy = link(host, bucket);
+    let there = through(host, &proxy, bucket, number, "0");
+    (proxy, there)
+}
+
+/// The bucket as a host sees it.
+fn link(host: &Host, bucket: &Bucket) -> Proxy {
     let listening = format!("{}:0", host.address);
-    let proxy = Proxy::listening(&listening, &bucket.server.endpoint, Slowness::default());
-    let mut command = command(bucket, number, "0");
-    command.envs(bucket.server.behind(&proxy).variables());
+    Proxy::listening(&listening, &bucket.server.endpoint, Slowness::default())
+}
+
+fn through(host: &Host, link: &Proxy, bucket: &Bucket, number: usize, slow: &str) -> Command {
+    let mut command = command(bucket, number, slow);
+    command.envs(bucket.server.behind(link).variables());
     let mut there = host.run(&command);
     there.stdout(Stdio::null()).stderr(Stdio::piped());
-    (proxy, there)
+    there
 }
 
 fn runs(bucket: &Bucket) -> usize {
@@ -92,7 +103,7 @@ fn start(bucket: &Bucket, number: usize, slow: &str) -> Child {
 }
 
 fn command(bucket: &Bucket, number: usize, slow: &str) -> Command {
-    let host = format!("host-{}", number % 3);
+    let host = format!("host-{}", number % HOSTS);
     let words = [
         "run",
         "--seed",
@@ -114,16 +125,22 @@ fn command(bucket: &Bucket, number: usize, slow: &str) -> Command {
     command
 }
 
-fn seeded(bucket: &Bucket) {
-    let mut first = start(bucket, 0, "600");
+/// Many on 3 hosts, each a network namespace with a link of its own to the bucket, numbered from `first_host` on.
+fn seeded(bucket: &Bucket, first_host: u32) {
+    let hosts: [Host; HOSTS] = [0, 1, 2].map(|at| Host::new(first_host + at));
+    let links: Vec<Proxy> = hosts.iter().map(|host| link(host, bucket)).collect();
+    let begin = |number: usize, slow: &str| {
+        let at = number % HOSTS;
+        let mut command = through(&hosts[at], &links[at], bucket, number, slow);
+        command.spawn().unwrap()
+    };
+    let mut first = begin(0, "600");
     while runs(bucket) == 0 {
         std::thread::sleep(Duration::from_millis(20));
     }
     // Each beats from a core that it shares with all the others.
     let processes = effort(12, 32);
-    let others: Vec<Child> = (1..processes)
-        .map(|number| start(bucket, number, "1"))
-        .collect();
+    let others: Vec<Child> = (1..processes).map(|number| begin(number, "1")).collect();
     first.kill().unwrap();
     first.wait().unwrap();
     for child in others {
