@@ -3,6 +3,7 @@
 
 mod broken_off;
 mod bundles;
+mod bundles_killed;
 mod cache;
 mod cache_hosts;
 mod cache_profiles;

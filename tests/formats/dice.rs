@@ -36,7 +36,7 @@ macro_rules! targets {
 }
 
 targets! {
-    checkpoint format frame hub_commit hub_listing hub_path kept list log name pack range s3_request segment times tree
+    bundle checkpoint format frame hub_commit hub_listing hub_path kept list log name pack range s3_request segment times tree
 }
 
 #[test]

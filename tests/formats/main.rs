@@ -7,6 +7,7 @@
 mod beside;
 mod binary;
 mod bombs;
+mod bundle;
 mod checkpoint;
 mod dice;
 #[path = "../fuzz/src/lib.rs"]

@@ -4,7 +4,7 @@ use store::codec::{Encoder, LEVEL};
 use store::format::{checkpoint_key, log_key};
 use support::Random;
 
-use crate::{beside, binary, checkpoint, sealed};
+use crate::{beside, binary, bundle, checkpoint, sealed};
 
 const COMMIT: &[u8] =
     br#"{"key": "header", "value": {"summary": "say \"content\": \"x\"", "parentCommit": "p"}}
@@ -83,6 +83,7 @@ pub(crate) fn good(target: &str) -> Vec<Vec<u8>> {
 /// The kinds of objects that `target` decodes.
 pub(crate) fn malformed_kinds(target: &str) -> &[&str] {
     match target {
+        "bundle" => &["bundle"],
         "kept" => &["modes", "owners", "xattrs"],
         "checkpoint" => &["checkpoint"],
         "format" => &["format"],
@@ -102,6 +103,7 @@ fn objects(kinds: &[&str]) -> Vec<Vec<u8>> {
         sealed::good(),
         checkpoint::good(),
         beside::good(),
+        bundle::good(),
     ];
     let all = all.into_iter().flatten();
     all.filter(|(kind, _)| kinds.contains(kind))

@@ -11,6 +11,7 @@
     reason = "a broken word ends the run; a crate here, a module there"
 )]
 
+mod bundle;
 mod checkpoint;
 mod format;
 mod frame;
@@ -24,6 +25,7 @@ mod segment;
 mod times;
 mod tree;
 
+pub use bundle::run as bundle;
 pub use checkpoint::run as checkpoint;
 pub use cli::fuzzing::{hub_commit, hub_listing, hub_path, range, s3_request};
 pub use format::run as format;
