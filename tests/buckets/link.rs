@@ -34,7 +34,6 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Of `number` one host exists at a time: 1 to 5 are used here, 6 and 7 by seeds.
     /// Of `number` one host exists at a time: 1 to 5 are used here, 6 to 13 by seeds, 14 by jobs.
     pub(crate) fn new(number: u32) -> Self {
         let name = format!("st{}x{number}", std::process::id());

@@ -7,6 +7,7 @@ mod credentials;
 mod economy;
 mod faults;
 mod host;
+mod jobs;
 mod link;
 mod proxied;
 mod push;

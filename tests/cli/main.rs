@@ -39,6 +39,7 @@ mod run_signals;
 mod run_team;
 mod run_terminal;
 mod save;
+mod save_settles;
 mod secrets;
 mod seed;
 mod set_back;

@@ -164,17 +164,17 @@ pub(crate) fn save(
     context: &Context,
 ) -> Result<()> {
     let url = context.store_url()?;
-    let noted = Pending::new(config::state_dir(), dir, (&url, target.as_ref()));
-    // One that is there knows more: which job it was, and what that leaves out.
-    let noted = noted.map(|noted| match noted.written() {
-        Some(written) => written,
-        None => noted.only_to(context.known_id()),
-    });
-    let how = &match &noted {
-        Some(noted) => how.of(noted),
+    let noted = |target: Option<&RefName>| {
+        let noted = Pending::new(config::state_dir(), dir, (&url, target))?;
+        // One that is there knows more: which job it was, and what that leaves out.
+        let written = noted.written();
+        Some(written.unwrap_or_else(|| noted.only_to(context.known_id())))
+    };
+    let how = &match noted(target.as_ref()) {
+        Some(noted) => how.of(&noted),
         None => how.clone(),
     };
-    match attempt(dir, target, how, context) {
+    match attempt(dir, target.as_ref(), how, context) {
         Err(error) if !how.dry_run && is_out_of_reach(&error, dir, context) => {
             let error = out_of_reach(error).within("not saved");
             let advice = error
@@ -188,6 +188,7 @@ pub(crate) fn save(
                     dir.display()
                 )));
             }
+            let noted = noted(target.as_ref());
             let Some(noted) = noted.filter(|noted| noted.write().is_ok()) else {
                 return Err(error);
             };
@@ -196,14 +197,24 @@ pub(crate) fn save(
                 noted.directory().display()
             )))
         }
-        Err(error) if error.kind() != Kind::Partial => Err(error),
-        done => {
-            if let Some(noted) = noted.filter(|_| !how.dry_run) {
-                noted.remove();
-            }
-            done
+        Err(error) => Err(error),
+        Ok(saved) => {
+            let unnamed = noted(None).filter(|_| saved.is_usual);
+            let settled = [noted(Some(&saved.target)), unnamed];
+            let settled = settled.into_iter().flatten().filter(|_| !how.dry_run);
+            settled.for_each(|noted| noted.remove());
+            saved.outcome
         }
     }
+}
+
+/// A save that was done.
+struct Saved {
+    target: RefName,
+    /// That is where the directory is saved to when no ref is named.
+    is_usual: bool,
+    /// Whether all of it was, and could be told.
+    outcome: Result<()>,
 }
 
 /// Whether it is the store that failed, for want of a network, a mount, credentials or room, and not what was asked for.
@@ -288,7 +299,7 @@ fn pending(how: &How, context: &Context) -> Result<()> {
     }
 }
 
-fn attempt(dir: &Path, target: Option<RefName>, how: &How, context: &Context) -> Result<()> {
+fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -> Result<Saved> {
     let pools = pools::of_source(dir, &context.config().pool);
     let store = match how.dry_run {
         true => context.open_for_dry_run()?,
@@ -296,20 +307,30 @@ fn attempt(dir: &Path, target: Option<RefName>, how: &How, context: &Context) ->
         false if target.is_none() => context.open().map_err(out_of_reach)?,
         false => context.open_for_job()?,
     };
-    let target = match target {
-        Some(target) => target,
-        None => store::saved_to(&store, &pools, dir)?,
-    };
+    let usual = store::saved_to(&store, &pools, dir);
+    let is_usual = target.is_none_or(|target| usual.as_ref().map_or(true, |usual| usual == target));
+    let target = target.cloned().map_or(usual, Ok)?;
     let mut request = request(dir, target.clone(), how);
     request.pools = pools;
+    let url = context.store_url()?;
+    let left = Pending::new(config::state_dir(), dir, (&url, Some(&target)));
+    let is_of_job = left.and_then(|left| left.written()?.message()).is_some();
+    if how.base.is_none() && is_of_job {
+        // As the run would have saved it.
+        request.onto = Onto::Merge(Ancestor::KnownOrNothing);
+    }
     let watch = Watch::new(&context.global);
     let done = store::put(&store, &request, &watch)?;
     let elapsed = watch.elapsed();
     drop(watch);
-    let report = report(dir, target, done, elapsed);
+    let report = report(dir, target.clone(), done, elapsed);
     told(&report, context);
-    context.out.report(&report)?;
-    outcome(&report)
+    let told = context.out.report(&report);
+    Ok(Saved {
+        target,
+        is_usual,
+        outcome: told.and_then(|()| outcome(&report)),
+    })
 }
 
 /// What is saved of a cache of `store run`: nothing is known of a directory that was begun empty.

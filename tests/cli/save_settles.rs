@@ -1,0 +1,61 @@
+//! What could not be saved and was kept for later: the next save of the same directory settles it, however it names the ref.
+
+use std::fs;
+
+use support::{TestEnvironment, environment};
+
+const REF: &str = "project/demo/cache";
+
+fn is_settled(env: &TestEnvironment) -> bool {
+    let pending = env.store(["save", "--pending"]);
+    assert_eq!(pending.code, Some(0), "{pending}");
+    pending.stderr.contains("nothing is to be saved")
+}
+
+#[test]
+fn the_next_save_settles_what_was_kept_for_later() {
+    let named = &["save", "job", REF][..];
+    let unnamed = &["save", "job"][..];
+    for (failing, next) in [
+        (named, named),
+        (named, unnamed),
+        (unnamed, named),
+        (unnamed, unnamed),
+    ] {
+        let env = environment!();
+        env.write("in/a", "a");
+        env.ok(["put", "in", REF]);
+        env.ok(["materialize", REF, "job"]);
+        env.write("job/new", "new");
+        let store = env.path("home/.local/share/store");
+        fs::rename(&store, env.path("away")).unwrap();
+        let failed = env.store(failing);
+        assert_eq!(failed.code, Some(1), "{failed}");
+        assert!(failed.stderr.contains("--pending` saves it"), "{failed}");
+        fs::rename(env.path("away"), &store).unwrap();
+        // One that writes nothing settles nothing.
+        env.ok([next, &["--dry-run"]].concat());
+        let pending = fs::read_dir(env.path("home/.local/state/store/pending"));
+        assert_eq!(pending.unwrap().count(), 1, "{failing:?}");
+        env.ok(next);
+        assert_eq!(env.ok(["cat", &format!("{REF}:new")]), "new");
+        assert!(is_settled(&env), "{failing:?}, then {next:?}");
+    }
+}
+
+#[test]
+fn a_save_to_another_ref_settles_nothing() {
+    let env = environment!();
+    env.write("in/a", "a");
+    env.ok(["put", "in", REF]);
+    env.ok(["materialize", REF, "job"]);
+    env.write("job/new", "new");
+    let store = env.path("home/.local/share/store");
+    fs::rename(&store, env.path("away")).unwrap();
+    env.store(["save", "job", REF]);
+    fs::rename(env.path("away"), &store).unwrap();
+    env.ok(["save", "job", "project/demo/other"]);
+    assert_eq!(env.store(["cat", &format!("{REF}:new")]).code, Some(3));
+    assert!(!is_settled(&env));
+    assert_eq!(env.ok(["cat", &format!("{REF}:new")]), "new");
+}
