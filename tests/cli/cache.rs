@@ -21,7 +21,7 @@ pub(crate) fn module(root: &Path, key: &str, seed: u64) -> PathBuf {
         &dir.join("model.hlo_module.pb"),
         &Random::new(seed).bytes(700),
     );
-    trees::write(&dir.join("model.neff"), &Random::new(seed).bytes(11_000));
+    trees::write(&dir.join("model.neff"), &trees::neff(seed, 11_000));
     trees::write(
         &dir.join("compile_flags.json"),
         b"[\"--model-type=transformer\", \"-O1\"]",
@@ -47,7 +47,7 @@ fn said(done: &Finished) -> Value {
     serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{done}"))
 }
 
-fn neff(env: &TestEnvironment, words: &[&str], code: i32) -> Value {
+pub(crate) fn neff(env: &TestEnvironment, words: &[&str], code: i32) -> Value {
     let done = env.store(["neff"].iter().chain(words).chain(&["--json"]));
     assert_eq!(done.code, Some(code), "{done}");
     said(&done)
@@ -279,7 +279,7 @@ fn links_become_relative_or_what_they_lead_to_and_hosts_are_scrubbed() {
     let env = environment!();
     let here = env.path("here");
     let dir = module(&here, "1+a", 1);
-    let hub = env.write("hub/model.neff", Random::new(9).bytes(5000));
+    let hub = env.write("hub/model.neff", trees::neff(9, 5000));
     std::fs::remove_file(dir.join("model.neff")).unwrap();
     symlink(&hub, dir.join("model.neff")).unwrap();
     trees::write(

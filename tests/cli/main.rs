@@ -5,6 +5,7 @@ mod broken_off;
 mod bundles;
 mod bundles_killed;
 mod cache;
+mod cache_cut;
 mod cache_hosts;
 mod cache_profiles;
 mod cache_workers;

@@ -17,10 +17,13 @@ pub(crate) fn neuron_layout(own: &str, others: &str) -> String {
     )
 }
 
+/// How a shell prints the beginning of a NEFF: 24 bytes of header, and 288 of data.
+const HEAD: &str = r"\2\0\0\0\0\0\0\0\30\0\0\0\0\0\0\0\40\1\0\0\0\0\0\0";
+
 /// What a job runs to compile a key.
 pub(crate) fn compile(key: &str) -> String {
     format!(
-        "d=$NEURON/neuronxcc-2.21/MODULE_{key}; mkdir -p $d; touch $d/model.done; seq 99 > $d/model.neff"
+        "d=$NEURON/neuronxcc-2.21/MODULE_{key}; mkdir -p $d; touch $d/model.done; {{ printf '{HEAD}'; seq 99; }} > $d/model.neff"
     )
 }
 

@@ -127,6 +127,18 @@ pub fn neff_cache(dir: &Path, seed: u64) {
     }
 }
 
+/// A NEFF of so many bytes, as the Neuron SDK documents it: a header of 1,024 bytes, which tells its own length and that of
+/// the data behind it.
+pub fn neff(seed: u64, bytes: usize) -> Vec<u8> {
+    const HEADER: usize = 1024;
+    let data = Random::new(seed).bytes(bytes - HEADER);
+    let fields = [2, HEADER as u64, data.len() as u64].map(u64::to_le_bytes);
+    let mut neff = fields.concat();
+    neff.resize(HEADER, 0);
+    neff.extend(data);
+    neff
+}
+
 /// Weights, and a fine-tune of them that changes one tensor of four.
 pub fn weights(dir: &Path, seed: u64) {
     let mut random = Random::new(seed);

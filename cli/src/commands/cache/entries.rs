@@ -1,6 +1,6 @@
 //! The entries of a cache, of a directory or of a ref: what each has, and whether it is complete.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use store::inspect::{self, ListOptions};
-use store::{Content, Error, Node, Reader, RefName, RefSpec, Result};
+use store::{Content, Error, Node, Reader, RefName, RefSpec, Result, Store};
 
+use super::cut;
 use super::pattern::Pattern;
 use super::profile::{Profile, Shape};
 
@@ -46,6 +47,8 @@ pub(super) struct Entry {
     pub(super) tree: Option<Content>,
     /// What stands beside it says that it is being made, or that its maker died.
     is_in_the_making: bool,
+    /// Files of it that are shorter than they say themselves. Of entries of a ref this is not looked at.
+    cut: BTreeSet<Vec<u8>>,
 }
 
 /// Entries by their paths in the cache.
@@ -111,16 +114,34 @@ impl Shape {
         all.filter(|path| path.symlink_metadata().is_ok()).collect()
     }
 
+    /// Where a file that must be there says of which lengths it is made.
+    pub(super) fn lengths(&self, path: &[u8]) -> impl Iterator<Item = &[u64]> {
+        let needs = self.needs.iter().filter(|need| !need.lengths.is_empty());
+        let own = needs.filter(move |need| need.files.iter().any(|file| file.matches(path)));
+        own.map(|need| need.lengths.as_slice())
+    }
+
     pub(super) fn is_lock(&self, path: &[u8]) -> bool {
         self.locks.iter().any(|pattern| pattern.matches(path))
     }
 }
 
 impl Entry {
-    fn look_beside(&mut self, root: &Path, path: &[u8], profile: &Profile) {
+    /// What its names and sizes do not tell.
+    fn look_closer(&mut self, root: &Path, path: &[u8], profile: &Profile) {
         let full = root.join(OsStr::from_bytes(path));
-        let shape = profile.entry.get(self.shape);
-        self.is_in_the_making = shape.is_some_and(|shape| !shape.beside(&full).is_empty());
+        let Some(shape) = profile.entry.get(self.shape) else {
+            return;
+        };
+        self.is_in_the_making = !shape.beside(&full).is_empty();
+        let files = self.parts.keys();
+        let cut = files.filter(|file| {
+            let place = full.join(OsStr::from_bytes(file));
+            shape
+                .lengths(file)
+                .any(|lengths| cut::is_cut(&place, lengths))
+        });
+        self.cut = cut.cloned().collect();
     }
 
     pub(super) fn state(&self, profile: &Profile) -> State {
@@ -142,7 +163,9 @@ impl Entry {
         }
         let has = |pattern: &Pattern, bytes: u64| {
             let mut files = files.clone();
-            files.any(|(path, part)| pattern.matches(path) && part.bytes() >= bytes)
+            files.any(|(path, part)| {
+                pattern.matches(path) && part.bytes() >= bytes && !self.cut.contains(path)
+            })
         };
         let mut needs = shape.needs.iter();
         let is_complete = match shape.needs.is_empty() {
@@ -168,6 +191,53 @@ impl Entry {
     ) -> impl Iterator<Item = (&'e Vec<u8>, &'e Part)> {
         let parts = self.parts.iter();
         parts.filter(|(path, part)| !part.is_dir() && !shape.is_volatile(path))
+    }
+
+    /// Whether a file of it is shorter than it says itself.
+    pub(super) fn is_cut(&self) -> bool {
+        !self.cut.is_empty()
+    }
+
+    /// The same of an entry of a version, of which the files in question are read for that.
+    pub(super) fn look_into(
+        &mut self,
+        store: &Store,
+        spec: &RefSpec,
+        profile: &Profile,
+    ) -> Result<()> {
+        let Some(shape) = profile.entry.get(self.shape) else {
+            return Ok(());
+        };
+        for (path, part) in &self.parts {
+            let Thing::File { bytes } = part.thing else {
+                continue;
+            };
+            for lengths in shape.lengths(path) {
+                let mut spec = spec.clone();
+                spec.path.push(b'/');
+                spec.path.extend_from_slice(path);
+                let mut begin = Vec::new();
+                store::cat(store, &spec, &(0..cut::begin_bytes(bytes)), &mut |part| {
+                    begin.extend_from_slice(part);
+                    Ok(())
+                })?;
+                if cut::is_cut_in(&begin, bytes, lengths) {
+                    self.cut.insert(path.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it has what it had, and nothing was written since.
+    pub(super) fn is_as_it_was(&self, before: &Self, shape: &Shape) -> bool {
+        let files = |entry: &Self| -> Vec<(Vec<u8>, Part)> {
+            let files = entry.files(shape);
+            files
+                .map(|(path, part)| (path.clone(), part.clone()))
+                .collect()
+        };
+        files(self) == files(before)
     }
 
     /// Whether it has the same files, by their sizes and times; of files that are repaired on the way by their times.
@@ -202,6 +272,7 @@ fn add(found: &mut Entries, profile: &Profile, path: &[u8], part: Part, tree: Op
         parts: BTreeMap::new(),
         tree: None,
         is_in_the_making: false,
+        cut: BTreeSet::new(),
     });
     match (below.is_empty(), part.is_dir()) {
         (true, true) => entry.tree = tree,
@@ -264,7 +335,7 @@ pub(super) fn of_dir(root: &Path, profile: &Profile) -> Result<Entries> {
     walk(root, &mut Vec::new(), profile, &mut entries)?;
     // What was seen before it was finished has its sign beside it still, or is finished by now.
     for (path, entry) in &mut entries {
-        entry.look_beside(root, path, profile);
+        entry.look_closer(root, path, profile);
     }
     Ok(entries)
 }
@@ -280,7 +351,7 @@ pub(super) fn one(root: &Path, path: &[u8], profile: &Profile) -> Result<Option<
     }
     let mut entry = entries.remove(path);
     if let Some(entry) = &mut entry {
-        entry.look_beside(root, path, profile);
+        entry.look_closer(root, path, profile);
     }
     Ok(entry)
 }

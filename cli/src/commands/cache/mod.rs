@@ -1,6 +1,7 @@
 //! `store cache`: compile caches as refs, one directory per entry; a profile says what an entry is.
 
 mod clean;
+mod cut;
 mod entries;
 mod look;
 pub(crate) mod of_run;

@@ -99,7 +99,14 @@ pub(super) struct Need {
     pub(super) files: Vec<Pattern>,
     /// With at least so many bytes.
     pub(super) bytes: u64,
+    /// At these places of it, as little-endian numbers of 8 bytes, it says of which lengths it is made: each more than
+    /// nothing, all together no more than there is.
+    #[serde(default)]
+    pub(super) lengths: Vec<u64>,
 }
+
+/// The numbers that tell of lengths are within so many bytes.
+pub(super) const HEAD_BYTES_MAX: u64 = 4096;
 
 /// Where profiles of the user's are.
 fn own_dir() -> Option<PathBuf> {
@@ -133,6 +140,12 @@ impl Profile {
         for (number, shape) in (1..).zip(&profile.entry) {
             if !shape.beside.is_empty() && !shape.file {
                 let told = "beside: is for entries that are a file (file = true)";
+                return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
+            }
+            let mut lengths = shape.needs.iter().flat_map(|need| &need.lengths);
+            if lengths.any(|at| *at > HEAD_BYTES_MAX - 8) {
+                let most = HEAD_BYTES_MAX - 8;
+                let told = format!("lengths: expected places up to {most}");
                 return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
             }
             if !shape.path.is_plain() {
@@ -314,6 +327,12 @@ mod tests {
             (
                 format!("{entry}path = \"a\"\nfile = 3\n"),
                 "line 4, file: invalid type",
+            ),
+            (
+                format!(
+                    "{entry}path = \"a\"\nneeds = [{{ files = [\"b\"], bytes = 1, lengths = [4089] }}]\n"
+                ),
+                "[[entry]] number 1: lengths: expected places up to 4088",
             ),
         ] {
             assert!(parse(&text).contains(told), "{told}: {}", parse(&text));

@@ -88,10 +88,12 @@ pub(super) fn pull(
             pulled: 0,
         };
         if let Some(stored) = stored {
-            let wanted = report.choose(&stored.entries, &here, (root, name), profile);
+            let mut wanted = report.choose(&stored.entries, &here, (root, name), profile);
             let spec = format!("{name}@{}", stored.version).parse()?;
             if !wanted.is_empty() && !dry_run {
-                bring(reader.store(), &spec, (root, &wanted), profile, &mut report)?;
+                let cut = bring(reader.store(), &spec, (root, &wanted), profile, &mut report)?;
+                // Another ref may have it whole.
+                wanted.retain(|path, _| !cut.contains(path));
             } else {
                 report.pulled += wanted.len() as u64;
             }
@@ -137,14 +139,15 @@ impl PullReport {
     }
 }
 
-/// Brings entries of a version here: all of them beside, then each to its place.
+/// Brings entries of a version here: all of them beside, then each to its place. Returns those that are cut off there.
 fn bring(
     store: &Store,
     spec: &RefSpec,
     (root, wanted): (&Path, &Entries),
     profile: &Profile,
     report: &mut PullReport,
-) -> Result<()> {
+) -> Result<Vec<Vec<u8>>> {
+    let mut cut = Vec::new();
     let stage = Stage::new(root)?;
     let built = stage.path().join("entries");
     let mut request = GetRequest::new(spec.clone(), &built);
@@ -157,6 +160,13 @@ fn bring(
     report.bytes += got.bytes;
     for (path, entry) in wanted {
         let from = built.join(OsStr::from_bytes(path));
+        // What was pushed by others was not looked into.
+        if entries::one(&built, path, profile)?.is_some_and(|entry| entry.is_cut()) {
+            let refused = Refused::new(path, State::Incomplete, Some(&spec.name));
+            report.refused.push(refused);
+            cut.push(path.clone());
+            continue;
+        }
         arrive(root, &from, entry, profile)?;
         match place::place(root, path, &from, profile)? {
             Placed::New => report.pulled += 1,
@@ -168,7 +178,7 @@ fn bring(
             Placed::InWork => report.skip(path),
         }
     }
-    Ok(())
+    Ok(cut)
 }
 
 /// Repairs the texts of an entry that was built, which keep their times.

@@ -7,12 +7,13 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
 use store::{
-    Case, Error, Kind, Onto, ProfileChoice, PutRequest, Reader, RefName, Remedy, Result, Store,
-    Unwatched, put,
+    Case, Error, Kind, Onto, ProfileChoice, PutRequest, Reader, RefName, RefSpec, Remedy, Result,
+    SourceCheck, Store, Unwatched, put,
 };
 
 use super::entries::{self, Entries, Entry, State, Stored, Thing};
@@ -92,15 +93,35 @@ pub(super) fn push(
         secs: 0.0,
         notes: Vec::new(),
     };
-    let stored = stored.map(|stored| stored.entries).unwrap_or_default();
-    let new = report.choose(&here, &stored, profile);
-    if !new.is_empty() {
-        let staged = Staged::new(root, new, profile)?;
-        match report.insert(store, &staged, (&stored, profile), how) {
+    let version = report.version.unwrap_or_default();
+    let mut stored = stored.map(|stored| stored.entries).unwrap_or_default();
+    let mut new = report.choose(&here, &stored, profile);
+    for path in new.keys() {
+        // What is cut off there gives way to what is whole.
+        if let Some(known) = stored.get_mut(path) {
+            let mut spec: RefSpec = format!("{target}@{version}").parse()?;
+            spec.path.clone_from(path);
+            known.look_into(store, &spec, profile)?;
+        }
+    }
+    // Each round is one in which somebody wrote to an entry meanwhile: there are as many at most.
+    while !new.is_empty() {
+        let staged = Staged::new(root, new.clone(), profile)?;
+        let done = report.insert(store, &staged, (root, &stored, profile), how);
+        let before = new.len();
+        if done.is_err() {
+            new.retain(|path, entry| report.is_still(root, (path, entry), profile));
+        }
+        match done {
+            Err(_) if new.len() < before => {}
             Err(error) if is_read_only(&error) && staged.can_be_read() => {
                 report.denied = Some(failure::one_line(&error));
+                break;
             }
-            done => done?,
+            done => {
+                done?;
+                break;
+            }
         }
     }
     report.secs = began.elapsed().as_secs_f64();
@@ -150,12 +171,21 @@ impl PushReport {
         new
     }
 
+    /// Whether nobody wrote to an entry since it was looked at.
+    fn is_still(&mut self, root: &Path, (path, entry): (&[u8], &Entry), profile: &Profile) -> bool {
+        let is_still = is_still(root, (path, entry), profile);
+        if !is_still {
+            self.refused.push(Refused::new(path, State::Locked, None));
+        }
+        is_still
+    }
+
     /// Saves what was staged, where the ref has nothing of that name.
     fn insert(
         &mut self,
         store: &Store,
         staged: &Staged,
-        (stored, profile): (&Entries, &Profile),
+        (root, stored, profile): (&Path, &Entries, &Profile),
         how: How,
     ) -> Result<()> {
         let mut request = PutRequest::new(staged.dir.path(), self.target.clone());
@@ -171,6 +201,7 @@ impl PushReport {
         request.profile.check = false;
         request.dry_run = how.dry_run;
         request.readable = how.public;
+        request.source_check = Some(second_look(root, &staged.entries, profile));
         request.message = format!(
             "{} of a cache ({})",
             human::counted(staged.entries.len() as u64, "entry"),
@@ -200,6 +231,30 @@ impl PushReport {
         self.notes = notes.map(remedy::note).collect();
         Ok(())
     }
+}
+
+/// When all was read each entry must be what it was when it was found to be complete.
+fn second_look(root: &Path, entries: &Entries, profile: &Profile) -> SourceCheck {
+    let (root, entries, profile) = (root.to_path_buf(), entries.clone(), profile.clone());
+    let check = move || {
+        let changed = entries
+            .iter()
+            .find(|(path, entry)| !is_still(&root, (path, entry), &profile));
+        changed.map_or(Ok(()), |(path, _)| {
+            let path = names::shown(path);
+            let told = format!("{path}: somebody writes to it");
+            Err(Error::conflict(told).hint("push again when that is over"))
+        })
+    };
+    SourceCheck::new(Arc::new(check))
+}
+
+fn is_still(root: &Path, (path, before): (&[u8], &Entry), profile: &Profile) -> bool {
+    let Some(shape) = profile.entry.get(before.shape) else {
+        return true;
+    };
+    let now = entries::one(root, path, profile).ok().flatten();
+    now.is_some_and(|now| now.state(profile) == State::Complete && now.is_as_it_was(before, shape))
 }
 
 /// Entries that were read again although the ref had complete ones under their keys.

@@ -1,0 +1,94 @@
+//! Files that say at their beginning how long they are, and are shorter: a compiler or a copy was broken off.
+//!
+//! Nothing but the beginning is read, and no byte behind it is looked at.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::profile::HEAD_BYTES_MAX;
+
+/// Whether a file is shorter than it says at these places of it. One that cannot be read is told where it is read.
+pub(super) fn is_cut(path: &Path, lengths: &[u64]) -> bool {
+    let Ok(file) = File::open(path) else {
+        return false;
+    };
+    let read = |bytes: &mut [u8], at: u64| match file.read_exact_at(bytes, at) {
+        Ok(()) => Some(true),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Some(false),
+        Err(_) => None,
+    };
+    let size = file.metadata().map_or(u64::MAX, |found| found.len());
+    is_shorter(size, lengths, read)
+}
+
+/// The same for bytes of a file of `size` bytes, as far as its beginning goes.
+pub(super) fn is_cut_in(begin: &[u8], size: u64, lengths: &[u64]) -> bool {
+    is_shorter(size, lengths, |bytes, at| {
+        let from = usize::try_from(at).unwrap_or(usize::MAX);
+        let there = begin.get(from..).and_then(|rest| rest.get(..bytes.len()));
+        if let Some(there) = there {
+            bytes.copy_from_slice(there);
+        }
+        Some(there.is_some())
+    })
+}
+
+/// How much of a file has all of its lengths.
+pub(super) fn begin_bytes(size: u64) -> u64 {
+    size.min(HEAD_BYTES_MAX)
+}
+
+/// `read` says whether the bytes are there, if it can.
+fn is_shorter(size: u64, lengths: &[u64], read: impl Fn(&mut [u8], u64) -> Option<bool>) -> bool {
+    let mut all: u64 = 0;
+    for at in lengths {
+        let mut bytes = [0; 8];
+        match read(&mut bytes, *at) {
+            Some(true) => {}
+            Some(false) => return true,
+            None => return false,
+        }
+        let length = u64::from_le_bytes(bytes);
+        all = all.saturating_add(length);
+        if length == 0 {
+            return true;
+        }
+    }
+    all > size
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_as_long_as_it_says_or_cut() {
+        let lengths = |head: u64, data: u64| {
+            let fields = [2_u64, head, data].map(u64::to_le_bytes);
+            fields.concat()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let places: &[u64] = &[8, 16];
+        for (head, data, size, cut) in [
+            (24, 10, 34, false),
+            (24, 10, 40, false),
+            (24, 10, 33, true),
+            (24, 0, 40, true),
+            (0, 40, 40, true),
+            (u64::MAX, u64::MAX, 40, true),
+            (24, 10, 23, true),
+            (24, 10, 0, true),
+        ] {
+            let mut bytes = lengths(head, data);
+            bytes.resize(size, 7);
+            std::fs::write(&path, &bytes).unwrap();
+            let what = format!("{head}, {data}, {size}");
+            assert_eq!(is_cut(&path, places), cut, "{what}");
+            assert_eq!(is_cut_in(&bytes, size as u64, places), cut, "{what}");
+        }
+        assert!(!is_cut(&dir.path().join("none"), places));
+    }
+}

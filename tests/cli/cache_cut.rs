@@ -1,0 +1,166 @@
+//! Compile caches with files that were cut off, or that somebody writes to: what is not whole never becomes the first of its key.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use support::{environment, trees};
+
+use crate::cache::{COMPILER, PROJECT, module, modules, neff};
+
+const TEAM: &str = "team/speech/neff";
+
+fn cut(dir: &Path, len: u64) {
+    let file = fs::File::options().write(true).open(dir.join("model.neff"));
+    file.unwrap().set_len(len).unwrap();
+}
+
+fn found(root: &Path, key: &str) -> Option<Vec<u8>> {
+    let dir = root.join(COMPILER).join(format!("MODULE_{key}"));
+    fs::read(dir.join("model.neff")).ok()
+}
+
+#[test]
+fn a_module_that_was_cut_off_beside_its_mark_is_not_pushed() {
+    let env = environment!();
+    env.ok(["init"]);
+    let here = env.path("here");
+    module(&here, "1+a", 1);
+    // At its end, in its data, behind its lengths, in them, and before them; and one of nothing but zeros.
+    for (key, len) in [
+        ("2+a", 10_999),
+        ("3+a", 5_000),
+        ("4+a", 24),
+        ("5+a", 20),
+        ("6+a", 17),
+    ] {
+        cut(&module(&here, key, 2), len);
+    }
+    trees::write(&module(&here, "7+a", 2).join("model.neff"), &[0; 11_000]);
+    let pushed = neff(&env, &["push", "here", PROJECT], 0);
+    assert_eq!(pushed["pushed"], 1, "{pushed}");
+    let refused = pushed["refused"].as_array().unwrap();
+    assert_eq!(refused.len(), 6, "{pushed}");
+    assert!(
+        refused.iter().all(|one| one["state"] == "incomplete"),
+        "{pushed}"
+    );
+    // Who compiles them whole is the first.
+    for key in ["2+a", "7+a"] {
+        module(&env.path("there"), key, 3);
+    }
+    let pushed = neff(&env, &["push", "there", PROJECT], 0);
+    assert_eq!(pushed["pushed"], 2, "{pushed}");
+    // And they come in the place of what was cut off here.
+    let pulled = neff(&env, &["pull", "here", PROJECT], 0);
+    assert_eq!(
+        (&pulled["pulled"], &pulled["repaired"]),
+        (&2.into(), &2.into()),
+        "{pulled}"
+    );
+    assert_eq!(found(&here, "2+a"), found(&env.path("there"), "2+a"));
+}
+
+/// As earlier builds, or others, have left it there.
+#[test]
+fn a_module_that_is_cut_off_in_a_ref_is_not_pulled_and_gives_way_to_a_whole_one() {
+    let env = environment!();
+    cut(&module(&env.path("in"), "1+a", 1), 5_000);
+    module(&env.path("in"), "2+a", 2);
+    env.ok(["put", "in", PROJECT, "--profile", "none"]);
+    module(&env.path("team"), "1+a", 7);
+    neff(&env, &["push", "team", TEAM, "--public"], 0);
+    let pulled = neff(&env, &["pull", "alone", PROJECT], 0);
+    assert_eq!(pulled["pulled"], 1, "{pulled}");
+    assert_eq!(pulled["refused"][0]["state"], "incomplete", "{pulled}");
+    assert_eq!(modules(&env.path("alone")), ["MODULE_2+a"]);
+    // The next source has it whole.
+    let pulled = neff(&env, &["pull", "both", PROJECT, TEAM], 0);
+    assert_eq!(pulled["pulled"], 2, "{pulled}");
+    assert_eq!(
+        found(&env.path("both"), "1+a"),
+        Some(trees::neff(7, 11_000))
+    );
+    let pushed = neff(&env, &["push", "team", PROJECT], 0);
+    assert_eq!(pushed["pushed"], 1, "{pushed}");
+    neff(&env, &["pull", "alone", PROJECT], 0);
+    assert_eq!(
+        found(&env.path("alone"), "1+a"),
+        Some(trees::neff(7, 11_000))
+    );
+}
+
+/// Somebody compiles a key again while it is pushed, and the mark of the first time is there.
+#[test]
+fn what_changes_while_it_is_pushed_is_not_torn() {
+    const BYTES: usize = 2_000_000;
+    let env = environment!();
+    env.ok(["init"]);
+    let here = env.path("here");
+    let dir = module(&here, "1+a", 1);
+    module(&here, "2+a", 2);
+    let compile = |round: u8| {
+        let mut whole = trees::neff(1, BYTES);
+        whole[1024..].fill(round);
+        fs::write(dir.join("model.neff"), &whole).unwrap();
+    };
+    compile(0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in (1..=255).cycle() {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                compile(round);
+            }
+        });
+        for round in 0..8 {
+            let target = format!("project/llama/neff-{round}");
+            let pushed = neff(&env, &["push", "here", &target], 0);
+            let out = format!("out-{round}");
+            let pulled = neff(&env, &["pull", &out, &target], 0);
+            let Some(bytes) = found(&env.path(&out), "1+a") else {
+                assert_eq!(pulled["pulled"], 1, "{pushed}{pulled}");
+                continue;
+            };
+            assert_eq!(bytes.len(), BYTES, "{round}");
+            assert!(
+                bytes[1024..].iter().all(|byte| *byte == bytes[1024]),
+                "{round}"
+            );
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Whoever has a profile goes on with it, and says where lengths are if there are any.
+#[test]
+fn own_profiles_say_where_lengths_are_or_nothing() {
+    let env = environment!();
+    let profile = |lengths: &str| {
+        let text = format!(
+            "about = \"mine\"\n[[entry]]\npath = \"{{key:hex4}}\"\nneeds = [{{ files = [\"code\"], bytes = 1{lengths} }}]\n"
+        );
+        env.write("home/.config/store/profiles/mine.toml", text);
+    };
+    env.write("here/00aa/code", 9_u64.to_le_bytes());
+    let status = || {
+        let told = env.ok(["cache", "--profile", "mine", "status", "here", "--json"]);
+        serde_json::from_str::<serde_json::Value>(&told).unwrap()
+    };
+    profile("");
+    let whole = status();
+    profile(", lengths = [0]");
+    let cut = status();
+    assert_ne!(whole, cut, "{whole}");
+    let pushed = env.store(["cache", "--profile", "mine", "push", "here", PROJECT]);
+    assert!(pushed.stderr.contains("00aa: incomplete"), "{pushed}");
+    profile(", lengths = [4096]");
+    let wrong = env.store(["cache", "--profile", "mine", "status", "here"]);
+    assert_eq!(wrong.code, Some(2), "{wrong}");
+    assert!(
+        wrong.stderr.contains("lengths: expected places up to 4088"),
+        "{wrong}"
+    );
+}
