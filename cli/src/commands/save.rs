@@ -1,5 +1,6 @@
 //! `store save`: merges what changed in a directory into its ref.
 
+mod outcome;
 mod shown;
 
 use std::ffi::{OsStr, OsString};
@@ -7,10 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use serde::Serialize;
 use store::{
-    Ancestor, Case, Error, Id, Kind, Note, Onto, ProfileChoice, PutReport, PutRequest, RefName,
-    Remedy, Result, SaveReport,
+    Ancestor, Error, Kind, Onto, ProfileChoice, PutReport, PutRequest, RefName, Remedy, Result,
 };
 
 use crate::config;
@@ -19,6 +18,8 @@ use crate::host::apart;
 use crate::host::pending::Pending;
 use crate::ui::progress::Watch;
 use crate::ui::{failure, human, names, remedy};
+
+use outcome::SaveOutcome;
 
 /// Merge what changed in a directory into its ref, as a new version
 ///
@@ -114,38 +115,6 @@ impl How {
         }
         how
     }
-}
-
-/// What a machine reads.
-#[derive(Serialize)]
-struct Report {
-    #[serde(rename = "ref")]
-    target: RefName,
-    #[serde(serialize_with = "store::path_as_text")]
-    directory: PathBuf,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    directory_hex: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<Id>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    private: bool,
-    /// The newest version had all of it.
-    unchanged: bool,
-    #[serde(flatten)]
-    saved: SaveReport,
-    files: u64,
-    bytes: u64,
-    read_bytes: u64,
-    new_bytes: u64,
-    stored_bytes: u64,
-    secs: f64,
-    skipped: Vec<failure::Skipped>,
-    notes: Vec<String>,
-    /// What to do about credentials that were left out.
-    #[serde(skip)]
-    about_secrets: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -323,13 +292,13 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     let done = store::put(&store, &request, &watch)?;
     let elapsed = watch.elapsed();
     drop(watch);
-    let report = report(dir, target.clone(), done, elapsed);
-    told(&report, context);
+    let report = SaveOutcome::of(dir, target.clone(), done, elapsed);
+    report.tell(context);
     let told = context.out.report(&report);
     Ok(Saved {
         target,
         is_usual,
-        outcome: told.and_then(|()| outcome(&report)),
+        outcome: told.and_then(|()| report.result()),
     })
 }
 
@@ -360,10 +329,10 @@ pub(crate) fn tell_of_run(
     elapsed: Duration,
     context: &Context,
 ) -> Result<()> {
-    let report = report(dir, target.clone(), done, elapsed);
-    told(&report, context);
+    let report = SaveOutcome::of(dir, target.clone(), done, elapsed);
+    report.tell(context);
     context.out.report_aside(&report);
-    outcome(&report)
+    report.result()
 }
 
 /// Tells what a run saved of what another one had left: what both had changed, and all of it to machines.
@@ -375,8 +344,8 @@ pub(crate) fn tell_of_left(
     context: &Context,
 ) {
     let is_news = !done.unchanged || done.saved.as_ref().is_some_and(|saved| saved.clashed > 0);
-    let report = report(dir, target.clone(), done, elapsed);
-    told_conflicts(&report, context);
+    let report = SaveOutcome::of(dir, target.clone(), done, elapsed);
+    report.tell_conflicts(context);
     if is_news && context.out.is_json() {
         context.out.report_aside(&report);
     }
@@ -399,116 +368,4 @@ fn request(dir: &Path, target: RefName, how: &How) -> PutRequest {
     request.profile.check = false;
     request.links.allow_empty = true;
     request
-}
-
-fn report(dir: &Path, target: RefName, done: PutReport, elapsed: Duration) -> Report {
-    let again = format!(
-        "store save {} {target}",
-        names::quoted(&dir.to_string_lossy())
-    );
-    Report {
-        target,
-        directory: dir.to_path_buf(),
-        directory_hex: names::hex(dir),
-        version: done.version,
-        id: done.id,
-        private: done.private,
-        unchanged: done.unchanged,
-        saved: done.saved.unwrap_or_default(),
-        files: done.files,
-        bytes: done.bytes,
-        read_bytes: done.read_bytes,
-        new_bytes: done.new_bytes,
-        stored_bytes: done.stored_bytes,
-        secs: elapsed.as_secs_f64(),
-        about_secrets: about_secrets(&done.skipped, &again),
-        skipped: failure::skipped(done.skipped),
-        notes: done.notes.iter().map(note).collect(),
-    }
-}
-
-/// What a note of a put says, where its advice is none for a save.
-fn note(note: &Note) -> String {
-    match note.remedy {
-        Some(
-            Remedy::KeepAbsoluteLinks
-            | Remedy::TakeWhatLinksLeadTo
-            | Remedy::LetOthersRead
-            | Remedy::TakeClasses { .. }
-            | Remedy::NoProfile,
-        ) => note.text.clone(),
-        _ => remedy::note(note),
-    }
-}
-
-/// By which save what looks like credentials is taken all the same.
-fn about_secrets(skipped: &[(PathBuf, Error)], again: &str) -> Option<String> {
-    let mut remedies = skipped.iter().filter_map(|(_, error)| error.remedy());
-    remedies.find_map(|remedy| match remedy {
-        Remedy::AllowSecret { glob } => Some(format!(
-            "what looks like credentials stays where it is; if it holds none, `{again} --allow-secret {}` takes it",
-            names::quoted(glob)
-        )),
-        Remedy::TakeWrittenThrough => Some(format!(
-            "`store materialize` there gets back what the pool made; `{again} --take-written-through` takes what was written"
-        )),
-        _ => None,
-    })
-}
-
-fn told(report: &Report, context: &Context) {
-    for note in &report.notes {
-        context.out.note(format_args!("note: {note}"));
-    }
-    for skipped in &report.skipped {
-        context
-            .out
-            .warning(format_args!("skipped: {}", skipped.error));
-    }
-    told_conflicts(report, context);
-}
-
-fn told_conflicts(report: &Report, context: &Context) {
-    let before = report.saved.onto.unwrap_or_default();
-    for conflict in &report.saved.clashes {
-        let path = names::shown(&conflict.path);
-        let told = match conflict.case {
-            Case::BothChanged => {
-                format!("both changed it; yours is in the new version, theirs in @{before}")
-            }
-            Case::DeletedThere => {
-                format!("changed here, deleted in @{before}; yours is in the new version")
-            }
-            Case::DeletedHere => format!("deleted here, changed in @{before}; theirs stays"),
-            Case::ThereFirst => format!("@{before} had it first; theirs stays"),
-        };
-        context
-            .out
-            .warning(format_args!("conflict: {path}: {told}"));
-    }
-}
-
-/// Whether all that was done in the directory is in the new version.
-fn outcome(report: &Report) -> Result<()> {
-    let kept = report.saved.clashes.iter();
-    let kept = kept.filter(|conflict| conflict.case == Case::DeletedHere);
-    let mut parts = Vec::new();
-    match report.skipped.len() as u64 {
-        0 => {}
-        count => parts.push(format!("{} left out", human::counted(count, "path"))),
-    }
-    match kept.count() as u64 {
-        0 => {}
-        count => parts.push(format!("{} not deleted", human::counted(count, "path"))),
-    }
-    match parts.is_empty() {
-        true => Ok(()),
-        false => {
-            let error = Error::partial(format!("{}: {}", report.target, parts.join(", ")));
-            Err(match &report.about_secrets {
-                Some(hint) => error.hint(hint.clone()),
-                None => error,
-            })
-        }
-    }
 }

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::Report;
+use super::outcome::SaveOutcome;
 use crate::ui::{human, names};
 
-impl fmt::Display for Report {
+impl fmt::Display for SaveOutcome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = names::id(self.id.as_ref());
         match self.version {

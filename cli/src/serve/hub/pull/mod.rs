@@ -44,6 +44,9 @@ use upstream::{Failure, Upstream};
 const FETCHES_MAX: usize = 32;
 /// How long a request waits for what the upstream says; clients take a slower answer for none.
 const ANSWER_TIME: Duration = Duration::from_secs(8);
+/// How long a server waits for another one that fetches a file. The clients of the Hub ask again five times, which takes
+/// about a minute.
+const WAIT_MOST: Duration = Duration::from_secs(40);
 /// How long another server is waited for that shows nothing: then the file is fetched twice.
 const PATIENCE: Duration = Duration::from_secs(15);
 const BEAT_PAUSE: Duration = Duration::from_secs(4);
@@ -267,6 +270,7 @@ impl Pull {
         let wait = Wait {
             clock: || self.began.elapsed(),
             patience: PATIENCE,
+            most: WAIT_MOST,
             pauses: LOOK_PAUSES,
         };
         wait.turn(claims, &self.fetches, || self.is_stored(wanted))

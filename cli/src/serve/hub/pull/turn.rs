@@ -1,9 +1,10 @@
-//! Whose turn it is to fetch a file, of all servers of a store: one has the claim, and the others wait as long as it beats.
+//! Whose turn it is to fetch a file, of all servers of a store: one has the claim, and the others wait as long as it beats
+//! and their own clients are patient.
 
 use std::time::Duration;
 
 use store::claims::{Claim, Claims, Look};
-use store::{Ended, Result};
+use store::{Ended, Error, Result};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::serve::source::block;
@@ -27,6 +28,8 @@ pub(super) struct Wait<C> {
     pub(super) clock: C,
     /// How long the store may give no answer.
     pub(super) patience: Duration,
+    /// How long it waits for a server that goes on. Twice the bytes are better than clients that give up.
+    pub(super) most: Duration,
     pub(super) pauses: (Duration, Duration),
 }
 
@@ -35,7 +38,7 @@ impl<C: Fn() -> Duration> Wait<C> {
     /// fetch, and none to wait.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store does not answer, or the other server takes too long: then the file is fetched here, too.
     pub(super) async fn turn<'p, S: Future<Output = Result<bool>>>(
         &self,
         mut claims: Claims,
@@ -64,6 +67,9 @@ impl<C: Fn() -> Duration> Wait<C> {
                 Err(_) => {}
             }
             drop(place);
+            if now - began >= self.most {
+                return Err(Error::unavailable("what another server fetches"));
+            }
             let (least, most) = self.pauses;
             tokio::time::sleep(((now - began) / PAUSE_PART).clamp(least, most)).await;
         }
@@ -126,7 +132,7 @@ mod tests {
     }
 
     /// How a wait ends beside a server that shows so often that it works; and how long that took by the waiter's clock.
-    fn wait(beats: u64, is_brought: bool) -> (&'static str, u64) {
+    fn wait(beats: u64, is_brought: bool, most: Duration) -> (&'static str, u64) {
         let store = store();
         let claims = || Claims::new(&store, "a file", PATIENCE).unwrap();
         let Look::Mine(holder) = claims().look(Duration::ZERO).unwrap() else {
@@ -140,6 +146,7 @@ mod tests {
         let wait = Wait {
             clock: || Duration::from_secs(secs.fetch_add(STEP_SECS, Ordering::Relaxed)),
             patience: PATIENCE,
+            most,
             pauses: (Duration::ZERO, Duration::ZERO),
         };
         let is_stored = || {
@@ -160,24 +167,32 @@ mod tests {
         let turn = runtime
             .unwrap()
             .block_on(wait.turn(claims(), &places, is_stored));
-        let how = match turn.unwrap() {
-            Turn::Stored => "stored",
-            Turn::Claimed(_, place) => {
+        let how = match turn {
+            Ok(Turn::Stored) => "stored",
+            Ok(Turn::Claimed(_, place)) => {
                 assert!(place.is_some() && places.available_permits() == 0);
                 "claimed"
             }
+            Err(_) => "given up",
         };
         (how, secs.load(Ordering::Relaxed))
     }
 
     #[test]
     fn who_waits_waits_as_long_as_the_other_one_works() {
-        let (how, secs) = wait(60, true);
+        let (how, secs) = wait(60, true, Duration::MAX);
         assert_eq!(how, "stored");
         assert!(secs > 60 * STEP_SECS, "{secs}");
         // One that stands still is followed, and not at once.
-        let (how, secs) = wait(60, false);
+        let (how, secs) = wait(60, false, Duration::MAX);
         assert_eq!(how, "claimed");
         assert!(secs > 60 * STEP_SECS + PATIENCE.as_secs(), "{secs}");
+    }
+
+    #[test]
+    fn who_waits_gives_up_before_its_clients_do() {
+        let (how, secs) = wait(60, true, Duration::from_secs(10 * STEP_SECS));
+        assert_eq!(how, "given up");
+        assert!((10 * STEP_SECS..=12 * STEP_SECS).contains(&secs), "{secs}");
     }
 }

@@ -1,0 +1,159 @@
+//! What `store save` did, for machines; and what people are told on the way.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use store::{Case, Error, Id, Note, PutReport, RefName, Remedy, Result, SaveReport};
+
+use crate::context::Context;
+use crate::ui::{failure, human, names, remedy};
+
+/// What a machine reads.
+#[derive(Serialize)]
+pub(super) struct SaveOutcome {
+    #[serde(rename = "ref")]
+    pub(super) target: RefName,
+    #[serde(serialize_with = "store::path_as_text")]
+    pub(super) directory: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) directory_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<Id>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) private: bool,
+    /// The newest version had all of it.
+    pub(super) unchanged: bool,
+    #[serde(flatten)]
+    pub(super) saved: SaveReport,
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+    pub(super) read_bytes: u64,
+    pub(super) new_bytes: u64,
+    pub(super) stored_bytes: u64,
+    pub(super) secs: f64,
+    pub(super) skipped: Vec<failure::Skipped>,
+    pub(super) notes: Vec<String>,
+    /// What to do about credentials that were left out.
+    #[serde(skip)]
+    pub(super) about_secrets: Option<String>,
+}
+
+impl SaveOutcome {
+    /// What a save of `dir` did.
+    pub(super) fn of(dir: &Path, target: RefName, done: PutReport, elapsed: Duration) -> Self {
+        let again = format!(
+            "store save {} {target}",
+            names::quoted(&dir.to_string_lossy())
+        );
+        Self {
+            target,
+            directory: dir.to_path_buf(),
+            directory_hex: names::hex(dir),
+            version: done.version,
+            id: done.id,
+            private: done.private,
+            unchanged: done.unchanged,
+            saved: done.saved.unwrap_or_default(),
+            files: done.files,
+            bytes: done.bytes,
+            read_bytes: done.read_bytes,
+            new_bytes: done.new_bytes,
+            stored_bytes: done.stored_bytes,
+            secs: elapsed.as_secs_f64(),
+            about_secrets: about_secrets(&done.skipped, &again),
+            skipped: failure::skipped(done.skipped),
+            notes: done.notes.iter().map(note).collect(),
+        }
+    }
+
+    /// Tells what people need to know, each in a line.
+    pub(super) fn tell(&self, context: &Context) {
+        for note in &self.notes {
+            context.out.note(format_args!("note: {note}"));
+        }
+        for skipped in &self.skipped {
+            context
+                .out
+                .warning(format_args!("skipped: {}", skipped.error));
+        }
+        self.tell_conflicts(context);
+    }
+
+    /// The same of what both sides had changed.
+    pub(super) fn tell_conflicts(&self, context: &Context) {
+        let before = self.saved.onto.unwrap_or_default();
+        for conflict in &self.saved.clashes {
+            let path = names::shown(&conflict.path);
+            let told = match conflict.case {
+                Case::BothChanged => {
+                    format!("both changed it; yours is in the new version, theirs in @{before}")
+                }
+                Case::DeletedThere => {
+                    format!("changed here, deleted in @{before}; yours is in the new version")
+                }
+                Case::DeletedHere => format!("deleted here, changed in @{before}; theirs stays"),
+                Case::ThereFirst => format!("@{before} had it first; theirs stays"),
+            };
+            context
+                .out
+                .warning(format_args!("conflict: {path}: {told}"));
+        }
+    }
+
+    /// Whether all that was done in the directory is in the new version.
+    pub(super) fn result(&self) -> Result<()> {
+        let kept = self.saved.clashes.iter();
+        let kept = kept.filter(|conflict| conflict.case == Case::DeletedHere);
+        let mut parts = Vec::new();
+        match self.skipped.len() as u64 {
+            0 => {}
+            count => parts.push(format!("{} left out", human::counted(count, "path"))),
+        }
+        match kept.count() as u64 {
+            0 => {}
+            count => parts.push(format!("{} not deleted", human::counted(count, "path"))),
+        }
+        match parts.is_empty() {
+            true => Ok(()),
+            false => {
+                let error = Error::partial(format!("{}: {}", self.target, parts.join(", ")));
+                Err(match &self.about_secrets {
+                    Some(hint) => error.hint(hint.clone()),
+                    None => error,
+                })
+            }
+        }
+    }
+}
+
+/// What a note of a put says, where its advice is none for a save.
+fn note(note: &Note) -> String {
+    match note.remedy {
+        Some(
+            Remedy::KeepAbsoluteLinks
+            | Remedy::TakeWhatLinksLeadTo
+            | Remedy::LetOthersRead
+            | Remedy::TakeClasses { .. }
+            | Remedy::NoProfile,
+        ) => note.text.clone(),
+        _ => remedy::note(note),
+    }
+}
+
+/// By which save what looks like credentials is taken all the same.
+fn about_secrets(skipped: &[(PathBuf, Error)], again: &str) -> Option<String> {
+    let mut remedies = skipped.iter().filter_map(|(_, error)| error.remedy());
+    remedies.find_map(|remedy| match remedy {
+        Remedy::AllowSecret { glob } => Some(format!(
+            "what looks like credentials stays where it is; if it holds none, `{again} --allow-secret {}` takes it",
+            names::quoted(glob)
+        )),
+        Remedy::TakeWrittenThrough => Some(format!(
+            "`store materialize` there gets back what the pool made; `{again} --take-written-through` takes what was written"
+        )),
+        _ => None,
+    })
+}
