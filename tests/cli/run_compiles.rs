@@ -18,7 +18,7 @@ pub(crate) fn neuron_layout(own: &str, others: &str) -> String {
 }
 
 /// How a shell prints the beginning of a NEFF: 24 bytes of header, and 288 of data.
-const HEAD: &str = r"\2\0\0\0\0\0\0\0\30\0\0\0\0\0\0\0\40\1\0\0\0\0\0\0";
+pub(crate) const HEAD: &str = r"\2\0\0\0\0\0\0\0\30\0\0\0\0\0\0\0\40\1\0\0\0\0\0\0";
 
 /// What a job runs to compile a key.
 pub(crate) fn compile(key: &str) -> String {

@@ -3,9 +3,10 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use support::{Finished, TestEnvironment, environment};
+use support::{Finished, TestEnvironment, environment, trees};
 
 use crate::run::{REF, line};
+use crate::run_compiles::HEAD;
 
 const NEURON: &str = "neuron/neuronxcc-2.21";
 const VLLM: &str = "vllm/torch_compile_cache/0123456789";
@@ -54,7 +55,7 @@ fn compiles() -> String {
     format!(
         "cd $NEURON_COMPILE_CACHE_URL/.. && put() {{ mkdir -p $(dirname $1) && echo ${{2-x}} > $1; }}
          put data; put vllm/assets/image
-         put {NEURON}/MODULE_1+a/model.neff 'more than 17 bytes, as they have'; put {NEURON}/MODULE_1+a/model.done
+         put {NEURON}/MODULE_1+a/model.done; {{ printf '{HEAD}'; seq 99; }} > {NEURON}/MODULE_1+a/model.neff
          put {NEURON}/MODULE_2+a/model.log 'no memory'; put {NEURON}/MODULE_2+a/compile_flags.json '[]'
          put {NEURON}/MODULE_3+a/model.hlo_module.pb; put {NEURON}/MODULE_3+a/model.hlo_module.pb.lock
          put {NEURON}/MODULE_4+a/model.hlo_module.pb; put {NEURON}/MODULE_4+a/model.neff 'more than 17 bytes, and no mark'
@@ -166,9 +167,9 @@ fn what_was_saved_with_the_cache_before_is_still_there_but_for_what_failed() {
     env.ok(["init", "store"]);
     let old = |file: &str, text: &str| env.write(format!("old/{file}"), text);
     old("data", "x");
-    old(
-        &format!("{NEURON}/MODULE_1+a/model.neff"),
-        "more than 17 bytes of it",
+    env.write(
+        format!("old/{NEURON}/MODULE_1+a/model.neff"),
+        trees::neff(1, 2000),
     );
     old(&format!("{NEURON}/MODULE_1+a/model.done"), "");
     old(&format!("{NEURON}/MODULE_2+a/model.log"), "no memory");

@@ -154,7 +154,7 @@ fn an_unknown_directory_needs_a_ref_and_a_base() {
     --- stdout
     --- stderr
     error: own: it is not known which version of project/demo/cache it was made from
-    hint: name the version that it was made from with --base N; with --base 0, which is none, it only adds and changes; or save it to another ref
+    hint: name the version that it was made from with --base N; with --base 0, which means none, it only adds and changes; or save it to another ref
     ");
     env.ok(["save", "own", REF, "--base", "0"]);
     assert_eq!(newest(&env), ["a", "b", "dir/c", "x"]);

@@ -169,7 +169,9 @@ fn a_copy_that_does_not_fit_waits() {
 fn a_copy_that_almost_fits_is_taken_back() {
     let mount = Mount::tmpfs("size=64M");
     let place = mount.path().join("store");
-    let witness = Witness::without_store(&place, 1, 0);
+    let mut witness = Witness::without_store(&place, 1, 0);
+    // The copy is of one pack.
+    witness.env = witness.env.in_full_portions();
     witness.env.write("both/one", noise(3_000_000));
     witness
         .env
