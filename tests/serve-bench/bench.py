@@ -24,7 +24,7 @@ FIRSTS = 200
 
 
 def ask(stream, path, headers=""):
-    stream.sendall(f"GET {path} HTTP/1.1\r\nHost: bench\r\n{headers}\r\n".encode())
+    stream.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n".encode())
 
 
 def head(stream):

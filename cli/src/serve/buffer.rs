@@ -39,6 +39,11 @@ impl Buffer {
         self.bytes.get(self.filled.clone()).unwrap_or_default()
     }
 
+    /// Whether it keeps more memory than its bytes are worth.
+    pub(super) fn is_mostly_empty(&self) -> bool {
+        self.filled.len() < self.bytes.capacity() / 2
+    }
+
     /// What is filled, alone.
     pub(super) fn into_filled(mut self) -> Vec<u8> {
         self.bytes.truncate(self.filled.end);
@@ -120,5 +125,11 @@ mod tests {
             (&b"new"[..], place)
         );
         assert!(buffers.take(10).bytes.capacity() < LARGE_BYTES);
+        assert!(second.is_mostly_empty());
+        read(
+            &mut second,
+            &[(&vec![1; LARGE_BYTES - 3], 0..LARGE_BYTES - 3)],
+        );
+        assert!(!second.is_mostly_empty());
     }
 }

@@ -215,6 +215,12 @@ impl Source {
             let mut buffer = buffers.take(usize_of(last - at));
             let wanted = at..last.min(at.saturating_add(portion.wanted));
             read_into(&mut buffer, &sight, near, &content, wanted, last)?;
+            if buffer.is_mostly_empty() {
+                // A small part of a chunk is all that waits for a slow client.
+                let part = buffer.filled().to_vec();
+                buffers.give_back(&mut buffer);
+                return Ok(share.with(part));
+            }
             Ok(Bytes::from_owner(Held {
                 bytes: Lent { buffer, buffers },
                 _share: share.0,
