@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::Value;
-use support::{Finished, Random, Seen, TestEnvironment, check, environment, trees, under};
+use support::{Finished, Random, Seen, TestEnvironment, check, environment, trees, with_mounts};
 
 pub(crate) const COMPILER: &str = "neuronxcc-2.21.33363.0+82129205";
 pub(crate) const PROJECT: &str = "project/llama/neff";
@@ -227,16 +227,8 @@ fn a_push_without_the_right_to_write_is_a_warning() {
     let plain = env.command([
         "--store", "store", "neff", "push", "near", PROJECT, "--json",
     ]);
-    let mount = "mount --bind store store && mount -o remount,ro,bind store && exec \"$0\" \"$@\"";
-    let flags = [
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "/bin/sh",
-        "-c",
-        mount,
-    ];
-    let done: Finished = under("unshare", flags, &plain).output().unwrap().into();
+    let mounts = "mount --bind store store && mount -o remount,ro,bind store";
+    let done: Finished = with_mounts(mounts, &plain).output().unwrap().into();
     assert_eq!(done.code, Some(0), "{done}");
     assert!(done.stderr.contains("nothing was pushed"), "{done}");
     let told = said(&done);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use support::{Finished, environment, under};
+use support::{Finished, environment, with_mounts};
 
 use crate::run::{line, run, signal, start};
 
@@ -143,16 +143,8 @@ fn where_the_file_system_does_not_tell_of_reading_nothing_is_said_of_hits() {
         "-c",
         "cat $NEURON/*/*/model.neff",
     ];
-    let mount = "mount -t tmpfs -o noatime tmpfs mounted && exec \"$0\" \"$@\"";
-    let flags = [
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "/bin/sh",
-        "-c",
-        mount,
-    ];
-    let done: Finished = under("unshare", flags, &env.command(words))
+    let mounts = "mount -t tmpfs -o noatime tmpfs mounted";
+    let done: Finished = with_mounts(mounts, &env.command(words))
         .output()
         .unwrap()
         .into();

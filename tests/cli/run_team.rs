@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use support::{Finished, Random, TestEnvironment, environment, under};
+use support::{Finished, Random, TestEnvironment, environment, with_mounts};
 
 use crate::run::{REF, newest, run};
 use crate::run_compiles::CONFIG;
@@ -48,18 +48,9 @@ fn a_team_cache_that_is_mounted_read_only_is_a_warning() {
         add(&env, "two");
         let script = "/bin/ls $STORE_TEAM_CACHE_DIR; echo mine > $STORE_PROJECT_CACHE_DIR/mine";
         let plain = env.command(run(&options, script));
-        let mount = format!(
-            "mount --bind {mounted} {mounted} && mount -o remount,ro,bind {mounted} && exec \"$0\" \"$@\""
-        );
-        let flags = [
-            "--user",
-            "--map-root-user",
-            "--mount",
-            "/bin/sh",
-            "-c",
-            &mount,
-        ];
-        let done: Finished = under("unshare", flags, &plain).output().unwrap().into();
+        let mounts =
+            format!("mount --bind {mounted} {mounted} && mount -o remount,ro,bind {mounted}");
+        let done: Finished = with_mounts(&mounts, &plain).output().unwrap().into();
         assert_eq!(done.code, Some(0), "{mounted}: {done}");
         let told = done.stderr.contains("warning: team/vision/cache: ");
         assert!(told, "{mounted}: {done}");

@@ -12,6 +12,22 @@ fn is_settled(env: &TestEnvironment) -> bool {
     pending.stderr.contains("nothing is to be saved")
 }
 
+/// A tree with a new file, of which a save failed since the store was away.
+fn failed(words: &[&str]) -> TestEnvironment {
+    let env = environment!();
+    env.write("in/a", "a");
+    env.ok(["put", "in", REF]);
+    env.ok(["materialize", REF, "job"]);
+    env.write("job/new", "new");
+    let store = env.path("home/.local/share/store");
+    fs::rename(&store, env.path("away")).unwrap();
+    let failed = env.store(words);
+    assert_eq!(failed.code, Some(1), "{failed}");
+    assert!(failed.stderr.contains("--pending` saves it"), "{failed}");
+    fs::rename(env.path("away"), &store).unwrap();
+    env
+}
+
 #[test]
 fn the_next_save_settles_what_was_kept_for_later() {
     let named = &["save", "job", REF][..];
@@ -22,17 +38,7 @@ fn the_next_save_settles_what_was_kept_for_later() {
         (unnamed, named),
         (unnamed, unnamed),
     ] {
-        let env = environment!();
-        env.write("in/a", "a");
-        env.ok(["put", "in", REF]);
-        env.ok(["materialize", REF, "job"]);
-        env.write("job/new", "new");
-        let store = env.path("home/.local/share/store");
-        fs::rename(&store, env.path("away")).unwrap();
-        let failed = env.store(failing);
-        assert_eq!(failed.code, Some(1), "{failed}");
-        assert!(failed.stderr.contains("--pending` saves it"), "{failed}");
-        fs::rename(env.path("away"), &store).unwrap();
+        let env = failed(failing);
         // One that writes nothing settles nothing.
         env.ok([next, &["--dry-run"]].concat());
         let pending = fs::read_dir(env.path("home/.local/state/store/pending"));
@@ -45,15 +51,7 @@ fn the_next_save_settles_what_was_kept_for_later() {
 
 #[test]
 fn a_save_to_another_ref_settles_nothing() {
-    let env = environment!();
-    env.write("in/a", "a");
-    env.ok(["put", "in", REF]);
-    env.ok(["materialize", REF, "job"]);
-    env.write("job/new", "new");
-    let store = env.path("home/.local/share/store");
-    fs::rename(&store, env.path("away")).unwrap();
-    env.store(["save", "job", REF]);
-    fs::rename(env.path("away"), &store).unwrap();
+    let env = failed(&["save", "job", REF]);
     env.ok(["save", "job", "project/demo/other"]);
     assert_eq!(env.store(["cat", &format!("{REF}:new")]).code, Some(3));
     assert!(!is_settled(&env));

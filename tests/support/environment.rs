@@ -132,6 +132,20 @@ pub fn under<A: AsRef<OsStr>>(
     outer
 }
 
+/// `command` in a mount namespace of its own, in which a shell has mounted something first.
+pub fn with_mounts(mounts: &str, command: &Command) -> Command {
+    let script = format!("{mounts} && exec \"$0\" \"$@\"");
+    let words = [
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "/bin/sh",
+        "-c",
+        &script,
+    ];
+    under("unshare", words, command)
+}
+
 impl From<Output> for Finished {
     fn from(output: Output) -> Self {
         Self {

@@ -17,5 +17,5 @@ pub mod trees;
 
 pub use compare::{Seen, assert_same_but_file_times, assert_same_tree, seen};
 pub use effort::effort;
-pub use environment::{Finished, TestEnvironment, settings, under};
+pub use environment::{Finished, TestEnvironment, settings, under, with_mounts};
 pub use random::Random;

@@ -427,6 +427,15 @@ pub(super) fn entries(dir: &OwnedFd) -> rustix::io::Result<Vec<Vec<u8>>> {
 mod tests {
     use super::*;
 
+    fn assert_left(gone: &[std::path::PathBuf], kept: &[std::path::PathBuf]) {
+        for path in gone {
+            assert!(!path.exists(), "{}", path.display());
+        }
+        for path in kept {
+            assert!(path.exists(), "{}", path.display());
+        }
+    }
+
     #[test]
     fn a_room_is_emptied_however_deep_it_is() {
         let dir = tempfile::tempdir().unwrap();
@@ -526,12 +535,7 @@ mod tests {
         let note = std::fs::File::open(kept[4].join(NOTE)).unwrap();
         fs::flock(&note, FlockOperation::NonBlockingLockExclusive).unwrap();
         sweep(&above, "none", NOW);
-        for path in gone {
-            assert!(!path.exists(), "{}", path.display());
-        }
-        for path in kept {
-            assert!(path.exists(), "{}", path.display());
-        }
+        assert_left(&gone, &kept);
     }
 
     #[test]
@@ -567,12 +571,7 @@ mod tests {
             bare("7", &["mine"], 1_000),
         ];
         sweep(&above, "none", NOW);
-        for path in gone {
-            assert!(!path.exists(), "{}", path.display());
-        }
-        for path in kept {
-            assert!(path.exists(), "{}", path.display());
-        }
+        assert_left(&gone, &kept);
     }
 
     #[test]
