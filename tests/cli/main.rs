@@ -35,6 +35,7 @@ mod round_trip;
 mod run;
 mod run_bases;
 mod run_compiles;
+mod run_reads;
 mod run_shipped;
 mod run_signals;
 mod run_team;

@@ -173,6 +173,7 @@ fn what_was_saved_with_the_cache_before_is_still_there_but_for_what_failed() {
     );
     old(&format!("{NEURON}/MODULE_1+a/model.done"), "");
     old(&format!("{NEURON}/MODULE_2+a/model.log"), "no memory");
+    old(&format!("{NEURON}/MODULE_3+a/model.hlo_module.pb"), "x");
     for only_compiles in [false, true] {
         if only_compiles {
             fs::remove_file(env.path("old/data")).unwrap();
@@ -192,6 +193,7 @@ fn what_was_saved_with_the_cache_before_is_still_there_but_for_what_failed() {
         expected.drain(..usize::from(only_compiles));
         assert_eq!(listed(&found), expected, "{found}");
         assert!(found.stderr.contains("MODULE_2+a: failed"), "{found}");
+        assert!(found.stderr.contains("MODULE_3+a: incomplete"), "{found}");
         // What is whole is an entry from now on; the version is what it was.
         let entries = of_store(&env, &["ls", "-r", "project/llama/neff"]);
         let entries = String::from_utf8(entries.stdout).unwrap();

@@ -71,16 +71,25 @@ fn what_exact_takes_of_a_job_is_named_first() {
         ),
         "{said}"
     );
-    // A fault at the first step: it was named before, and all of it is there.
-    let plain = world.env.command(["materialize", "--exact", REF, "out"]);
-    let calls = "renameat,renameat2,unlinkat";
-    let words = ["-f", "-qq", "-o", "/dev/null", "-P"];
-    let out = world.path("out").display().to_string();
-    let inject = format!("inject={calls}:error=EIO");
-    let words = [&words[..], &[&out, "-e", &inject]].concat();
-    let finished = Finished::from(under("strace", words, &plain).output().unwrap());
-    assert_eq!(finished.code, Some(1), "{finished}");
-    assert!(finished.stderr.contains(NAMED), "{finished}");
+    // A fault at the first step: it was named before, to machines as well, and all of it is there.
+    for (words, before) in [
+        (&["materialize", "--exact"][..], "note: "),
+        (
+            &["materialize", "--exact", "--json"],
+            "{\"schema\":1,\"warning\":\"",
+        ),
+    ] {
+        let plain = world.env.command([words, &[REF, "out"]].concat());
+        let calls = "renameat,renameat2,unlinkat";
+        let words = ["-f", "-qq", "-o", "/dev/null", "-P"];
+        let out = world.path("out").display().to_string();
+        let inject = format!("inject={calls}:error=EIO");
+        let words = [&words[..], &[&out, "-e", &inject]].concat();
+        let finished = Finished::from(under("strace", words, &plain).output().unwrap());
+        assert_eq!(finished.code, Some(1), "{finished}");
+        assert!(finished.stderr.contains(NAMED.trim_end()), "{finished}");
+        assert!(finished.stderr.starts_with(before), "{finished}");
+    }
     assert_eq!(
         fs::read_to_string(world.path("out/edited")).unwrap(),
         "mine"

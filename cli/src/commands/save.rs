@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use store::{
-    Ancestor, Error, Kind, Onto, ProfileChoice, PutReport, PutRequest, RefName, Remedy, Result,
+    Ancestor, Counts, Error, Kind, Onto, ProfileChoice, Progress, PutReport, PutRequest, RefName,
+    Remedy, Result, Store, View,
 };
 
 use crate::config;
@@ -289,7 +290,7 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
         request.onto = Onto::Merge(Ancestor::KnownOrNothing);
     }
     let watch = Watch::new(&context.global);
-    let done = store::put(&store, &request, &watch)?;
+    let done = put_or_nothing(&store, &request, &watch, None)?;
     let elapsed = watch.elapsed();
     drop(watch);
     let report = SaveOutcome::of(dir, target.clone(), done, elapsed);
@@ -300,6 +301,38 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
         is_usual,
         outcome: told.and_then(|()| report.result()),
     })
+}
+
+/// Saves, or finds that there is nothing to save: who may only read the store has lost nothing then.
+pub(crate) fn put_or_nothing(
+    store: &Store,
+    request: &PutRequest,
+    progress: &dyn Progress,
+    view: Option<View>,
+) -> Result<PutReport> {
+    let denied = match store::put_after(store, request, progress, view) {
+        Err(error)
+            if error.kind() == Kind::Denied
+                && error.remedy() != Some(&Remedy::DropOrRaiseQuota) =>
+        {
+            error
+        }
+        done => return done,
+    };
+    let look = PutRequest {
+        dry_run: true,
+        ..request.clone()
+    };
+    let is_nothing = |done: &PutReport| {
+        let saved = done.saved.as_ref();
+        let is_same =
+            saved.is_some_and(|saved| saved.clashed == 0 && saved.counts == Counts::default());
+        is_same && done.skipped.is_empty()
+    };
+    match store::put(store, &look, progress) {
+        Ok(done) if is_nothing(&done) => Ok(done),
+        _ => Err(denied),
+    }
 }
 
 /// What is saved of a cache of `store run`: nothing is known of a directory that was begun empty.

@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use store::Progress;
 
 use crate::ui::global::Global;
+use crate::ui::output::json_line;
 use crate::ui::{human, names};
 
 const BAR: &str = "{files} [{wide_bar}] {sizes}  {rate}  {left}";
@@ -23,6 +24,8 @@ pub(crate) struct Watch {
     far: Arc<Far>,
     /// Whether notes are wanted.
     notes: bool,
+    /// Whether a machine reads.
+    is_json: bool,
     bar: Option<ProgressBar>,
     /// When the next line is due; `None` where no lines are wanted.
     next_line: Option<Mutex<Instant>>,
@@ -55,6 +58,7 @@ impl Watch {
         Self {
             far,
             notes: !global.quiet && !global.json,
+            is_json: global.json,
             bar,
             next_line,
         }
@@ -73,6 +77,15 @@ impl Watch {
             Some(bar) => bar.suspend(say),
             None => say(),
         }
+    }
+
+    /// Says what is about to go: a machine is told before it happens, too, since a run that is killed reports nothing.
+    fn loss(&self, text: fmt::Arguments<'_>) {
+        if !self.is_json {
+            return self.note(text);
+        }
+        let line = json_line(&serde_json::json!({ "warning": text.to_string() }));
+        let _unread = writeln!(io::stderr(), "{}", line.unwrap_or_default());
     }
 
     /// How long it took so far.
@@ -110,7 +123,7 @@ impl Progress for Watch {
     }
 
     fn replaces(&self, destination: &Path, files: u64, bytes: u64, all: bool) {
-        self.note(format_args!(
+        self.loss(format_args!(
             "{}: {} ({}) that this command did not make: {}",
             destination.display(),
             human::counted(files, "file"),
@@ -123,7 +136,7 @@ impl Progress for Watch {
     }
 
     fn overrules(&self, destination: &Path, files: u64, bytes: u64, first: &[&Path]) {
-        self.note(format_args!(
+        self.loss(format_args!(
             "{}: {} ({}) that a job changed or added: replaced or removed now: {}",
             destination.display(),
             human::counted(files, "file"),

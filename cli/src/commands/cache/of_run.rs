@@ -264,7 +264,7 @@ impl One {
 
     fn pull(&mut self, reader: &Reader<'_>, context: &Context) -> Result<()> {
         if let Some((cache, below)) = self.within.clone() {
-            self.drop_failed(reader, (&cache, &below), context)?;
+            self.drop_broken(reader, (&cache, &below), context)?;
             // One that nobody pushed to yet is nothing to talk about.
             let is_there = |name: &RefName| reader.view().state.version(name, None).is_ok();
             self.pull.retain(is_there);
@@ -285,8 +285,9 @@ impl One {
         Ok(())
     }
 
-    /// Drops what came with a cache that an earlier program saved and has failed: it would keep a compiler from trying.
-    fn drop_failed(
+    /// Drops what came with a cache that an earlier program saved and is no complete entry: what has failed would keep a
+    /// compiler from trying, and what is half done would be read.
+    fn drop_broken(
         &self,
         reader: &Reader<'_>,
         (cache, below): (&RefName, &Path),
@@ -304,15 +305,16 @@ impl One {
                 version: None,
                 path: saved.as_os_str().as_bytes().to_vec(),
             };
-            if entry.state(&self.profile) != State::Failed || reader.resolve(&spec).is_err() {
+            let state = entry.state(&self.profile);
+            if state == State::Complete || reader.resolve(&spec).is_err() {
                 continue;
             }
             let full = self.dir.join(OsStr::from_bytes(&path));
             std::fs::remove_dir_all(&full).map_err(|source| Error::io("remove", &full, source))?;
-            let path = names::shown(&path);
+            let (path, word) = (names::shown(&path), state.word());
             context
                 .out
-                .note(format_args!("note: {path}: failed in {cache}, not taken"));
+                .note(format_args!("note: {path}: {word} in {cache}, not taken"));
         }
         Ok(())
     }

@@ -335,7 +335,8 @@ impl Cache {
     ) -> Result<Vec<PathBuf>> {
         let request = save::of_run(&self.dir, &self.name, &self.exclude, message, context);
         let began = Instant::now();
-        let report = store::put(store, &request, &Unwatched).map_err(|error| {
+        let report = save::put_or_nothing(store, &request, &Unwatched, None);
+        let report = report.map_err(|error| {
             let dir = self.dir.display();
             let what = format!("{dir}: what an earlier run left here is not saved");
             self.advised(error.within(what))

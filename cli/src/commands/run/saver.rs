@@ -124,7 +124,7 @@ impl<'s> Saver<'s> {
         let for_next = Arc::clone(&stop);
         let work = move || {
             let view = view.map_or_else(|| store.view(), Ok)?;
-            let done = store::put_after(&store, &request, &Unwatched, Some(view.clone()))?;
+            let done = save::put_or_nothing(&store, &request, &Unwatched, Some(view.clone()))?;
             let stop = for_next;
             Ok((done, Looked { store, stop, view }))
         };
