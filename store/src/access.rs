@@ -1,8 +1,9 @@
-//! Access records: the days on which versions were read, so that size limits first drop what nobody uses.
+//! Access records: the days on which each version was read. Size limits drop the least recently used versions first.
 //!
-//! A record is an empty object whose key says it all. `get`, `cat` and `materialize` write one when they are done, and
-//! servers write one per day for each version that they serve. Nothing depends on a record: a reader that cannot leave
-//! one still reads, silently and without waiting; any record may vanish at any time; clocks decide only an order.
+//! A record is an empty object; its key holds the day and the version. `get`, `cat` and `materialize` write a record
+//! when they finish, and servers write one per day for each version that they serve. Nothing depends on a record: a
+//! reader that cannot write a record goes on without an error and without waiting. Any record may vanish at any time.
+//! The clocks behind the days decide only the order in which versions are dropped.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::OpenOptions;
@@ -20,15 +21,15 @@ use crate::id::VersionId;
 use crate::remote::Read;
 use crate::store::Store;
 
-/// The uses that a store knows of.
+/// The access records of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses(HashMap<VersionId, BTreeSet<Date>>);
 
 impl Uses {
-    /// What the listing shows.
+    /// Reads the records from a listing of their keys.
     ///
     /// # Errors
-    /// When it cannot be listed.
+    /// When the remote cannot be listed.
     pub fn read(remote: &dyn Read) -> Result<Self> {
         let listed = remote.list(USES_PREFIX)?;
         Ok(listed
@@ -37,14 +38,15 @@ impl Uses {
             .collect())
     }
 
-    /// The day of the last use of a version, as of `now`. Days ahead of that, but for one, are of a clock that is wrong.
+    /// Returns the day on which a version was last used, as of `now`. A day later than tomorrow comes from a wrong
+    /// clock and is ignored.
     pub fn last(&self, version: VersionId, now: Timestamp) -> Option<Date> {
         let last = day(now).saturating_add(1.day());
         let days = self.0.get(&version)?;
         days.range(..=last).next_back().copied()
     }
 
-    /// All of them.
+    /// Iterates over all records.
     pub fn iter(&self) -> impl Iterator<Item = (Date, VersionId)> {
         self.0
             .iter()
@@ -62,12 +64,12 @@ impl FromIterator<(Date, VersionId)> for Uses {
     }
 }
 
-/// The day of `time`, in UTC.
+/// Returns the day of `time` in UTC.
 pub fn day(time: Timestamp) -> Date {
     time.to_zoned(TimeZone::UTC).date()
 }
 
-/// Leaves a use of version `number` of `name` today. Nobody learns what became of it.
+/// Records that version `number` of `name` was used today. Failures are dropped silently.
 pub fn leave(store: &Store, name: &RefName, number: u64) {
     if store.format().check_writable().is_err() {
         return;
@@ -85,7 +87,7 @@ pub fn leave(store: &Store, name: &RefName, number: u64) {
     }
 }
 
-/// Whether asking again today would be of no use.
+/// Whether trying again today would be useless.
 fn is_settled(touched: &Result<()>) -> bool {
     match touched {
         Ok(()) => true,
@@ -96,14 +98,15 @@ fn is_settled(touched: &Result<()>) -> bool {
     }
 }
 
-/// Whether this host has left that use, or was refused. The file has a line for the day, and one for each version.
+/// Whether this host has already recorded that use, or was refused. The file has a line for the day, and then one line
+/// for each version.
 fn is_noted(path: &Path, day: Date, version: VersionId) -> bool {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let mut lines = text.lines();
     lines.next() == Some(&day.to_string()) && lines.any(|line| line == version.to_string())
 }
 
-/// Notes a use. Of two processes that begin a day at once one loses its note, which costs a request.
+/// Adds a use to the file. If two processes start a new day at the same time, one note is lost, which costs a request.
 fn note(path: &Path, day: Date, version: VersionId) -> Result<()> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     if text.lines().next() != Some(&day.to_string()) {

@@ -1,6 +1,6 @@
-//! cat: the bytes of one file, or a range of them, in order.
+//! cat: reads one file, or a range of its bytes, in order.
 //!
-//! Reads the frames that hold the range, and the list nodes that lead there; nothing else.
+//! Reads only the frames that hold the range and the list nodes that lead to them.
 
 use std::ops::Range;
 
@@ -11,12 +11,12 @@ use crate::read::{Reader, ordered};
 use crate::remedy::Remedy;
 use crate::store::Store;
 
-/// Hands the bytes in `range` of the file that `spec` names to `write`, verified, first to last. A range
-/// that reaches beyond the end ends there. Returns how many bytes that were.
+/// Passes the bytes in `range` of the file that `spec` names to `write`, verified and in order. A range that reaches
+/// beyond the end of the file ends there. Returns the number of bytes written.
 ///
 /// # Errors
-/// Not found and corrupt as [`Reader`] has them; invalid input when `spec` names no file, and when `range` begins
-/// behind its end; what `write` says.
+/// Not found and corrupt as for [`Reader`]; invalid input when `spec` names no file or `range` begins beyond the end of
+/// the file; any error of `write`.
 pub fn cat(
     store: &Store,
     spec: &RefSpec,

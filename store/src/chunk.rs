@@ -1,8 +1,8 @@
 //! Cut points of files: FastCDC 2020 as the crate `fastcdc` computes it, with the parameters of the store.
 //!
-//! Pure: bytes in, lengths out. Where a file is cut depends only on its bytes and the parameters, never on how it was
-//! read. If cut points move, every byte is stored again, so the boundaries are pinned by
-//! `fixtures/chunks/boundaries.txt`, which a second implementation can be checked against.
+//! Pure: takes bytes, returns lengths. The cut points depend only on the bytes of the file and the parameters, never on
+//! how the file was read. If cut points moved, every byte would be stored again, so `fixtures/chunks/boundaries.txt`
+//! pins them; other implementations can be checked against that file.
 
 mod cutter;
 mod gguf;
@@ -34,7 +34,7 @@ struct Tables {
     min: usize,
     avg: usize,
     max: usize,
-    /// Strict mask below the average, relaxed mask above it; `_ls` is the same, one bit to the left.
+    /// The strict mask applies below the average size, the relaxed mask above it. `_ls` masks are shifted left by one.
     mask_s: u64,
     mask_l: u64,
     mask_s_ls: u64,
@@ -45,11 +45,11 @@ struct Tables {
 }
 
 impl Chunker {
-    /// A chunker with the parameters of a store.
+    /// Returns a chunker with the parameters of a store.
     ///
     /// # Errors
-    /// Unsupported, when the algorithm is another one; invalid input, when a parameter is outside of
-    /// what the algorithm and this program can do.
+    /// Unsupported, when the store uses another algorithm; invalid input, when a parameter is outside of the range that
+    /// the algorithm and this program support.
     pub fn new(params: &ChunkerParams) -> Result<Self> {
         let level = check(params)?;
         let (mask_s, mask_l) = v2020::select_masks(usize_of(params.avg), level);
@@ -69,14 +69,14 @@ impl Chunker {
         })))
     }
 
-    /// Most bytes of a chunk: what must be at hand before a cut point can be told.
+    /// The maximum length of a chunk: this many bytes must be available before a cut point can be determined.
     pub fn max(&self) -> usize {
         self.0.max
     }
 
-    /// Length of the first chunk of `bytes`, which begin where the last chunk ended; `end` says that no
-    /// bytes of the file follow them. `None` when more bytes are needed to know (fewer than
-    /// [`Self::max`], and not the end) and when there is nothing left to cut.
+    /// Returns the length of the first chunk of `bytes`, which must begin at a cut point. `end` says that the file ends
+    /// with `bytes`. Returns `None` when more bytes are needed (fewer than [`Self::max`], and not the end) or when
+    /// `bytes` is empty.
     pub fn cut(&self, bytes: &[u8], end: bool) -> Option<usize> {
         let tables = &*self.0;
         if bytes.is_empty() || (bytes.len() < tables.max && !end) {
@@ -97,8 +97,8 @@ impl Chunker {
         Some(len)
     }
 
-    /// The chunk that a long run of zeros is cut into, for holes that need not be read: its id and
-    /// length. It is cut wherever a chunk begins with at least [`Self::max`] zeros ahead. Computed once.
+    /// Returns the id and length of the chunk that a long run of zeros is cut into, so that holes need not be read. It
+    /// applies wherever a chunk begins with at least [`Self::max`] zeros. Computed once.
     pub fn zero_chunk(&self) -> (ChunkId, u32) {
         *self.0.zero_chunk.get_or_init(|| {
             let zeros = vec![0; self.0.max];
@@ -154,7 +154,7 @@ fn check(params: &ChunkerParams) -> Result<Normalization> {
     }
 }
 
-/// The scan takes two bytes at a time and would shift odd limits by one without saying so.
+/// The scan reads two bytes at a time, so the crate would silently shift odd limits by one.
 fn within(name: &str, found: u32, least: usize, most: usize) -> Result<()> {
     if (least..=most).contains(&usize_of(found)) && found.is_multiple_of(2) {
         return Ok(());
@@ -205,7 +205,7 @@ mod tests {
         lengths
     }
 
-    /// The generators that the head of the vectors file describes.
+    /// Implements the generators that the head of the vectors file describes.
     fn generate(kind: &str, len: usize) -> Vec<u8> {
         let mut random = vec![0; len];
         if kind != "zeros" {
@@ -229,7 +229,7 @@ mod tests {
         text
     }
 
-    /// The text of the vectors below the comment.
+    /// Renders the vectors, without the comment at the head of the file.
     fn render() -> String {
         let (min, avg, max) = (16 << 10, 64 << 10, 256 << 10);
         let edges = [
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(expected.lines().count(), found.lines().count());
     }
 
-    /// One byte at a time, from the paper: no tables shifted, no two bytes at once.
+    /// Implements the paper directly: one byte at a time, without shifted tables.
     fn cut_by_the_paper(params: &ChunkerParams, bytes: &[u8]) -> usize {
         let (gear, _) = v2020::get_gear_with_seed(params.seed);
         let bits = usize_of(params.avg).ilog2();
@@ -331,7 +331,7 @@ mod tests {
         let relaxed = v2020::MASKS[usize_of(bits - level)];
         let len = bytes.len().min(usize_of(params.max));
         let mut hash = 0u64;
-        // An odd last byte is never tested: the crate looks at pairs.
+        // The crate reads pairs of bytes, so an odd last byte is never tested.
         for at in usize_of(params.min)..len / 2 * 2 {
             hash = (hash << 1).wrapping_add(gear[usize::from(bytes[at])]);
             let mask = if at < usize_of(params.avg) / 2 * 2 {
@@ -356,7 +356,7 @@ mod tests {
         )
     }
 
-    /// Noise, every second byte of it zero or not. Drawn at once: a strategy for each byte takes longer than the test.
+    /// Random bytes, in which every second byte may be zero. Drawn as a whole, because a strategy per byte is too slow.
     fn bytes(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
         (any::<u64>(), len, any::<bool>()).prop_map(|(seed, len, has_zeros)| {
             let mut bytes = generate(&seed.to_string(), len);

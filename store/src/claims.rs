@@ -1,9 +1,11 @@
-//! Claims: if many want the same thing, one makes it and the others wait, without clocks and without locks.
+//! Claims: when many processes want the same thing, one makes it and the others wait, without locks or synchronized
+//! clocks.
 //!
-//! A claim is an object that is created only if it is absent; its owner shows by beats that it works. A process that
-//! waits takes the next number when the owner says that it has ended, or when the beat has stood still for as long as
-//! the waiting process has patience, by its own steady clock. Two owners at once only do work twice: what they make is
-//! published by the log. Neither commits nor collectors look at claims to decide anything.
+//! A claim is an object that is created only if it is absent. Its owner rewrites a beat to show that it is still
+//! working. A waiting process takes the next number when the owner says that it has ended, or when the beat has not
+//! changed for as long as the waiting process has patience, by that process's own steady clock. Two owners at once only
+//! do the work twice, because the log decides what is published. Neither commits nor collectors base decisions on
+//! claims.
 
 mod beating;
 
@@ -21,7 +23,7 @@ use crate::id::{ClaimId, OwnerId};
 use crate::remote::{Created, Write};
 use crate::store::Store;
 
-/// One who wants something, and what it has seen of those that make it.
+/// A process that wants something, and the state of the claim that it saw last.
 #[derive(Debug)]
 pub struct Claims {
     remote: Arc<dyn Write>,
@@ -31,7 +33,7 @@ pub struct Claims {
     sight: Option<Seen>,
 }
 
-/// What was seen last, and since when.
+/// The newest claim and its beat as seen last; `since` is when this beat was first seen.
 #[derive(Debug)]
 struct Seen {
     number: u64,
@@ -40,26 +42,26 @@ struct Seen {
     since: Duration,
 }
 
-/// What a look came to.
+/// The result of a look at a claim.
 #[derive(Debug)]
 pub enum Look {
-    /// It is the caller's to make, unless it is there by now.
+    /// The caller holds the claim. It should first check whether the result has been made by now.
     Mine(Claim),
-    /// Somebody makes it, as far as is known.
+    /// Somebody else holds the claim, as far as is known.
     Held {
-        /// Who that is.
+        /// The holder.
         who: Who,
     },
-    /// It was waited for, and could not be made.
+    /// This process waited, and the holder reported a failure.
     Failed {
-        /// Who tried.
+        /// The holder that failed.
         who: Who,
-        /// What they said.
+        /// The message of the holder.
         said: String,
     },
 }
 
-/// A claim that is held, until somebody takes over.
+/// A claim that this process holds until another process takes over.
 #[derive(Debug)]
 pub struct Claim {
     remote: Arc<dyn Write>,
@@ -70,7 +72,8 @@ pub struct Claim {
 }
 
 impl Claims {
-    /// Of what is called `key`, for one who takes over what stands still for `patience`.
+    /// Prepares a claim of the thing named `key`. The caller takes over from an owner whose beat stands still for
+    /// `patience`.
     ///
     /// # Errors
     /// When the system has no randomness to give.
@@ -88,7 +91,7 @@ impl Claims {
         })
     }
 
-    /// One look, which takes the claim where nobody has it. `now`: by a clock that is never set, from any beginning.
+    /// Looks once, and takes the claim if nobody holds it. `now` comes from a monotonic clock with any origin.
     ///
     /// # Errors
     /// When the store does not answer: look again.
@@ -108,7 +111,7 @@ impl Claims {
             .as_ref()
             .is_some_and(|holder| holder.owner == self.own.owner)
         {
-            // The answer to the caller's own create was lost.
+            // This process created the claim, but the response was lost.
             return Ok(Look::Mine(self.held(newest)));
         }
         let beat = self.read(ClaimPart::Beat)?;
@@ -125,7 +128,7 @@ impl Claims {
             Some(seen) if seen.beat == beat => seen.since,
             _ => now,
         };
-        // DESIGN, claims: how long it stood still is measured by this clock alone.
+        // DESIGN, claims: only this process's own clock measures how long the beat stood still.
         if now.saturating_sub(since) >= self.patience {
             return self.take(newest + 1, now);
         }
@@ -138,7 +141,7 @@ impl Claims {
         Ok(Look::Held { who })
     }
 
-    /// The highest number that is taken, as far as a listing tells.
+    /// Returns the highest number that is taken according to a listing.
     fn newest(&self) -> Result<Option<u64>> {
         let listed = self.remote.list(&claim_prefix(self.id))?;
         let number = |key: &str| match parse_claim_key(key)? {
@@ -155,7 +158,7 @@ impl Claims {
         }
     }
 
-    /// Takes a number, unless somebody was quicker.
+    /// Takes a number, unless another process was faster.
     fn take(&mut self, number: u64, now: Duration) -> Result<Look> {
         let key = claim_key(self.id, ClaimPart::Claim(number));
         if self.remote.create(&key, self.own.encode()?.into())? == Created::Created {
@@ -191,7 +194,8 @@ impl Claims {
     }
 }
 
-/// How the owner of the newest claim ended, if it did and if the beat is its own.
+/// Returns how the owner of the newest claim ended. `None` if it has not ended, or if the beat belongs to another
+/// claim.
 fn ended(beat: Option<&Bytes>, newest: u64, holder: Option<&Claimed>) -> Option<Ended> {
     let beat = Beat::decode(beat?)?;
     let is_own = beat.claim == newest && Some(beat.owner) == holder.map(|holder| holder.owner);
@@ -199,36 +203,36 @@ fn ended(beat: Option<&Bytes>, newest: u64, holder: Option<&Claimed>) -> Option<
 }
 
 impl Claim {
-    /// Shows that the owner works. False when somebody has taken over, or a collector has taken the claim away: then
-    /// what is made is made twice.
+    /// Shows that the owner is still working. Returns false when another process has taken over, or when a collector
+    /// has removed the claim: the work may then be done twice.
     ///
     /// # Errors
-    /// When the store does not answer: try again, others wait for a while.
+    /// When the store does not answer: try again; other processes keep waiting for their patience.
     pub fn beat(&mut self) -> Result<bool> {
         self.show(None)
     }
 
-    /// Whether nobody is known to have had it before.
+    /// Whether no earlier owner is known.
     pub fn is_first(&self) -> bool {
         self.number == 1
     }
 
-    /// Says how it ended, so that nobody waits any longer.
+    /// Announces how the work ended, so that no other process keeps waiting.
     ///
     /// # Errors
-    /// When the store does not answer: then others wait for their patience.
+    /// When the store does not answer: the others then wait until their patience ends.
     pub fn end(mut self, how: Ended) -> Result<()> {
         self.show(Some(how)).map(drop)
     }
 
-    /// Beats at intervals on a thread of its own.
+    /// Writes beats at intervals from a thread of its own.
     pub fn beating(self) -> Beating {
         Beating::new(self)
     }
 
     fn show(&mut self, ended: Option<Ended>) -> Result<bool> {
         if !self.is_newest()? {
-            // Beats of one that was taken over would keep others waiting.
+            // A beat from an owner that was replaced would keep others waiting.
             return Ok(false);
         }
         self.beats += 1;

@@ -1,8 +1,8 @@
 //! Codecs of frames: the first byte of a stored frame names the codec, the rest is its payload.
 //!
-//! Pure: bytes in, bytes out. A stored frame is never longer than its raw bytes and the codec's number. Decoding trusts
-//! nothing: a length from elsewhere limits what is allocated, and bytes that decode to another length are corrupt. The
-//! ids of the chunks say whether they are the right bytes.
+//! Pure: bytes in, bytes out. A stored frame is never longer than its raw bytes plus the byte for the codec. Decoding
+//! trusts no input: the expected raw length limits what is allocated, and a frame that decodes to another length is
+//! corrupt. The chunk ids, checked elsewhere, tell whether the decoded bytes are the right ones.
 
 mod delta;
 mod planes;
@@ -21,24 +21,25 @@ pub(crate) use delta::check_bases_len;
 pub use delta::{BASE_BYTES_MAX, Bases, DeltaBase, NoBases, delta_base};
 pub use sample::{Class, Elements};
 
-/// The level of new frames, whoever writes them. On frames of 1 MiB of binaries and of source text it leaves 1 to 3 %
-/// more than zstd's own level 3, at 1.1 to 1.35 times its speed; level 1 leaves 6 % more, at 1.1 to 1.6 times.
+/// The compression level of new frames, for all writers. On 1 MiB frames of binaries and source text, the output is 1
+/// to 3 % larger than zstd's own level 3, at 1.1 to 1.35 times its speed; level 1 is 6 % larger, at 1.1 to 1.6 times.
 pub const LEVEL: i32 = 3;
 
-/// Frames that save less than one part in this many are stored raw: they decode ten times as fast.
+/// Frames that would save less than this fraction of their bytes (1/50) are stored raw, which decodes ten times as
+/// fast.
 const SAVING_LEAST: usize = 50;
-/// A frame of 1 MiB refers to any of its bytes.
+/// 2^20: matches may refer to any byte of a 1 MiB frame.
 const WINDOW_LOG: u32 = 20;
-/// Above this size zstd takes tables for inputs without an end. Smaller ones lie in a core's nearest cache.
+/// Above this size zstd chooses tables for inputs of unknown length. Tables for smaller inputs fit into the L1 cache.
 const LARGE_BYTES: usize = 256 << 10;
-/// 0 stands for what zstd takes.
+/// 0 leaves the choice to zstd.
 const OWN: Tables = Tables {
     hash_log: 0,
     chain_log: 0,
     min_match: 0,
 };
 
-/// Where zstd looks for matches.
+/// Parameters of zstd's match finder.
 #[derive(Clone, Copy)]
 struct Tables {
     hash_log: u32,
@@ -47,16 +48,16 @@ struct Tables {
 }
 
 impl Tables {
-    /// Tables for frames of more than [`LARGE_BYTES`].
+    /// Returns the tables for frames of more than [`LARGE_BYTES`].
     const fn of_level(level: i32) -> Self {
         match level {
-            // 1.5 to 3 % fewer bytes than zstd's own, at the same speed.
+            // 1.5 to 3 % fewer bytes than with zstd's own tables, at the same speed.
             1 => Self {
                 hash_log: 15,
                 chain_log: 0,
                 min_match: 6,
             },
-            // A quarter of zstd's own.
+            // A quarter of the size of zstd's own tables.
             3 => Self {
                 hash_log: 15,
                 chain_log: 14,
@@ -71,7 +72,7 @@ impl Tables {
 pub struct Encoder {
     contexts: planes::Contexts,
     large: Tables,
-    /// Room for planes, and for what is tried on a sample.
+    /// Buffers for planes and for trial encodings of a sample.
     planes: Vec<u8>,
     trial: Vec<u8>,
     differences: Vec<u8>,
@@ -81,7 +82,7 @@ pub struct Encoder {
 pub struct Decoder {
     context: DCtx<'static>,
     planes: Vec<u8>,
-    /// The bytes of bases.
+    /// The bytes of the bases of a delta.
     base: Vec<u8>,
 }
 
@@ -92,10 +93,10 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Encoder {
-    /// An encoder of zstd's `level`; [`LEVEL`] for what is stored.
+    /// Returns an encoder of zstd's `level`; stored frames use [`LEVEL`].
     ///
     /// # Errors
-    /// Invalid input, when there is no such level; unavailable, when memory is short.
+    /// Invalid input, when zstd has no such level; unavailable, when memory is short.
     pub fn new(level: i32) -> Result<Self> {
         if !zstd::compression_level_range().contains(&level) {
             return Err(Error::invalid(format!("zstd level {level}: no such level")));
@@ -115,8 +116,8 @@ impl Encoder {
         })
     }
 
-    /// Appends the stored form of `raw` to `out`: by zstd, or raw where that saves less than 2 %; never
-    /// more than `raw.len() + 1` bytes.
+    /// Appends the stored form of `raw` to `out`: compressed by zstd, or raw if that saves less than 2 %. Appends at
+    /// most `raw.len() + 1` bytes.
     ///
     /// # Errors
     /// Unavailable, when memory is short.
@@ -129,7 +130,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Appends the stored form of `raw` to `out`, by what a sample says that it holds.
+    /// Appends the stored form of `raw` to `out`; `class` is what a sample suggests about its contents.
     ///
     /// # Errors
     /// As [`Self::encode`].
@@ -142,7 +143,8 @@ impl Encoder {
         Ok(())
     }
 
-    /// The same for `raw` that seems to hold `elements`: in planes, where a sample says that they save more.
+    /// Like [`Self::encode`], for `raw` that seems to hold `elements`: stores planes if a sample shows that they save
+    /// more.
     ///
     /// # Errors
     /// As [`Self::encode`].
@@ -163,11 +165,11 @@ impl Encoder {
         Ok(())
     }
 
-    /// Appends `raw`, which seems to hold `elements`, to `out` as the difference to the bytes of `base`, which are
-    /// `base_bytes`. That may be longer than `raw`: whether it is worth it the caller decides.
+    /// Appends `raw`, which seems to hold `elements`, to `out` as the difference to `base`, whose bytes are
+    /// `base_bytes`. The result may be longer than `raw`; the caller decides whether to keep it.
     ///
     /// # Errors
-    /// Invalid input, when the base is shorter; else as [`Self::encode`].
+    /// Invalid input, when the base is shorter than needed; otherwise as for [`Self::encode`].
     pub fn encode_delta(
         &mut self,
         raw: &[u8],
@@ -202,7 +204,7 @@ impl Encoder {
         })
     }
 
-    /// Appends `raw` as a frame of its own bytes to `out`.
+    /// Appends `raw` to `out` as an uncompressed frame.
     pub fn encode_raw(raw: &[u8], out: &mut Vec<u8>) {
         out.reserve(1 + raw.len());
         out.push(CODEC_RAW);
@@ -211,7 +213,7 @@ impl Encoder {
 }
 
 impl Decoder {
-    /// A decoder of all codecs.
+    /// Returns a decoder for all codecs.
     ///
     /// # Errors
     /// Unavailable, when memory is short.
@@ -225,11 +227,11 @@ impl Decoder {
         })
     }
 
-    /// The `raw_len` bytes that `frame` stands for, whatever its codec; as [`Self::decode_plain`], and of a delta the
-    /// bytes of its bases come from `bases`.
+    /// Decodes `frame` of any codec to its `raw_len` bytes, like [`Self::decode_plain`]. For a delta, `bases` supplies
+    /// the bytes of its bases.
     ///
     /// # Errors
-    /// As [`Self::decode_plain`]; and what `bases` says.
+    /// As for [`Self::decode_plain`]; any error of `bases`.
     pub fn decode<'a>(
         &mut self,
         object: &str,
@@ -246,12 +248,12 @@ impl Decoder {
         }
     }
 
-    /// The `raw_len` bytes that `frame`, which is no delta, stands for: borrowed from it where it is raw, else decoded
-    /// into `out`, which is cleared first and keeps its capacity. `object` names the frame in errors.
+    /// Decodes `frame`, which must not be a delta, to its `raw_len` bytes. A raw frame is borrowed; any other frame is
+    /// decoded into `out`, which is cleared first and keeps its capacity. `object` names the frame in errors.
     ///
     /// # Errors
-    /// Corrupt, when the frame is not what an encoder wrote or decodes to another length; unsupported,
-    /// when its codec is not known here.
+    /// Corrupt, when the frame is malformed, decodes to another length or is a delta; unsupported, when its codec is
+    /// unknown.
     pub fn decode_plain<'a>(
         &mut self,
         object: &str,
@@ -285,10 +287,10 @@ impl Decoder {
         Ok(bytes)
     }
 
-    /// The same for a delta whose bases were brought already: these are all their bytes.
+    /// Decodes a delta like [`Self::decode`]; `base_bytes` are all the bytes of its bases.
     ///
     /// # Errors
-    /// As [`Self::decode_plain`]; corrupt, when it is no delta.
+    /// As for [`Self::decode_plain`]; corrupt, when the frame is not a delta.
     pub(crate) fn decode_on<'a>(
         &mut self,
         object: &str,
@@ -305,7 +307,7 @@ impl Decoder {
         Ok(out)
     }
 
-    /// Decodes the differences into `out`; what they are the differences to.
+    /// Decodes the differences into `out`, and returns the base that they refer to.
     fn differences(
         &mut self,
         object: &str,
@@ -328,7 +330,7 @@ impl Decoder {
         bases: &dyn Bases,
         out: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
-        // What can be told without the base comes first.
+        // First come the checks that do not need the base.
         let (base, elements) = self.differences(object, payload, raw_len, out)?;
         let mut base_bytes = std::mem::take(&mut self.base);
         let brought = delta::bring(object, &base.ids, bases, &mut base_bytes);
@@ -370,8 +372,8 @@ impl Decoder {
     }
 }
 
-/// A context of `level` whose frames carry no more than they must: length and checksum stand beside a frame already,
-/// in its table, and as the chunks' ids.
+/// Returns a context of `level` that writes minimal frames: the table of the pack already holds a frame's length, and
+/// the chunk ids serve as checksums.
 fn context_of(level: i32, parameters: &[CParameter]) -> Result<CCtx<'static>> {
     let mut context = CCtx::try_create().ok_or_else(out_of_memory)?;
     let always = [
@@ -386,7 +388,7 @@ fn context_of(level: i32, parameters: &[CParameter]) -> Result<CCtx<'static>> {
     Ok(context)
 }
 
-/// Appends a zstd frame of `bytes` to `out`; returns its length.
+/// Appends a zstd frame of `bytes` to `out`, and returns its length.
 fn append(context: &mut CCtx<'static>, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize> {
     let start = out.len();
     out.reserve(compress_bound(bytes.len()));
@@ -397,13 +399,13 @@ fn append(context: &mut CCtx<'static>, bytes: &[u8], out: &mut Vec<u8>) -> Resul
     checked(encoded, "zstd")
 }
 
-/// Length of a zstd frame of `bytes`.
+/// Returns the length of a zstd frame of `bytes`.
 fn compressed(context: &mut CCtx<'static>, bytes: &[u8], trial: &mut Vec<u8>) -> Result<usize> {
     trial.clear();
     append(context, bytes, trial)
 }
 
-/// Replaces what was appended to `out` from `start` on by the raw frame, where it saves less than 2 %.
+/// Replaces what was appended to `out` after `start` by a raw frame if it saves less than 2 %.
 fn raw_where_little_is_saved(raw: &[u8], start: usize, out: &mut Vec<u8>) {
     if out.len() - start > 1 + raw.len() - raw.len() / SAVING_LEAST {
         out.truncate(start);
@@ -411,7 +413,7 @@ fn raw_where_little_is_saved(raw: &[u8], start: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Puts the bytes of a raw frame into `out`, where decoding has put those of all others.
+/// Copies the payload of a raw frame into `out`. Frames of other codecs have already been decoded into `out`.
 pub(crate) fn copy_raw(frame: &[u8], out: &mut Vec<u8>) {
     if let Some((&CODEC_RAW, bytes)) = frame.split_first() {
         out.clear();
@@ -473,7 +475,7 @@ mod tests {
             .unwrap_err()
     }
 
-    /// Bytes of many kinds: random, repetitive, with few distinct values.
+    /// Bytes of many kinds: random, repetitive, or with few distinct values.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let distinct = prop_oneof![Just(1u8), Just(3), Just(100), Just(255)];
         (
@@ -543,7 +545,7 @@ mod tests {
         assert_eq!(encoded(b""), [CODEC_RAW]);
     }
 
-    /// Tables are set for each frame: what was encoded before must not show.
+    /// The tables are set for each frame, so earlier frames must not influence a later one.
     #[test]
     fn a_frame_does_not_depend_on_those_before_it() {
         let text: Vec<u8> = (0..400_000u64)
@@ -561,7 +563,7 @@ mod tests {
     #[test]
     fn zstd_frames_carry_neither_length_nor_checksum() {
         let frame = encoded(&[7; 1 << 20]);
-        // The codec, the magic, a descriptor without any flag, a window of 2^20 bytes.
+        // The codec, the magic, a frame header without any flag, a window of 2^20 bytes.
         assert_eq!(
             frame[..7],
             [CODEC_ZSTD, 0x28, 0xb5, 0x2f, 0xfd, 0, (20 - 10) << 3]
@@ -665,7 +667,7 @@ mod tests {
         let noise = random(8 << 20);
         for chunk in noise.chunks(80_000).filter(|chunk| chunk.len() >= 4096) {
             assert_eq!(Class::of(chunk), Class::Noise);
-            // Every other byte with 4 random bits, as the exponents of half precision floats have.
+            // Every other byte has 4 random bits, like the exponents of half-precision floats.
             let halves: Vec<u8> = chunk
                 .iter()
                 .enumerate()
@@ -673,7 +675,7 @@ mod tests {
                 .collect();
             let elements = Elements { width: 2, phase: 0 };
             assert_eq!(Class::of(&halves), Class::Elements(elements));
-            // 7.8 bits a byte.
+            // 7.8 bits per byte.
             let biased: Vec<u8> = chunk.iter().map(|byte| byte % 218).collect();
             assert_eq!(Class::of(&biased), Class::Bytes);
         }

@@ -1,21 +1,21 @@
 //! One error type, sorted by what the caller can do about it.
 //!
-//! A message says which object, where, expected and found; the remedy is data of its own,
-//! and the cause is chained, not repeated. The library returns errors and never logs them.
+//! A message names the object and the place, what was expected and what was found. The remedy is a separate field. The
+//! cause is chained, not repeated. The library returns errors and never logs them.
 
 use std::fmt;
 use std::path::Path;
 
 use crate::remedy::Remedy;
 
-/// The result of everything in this library that can fail.
+/// The result of every function of this library that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What the caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The named thing does not exist: name another.
+    /// The named thing does not exist: name another one.
     NotFound,
     /// Somebody else was first, or the destination is in use: decide and try again.
     Conflict,
@@ -29,9 +29,9 @@ pub enum Kind {
     Unavailable,
     /// The request itself makes no sense: ask for something else.
     InvalidInput,
-    /// The operating system refused: see the cause.
+    /// The operating system reported an error: see the cause.
     Io,
-    /// Some of the work was done, the rest is named in the message.
+    /// Only part of the work was done; the message names the rest.
     Partial,
     /// The user, or a signal, asked to stop.
     Interrupted,
@@ -60,7 +60,7 @@ macro_rules! constructors {
 }
 
 impl Error {
-    /// An error of `kind` that says `message`: lower case, no full stop.
+    /// Creates an error of `kind`. `message` is in lower case and has no full stop.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -94,7 +94,7 @@ impl Error {
         interrupted => Interrupted;
     }
 
-    /// What the operating system said about `path`; the kind follows from its error code.
+    /// Wraps an error of the operating system about `path`; its error code determines the kind.
     pub fn io(doing: &str, path: impl AsRef<Path>, source: std::io::Error) -> Self {
         let kind = match source.kind() {
             std::io::ErrorKind::NotFound => Kind::NotFound,
@@ -113,61 +113,61 @@ impl Error {
         error.because(source)
     }
 
-    /// The same error with its cause.
+    /// Adds the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// The same error with a list of what it is about, one line each.
+    /// Adds details, one line each.
     #[must_use]
     pub fn list(mut self, details: impl IntoIterator<Item = String>) -> Self {
         self.0.details.extend(details);
         self
     }
 
-    /// The same error, which is that there is no ref of this name.
+    /// Records that the error is about a ref named `name`, which does not exist.
     #[must_use]
     pub fn of_missing(mut self, name: impl Into<String>) -> Self {
         self.0.missing = Some(name.into());
         self
     }
 
-    /// The same error, after trying for as long as the caller wants to wait.
+    /// Records whether retries went on for as long as the caller wants to wait.
     #[must_use]
     pub(crate) fn given_up(mut self, is_given_up: bool) -> Self {
         self.0.is_given_up = is_given_up;
         self
     }
 
-    /// The same error with what to do next. Plain text names no flag and no verb: it is not known who runs this.
+    /// Adds what to do next. Plain text must name no flag and no verb: the library does not know which program uses it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<Remedy>) -> Self {
         self.0.remedy = Some(hint.into());
         self
     }
 
-    /// The same error about something inside `outer`: `outer: message`.
+    /// Prefixes the message with the object that contains the problem: `outer: message`.
     #[must_use]
     pub fn within(mut self, outer: impl fmt::Display) -> Self {
         self.0.message = format!("{outer}: {}", self.0.message);
         self
     }
 
-    /// What the caller can do about it.
+    /// Returns what the caller can do about the error.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// Whether it was tried for as long as the caller wants to wait, so that it is not to be tried again.
+    /// Whether retries went on for as long as the caller wants to wait, so that nobody should retry again.
     pub(crate) fn is_given_up(&self) -> bool {
         self.0.is_given_up
     }
 
-    /// Whether it comes of a disk that is full, or of a quota of a file system.
+    /// Whether the cause is a full disk or an exceeded quota of a file system.
     pub fn is_full(&self) -> bool {
-        // An answer that is not known is not known to be that one.
+        // Any other kind may wrap an unclear answer of a service, which does not prove that a disk is full.
         let mut cause = match self.kind() {
             Kind::Io => std::error::Error::source(self),
             _ => None,
@@ -182,7 +182,7 @@ impl Error {
         false
     }
 
-    /// Whether it says that an object is damaged or missing, and not that nobody answers.
+    /// Whether an object is damaged or missing, as opposed to a remote that does not answer.
     pub fn is_damage(&self) -> bool {
         matches!(
             self.kind(),
@@ -190,17 +190,17 @@ impl Error {
         )
     }
 
-    /// What it is about, one line each, where the message alone cannot say it.
+    /// Returns the details, one line each, that the message alone cannot hold.
     pub fn details(&self) -> &[String] {
         &self.0.details
     }
 
-    /// The ref that does not exist, where that is what is wrong.
+    /// Returns the name of the ref that does not exist, if that is the error.
     pub fn missing(&self) -> Option<&str> {
         self.0.missing.as_deref()
     }
 
-    /// What to do next.
+    /// Returns what to do next.
     pub fn remedy(&self) -> Option<&Remedy> {
         self.0.remedy.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Files of this host: written whole or not at all, opened only where they are regular, mapped.
+//! Files of this host: atomic writes, opening of regular files only, memory maps.
 
 mod atomic;
 mod mmap;

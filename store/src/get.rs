@@ -4,10 +4,9 @@
 //! resolve -> guard -> trees, depth first -> directories, symlinks -> fetch chunks -> times -> rename
 //! ```
 //!
-//! The copy is built in a directory of its own beside the destination, which nobody else can enter, and is renamed into
-//! place when all of it is there: whole or not at all. If something is mounted on the destination, or it is the working
-//! directory, nothing can be renamed over it: then the copy is built inside it. What killed gets left there counts as
-//! nothing, and is removed first.
+//! The copy is built in a private directory beside the destination, and renamed into place when it is complete, so it
+//! appears whole or not at all. If the destination is a mount point or the working directory, no rename can replace it:
+//! the copy is then built inside of it. Files that a killed get left there count as nothing, and are removed first.
 
 mod beside;
 mod copy;
@@ -34,32 +33,32 @@ use copy::Copy;
 use left::Remains;
 use room::Room;
 
-/// How many of the counted links are named.
+/// How many of the counted links a note names.
 const NAMED_MAX: usize = 5;
 
 /// What to get, where to and how.
 #[derive(Clone, Debug)]
 pub struct GetRequest {
-    /// The ref, a version of it, a path inside it.
+    /// The ref, with an optional version and path.
     pub spec: RefSpec,
-    /// Where to make the copy; there must be nothing, or an empty directory.
+    /// Where to make the copy: a path that does not exist, or an empty directory.
     pub destination: PathBuf,
-    /// Globs of what to get; none: everything.
+    /// Globs of what to get; if empty, everything.
     pub include: Vec<String>,
     /// Globs of what to leave out.
     pub exclude: Vec<String>,
-    /// Replace symlinks by what they lead to.
+    /// Replace symlinks by their targets.
     pub flatten: bool,
-    /// Let others read it as the umask says, even if the version is private.
+    /// Give the copy the modes that the umask allows, even if the version is private.
     pub readable: bool,
-    /// Which of the attributes kept beside the tree the copy gets.
+    /// Which attributes kept beside the tree are applied to the copy.
     pub keep: Vec<Keep>,
-    /// What no copy may be made onto, into or around.
+    /// Paths onto, into or around which no copy may be made.
     pub precious: Precious,
 }
 
 impl GetRequest {
-    /// A copy of all of `spec`, with the usual settings.
+    /// Creates a request to copy all of `spec` with the default settings.
     pub fn new(spec: RefSpec, destination: impl Into<PathBuf>) -> Self {
         Self {
             spec,
@@ -84,7 +83,7 @@ pub struct GetReport {
     pub version: u64,
     /// Regular files.
     pub files: u64,
-    /// Directories, the destination itself included.
+    /// Directories, including the destination itself.
     pub directories: u64,
     /// Symbolic links.
     pub symlinks: u64,
@@ -92,16 +91,16 @@ pub struct GetReport {
     pub dangling: u64,
     /// Bytes of all files.
     pub bytes: u64,
-    /// What should be known; whoever shows it words it.
+    /// Notes for the user; the caller formats them.
     #[serde(skip)]
     pub notes: Vec<Note>,
 }
 
-/// Makes the copy that was asked for.
+/// Makes the requested copy.
 ///
 /// # Errors
-/// Conflict when the destination exists or is precious; not found and corrupt as [`Reader`] has them.
-/// Nothing is left at the destination then.
+/// Conflict when the destination exists or is precious; not found and corrupt as for [`Reader`]. After an error,
+/// nothing is left at the destination.
 pub fn get(store: &Store, request: &GetRequest, progress: &dyn Progress) -> Result<GetReport> {
     let reader = Reader::new(store)?;
     let found = reader.resolve(&request.spec)?;

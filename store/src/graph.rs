@@ -1,5 +1,5 @@
-//! The graph of versions: version -> tree -> list -> chunk, walked in order or in parallel, who reaches what, and where
-//! symlinks of a tree lead.
+//! The graph of versions: version -> tree -> list -> chunk. Walks it in order or in parallel, finds which versions
+//! share chunks, and resolves the symlinks of a tree.
 
 pub(crate) mod links;
 pub(crate) mod reach;

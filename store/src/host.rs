@@ -1,5 +1,6 @@
-//! This host: its directories ([`walk`]), what was unchanged in them (`stat_cache`), what was made in them (`list`), its whole files by content
-//! ([`pool`]), what training jobs wrote in them (`steps`), and where no tree may be made (`destination`). Knows nothing of a store's objects.
+//! This host: its directories ([`walk`]), which files in them did not change (`stat_cache`) or were created (`list`),
+//! its whole files by content ([`pool`]), what training jobs wrote (`steps`), and where no tree may be made
+//! (`destination`). Knows nothing of a store's objects.
 
 pub(crate) mod attributes;
 pub(crate) mod beat;

@@ -1,7 +1,7 @@
-//! Names of things: hashes and 16-byte random names, each kind its own type.
+//! Ids: hashes and 16-byte random names. Each kind has its own type.
 //!
-//! `Display` is the full lower-case hex that keys are made of; `short()` is for people.
-//! Ids never convert into each other silently.
+//! `Display` prints the full lower-case hex that keys contain; `short()` is for people. Ids never convert into each
+//! other silently.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ macro_rules! id_type {
             /// Length of the id in bytes.
             pub const LEN: usize = $len;
 
-            /// The first eight hex digits, for people; never part of a key.
+            /// Returns the first eight hex digits, for people; never part of a key.
             pub fn short(&self) -> String {
                 let mut hex = self.to_string();
                 hex.truncate(8);
@@ -70,10 +70,10 @@ macro_rules! id_type {
 macro_rules! random_id {
     ($($name:ident),*) => {$(
         impl $name {
-            /// A new name from the system's randomness; never used before, never used again.
+            /// Draws a new random id, which is practically unique.
             ///
             /// # Errors
-            /// When the system has no randomness to give.
+            /// When the system cannot provide randomness.
             pub fn random() -> Result<Self> {
                 let mut bytes = [0; Self::LEN];
                 getrandom::fill(&mut bytes)
@@ -93,7 +93,7 @@ id_type!(
     PackId, 16, "pack"
 );
 id_type!(
-    /// Name of the key that what a pack holds is encrypted with; all zeros for none.
+    /// Name of the key that encrypts the contents of a pack; all zeros if they are not encrypted.
     KeyId, 16, "key"
 );
 id_type!(
@@ -101,27 +101,27 @@ id_type!(
     SegmentId, 16, "segment"
 );
 id_type!(
-    /// Random name of one commit, by which a writer recognises its own log entry.
+    /// Random name of one commit, by which a writer recognizes its own log entry.
     CommitId, 16, "commit"
 );
 id_type!(
-    /// BLAKE3-256 of a log entry's own line of JSON, by which the entry after it names it.
+    /// BLAKE3-256 of a log entry's own line of JSON; the next entry refers to it.
     EntryId, 32, "entry"
 );
 id_type!(
-    /// The checksum in the trailer of a checkpoint, by which another one names it.
+    /// The checksum in the trailer of a checkpoint; a checkpoint on top of it refers to it.
     CheckpointId, 32, "checkpoint"
 );
 id_type!(
-    /// Random name of one pass of a writer, by which its segments are told from garbage until it ends.
+    /// Random name of one pass of a writer. It marks the pass's segments as in use until the pass ends.
     PassId, 16, "pass"
 );
 id_type!(
-    /// BLAKE3-256 of what is claimed, in the keys of its claims.
+    /// BLAKE3-256 of the name of what is claimed; part of the keys of its claims.
     ClaimId, 32, "claim"
 );
 id_type!(
-    /// Random name of one who makes what it claimed, or waits for it.
+    /// Random name of a process that makes what it claimed, or waits for it.
     OwnerId, 16, "owner"
 );
 id_type!(
@@ -129,18 +129,18 @@ id_type!(
     StoreId, 16, "store"
 );
 id_type!(
-    /// A version of a ref in the keys of its uses: the first half of BLAKE3-256 of `<ref>@<number>`.
+    /// Identifies a version of a ref in the keys of its uses: the first half of BLAKE3-256 of `<ref>@<number>`.
     VersionId, 16, "version"
 );
 impl Default for StoreId {
-    /// Of no store that is known.
+    /// The id of an unknown store.
     fn default() -> Self {
         Self([0; Self::LEN])
     }
 }
 
 impl StoreId {
-    /// Whether it says which store is meant.
+    /// Whether the store is known.
     pub fn is_known(self) -> bool {
         self != Self::default()
     }
@@ -149,7 +149,7 @@ impl StoreId {
 random_id!(PackId, SegmentId, CommitId, PassId, OwnerId, StoreId);
 
 impl ChunkId {
-    /// The id of `bytes`.
+    /// Returns the id of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }

@@ -1,7 +1,7 @@
-//! The index: which live pack holds a chunk, by looking into the live segments in place.
+//! The index: finds the live pack that holds a chunk, by searching the live segments without copying them.
 //!
-//! Segments are immutable, so an open segment is never read again. A refresh to a newer state opens new segments and
-//! forgets dropped ones. A chunk in a condemned pack is not offered.
+//! Segments are immutable, so an open segment is never read again. A refresh to a newer state opens the new segments
+//! and closes the dropped ones. A chunk in a condemned pack is not offered.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -51,12 +51,12 @@ pub struct Location {
     pub offset: u32,
     /// Bytes of the chunk.
     pub len: u32,
-    /// Whether its frame is the difference to other chunks.
+    /// Whether the frame is a delta.
     pub is_delta: bool,
 }
 
 impl Location {
-    /// The chunk's share of the stored bytes of its frame.
+    /// Returns the chunk's share of the stored bytes of its frame.
     pub fn stored_share(&self) -> u64 {
         let (len, stored) = (u64::from(self.len), u64::from(self.stored_len));
         (len * stored).div_ceil(u64::from(self.raw_len).max(1))
@@ -68,11 +68,11 @@ impl Location {
 pub struct Index {
     segments: Vec<LiveSegment>,
     hash_index: Arc<HashIndex>,
-    /// Where this host keeps what serves it alone.
+    /// Directory on this host for derived files, such as the hash index.
     cache_dir: Option<PathBuf>,
-    /// By what large segments are read in place that are not on this host.
+    /// The remote from which large segments that are not on this host are read in place.
     far: Option<Arc<dyn Read>>,
-    /// The numbers of those.
+    /// The indices of those segments in `segments`.
     in_place: Vec<usize>,
 }
 
@@ -82,12 +82,12 @@ struct LiveSegment {
     condemned: Taken,
 }
 
-/// Packs that the state has condemned.
+/// Which packs of a segment are condemned.
 #[derive(Clone, Debug, PartialEq)]
 enum Taken {
-    /// By their positions in the segment.
+    /// Their positions in the segment.
     Positions(HashSet<u32>),
-    /// All of them: the segment was not looked through.
+    /// All condemned packs of the state: the segment was not searched for them.
     All(Arc<HashSet<PackId>>),
 }
 
@@ -116,8 +116,8 @@ impl Index {
         }
     }
 
-    /// Without segments, for [`Self::open`] to begin with: large ones that are not on this host stay where they are, as
-    /// long as that is cheaper. Only for lookups: whatever else is asked of such a segment copies it.
+    /// Returns an index without segments, to start [`Self::open`] with. Large segments that are not on this host stay
+    /// remote as long as that is cheaper. Only for lookups: any other access to such a segment copies it to this host.
     pub fn in_place(remote: Arc<dyn Read>) -> Self {
         Self {
             far: Some(remote),
@@ -125,16 +125,16 @@ impl Index {
         }
     }
 
-    /// Whether a lookup may take requests.
+    /// Whether a lookup may send requests.
     pub(crate) fn is_far(&self) -> bool {
         let mut far = (self.in_place.iter()).filter_map(|number| self.segments.get(*number));
         far.any(|live| live.segment.ranges().is_some())
     }
 
-    /// The chunk at `position` and where it lies, whether or not its pack is condemned.
+    /// Returns the id and location of the chunk at `position`, even if its pack is condemned.
     ///
     /// # Errors
-    /// Corrupt, when a segment points outside of itself; invalid input, when there is no such position.
+    /// Corrupt, when a segment refers to something outside of itself; invalid input, when there is no such position.
     pub fn at(&self, position: Position) -> Result<(ChunkId, Location)> {
         let live = self
             .segments
@@ -143,12 +143,12 @@ impl Index {
         live.segment.located(position.entry)
     }
 
-    /// Marks for the chunks of this index, none set.
+    /// Returns marks for the chunks of this index, none of them set.
     pub fn marks(&self) -> Marks {
         Marks::none(self.segments().map(|segment| segment.layout.chunks()))
     }
 
-    /// The chunks that somebody relied upon.
+    /// Iterates over the chunks that somebody relied on.
     pub fn relied(&self) -> impl Iterator<Item = Result<ChunkId>> {
         self.segments().flat_map(|segment| {
             let chunks = segment.layout.chunks();
@@ -159,7 +159,7 @@ impl Index {
         })
     }
 
-    /// Adds the packs of chunks that somebody relied upon, but for those of segments that are `own`.
+    /// Adds the packs of the chunks that somebody relied on, except in the segments `own`.
     pub(crate) fn relied_packs(
         &self,
         own: &[SegmentId],
@@ -180,7 +180,7 @@ impl Index {
         Ok(())
     }
 
-    /// Whether chunks relied upon in segments of this index are still offered by `now`.
+    /// Whether `now` still offers every chunk of this index that somebody relied on.
     pub fn still_offered(&self, now: &Self) -> Result<bool> {
         for live in &self.segments {
             if now.has_whole(live) {
@@ -194,7 +194,7 @@ impl Index {
                 .take_while(|position| *position < chunks)
             {
                 let entry = live.segment.entry(position)?;
-                // What was plain may be a base of what is being stored.
+                // A chunk that was plain may have become the base of a delta, so it must still be plain.
                 let found = match live.segment.is_delta(position)? {
                     true => now.find(&entry.id)?,
                     false => now.find_plain(&entry.id)?,
@@ -207,7 +207,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Counts on every chunk of `segment` to stay: what this process itself just committed.
+    /// Marks every chunk of `segment` as relied on, for a segment that this process has just committed.
     pub fn rely_on_all(&self, segment: SegmentId) {
         self.segments
             .iter()
@@ -215,17 +215,17 @@ impl Index {
             .for_each(|live| live.segment.relied.set_all());
     }
 
-    /// The open segments.
+    /// Iterates over the open segments.
     pub fn segments(&self) -> impl Iterator<Item = &Arc<OpenSegment>> {
         self.segments.iter().map(|live| &live.segment)
     }
 
-    /// Whether frames of its segments are deltas.
+    /// Whether any of its segments has deltas.
     pub fn has_deltas(&self) -> bool {
         self.segments().any(|segment| segment.has_deltas())
     }
 
-    /// The same index with one segment more, behind all others, from bytes that are in no store yet.
+    /// Adds one segment at the end, from bytes that are not in any store yet.
     ///
     /// # Errors
     /// Corrupt, when the bytes are not a segment.
@@ -239,7 +239,7 @@ impl Index {
         Ok(Self::over(self.segments, self.cache_dir, self.far))
     }
 
-    /// The same segments, offering what they offer at `state`.
+    /// Returns the same segments with the packs that `state` condemns.
     ///
     /// # Errors
     /// Corrupt, when a segment's packs cannot be read.
@@ -250,12 +250,12 @@ impl Index {
         Ok(self)
     }
 
-    /// The packs that its segments name, those that are condemned included.
+    /// Iterates over the packs that the segments name, including condemned packs.
     pub fn packs(&self) -> impl Iterator<Item = SegmentPack> {
         self.segments().flat_map(|segment| segment.packs())
     }
 
-    /// Whether the packs of `other` are all live here.
+    /// Whether this index has the segment of `other`, with the same packs condemned.
     fn has_whole(&self, other: &LiveSegment) -> bool {
         self.segments
             .iter()
@@ -263,11 +263,11 @@ impl Index {
     }
 }
 
-/// Where an index has a chunk, and where that lies if it is known already.
+/// The position of a chunk, and its location if that is already known.
 type Found = (Position, Option<Location>);
 
 impl LiveSegment {
-    /// The entry of a chunk, unless its pack is condemned, and where it lies if that is known already.
+    /// Returns the entry of a chunk unless its pack is condemned, and its location if that is already known.
     fn locate(&self, id: &ChunkId) -> Result<Option<(u64, Option<Location>)>> {
         let segment = self.segment.as_ref();
         if let Some(far) = segment.ranges() {
