@@ -1,19 +1,22 @@
-//! A content-addressed artifact store for ML clusters: the engine.
+//! The engine of a content-addressed artifact store for ML clusters.
 //!
-//! It never prints, never reads the environment and never decides: that is the command's part. A program begins with
-//! [`Store`]; [`put()`], [`edit()`], [`get()`], [`materialize()`], [`replicate()`] and [`cat()`] move bytes. Eight modules
-//! are public because their verbs need their names: [`inspect`] and [`check`], [`refs`] and [`policy`], [`claims`],
-//! [`remote`], [`replicate`](mod@replicate) and [`materialize`](mod@materialize). Crate `gc` gives space back.
+//! The engine never prints, never reads the environment and never decides what to do: the command does that. A program
+//! starts with [`Store`]. [`put()`], [`edit()`], [`get()`], [`materialize()`], [`replicate()`] and [`cat()`] move
+//! bytes. Eight modules are public, because their functions need the module's name, as in `check::verify`: [`inspect`],
+//! [`check`], [`refs`], [`policy`], [`claims`], [`remote`], [`replicate`](mod@replicate) and
+//! [`materialize`](mod@materialize). The crate `gc` reclaims space.
 //!
-//! A newcomer reads the files from the ground up (`store/DESIGN.md` says why): `format`, `chunk`, `codec`, `tree` are
-//! pure; `remote` is bytes by key, `host` this host's directories and its pool; `log`, `index`, `refs`, `access` are the
-//! objects of a store; `pack` writes and reads frames, `read` brings chunks and files back, verified; `graph` is what
-//! versions reach, `policy` what the store keeps; `session` commits safely beside collectors. Then come the pipelines,
-//! which do not know each other.
+//! A newcomer reads the modules in this order; `store/DESIGN.md` gives the reasons:
+//! - `format`, `chunk`, `codec`, `tree`: the encodings, without I/O.
+//! - `remote`: bytes by key. `host`: this host's directories, and its pool of whole files.
+//! - `log`, `index`, `refs`, `access`: the objects of a store.
+//! - `pack` writes and reads frames; `read` reads chunks and files, and verifies them.
+//! - `graph`: what versions reach. `policy`: what a store keeps. `session` commits safely beside collectors.
+//! - The pipelines come last, and never use each other.
 #![doc = "\n```\n"]
 #![doc = include_str!("../examples/put_get.rs")]
 #![doc = "```"]
-// Without `internals` nobody but the crate itself sees its rooms, and parts of them are for gc alone.
+// Without the feature `internals`, these modules are private, and the code that only crate `gc` uses is dead.
 #![cfg_attr(
     not(feature = "internals"),
     allow(dead_code, unreachable_pub, unused_imports, reason = "for crate gc")
@@ -98,7 +101,7 @@ mod wanted;
 
 pub use access::{Uses, leave as leave_use};
 pub use cat::cat;
-/// The older name of [`ErrorKind`].
+/// The old name of [`ErrorKind`].
 #[doc(hidden)]
 pub use error::Kind;
 pub use error::{Error, Kind as ErrorKind, Result};

@@ -1,10 +1,10 @@
-//! The log: the numbered record of every change of state, and the only thing that is added to in place.
+//! The log: the numbered record of every change of state, and the only part of a store that is added to in place.
 //!
-//! It is safe by put-if-absent alone: it needs no lock, no lease, no clock and no trust in listings. It never changes
-//! or deletes an entry. Invariants: entry n + 1 is created only by one who has folded entry n and had its changes
-//! validated against exactly that state; what [`commit`] acknowledged is in the log once, durably.
+//! Put-if-absent alone makes the log safe: it needs no lock, no lease, no clock and no trust in listings. Entries are
+//! never changed or deleted. Invariants: entry n + 1 is created only by a writer that has folded entry n and has
+//! validated its changes against exactly that state; an entry that [`commit`] acknowledged is in the log once, durably.
 //!
-//! The rules are checked as a model in the tests (`model`), and this code in `log/schedules.rs`.
+//! The tests check these rules as a model (`model`), and check this code in `log/schedules.rs`.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -44,43 +44,43 @@ pub(crate) use known::{load_at_from, load_known_from};
 pub(crate) use remembered::load_remembered;
 use turn::Turn;
 
-/// A checkpoint follows every entry whose number is a multiple of this, on a file system.
+/// On a file system, a checkpoint follows every entry whose number is a multiple of this.
 pub const CHECKPOINT_EVERY: u64 = 64;
-/// The same where each request takes long: every entry behind a checkpoint is one for each new host.
+/// The same for a remote with slow requests: each entry behind the checkpoint costs every new host one request.
 const CHECKPOINT_EVERY_FAR: u64 = 8;
-/// A checkpoint follows every entry of so many bytes, so that few of these are ever read again.
+/// A checkpoint follows every entry of at least this many bytes, so that long entries are rarely read again.
 const ENTRY_BYTES_DUE: usize = 64 << 10;
-/// Entries that are asked for at once, where the first ones show that there are many.
+/// How many entries are requested at once, after the first requests showed that there are many.
 const ENTRIES_AT_ONCE_MAX: u64 = 16;
 /// How often a commit tries to find out whether its entry was created.
 const CREATE_TRIES: u32 = 8;
-/// How many races in a row a commit loses before it gives up.
+/// How many races in a row a commit may lose before it gives up.
 const RACES_MAX: u32 = 1000;
 
-/// What a commit did.
+/// The result of a commit.
 #[derive(Debug)]
 pub struct Committed {
     /// The entry, as it is in the log.
     pub entry: LogEntry,
-    /// Why its checkpoint could not be written, when one was due. The commit stands all the same.
+    /// Why the checkpoint could not be written, if one was due. The commit stands nevertheless.
     pub checkpoint: Option<Error>,
 }
 
-/// What asks for the changes of a commit; see [`commit`].
+/// Returns the changes of a commit; see [`commit`].
 pub type Prepare<'a> = dyn FnMut(&State, &[LogEntry]) -> Result<Vec<Change>> + 'a;
 
-/// What a commit takes from outside: a clock, randomness, patience.
+/// What a commit needs from outside: a clock, randomness, patience.
 pub trait Outside {
     /// The time to write into the entry.
     fn now(&mut self) -> Timestamp;
 
-    /// A name never used before.
+    /// A name that was never used before.
     ///
     /// # Errors
-    /// When there is no randomness.
+    /// When no randomness is available.
     fn commit_id(&mut self) -> Result<CommitId>;
 
-    /// Waits a random while before the next try, longer the more tries there were; the first is 1.
+    /// Waits a random while before the next try. `tries` begins with 1; the wait grows with it.
     fn pause(&mut self, tries: u32);
 }
 
@@ -111,17 +111,17 @@ impl Outside for System {
     }
 }
 
-/// Folds the entries after `state` into it, until the first that does not exist, and returns them.
+/// Folds the entries after `state` into it, up to the first number without an entry, and returns them.
 ///
 /// # Errors
-/// As [`load`]. The state then holds the entries before the one that failed. Conflict, when an entry that `state`
-/// holds was given up meanwhile.
+/// As [`load`]; the state then holds the entries before the one that failed. Conflict, when an entry that `state` holds
+/// was given up meanwhile.
 pub fn read_after(remote: &dyn Read, state: &mut State) -> Result<Vec<LogEntry>> {
     let began = state.number;
     read_on(remote, state, began)
 }
 
-/// [`read_after`] for a caller that has worked with the entries up to `began` before.
+/// Does [`read_after`] for a caller that has worked with the entries up to `began` before.
 fn read_on(remote: &dyn Read, state: &mut State, began: u64) -> Result<Vec<LogEntry>> {
     let mut entries = Vec::new();
     let mut asked = 1;
@@ -129,7 +129,7 @@ fn read_on(remote: &dyn Read, state: &mut State, began: u64) -> Result<Vec<LogEn
         let numbers = state.number + 1..=state.number + asked;
         let keys: Vec<_> = numbers.map(log_key).collect();
         let found = match remote.get_run(&keys) {
-            // Those before the one that is damaged can be read.
+            // The entries before the damaged one can still be read.
             Err(error) if error.kind() == Kind::Corrupt && asked > 1 => {
                 asked = 1;
                 continue;
@@ -160,7 +160,7 @@ fn read_on(remote: &dyn Read, state: &mut State, began: u64) -> Result<Vec<LogEn
     }
 }
 
-/// The entry under `number`, if there is one.
+/// Returns the entry with this number, if it exists.
 ///
 /// # Errors
 /// As [`load`].
@@ -168,14 +168,14 @@ pub fn entry(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
     read_entry(remote, number)
 }
 
-/// Adds one entry. `prepare` is given the state as it is now and the entries that are new since it was
-/// asked last (at first: since `state` as it was given), and returns what to change, valid for exactly that
-/// state; nothing to change ends the commit with `None`. It is asked again after every lost race.
+/// Adds one entry. `prepare` gets the current state and the entries since its last call (at first: since the given
+/// `state`), and returns the changes to make to exactly that state. It is called again after every lost race. If it
+/// returns no changes, the commit ends with `None`.
 ///
 /// # Errors
-/// Those of reading and of `prepare`; invalid input, when the changes contradict the state; conflict, when
-/// others won every race; unavailable, when it is not known whether the entry exists: to run again is safe.
-/// After an error `state` may be newer than what `prepare` has seen: load it again.
+/// Those of reading and of `prepare`; invalid input, when the changes contradict the state; conflict, when others won
+/// every race; unavailable, when it is not known whether the entry exists: running again is safe. After an error,
+/// `state` may be newer than what `prepare` has seen: load it again.
 pub fn commit(
     remote: &dyn Write,
     state: &mut State,
@@ -185,7 +185,7 @@ pub fn commit(
     commit_with(remote, state, who, &mut System, prepare)
 }
 
-/// [`commit`] with another clock and randomness.
+/// Does [`commit`] with another clock and randomness.
 ///
 /// # Errors
 /// As [`commit`].
@@ -198,7 +198,7 @@ pub fn commit_with(
 ) -> Result<Option<Committed>> {
     let commit = outside.commit_id()?;
     let mut is_end_known = false;
-    // Only so that less is done in vain.
+    // This only saves work that would be in vain.
     let _turn = Turn::take(remote);
     for races in 1..=RACES_MAX {
         // DESIGN, writer 3: each entry since the last look, one by one.
@@ -211,14 +211,14 @@ pub fn commit_with(
         let entry = state.next(commit, outside.now(), who.clone(), changes);
         let number = entry.number;
         state.accepts(&entry).map_err(contradiction)?;
-        // DESIGN, writer 4: one look, for each commit, whether the log really ends here.
+        // DESIGN, writer 4: check once per commit whether the log really ends here.
         if !is_end_known {
             if !ends_with(remote, state)? {
                 continue;
             }
             is_end_known = true;
         }
-        // DESIGN, writer 6: it carries the entry before it.
+        // DESIGN, writer 6: the entry carries the one before it.
         let before = newest(remote, state)?;
         let bytes = encoded(&entry, before.as_deref())?;
         let mut written = || place(remote, outside, &entry, &bytes);
@@ -227,7 +227,7 @@ pub fn commit_with(
                 let (entry, text) = LogEntry::decode_text(number, &bytes)?;
                 state.apply(&entry)?;
                 state.newest = Newest(Some(text));
-                // DESIGN, writer 11: the commit stands without it.
+                // DESIGN, writer 11: the commit stands without the checkpoint.
                 let checkpoint = match checkpoint::is_due(remote, state) {
                     true => write_checkpoint(remote, state).err(),
                     false => None,
@@ -247,7 +247,7 @@ pub fn commit_with(
     )
 }
 
-/// The text of the entry that `state` ends with, for the next one to carry; none where a checkpoint stands in for it.
+/// The text of the last entry in `state`, which the next entry carries; none if a checkpoint stands in for it.
 fn newest(remote: &dyn Read, state: &State) -> Result<Option<EntryText>> {
     if state.newest.0.is_some() || state.number == 0 {
         return Ok(state.newest.0.clone());
@@ -259,11 +259,11 @@ fn newest(remote: &dyn Read, state: &State) -> Result<Option<EntryText>> {
     }
 }
 
-/// Makes an entry that was read durable, for a caller that acts on it outside of the log (deletes what it condemns): on
-/// a file system its writer may not have synced it yet, and a power cut could take it back.
+/// Makes an entry that was read durable, for a caller that acts on it outside of the log (deletes what it condemns). On
+/// a file system the entry's writer may not have synced it yet, and a power cut could undo it.
 ///
 /// # Errors
-/// When it cannot be read or made durable; corrupt, when it is there no more, or is not what was written.
+/// When it cannot be read or made durable; corrupt, when it is missing or not what was written.
 pub fn confirm(remote: &dyn Write, number: u64) -> Result<()> {
     let key = log_key(number);
     let bytes = remote.get(&key).map_err(|error| match error.kind() {
@@ -274,7 +274,8 @@ pub fn confirm(remote: &dyn Write, number: u64) -> Result<()> {
     remote.create(&key, bytes).map(drop)
 }
 
-/// DESIGN, writer 12: entries of one directory become durable in order; the first of the next must not overtake them.
+/// DESIGN, writer 12: entries of one directory become durable in order. The first entry of the next directory must not
+/// become durable before them.
 fn settle_before(remote: &dyn Write, number: u64) -> Result<()> {
     let before = number.saturating_sub(1);
     if before == 0 || log_group_prefix(before) == log_group_prefix(number) {
@@ -283,9 +284,9 @@ fn settle_before(remote: &dyn Write, number: u64) -> Result<()> {
     confirm(remote, before)
 }
 
-/// DESIGN, writer 4 and 5: creates `entry`; whether it is the one under its number afterwards. An error does not say
-/// that it was not created, so the same is asked again until there is an answer, unless the store asked for as long as
-/// anybody wants to wait. After `Exists`, the entry is read: it says whose it is.
+/// DESIGN, writer 4 and 5: creates `entry`, and returns whether it is now the entry under its number. An error does not
+/// prove that nothing was created, so the request is repeated until it is answered, unless the remote itself has given
+/// up retrying. After `Exists`, the entry is read to see whose it is.
 fn place(
     remote: &dyn Write,
     outside: &mut dyn Outside,
@@ -325,7 +326,7 @@ fn place(
     })
 }
 
-/// The bytes of `entry`, read again before anybody else can: one that cannot be decoded would end the log.
+/// Encodes `entry`, and decodes it again before anybody else can read it: an undecodable entry would end the log.
 fn encoded(entry: &LogEntry, before: Option<&[u8]>) -> Result<Bytes> {
     let mut bytes = entry.encode_after(before)?;
     if bytes.len() as u64 > LOG_ENTRY_BYTES_MAX {
@@ -348,7 +349,7 @@ fn encoded(entry: &LogEntry, before: Option<&[u8]>) -> Result<Bytes> {
     }
 }
 
-/// Whether trying again cannot help.
+/// Whether another try cannot help.
 fn is_final(error: &Error) -> bool {
     matches!(
         error.kind(),
@@ -356,8 +357,8 @@ fn is_final(error: &Error) -> bool {
     )
 }
 
-/// Whether a create that failed is known to have changed nothing: it was refused, or a disk said no, and
-/// what is not on a disk when the call returns does not appear later.
+/// Whether a failed create is known to have had no effect: it was refused, or a disk failed. What is not on a disk when
+/// the call returns does not appear there later.
 fn had_no_effect(remote: &dyn Read, key: &str, error: &Error) -> bool {
     match error.kind() {
         Kind::Denied | Kind::Unsupported | Kind::InvalidInput => true,
@@ -368,7 +369,7 @@ fn had_no_effect(remote: &dyn Read, key: &str, error: &Error) -> bool {
     }
 }
 
-/// The entry under `number`. Damage is believed when it is read twice: the first answer may have been cut.
+/// Reads the entry with this number. Damage counts only if two reads find it: the first answer may have been cut short.
 fn read_entry(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
     match read_entry_once(remote, number) {
         Err(error) if error.kind() == Kind::Corrupt => {
@@ -386,8 +387,8 @@ fn read_entry_once(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
     }
 }
 
-/// The entry that lies under `number` in the place of `id`; none where that is the one, or one that stands for it, or
-/// where it cannot be read.
+/// The id of the entry that is under `number` instead of `id`. None if that entry is `id` or stands for it, or if it
+/// cannot be read.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -403,7 +404,7 @@ pub(crate) fn another_at(remote: &dyn Read, number: u64, id: EntryId) -> Result<
     Ok((found != id && there.stands_for != Some(id)).then_some(found))
 }
 
-/// Whether something lies in the place of entry `number`.
+/// Whether there is an object under the key of entry `number`.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -416,14 +417,14 @@ fn exists(remote: &dyn Read, key: &str) -> Result<bool> {
         Ok(_) => Ok(true),
         Err(error) => match error.kind() {
             Kind::NotFound => Ok(false),
-            // Something lies in its place.
+            // There is something under the key.
             Kind::Corrupt => Ok(true),
             _ => Err(error),
         },
     }
 }
 
-/// The hint of an entry that is there and is not what was written.
+/// Adds the hint for an entry that exists and is not what was written.
 fn damaged(error: Error) -> Error {
     match error.kind() {
         Kind::Corrupt => error.hint(Remedy::RepairLog),
@@ -439,7 +440,7 @@ fn given_up(number: u64, lost: u64) -> Error {
     .hint("run it again")
 }
 
-/// Changes that no state accepts are the caller's mistake, not damage of the log.
+/// Changes that do not apply to the state are the caller's mistake, not damage of the log.
 fn contradiction(error: Error) -> Error {
     Error::invalid("commit: the changes contradict the state of the store").because(error)
 }

@@ -1,8 +1,9 @@
-//! Packs: the one home of everything that writes or reads frames.
+//! Packs: all code that writes or reads frames.
 //!
-//! - `framer`: chunks become frames. `writer`: frames become a pack. `finisher`: one pack becomes durable while the
-//!   next one is filled. `segment_builder`: the segment over the packs that one commit adds.
-//! - `reader`: what a pack says of itself. `frames`: all its frames, decoded. `coalesce`: which frames one read covers.
+//! - Writing: `framer` makes frames of chunks, `writer` makes a pack of frames, `finisher` makes one pack durable while
+//!   the next one is filled, `segment_builder` makes the segment over the packs that one commit adds.
+//! - Reading: `reader` reads what a pack says of itself, `frames` decodes all of its frames, `coalesce` decides which
+//!   frames one read covers.
 //!
 //! Order: packs are durable before the segment is uploaded, the segment before the log entry.
 
@@ -27,21 +28,21 @@ pub use segment_builder::SegmentBuilder;
 pub use sink::PackSink;
 pub use writer::{EncodedFrame, PackWriter, SealedPack, WrittenPack};
 
-/// Bytes after which a pack is finished and the next begun. Few in tests, so that a put has many packs.
+/// Bytes after which a pack is finished and the next one begins. Small in tests, so that a put has many packs.
 pub const PACK_BYTES_TARGET: u32 = if cfg!(test) { 512 << 10 } else { 64 << 20 };
 
-/// In which portions passes write. Small ones in tests, so that every pass has many packs and several commits.
+/// The sizes of the portions that passes write. Small in tests, so that every pass has many packs and several commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Portions {
-    /// Bytes after which a pack is finished and the next begun.
+    /// Bytes after which a pack is finished and the next one begins.
     pub pack_bytes: u32,
-    /// Bytes of packs after which a segment over them is committed, so that a pass that is killed resumes there.
+    /// Bytes of packs after which a segment over them is committed. A pass that was killed resumes from there.
     pub commit_bytes: u64,
-    /// Chunks after which the same happens, so that memory stays bounded.
+    /// Chunks after which a segment is committed as well, so that memory stays bounded.
     pub commit_chunks: usize,
-    /// Stored bytes up to which data and metadata of one put share a pack.
+    /// Up to this many stored bytes, data and metadata of one put share a pack.
     pub together_bytes: usize,
-    /// Segments of about one size that a commit makes one of.
+    /// How many segments of about one size a commit merges into one.
     pub fold: usize,
 }
 
@@ -49,7 +50,7 @@ pub struct Portions {
 static TRIED: std::sync::OnceLock<Portions> = std::sync::OnceLock::new();
 
 impl Portions {
-    /// Lets all of this process write in portions of which its few bytes are several, as stores of terabytes do.
+    /// Makes the whole process write in small portions, so that a few bytes fill several, as in stores of terabytes.
     #[cfg(feature = "testing")]
     pub fn small_everywhere() {
         TRIED.get_or_init(|| Self {

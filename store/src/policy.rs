@@ -1,8 +1,8 @@
-//! What a store says of what it keeps, and whether a namespace has room for the versions that a commit adds.
+//! The policy of a store, and whether a namespace has room for the versions that a commit adds.
 //!
-//! Room is counted at the very state that the entry will make, so that two writers who commit at once cannot
-//! both take the last of it. What a namespace shares with others counts in each of them: the measure of
-//! the collector, so that it never wants back what a put was allowed.
+//! Room is counted at exactly the state that the entry will make, so that two concurrent writers cannot both take the
+//! last of it. Bytes that namespaces share count in each of them. The collector measures in the same way, so it never
+//! takes back what a put was allowed.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use crate::remedy::Remedy;
 use crate::size::Size;
 use crate::store::{Store, View};
 
-/// Makes what `change` makes of the policy that the store keeps, and returns the one before and the one after.
-/// An empty policy is none: then each host goes by its own configuration.
+/// Replaces the policy of the store by what `change` returns, and returns the old and the new one. An empty policy
+/// means none: then each host follows its own configuration.
 ///
 /// # Errors
-/// What `change` says; then nothing is changed.
+/// Those of `change`; then nothing is changed.
 pub fn set(store: &Store, change: impl Fn(&Policy) -> Result<Policy>) -> Result<(Policy, Policy)> {
     let plan = |state: &State| Ok((state.policy.clone(), change(&state.policy)?));
     refs::commit(store, plan, |(before, after)| match before == after {
@@ -32,7 +32,7 @@ pub fn set(store: &Store, change: impl Fn(&Policy) -> Result<Policy>) -> Result<
     })
 }
 
-/// The policy that holds for a store in `state`: its own, else that of this host.
+/// The policy that applies to a store in `state`: its own, or else that of this host.
 fn in_force<'s>(store: &'s Store, state: &'s State) -> &'s Policy {
     match state.policy.is_empty() {
         true => store.local_policy(),
@@ -40,7 +40,7 @@ fn in_force<'s>(store: &'s Store, state: &'s State) -> &'s Policy {
     }
 }
 
-/// Stored bytes that a namespace may take: the least of the quotas that hold for its refs.
+/// How many stored bytes a namespace may take: the smallest of the quotas that apply to its refs.
 ///
 /// # Errors
 /// When the state cannot be read.
@@ -58,18 +58,18 @@ pub(crate) fn quota(store: &Store, state: &State, namespace: &Namespace) -> Resu
 /// Namespaces without room for what a commit would add to them.
 pub(crate) type Refused = BTreeMap<Namespace, Over>;
 
-/// A quota, and what there would be instead.
+/// A quota, and what it would be exceeded by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Over {
     quota: u64,
     used: u64,
     after: u64,
-    /// More was to come.
+    /// Whether more bytes would have followed, so that `after` is a lower bound.
     is_least: bool,
 }
 
 impl Over {
-    /// Why `namespace` gets nothing.
+    /// The error that says why `namespace` gets nothing.
     pub(crate) fn error(&self, namespace: &Namespace) -> Error {
         let Self {
             quota, used, after, ..
@@ -88,7 +88,7 @@ impl Over {
     }
 }
 
-/// Those namespaces that get a version by `changes` and have no room for it after them.
+/// The namespaces to which `changes` add a version that does not fit into their quotas.
 ///
 /// # Errors
 /// When a version cannot be read.
@@ -117,8 +117,8 @@ pub(crate) fn refused(
     Ok(refused)
 }
 
-/// Stored bytes that `target`'s namespace still has, if it has a quota. What a writer stores beyond that it
-/// cannot publish: whatever is new to the store is new to the namespace.
+/// The quota of `target`'s namespace and what the namespace takes, if it has a quota. A writer cannot publish more than
+/// is left: what is new to the store is new to the namespace.
 ///
 /// # Errors
 /// When a version cannot be read.
@@ -137,8 +137,8 @@ pub(crate) fn room(store: &Store, view: &View, target: &RefName) -> Result<Optio
     }))
 }
 
-/// Fails when a put to `target` that stores `stored` new bytes, and counts on the chunks marked in `relied`,
-/// would not fit. Versions of the same namespace that are counted on as a whole are no addition.
+/// Fails when a put to `target` would not fit: one that stores `stored` new bytes and relies on the chunks marked in
+/// `relied`. Chunks that the namespace already reaches add nothing.
 ///
 /// # Errors
 /// Denied, naming the namespace; when a version cannot be read.
@@ -171,7 +171,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Fails when `stored` new bytes do not fit, and more may come.
+    /// Fails when `stored` new bytes do not fit. More bytes may follow.
     ///
     /// # Errors
     /// Denied.
@@ -188,7 +188,7 @@ impl Room {
     }
 }
 
-/// The namespaces that get a version, with their quotas.
+/// The namespaces to which `changes` add a version, with their quotas.
 fn quotas(policy: &Policy, changes: &[Change]) -> BTreeMap<Namespace, u64> {
     let mut quotas = BTreeMap::new();
     for change in changes {
@@ -203,7 +203,7 @@ fn quotas(policy: &Policy, changes: &[Change]) -> BTreeMap<Namespace, u64> {
     quotas
 }
 
-/// The state that `changes` will make, and its segments, which are uploaded already.
+/// The state after `changes`, and its segments, which are uploaded already.
 fn after(store: &Store, state: &State, index: &Index, changes: &[Change]) -> Result<View> {
     let mut after = state.clone();
     let who = store.host().who.clone();
@@ -228,7 +228,7 @@ fn each_version(
 }
 
 fn over(quota: u64, used: u64, after: u64) -> Option<Over> {
-    // What shrinks it, or adds nothing to it, is no put too much.
+    // A namespace above its quota may still shrink or stay as it is.
     (after > quota && after > used).then_some(Over {
         quota,
         used,

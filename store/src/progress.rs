@@ -2,32 +2,32 @@
 
 use std::path::Path;
 
-/// A pipeline calls it often, from any of its threads.
+/// Receives the progress of a pipeline, which calls it often and from any of its threads.
 #[doc = "\n# Example\n```"]
 #[doc = include_str!("../examples/watch_progress.rs")]
 #[doc = "```"]
 pub trait Progress: Sync {
-    /// What there is to do, as far as known by now.
+    /// Sets how much there is to do, as far as known by now.
     fn total(&self, files: u64, bytes: u64);
 
-    /// What has been done since the last call.
+    /// Adds what has been done since the last call.
     fn advance(&self, files: u64, bytes: u64);
 
     /// Called before files at `destination` that were not made here are touched: how many there are, their bytes, and
-    /// whether all of them are removed, or only those whose names are needed.
+    /// whether all of them are removed or only those whose names are needed.
     fn replaces(&self, _destination: &Path, _files: u64, _bytes: u64, _all: bool) {}
 
-    /// Told before anything happens to files at `destination` that a job changed or added: how many of them are
-    /// replaced or removed, their bytes, and the first of them, by paths from the destination on.
+    /// Called before files at `destination` that a job changed or added are touched: how many of them are replaced or
+    /// removed, their bytes, and the first of them, as paths below the destination.
     fn overrules(&self, _destination: &Path, _files: u64, _bytes: u64, _first: &[&Path]) {}
 
-    /// Whether anybody watches, so that it is worth counting beforehand how much there is.
+    /// Whether anybody watches, so that counting the total beforehand is worth the time.
     fn is_watched(&self) -> bool {
         true
     }
 }
 
-/// Nobody watches.
+/// A [`Progress`] that nobody watches.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 

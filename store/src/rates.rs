@@ -1,8 +1,8 @@
 //! rates: how fast this host does the steps of a put and a get, and which step limits them.
 //!
-//! Each stage is run alone on one core, over bytes of three kinds that are made here, for a moment; the disk is written
-//! and read where the store lies, by a file without a name. It is a hint for people, not a promise: other work on the
-//! host slows it, and a put does more than its slowest stage.
+//! Each stage runs alone on one core for a moment, over three kinds of bytes that are made here. The disk is measured
+//! with an unnamed file beside the store. The rates are a hint for people, not a promise: other work on the host slows
+//! it, and a put does more than its slowest stage.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -22,75 +22,75 @@ use crate::store::Store;
 
 /// How long each stage runs at least.
 const STAGE_TIME: Duration = Duration::from_millis(200);
-/// Bytes that it runs over each time: more than the caches of a core hold.
+/// Bytes of a sample: more than the caches of a core hold.
 const SAMPLE_BYTES: usize = 8 << 20;
-/// Bytes of chunks and frames.
+/// Bytes of one chunk and of one frame.
 const CHUNK_BYTES: usize = 64 << 10;
 const FRAME_BYTES: usize = 1 << 20;
-/// Bytes that are written to disk, in pieces of a MiB.
+/// Bytes that are written to disk, 1 MiB at a time.
 const DISK_BYTES: u64 = 128 << 20;
 
-/// What the bytes are like.
+/// Kinds of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sample {
-    /// Random, as compressed files are.
+    /// Random bytes, like those of compressed files.
     Noise,
     /// Half-precision floats of 16 bits, normally distributed.
     Weights,
-    /// Words.
+    /// Words of English text.
     Text,
 }
 
-/// What a put or a get waits for.
+/// What limits a put or a get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
-    /// Cut points, hashes and the codec, on all cores.
+    /// Cutting, hashing and the codec, on all cores.
     Cores,
     /// The disk of the store.
     Disk,
 }
 
-/// Bytes of one kind, in raw bytes a second.
+/// Rates for one kind of bytes, in raw bytes per second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SampleRates {
-    /// Which kind.
+    /// The kind.
     pub sample: Sample,
-    /// Stored bytes of 1,000 raw ones.
+    /// Stored bytes for 1,000 raw bytes.
     pub stored_permille: u64,
-    /// Cut points, on one core.
+    /// Cutting, on one core.
     pub cut: u64,
     /// Encoding of frames, on one core.
     pub encode: u64,
-    /// Decoding, on one core.
+    /// Decoding of frames, on one core.
     pub decode: u64,
-    /// No put of new bytes is faster, and why.
+    /// The upper limit for a put of new bytes.
     pub put: u64,
-    /// What bounds it.
+    /// What limits the put.
     pub put_bound: Bound,
-    /// No get from the disk is faster.
+    /// The upper limit for a get from the disk.
     pub get: u64,
-    /// What bounds it.
+    /// What limits the get.
     pub get_bound: Bound,
 }
 
-/// Rates of a host, in bytes a second.
+/// Rates of a host, in bytes per second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rates {
     /// Cores that a put uses.
     pub threads: usize,
-    /// Hashes of chunks, on one core.
+    /// Hashing of chunks, on one core.
     pub hash: u64,
-    /// Writes to the disk of the store, durably; none for a bucket.
+    /// Durable writes to the disk of the store; none for a bucket.
     pub disk_write: Option<u64>,
-    /// Reads from it, past the page cache.
+    /// Reads from that disk, past the page cache.
     pub disk_read: Option<u64>,
-    /// Each kind of bytes.
+    /// The rates for each kind of bytes.
     pub samples: Vec<SampleRates>,
 }
 
-/// Measures for some seconds, on the host of `store` and the disk that it lies on.
+/// Measures the host of `store` and the disk that the store is on; takes some seconds.
 ///
 /// # Errors
 /// When the disk cannot be written or read, or memory is short.
@@ -191,12 +191,12 @@ fn of_sample(
 }
 
 impl Sample {
-    /// Bytes of this kind, out of random ones.
+    /// Makes bytes of this kind out of random ones.
     fn bytes(self, noise: &[u8]) -> Vec<u8> {
         match self {
             Self::Noise => noise.to_vec(),
             Self::Weights => {
-                // The number of ones in a byte is nearly normal, as exponents of weights are.
+                // The number of one bits in a byte is nearly normally distributed, as the exponents of weights are.
                 let high = |byte: u8| 0x3a + u8::try_from(byte.count_ones()).unwrap_or(0) / 2;
                 let halves = noise.as_chunks::<2>().0.iter();
                 halves.flat_map(|[low, byte]| [*low, high(*byte)]).collect()
@@ -219,7 +219,7 @@ fn noise() -> Vec<u8> {
     bytes
 }
 
-/// The least time of several runs, since other work only adds to it.
+/// Uses the shortest of several runs, since other work can only add to the time.
 fn rate(bytes: usize, mut run: impl FnMut() -> Result<()>) -> Result<u64> {
     let (begun, mut least) = (Instant::now(), Duration::MAX);
     while begun.elapsed() < STAGE_TIME {
@@ -235,9 +235,9 @@ fn per_second(bytes: u64, time: Duration) -> u64 {
     u64::try_from(u128::from(bytes) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
 }
 
-/// Raw bytes a second of stages one after another, on `threads` cores.
+/// Raw bytes per second of stages that run one after another, on `threads` cores.
 fn on_all(threads: usize, stages: &[u64]) -> u64 {
-    // Nanoseconds that a GB takes.
+    // Nanoseconds per GB.
     let time: u64 = stages
         .iter()
         .map(|rate| 1_000_000_000_000_000_000 / rate.max(&1))
@@ -245,7 +245,7 @@ fn on_all(threads: usize, stages: &[u64]) -> u64 {
     (1_000_000_000_000_000_000 / time.max(1)).saturating_mul(threads as u64)
 }
 
-/// Raw bytes a second where `disk` takes stored ones.
+/// Raw bytes per second, when `disk` moves that many stored bytes.
 fn of_raw(disk: Option<u64>, stored_permille: u64) -> Option<u64> {
     disk.map(|rate| rate.saturating_mul(1000) / stored_permille.max(1))
 }
@@ -257,7 +257,7 @@ fn bound(cores: u64, disk: Option<u64>) -> (u64, Bound) {
     }
 }
 
-/// Bytes a second that go to `dir` durably, and come back from it.
+/// Measures durable writes to `dir` and reads from it, in bytes per second.
 fn disk(dir: &Path) -> Result<(u64, u64)> {
     let failed = |source| Error::io("measure the disk below", dir, source);
     let mut file = tempfile::tempfile_in(dir).map_err(failed)?;
@@ -268,7 +268,7 @@ fn disk(dir: &Path) -> Result<(u64, u64)> {
     }
     file.sync_data().map_err(failed)?;
     let write = per_second(DISK_BYTES, begun.elapsed());
-    // What the system keeps all the same makes the rate a better one than the disk's.
+    // If the system keeps pages nevertheless, the read rate comes out too high.
     let _kept = fadvise(&file, 0, None, Advice::DontNeed);
     let begun = Instant::now();
     read(&file).map_err(failed)?;

@@ -1,7 +1,7 @@
-//! Reading chunks: locate, fetch the frame, decode, verify, and only then use.
+//! Reading chunks: locate the chunk, fetch its frame, decode, verify, and only then use the bytes.
 //!
-//! If an object is missing, the state has changed (repacking moves chunks), so the state is loaded again once; what is
-//! still missing then was deleted meanwhile. No byte is returned unverified.
+//! A missing object means that the state has changed, since repacking moves chunks. The state is then loaded again
+//! once; an object that is still missing was deleted meanwhile. No byte is returned unverified.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -34,46 +34,46 @@ use neighbours::Neighbours;
 pub(crate) use ordered::ordered;
 pub use times::TimesReader;
 
-/// Bytes of metadata that is read whole (a tree): about twenty million entries.
+/// Most bytes of metadata that are read whole: a tree of about twenty million entries.
 const WHOLE_BYTES_MAX: u64 = 1 << 30;
 
-/// Reads from one store, following its state where that moves.
+/// Reads from one store, and follows its state as that changes.
 #[derive(Debug)]
 pub struct Reader<'s> {
     store: &'s Store,
     view: RwLock<Arc<View>>,
     frames: Mutex<FrameCache>,
-    /// Those that no thread uses: a new one takes memory that is touched anew.
+    /// Decoders that no thread uses. Reusing them avoids touching new memory.
     decoders: Mutex<Vec<Decoder>>,
     gates: Gates,
-    /// Metadata that is in no segment yet, or no more.
+    /// Metadata that is in no segment yet, or in none any more.
     known: RwLock<HashMap<ChunkId, Vec<u8>>>,
-    /// Where chunks lie that were put with those that were looked up far away.
+    /// Locations of chunks that were put together with chunks that were looked up in a bucket.
     neighbours: Neighbours,
-    /// The entry that the first state ended with.
+    /// The number of the entry that the first state ended with.
     began: u64,
-    /// The versions that were asked for.
+    /// The versions that were resolved.
     asked: Mutex<Vec<(RefName, u64)>>,
 }
 
-/// What a ref spec leads to.
+/// What a ref spec resolves to.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The version's number.
     pub number: u64,
     /// The version.
     pub version: Version,
-    /// What the path inside it names.
+    /// The node at the path inside the version.
     pub node: Node,
-    /// Entries before it in depth-first order, by which its time is found.
+    /// Entries before the node in depth-first order; its time is found by this number.
     pub entries_before: u64,
 }
 
-/// Told id, depth, offset and bytes below of a chunk; says whether to go below it.
+/// Gets id, depth, offset and bytes below of a chunk, and returns whether to descend below it.
 type Visitor<'v> = dyn FnMut(ChunkId, u8, u64, u64) -> Result<bool> + 'v;
 
 impl<'s> Reader<'s> {
-    /// A reader at the newest state.
+    /// Makes a reader at the newest state.
     ///
     /// # Errors
     /// When the state cannot be loaded.
@@ -81,7 +81,7 @@ impl<'s> Reader<'s> {
         Ok(Self::at(store, store.readable_view()?))
     }
 
-    /// A reader at `view`.
+    /// Makes a reader at `view`.
     pub fn at(store: &'s Store, view: View) -> Self {
         Self {
             store,
@@ -101,22 +101,22 @@ impl<'s> Reader<'s> {
         self.store
     }
 
-    /// The state that this reader is at.
+    /// The current state of this reader.
     pub fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes a chunk of metadata that need not be in the store.
+    /// Adds a chunk of metadata that need not be in the store.
     pub(crate) fn know(&self, id: ChunkId, bytes: &[u8]) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(id, bytes.to_vec());
     }
 
-    /// Where a chunk lies.
+    /// Returns the location of a chunk.
     ///
     /// # Errors
-    /// When no live segment of the newest state offers it: not found, if what it belonged to may have been dropped
-    /// meanwhile; corrupt, if that lives.
+    /// When no live segment of the newest state offers the chunk: not found, if the version that needs it may have been
+    /// dropped meanwhile; corrupt, if that version is live.
     pub fn locate(&self, id: &ChunkId) -> Result<Location> {
         // DESIGN, reader 2.
         if let Some(location) = self.neighbours.find(id) {
@@ -124,7 +124,7 @@ impl<'s> Reader<'s> {
         }
         let view = self.view();
         let found = match view.index.find(id) {
-            // A segment that is read in place may go meanwhile.
+            // A segment that is read in place may be deleted meanwhile.
             Err(error) if error.kind() == Kind::NotFound => None,
             found => found?,
         };
@@ -137,7 +137,7 @@ impl<'s> Reader<'s> {
         self.reload()?.index.find(id)?.ok_or_else(|| self.gone(id))
     }
 
-    /// What it means that no live segment of the newest state offers a chunk.
+    /// The error for a chunk that no live segment of the newest state offers.
     fn gone(&self, id: &ChunkId) -> Error {
         let state = &self.view().state;
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,7 +164,7 @@ impl<'s> Reader<'s> {
         self.blame(error)
     }
 
-    /// The error about the segment, where it was a damaged one that led to `error`.
+    /// Returns the error about a damaged segment, if one can have caused `error`.
     pub(crate) fn blame(&self, error: Error) -> Error {
         if !matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) {
             return error;
@@ -177,11 +177,11 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Runs `read` on the place of a chunk; where an object turns out to be missing, again on the place
-    /// that the newest state gives, as long as that is another one.
+    /// Calls `read` with the location of a chunk. If an object is missing, calls it again with the location that the
+    /// newest state gives, as long as that is a different one.
     ///
     /// # Errors
-    /// What `read` says; not found, when the newest state has no place either.
+    /// Those of `read`; not found, when the newest state has no location either.
     pub fn read_at<T>(&self, id: &ChunkId, read: impl Fn(&Location) -> Result<T>) -> Result<T> {
         let mut location = self.locate(id)?;
         let mut is_settled = false;
@@ -191,7 +191,7 @@ impl<'s> Reader<'s> {
                 outcome => return outcome.map_err(|error| self.blame(error)),
             };
             if is_settled {
-                // A mount that is gone is no damage.
+                // An unmounted file system is no damage.
                 self.store.check_there()?;
                 let error = Error::corrupt(format!(
                     "{}: is missing, and chunk {id} is in it",
@@ -201,7 +201,7 @@ impl<'s> Reader<'s> {
                 .because(error);
                 return Err(self.blame(error));
             }
-            // DESIGN, reader 3: repacking moves chunks, so the newest state may have another place.
+            // DESIGN, reader 3: repacking moves chunks, so the newest state may have another location.
             let place = self.reload()?.index.find(id)?;
             let place = place.ok_or_else(|| self.gone(id))?;
             is_settled = place == location;
@@ -209,10 +209,11 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// The verified bytes of a chunk, its frame kept for the neighbours: for metadata, and for data in order.
+    /// Returns the verified bytes of a chunk and keeps its frame for the neighbours: for metadata, and for data in
+    /// order.
     ///
     /// # Errors
-    /// Corrupt, when they are not what was written; not found, when they are gone.
+    /// Corrupt, when the bytes are not what was written; not found, when they are gone.
     pub fn meta_chunk(&self, id: &ChunkId) -> Result<Vec<u8>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(bytes) = known.get(id) {
@@ -227,10 +228,10 @@ impl<'s> Reader<'s> {
         })
     }
 
-    /// Calls `each` with id and length of every data chunk of `content`, first to last.
+    /// Calls `each` with the id and length of every data chunk of `content`, first to last.
     ///
     /// # Errors
-    /// What `each` says, or what is wrong with the chunk list.
+    /// Those of `each`, or what is wrong with the chunk list.
     pub fn chunks(
         &self,
         content: &Content,
@@ -241,11 +242,11 @@ impl<'s> Reader<'s> {
         })
     }
 
-    /// Calls `each` with id, depth and bytes below of every chunk that `content` needs: its list nodes,
-    /// each before its children, and at depth 0 its data chunks.
+    /// Calls `each` with id, depth and bytes below of every chunk that `content` needs: its list nodes, each before its
+    /// children, and its data chunks, at depth 0.
     ///
     /// # Errors
-    /// What `each` says, or what is wrong with the chunk list.
+    /// Those of `each`, or what is wrong with the chunk list.
     pub fn list(
         &self,
         content: &Content,
@@ -260,7 +261,7 @@ impl<'s> Reader<'s> {
     /// Calls `each` with id, offset and length of every data chunk of `content` that has a byte in `range`.
     ///
     /// # Errors
-    /// What `each` says, or what is wrong with the part of the chunk list that leads there.
+    /// Those of `each`, or what is wrong with the part of the chunk list that leads to the range.
     pub fn chunks_in(
         &self,
         content: &Content,
@@ -276,7 +277,7 @@ impl<'s> Reader<'s> {
         })
     }
 
-    /// The bytes of a tree or a list of times, whole.
+    /// Reads a tree or a list of times whole.
     ///
     /// # Errors
     /// Corrupt or not found, or too large to be metadata.
@@ -295,7 +296,7 @@ impl<'s> Reader<'s> {
         Ok(bytes)
     }
 
-    /// The entries of a tree.
+    /// Reads the entries of a tree.
     ///
     /// # Errors
     /// Corrupt or not found.
@@ -303,7 +304,7 @@ impl<'s> Reader<'s> {
         decode_tree(&format!("tree {}", content.root), &self.meta(content)?)
     }
 
-    /// What a ref spec leads to.
+    /// Resolves a ref spec.
     ///
     /// # Errors
     /// Not found, when there is no such ref, version or path.
@@ -348,8 +349,8 @@ impl<'s> Reader<'s> {
         })
     }
 
-    /// Calls `each` with id, depth, offset and bytes below of the chunks of `content`, and goes below those
-    /// list nodes for which it says so.
+    /// Calls `each` with id, depth, offset and bytes below of the chunks of `content`, and descends below each list
+    /// node for which it returns true.
     pub(crate) fn visit(&self, content: &Content, each: &mut Visitor<'_>) -> Result<()> {
         if content.size == 0 {
             return Ok(());
@@ -378,10 +379,10 @@ impl<'s> Reader<'s> {
         })
     }
 
-    /// The list node `id`, which must be of `level` and have `size` bytes below it.
+    /// Reads the list node `id`, which must be of `level` and have `size` bytes below it.
     ///
     /// # Errors
-    /// Corrupt, when it is another; else as [`Self::meta_chunk`].
+    /// Corrupt, when level or size differ; otherwise as [`Self::meta_chunk`].
     pub fn list_node(&self, id: &ChunkId, level: u8, size: u64) -> Result<ListNode> {
         let name = format!("list node {id}");
         let node = ListNode::decode(&name, &self.meta_chunk(id)?)?;
@@ -395,13 +396,13 @@ impl<'s> Reader<'s> {
         )))
     }
 
-    /// A decoded frame, from memory where it is there.
+    /// Returns a decoded frame, from memory if it is kept there.
     fn frame(&self, location: &Location) -> Result<Arc<Vec<u8>>> {
         if let Some(frame) = self.kept().take(location) {
             return Ok(frame);
         }
         let stored = self.stored(location)?;
-        // Decoding a delta comes here again for its bases.
+        // Decoding a delta calls this function again for its bases.
         let spare = self.spare().pop();
         let mut decoder = spare.map_or_else(Decoder::new, Ok)?;
         let mut raw = Vec::new();
@@ -413,7 +414,7 @@ impl<'s> Reader<'s> {
         Ok(frame)
     }
 
-    /// The stored bytes of a frame; over a network with some that follow, where reads were in order so far.
+    /// Reads the stored bytes of a frame. Over a network, also reads bytes that follow if reads were in order so far.
     fn stored(&self, location: &Location) -> Result<Bytes> {
         let (pack, offset) = (location.pack, location.frame_offset);
         if !self.store.is_far() {
@@ -422,7 +423,7 @@ impl<'s> Reader<'s> {
         if let Some(stored) = self.kept().ahead(location) {
             return Ok(stored);
         }
-        // Who wants what is on its way to another one waits for it.
+        // A thread waits for bytes that another thread is already fetching.
         let _gate = self.gates.enter(location);
         if let Some(stored) = self.kept().ahead(location) {
             return Ok(stored);
@@ -446,7 +447,7 @@ impl<'s> Reader<'s> {
         self.neighbours.forget();
         let mut view = View::clone(&self.view());
         match self.store.refresh(&mut view) {
-            // Behind a damaged entry nothing newer can be known: what is missing is missing.
+            // Nothing behind a damaged entry can be known, so a missing object stays missing.
             Err(error) if error.kind() == Kind::Corrupt => return Ok(self.view()),
             refreshed => drop(refreshed?),
         }
@@ -456,10 +457,10 @@ impl<'s> Reader<'s> {
     }
 }
 
-/// The stored bytes of one or more adjacent frames.
+/// Reads the stored bytes of one or more adjacent frames.
 ///
 /// # Errors
-/// Not found when the pack is not there.
+/// Not found, when the pack does not exist.
 pub(crate) fn read_frames(store: &Store, pack: PackId, offset: u32, len: u32) -> Result<Bytes> {
     let range = u64::from(offset)..u64::from(offset) + u64::from(len);
     let key = pack_key(pack);
@@ -474,7 +475,7 @@ pub(crate) fn read_frames(store: &Store, pack: PackId, offset: u32, len: u32) ->
     })
 }
 
-/// The error for a path that is not there; `above` is as much of it as is there.
+/// The error for a path that does not exist; `above` is the part of it that does.
 fn no_path(spec: &RefSpec, number: u64, above: &[&[u8]]) -> Error {
     let above = RefSpec {
         path: above.join(&b'/'),

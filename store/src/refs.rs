@@ -1,7 +1,7 @@
-//! Refs and their versions, as the state has them, and how versions are dropped and pinned.
+//! Refs and their versions in the state, and how versions are dropped and pinned.
 //!
-//! Plans are pure: from a state to the changes that one log entry makes. Nothing here touches chunks; what only a
-//! dropped version used is garbage from then on.
+//! Plans are pure: they map a state to the changes of one log entry. Nothing here touches chunks; chunks that only
+//! dropped versions used are garbage from then on.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,11 +15,11 @@ use crate::host::saved::Known;
 use crate::remedy::Remedy;
 use crate::store::Store;
 
-/// Most characters in which a name is taken for a slip of the hand.
+/// Most characters by which a mistyped name may differ from the meant one.
 const SLIPS_MAX: usize = 3;
-/// Most names that a wrong one is compared with.
+/// Most names that a mistyped one is compared with.
 const NAMES_COMPARED_MAX: usize = 10_000;
-/// So far back the log is looked through for what was dropped, and so many entries are asked for at once.
+/// How many entries back the log is searched for dropped versions, and how many entries are requested at once.
 const ENTRIES_MAX: u64 = 10_000;
 const ENTRIES_AT_ONCE: u64 = 16;
 
@@ -28,12 +28,12 @@ const ENTRIES_AT_ONCE: u64 = 16;
 pub struct Dropped {
     /// Versions that are dropped.
     pub versions: Vec<(RefName, u64)>,
-    /// Versions of the namespace that stay, since they are pinned.
+    /// Versions of the namespace that stay because they are pinned.
     pub kept: Vec<(RefName, u64)>,
 }
 
 impl Dropped {
-    /// What drops the versions.
+    /// The changes that drop the versions.
     pub(crate) fn changes(&self) -> Vec<Change> {
         let drop = |(name, version): &(RefName, u64)| Change::DropRef {
             name: name.clone(),
@@ -44,11 +44,11 @@ impl Dropped {
 }
 
 impl State {
-    /// That the ref has ever had the version that a directory is known to be of: a store that was brought back from an older
-    /// copy has not, and the directory may hold the last bytes of it. A version that was dropped is taken for it.
+    /// Checks that this store has had the version that a directory is known to be of. A store that was restored from an
+    /// older copy has not, and the directory may hold the last copy of the bytes. A dropped version counts as had.
     ///
     /// # Errors
-    /// Conflict, when it has not.
+    /// Conflict, when the store has not had the version.
     pub(crate) fn check_had(&self, name: &RefName, known: Known, dir: &Path) -> Result<()> {
         let Known { version, tree } = known;
         let last = self.refs.last(name)?;
@@ -57,7 +57,7 @@ impl State {
                 "this store never had a version above @{last}: it was restored from an older copy"
             )
         } else {
-            // Without any version there is nothing older that could take its place.
+            // Without a live version of that number, there is no older tree to mistake for it.
             let there = self.version(name, Some(version)).ok();
             let is_other = |tree| there.is_some_and(|(_, there)| *there.root.content() != tree);
             if !tree.is_some_and(is_other) {
@@ -75,14 +75,14 @@ impl State {
     /// The live versions of a ref by number, at least one.
     ///
     /// # Errors
-    /// Not found, saying what there is instead.
+    /// Not found, saying what exists instead.
     pub fn versions(&self, name: &RefName) -> Result<BTreeMap<u64, Version>> {
         self.live_head(name)?;
         let known = self.refs.get(name)?;
         Ok(known.map(|known| known.versions).unwrap_or_default())
     }
 
-    /// What is known of a ref with a live version.
+    /// Returns the head of a ref with a live version.
     fn live_head(&self, name: &RefName) -> Result<RefHead> {
         let what = match self.refs.head(name)? {
             None => format!("{name}: no such ref"),
@@ -97,7 +97,7 @@ impl State {
         Err(self.not_found(error, || hint))
     }
 
-    /// `error` with a hint; where the log is damaged behind this state, what was looked for may be there.
+    /// Adds a hint to `error`. If the log is damaged behind this state, the ref may exist there, so the error says so.
     fn not_found(&self, error: Error, hint: impl FnOnce() -> Remedy) -> Error {
         match &self.cut.0 {
             None => error.hint(hint()),
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// The ref whose name `name` begins with, and the rest, where somebody wrote `/` for `:`.
+    /// Splits `name` into an existing ref and the rest, for somebody who wrote `/` instead of `:`.
     fn ref_above(&self, name: &RefName) -> Result<Option<(RefName, String)>> {
         let text = name.as_str();
         for (at, _) in text.match_indices('/').rev() {
@@ -136,7 +136,7 @@ impl State {
         self.not_found(error, || hint)
     }
 
-    /// What to say to somebody who named a ref that is not there.
+    /// The hint for somebody who named a ref that does not exist.
     fn instead_of(&self, name: &RefName) -> Result<Remedy> {
         if let Some((known, path)) = self.ref_above(name)? {
             let text = format!("{known} is a ref; a path inside of it is spelled {known}:{path}");
@@ -144,7 +144,7 @@ impl State {
         }
         let namespace = name.namespace();
         let is_there = self.refs.sums().contains_key(&namespace);
-        // Those beside it first: where there are too many to compare with all of them, they are the likely ones.
+        // Refs of the same namespace come first: they are the likely ones if there are too many to compare with all.
         for within in [is_there.then_some(&namespace), None] {
             let live = self.live(within)?;
             if let Some(near) = nearest(name.as_str(), live.iter().map(RefName::as_str)) {
@@ -168,7 +168,7 @@ impl State {
         })
     }
 
-    /// Refs with a version, as many as a wrong name is compared with.
+    /// Refs with a live version, at most as many as a mistyped name is compared with.
     fn live(&self, namespace: Option<&Namespace>) -> Result<Vec<RefName>> {
         let heads = self.refs.heads(namespace);
         let is_live = |found: &Result<(RefName, RefHead)>| {
@@ -178,7 +178,7 @@ impl State {
         names.take(NAMES_COMPARED_MAX).collect()
     }
 
-    /// A version that is this tree or file; the `likely` one is looked at first.
+    /// Finds a version whose root is this tree or file; looks at `likely` first.
     ///
     /// # Errors
     /// When the state cannot be read.
@@ -202,10 +202,10 @@ impl State {
         Ok(None)
     }
 
-    /// A version of a ref and its number; the newest, when none is named.
+    /// Returns a version of a ref and its number. Without a number: the newest version.
     ///
     /// # Errors
-    /// Not found, saying what there is instead.
+    /// Not found, saying what exists instead.
     pub fn version(&self, name: &RefName, number: Option<u64>) -> Result<(u64, Version)> {
         let head = self.live_head(name)?;
         let number = number.unwrap_or(head.newest);
@@ -217,14 +217,14 @@ impl State {
             name: name.to_string(),
         };
         Err(match number <= head.last {
-            // It is used up.
+            // The number is used up: the version cannot be in the damaged part of the log.
             true => error.hint(hint),
             false => self.not_found(error, || hint),
         })
     }
 }
 
-/// The name that `wanted` is a slip of the hand for.
+/// The known name that `wanted` is most likely a misspelling of.
 fn nearest<'k>(wanted: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let max = wanted.len().div_ceil(8).min(SLIPS_MAX);
     let is_alike = |known: &&str| known.len().abs_diff(wanted.len()) <= max;
@@ -235,11 +235,11 @@ fn nearest<'k>(wanted: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k
 }
 
 impl State {
-    /// A version of a ref and its number; the newest, when none is named. Of several with one id, which differ in
-    /// times or messages only, the newest.
+    /// Returns a version of a ref and its number. Without `at`: the newest version. If several versions, which differ
+    /// only in times or messages, have the same id: the newest of them.
     ///
     /// # Errors
-    /// Not found, saying what there is instead; invalid input, when the beginning of an id is that of several.
+    /// Not found, saying what exists instead; invalid input, when several ids begin with the given one.
     pub fn at(&self, name: &RefName, at: Option<&At>) -> Result<(u64, Version)> {
         let id = match at {
             None | Some(At::Latest) => return self.version(name, None),
@@ -262,7 +262,7 @@ impl State {
         }
     }
 
-    /// The number of the version that is named, if one is; there is one in any case.
+    /// Returns the number of the version that `at` names, if it names one. Checks that a version exists in any case.
     ///
     /// # Errors
     /// As [`Self::at`].
@@ -272,8 +272,8 @@ impl State {
     }
 }
 
-/// The number of the version that `spec` names, if it names one. Numbers are never used again, so that it means the
-/// same later.
+/// Returns the number of the version that `spec` names, if it names one. Numbers are never used again, so the number
+/// means the same version later.
 ///
 /// # Errors
 /// As [`State::at`], for an id.
@@ -285,8 +285,8 @@ pub fn number(store: &Store, spec: &RefSpec) -> Result<Option<u64>> {
     }
 }
 
-/// The versions of a ref behind version `number` that are gone, the oldest first: the message of each, and its id. Only the log
-/// says it, which is looked through as far back as where they were made.
+/// The message and id of each version of a ref above version `number` that is gone, oldest first. Only the log has
+/// them; it is searched back to the entries that made these versions.
 ///
 /// # Errors
 /// When the log cannot be read.
@@ -330,7 +330,7 @@ pub fn gone_after(store: &Store, name: &RefName, number: u64) -> Result<Vec<(Str
 /// Drops one version of a ref, or all of them.
 ///
 /// # Errors
-/// Not found, when there is none; conflict, when one is pinned: then nothing is dropped.
+/// Not found, when there is no such version; conflict, when one is pinned: then nothing is dropped.
 pub fn drop_versions(store: &Store, name: &RefName, number: Option<u64>) -> Result<Dropped> {
     commit(
         store,
@@ -339,7 +339,7 @@ pub fn drop_versions(store: &Store, name: &RefName, number: Option<u64>) -> Resu
     )
 }
 
-/// Drops every version of every ref of a namespace but the pinned ones.
+/// Drops every version of every ref of a namespace, except the pinned ones.
 ///
 /// # Errors
 /// Not found, when the namespace has no version.
@@ -351,7 +351,8 @@ pub fn drop_namespace(store: &Store, namespace: &Namespace) -> Result<Dropped> {
     )
 }
 
-/// Makes a version the newest once more, under a new number, which is returned. It stands where `was` did, and was that.
+/// Makes a version the newest again, under a new number, and returns that. `was` is the version that the new one
+/// continues: its number and itself.
 ///
 /// # Errors
 /// Not found, when there is no such version.
@@ -368,12 +369,12 @@ pub(crate) fn put_on_top(
         };
         Ok((back, state.refs.last(name)? + 1))
     };
-    // What a live version names is there.
+    // A live version's bytes exist, so nothing has to be checked.
     let changes = |(version, made): &(Version, u64)| vec![set(name, *made, version)];
     Ok(commit(store, plan, changes)?.1)
 }
 
-/// The change that makes `version` the version `number`; its bytes are there.
+/// The change that sets `version` under this number. Its bytes must be in the store.
 pub(crate) fn set(name: &RefName, number: u64, version: &Version) -> Change {
     Change::SetRef {
         name: name.clone(),
@@ -389,7 +390,7 @@ pub(crate) fn set(name: &RefName, number: u64, version: &Version) -> Change {
     }
 }
 
-/// Pins a version (the newest without `number`), or ends its pin, and returns its number.
+/// Pins a version or ends its pin, and returns its number. Without `number`: the newest version.
 ///
 /// # Errors
 /// Not found, when there is no such version.
@@ -461,9 +462,9 @@ pub fn plan_drop_namespace(state: &State, namespace: &Namespace) -> Result<Dropp
     Ok(dropped)
 }
 
-/// One log entry from what `plan` finds in the newest state, planned again after every lost race.
+/// Commits one log entry with the changes that `plan` finds in the newest state. Plans again after every lost race.
 ///
-/// That a checkpoint was due and could not be written is a warning: the next one that is due makes up for it.
+/// If a checkpoint was due and could not be written, that is only a warning: the next one makes up for it.
 pub(crate) fn commit<P>(
     store: &Store,
     plan: impl Fn(&State) -> Result<P>,

@@ -1,7 +1,7 @@
-//! What to do about an error or a note, as data: the words of flags and verbs are the command's.
+//! What to do about an error or a note, as data. The words of flags and verbs belong to the command.
 //!
-//! `Display` is plain English without them, for programs that have no words of their own.
-//! Names and paths are in it as text, since this room lies below those that give them meaning.
+//! `Display` is plain English without those words, for programs that have none of their own.
+//! Names and paths are plain text here, since this module is below those that define their types.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +15,7 @@ macro_rules! remedies {
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Remedy {
-            /// Advice that names nothing of a command.
+            /// Advice that mentions nothing of a command.
             Advice(Cow<'static, str>),
             $($(#[$doc])* $name $({ $($(#[$about])* $field: $type,)* })?,)*
         }
@@ -49,7 +49,7 @@ remedies! {
     /// See what is damaged, and bring the bytes again or give them up.
     VerifyThenPutOrDrop =>
         "verify the store to see what is hit, then put the originals again or drop the versions";
-    /// See what is damaged; the object at fault is in the way.
+    /// See what is damaged; the object at fault is in the way of the repair.
     VerifyThenMoveAway =>
         "verify the store to see what is hit, then move it away and repair the store";
     /// A directory is in the way of a repair.
@@ -79,36 +79,36 @@ remedies! {
     } =>
         "restore the log of {url} from a copy of the store; or a repair that accepts the loss continues with the versions that the log has, and what was put since is lost";
 
-    // What there is.
-    /// Nothing that was named is there.
+    // What exists.
+    /// Nothing that was named exists.
     List => "list what there is";
-    /// This much of what was named is there.
+    /// Only this much of what was named exists.
     ListBelow {
         /// A namespace, or a ref with a version and a path.
         place: String,
     } => "list what there is in {place}";
-    /// A directory was named for a file.
+    /// A file was expected, and a directory was named.
     ListDirectory {
         /// A ref with a version and a path.
         place: String,
     } => "list what is in {place}";
-    /// No namespace has this name, nor one like it.
+    /// No namespace has this name or a similar one.
     ListNamespaces => "list the namespaces";
-    /// No namespace has this name, and one has a name like it.
+    /// No namespace has this name, and one has a similar name.
     NearNamespace {
-        /// One that is there.
+        /// The namespace with the similar name.
         near: String,
     } => "did you mean {near}? A listing has all of them";
-    /// The namespace of a ref is not there.
+    /// The namespace of a ref does not exist.
     NoNamespaceOfRef {
-        /// The one that was named.
+        /// The namespace that was named.
         namespace: String,
     } => "there is no namespace {namespace}; list the namespaces";
-    /// The namespace of a ref is not there, and one with a name like it is.
+    /// The namespace of a ref does not exist, and one with a similar name does.
     NearNamespaceOfRef {
-        /// The one that was named.
+        /// The namespace that was named.
         namespace: String,
-        /// One that is there.
+        /// The namespace with the similar name.
         near: String,
     } => "there is no namespace {namespace}; did you mean {near}? Its listing says what is there";
     /// The ref has no such version.
@@ -116,7 +116,7 @@ remedies! {
         /// The ref.
         name: String,
     } => "see which versions {name} has";
-    /// It is no way to spell a ref, a version or a path.
+    /// The text is no valid ref, version or path.
     SpellRef =>
         "write REF[@N][:PATH], for example project/llama-ft/imagenet@3:train/0.tar; an id is `t` and at least 8 \
          hex digits";
@@ -127,7 +127,7 @@ remedies! {
         /// The version.
         number: u64,
     } => "take the pin off {name}@{number} first";
-    /// Globs leave nothing.
+    /// The globs leave nothing.
     OtherGlobs =>
         "a glob without a slash matches names at any depth, one with a slash whole paths from the top; list what \
          there is";
@@ -135,7 +135,7 @@ remedies! {
     // Stores.
     /// There is no store.
     MakeStore => "make a store there, or name another";
-    /// The user may not write to a store in a directory.
+    /// The user may not write to the directory of a store.
     SharedStore =>
         "check owner and modes of the store's directories; a store that a group writes to is made as a shared one";
     /// The endpoint cannot keep two writers apart.
@@ -148,7 +148,7 @@ remedies! {
     /// A quota is used up.
     DropOrRaiseQuota => "nothing was published; drop versions, or raise the quota";
 
-    /// No program goes on with a store of an interim format.
+    /// No newer program supports a store of an interim format.
     PutIntoNewStore =>
         "version 1 was an interim format that newer programs do not support: make a new store and put the originals \
          into it; the program that made this one still reads it";
@@ -156,39 +156,39 @@ remedies! {
     // Saves.
     /// Nothing says which ref a directory belongs to.
     NameRefToSave => "name the ref to save it to";
-    /// Nothing says from which version of the ref a directory was made.
+    /// Nothing says which version of the ref a directory was made from.
     NameBase =>
         "say from which version it was made, or from none: then it only adds and changes; or save it to another ref";
-    /// The ref is not what the directory could be saved to.
+    /// The directory cannot be saved to this ref.
     OtherRef => "save it to another ref";
-    /// The store is older than what was made of it.
+    /// The store is older than the directory that was made from it.
     StoreSetBack => "restore the newest copy of the store, or say what the directory was made from";
-    /// The tree is a mix.
+    /// The tree is a mix of versions.
     MaterializeFirst => "materialize the ref there again, which keeps what a job changed; then save it";
     /// Only directories are saved.
     PutInstead => "put the file";
-    /// Everything that was there is gone.
+    /// All files of the directory are gone.
     SaveEmpty => "nothing was saved: bring the files back, or say that nothing is meant to be left";
     /// A precondition failed.
     MergeInstead => "nothing was put; a save merges what was changed into the newest version";
 
     // Collectors and transfers.
-    /// A collector of a single writer's store must be alone.
+    /// The collector of a single writer's store must run alone.
     Exclusive => "run it exclusively when nothing else writes";
-    /// Collectors take what a put still works on.
+    /// Collectors delete what a put still works on.
     LongerMinAgeThanPut =>
         "give collectors a minimum age that is longer than the put; the default is 24 hours";
-    /// Collectors take what a transfer still works on.
+    /// Collectors delete what a transfer still works on.
     LongerMinAgeThere =>
         "give collectors there a minimum age that is longer than the run; the default is 24 hours";
     /// Collectors are in each other's way.
     FewerCollectors =>
         "run it again when fewer collectors are running; a longer minimum age leaves what others upload alone";
-    /// Collectors drop what readers still open.
+    /// Collectors delete what readers still need.
     LongerGrace => "run it again when no collector with such a short grace is running";
-    /// What a put stored before it was stopped.
+    /// What a put had stored before it was stopped.
     Kept {
-        /// How much.
+        /// How many bytes.
         bytes: u64,
     } =>
         "{bytes} bytes of it are in the store, and the next put uses them; collectors leave them alone for their minimum age";
@@ -196,7 +196,7 @@ remedies! {
     DeleteAll =>
         "if the source is the right one, see in a dry run what would be dropped, then let it delete all once; pinned \
          versions stay in any case";
-    /// Both the source and the destination got versions.
+    /// The source and the destination both got versions of their own.
     OneWriter =>
         "two writers share this ref: bring it from one of them only, drop the version there that is not wanted, or \
          put it once more at the source, unchanged as it is";
@@ -207,27 +207,27 @@ remedies! {
     // What is put.
     /// The arguments are not a path and a ref.
     PathThenRef => "name what to put first, and the ref that it becomes second";
-    /// A file changes all the time.
+    /// A file changes continually.
     PutAtRest =>
         "put it when nobody writes to it, exclude it, or have it listed with what cannot be read";
-    /// A directory holds itself by way of a symlink.
+    /// A directory contains itself through a symlink.
     ExcludeLink => "exclude the symlink";
     /// A symlink cannot be followed.
     ExcludeOrKeepLink => "exclude it, or keep links as they are";
-    /// Nearly all files are links to elsewhere.
+    /// Nearly all files are links to outside.
     TakeTargets =>
         "put the directory that holds both the links and the files, for a snapshot of a hub cache that of the whole \
          repository; take what they lead to; or keep links alone, unchecked";
-    /// A file of a hub's client is not what its name says.
+    /// A file of a hub's client does not match its name.
     DownloadAgain => "delete it and download it again, or take it as it is, unchecked";
-    /// A tree of a hub's client does not fit together.
+    /// The files of a hub's client do not match each other.
     DownloadAgainOrExclude => "download it again, exclude it, or take it as it is, unchecked";
-    /// A path holds what looks like credentials.
+    /// A file looks like it contains credentials.
     AllowSecret {
-        /// A glob that matches the first such path alone.
+        /// A glob that matches only the first such path.
         glob: String,
     } => "exclude such a path ({glob}), or, if it holds none, allow it";
-    /// The one file that is put looks like credentials.
+    /// The single file of the put looks like it contains credentials.
     AllowSecrets => "if it holds none, allow it";
     /// Files of a materialized tree were written through shared links.
     TakeWrittenThrough =>
@@ -242,19 +242,19 @@ remedies! {
         /// Names of classes of files, separated by commas.
         classes: String,
     } => "they can be taken, as the classes {classes}";
-    /// A profile was taken, since the source looks like it.
+    /// A profile was chosen because the source looks like it.
     NoProfile => "without a profile it is taken as it is";
-    /// What comes out, or came out, is for its user alone.
+    /// What is or was written out can only be accessed by its user.
     LetOthersRead => "others can be allowed to read it";
 
-    // Links and depth of what comes out.
-    /// Symlinks lead to nothing outside of the ref.
+    // Links in what is written out, and its depth.
+    /// No symlink leads outside of the ref.
     FlattenLinks => "links that lead into the ref can become real files";
-    /// A symlink leads to nothing that could take its place.
+    /// A symlink leads to nothing that could replace it.
     ExcludeOrLeaveLinks => "exclude it, or do without flattening";
-    /// Symlinks would become far too much.
+    /// Replacing symlinks would copy far too much.
     FlattenLess => "name a path inside the ref, exclude links, or do without flattening";
-    /// A symlink leads out of the destination, to something in the ref.
+    /// A symlink leads out of the destination, to a path in the ref.
     FlattenOrExclude =>
         "replace it by what it leads to, exclude it, or allow symlinks that lead outside";
     /// A symlink leads out of the destination.
@@ -263,26 +263,26 @@ remedies! {
     MaterializeLess =>
         "materialize a path inside it, or exclude it; a get has no limit of depth";
 
-    /// A newer program cut the files of the store, in a way that pools cannot repeat.
+    /// A newer program cut the files of the store in a way that a pool cannot reproduce.
     GetInstead =>
         "a pool cannot keep files that a newer program cut: make a copy with a get, or use a newer program";
 
     // Destinations.
-    /// Nothing may replace what is there.
+    /// Nothing may replace what is at the destination.
     OtherDestination => "name another destination, like a new directory; nothing overrides this";
-    /// Nothing may replace what is there.
+    /// Nothing may replace what is at the destination.
     OtherDestinationOrMove =>
         "name another destination, or move it away first; nothing overrides this";
-    /// There is something else.
+    /// The destination holds something else.
     OtherDestinationOrReplace => "name another destination, or replace this one by force";
-    /// There is something that no pool made.
+    /// The destination holds something that no pool made.
     OtherDestinationOrTakeOver => "name another destination, or take this one over by force";
     /// The destination is a mount.
     InsideMount {
         /// A path in the mount.
         inside: String,
     } => "name a directory in it, like {inside}, or fill it with a get";
-    /// What a pool knows of a tree is damaged.
+    /// The pool's record of a tree is damaged.
     MaterializeExactly => "materialize the tree again, exactly: that puts it right";
 
     // Pools.
@@ -302,7 +302,7 @@ remedies! {
         /// Where the pool is.
         pool: String,
     } => "remove that permission with `chmod go-w {pool}`, or name another pool";
-    /// A symlink on the way to the pool is not to be trusted.
+    /// A symlink in the path of the pool cannot be trusted.
     PoolBehindLink => "name the directory that the link leads to as the pool, if that is yours";
     /// The pool cannot be opened.
     WritablePool => "name a pool that you may write to";
@@ -310,7 +310,7 @@ remedies! {
     PoolBesideDestination =>
         "to share bytes, have the pool on the same file system and mount as the destination, or allow another link \
          mode";
-    /// The system does not link files of other users.
+    /// The system does not allow links to files of other users.
     OwnPoolToLink =>
         "files of other users cannot be linked (fs.protected_hardlinks): take a pool of your own, or allow another \
          link mode";
@@ -322,18 +322,18 @@ remedies! {
         "reflinks need XFS or btrfs, pool and destination on the same one: take another pool or link mode";
 }
 
-/// Something that is worth knowing and ended nothing.
+/// A fact that is worth knowing and that ended nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Note {
-    /// What.
+    /// The fact.
     pub text: String,
     /// What can be done about it.
     pub remedy: Option<Remedy>,
 }
 
 impl Note {
-    /// One with what can be done about it.
+    /// Makes a note with a remedy.
     pub(crate) fn with(text: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         Self {
             text: text.into(),

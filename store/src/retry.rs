@@ -1,11 +1,11 @@
-//! Repeats a pass that others made stale, as long as that makes progress.
+//! Repeats a pass that others made stale, as long as the passes make progress.
 
 use crate::error::Result;
 
-/// How many passes in a row may lead nowhere.
+/// How many passes in a row may make no progress.
 pub(crate) const VAIN_MAX: u32 = 8;
 
-/// What `pass` returns first, in at most [`VAIN_MAX`] passes; `None` when others make each of them stale.
+/// Returns the first result of `pass`, in at most [`VAIN_MAX`] passes; `None` when others make every pass stale.
 pub(crate) fn retry<T>(mut pass: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
     for _ in 0..VAIN_MAX {
         if let Some(done) = pass()? {
@@ -15,8 +15,8 @@ pub(crate) fn retry<T>(mut pass: impl FnMut() -> Result<Option<T>>) -> Result<Op
     Ok(None)
 }
 
-/// Whether stale passes come to an end. Each stores again what was taken from the one before: as long as that becomes
-/// less from pass to pass they do, and a few may be in vain.
+/// Whether stale passes will come to an end. Each pass stores again what was taken from the one before. While that
+/// becomes less from pass to pass, they will; otherwise a few more passes are allowed.
 #[derive(Debug)]
 pub(crate) struct Headway {
     least: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Headway {
 }
 
 impl Headway {
-    /// Nothing done yet.
+    /// Starts before the first pass.
     pub(crate) fn new() -> Self {
         Self {
             least: u64::MAX,
@@ -32,15 +32,15 @@ impl Headway {
         }
     }
 
-    /// Takes a stale pass, which stored `bytes`. How long to wait before the next one, in units of what a race costs;
-    /// `None` when it leads nowhere.
+    /// Records a stale pass, which stored `bytes`. Returns how long to wait before the next pass, in units of what a
+    /// race costs; `None` when the passes make no progress.
     pub(crate) fn stale(&mut self, bytes: u64) -> Option<u32> {
         self.vain = match bytes < self.least {
             true => 0,
             false => self.vain + 1,
         };
         self.least = self.least.min(bytes);
-        // Collectors that keep the same pace would be met again and again.
+        // Waiting longer each time avoids meeting a collector of the same pace again and again.
         (self.vain < VAIN_MAX).then_some(self.vain + 1)
     }
 }

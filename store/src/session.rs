@@ -1,9 +1,9 @@
 //! Publishing: finished packs become segments, then one log entry, safely beside collectors.
 //!
-//! What a pipeline counted on (chunks that it deduplicated against, versions that it took as a base) must still be
-//! offered at the entry that is being added, and no pack of its own may have been condemned since the pass began. If
-//! that does not hold, the pass is stale: what is left of it is still committed, and the pipeline makes another pass,
-//! which stores what is missing by then. It never looks at what the packs hold.
+//! What a pipeline relied on (chunks that it skipped, versions that it took as a base) must still be offered at the
+//! entry that is being added, and none of its own packs may have been condemned since the pass began. Otherwise the
+//! pass is stale: what is left of it is still committed, and the pipeline makes another pass, which stores what is
+//! missing by then. This module never looks at the content of packs.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,44 +25,44 @@ pub(crate) use relied::Relied;
 #[cfg(test)]
 pub(crate) use relied::all_offered;
 
-/// What one pass has written.
+/// One pass and what it has written.
 pub(crate) struct Session<'p> {
     store: &'p Store,
     relied: &'p Relied,
-    /// Its segments carry this id, which tells them from garbage until a version reaches them.
+    /// The id of the pass. Its segments carry the id, which tells them from garbage until a version reaches them.
     pass: PassId,
     written: Mutex<Written>,
 }
 
-/// Called for the changes of a commit. None of them may give a version to a namespace that is refused.
+/// Returns the changes of a commit. It must not give a version to a namespace that is refused.
 pub(crate) type Changes<'c> = dyn FnMut(&State, &Refused) -> Result<Vec<Change>> + 'c;
 
-/// What became of a commit.
+/// The result of a commit.
 pub(crate) enum Published {
     /// The entry is in the log.
     Entry(Box<Committed>),
     /// There was nothing to change.
     Nothing,
-    /// A collector took what the pass had counted on, or stored; what is left is committed.
+    /// A collector took what the pass relied on or stored; what is left is committed.
     Stale,
 }
 
 struct Written {
-    /// The state of the newest commit, or the one that the pass began with.
+    /// The state of the newest commit; at first, the one that the pass began with.
     view: View,
-    /// Durable packs in no segment yet.
+    /// Durable packs that are in no segment yet.
     packs: SegmentBuilder,
-    /// Those of them that an earlier run wrote. Nothing counts on these before they are committed.
+    /// Those of them that an earlier run wrote. Nothing relies on these before they are committed.
     adopted: HashSet<PackId>,
     moved: Moved,
-    /// Whether chunks that the pass stored are gone, so that only another pass can bring them.
+    /// Whether chunks that the pass stored are gone, so that another pass has to store them again.
     has_lost: bool,
     /// Bytes of packs that are committed.
     kept_bytes: u64,
 }
 
 impl<'p> Session<'p> {
-    /// Nothing written so far; `view` is the state that the pass begins with.
+    /// Starts with nothing written; `view` is the state that the pass begins with.
     pub(crate) fn new(store: &'p Store, relied: &'p Relied, view: View, pass: PassId) -> Self {
         let written = Written {
             view,
@@ -80,19 +80,19 @@ impl<'p> Session<'p> {
         }
     }
 
-    /// Takes a durable pack; commits a segment when there is enough for one, and returns its packs.
+    /// Adds a durable pack. Commits a segment when there is enough for one, and returns the packs in it.
     pub(crate) fn add(&self, pack: &WrittenPack) -> Result<Vec<PackId>> {
         self.add_table(pack.header, pack.len, &pack.table)
     }
 
-    /// Takes a pack that an earlier run wrote: of `len` bytes, in which is what `table` says; as [`Self::add`].
+    /// Adds a pack of `len` bytes that an earlier run wrote and that `table` describes; otherwise as [`Self::add`].
     pub(crate) fn adopt(
         &self,
         header: PackHeader,
         len: u32,
         table: &PackTable,
     ) -> Result<Vec<PackId>> {
-        // DESIGN, writer 8: nothing counts on these before they are committed and were found in no entry that condemns.
+        // DESIGN, writer 8: nothing relies on adopted packs before they are committed and no entry has condemned them.
         self.written().adopted.insert(header.id);
         self.add_table(header, len, table)
     }
@@ -111,8 +111,7 @@ impl<'p> Session<'p> {
         self.commit_written(&mut written)
     }
 
-    /// Commits a segment over the packs that are in none, and returns these, those that turned out to be
-    /// condemned included.
+    /// Commits a segment over the packs that are in none yet. Returns all of these packs, including condemned ones.
     pub(crate) fn commit_packs(&self) -> Result<Vec<PackId>> {
         self.commit_written(&mut self.written())
     }
@@ -122,8 +121,8 @@ impl<'p> Session<'p> {
         self.written().kept_bytes
     }
 
-    /// Adds one entry: a segment over the packs that are in none yet, and what `changes` makes of the state
-    /// that it is added to; where that leaves namespaces without room, it is asked again for less.
+    /// Adds one entry: a segment over the packs that are in none yet, and the changes that `changes` returns for the
+    /// state. If these leave namespaces without room, `changes` is called again with those refused.
     pub(crate) fn commit(&self, changes: &mut Changes<'_>) -> Result<Published> {
         let mut guard = self.written();
         let written = &mut *guard;
@@ -151,7 +150,7 @@ impl<'p> Session<'p> {
         Ok(published.unwrap_or(Published::Stale))
     }
 
-    /// Commits what was uploaded, and what `changes` makes of the state; `None` when a fold is none any more.
+    /// Commits what was uploaded, and the changes that `changes` returns; `None` when a fold became invalid.
     fn commit_added(
         &self,
         written: &mut Written,
@@ -171,11 +170,11 @@ impl<'p> Session<'p> {
         let is_fold = added.as_ref().is_some_and(Uploaded::is_fold);
         let added: Vec<Change> = added.map(|added| added.changes).unwrap_or_default();
         let (mut is_stale, mut is_taken, mut is_void) = (false, false, false);
-        // DESIGN, writer 3 and 4: each entry in between is looked at, since the newest state may have forgotten what
-        // was condemned; then the entry goes to exactly the state that was looked at.
+        // DESIGN, writer 3 and 4: look at each entry in between, since the newest state may have forgotten what was
+        // condemned; then add the entry to exactly the state that was looked at.
         let committed = self.log(state, &mut |state, entries| {
             moved.note(entries);
-            // DESIGN, writer 14: what was folded must be live, and offer what it did.
+            // DESIGN, writer 14: the folded segments must still be live, and offer what they did.
             is_void = is_void || (is_fold && entries.iter().any(takes_chunks));
             if is_void {
                 return Ok(Vec::new());
@@ -185,7 +184,7 @@ impl<'p> Session<'p> {
             is_void = is_fold && is_stale;
             Ok(match (is_taken || is_void, is_stale) {
                 (true, _) => Vec::new(),
-                // What is left is there for the next pass.
+                // The next pass uses what is left.
                 (_, true) => (learned(state, has_deltas).into_iter())
                     .chain(added.iter().map(|change| self.of_pass(change)))
                     .collect(),
@@ -212,7 +211,7 @@ impl<'p> Session<'p> {
         }))
     }
 
-    /// What was added, and what `changes` asks for as far as namespaces have room.
+    /// Joins what was added with the changes of `changes`, without versions that namespaces have no room for.
     fn allowed(
         &self,
         added: &[Change],
@@ -232,7 +231,7 @@ impl<'p> Session<'p> {
         }
     }
 
-    /// The state of the newest commit, its index that of before.
+    /// The state of the newest commit, with the index of the one before.
     pub(crate) fn into_view(self) -> View {
         self.written
             .into_inner()
@@ -240,7 +239,7 @@ impl<'p> Session<'p> {
             .view
     }
 
-    /// Commits a segment over the packs that are in none and that no collector has taken.
+    /// Commits a segment over the packs that are in none yet and that no collector has taken.
     fn commit_written(&self, written: &mut Written) -> Result<Vec<PackId>> {
         let all: Vec<PackId> = written.packs.packs().collect();
         let segment = loop {
@@ -253,14 +252,14 @@ impl<'p> Session<'p> {
             }
         };
         let committed = written.packs.packs();
-        // What was adopted is counted on when somebody asks for it.
+        // Adopted packs are relied on only when somebody asks for their chunks.
         let own: HashSet<PackId> = committed
             .filter(|pack| !written.adopted.contains(pack))
             .collect();
         written.kept_bytes += written.packs.pack_bytes();
         written.packs = SegmentBuilder::default();
         self.reopen(written)?;
-        // DESIGN, writer 7: what was read on to may have taken them already.
+        // DESIGN, writer 7: entries read while reopening may have taken them already.
         let is_there = written.view.state.segments.contains_key(&segment);
         let is_whole = is_there && own.is_disjoint(&written.moved.condemned);
         written.has_lost |= !own.is_empty() && !is_whole;
@@ -270,13 +269,13 @@ impl<'p> Session<'p> {
         Ok(all)
     }
 
-    /// Commits a segment over all packs that are in none; nothing, when a collector took one of them, or it.
+    /// Commits a segment over all packs that are in none; commits nothing if a collector took a pack or the segment.
     fn commit_segment(&self, written: &mut Written) -> Result<Option<SegmentId>> {
         let own: HashSet<PackId> = written.packs.packs().collect();
         let (segment, change) = written
             .packs
             .write(self.store.remote().as_ref(), self.store.provenance())?;
-        // DESIGN, writer 7: no version reaches these packs yet; the pass's name on the segment spares them.
+        // DESIGN, writer 7: no version reaches these packs yet; the pass id on the segment spares them.
         let change = self.of_pass(&change);
         let Written {
             view: View { state, .. },
@@ -299,7 +298,7 @@ impl<'p> Session<'p> {
         Ok(committed.map(|_| segment))
     }
 
-    /// Opens the segments of the newest state. A collector may be quicker: then there is a newer one.
+    /// Opens the segments of the newest state. If a collector deletes some first, there is a newer state to open.
     fn reopen(&self, written: &mut Written) -> Result<()> {
         let Written {
             view: View { state, index },
@@ -323,13 +322,13 @@ impl<'p> Session<'p> {
         }
     }
 
-    /// Whether `state` still offers everything that this pass counts on.
+    /// Whether `state` still offers everything that this pass relies on.
     fn is_sound(&self, moved: &Moved, state: &State, before: &Index) -> Result<bool> {
         if !moved.chunks {
             return Ok(true);
         }
         let index = match self.store.open_index(state, before) {
-            // A collector was quicker: this state is outdated already.
+            // A collector was faster: this state is outdated already.
             Err(error) if error.kind() == Kind::NotFound => return Ok(false),
             index => index?,
         };
@@ -343,7 +342,7 @@ impl<'p> Session<'p> {
         }
     }
 
-    /// The same segment, as one of this pass.
+    /// The same change; a segment in it carries this pass's id.
     fn of_pass(&self, change: &Change) -> Change {
         let mut change = change.clone();
         if let Change::AddSegment { info, .. } = &mut change {
@@ -352,7 +351,7 @@ impl<'p> Session<'p> {
         change
     }
 
-    /// The same changes; their first version ends this pass and those that it goes on from.
+    /// The same changes; the first version in them ends this pass and the passes that it relies on.
     fn ending(&self, mut changes: Vec<Change>, state: &State) -> Vec<Change> {
         let mut versions = changes.iter_mut();
         if let Some(Change::SetRef { ends, .. }) =
@@ -374,7 +373,7 @@ impl<'p> Session<'p> {
 }
 
 impl Written {
-    /// Forgets packs that a collector has condemned before they were committed.
+    /// Removes packs that a collector condemned before they were committed.
     fn leave_out_condemned(&mut self) {
         let taken = self
             .packs
@@ -386,14 +385,14 @@ impl Written {
     }
 }
 
-/// What entries since the pass began have taken from where it was.
+/// What the entries since the pass began have moved or removed.
 #[derive(Default)]
 struct Moved {
-    /// Every pack that was condemned: the newest state may have forgotten it.
+    /// Every pack that was condemned. The newest state may have forgotten it.
     condemned: HashSet<PackId>,
-    /// Whether chunks may be elsewhere, or gone.
+    /// Whether chunks may have moved or be gone.
     chunks: bool,
-    /// Whether chunks of live versions may be gone, too: a repair gives up what is damaged.
+    /// Whether chunks of live versions may be gone, too: a repair gives up damaged ones.
     versions: bool,
 }
 
@@ -409,12 +408,12 @@ impl Moved {
     }
 }
 
-/// The change by which a store learns that frames may be deltas, before the first segment that has some.
+/// The change that records that frames may be deltas; needed before the first segment with deltas.
 pub(crate) fn learned(state: &State, has_deltas: bool) -> Option<Change> {
     state.features.learned(has_deltas)
 }
 
-/// Whether what segments offered may be offered by others after this entry, or by none.
+/// Whether chunks that a segment offered may be offered by other segments after this entry, or by none.
 fn takes_chunks(entry: &LogEntry) -> bool {
     let takes = |change: &Change| {
         matches!(
@@ -425,7 +424,7 @@ fn takes_chunks(entry: &LogEntry) -> bool {
     entry.changes.iter().any(takes)
 }
 
-/// Whether chunks may lie elsewhere, or be gone, after this entry. A segment that another one took in whole moves none.
+/// Whether chunks may have moved or be gone after this entry. A segment that was folded into another moves none.
 pub(crate) fn moves_chunks(entry: &LogEntry) -> bool {
     let moves = |change: &Change| {
         matches!(
@@ -436,8 +435,7 @@ pub(crate) fn moves_chunks(entry: &LogEntry) -> bool {
     entry.changes.iter().any(moves)
 }
 
-/// Whether `entries` drop the segment that is about to be added: a collector found it uploaded and not
-/// committed.
+/// Whether `entries` drop the segment that is about to be added: a collector found it uploaded and not committed.
 fn drops(entries: &[LogEntry], own: Option<SegmentId>) -> bool {
     let mut changes = entries.iter().flat_map(|entry| &entry.changes);
     changes.any(

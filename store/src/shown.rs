@@ -1,4 +1,4 @@
-//! Paths as text: for people on one line, for machines with every byte.
+//! Paths as text: on one line for people, with every byte for machines.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
 
-/// Whether a terminal does something with this character rather than show it: controls, separators of lines, marks that turn
-/// the direction of what stands around them, and others that nobody sees.
+/// Whether a terminal interprets this character instead of showing it: control characters, line separators, marks that
+/// change the direction of text, and other invisible characters.
 pub fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -25,7 +25,7 @@ pub fn is_unseen(c: char) -> bool {
         )
 }
 
-/// A path on one line: what is not printable as `\n`, `\xff`, and so on.
+/// A path on one line; what is not printable is escaped, like `\n` or `\xff`.
 pub fn shown(path: &[u8]) -> String {
     let mut text = String::with_capacity(path.len());
     for part in path.utf8_chunks() {
@@ -41,19 +41,19 @@ pub fn shown(path: &[u8]) -> String {
     text
 }
 
-/// A path for machines: JSON has only text, so bytes that are not UTF-8 stand beside it.
+/// A path for machines. JSON holds only text, so a path that is not UTF-8 has its bytes beside it.
 #[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShownPath {
-    /// Escaped as for people where it is not UTF-8.
+    /// Escaped as for people if the bytes are not UTF-8.
     #[serde(serialize_with = "lossless_or_shown")]
     path: Vec<u8>,
-    /// Only where it is not UTF-8.
+    /// Only if the bytes are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
 }
 
 impl ShownPath {
-    /// `path`, whatever its bytes are.
+    /// Takes any bytes.
     pub fn new(path: &[u8]) -> Self {
         Self {
             path: path.to_vec(),
@@ -68,23 +68,23 @@ impl fmt::Display for ShownPath {
     }
 }
 
-/// The bytes of a path that is not UTF-8.
+/// The bytes of a path in hex, if they are not UTF-8.
 pub fn hex(path: &[u8]) -> Option<String> {
     let hex = || path.iter().map(|byte| format!("{byte:02x}")).collect();
     std::str::from_utf8(path).is_err().then(hex)
 }
 
-/// A path of the host as one text.
+/// Serializes a path of the host as one text.
 pub fn path_as_text<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
     lossless_or_shown(path.as_os_str().as_bytes(), out)
 }
 
-/// Paths inside a tree, each as one text.
+/// Serializes paths inside a tree, each as one text.
 pub(crate) fn as_texts<S: Serializer>(paths: &[Vec<u8>], out: S) -> Result<S::Ok, S::Error> {
     out.collect_seq(paths.iter().map(|path| shown(path)))
 }
 
-/// The same for a path that there may be.
+/// Serializes an optional path of the host as one text.
 #[expect(clippy::ref_option, reason = "serde passes references")]
 pub(crate) fn path_if<S: Serializer>(path: &Option<PathBuf>, out: S) -> Result<S::Ok, S::Error> {
     match path {
@@ -93,7 +93,7 @@ pub(crate) fn path_if<S: Serializer>(path: &Option<PathBuf>, out: S) -> Result<S
     }
 }
 
-/// The same for several.
+/// Serializes several paths of the host, each as one text.
 pub(crate) fn paths<S: Serializer>(paths: &[PathBuf], out: S) -> Result<S::Ok, S::Error> {
     struct Text<'p>(&'p Path);
     impl Serialize for Text<'_> {
@@ -104,12 +104,12 @@ pub(crate) fn paths<S: Serializer>(paths: &[PathBuf], out: S) -> Result<S::Ok, S
     out.collect_seq(paths.iter().map(|path| Text(path)))
 }
 
-/// A path of a tree as `path` and, where it is needed, `path_hex`: for fields that are flattened.
+/// Serializes a path of a tree as `path` and, if needed, `path_hex`: for flattened fields.
 pub(crate) fn in_tree<S: Serializer>(path: &[u8], out: S) -> Result<S::Ok, S::Error> {
     ShownPath::new(path).serialize(out)
 }
 
-/// The same for one that the host knows.
+/// Serializes a path of the host in the same way.
 pub(crate) fn on_host<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
     in_tree(path.as_os_str().as_bytes(), out)
 }

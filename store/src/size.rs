@@ -4,14 +4,14 @@ use std::fmt;
 
 const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
 
-/// So many bytes, shown as `0 B`, `999 B`, `1.50 kB`, `12.3 MB`, `456 GB`: three digits that count.
+/// A number of bytes, shown with three significant digits: `0 B`, `999 B`, `1.50 kB`, `12.3 MB`, `456 GB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
 
 impl fmt::Display for Size {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut unit, mut divisor) = (0, 1_u64);
-        // The next unit already where rounding to three digits would show 1000 of this one.
+        // Takes the next unit if rounding to three digits would show 1000 of this one.
         while unit + 1 < UNITS.len()
             && self.0.saturating_add(divisor / 2) >= divisor.saturating_mul(1000)
         {

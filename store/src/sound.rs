@@ -1,9 +1,9 @@
-//! Whether packs are what their segments say, and how damaged ones are mended.
+//! Whether packs match their segments, and how damaged packs are mended.
 //!
-//! `packs` looks at them; `record` remembers on this host what was read and what was damaged, `segments` which segments
-//! were whole; `saver` copies what is good in a damaged pack; `mend` condemns what somebody counts on and cannot have;
-//! `report` says what is wrong with what.
-//! Used by verify and repair, and by passes before they count on packs. Never deletes.
+//! `packs` checks them; `record` remembers on this host what was read and what was damaged, `segments` which segments
+//! were whole; `saver` copies what is good in a damaged pack; `mend` condemns packs that somebody relies on and that
+//! cannot be read; `report` describes the damage.
+//! Verify and repair use this module, and passes before they rely on packs. It never deletes.
 
 pub(crate) mod mend;
 pub(crate) mod packs;

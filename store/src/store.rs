@@ -1,4 +1,4 @@
-//! The handle on one store: its remote, its format, and what this host brings along.
+//! The handle on one store: its remote, its format, and the settings of this host.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,23 +24,23 @@ mod opening;
 pub(crate) use last_seen::SetBack;
 use opening::{check_nothing_remains, read_format};
 
-/// What the host and the caller bring along.
+/// The settings of the host and the caller.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Where copies of segments and caches of unchanged files may live; without it, nowhere.
+    /// The directory for copies of segments and caches of unchanged files; without it, nothing is cached.
     pub cache_dir: Option<PathBuf>,
     /// Who writes, for the log.
     pub who: Who,
-    /// Bytes that buffers may take together.
+    /// Most bytes of all buffers together.
     pub memory_bytes: u64,
     /// Threads that hash, encode and decode.
     pub threads: usize,
-    /// Set from outside to stop cleanly.
+    /// The caller sets this to stop the work cleanly.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Default for Host {
-    /// No cache, no name, 256 MiB of buffers, a thread for each core, and no request to stop.
+    /// No cache, no name, 256 MiB of buffers, one thread per core, and no request to stop.
     fn default() -> Self {
         Self {
             cache_dir: None,
@@ -61,33 +61,33 @@ pub struct Store {
     host: Host,
     local_policy: Arc<Policy>,
     portions: Portions,
-    /// What went wrong and did not end the work.
+    /// Problems that did not end the work.
     warnings: Arc<Mutex<Vec<Warning>>>,
-    /// The log entry after which the store is looked at; none: the newest.
+    /// Look at the store as it was after this log entry; none: after the newest.
     at: Option<u64>,
-    /// The newest log entry that was seen.
+    /// The number of the newest log entry that was seen.
     seen: Arc<AtomicU64>,
-    /// Whether objects that the log does not know were checked for what they know of it.
+    /// Whether segments that the log does not know have been checked for evidence of loss.
     is_asked: Arc<AtomicBool>,
 }
 
-/// Something that went wrong and did not end the work.
+/// A problem that did not end the work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// What.
+    /// The problem.
     pub text: String,
     /// What to do about it.
     pub remedy: Option<Remedy>,
-    /// Something is missing from what was done.
+    /// Whether something is missing from the result.
     pub is_part: bool,
 }
 
 /// One state of a store and its open segments.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// The fold of the log.
+    /// The state: the fold of the log.
     pub state: State,
-    /// Its live segments.
+    /// The live segments of the state.
     pub index: Index,
 }
 
@@ -95,10 +95,10 @@ impl Store {
     /// Opens a store.
     ///
     /// # Errors
-    /// Not found when there is none; unsupported when its format is of a future version.
+    /// Not found, when there is no store; unsupported, when its format is of a future version.
     pub fn open(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
         let format = read_format(remote.as_ref())?;
-        // How another version cuts files matters only to writers, and writing is refused.
+        // How a newer version cuts files matters only to writers, and those are refused.
         let chunker =
             Chunker::new(&format.chunker).or_else(|_| Chunker::new(&ChunkerParams::default()))?;
         let remote = match format.is_single_writer() {
@@ -119,23 +119,23 @@ impl Store {
         })
     }
 
-    /// The same store, to which passes write in these portions.
+    /// The same store, with passes that write in these portions.
     #[must_use]
     pub fn in_portions(mut self, portions: Portions) -> Self {
         self.portions = portions;
         self
     }
 
-    /// In which portions passes write to it.
+    /// The portions in which passes write.
     pub fn portions(&self) -> Portions {
         self.portions
     }
 
-    /// Makes a new store if there is none. If a backend overwrites objects that it is asked to create, as some buckets
-    /// do, two writers could lose each other's work. So that is tried first.
+    /// Makes a new store if there is none. Some buckets overwrite objects that they are asked to create, so that two
+    /// writers could lose each other's work. So this is tested first.
     ///
     /// # Errors
-    /// Conflict when there is one already; unsupported, when the backend overwrites.
+    /// Conflict, when there is a store already; unsupported, when the backend overwrites.
     pub fn create(remote: &Arc<dyn Prune>, host: Host) -> Result<Self> {
         let is_local = remote.local_path(FORMAT_KEY).is_some();
         if !is_local && !keeps_first(remote.as_ref())? {
@@ -144,19 +144,19 @@ impl Store {
         Self::init(Arc::clone(remote) as Arc<dyn Write>, host)
     }
 
-    /// Makes a new store if there is none, on a backend that is known to keep the first of two objects.
+    /// Makes a new store if there is none, on a backend that is known not to overwrite on put-if-absent.
     ///
     /// # Errors
-    /// Conflict when there is one already.
+    /// Conflict, when there is a store already.
     pub fn init(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
         Self::init_as(remote, host, &Format::new(StoreId::random()?))
     }
 
-    /// Makes a new store if there is none, on a backend where put-if-absent overwrites: only one process may write at a
-    /// time, and nothing enforces that.
+    /// Makes a new store if there is none, on a backend that overwrites on put-if-absent. Only one process may write at
+    /// a time; nothing enforces that.
     ///
     /// # Errors
-    /// Conflict when there is one already.
+    /// Conflict, when there is a store already.
     pub fn init_single_writer(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
         let format = Format::new(StoreId::random()?).for_single_writer();
         Self::init_as(Arc::new(SingleWriter(remote)), host, &format)
@@ -166,12 +166,12 @@ impl Store {
         check_nothing_remains(remote.as_ref())?;
         match remote.create(FORMAT_KEY, format.encode()?.into())? {
             Created::Created => {
-                // Without room for it nothing else fits either, and who puts next is told.
+                // If there is no room for the reserve, nothing else fits either, and the next put will say so.
                 let _has_room = log::reserve::fill(remote.as_ref())?;
                 Self::open(remote, host)
             }
             Created::Exists => {
-                // Or what answers is no object store at all.
+                // Fails if the server is no object store at all.
                 remote.get(FORMAT_KEY)?;
                 let what = format!("{}: there is a store already", remote.url());
                 Err(Error::conflict(what).hint("use it as it is, or name an empty place"))
@@ -189,7 +189,7 @@ impl Store {
                 match Self::init(Arc::clone(&remote), host.clone()) {
                     Err(first) if first.kind() == Kind::Conflict => {
                         match Self::open(remote, host) {
-                            // The process that makes it has not finished: a bundle has one writer.
+                            // The process that makes the store has not finished: a bundle has one writer.
                             Err(error) if error.kind() == Kind::NotFound => Err(first),
                             opened => opened,
                         }
@@ -201,7 +201,7 @@ impl Store {
         }
     }
 
-    /// The same store as it was after log entry `number`, for those who only read.
+    /// The same store as it was after log entry `number`, for readers only.
     #[must_use]
     pub fn at(mut self, number: u64) -> Self {
         self.at = Some(number);
@@ -214,51 +214,51 @@ impl Store {
         self
     }
 
-    /// The bytes behind it.
+    /// The remote that holds the bytes of the store.
     pub fn remote(&self) -> &Arc<dyn Write> {
         &self.remote
     }
 
-    /// Its format.
+    /// The format of the store.
     pub fn format(&self) -> &Format {
         &self.format
     }
 
-    /// Where this host keeps caches of this store; none if the host keeps nothing.
+    /// Where this host keeps caches of this store; none if the host caches nothing.
     pub(crate) fn cache_dir(&self) -> Option<PathBuf> {
         self.host.cache_dir_of(self.format.id)
     }
 
-    /// What this host brings along.
+    /// The settings of the host and the caller.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The same store, whose quotas are those of `policy` as long as it keeps no policy itself.
+    /// The same store; the quotas of `policy` apply while the store has no policy of its own.
     #[must_use]
     pub fn with_local_policy(mut self, policy: Policy) -> Self {
         self.local_policy = Arc::new(policy);
         self
     }
 
-    /// The policy that counts as long as the store itself keeps none.
+    /// The policy that applies while the store has none of its own.
     pub(crate) fn local_policy(&self) -> &Policy {
         &self.local_policy
     }
 
-    /// The same store for the work that ends a run cleanly, which is not asked to stop itself.
+    /// The same store without the request to stop, for the work that ends a run cleanly.
     pub(crate) fn unhurried(&self) -> Self {
         let mut store = self.clone();
         store.host.stop = Arc::default();
         store
     }
 
-    /// How it cuts files.
+    /// Cuts files as the format says.
     pub fn chunker(&self) -> &Chunker {
         &self.chunker
     }
 
-    /// Whether every read crosses a network, so that few large ones beat many small ones.
+    /// Whether every read crosses a network, so that few large reads are faster than many small ones.
     pub(crate) fn is_far(&self) -> bool {
         self.remote.local_path(FORMAT_KEY).is_none()
     }
@@ -281,7 +281,7 @@ impl Store {
         }
     }
 
-    /// [`Self::state`], or that of the entry that the store is looked at.
+    /// [`Self::state`], or the state after the entry that [`Self::at`] set.
     pub(crate) fn source_state(&self) -> Result<State> {
         match self.at {
             Some(_) => self.readable_state(),
@@ -289,7 +289,7 @@ impl Store {
         }
     }
 
-    /// The newest state that can be known, for those who only read: if the log is damaged, that is a warning.
+    /// The newest state that can be known, for readers only: if the log is damaged, that is a warning.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -305,14 +305,15 @@ impl Store {
             damage => damage,
         };
         if let Some(damage) = damage {
-            // What an entry set that cannot be read is not known to be missing.
+            // A version that an unreadable entry set must not be reported as missing.
             state.cut = Cut(Some(damage.to_string().into()));
             self.warn(damage);
         }
         Ok(state)
     }
 
-    /// What segments that the log does not know say of it. Asked once: a log is not rolled back under a command.
+    /// What segments that the log does not know say about lost entries. Checked once: a log is not rolled back while a
+    /// command runs.
     fn witness(&self, state: &State) -> Result<Option<Error>> {
         if self.is_asked.load(Ordering::Relaxed) {
             return Ok(None);
@@ -321,26 +322,26 @@ impl Store {
         if witness.is_none() {
             self.is_asked.store(true, Ordering::Relaxed);
         }
-        // Objects of another store are in nobody's way but a collector's.
+        // Segments of another store matter only to a collector.
         let told = witness.filter(|witness| witness.until.is_some());
         Ok(told.map(|witness| witness.damage))
     }
 
-    /// Whether this program may write to the store, which is at `state`.
+    /// Checks that this program may write to the store, which is at `state`.
     ///
     /// # Errors
-    /// Unsupported, naming what it does not know.
+    /// Unsupported, naming the feature that this program does not know.
     pub fn check_writable(&self, state: &State) -> Result<()> {
         self.format.check_writable()?;
         state.features.check_writable(&log_key(state.number))
     }
 
-    /// Where what is copied within this store is written.
+    /// A sink for packs that are copied within this store.
     pub fn pack_sink(&self) -> PackSink {
         PackSink::new(Arc::clone(&self.remote), self.portions, self.provenance())
     }
 
-    /// For what is written now: in this store, by one who has seen this much of its log.
+    /// The provenance of what is written now: this store, and how much of its log the writer has seen.
     pub fn provenance(&self) -> Provenance {
         Provenance {
             store: self.format.id,
@@ -348,7 +349,7 @@ impl Store {
         }
     }
 
-    /// `by_copies` is for those who only read.
+    /// Loads the newest state. `by_copies` is for readers only.
     fn known(&self, by_copies: bool) -> Result<log::Known> {
         let (far, id, again) = (self.far(), self.format.id, self.again());
         let place = log::CheckpointPlace {
@@ -369,17 +370,17 @@ impl Store {
         Ok(known)
     }
 
-    /// What went wrong and did not end the work, each once, in order; for the caller to report.
+    /// Problems that did not end the work, each once, in order, for the caller to report.
     pub fn warnings(&self) -> Vec<Warning> {
         self.noted().clone()
     }
 
-    /// Notes what went wrong and did not end the work, and nothing is missing from its result.
+    /// Adds a warning about a problem that leaves the result complete.
     pub fn warn(&self, error: Error) {
         self.warn_as(&error, false);
     }
 
-    /// Notes what went wrong and did not end the work, although something is missing from its result.
+    /// Adds a warning about a problem that leaves the result incomplete.
     pub fn warn_of_part(&self, error: Error) {
         self.warn_as(&error, true);
     }
@@ -408,7 +409,7 @@ impl Store {
         self.open_view(self.state()?, Index::default())
     }
 
-    /// [`Self::readable_state`] with its segments open, the large ones of a bucket in place.
+    /// [`Self::readable_state`] with its segments open; large segments of a bucket are read in place.
     ///
     /// # Errors
     /// When the log or a segment cannot be read.
@@ -416,7 +417,7 @@ impl Store {
         self.view_of(self.readable_state()?)
     }
 
-    /// [`Self::readable_view`] of a state that was looked up before, without another look at the log.
+    /// [`Self::readable_view`] of a state that was loaded before, without reading the log again.
     ///
     /// # Errors
     /// When a segment cannot be read.
@@ -431,7 +432,7 @@ impl Store {
         Ok(view)
     }
 
-    /// Opens the segments of `state`, keeping what `before` has open.
+    /// Opens the segments of `state`, and keeps those that `before` has open.
     ///
     /// # Errors
     /// When a segment cannot be read.
@@ -446,7 +447,7 @@ impl Store {
 }
 
 impl Host {
-    /// Where caches of the store `id` live.
+    /// Where caches of the store `id` are kept.
     pub fn cache_dir_of(&self, id: StoreId) -> Option<PathBuf> {
         self.cache_dir.as_ref().map(|dir| dir.join(id.to_string()))
     }

@@ -1,4 +1,4 @@
-//! Throttle: how fast bytes may go. A token bucket, with its clock from outside.
+//! Throttle: limits how fast bytes are sent. A token bucket, with its clock from outside.
 
 mod limited;
 
@@ -9,14 +9,14 @@ use crate::store::Host;
 
 pub use limited::limited;
 
-/// Seconds of unused speed that may be made up for.
+/// Up to this many seconds of unused speed may be made up for.
 const BURST_SECS: f64 = 0.25;
-/// How long a wait takes at most before it is looked whether to stop.
+/// The longest sleep between two checks for a request to stop.
 const NAP_MAX: Duration = Duration::from_millis(50);
 
-/// What a throttle takes from outside.
+/// The clock of a throttle.
 pub(crate) trait Clock {
-    /// Since any fixed moment.
+    /// The time since any fixed moment.
     fn now(&mut self) -> Duration;
 
     fn sleep(&mut self, time: Duration);
@@ -26,13 +26,13 @@ pub(crate) trait Clock {
 #[derive(Debug)]
 pub(crate) struct Machine(Instant);
 
-/// Holds back whoever sends too fast.
+/// Makes callers wait that send too fast.
 #[derive(Debug)]
 pub(crate) struct Throttle<C = Machine> {
     clock: C,
-    /// Bytes in a second; without, as fast as it goes.
+    /// Bytes per second; without it, there is no limit.
     rate: Option<f64>,
-    /// Bytes that may go at once; below 0, those that went too early.
+    /// Bytes that may be sent at once; if negative, bytes that were sent too early.
     tokens: f64,
     seen: Duration,
 }
@@ -61,7 +61,7 @@ impl<C: Clock> Throttle<C> {
         }
     }
 
-    /// Waits until `bytes` more may go.
+    /// Waits until `bytes` more may be sent.
     ///
     /// # Errors
     /// Interrupted, when the caller asked to stop meanwhile.
@@ -70,7 +70,7 @@ impl<C: Clock> Throttle<C> {
             return Ok(());
         };
         self.refill(rate);
-        // What is asked for goes as soon as nothing is owed: a frame may be larger than any burst.
+        // A request is allowed as soon as nothing is owed, since a frame may be larger than any burst.
         while self.tokens < 0.0 {
             host.check_stop()?;
             let owed = Duration::from_secs_f64(-self.tokens / rate);
@@ -107,7 +107,7 @@ mod tests {
     use crate::error::Kind;
     use crate::format::Who;
 
-    /// A clock that moves by sleeping only.
+    /// A clock that only moves by sleeping.
     struct Slept(Duration);
 
     impl Clock for Slept {
@@ -136,7 +136,7 @@ mod tests {
         for _ in 0..100 {
             throttle.pass(300, &host(false)).unwrap();
         }
-        // 30,000 bytes, the last of which nobody waits for.
+        // 30,000 bytes; nobody waits for the last of them.
         let secs = throttle.clock.0.as_secs_f64();
         assert!((29.6..29.8).contains(&secs), "{secs}");
         throttle.clock.0 += Duration::from_secs(3600);

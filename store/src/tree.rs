@@ -1,5 +1,5 @@
-//! From bytes and chunks to contents (pure): the chunk list of a file as it grows, and the
-//! chunks of a tree or of a list of times while its canonical bytes are being appended.
+//! Contents from bytes and chunks (pure): builds the chunk list of a file chunk by chunk, and cuts the canonical bytes
+//! of a tree or of a list of times while they are being appended.
 //!
 //! Every metadata chunk goes to the caller's sink, which returns its id.
 
@@ -13,11 +13,11 @@ pub type MetaSink<'a> = dyn FnMut(&[u8]) -> Result<ChunkId> + 'a;
 
 /// Builds the chunk list of one content from its data chunks, first to last.
 ///
-/// Memory: at most one unfinished node a level.
+/// Keeps at most one unfinished node per level in memory.
 #[derive(Debug, Default)]
 pub struct ListBuilder {
     size: u64,
-    /// Children of the unfinished node of each level, data chunks first.
+    /// The children of the unfinished node of each level; the first level holds data chunks.
     levels: Vec<Vec<ListChild>>,
 }
 
@@ -25,17 +25,17 @@ impl ListBuilder {
     /// Appends a data chunk.
     ///
     /// # Errors
-    /// What the sink says.
+    /// Those of the sink.
     pub fn push(&mut self, id: ChunkId, len: u32, sink: &mut MetaSink<'_>) -> Result<()> {
         let size = u64::from(len);
         self.size = self.size.checked_add(size).ok_or_else(too_large)?;
         self.push_at(0, ListChild { id, size }, sink)
     }
 
-    /// The finished content.
+    /// Returns the finished content.
     ///
     /// # Errors
-    /// What the sink says.
+    /// Those of the sink.
     pub fn finish(mut self, sink: &mut MetaSink<'_>) -> Result<Content> {
         let mut level = 0;
         while let Some(children) = self.levels.get_mut(level) {
@@ -71,7 +71,7 @@ impl ListBuilder {
         Ok(())
     }
 
-    /// Writes a node of `level` and hands it to the level above.
+    /// Writes a node of `level` and adds it to the level above.
     fn flush(
         &mut self,
         level: usize,
@@ -92,13 +92,13 @@ impl ListBuilder {
 #[derive(Debug)]
 pub struct MetaBuilder {
     chunker: Chunker,
-    /// Appended and not cut yet; the encoders append here.
+    /// Bytes that are not cut yet; encoders append here.
     pub bytes: Vec<u8>,
     list: ListBuilder,
 }
 
 impl MetaBuilder {
-    /// A content without bytes so far.
+    /// Starts without bytes.
     pub fn new(chunker: Chunker) -> Self {
         Self {
             chunker,
@@ -107,10 +107,10 @@ impl MetaBuilder {
         }
     }
 
-    /// The content of a tree of these entries.
+    /// Builds the content of a tree of these entries.
     ///
     /// # Errors
-    /// Invalid input, when they cannot be a tree; what the sink says.
+    /// Invalid input, when they do not form a valid tree; those of the sink.
     pub fn tree(
         chunker: Chunker,
         entries: &[TreeEntry],
@@ -125,18 +125,18 @@ impl MetaBuilder {
         bytes.finish(sink)
     }
 
-    /// Hands on the chunks that are certain by now. Call it after appending.
+    /// Passes on the chunks whose ends are certain by now. Call it after appending.
     ///
     /// # Errors
-    /// What the sink says.
+    /// Those of the sink.
     pub fn cut(&mut self, sink: &mut MetaSink<'_>) -> Result<()> {
         self.cut_up_to(false, sink)
     }
 
-    /// The finished content.
+    /// Returns the finished content.
     ///
     /// # Errors
-    /// What the sink says.
+    /// Those of the sink.
     pub fn finish(mut self, sink: &mut MetaSink<'_>) -> Result<Content> {
         self.cut_up_to(true, sink)?;
         self.list.finish(sink)
@@ -158,7 +158,7 @@ impl MetaBuilder {
 }
 
 impl Totals {
-    /// Adds an entry and what hangs below it.
+    /// Adds an entry and what is below it.
     pub fn add(&mut self, node: &Node) {
         let (entries, bytes) = match node {
             Node::File { content, .. } => (0, content.size),

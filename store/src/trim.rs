@@ -1,8 +1,9 @@
-//! trim: paths of the newest version of a ref go; a new version has the rest. Only metadata is read and written.
+//! trim: removes paths from the newest version of a ref, as a new version with the rest. Only metadata is read and
+//! written.
 //!
-//! What is kept stays the same trees, by the same ids, with its times, and its modes, owners and attributes where the version
-//! had them. The entry goes to a state in which the version that was trimmed is
-//! still the newest, and a live version is whole: so what is kept is there. That version stays until it is dropped.
+//! What stays keeps its trees with their ids and times, and its modes, owners and attributes if the version had them.
+//! The entry is added to a state in which the trimmed version is still the newest. A live version is whole, so
+//! everything that stays is in the store. The trimmed version itself remains until it is dropped.
 
 mod edit;
 mod frees;
@@ -26,21 +27,21 @@ use edit::{Edit, Step, Write};
 pub use edit::{Removed, TrimFilter};
 pub use frees::Frees;
 
-/// How often another commit may be quicker before this one waits a little.
+/// How many races a commit may lose before it waits a little.
 const TRIES_AT_ONCE: u32 = 2;
 
-/// What goes.
+/// What to remove.
 #[derive(Clone, Debug)]
 pub struct TrimRequest {
     /// The ref.
     pub target: RefName,
-    /// Whole paths in its newest version; none: the whole tree.
+    /// Whole paths in the newest version; none: the whole tree.
     pub paths: Vec<Vec<u8>>,
-    /// What of that; without any filter all.
+    /// What to remove below these paths; without any filter, everything.
     pub filter: TrimFilter,
-    /// What the person says about the new version.
+    /// The message of the new version.
     pub message: String,
-    /// Do everything but write, and count what that would give back.
+    /// Do everything except write, and count how much space would be freed.
     pub dry_run: bool,
 }
 
@@ -50,33 +51,33 @@ pub struct TrimReport {
     /// The version that was trimmed.
     #[serde(rename = "from_version")]
     pub from: u64,
-    /// The new one; none after a dry run.
+    /// The number of the new version; none after a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// Its id.
+    /// The id of the new version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,
-    /// What is not in it.
+    /// What was removed.
     #[serde(flatten)]
     pub removed: Removed,
-    /// What that takes, and what still holds it; after a dry run.
+    /// How much space the removed paths take, and what still holds it; after a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frees: Option<Frees>,
 }
 
-/// What became of a commit.
+/// The result of a commit.
 enum Committed {
     Version(u64),
-    /// Another commit was quicker.
+    /// Another commit was faster.
     Late,
-    /// A collector took what the pass had counted on.
+    /// A collector took what the pass relied on.
     Stale,
 }
 
-/// Makes a version of a ref that lacks what `request` names.
+/// Adds a version of a ref without what `request` names.
 ///
 /// # Errors
-/// Not found, when there is no such ref or path, or nothing that the filters take; conflict, when nothing would be left.
+/// Not found, when there is no such ref or path, or the filters match nothing; conflict, when nothing would be left.
 pub fn trim(store: &Store, request: &TrimRequest) -> Result<TrimReport> {
     store.format().check_writable()?;
     for tries in 1.. {
@@ -141,7 +142,7 @@ pub fn trim(store: &Store, request: &TrimRequest) -> Result<TrimReport> {
     Err(Error::conflict("others were always quicker"))
 }
 
-/// Adds the version, if the one that was trimmed is still the newest.
+/// Adds the version, if the trimmed one is still the newest.
 fn commit(
     session: &Session<'_>,
     request: &TrimRequest,
@@ -185,7 +186,7 @@ fn commit(
     }
 }
 
-/// What a newer program kept beside the tree cannot be cut to what is left of it.
+/// Warns of lists that a newer program kept beside the tree: this program cannot cut them to what is left.
 fn warn_of_unknown(store: &Store, request: &TrimRequest, number: u64, version: &Version) {
     let is_known = |kind: &str| Keep::ALL.iter().any(|keep| keep.as_str() == kind);
     let kinds = version.sides.others().map(|side| side.kind.as_str());
@@ -199,7 +200,7 @@ fn warn_of_unknown(store: &Store, request: &TrimRequest, number: u64, version: &
     }
 }
 
-/// Writes metadata that the store does not have; in a dry run only names it.
+/// Writes metadata that the store does not have. In a dry run, it only computes the ids.
 struct Writer<'w> {
     store: &'w Store,
     relied: &'w Relied,
@@ -217,7 +218,7 @@ impl Writer<'_> {
         Ok(id)
     }
 
-    /// The times of what is kept.
+    /// Writes the times of what is kept.
     fn times(&mut self, reader: &Reader<'_>, steps: &[Step], version: &Version) -> Result<Content> {
         let mut theirs = TimesReader::of(reader, version)?;
         let mut bytes = MetaBuilder::new(self.store.chunker().clone());
@@ -237,7 +238,7 @@ impl Writer<'_> {
         bytes.finish(&mut |bytes| self.put(bytes))
     }
 
-    /// The times of what is kept, and what else was kept of it.
+    /// Writes the times of what is kept, and its modes, owners and attributes.
     fn sides(
         &mut self,
         reader: &Reader<'_>,
@@ -248,7 +249,7 @@ impl Writer<'_> {
         for keep in Keep::ALL {
             match self.kept(reader, steps, keep, version) {
                 Ok(side) => sides = side.into_iter().fold(sides, Sides::with),
-                // As with times: what is left of the tree is no less whole.
+                // As with times: the tree is as whole without the list.
                 Err(error) if error.kind() == Kind::Corrupt => {
                     self.store.warn_of_part(Error::corrupt(format!(
                         "the {keep} of {}@{number} are lost, and the new version has none: {error}",
@@ -261,7 +262,7 @@ impl Writer<'_> {
         Ok(sides)
     }
 
-    /// One list of what is left.
+    /// Writes one list for what is left.
     fn kept(
         &mut self,
         reader: &Reader<'_>,
@@ -290,7 +291,7 @@ impl Writer<'_> {
         Ok(Some(Side { kind, content }))
     }
 
-    /// Sees to it that all of it is in packs.
+    /// Writes what is pending into packs.
     fn finish(self) -> Result<()> {
         self.framer
             .map_or(Ok(()), |framer| framer.finish().map(drop))

@@ -1,4 +1,4 @@
-//! What of a tree is wanted: globs that include, globs that exclude, and whether they leave anything.
+//! Which part of a tree is wanted: globs that include, globs that exclude, and whether they leave anything.
 
 use crate::error::{Error, Result};
 use crate::format::{Content, Node};
@@ -6,7 +6,7 @@ use crate::host::walk::Globs;
 use crate::read::Reader;
 use crate::remedy::Remedy;
 
-/// Includes and excludes over the paths of a stored tree.
+/// Globs that include and exclude paths of a stored tree.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     include: Globs,
@@ -14,10 +14,10 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// As a person spelled them.
+    /// Parses globs as a person wrote them.
     ///
     /// # Errors
-    /// Invalid input, naming the glob that makes no sense.
+    /// Invalid input, naming the invalid glob.
     pub(crate) fn new(include: &[String], exclude: &[String]) -> Result<Self> {
         Ok(Self {
             include: Globs::new(include)?,
@@ -30,7 +30,7 @@ impl Wanted {
         self.include.is_empty() && self.exclude.is_empty()
     }
 
-    /// Whether an entry is wanted, itself or something below it, where all above it are not excluded.
+    /// Whether an entry or anything below it is wanted. The directories above it must not be excluded.
     pub(crate) fn takes(&self, reader: &Reader<'_>, path: &[u8], node: &Node) -> Result<bool> {
         if self.is_everything() {
             return Ok(true);
@@ -48,10 +48,10 @@ impl Wanted {
         }
     }
 
-    /// Refuses globs that leave nothing of a tree which has something.
+    /// Refuses globs that leave nothing of a tree that has entries.
     ///
     /// # Errors
-    /// Invalid input then.
+    /// Invalid input, when nothing is left.
     pub(crate) fn check_leaves_something(
         &self,
         reader: &Reader<'_>,
@@ -67,7 +67,7 @@ impl Wanted {
         Err(nothing_left(shown))
     }
 
-    /// Whether a file or symlink somewhere below a directory is wanted, or a directory by its name.
+    /// Whether a file or symlink somewhere below a directory is wanted, or a directory is named by a glob.
     fn takes_below(&self, reader: &Reader<'_>, path: &[u8], content: &Content) -> Result<bool> {
         let mut waiting = vec![(path.to_vec(), *content)];
         while let Some((above, content)) = waiting.pop() {
@@ -78,7 +78,7 @@ impl Wanted {
                     continue;
                 }
                 match entry.node {
-                    // A directory that is named is wanted also where it is empty.
+                    // A directory that is named is wanted even if it is empty.
                     Node::Tree { .. } if self.include.is_match(&path, true) => return Ok(true),
                     Node::Tree { content, .. } => waiting.push((path, content)),
                     _ if self.includes(&path, false) => return Ok(true),
@@ -89,7 +89,7 @@ impl Wanted {
         Ok(false)
     }
 
-    /// Whether the entry, or a directory that it is in, is included.
+    /// Whether the entry, or a directory above it, is included.
     fn includes(&self, path: &[u8], is_dir: bool) -> bool {
         if self.include.is_empty() || self.include.is_match(path, is_dir) {
             return true;
@@ -113,7 +113,7 @@ pub(crate) fn nothing_left(shown: &dyn std::fmt::Display) -> Error {
     .hint(Remedy::OtherGlobs)
 }
 
-/// A path below another.
+/// Joins a name to a directory's path.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() {
         return name.to_vec();
