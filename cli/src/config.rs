@@ -1,6 +1,6 @@
-//! The configuration file: its values count unless a flag or the environment says otherwise.
+//! The configuration file. A flag or an environment variable overrides its values.
 //!
-//! A name that it does not know is an error, so that a typing mistake is not a silent default.
+//! An unknown name in the file is an error, so that a typing mistake does not silently select a default.
 
 pub(crate) mod clusters;
 pub(crate) mod edit;
@@ -24,18 +24,18 @@ use crate::connect::Profile;
 use crate::ui::human::{Percent, Span};
 use crate::ui::{remedy, suggest};
 
-/// What stands in `config.toml`.
+/// The content of `config.toml`.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
     /// The store: a directory or a URL.
     pub(crate) store: Option<String>,
-    /// How the bucket of that store is reached: one of the profiles.
+    /// The profile that reaches the bucket of that store.
     #[serde(rename = "store-profile")]
     pub(crate) store_profile: Option<String>,
     /// Bytes that buffers may take, like `256MiB`.
     pub(crate) memory: Option<Size>,
-    /// After so long a request to a bucket is not tried again, like `30s`; a profile may say it for itself.
+    /// How long to retry a failed request to a bucket, like `30s`. A profile may have its own value.
     pub(crate) deadline: Option<Span>,
     /// The pool that trees link to.
     #[serde(default)]
@@ -43,19 +43,19 @@ pub(crate) struct Config {
     /// How `store gc` collects.
     #[serde(default)]
     pub(crate) gc: Gc,
-    /// Retention and quotas, as `[[keep]]`; of several that match a ref the first counts.
+    /// Retention and quotas, as `[[keep]]`. If several match a ref, the first one applies.
     #[serde(default)]
     pub(crate) keep: Vec<Keep>,
-    /// Stores with a name, as `[cluster.NAME]`.
+    /// Named stores, as `[cluster.NAME]`.
     #[serde(default)]
     pub(crate) cluster: BTreeMap<Label, Cluster>,
-    /// Duplications with a name, as `[job.NAME]`.
+    /// Named duplications, as `[job.NAME]`.
     #[serde(default)]
     pub(crate) job: BTreeMap<Label, Job>,
     /// Where `store run` makes caches, as `[layout.NAME]`.
     #[serde(default)]
     pub(crate) layout: BTreeMap<String, Layout>,
-    /// How buckets are reached, as `[profile.NAME]`.
+    /// Settings that reach buckets, as `[profile.NAME]`.
     #[serde(default, rename = "profile")]
     pub(crate) profiles: BTreeMap<String, Profile>,
 }
@@ -65,9 +65,9 @@ pub(crate) struct Config {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Pool {
     pub(crate) path: Option<PathBuf>,
-    /// Most bytes of its files.
+    /// Maximum total size of the pool's files, in bytes.
     pub(crate) max: Option<Size>,
-    /// Bytes of its file system that are left free for others.
+    /// Bytes of the file system that the pool leaves free for others.
     pub(crate) free: Option<Size>,
 }
 
@@ -82,11 +82,11 @@ pub(crate) struct Gc {
     pub(crate) max_size: Option<Limit>,
 }
 
-/// What to keep of some refs.
+/// Retention and quota of the refs that match a pattern.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Keep {
-    /// Which, like `project/*`.
+    /// The pattern of refs, like `project/*`.
     pub(crate) refs: String,
     pub(crate) last: Option<usize>,
     pub(crate) within: Option<Span>,
@@ -98,7 +98,7 @@ pub(crate) struct Keep {
 }
 
 impl Config {
-    /// What decides about versions, as far as it is configured.
+    /// The configured retention rules and limits.
     pub(crate) fn policy(&self) -> Policy {
         Policy {
             keep: self.keep.iter().map(Scope::from).collect(),
@@ -152,7 +152,7 @@ impl TryFrom<String> for Limit {
 }
 
 impl Config {
-    /// The configuration at its usual place; the defaults, where there is none.
+    /// Reads the configuration at its usual path. Returns the defaults if there is none.
     pub(crate) fn load() -> Result<Self> {
         config_file().map_or_else(|| Ok(Self::default()), |path| Self::read(&path))
     }
@@ -162,8 +162,8 @@ impl Config {
         self.cluster.get(&name.parse().ok()?)
     }
 
-    /// The profile that reaches the store at `url`, when it is known under that URL: that of the configured store,
-    /// or of the clusters there, unless they disagree.
+    /// The profile that the configuration gives for the store at `url`: that of the configured store, or the one that
+    /// all clusters with this URL share.
     pub(crate) fn profile_of(&self, url: &str) -> Option<&str> {
         let is_same = |other: &str| other.trim_end_matches('/') == url.trim_end_matches('/');
         let configured = self.store.as_deref().filter(|store| is_same(store));
@@ -178,7 +178,7 @@ impl Config {
         profiles.all(|other| other == Some(first)).then_some(first)
     }
 
-    /// What to say about a name that is no cluster.
+    /// The error for an unknown cluster name.
     pub(crate) fn no_cluster(&self, name: &str) -> Error {
         let near = suggest::nearest(name, self.cluster.keys().map(Label::as_str));
         let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
@@ -187,7 +187,7 @@ impl Config {
         ))
     }
 
-    /// The same error, where the profile of this name is missing; its hint names the one that may be meant.
+    /// Adds a hint to `error`: the configured profile whose name is most like `name`.
     pub(crate) fn near_profile(&self, error: Error, name: &str) -> Error {
         let known = self.profiles.keys().map(String::as_str);
         let near = suggest::nearest(name, known).filter(|near| *near != name);
@@ -200,7 +200,7 @@ impl Config {
         }
     }
 
-    /// What to say about a name that is no job.
+    /// The error for an unknown job name.
     pub(crate) fn no_job(&self, name: &Label) -> Error {
         let near = suggest::nearest(name.as_str(), self.job.keys().map(Label::as_str));
         let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
@@ -220,7 +220,7 @@ impl Config {
         }
     }
 
-    /// Relative paths mean the same from wherever a command runs: they begin at the directory of the file.
+    /// Makes relative paths absolute. They start at the directory of the file, wherever a command runs.
     fn rooted(mut self, dir: &Path) -> Self {
         let labels: Vec<Label> = self.cluster.keys().cloned().collect();
         let is_cluster = |url: &str| labels.iter().any(|label| label.as_str() == url);
@@ -228,7 +228,8 @@ impl Config {
         clusters.for_each(|cluster| root(dir, &mut cluster.url));
         let stores = self.store.iter_mut();
         let ends = self.job.values_mut();
-        // A word is the name of a cluster, and a mistake where there is none.
+        // A plain word is the name of a cluster, so it is not made a path. If no cluster has the name, that is an error
+        // later.
         let ends = ends.flat_map(|job| [&mut job.from, &mut job.to]);
         let ends = ends.filter(|url| url.contains(['/', '.']));
         stores
@@ -244,7 +245,7 @@ impl Config {
         self
     }
 
-    /// Says the place of a mistake and never repeats the line, which may hold a secret.
+    /// Parses the file. Errors give the position of a mistake but never quote the line, which may hold a secret.
     pub(crate) fn parse(path: &Path, text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|error| {
             let before = error
@@ -258,7 +259,7 @@ impl Config {
         })
     }
 
-    /// The file, when it holds credentials and others than its owner may read it.
+    /// The path of the file, if it holds credentials and other users may read it.
     pub(crate) fn exposed(&self) -> Option<PathBuf> {
         if !self.profiles.values().any(Profile::holds_secrets) {
             return None;
@@ -269,7 +270,7 @@ impl Config {
     }
 }
 
-/// Makes a directory that is named by a relative path one from the root.
+/// Makes a relative directory absolute, starting at `dir`. Leaves URLs alone.
 fn root(dir: &Path, url: &mut String) {
     let is_url = url
         .split_once(':')
@@ -287,27 +288,27 @@ pub(crate) fn config_file() -> Option<PathBuf> {
     Some(xdg("XDG_CONFIG_HOME", ".config")?.join("config.toml"))
 }
 
-/// Beside it: who may ask a server of this user.
+/// The tokens that a server of this user accepts, beside `config.toml`.
 pub(crate) fn tokens_file() -> Option<PathBuf> {
     Some(config_file()?.with_file_name("tokens.json"))
 }
 
-/// `$XDG_DATA_HOME/store`, where the embedded store lies.
+/// `$XDG_DATA_HOME/store`: the embedded store.
 pub(crate) fn data_dir() -> Option<PathBuf> {
     xdg("XDG_DATA_HOME", ".local/share")
 }
 
-/// `$XDG_CACHE_HOME/store`, for what may be lost.
+/// `$XDG_CACHE_HOME/store`: derived data that may be lost.
 pub(crate) fn cache_dir() -> Option<PathBuf> {
     xdg("XDG_CACHE_HOME", ".cache")
 }
 
-/// `$XDG_STATE_HOME/store`, for what a host remembers from run to run, and may be lost.
+/// `$XDG_STATE_HOME/store`: what a host remembers between runs and may lose.
 pub(crate) fn state_dir() -> Option<PathBuf> {
     xdg("XDG_STATE_HOME", ".local/state")
 }
 
-/// What no tree may be made onto, into or around.
+/// Paths that no tree may be made at, in or around.
 pub(crate) fn precious() -> store::Precious {
     let config = config_file().and_then(|file| Some(file.parent()?.to_path_buf()));
     let own = [data_dir(), state_dir(), cache_dir(), config];
@@ -320,7 +321,7 @@ pub(crate) fn precious() -> store::Precious {
     }
 }
 
-/// The homes in a list of users, but for the root, which is refused as such.
+/// The home directories in a user list. Leaves out `/`, which is refused anyway.
 fn homes(users: &[u8]) -> impl Iterator<Item = PathBuf> {
     users.split(|byte| *byte == b'\n').filter_map(|line| {
         let home = line.split(|byte| *byte == b':').nth(5)?;
@@ -329,7 +330,7 @@ fn homes(users: &[u8]) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Relative paths there are to be ignored, says the XDG base directory specification.
+/// An XDG directory. The XDG base directory specification says to ignore relative paths in these variables.
 fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
     let absolute = |value: OsString| Some(PathBuf::from(value)).filter(|path| path.is_absolute());
     let named = std::env::var_os(variable).and_then(absolute);

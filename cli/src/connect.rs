@@ -1,8 +1,8 @@
 //! How to reach a bucket: endpoint, region and credentials, from the environment or from a profile.
 //!
-//! With a profile of the configuration, the environment is ignored unless the profile says `from-environment`, so two
-//! clusters in one process do not get each other's credentials. Credentials are never on a command line, and no value
-//! is in a message.
+//! If a profile of the configuration is used, the environment is ignored unless the profile sets `from-environment`. So
+//! two clusters in one process do not get each other's credentials. Credentials never appear on a command line or in a
+//! message.
 
 mod aws;
 mod azure;
@@ -18,30 +18,30 @@ use store::{Error, Result};
 
 use crate::ui::human::Span;
 
-/// Where the file of certificates is: no setting of the bucket, and a name among them until it is read.
+/// The pair that names a file of certificates. It is read and removed before the pairs become bucket settings.
 pub(crate) const CA_BUNDLE: &str = "aws_ca_bundle";
-/// A program that prints credentials, which a profile of AWS names; no setting of the bucket, and one of them until then.
+/// The pair that names a program which prints AWS credentials. It is removed before the pairs become bucket settings.
 pub(crate) const CREDENTIAL_PROCESS: &str = "credential_process";
 const PROCESS_FAILED: &str =
     "run the program that `credential_process` of the AWS profile names, and see what it says";
-/// Counts more than the other variables of Azure.
+/// Overrides the other Azure variables.
 const AZURE_CONNECTION: &str = "AZURE_STORAGE_CONNECTION_STRING";
 
 /// A table `[profile.NAME]`.
 #[derive(Default, Deserialize, PartialEq, Eq)]
 pub(crate) struct Profile {
-    /// A profile of AWS's own files, whose settings are taken.
+    /// A profile of the AWS CLI's own files, whose settings are used.
     #[serde(rename = "aws-profile")]
     aws_profile: Option<String>,
-    /// Whether the environment says what the profile does not.
+    /// Whether the environment supplies settings that the profile lacks.
     #[serde(default, rename = "from-environment")]
     from_environment: bool,
-    /// A file of certificates that are trusted beside those of the host.
+    /// A file of certificates to trust, in addition to those of the host.
     #[serde(rename = "ca-bundle")]
     ca_bundle: Option<String>,
-    /// After so long a request is not tried again.
+    /// How long to retry a failed request.
     deadline: Option<Span>,
-    /// A connection string of Azure.
+    /// An Azure connection string.
     #[serde(rename = "connection-string")]
     connection_string: Option<String>,
     /// Everything else, like `access-key-id` or `endpoint`.
@@ -49,7 +49,7 @@ pub(crate) struct Profile {
     settings: BTreeMap<String, Value>,
 }
 
-/// A value as TOML has it.
+/// A TOML value.
 #[derive(Clone, Deserialize, PartialEq, Eq)]
 #[serde(untagged, expecting = "expected a string, a number or a truth value")]
 enum Value {
@@ -59,7 +59,7 @@ enum Value {
 }
 
 impl Profile {
-    /// Makes relative paths begin at the directory of the configuration.
+    /// Makes relative paths start at the directory of the configuration.
     pub(crate) fn root(&mut self, dir: &Path) {
         if let Some(path) = &mut self.ca_bundle
             && let Some(rooted) = dir.join(&*path).to_str()
@@ -89,10 +89,10 @@ impl fmt::Display for Value {
     }
 }
 
-/// Variables of the environment that are not empty, by name.
+/// Environment variables by name, without empty ones.
 pub(crate) type Variables = BTreeMap<String, String>;
 
-/// Those of this process.
+/// The environment variables of this process.
 pub(crate) fn variables() -> Variables {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -103,21 +103,21 @@ pub(crate) fn variables() -> Variables {
         .collect()
 }
 
-/// What reaches a bucket.
+/// Everything needed to reach a bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     pub(crate) settings: Settings,
-    /// Certificates that are trusted beside those of the host, as PEM.
+    /// Certificates to trust in addition to those of the host, as PEM.
     pub(crate) ca_bundle: Option<Vec<u8>>,
-    /// After so long a request is not tried again, says the profile.
+    /// How long to retry a failed request, according to the profile.
     pub(crate) deadline: Option<Duration>,
-    /// A program that prints credentials of AWS.
+    /// A program that prints AWS credentials.
     pub(crate) credential_process: Option<String>,
-    /// Why there are no credentials, where that is known.
+    /// Why there are no credentials, if known.
     pub(crate) no_credentials: Option<String>,
 }
 
-/// What sends requests another way, for each scheme: the variable and where it leads to, without its credentials.
+/// The configured proxies by scheme: the variable and its host, without credentials.
 pub(crate) fn proxies(variables: &Variables) -> Vec<(&'static str, String)> {
     let named = |names: &[&str]| {
         names.iter().find_map(|name| {
@@ -135,10 +135,10 @@ pub(crate) fn proxies(variables: &Variables) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// What reaches the bucket at `url`; nothing for a directory.
+/// What is needed to reach the bucket at `url`; empty for a directory.
 ///
 /// # Errors
-/// Not found, when there is no such profile, here or in AWS's files; those of reading the files that are named.
+/// Not found, if the profile does not exist here or in the AWS files; errors of reading the named files.
 pub(crate) fn to(
     url: &str,
     profile: Option<(&str, Option<&Profile>)>,

@@ -1,4 +1,4 @@
-//! What every verb works with: the store that was meant, the host, and where to say things.
+//! What every verb works with: the selected store, the host, and the output.
 
 mod away;
 mod bundles;
@@ -28,31 +28,31 @@ use crate::ui::global::Global;
 use crate::ui::output::Output;
 use crate::ui::remedy;
 
-/// The situation a verb runs in.
+/// The environment that a verb runs in.
 pub(crate) struct Context {
     pub(crate) global: Global,
     pub(crate) out: Output,
     config: Config,
     stop: Arc<AtomicBool>,
-    /// The stores that were opened, for their warnings.
+    /// The opened stores, whose warnings are printed at the end.
     opened: RefCell<Vec<Store>>,
-    /// With which code to end where all is well: that of a command that was run.
+    /// The exit code if nothing failed: that of the command that `store run` ran.
     code: Cell<u8>,
 }
 
-/// Where the store is, and what said so.
+/// The location of the store, and where the name came from.
 struct Place {
     url: String,
-    /// Which profile of the configuration reaches it.
+    /// The profile of the configuration that reaches the store.
     profile: Option<String>,
-    /// Nobody named a store, so it is made on the first put.
+    /// Whether no store was named. The embedded store is then created by the first put.
     embedded: bool,
 }
 
 impl Context {
-    /// Reads the configuration and takes care of signals from here on.
+    /// Reads the configuration and installs the signal handlers.
     ///
-    /// Where signals are for a command, they ask us to stop, and do no more.
+    /// If signals are for a child command, they only ask this process to stop.
     pub(crate) fn new(global: Global, are_for_a_command: bool) -> Result<Self> {
         let out = Output::new(global.json, global.quiet);
         raise_open_files();
@@ -73,15 +73,15 @@ impl Context {
         })
     }
 
-    /// The store that was meant; it must exist.
+    /// Opens the selected store, which must exist.
     pub(crate) fn open(&self) -> Result<Store> {
         let open = |remote: Arc<dyn Prune>| Store::open(remote, self.host());
         let opened = self.remote(false).and_then(open);
         Ok(self.watched(self.found(&self.place()?.url, opened)?))
     }
 
-    /// The same store, at the log entry that was asked for, whose warnings are told in the end. One that keeps no
-    /// policy itself goes by the quotas of the configuration.
+    /// Sets the store to the requested log entry, and registers it so that its warnings are printed at the end. A store
+    /// without a policy of its own uses the quotas of the configuration.
     fn watched(&self, store: Store) -> Store {
         let store = store.with_local_policy(self.config.policy());
         let store = match self.global.at_entry {
@@ -92,10 +92,10 @@ impl Context {
         store
     }
 
-    /// Tells what went wrong and did not end the work, whoever wants to be told little.
+    /// Prints the warnings of all opened stores, even with --quiet.
     ///
     /// # Errors
-    /// Partial, when something is missing from what was done.
+    /// Partial, if something is missing from the result.
     pub(crate) fn tell_warnings(&self) -> Result<()> {
         let mut missing = None;
         for warning in self.opened.borrow().iter().flat_map(Store::warnings) {
@@ -111,7 +111,7 @@ impl Context {
         missing.map_or(Ok(()), Err)
     }
 
-    /// The store that was meant; the embedded one is made where there was none.
+    /// Opens the selected store. Creates the embedded store if it does not exist yet.
     pub(crate) fn open_for_put(&self) -> Result<Store> {
         if self.place()?.embedded {
             self.check_there()?;
@@ -121,7 +121,7 @@ impl Context {
         }
     }
 
-    /// The embedded store. It is its owner's alone, as their files may be.
+    /// Opens or creates the embedded store. Only its owner may read it, since the files in it may be private.
     fn open_or_make(&self, dir: &Path) -> Result<Store> {
         let is_new = !dir.join("format").exists();
         if is_new {
@@ -136,12 +136,12 @@ impl Context {
         Ok(store)
     }
 
-    /// The store that was meant; an empty one in memory where the embedded one was not made yet.
+    /// Opens the selected store, or an empty one in memory if the embedded store does not exist yet.
     pub(crate) fn open_for_dry_run(&self) -> Result<Store> {
         self.open_if_made()?.map_or_else(|| self.nowhere(), Ok)
     }
 
-    /// The store that was meant; none where the embedded one was not made yet.
+    /// Opens the selected store. Returns `None` if the embedded store does not exist yet.
     pub(crate) fn open_if_made(&self) -> Result<Option<Store>> {
         match self.open() {
             Err(error) if error.kind() == Kind::NotFound && self.place()?.embedded => Ok(None),
@@ -155,17 +155,17 @@ impl Context {
         Ok(self.watched(store))
     }
 
-    /// The store of a cluster; it must exist.
+    /// Opens the store of a cluster, which must exist.
     pub(crate) fn open_cluster(&self, cluster: &Cluster) -> Result<Store> {
         self.open_at(&cluster.url, cluster.profile.as_deref())
     }
 
-    /// How the store that was meant is named.
+    /// The name of the selected store for messages.
     pub(crate) fn here(&self) -> Result<String> {
         Ok(clusters::masked(&self.place()?.url))
     }
 
-    /// How the store that was meant is named from anywhere on this host.
+    /// A name of the selected store that is valid anywhere on this host.
     pub(crate) fn lasting_store(&self) -> Result<String> {
         match self.global.store.as_ref().and_then(|url| url.to_str()) {
             Some(named) => self.lasting(named),
@@ -173,7 +173,7 @@ impl Context {
         }
     }
 
-    /// The name of a cluster, or a URL that means the same from anywhere on this host.
+    /// The name of a cluster, or a URL that is valid anywhere on this host.
     pub(crate) fn lasting(&self, named: &str) -> Result<String> {
         match self.config.cluster(named) {
             Some(_) => Ok(named.to_owned()),
@@ -181,9 +181,9 @@ impl Context {
         }
     }
 
-    /// The store that a cluster's name means, else a path or a URL; it must exist.
+    /// Opens the store that `named` means: a cluster's name, a path or a URL. The store must exist.
     ///
-    /// `profile` reaches it, unless the configuration knows better.
+    /// `profile` reaches it, unless the configuration has a profile for it.
     pub(crate) fn open_named(&self, named: &str, profile: Option<&str>) -> Result<Store> {
         clusters::check_url(named)?;
         if let Some(cluster) = self.config.cluster(named) {
@@ -202,8 +202,8 @@ impl Context {
             })
     }
 
-    /// A new store at `url`, or where the store is looked for. A bucket is tried first: where put-if-absent
-    /// overwrites, only a store of a single writer is made, and only on request.
+    /// Creates a store at `url`, or at the selected place. A bucket is tested first: if its put-if-absent overwrites,
+    /// only a store with a single writer is created, and only on request.
     pub(crate) fn init(
         &self,
         url: Option<&str>,
@@ -237,8 +237,8 @@ impl Context {
         Store::create(&remote, self.host())
     }
 
-    /// The bytes at `url`, with the credentials of the profile of that name, else of the environment. The
-    /// place must exist, as far as that can be known without asking.
+    /// The bytes at `url`, with the credentials of the named profile or of the environment. The place must exist, as
+    /// far as this can be known without a request.
     pub(crate) fn remote_at(&self, url: &str, profile: Option<&str>) -> Result<Arc<dyn Prune>> {
         self.remote_of(url, profile, false, &self.stop)
             .map_err(|error| match error.kind() {
@@ -247,14 +247,15 @@ impl Context {
             })
     }
 
-    /// The store at `url`; see [`Self::remote_at`]. Stores with different credentials go well together.
+    /// Opens the store at `url`; see [`Self::remote_at`]. Stores with different credentials can be open at the same
+    /// time.
     pub(crate) fn open_at(&self, url: &str, profile: Option<&str>) -> Result<Store> {
         let open = |remote: Arc<dyn Prune>| Store::open(remote, self.host());
         let opened = self.remote_at(url, profile).and_then(open);
         Ok(self.watched(self.found(url, opened)?))
     }
 
-    /// The store that was meant, and the right to delete from it.
+    /// Opens the selected store together with the right to delete from it.
     pub(crate) fn open_for_gc(&self) -> Result<(Store, Arc<dyn Prune>)> {
         let url = self.place()?.url;
         let remote = self.remote(false);
@@ -263,12 +264,12 @@ impl Context {
         Ok((self.watched(opened?), remote))
     }
 
-    /// What the configuration says.
+    /// The configuration.
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The store, whose work ends when `stop` is set, and by no signal.
+    /// Opens the selected store. Its work ends when `stop` is set, not by a signal.
     pub(crate) fn open_until(&self, stop: Arc<AtomicBool>) -> Result<Store> {
         let host = Host {
             stop,
@@ -279,17 +280,17 @@ impl Context {
         Ok(self.watched(self.found(&self.place()?.url, opened)?))
     }
 
-    /// Ends with this code, if all is well beside it.
+    /// Sets the exit code for the case that nothing else fails.
     pub(crate) fn end_with(&self, code: u8) {
         self.code.set(code);
     }
 
-    /// With which code to end where all is well.
+    /// The exit code if nothing else failed.
     pub(crate) fn code(&self) -> u8 {
         self.code.get()
     }
 
-    /// Set when a signal asks to stop.
+    /// Is set when a signal asks to stop.
     pub(crate) fn stop(&self) -> &AtomicBool {
         &self.stop
     }
@@ -298,7 +299,7 @@ impl Context {
         self.remote_until(create, &self.stop)
     }
 
-    /// Its requests end when `stop` is set.
+    /// The bytes of the selected store. Their requests end when `stop` is set.
     fn remote_until(&self, create: bool, stop: &Arc<AtomicBool>) -> Result<Arc<dyn Prune>> {
         let place = self.place()?;
         let opened = self.remote_of(&place.url, place.profile.as_deref(), create, stop);
@@ -358,7 +359,7 @@ impl Context {
         })
     }
 
-    /// Whether a profile that nobody wrote down is named for a directory.
+    /// Whether an unconfigured profile is named for a directory, which needs none.
     fn is_beside_the_point(&self, url: &str, profile: &str) -> bool {
         clusters::is_directory(url) && !self.config.profiles.contains_key(profile)
     }
@@ -369,8 +370,7 @@ impl Context {
         named.unwrap_or_else(memory::default_bytes)
     }
 
-    /// The flag beats the environment, which beats the file.
-    /// How the store is called here, whatever directory this is.
+    /// The name of the selected store, with directories as absolute paths.
     pub(crate) fn store_url(&self) -> Result<String> {
         let url = self.place()?.url;
         let dir = Path::new(&url).canonicalize().ok();
@@ -379,11 +379,12 @@ impl Context {
             .unwrap_or(url))
     }
 
-    /// Whether nobody named a store, so that it is the one that the first put makes.
+    /// Whether no store was named, so that the embedded one is used.
     pub(crate) fn is_embedded(&self) -> Result<bool> {
         Ok(self.place()?.embedded)
     }
 
+    /// Finds the store. A flag overrides the environment, which overrides the file.
     fn place(&self) -> Result<Place> {
         let named = match &self.global.store {
             Some(url) => Some(
@@ -424,7 +425,7 @@ impl Context {
         })
     }
 
-    /// A cluster by its name, or a directory or bucket by its URL, whose profile may be configured.
+    /// The place for a cluster's name, a directory or the URL of a bucket. `configured` is the profile of last resort.
     fn named(&self, url: String, configured: Option<String>) -> Place {
         let cluster = self.config.cluster(&url);
         let of_cluster = cluster.and_then(|cluster| cluster.profile.clone());
@@ -448,7 +449,7 @@ impl Context {
     }
 }
 
-/// A bucket is not asked when it is opened: what is not found then is a profile.
+/// Whether `url` is a bucket. Opening a bucket sends no request, so "not found" can only mean its profile.
 fn is_bucket(url: &str) -> bool {
     remote::takes(url, "allow_http")
 }
@@ -474,8 +475,8 @@ fn who() -> Who {
     }
 }
 
-/// Allows as many open files as the system lets us: a walk keeps the directories of waiting files open.
-/// Where that is refused, the limit stays and says so when it is met.
+/// Raises the limit of open files as far as the system allows: a walk keeps the directories of waiting files open. If
+/// raising it fails, the old limit stays, and an error names it when it is reached.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -1,11 +1,11 @@
-//! Names of clusters and jobs, and what the configuration says about each.
+//! Names of clusters and jobs, and the settings of a cluster.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use store::{Error, Result};
 
-/// Most bytes of a name.
+/// Maximum bytes of a name.
 const LABEL_BYTES_MAX: usize = 64;
 const LABEL_EXPECTED: &str = "expected letters, digits, `-` and `_`, a letter or digit first";
 
@@ -14,13 +14,13 @@ const LABEL_EXPECTED: &str = "expected letters, digits, `-` and `_`, a letter or
 #[serde(try_from = "String")]
 pub(crate) struct Label(String);
 
-/// A store with a name.
+/// A named store.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cluster {
-    /// Where it is: a directory or a URL.
+    /// A directory or a URL.
     pub(crate) url: String,
-    /// The profile that it is opened with.
+    /// The profile that opens the store.
     pub(crate) profile: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// Fails for what can be no URL of a store, or would be told where it must not.
+/// Fails if `url` cannot be the URL of a store, or if it holds a secret that would be shown.
 pub(crate) fn check_url(url: &str) -> Result<()> {
     if url.is_empty() {
         return Err(Error::invalid("the name of the other store is empty")
@@ -74,12 +74,12 @@ pub(crate) fn check_url(url: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether it is a directory of this host, or of a file system that is mounted here.
+/// Whether `url` is a directory of this host, mounted file systems included.
 pub(crate) fn is_directory(url: &str) -> bool {
     !url.contains("://") || url.starts_with("file:")
 }
 
-/// What is written into the configuration: a path from the root, since it is read from anywhere.
+/// The URL to write into the configuration: directories are absolute, since commands run in any directory.
 pub(crate) fn lasting_url(url: &str) -> Result<String> {
     check_url(url)?;
     if url.contains("://") || url.starts_with("file:") {
@@ -90,8 +90,8 @@ pub(crate) fn lasting_url(url: &str) -> Result<String> {
     Ok(absolute.to_string_lossy().into_owned())
 }
 
-/// A URL that may be shown: user, password and query are what people put credentials into, and no store has
-/// them. The container of `abfss://container@account` is none.
+/// Masks user, password and query, where people put credentials; no URL of a store needs them. Keeps the container of
+/// `abfss://container@account`, which is no user.
 pub(crate) fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();

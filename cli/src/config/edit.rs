@@ -1,4 +1,4 @@
-//! Changes of the configuration file by a verb: comments, order and all else that people wrote stay.
+//! Changes the configuration file for a verb. Comments, order and other settings stay as people wrote them.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub(crate) fn add_cluster(name: &Label, cluster: &Cluster, force: bool) -> Resul
     })
 }
 
-/// Takes a cluster out of the configuration and returns the path of the file.
+/// Removes a cluster from the configuration and returns the path of the file.
 pub(crate) fn remove_cluster(name: &Label) -> Result<PathBuf> {
     edit(|document| {
         let clusters = document
@@ -56,7 +56,7 @@ fn edit(change: impl FnOnce(&mut DocumentMut) -> Result<()>) -> Result<PathBuf> 
     })?;
     let dir = path.parent().unwrap_or_else(|| Path::new("."));
     std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
-    // Two verbs at once change the file one after the other. If the file system has no locks, they must not.
+    // The lock serializes verbs that run at the same time. On a file system without locks, there is no protection.
     let lock = File::open(dir).map_err(|source| Error::io("open", dir, source))?;
     let _unlocked = lock.lock();
     let text = match std::fs::read_to_string(&path) {
@@ -68,15 +68,15 @@ fn edit(change: impl FnOnce(&mut DocumentMut) -> Result<()>) -> Result<PathBuf> 
     Ok(path)
 }
 
-/// The new text, which is a valid configuration.
+/// Applies `change` to the text. The result is a valid configuration.
 fn edited(
     path: &Path,
     text: &str,
     change: impl FnOnce(&mut DocumentMut) -> Result<()>,
 ) -> Result<String> {
-    // The better message about a mistake is the reader's.
+    // This parser has the better error messages, so it runs first.
     Config::parse(path, text)?;
-    // The text of a mistake may quote the line, and the line may hold a credential.
+    // The parser's message may quote the line, and the line may hold a credential.
     let mut document: DocumentMut = text.parse().map_err(|_| {
         Error::invalid(format!(
             "configuration {}: it cannot be edited",

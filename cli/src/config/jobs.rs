@@ -1,18 +1,18 @@
-//! Jobs of the configuration: duplications with a name, for cron.
+//! Jobs of the configuration: named duplications, for cron.
 
 use serde::Deserialize;
 use store::replicate::Versions;
 
 use crate::config::Size;
 
-/// What stands below `[job.NAME]`.
+/// The table `[job.NAME]`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Job {
     /// Clusters, paths or URLs.
     pub(crate) from: String,
     pub(crate) to: String,
-    /// How a bucket is reached that is named by its URL, and that no cluster of that URL has a profile for.
+    /// The profile for a bucket that is named by its URL, if no cluster with this URL has a profile.
     pub(crate) profile: Option<String>,
     /// Namespaces, refs, and versions of refs.
     pub(crate) refs: Vec<String>,
@@ -20,7 +20,7 @@ pub(crate) struct Job {
     pub(crate) versions: Choice,
     #[serde(default)]
     pub(crate) delete: bool,
-    /// Bytes in a second.
+    /// Bytes per second.
     pub(crate) bwlimit: Option<Size>,
     #[serde(default)]
     pub(crate) verify: bool,

@@ -1,7 +1,7 @@
-//! Where `store run` makes the caches of a job, and which variables tell the job of them: `[layout.NAME]`.
+//! Layouts: where `store run` puts the caches of a job, and the variables that tell the job: `[layout.NAME]`.
 //!
-//! Two layouts are known without a configuration: `plain`, and `baseten`, whose places are those of that platform. Their
-//! compile caches are refs of the project, entry by entry, and no part of its cache.
+//! Two layouts are built in: `plain`, and `baseten` with the paths of that platform. Their compile caches are saved
+//! entry by entry as refs of the project, not with the project's cache.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -11,26 +11,26 @@ use store::{Error, Globs, Result};
 
 use crate::config::config_file;
 
-/// The key that is wrong, and how.
+/// On failure, the wrong key and the error.
 type Wrong = std::result::Result<(), (String, Error)>;
 
-/// A layout as it is configured.
+/// A configured layout.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Layout {
-    /// The directory that all is in, if the command line names no other.
+    /// The directory that holds all caches, unless the command line names one.
     pub(crate) base: Option<PathBuf>,
-    /// The project's cache, below the base.
+    /// The project's cache, relative to the base.
     pub(crate) project: PathBuf,
-    /// The team's.
+    /// The team's cache, relative to the base.
     pub(crate) team: PathBuf,
-    /// Variables of the job; `{base}`, `{project}`, `{team}` and `{job}` stand for what they name.
+    /// Variables of the job. `{base}`, `{project}`, `{team}` and `{job}` are replaced in their values.
     pub(crate) env: BTreeMap<String, String>,
-    /// Symbolic links in the base and where they lead, spelled like variables; what lies there already stays.
+    /// Symbolic links in the base and their targets, which are replaced like variables. Existing files stay.
     pub(crate) links: BTreeMap<PathBuf, String>,
-    /// What is never saved, as globs.
+    /// Globs of files that are never saved.
     pub(crate) exclude: Vec<String>,
-    /// Compile caches of the job, by their profiles.
+    /// Compile caches of the job, by profile.
     pub(crate) compile: BTreeMap<String, Compile>,
 }
 
@@ -38,17 +38,17 @@ pub(crate) struct Layout {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Compile {
-    /// Where it is, spelled like variables.
+    /// The directory of the cache; placeholders are replaced as in variables.
     pub(crate) dir: String,
-    /// The refs that it is pulled from, in this order; `{project}` and `{team}` stand for the namespaces of the run.
+    /// The refs to pull from, in this order. `{project}` and `{team}` stand for the namespaces of the run.
     #[serde(default)]
     pub(crate) pull: Vec<String>,
-    /// The ref that it is pushed to, spelled like those.
+    /// The ref to push to, with the same placeholders.
     pub(crate) push: Option<String>,
-    /// That ref may be a team's.
+    /// Whether that ref may belong to a team.
     #[serde(default)]
     pub(crate) public: bool,
-    /// Of a layout that is known without a configuration: what of the project's cache is saved by no save of that, as globs.
+    /// Globs of the files that a save of the project's cache leaves out. Set in built-in layouts only.
     #[serde(skip)]
     pub(crate) apart: &'static [&'static str],
 }
@@ -60,7 +60,7 @@ pub(crate) struct Namespaces<'n> {
     pub(crate) team: Option<&'n str>,
 }
 
-/// The places of one run.
+/// The directories of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
     pub(crate) base: PathBuf,
@@ -69,8 +69,8 @@ pub(crate) struct Places {
     pub(crate) job: String,
 }
 
-/// What clients and compilers leave in their caches that is nobody else's. What people named so themselves, in a
-/// repository or anywhere else in the project's cache, is data.
+/// Credentials, locks and other private files that clients and compilers leave in their caches. The paths are exact,
+/// because elsewhere in the project's cache, files with these names are the user's data.
 const EXCLUDE: [&str; 12] = [
     "huggingface/token",
     "huggingface/stored_tokens",
@@ -96,8 +96,8 @@ const CLIENTS: [(&str, &str); 6] = [
     ("VLLM_CACHE_ROOT", "{project}/vllm"),
 ];
 
-/// Where compilers have their caches by these variables, and those that lie in them: by the profile, below the project's
-/// cache. Apart is what holds nothing but entries; a root of vLLM holds other things, too.
+/// Compile caches at the paths of these variables: profile, directory below the project's cache, and globs of what the
+/// project's save leaves out. The directory of vLLM holds other files too, so only parts of it are left out.
 const COMPILERS: [(&str, &str, &[&str]); 5] = [
     ("neff", "neuron", &["/neuron/"]),
     ("inductor", "inductor", &["/inductor/"]),
@@ -119,14 +119,14 @@ const COMPILERS: [(&str, &str, &[&str]); 5] = [
 ];
 
 impl Layout {
-    /// One that is known without a configuration.
+    /// A built-in layout.
     pub(crate) fn shipped(name: &str) -> Option<Self> {
         let own: &[(&str, &str)] = match name {
             "plain" => &[
                 ("STORE_PROJECT_CACHE_DIR", "{project}"),
                 ("STORE_TEAM_CACHE_DIR", "{team}"),
             ],
-            // BT_RW_CACHE_DIR is the base in today's reference; in an older one it is the project's cache.
+            // BT_RW_CACHE_DIR is the base in the current reference; in an older one it was the project's cache.
             "baseten" | "baseten-rw-project" => &[
                 ("BT_PROJECT_CACHE_DIR", "{project}"),
                 ("BT_TEAM_CACHE_DIR", "{team}"),
@@ -142,7 +142,7 @@ impl Layout {
             env.insert("BT_RW_CACHE_DIR".to_owned(), "{project}".to_owned());
         }
         let is_plain = name == "plain";
-        // The place of caches that were mounted for Hugging Face alone.
+        // The path at which older mounts for Hugging Face had their cache.
         let legacy = ("huggingface".into(), "{project}/huggingface".to_owned());
         Some(Self {
             base: (!is_plain).then(|| PathBuf::from("/root/.cache")),
@@ -160,17 +160,17 @@ impl Layout {
         })
     }
 
-    /// What no save of the project's cache takes.
+    /// Globs that a save of the project's cache leaves out.
     pub(crate) fn apart(&self) -> impl Iterator<Item = String> {
         let globs = self.compile.values().flat_map(|how| how.apart);
         globs.map(|glob| (*glob).to_owned())
     }
 
-    /// That all that it says can be done, before anything is: each place is where it can only be meant to be, the team gets
-    /// nothing of the project's, every variable can be told, and the globs are some.
+    /// Checks the layout before a run starts: paths are below the base, the team gets nothing of the project's, all
+    /// placeholders are known, and the globs are valid.
     ///
     /// # Errors
-    /// What is wrong, by the file and the key.
+    /// The mistake, with its file and key.
     pub(crate) fn check(&self, name: &str) -> Result<()> {
         self.check_keys().map_err(|(key, error)| {
             let error = error.within(format!("layout.{name}.{key}"));
@@ -224,7 +224,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The variables of a job; those of a team are for jobs with a team.
+    /// The variables of a job. Those that name the team's cache need a run with a team.
     pub(crate) fn variables(&self, places: &Places) -> BTreeMap<String, String> {
         let told = self.env.iter();
         told.filter_map(|(name, text)| Some((name.clone(), places.filled(text)?)))
@@ -245,14 +245,14 @@ impl Compile {
         (profile.to_owned(), how)
     }
 
-    /// Whether it is one of a layout that is known without a configuration.
+    /// Whether this cache belongs to a built-in layout.
     pub(crate) fn is_shipped(&self) -> bool {
         !self.apart.is_empty()
     }
 }
 
 impl Namespaces<'_> {
-    /// The ref that a layout means; none, where it is a team's and there is none.
+    /// The ref with its placeholders replaced; `None` if it names a team and the run has none.
     pub(crate) fn filled(&self, name: &str) -> Option<String> {
         let mut name = name.to_owned();
         if name.contains("{team}") {
@@ -272,7 +272,7 @@ impl Places {
         }
     }
 
-    /// The text with places for their names; none, where it names a team's and there is none.
+    /// The text with its placeholders replaced; `None` if it names the team's cache and the run has none.
     pub(crate) fn filled(&self, text: &str) -> Option<String> {
         let shown = |path: &Path| path.display().to_string();
         let mut text = text.to_owned();
@@ -285,7 +285,7 @@ impl Places {
     }
 }
 
-/// That a path leads from the base to somewhere in it.
+/// Checks that a path is relative and stays in the base.
 fn check_below(path: &Path) -> Result<()> {
     let is_plain = |part| matches!(part, Component::Normal(_));
     if path.as_os_str().is_empty() {
@@ -301,7 +301,7 @@ fn check_below(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// That a text says where something is from wherever the command runs.
+/// Checks that a text is a path that does not depend on the current directory.
 fn check_place(text: &str) -> Result<()> {
     check_text(text)?;
     let mut named = ["{base}", "{project}", "{team}"].into_iter();
@@ -325,7 +325,7 @@ fn shown(path: &Path) -> String {
     format!("{:?}", path.display().to_string())
 }
 
-/// That braces name what is known.
+/// Checks that all placeholders are known.
 fn check_text(text: &str) -> Result<()> {
     let mut rest = text;
     while let Some((_, after)) = rest.split_once('{') {
@@ -392,7 +392,7 @@ mod tests {
         }
     }
 
-    /// The key that is wrong, and how.
+    /// The wrong key and the error of a layout.
     fn wrong(text: &str) -> String {
         let usual = "project = \"p\"\nteam = \"t\"\n";
         let text = match text.contains("project =") {

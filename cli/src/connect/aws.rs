@@ -1,7 +1,7 @@
-//! Profiles of AWS's own files: `~/.aws/credentials` and `~/.aws/config`.
+//! Profiles of the AWS files `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! Keys, region, endpoint, certificates, web identity and `credential_process` are taken. What asks a browser or another
-//! profile (single sign-on, `source_profile`) is refused by name. No value in a message.
+//! Keys, region, endpoint, certificates, web identity and `credential_process` are used. Sources that ask a browser or
+//! another profile (single sign-on, `source_profile`) are refused by name. Messages never contain values.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use store::{Error, Result};
 use crate::connect::{CA_BUNDLE, CREDENTIAL_PROCESS, Variables};
 use crate::ui::remedy;
 
-/// What is taken, and what the engine calls it.
+/// The supported keys, and their names in the engine.
 const TAKEN: [(&str, &str); 9] = [
     ("aws_access_key_id", "aws_access_key_id"),
     ("aws_secret_access_key", "aws_secret_access_key"),
@@ -31,11 +31,12 @@ const REFUSED: [&str; 4] = [
     "sso_start_url",
 ];
 
-/// The settings of the profile `named`, else of `$AWS_PROFILE`, else of `default`, which may be missing.
+/// The settings of the profile `named`, else of `$AWS_PROFILE`, else of `default`. The profile `default` may be
+/// missing.
 ///
 /// # Errors
-/// Not found, when a profile that was named is in neither file; unsupported, when its credentials come in a
-/// source that is not supported; invalid input, when a file is not an INI file.
+/// Not found, if a named profile is in neither file; unsupported, if its source of credentials is not
+/// supported; invalid input, if a file is not an INI file.
 pub(crate) fn profile(named: Option<&str>, variables: &Variables) -> Result<Vec<(String, String)>> {
     let chosen = named.or(variables.get("AWS_PROFILE").map(String::as_str));
     let name = chosen.unwrap_or("default");
@@ -77,7 +78,7 @@ pub(crate) fn profile(named: Option<&str>, variables: &Variables) -> Result<Vec<
         )));
     }
     let taken = TAKEN.into_iter().filter_map(|(key, setting)| {
-        // A role is assumed by web identity only.
+        // Roles are supported with web identity only.
         if key.starts_with("role_") && value("web_identity_token_file").is_none() {
             return None;
         }
@@ -86,7 +87,7 @@ pub(crate) fn profile(named: Option<&str>, variables: &Variables) -> Result<Vec<
     Ok(taken.chain(process.cloned()).collect())
 }
 
-/// Why the default profile, which nobody named, has no credentials for us; none, where nothing is known of it.
+/// Why the implicit default profile has unsupported credentials; `None` if that is not the case.
 pub(crate) fn why_none(variables: &Variables) -> Option<String> {
     let error = profile(Some("default"), variables).err()?;
     let is_refused = error.kind() == store::Kind::Unsupported;
@@ -101,7 +102,7 @@ fn file(variables: &Variables, variable: &str, usual: &str) -> Option<PathBuf> {
     named.or_else(|| Some(Path::new(variables.get("HOME")?).join(".aws").join(usual)))
 }
 
-/// Names and values below `[name]`, when the file has such a section.
+/// Names and values of the section `[name]`, if the file has it.
 fn section(path: Option<&Path>, name: &str) -> Result<Option<Vec<(String, String)>>> {
     let Some(path) = path else { return Ok(None) };
     let text = match std::fs::read_to_string(path) {
@@ -109,9 +110,9 @@ fn section(path: Option<&Path>, name: &str) -> Result<Option<Vec<(String, String
         read => read.map_err(|error| Error::io("read", path, error))?,
     };
     let mut ini = Ini::new_cs();
-    // Keys may hold these.
+    // Keys may contain the usual comment symbols.
     ini.set_inline_comment_symbols(Some(&[]));
-    // The text of a mistake repeats the line.
+    // The message of the parser repeats the line.
     let mut sections = ini
         .read(text)
         .map_err(|_repeated| Error::invalid(format!("{}: is no INI file", path.display())))?;

@@ -1,20 +1,20 @@
-//! Connection strings of Azure, `AccountName=...;AccountKey=...;EndpointSuffix=...`, as settings of a bucket.
+//! Azure connection strings, `AccountName=...;AccountKey=...;EndpointSuffix=...`, as settings of a bucket.
 //!
-//! Account, key, shared access signature and the blob endpoint are taken; endpoints of other services are not looked
-//! at. No value in a message.
+//! Account, key, shared access signature and the blob endpoint are used; endpoints of other services are ignored.
+//! Messages never contain values.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use store::{Error, Result};
 
-/// Where Azure itself is.
+/// The endpoint suffix of public Azure.
 const USUAL_SUFFIX: &str = "core.windows.net";
 
-/// The settings that a connection string stands for.
+/// The settings in a connection string.
 ///
 /// # Errors
-/// Invalid input, naming the field that is missing or makes no sense, or its place.
+/// Invalid input, with the name or the position of the field that is missing or invalid.
 pub(crate) fn connection(text: &str) -> Result<Vec<(String, String)>> {
     let fields = Fields::of(text)?;
     if fields.is("usedevelopmentstorage", "true") {
@@ -52,7 +52,7 @@ pub(crate) fn connection(text: &str) -> Result<Vec<(String, String)>> {
     Ok(pairs)
 }
 
-/// What stands in it, names in small letters.
+/// The fields by their names in lower case.
 struct Fields<'t>(BTreeMap<String, &'t str>);
 
 impl<'t> Fields<'t> {
@@ -84,7 +84,7 @@ impl<'t> Fields<'t> {
             .is_some_and(|found| found.eq_ignore_ascii_case(value))
     }
 
-    /// That of the account, where it is not the one that everybody uses.
+    /// The endpoint of the account, unless it is the default one.
     fn usual_endpoint(&self, account: &str) -> Result<Option<(String, String)>> {
         let protocol = self.get("defaultendpointsprotocol").unwrap_or("https");
         if !["https", "http"].contains(&protocol) {

@@ -1,4 +1,4 @@
-//! A missing store: if a store was there before, no new one is made in its place.
+//! A missing store: if a store was at this place before, no new one is created there.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use crate::config;
 use crate::config::clusters;
 use crate::host::stores;
 
-/// How the engine, and this command, say so.
+/// Ends the message of an error about a missing store, in the engine and in this command.
 const NO_STORE: &str = ": there is no store";
 
-/// There is none at `url`, as far as anybody knows.
+/// The error that there is no store at `url`, for a place that never had one as far as this host remembers.
 pub(super) fn no_store(url: &str, embedded: bool) -> Error {
     let error = Error::not_found(format!("{url}{NO_STORE}"));
     if embedded {
@@ -24,7 +24,7 @@ pub(super) fn no_store(url: &str, embedded: bool) -> Error {
 }
 
 impl Context {
-    /// The store that was opened at `url`, of which is taken down that it is there; or what is known of it, if it is not.
+    /// Remembers the place of an opened store. If the store is missing, the error tells what this host remembers of it.
     pub(super) fn found(&self, url: &str, opened: Result<Store>) -> Result<Store> {
         match opened {
             Ok(store) => {
@@ -37,7 +37,7 @@ impl Context {
         }
     }
 
-    /// Why the store at `url` was not opened; where it is not there, with what is known of it.
+    /// The error of opening the store at `url`. If the store is missing, adds what this host remembers of it.
     pub(super) fn missing(&self, url: &str, error: Error) -> Error {
         let is_missing = error.kind() == Kind::NotFound && error.to_string().ends_with(NO_STORE);
         match is_missing.then(|| self.away(url)).flatten() {
@@ -68,7 +68,7 @@ impl Context {
     }
 }
 
-/// What is known from before of the store at `url`.
+/// What this host remembers of the store at `url`.
 pub(super) fn kept(url: &str) -> Option<stores::StorePlace> {
     let absolute = match !url.contains("://") {
         true => std::path::absolute(url).ok(),

@@ -9,13 +9,13 @@ use store::{Error, Result, Store};
 use super::{Context, not_utf8};
 
 impl Context {
-    /// The store in the file at `path`.
+    /// Opens the store in the file at `path`.
     pub(crate) fn open_bundle(&self, path: &Path) -> Result<Store> {
         let store = Store::open(bundle(path, false)?, self.host())?;
         Ok(self.watched(store))
     }
 
-    /// The same; an empty one is made where there is no file.
+    /// Opens the store in the file at `path`. Creates an empty one if there is no file.
     pub(crate) fn open_or_make_bundle(&self, path: &Path) -> Result<Store> {
         let store = Store::open_or_init(bundle(path, true)?, self.host())?;
         Ok(self.watched(store))

@@ -1,8 +1,8 @@
-//! A ref that is not here may be on another cluster that the configuration knows. Commands in hints name the store that
-//! the error is about.
+//! Hints that name other places: a ref that is missing here may be on another configured cluster, and commands in hints
+//! name the store of the error.
 //!
-//! All are asked together, for a moment only. Whoever may have mistyped a name does not wait for buckets, which may take
-//! long to answer: these are asked only for those who must know.
+//! All clusters are asked at the same time, with one short deadline. Buckets may be slow, so they are not asked for a
+//! name that may be mistyped, only when the caller needs the answer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -16,10 +16,10 @@ use crate::context::Context;
 use crate::ui::names::quoted;
 use crate::ui::remedy;
 
-/// All clusters have this long to answer.
+/// Time for all clusters to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The same error; where another cluster has the ref, its hint says which.
+/// Adds to the hint which other cluster has the ref, if any.
 pub(crate) fn hint(error: Error, context: &Context) -> Error {
     let name = error.missing().and_then(|name| name.parse().ok());
     let Some(name) = name.filter(|_| error.kind() == Kind::NotFound) else {
@@ -37,7 +37,7 @@ pub(crate) fn hint(error: Error, context: &Context) -> Error {
     }
 }
 
-/// Verbs of hints that work with a store.
+/// Verbs in hints that work with a store.
 const VERBS: [&str; 20] = [
     "diff",
     "du",
@@ -61,7 +61,7 @@ const VERBS: [&str; 20] = [
     "verify",
 ];
 
-/// The same error; the commands of its hint name the store that was named on the command line.
+/// Adds the store that was named on the command line to the commands in the hint.
 pub(crate) fn of_named_store(error: Error, context: &Context) -> Error {
     let named = context.global.store.as_ref();
     let is_of_environment = named.is_some() && std::env::var_os("STORE_URL").as_ref() == named;
@@ -71,7 +71,7 @@ pub(crate) fn of_named_store(error: Error, context: &Context) -> Error {
     }
 }
 
-/// The same error; the commands of its hint name the store `named`, unless they name one already.
+/// Adds the store `named` to the commands in the hint, unless they already name one.
 pub(crate) fn at(error: Error, named: &str) -> Error {
     let Some(hint) = error.remedy().map(remedy::words) else {
         return error;
@@ -81,13 +81,13 @@ pub(crate) fn at(error: Error, named: &str) -> Error {
     let mut changed = parts.next().unwrap_or_default().to_owned();
     for (at, part) in parts.enumerate() {
         changed.push('`');
-        // Every other part stands between the quotes.
+        // Every other part is between backquotes.
         let command = part.strip_prefix("store ").filter(|_| at % 2 == 0);
         let verb = command.and_then(|command| command.split(' ').next());
         match verb.filter(|verb| {
             VERBS.contains(verb) && !part.contains("--store") && !part.contains("STORE")
         }) {
-            // The text itself says where.
+            // This command already names the place.
             Some("init") if part != "store init" => changed += part,
             Some(verb) => {
                 let rest = part
@@ -106,7 +106,7 @@ pub(crate) fn at(error: Error, named: &str) -> Error {
 }
 
 impl Context {
-    /// What opens the store of a cluster, on whatever thread; a bucket is asked only until `stop` is set.
+    /// Returns a function that opens the store of a cluster on any thread. Requests to a bucket end when `stop` is set.
     fn opener(
         &self,
         cluster: &Cluster,
@@ -125,16 +125,16 @@ impl Context {
     }
 }
 
-/// What clusters said, by their names.
+/// The names of the clusters, by answer.
 #[derive(Default)]
 pub(crate) struct Answers {
-    /// Those that have a version of it.
+    /// Clusters that have a version of the ref.
     pub(crate) having: Vec<String>,
-    /// Those that did not answer in time, or could not be asked.
+    /// Clusters that did not answer in time, or could not be asked.
     pub(crate) silent: Vec<String>,
 }
 
-/// Which clusters have a version of it; buckets are asked only where that is wanted.
+/// Asks the clusters for a version of the ref. Asks buckets only if `asks_buckets` is set.
 pub(crate) fn having(name: &RefName, asks_buckets: bool, context: &Context) -> Answers {
     let until = Instant::now() + PATIENCE;
     let stop = Arc::new(AtomicBool::new(false));
@@ -150,7 +150,7 @@ pub(crate) fn having(name: &RefName, asks_buckets: bool, context: &Context) -> A
         std::thread::spawn(move || {
             let found = opened().and_then(|store| store.state());
             let has = found.map(|state| state.versions(&name).is_ok());
-            // Nobody listens any more when it took too long.
+            // The send fails if the answer comes too late.
             drop(sender.send((label, has)));
         });
     }
@@ -170,7 +170,7 @@ pub(crate) fn having(name: &RefName, asks_buckets: bool, context: &Context) -> A
     answers
 }
 
-/// Which clusters have it, as a hint.
+/// A hint that names the clusters that have the ref.
 pub(crate) fn where_it_is(name: &RefName, context: &Context) -> String {
     let answers = having(name, true, context);
     let silent = match answers.silent.as_slice() {
@@ -196,7 +196,7 @@ pub(crate) fn where_it_is(name: &RefName, context: &Context) -> String {
     }
 }
 
-/// That a log without any entry is that of a store in which nothing was ever put.
+/// Checks that a store with an empty log is really empty. Segments without a log mean that the log was lost.
 pub(crate) fn check_log(store: &Store, entries: u64) -> Result<()> {
     if entries > 0
         || store

@@ -1,4 +1,4 @@
-//! The store of a job: what is saved belongs to one store alone, so no new store is made in place of a missing one.
+//! The store of a job. A save belongs to one particular store, so no new store is created in place of a missing one.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use super::{Context, Place};
 use crate::host::stores;
 
 impl Context {
-    /// The store that was meant; the embedded one is made where there was none.
+    /// Opens the selected store. Creates the embedded store if it does not exist yet.
     pub(crate) fn open_for_job(&self) -> Result<Store> {
         let store = self.open_for_put()?;
         self.remember(&store);
         Ok(store)
     }
 
-    /// The store that was meant, once more for a job: one that was opened before, where there was one.
+    /// Returns the store for a job: `opened` if there is one, else opens it.
     pub(crate) fn for_job(&self, opened: Option<Store>) -> Result<Store> {
         match opened {
             None => self.open_for_job(),
@@ -27,7 +27,7 @@ impl Context {
         }
     }
 
-    /// That the embedded store is not away.
+    /// Fails if the embedded store existed before and is missing now.
     pub(crate) fn check_there(&self) -> Result<()> {
         let Place { url, embedded, .. } = self.place()?;
         let is_there = !embedded || Path::new(&url).join("format").exists();
@@ -36,7 +36,7 @@ impl Context {
             return Ok(());
         };
         match self.open() {
-            // What is left of it is no empty mount.
+            // Remains of a store mean damage, not a missing mount.
             Err(error) if error.kind() == Kind::Corrupt => Err(error),
             _ => Err(Error::unavailable(format!(
                 "{url}: the store {id} was there and is missing now"
@@ -45,17 +45,17 @@ impl Context {
         }
     }
 
-    /// The id of the store that is meant, as far as it is known without asking it.
+    /// The id of the selected store, if this host remembers it.
     pub(crate) fn known_id(&self) -> Option<String> {
         self.kept().ok()??.known()
     }
 
-    /// What is known from before of the store that is meant.
+    /// What this host remembers of the selected store.
     fn kept(&self) -> Result<Option<stores::StorePlace>> {
         Ok(kept(&self.place()?.url))
     }
 
-    /// Takes down which store is at the place that is meant.
+    /// Remembers which store is at the selected place.
     pub(super) fn remember(&self, store: &Store) {
         if let Ok(Some(place)) = self.kept() {
             place.remember(store);
@@ -63,10 +63,10 @@ impl Context {
     }
 }
 
-/// That `store` is the one that was there when a command began: what that made is saved to no other in its place.
+/// Checks that `store` is the same as when the command began: its result must not be saved to another store.
 ///
 /// # Errors
-/// Conflict, when it is another one.
+/// Conflict, if it is another store.
 pub(crate) fn check_same(began: StoreId, store: &Store) -> Result<()> {
     let found = store.format().id;
     match began == found {

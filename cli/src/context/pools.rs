@@ -1,4 +1,4 @@
-//! Which pool: the one that is named, else one on the file system of the destination.
+//! Selects the pool: a named one, else one on the file system of the destination.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) struct PoolArgs {
     pub(crate) pool_free: Option<u64>,
 }
 
-/// The pool for `destination`, or the usual one where there is none.
+/// The pool for `destination`, or the usual pool if there is no destination.
 pub(crate) fn open(args: &PoolArgs, context: &Context, destination: Option<&Path>) -> Result<Pool> {
     let config = &context.config().pool;
     let limits = limits(args, config);
@@ -57,7 +57,8 @@ pub(crate) fn open(args: &PoolArgs, context: &Context, destination: Option<&Path
     remembered(pool)
 }
 
-/// Where a pool is named whose directory has no parent, a file system is not mounted, or a name is mistyped.
+/// Checks that the parent directory of a named pool exists. It is missing if a file system is not mounted or a name is
+/// mistyped.
 fn has_a_place(path: &Path) -> Result<()> {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
     match absolute.parent() {
@@ -74,7 +75,7 @@ fn has_a_place(path: &Path) -> Result<()> {
     }
 }
 
-/// The pool that is named, else all that this user is known to have.
+/// The named pool, else all known pools of this user.
 pub(crate) fn known(named: Option<&Path>, config: &config::Pool) -> Vec<Result<Pool>> {
     let limits = PoolLimits::default();
     if let Some(path) = named.filter(|path| !path.as_os_str().is_empty()) {
@@ -97,8 +98,8 @@ pub(crate) fn known(named: Option<&Path>, config: &config::Pool) -> Vec<Result<P
     paths.iter().map(|path| Pool::open(path, limits)).collect()
 }
 
-/// The pools that trees at `source` may be linked from: those that are known, and those beside it. One that
-/// cannot be opened has no say.
+/// The pools that files of `source` may be linked from: known pools, and those near `source`. Pools that cannot be
+/// opened are skipped.
 pub(crate) fn of_source(source: &Path, config: &config::Pool) -> Vec<Arc<Pool>> {
     let named = std::env::var_os("STORE_POOL").map(PathBuf::from);
     let named = named.filter(|path| !path.as_os_str().is_empty());
@@ -114,7 +115,7 @@ pub(crate) fn of_source(source: &Path, config: &config::Pool) -> Vec<Arc<Pool>> 
     found.into_iter().map(Arc::new).collect()
 }
 
-/// The pools that there are and that a tree at `destination` may have been made with.
+/// The existing pools that a tree at `destination` may have been made with.
 pub(crate) fn that_exist(
     args: &PoolArgs,
     destination: &Path,
@@ -127,12 +128,12 @@ pub(crate) fn that_exist(
     found
 }
 
-/// What is no pool any more, or was never made, is not to be made.
+/// Whether there is a pool at `path`. Used where no pool may be created.
 fn is_pool(path: &Path) -> bool {
     path.join("pool").is_file()
 }
 
-/// The flag beats the environment, which beats the file.
+/// The named pool. A flag overrides the environment, which overrides the file.
 fn named<'a>(args: &'a PoolArgs, config: &'a config::Pool) -> Option<&'a Path> {
     let path = args.pool.as_deref();
     path.filter(|path| !path.as_os_str().is_empty())
@@ -152,12 +153,12 @@ fn usual() -> Option<PathBuf> {
     Some(config::cache_dir()?.join("pool"))
 }
 
-/// Where the pools elsewhere are remembered, as symlinks.
+/// The directory that remembers pools outside the home directory, as symlinks.
 fn memory() -> Option<PathBuf> {
     Some(config::cache_dir()?.join("pools"))
 }
 
-/// Writes down where a pool is. One that is forgotten has to be named when it is cleaned up.
+/// Remembers where a pool is. A forgotten pool has to be named when it is cleaned up.
 fn remembered(pool: Pool) -> Result<Pool> {
     if let Some(dir) = memory() {
         let name = store::ChunkId::of(pool.path().as_os_str().as_encoded_bytes()).to_string();
@@ -175,8 +176,8 @@ fn existing_parent(path: &Path) -> PathBuf {
     resolved.next().unwrap_or_else(|| PathBuf::from("/"))
 }
 
-/// A pool on the mount of `dir`, as high as may be, so that all destinations there share it; never in the root
-/// directory, where nobody looks for it.
+/// A pool on the mount of `dir`, in the highest possible directory, so that all destinations there share it. Never in
+/// the root directory, where nobody would look for it.
 fn beside(dir: &Path, limits: PoolLimits, context: &Context) -> Option<Pool> {
     let device = dir.metadata().ok()?.dev();
     let same_device = |above: &&Path| above.metadata().is_ok_and(|found| found.dev() == device);
@@ -204,7 +205,8 @@ fn beside(dir: &Path, limits: PoolLimits, context: &Context) -> Option<Pool> {
             return Some(pool);
         }
         if is_new {
-            // Made for the trial only; two mounts of one file system look the same until then.
+            // This pool was created only to test for hard links, since two mounts of one file system look the same
+            // otherwise.
             pool.remove_unused();
         }
         None
@@ -270,7 +272,7 @@ mod tests {
                 0,
                 Some("/asked"),
             ),
-            // A variable that is empty counts as not set.
+            // An empty variable counts as not set.
             (
                 args(Some(""), None, None),
                 &configured,

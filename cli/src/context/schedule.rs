@@ -1,4 +1,4 @@
-//! What runs a verb by itself: a service and a timer of systemd, or a line of crontab.
+//! Schedules for a verb: a systemd service and timer, or a line of crontab.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -36,20 +36,20 @@ enum Schedule {
     Monthly,
 }
 
-/// What systemd calls it.
+/// The properties of a systemd unit.
 pub(crate) struct Unit {
-    /// Without the ending.
+    /// The name without its suffix.
     pub(crate) name: String,
     pub(crate) what: &'static str,
-    /// The job that it runs.
+    /// The job that the unit runs.
     pub(crate) job: Option<Label>,
-    /// The store that every verb works with, where this one does.
+    /// The selected store, if the verb works with one.
     pub(crate) store: Option<String>,
-    /// It was asked to do nothing.
+    /// Whether `--dry-run` was given.
     pub(crate) dry_run: bool,
 }
 
-/// A command line that does the same from wherever it runs, and what its environment must say.
+/// A command line that means the same in any directory, and the environment variables that it needs.
 pub(crate) struct Command {
     pub(crate) variables: Vec<(&'static str, String)>,
     pub(crate) words: Vec<String>,
@@ -65,7 +65,7 @@ const PATHS: [&str; 5] = [
     "--tls-cert",
     "--tls-key",
 ];
-/// What a person's environment says of where things are, and cron's does not.
+/// Variables that locate files. A person's environment has them; cron's does not.
 const VARIABLES: [&str; 7] = [
     "XDG_CONFIG_HOME",
     "XDG_CACHE_HOME",
@@ -77,7 +77,7 @@ const VARIABLES: [&str; 7] = [
 ];
 
 impl Unattended {
-    /// What was asked for; none, when the verb itself was.
+    /// The requested text; `None` if the verb itself is to run.
     pub(crate) fn text(&self, unit: &Unit, context: &Context) -> Result<Option<String>> {
         if self.systemd.is_none() && !self.crontab {
             return match self.schedule {
@@ -112,7 +112,7 @@ impl Unattended {
     }
 }
 
-/// Writes the units, which may be there from before.
+/// Writes the units, which may exist already.
 fn write(dir: &Path, units: &[(String, String); 2]) -> Result<String> {
     if !dir.is_dir() {
         return Err(Error::invalid(format!("--systemd {}: no such directory", dir.display()))
@@ -132,7 +132,7 @@ fn write(dir: &Path, units: &[(String, String); 2]) -> Result<String> {
 }
 
 impl Schedule {
-    /// A job that is called nightly should not run every hour.
+    /// Guesses the schedule from the job's name, so that a job called nightly does not run every hour.
     fn of(job: Option<&Label>) -> Self {
         match job.map(Label::as_str) {
             Some("nightly" | "daily") => Self::Daily,
@@ -186,7 +186,7 @@ impl Command {
         Ok(command)
     }
 
-    /// This command line without what asks for its text; paths from the root, the store written out.
+    /// This command line without the options for schedules; paths are absolute and the store is named.
     fn of_this(unit: &Unit, context: &Context) -> Result<Self> {
         let program = std::env::current_exe()
             .map_err(|source| Error::io("find", "the program's own file", source))?;
@@ -209,7 +209,7 @@ impl Command {
         })
     }
 
-    /// Refuses what everybody could read who reads the unit.
+    /// Refuses credentials, because everybody who can read the unit could read them.
     fn check_shown(&self) -> Result<()> {
         match self.words.iter().all(|word| clusters::masked(word) == *word) {
             true => Ok(()),
@@ -219,7 +219,7 @@ impl Command {
         }
     }
 
-    /// Refuses what no line can say: it would end there, and the rest would be another line.
+    /// Refuses control characters: a newline would end the line, and the rest would become another setting.
     fn check(&self) -> Result<()> {
         let values = self.variables.iter().map(|(_, value)| value);
         let cannot = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
@@ -265,7 +265,7 @@ impl Command {
             .map(|(name, value)| format!("{name}={}", shell_quoted(value)));
         let words = self.words.iter().map(|word| shell_quoted(word));
         let command: Vec<String> = set.chain(words).collect();
-        // A percent sign is a newline to cron.
+        // cron reads a percent sign as a newline.
         format!(
             "{} {}",
             schedule.cron(),
@@ -274,7 +274,7 @@ impl Command {
     }
 }
 
-/// The words of a command line, but for those that ask for its text; `own_store` is named by the caller.
+/// The words of a command line, without the options for schedules. If `own_store` is set, the caller names the store.
 fn lasting(
     words: impl Iterator<Item = OsString>,
     own_store: bool,
@@ -295,7 +295,7 @@ fn lasting(
         match option.as_str() {
             "--crontab" => {}
             "--systemd" => {
-                // Its value is a directory, or it has none.
+                // The option's value is a directory, or it has none.
                 if joined.is_none() {
                     drop(words.next_if(|next| Path::new(next).is_dir()));
                 }
@@ -327,12 +327,12 @@ fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// A word of a command of systemd, which expands `$` there.
+/// Quotes a word for a systemd command line, where `$` is expanded as well.
 pub(crate) fn systemd_quoted(word: &str) -> String {
     systemd_value(&word.replace('$', "$$"))
 }
 
-/// A word of a setting of systemd, which expands `%`, and knows the escapes of C in double quotes.
+/// Quotes a word for a systemd setting, where `%` is expanded and double quotes have C escapes.
 pub(crate) fn systemd_value(word: &str) -> String {
     let word = word.replace('%', "%%");
     if is_plain(&word) {
