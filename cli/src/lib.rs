@@ -1,6 +1,6 @@
 //! The command `store` as a library, so that tests can build it as their own binary.
 //!
-//! Only here is the environment read, text printed and a person's decision made; the engine below computes.
+//! Only this crate reads the environment, prints text and lets a person decide. The engine below only computes.
 
 mod commands;
 mod config;
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use crate::context::Context;
 use crate::ui::output::Output;
 
-/// Runs the command on the arguments of this process.
+/// Runs the command with the arguments of this process.
 pub fn main() -> ExitCode {
     if commands::complete::is_answered() {
         return ExitCode::SUCCESS;
@@ -48,7 +48,7 @@ pub fn main() -> ExitCode {
         code = context.code();
         match code {
             0 => done.and(told),
-            // A command that failed is told by its code; what else went wrong was told before.
+            // The failure of a child command shows in its exit code. Other failures were printed before.
             _ => done,
         }
     });

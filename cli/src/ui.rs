@@ -1,4 +1,4 @@
-//! What people and machines read: tables, sizes, progress, names, and why something failed.
+//! Output for people and machines: tables, sizes, progress, names, and failures.
 
 pub(crate) mod entry;
 pub(crate) mod failure;

@@ -1,4 +1,4 @@
-//! A directory of which no save takes anything, although there are files in it: it is not taken for an empty one.
+//! Directories whose files are all excluded from a save. Such a directory is not treated as empty.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use store::Globs;
 
-/// Whether a directory has files, and all of them match what is excluded.
+/// Whether a directory has files and all of them match `exclude`.
 pub(crate) fn is_all(dir: &Path, exclude: &[String]) -> bool {
     Globs::new(exclude).is_ok_and(|globs| {
         let mut is_any = false;
@@ -15,7 +15,7 @@ pub(crate) fn is_all(dir: &Path, exclude: &[String]) -> bool {
     })
 }
 
-/// Ends with the first file that does not match.
+/// Stops at the first file that does not match.
 fn holds_only(
     root: &Path,
     path: &mut Vec<u8>,

@@ -1,4 +1,4 @@
-//! Files of people and of machines, replaced as a whole: a reader sees the old one or the new one.
+//! Replaces files atomically: a reader sees the whole old file or the whole new one.
 
 use std::fs::{File, Metadata, Permissions};
 use std::io::{Read, Write};
@@ -8,23 +8,23 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use store::{Error, Result};
 
-/// Links that are followed one after the other, as the kernel does.
+/// Maximum number of symlinks to follow, as in the kernel.
 const LINKS_MAX: u32 = 40;
 
-/// What a file is for.
+/// The purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Durable when it returns, and for the user's eyes only where it is new.
+    /// Durable on return. A new file is readable by its owner only.
     Settings,
-    /// For others to read; one that is lost is written again.
+    /// Readable by others. If the file is lost, a later run writes it again.
     Report,
 }
 
-/// Replaces `path` or makes it, its directories too. Mode and owner of the old file are kept. A link of another user is
-/// replaced itself: it must not say what is overwritten.
+/// Creates or replaces `path`, and creates missing directories. Keeps mode and owner of the old file. A symlink of
+/// another user is replaced itself, so that this user does not choose which file is overwritten.
 pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
     let failed = |source| Error::io("write", path, source);
-    // A link to a file somewhere else stays one.
+    // The caller's own symlink stays, and its target is replaced.
     let path = &behind_links(path);
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let dir = dir.unwrap_or_else(|| Path::new("."));
@@ -41,7 +41,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
     temporary.write_all(bytes).map_err(failed)?;
     let old = std::fs::symlink_metadata(path);
     if let Some(old) = old.ok().filter(Metadata::is_file) {
-        // Only root may give files away; another user who may replace the file owns it from then on.
+        // Only root can change the owner. If another user replaces the file, it belongs to that user from then on.
         let _refused = fchown(temporary.as_file(), Some(old.uid()), Some(old.gid()));
         let mode = Permissions::from_mode(old.mode() & 0o7777);
         temporary.as_file().set_permissions(mode).map_err(failed)?;
@@ -60,10 +60,10 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
     }
 }
 
-/// The text of a file that [`replace`] replaces: neither what a link of another user leads to, nor what would never end.
+/// Reads a file that [`replace`] writes. Does not follow another user's symlink, and does not block on a pipe.
 ///
 /// # Errors
-/// As reading a file; also where such a link lies in its place.
+/// As reading a file; also if the path is such a symlink.
 pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = File::options();
@@ -75,7 +75,7 @@ pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Where the links at `path` lead, as far as the caller or root made them.
+/// Resolves the symlinks at `path` that belong to the caller or root.
 fn behind_links(path: &Path) -> PathBuf {
     let own = rustix::process::geteuid().as_raw();
     let mut path = path.to_owned();
@@ -134,7 +134,7 @@ mod tests {
         std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::symlink("file", &theirs).unwrap();
         std::os::unix::fs::symlink("theirs", &ours).unwrap();
-        // Who may not give it away cannot see it from another.
+        // Without the right to change owners, the test cannot make another user's link.
         if std::os::unix::fs::lchown(&theirs, Some(1001), Some(1001)).is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Lets one process at a time on a host do something. This only avoids work: two at once are slow, never wrong.
+//! A lock that lets one process per host do something. It only saves work: two at the same time are slow, never wrong.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -11,14 +11,14 @@ use store::{Error, Result};
 
 use crate::ui::human;
 
-/// Held as long as it lives, and by nobody after that, however the process ends. Without a file where a
-/// full disk has no room for one: a collector is what helps there.
+/// The lock is held until this value is dropped or the process ends. It is `None` if a full disk has no room for the
+/// file: a collector must still be able to run.
 #[derive(Debug)]
 pub(crate) struct Lock(
     #[expect(dead_code, reason = "closing the file ends the lock")] Option<File>,
 );
 
-/// Who holds it, and at what.
+/// The process that holds the lock, and its activity.
 #[derive(Debug, Serialize)]
 pub(crate) struct Running {
     running: Option<Holder>,
@@ -38,7 +38,7 @@ struct Text {
 }
 
 impl Lock {
-    /// Takes the lock in the file `path`, or says who has it, `doing` what, as in `runs this job`.
+    /// Takes the lock in the file `path`, or returns its holder. `doing` names the activity, as in `runs this job`.
     pub(crate) fn take(path: &Path, doing: &'static str) -> Result<Result<Self, Running>> {
         match Self::take_file(path, doing) {
             Err(error) if error.is_full() => Ok(Ok(Self(None))),
@@ -63,7 +63,7 @@ impl Lock {
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
                 file.read_to_string(&mut text).map_err(failed)?;
-                // Between its lock and its first byte, all that is known of the holder is that it runs.
+                // If the holder has the lock but has not written the file yet, its details are unknown.
                 let Text { running } = serde_json::from_str(&text).unwrap_or_default();
                 return Ok(Err(Running { running, doing }));
             }

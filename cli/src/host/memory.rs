@@ -1,12 +1,12 @@
-//! How many bytes buffers may take by default, and how many heaps the allocator keeps.
+//! The default size of buffers, and the number of heaps of the allocator.
 
 use std::path::Path;
 
 const DEFAULT_BYTES: u64 = 128 << 20;
-/// Less than this is no use: every thread needs a few buffers.
+/// Minimum size: every thread needs a few buffers.
 const LEAST_BYTES: u64 = 16 << 20;
 
-/// 128 MiB, or a quarter of what the cgroup of this process may take where that is less.
+/// 128 MiB, or a quarter of the cgroup's memory limit if that is less.
 pub(crate) fn default_bytes() -> u64 {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limit = groups
@@ -18,7 +18,7 @@ pub(crate) fn default_bytes() -> u64 {
     })
 }
 
-/// The least limit on the way up from the group that a line of `/proc/self/cgroup` names.
+/// The smallest limit of the group in a line of `/proc/self/cgroup` and its parents.
 fn limit(root: &Path, line: &str) -> Option<u64> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (controllers, group) = (parts.next()?, parts.next()?);
@@ -44,9 +44,9 @@ fn limit(root: &Path, line: &str) -> Option<u64> {
         .min()
 }
 
-/// From now on threads share as many heaps as there are cores, two at least: glibc would make up to eight a core, and
-/// each keeps for itself what was freed in it. A server of a thousand slow connections takes a third less. Does nothing
-/// beside other libraries.
+/// Limits the heaps of the allocator to the number of cores, at least two. glibc would create up to eight per core, and
+/// each keeps the memory that was freed in it. A server with a thousand slow connections takes a third less. Does
+/// nothing with other C libraries.
 pub(crate) fn share_heaps() {
     #[cfg(target_env = "gnu")]
     {
@@ -56,7 +56,7 @@ pub(crate) fn share_heaps() {
             unsafe_code,
             reason = "takes two numbers, and is safe to call at any time; no crate offers it as such"
         )]
-        // SAFETY: mallopt locks the allocator's own state; what it refuses it leaves as it was.
+        // SAFETY: mallopt locks the allocator's own state, and leaves it unchanged if it rejects the value.
         let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, heaps) };
     }
 }

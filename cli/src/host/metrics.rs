@@ -1,14 +1,14 @@
-//! The text format of Prometheus, for the node exporter's text files.
+//! The text format of Prometheus, for text files of the node exporter.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use jiff::Timestamp;
 
-/// One gauge: its name, what it tells, its value.
+/// One gauge: name, help, value.
 pub(crate) type Row = (&'static str, &'static str, String);
 
-/// Gauges `store_NAME`, each with the one label that says of what.
+/// Gauges `store_NAME`, each with the one label `label` and its value `of`.
 pub(crate) fn text(rows: &[Row], prefix: &str, label: &str, of: &str) -> String {
     let mut text = String::new();
     for (name, help, value) in rows {
@@ -22,13 +22,13 @@ pub(crate) fn text(rows: &[Row], prefix: &str, label: &str, of: &str) -> String 
     text
 }
 
-/// A label's value may be a path or a URL.
+/// Escapes a label's value, which may be a path or a URL.
 fn escaped(of: &str) -> String {
     let plain = of.replace(|c: char| store::is_unseen(c) || c == '\"', "_");
     plain.replace('\\', "\\\\")
 }
 
-/// A time that the file of an earlier run tells: losing the journal must not turn an alert red or green.
+/// Reads a time from the file of an earlier run. So the loss of the journal does not raise or clear an alert.
 pub(crate) fn told_before(file: &Path, gauge: &str) -> Option<Timestamp> {
     let text = super::files::read(file).ok()?;
     let mut lines = text.lines();
@@ -36,13 +36,12 @@ pub(crate) fn told_before(file: &Path, gauge: &str) -> Option<Timestamp> {
     Timestamp::from_second(line.rsplit(' ').next()?.parse().ok()?).ok()
 }
 
-/// What the file of an earlier run says it is of.
+/// The label's value in the file of an earlier run.
 pub(crate) fn label_before(text: &str) -> Option<&str> {
     text.split('"').nth(1).filter(|of| !of.is_empty())
 }
 
-/// The same text with another value of one gauge, which is added where it is missing; where there is no text, it is
-/// of `of`.
+/// Changes the value of one gauge in a text, or adds the gauge. If there is no text, the label's value is `of`.
 pub(crate) fn with(text: &str, row: Row, prefix: &str, (label, of): (&str, &str)) -> String {
     let (name, help, value) = row;
     let gauge = format!("store_{prefix}{name}{{");

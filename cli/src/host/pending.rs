@@ -1,7 +1,7 @@
-//! Directories whose save failed because their store could not be reached, until they are saved.
+//! Directories whose save failed because the store could not be reached. They stay listed until they are saved.
 //!
-//! A file for each, in the directory of what this program keeps on the host. It names the directory, and never
-//! holds any of its bytes: these stay where they are.
+//! Each has a file in this program's state directory. The file names the directory and never holds any of its content,
+//! which stays where it is.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use store::{Error, RefName, Result, Store};
 
-/// Where they are, below the directory for what is kept.
+/// The directory of these files, below the state directory.
 const DIR: &str = "pending";
 
-/// The version of such a file; others are left alone.
+/// The version of these files. Files of other versions are left alone.
 const VERSION: u32 = 1;
 
-/// One of them.
+/// One failed save.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Pending {
     pending: u32,
-    /// Bytes, since a path may be no text.
+    /// Bytes, since a path need not be UTF-8.
     directory: Vec<u8>,
     store: String,
-    /// The id of that store, as far as it was known.
+    /// The id of that store, if it was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     #[serde(rename = "ref")]
@@ -30,7 +30,7 @@ pub(crate) struct Pending {
     /// The job that ran in the directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     job: Option<String>,
-    /// What a save of that job leaves out, as globs.
+    /// Globs of the files that a save of that job leaves out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     exclude: Vec<String>,
     #[serde(skip)]
@@ -40,7 +40,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// A save of `dir`, not written down yet; none, where this host keeps nothing in `kept`.
+    /// A save of `dir` that is not on the list yet; `None` if this host has no state directory.
     pub(crate) fn new(
         kept: Option<PathBuf>,
         dir: &Path,
@@ -68,7 +68,7 @@ impl Pending {
         })
     }
 
-    /// All that were written down.
+    /// All saves on the list.
     pub(crate) fn all(kept: Option<PathBuf>) -> Vec<Self> {
         let dir = kept.map(|dir| dir.join(DIR));
         let entries = dir.and_then(|dir| std::fs::read_dir(dir).ok());
@@ -90,14 +90,14 @@ impl Pending {
         &self.store
     }
 
-    /// The same for the store with this id alone.
+    /// Restricts the save to the store with this id.
     #[must_use]
     pub(crate) fn only_to(mut self, id: Option<String>) -> Self {
         self.id = id;
         self
     }
 
-    /// The same, of this job, whose saves leave out `exclude`.
+    /// Sets the job, and the globs that its saves leave out.
     #[must_use]
     pub(crate) fn of_job(mut self, job: &str, exclude: &[String]) -> Self {
         self.job = Some(job.to_owned());
@@ -109,15 +109,15 @@ impl Pending {
         &self.exclude
     }
 
-    /// What a version says that is made of it.
+    /// The message of the version that the save makes.
     pub(crate) fn message(&self) -> Option<String> {
         Some(message_of(self.job.as_ref()?))
     }
 
-    /// That it is for `store`, which is at its place by now.
+    /// Checks that `store`, which is at the store's place now, is the one that the save was meant for.
     ///
     /// # Errors
-    /// Conflict, when another one was there when it was written down.
+    /// Conflict, if another store was there when the save failed.
     pub(crate) fn check(&self, store: &Store) -> Result<()> {
         let found = store.format().id.to_string();
         let Some(wanted) = self.id.as_ref().filter(|wanted| **wanted != found) else {
@@ -137,7 +137,7 @@ impl Pending {
         self.target.as_deref()
     }
 
-    /// The same as it is on the list, if it is.
+    /// The same save as it is on the list, if it is there.
     pub(crate) fn written(&self) -> Option<Self> {
         Self::read(&self.file)
     }
@@ -150,10 +150,10 @@ impl Pending {
         (found.pending == VERSION).then_some(found)
     }
 
-    /// Puts it on the list.
+    /// Puts the save on the list.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub(crate) fn write(&self) -> Result<()> {
         let failed = |source| Error::io("write", &self.file, source);
         let dir = self.file.parent().unwrap_or_else(|| Path::new("."));
@@ -166,13 +166,13 @@ impl Pending {
             .map_err(failed)
     }
 
-    /// Takes it off the list.
+    /// Removes the save from the list.
     pub(crate) fn remove(&self) {
         drop(std::fs::remove_file(&self.file));
     }
 }
 
-/// What the versions say that a job made.
+/// The message of versions that a job made.
 pub(crate) fn message_of(job: &str) -> String {
     format!("job {job}")
 }

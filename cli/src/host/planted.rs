@@ -1,19 +1,19 @@
-//! Directories that somebody else may have put where one of the caller's is looked for.
+//! Directories that another user may have planted at a path that the caller uses.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use store::{Error, Result};
 
-/// Everybody may write, and nobody moves what belongs to others: as in `/tmp`.
+/// World-writable and sticky, as `/tmp`: everybody may write, and nobody may move the files of others.
 const SHARED: u32 = 0o1002;
 
-/// That what lies at `path`, or is on the way to it, was not put there by a stranger: whatever lies in a directory that
-/// everybody may write to belongs to the caller, to root or to the owner of that directory. It is what the system asks of
-/// symlinks there (`protected_symlinks`), asked of directories, too.
+/// Checks that no stranger planted `path` or a directory on the way to it. Below a shared directory, each must belong
+/// to the caller, to root or to the owner of the shared directory. The kernel requires the same of symlinks there
+/// (`protected_symlinks`).
 ///
 /// # Errors
-/// Denied, naming what belongs to somebody else.
+/// Denied, naming the directory that belongs to another user.
 pub(crate) fn check(path: &Path) -> Result<()> {
     let absolute =
         std::path::absolute(path).map_err(|source| Error::io("look at", path, source))?;

@@ -1,4 +1,4 @@
-//! The priority of this process beside others on the machine.
+//! The priority of this process.
 
 use std::io;
 
@@ -6,18 +6,19 @@ use rustix::process::setpriority_process;
 
 use super::session::Session;
 
-/// Where a session of its own says how far all of it stands back.
+/// The niceness of the whole session, for kernels that schedule sessions as groups.
 const SESSION: &str = "/proc/self/autogroup";
 
-/// Lets others compute and read first: 0 is nobody, 19 everybody. Threads that begin later inherit it, and so does their
+/// Sets the niceness: 0 is normal, 19 the lowest priority. Threads that start later inherit it, and so does their
 /// priority at the disk.
 ///
-/// Kernels that schedule sessions as groups count the niceness within a group only. So a session of its own stands back as
-/// a whole; one that others share is left as it is, since they would stand back with it.
+/// Kernels that schedule sessions as groups apply niceness only within a group. So if this process leads its session,
+/// the session's niceness is set too. A session of others is left alone, since their processes would be slowed down as
+/// well.
 pub(crate) fn stand_back(nice: i32) -> io::Result<()> {
     setpriority_process(None, nice)?;
     if Session::own().is_some_and(|session| session.is_led_by(std::process::id())) {
-        // There are kernels without such groups, and others that take no word for it twice in a moment.
+        // Some kernels have no such groups, and some refuse two writes in a short time.
         drop(std::fs::write(SESSION, nice.to_string()));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The directory that a new store is made in: it must be free, and a group may own it together.
+//! The directory of a new store: it must be free, and a group may own it together.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::ErrorKind;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use store::{Error, Result};
 
-/// What a store may have left there, or a file system.
+/// Names that a store or a file system may have left in the directory.
 const OURS: [&str; 9] = [
     "format",
     "log",
@@ -19,9 +19,9 @@ const OURS: [&str; 9] = [
     "uses",
     "lost+found",
 ];
-/// The group may do what the owner may, and what is made below belongs to it as well.
+/// The group has the owner's rights, and new files belong to the group.
 const SHARED: u32 = 0o2070;
-/// What everybody else with an account on the host may do, where they are let in.
+/// The rights of all other users of the host, if they may read.
 const OTHERS: u32 = 0o005;
 
 /// Who may read a store that a group writes to.
@@ -33,10 +33,10 @@ pub(crate) enum Readers {
     World,
 }
 
-/// Fails for a directory that holds something else: a store in the middle of it would be taken for part of it.
+/// Fails if a directory holds other files: a store among them would be mistaken for part of them.
 pub(crate) fn check(dir: &Path) -> Result<()> {
     let entries = match std::fs::read_dir(dir) {
-        // If it is no directory, whoever opens it says so.
+        // If `dir` is not a directory, opening the store reports that.
         Err(_) => return Ok(()),
         Ok(entries) => entries,
     };
@@ -60,7 +60,7 @@ pub(crate) fn check(dir: &Path) -> Result<()> {
     )))
 }
 
-/// Makes `dir` for its owner alone; one that exists keeps its modes.
+/// Creates `dir` for its owner only. An existing directory keeps its mode.
 pub(crate) fn make_private(dir: &Path) -> Result<()> {
     let failed = |source| Error::io("make the directory", dir, source);
     if let Some(above) = dir.parent() {
@@ -72,7 +72,7 @@ pub(crate) fn make_private(dir: &Path) -> Result<()> {
     }
 }
 
-/// Makes `dir`, and gives it the modes by which every writer knows that a group owns the store together.
+/// Creates `dir`, and sets the mode by which every writer knows that a group owns the store together.
 pub(crate) fn share(dir: &Path, readers: Readers) -> Result<()> {
     let failed = |source| Error::io("share the directory", dir, source);
     std::fs::create_dir_all(dir).map_err(failed)?;
@@ -89,7 +89,7 @@ pub(crate) fn share(dir: &Path, readers: Readers) -> Result<()> {
             _ => error,
         }
     })?;
-    // If the caller is not in the group, the system leaves the bit out without a word.
+    // If the caller is not in the group, the kernel drops the setgid bit without an error.
     if mode().map_err(failed)? & SHARED == SHARED {
         return Ok(());
     }

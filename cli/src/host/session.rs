@@ -1,24 +1,24 @@
-//! The session of this process and its terminal, as proc(5) tells them in `/proc/self/stat`.
+//! The session of this process and its terminal, from `/proc/self/stat` (see proc(5)).
 
-/// Where this process stands in its session. A number is 0 where its process began outside of this container.
+/// The place of this process in its session. A number is 0 if its process began outside of this container.
 ///
-/// The system calls of rustix give numbers that are never 0, and panic or worse in such a container.
+/// The calls of rustix require nonzero numbers, so they panic or worse in such a container.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session {
     group: i32,
     leader: i32,
-    /// The group that its terminal listens to; -1 without one.
+    /// The foreground process group of the terminal; -1 without a terminal.
     foreground: i32,
 }
 
 impl Session {
-    /// That of this process; none, where nothing tells it.
+    /// The session of this process; `None` if it cannot be read.
     pub(crate) fn own() -> Option<Self> {
         Self::parse(&std::fs::read_to_string("/proc/self/stat").ok()?)
     }
 
     fn parse(stat: &str) -> Option<Self> {
-        // A name may hold spaces and parentheses.
+        // The process name may contain spaces and parentheses.
         let (_, fields) = stat.rsplit_once(") ")?;
         let mut fields = fields.split(' ').skip(2);
         let group = fields.next()?.parse().ok()?;
@@ -31,12 +31,12 @@ impl Session {
         })
     }
 
-    /// Whether the terminal tells this process what is typed, Ctrl-C above all.
+    /// Whether the terminal sends its signals to this process, Ctrl-C above all.
     pub(crate) fn is_in_foreground(self) -> bool {
         self.group == self.foreground
     }
 
-    /// Whether this process began the session, so that nobody else's work is in it but its own children's.
+    /// Whether this process leads the session, so that the session holds only this process and its children.
     pub(crate) fn is_led_by(self, pid: u32) -> bool {
         u32::try_from(self.leader) == Ok(pid)
     }

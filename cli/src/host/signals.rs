@@ -8,15 +8,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use store::{Error, Result};
 
-/// Those within this time after the first are the first one.
+/// Signals within this time after the first one count as the same request.
 pub(crate) const TOGETHER_TIME: Duration = Duration::from_millis(250);
 
-/// The first signal asks to stop in good order, a second one stops at once. Two that come together are one: `timeout`, a
-/// terminal and some supervisors tell a process and its group. A terminal that goes away is never the second one: it tells
-/// by SIGHUP, and the shell in it does the same, who knows when.
+/// The first signal asks to stop in good order, the second one exits at once. Signals that come together count as one:
+/// `timeout`, terminals and some supervisors signal both the process and its group. SIGHUP never counts as the second
+/// one, since a closing terminal and its shell both send it, with any delay.
 ///
 /// # Errors
-/// When the system allows no handler, or no thread.
+/// If the system allows no handler, or no thread.
 pub(crate) fn stop_on_signals(are_for_a_command: bool) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let failed = |source| Error::unavailable("handlers of signals").because(source);
@@ -41,13 +41,13 @@ pub(crate) fn stop_on_signals(are_for_a_command: bool) -> Result<Arc<AtomicBool>
     Ok(stop)
 }
 
-/// SIGHUP, by which a terminal tells that it goes away. Who was started by `nohup` outlives it: to them it is nothing.
+/// SIGHUP, which a closing terminal sends. `None` if `nohup` started this process, which then outlives the terminal.
 pub(crate) fn hangup() -> Option<i32> {
     let status = std::fs::read_to_string("/proc/self/status");
     Some(SIGHUP).filter(|signal| !is_ignored(&status.unwrap_or_default(), *signal))
 }
 
-/// Whether proc(5) says of a process that it ignores a signal.
+/// Whether a process ignores a signal, according to `status` (see proc(5)).
 fn is_ignored(status: &str, signal: i32) -> bool {
     let ignored = status
         .lines()

@@ -1,6 +1,7 @@
-//! Which stores this user has used, by place: so a missing store is not mistaken for one that was made there later.
+//! The ids of the stores that this user has used, by place. So a store that was made later is not mistaken for a
+//! missing one.
 //!
-//! There is a file for each place, in the cache directory. If they are lost, the check is skipped.
+//! Each place has a file in the cache directory. If the files are lost, the check is skipped.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -10,15 +11,15 @@ use store::Store;
 
 use super::files::{Use, replace};
 
-/// Where they are, below the cache directory.
+/// The directory of these files, below the cache directory.
 const DIR: &str = "stores";
 
-/// The place of a store.
+/// The file for one place of a store.
 pub(crate) struct StorePlace(PathBuf);
 
 impl StorePlace {
-    /// Of the store at `url`; none, where this host keeps nothing in `kept`. Hosts may share a home, and have places of one
-    /// name that are their own.
+    /// The file for `url`; `None` if this host has no cache directory. The key contains the host's name, because hosts
+    /// may share a home directory and have different stores under one path.
     pub(crate) fn of(kept: Option<PathBuf>, url: &str) -> Option<Self> {
         let host = rustix::system::uname();
         let key = [host.nodename().to_bytes(), b"\0", url.as_bytes()].concat();
@@ -26,7 +27,7 @@ impl StorePlace {
         Some(Self(kept?.join(DIR).join(name)))
     }
 
-    /// The id of the store that was there last.
+    /// The id of the last known store at this place.
     pub(crate) fn known(&self) -> Option<String> {
         let text = std::fs::read_to_string(&self.0).ok()?;
         let id = text.trim();
@@ -34,13 +35,13 @@ impl StorePlace {
         is_id.then(|| id.to_owned())
     }
 
-    /// Takes down that `store` is there.
+    /// Remembers that `store` is at this place.
     pub(crate) fn remember(&self, store: &Store) {
         let id = store.format().id.to_string();
         if self.known().as_ref() == Some(&id) {
             return;
         }
-        // It is asked for again the next time.
+        // A failure is harmless: the next opening tries again.
         let above = self.0.parent().unwrap_or(&self.0);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(above);
         drop(made.map(|()| replace(&self.0, id.as_bytes(), Use::Report)));

@@ -1,5 +1,5 @@
-//! What runs of commands found in their compile caches on this host: a line of JSON for each, for whoever wants to know how
-//! well a cache does. Disposable: what cannot be written or read is missing from a sum, and nothing else.
+//! How well compile caches did on this host: one JSON line for each run of a command. The file is disposable: a line
+//! that cannot be written or read is only missing from a sum.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,35 +11,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::config;
 
-/// Bytes of lines that are read: the newest.
+/// How many of the newest bytes are read.
 const BYTES_READ_MAX: u64 = 1 << 20;
-/// A larger file is started again, and the old one stays beside it.
+/// When the file reaches this size, a new one is started. The old file is kept beside it.
 const BYTES_KEPT_MAX: u64 = 4 << 20;
 
-/// What a run found.
+/// What one run found in a cache.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Line {
     pub(crate) time: Timestamp,
-    /// Which store, as it is called on this host.
+    /// The store, as named on this host.
     pub(crate) store: String,
     pub(crate) profile: String,
-    /// Where the cache is pulled from and pushed to, each once.
+    /// The refs that the cache is pulled from and pushed to, without duplicates.
     pub(crate) refs: Vec<String>,
-    /// Entries that were there when the command began, the pulled ones too.
+    /// Entries that existed when the command began, pulled ones included.
     #[serde(alias = "hits")]
     pub(crate) there: u64,
-    /// Of these: entries that were pulled.
+    /// How many of these were pulled.
     #[serde(alias = "avoided")]
     pub(crate) pulled: u64,
-    /// Of those that were there: entries that the command read, where that is known.
+    /// How many of the existing entries the command read, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) read: Option<u64>,
-    /// Entries that it added.
+    /// Entries that the command added.
     #[serde(alias = "misses")]
     pub(crate) added: u64,
 }
 
-/// The runs of one cache together.
+/// The sums of all runs of one cache.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) profile: String,
@@ -48,7 +48,7 @@ pub(crate) struct Tally {
     pub(crate) there: u64,
     pub(crate) pulled: u64,
     pub(crate) added: u64,
-    /// Of runs of which it is known what they read: how much that is, and how much they added.
+    /// Entries read and entries added, over the runs whose reads are known.
     pub(crate) told: Option<(u64, u64)>,
     pub(crate) last: Timestamp,
 }
@@ -56,11 +56,11 @@ pub(crate) struct Tally {
 /// Adds a line.
 pub(crate) fn add(line: &Line) {
     let written = place().map(|path| write(&path, line));
-    // A command that did its work does not fail for it.
+    // A command that succeeded does not fail because of this line.
     drop(written);
 }
 
-/// The caches of a store, by their refs.
+/// The sums for each cache of a store, by refs.
 pub(crate) fn tallies(store: &str) -> Vec<Tally> {
     let text = place().and_then(|path| read(&path).ok());
     sums(&text.unwrap_or_default(), store)
@@ -84,7 +84,7 @@ fn write(path: &Path, line: &Line) -> std::io::Result<()> {
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    // In one piece: others write, too.
+    // One write, since other processes append to the same file.
     file.write_all(&text)
 }
 
@@ -100,7 +100,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 fn sums(text: &[u8], store: &str) -> Vec<Tally> {
     let mut tallies: BTreeMap<(Vec<String>, String), Tally> = BTreeMap::new();
     let lines = text.split(|byte| *byte == b'\n');
-    // What is none of ours is the rest of a line, or of a newer program.
+    // Lines that do not parse are cut off, or come from a newer program.
     for line in lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok()) {
         if line.store != store {
             continue;
@@ -158,7 +158,7 @@ mod tests {
         ] {
             write(&path, &one).unwrap();
         }
-        // One of an earlier program does not know what was read.
+        // A line of an older program does not say what was read.
         let mut text = b"{\"half\": a line\n{\"time\":\"1970-01-01T00:00:02Z\",\"store\":\"/s\",\"profile\":\"neff\",\
             \"refs\":[\"project/a/c\"],\"avoided\":1,\"hits\":30,\"misses\":7}\n"
             .to_vec();

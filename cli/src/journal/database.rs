@@ -1,9 +1,9 @@
-//! The database of one job: sled, kept at arm's length.
+//! The database of one job: sled, isolated on a thread of its own.
 //!
-//! sled 0.34.7 is disposable here: it comes back empty after power cuts, panics on some damage, may hang on others,
-//! and belongs to one process. So it lives on a thread of its own, which nobody waits for longer than
-//! [`PATIENCE`]. Whatever goes wrong, the caller gets a reason and goes on without; nothing here panics or
-//! hangs. Batches stay small, since sled never gives their memory back.
+//! sled 0.34.7 is treated as disposable: it is empty after power cuts, panics on some damage, may hang on other damage,
+//! and belongs to one process. Nobody waits longer than [`PATIENCE`] for its thread. On any failure, the caller gets a
+//! reason and continues without the database; nothing here panics or hangs. Batches stay small, since sled never frees
+//! their memory.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,27 +15,27 @@ use std::time::Duration;
 
 use sled::{Batch, Db, Mode};
 
-/// Most changes of one batch.
+/// Maximum changes per batch.
 pub(crate) const BATCH_MAX: usize = 1000;
-/// What sled may keep in memory.
+/// Size of sled's cache.
 const CACHE_BYTES: u64 = 8 << 20;
-/// How long the database may take for anything. Less in tests.
+/// The longest time that the database may take for an operation; more in tests.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 10 });
-/// How the threads of sled's own begin their names.
+/// The prefix of the names of sled's own threads.
 const OF_SLED: &str = "sled-";
 
-/// Why something could not be done, on one line.
+/// Why an operation failed, on one line.
 pub(super) type Reason = String;
 
-/// What the thread of a database is asked to do.
+/// A task for the database's thread.
 type Task = Box<dyn FnOnce(&Db) + Send>;
 
-/// Keys and values by room.
+/// Keys and values, grouped by room.
 #[derive(Debug)]
 pub(super) struct Database {
-    /// None, once the thread is asked to end.
+    /// `None` after the thread was asked to end.
     tasks: Option<Sender<Task>>,
-    /// Closed when the thread has ended.
+    /// Closes when the thread has ended.
     ended: Receiver<()>,
     is_stuck: AtomicBool,
 }
@@ -44,7 +44,7 @@ pub(super) struct Database {
 pub(super) type Row = (Vec<u8>, Vec<u8>);
 
 impl Database {
-    /// Opens the database in the directory `dir`, or makes it.
+    /// Opens or creates the database in the directory `dir`.
     pub(super) fn open(dir: &Path) -> Result<Self, Reason> {
         let config = sled::Config::new()
             .path(dir)
@@ -53,7 +53,7 @@ impl Database {
             .flush_every_ms(None);
         Self::on_a_thread(PATIENCE, move || {
             let db = config.open()?;
-            // Damage in the middle shows only where it is read.
+            // Damage inside of a tree shows only when it is read.
             for name in db.tree_names() {
                 db.open_tree(name)?
                     .iter()
@@ -63,7 +63,7 @@ impl Database {
         })
     }
 
-    /// What `open` opens, on a thread that serves it until nobody needs it any more.
+    /// Opens a database on a new thread. The thread serves it until this value is dropped.
     fn on_a_thread(
         patience: Duration,
         open: impl FnOnce() -> sled::Result<Db> + Send + 'static,
@@ -76,7 +76,7 @@ impl Database {
             let told = opened.send(db.as_ref().map(drop).map_err(Clone::clone));
             if let (Ok(db), Ok(())) = (db, told) {
                 to_do.iter().for_each(|task| task(&db));
-                // Even dropping it may panic.
+                // Dropping the database may panic, too.
                 let _gone = guarded(|| {
                     drop(db);
                     Ok(())
@@ -115,7 +115,7 @@ impl Database {
         })
     }
 
-    /// Removes rows; one that is not there is fine.
+    /// Removes rows. Missing rows are no error.
     pub(super) fn remove(&self, room: &str, keys: &[Vec<u8>]) -> Result<(), Reason> {
         self.change(room, keys.to_vec(), |batch, key| {
             batch.remove(key.as_slice());
@@ -136,12 +136,12 @@ impl Database {
                 some.iter().for_each(|one| change(&mut batch, one));
                 tree.apply_batch(batch)?;
             }
-            // Written down now, in case the process is killed.
+            // Flushes now, in case the process is killed.
             db.flush().map(drop)
         })
     }
 
-    /// Lets the thread do something, and waits for that, within reason.
+    /// Runs `act` on the thread and waits for the result, at most for `patience`.
     fn ask<T: Send + 'static>(
         &self,
         patience: Duration,
@@ -149,7 +149,7 @@ impl Database {
     ) -> Result<T, Reason> {
         let (answer, answered) = channel();
         let task: Task = Box::new(move |db| {
-            // A caller that does not wait any more does not want to know.
+            // The send fails if the caller stopped waiting.
             let _unread = answer.send(guarded(|| act(db)));
         });
         let sent = self.tasks.as_ref().map(|tasks| tasks.send(task));
@@ -164,7 +164,8 @@ impl Database {
 }
 
 impl Drop for Database {
-    /// Waits for its end, since the next one that opens it would find it locked; not where it is stuck.
+    /// Waits until the thread has ended, because the next opening would find the database locked. Does not wait if it
+    /// is stuck.
     fn drop(&mut self) {
         drop(self.tasks.take());
         if !self.is_stuck.load(Ordering::Relaxed) {
@@ -184,7 +185,7 @@ thread_local! {
 }
 static HOOK: Once = Once::new();
 
-/// Runs `act`; a panic of sled is a failure like others, and is not printed.
+/// Runs `act`. A panic of sled becomes an ordinary failure and is not printed.
 fn guarded<T>(act: impl FnOnce() -> sled::Result<T>) -> Result<T, Reason> {
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
@@ -242,7 +243,7 @@ mod tests {
             Ok(())
         });
         assert_eq!(asked, Err("it did not answer for 0 s".to_owned()));
-        // That would wait for the thread, which waits for us.
+        // Dropping it later would wait for a thread that waits for this test.
         drop(database);
         drop(end);
     }

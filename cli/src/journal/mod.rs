@@ -1,8 +1,7 @@
-//! The journal of a job on this host: its runs, the refs that failed, and what an unbroken run need not send
-//! again.
+//! The journal of a job on this host: its runs, the failed refs, and the packs that a resumed run need not send again.
 //!
-//! It is disposable: if it is lost, damaged or silently empty, that costs time, never correctness. So nothing here
-//! fails; if something cannot be remembered, that is a note. One process at a time has it, see [`JobDir::hold`].
+//! The journal is disposable: if it is lost, damaged or empty, that costs time, never correctness. So nothing here
+//! fails; a problem becomes a note. One process at a time holds the journal, see [`JobDir::hold`].
 
 pub(crate) mod compiles;
 mod database;
@@ -35,9 +34,9 @@ const PACKS: &str = "packs";
 
 /// How many runs are remembered.
 const RUNS_MAX: usize = 100;
-/// How many of them are told to others.
+/// How many of them are in the status.
 const RUNS_TOLD: usize = 10;
-/// How often others are told how far the run is.
+/// How often the status is written during a run.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// The journal of the job that this process runs.
@@ -45,7 +44,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Journal {
     dir: JobDir,
     facts: Mutex<Facts>,
-    /// None, once it failed.
+    /// `None` after a failure.
     database: Mutex<Option<Database>>,
     notes: Mutex<Vec<String>>,
     /// Oldest first; the last one is this run.
@@ -82,8 +81,8 @@ impl Journal {
         journal
     }
 
-    /// Says between which stores the run is. Resume points of others are no use: the job was changed, or a
-    /// store was made again.
+    /// Sets the stores of the run. Resume points for other stores are dropped: the job was changed, or a store was
+    /// recreated.
     pub(crate) fn between(&self, from: StoreId, to: StoreId) {
         let stores = Some((from, to));
         if self.last_stores() != stores {
@@ -97,22 +96,22 @@ impl Journal {
         self.tell();
     }
 
-    /// Between which stores the last run was, the source first.
+    /// The stores of the last run, the source first.
     pub(crate) fn last_stores(&self) -> Option<(StoreId, StoreId)> {
         let known: Option<Facts> = values(self.try_to(|database| database.rows(FACTS))).pop();
         known.and_then(|known| known.stores)
     }
 
-    /// When a run last did all that it was to do.
+    /// When a run last succeeded completely.
     pub(crate) fn last_success(&self) -> Option<Timestamp> {
         let runs = locked(&self.runs);
         let done = runs.iter().rfind(|run| run.outcome == Outcome::Done);
         done.and_then(|run| run.ended)
     }
 
-    /// Tells others how far the run is, now and then.
+    /// Writes the progress of the run to the status, at most once per [`TELL_EVERY`].
     pub(crate) fn far(&self, far: Far) {
-        // Whoever finds the lock taken leaves it to the one who has it.
+        // If another thread holds the lock, that thread writes the status.
         let Ok(mut told) = self.told.try_lock() else {
             return;
         };
@@ -124,7 +123,7 @@ impl Journal {
         }
     }
 
-    /// Writes down how the run ended, and which refs did not make it.
+    /// Records how the run ended, and which refs failed.
     pub(crate) fn end(
         &self,
         outcome: Outcome,
@@ -211,7 +210,7 @@ impl Journal {
         }
     }
 
-    /// Does something with the database, unless it failed before; after a failure nothing more is remembered.
+    /// Uses the database, unless it failed before. After a failure nothing more is remembered.
     fn try_to<T: Default>(&self, act: impl FnOnce(&Database) -> Result<T, Reason>) -> T {
         let mut database = locked(&self.database);
         let done = match database.as_ref() {
@@ -228,7 +227,7 @@ impl Journal {
         })
     }
 
-    /// Once each.
+    /// Adds a note once.
     fn note(&self, note: String) {
         let mut notes = locked(&self.notes);
         if !notes.contains(&note) {
@@ -253,7 +252,7 @@ impl Resume for Journal {
     }
 }
 
-/// Packs that earlier runs finished and did not commit, for a caller that only looks.
+/// Packs that earlier runs finished and did not commit, for callers that only read.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     packs: Vec<PackId>,
@@ -261,7 +260,7 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// What the journal of a job between these stores remembers; nothing, while a process runs the job.
+    /// What the journal of a job between these stores remembers; empty while a process runs the job.
     pub(crate) fn of(id: &str, stores: (StoreId, StoreId)) -> Self {
         let left = JobDir::of(id).and_then(|dir| left(&dir));
         let mut left = left.unwrap_or_default();
@@ -271,7 +270,7 @@ impl Left {
         left
     }
 
-    /// Between which stores the last run was, the source first.
+    /// The stores of the last run, the source first.
     pub(crate) fn last_stores(&self) -> Option<(StoreId, StoreId)> {
         self.stores
     }
@@ -303,7 +302,7 @@ fn packs(rows: Vec<Row>) -> Vec<PackId> {
     keys(rows).into_iter().filter_map(id).collect()
 }
 
-/// What is known of a job; from its journal, where nobody was told and nobody runs it.
+/// The status of a job. It comes from the journal if there is no status file and nobody runs the job.
 pub(crate) fn status(dir: &JobDir) -> Option<Status> {
     Status::read(dir).or_else(|| {
         let _alive = dir.peek()?;
@@ -323,7 +322,7 @@ pub(crate) fn status(dir: &JobDir) -> Option<Status> {
     })
 }
 
-/// The database; a new one, where the old one is of no use. And a note, if something is amiss.
+/// Opens the database, or a new one if the old one is damaged. The second value is a note about a problem.
 fn open(dir: &JobDir) -> (Option<Database>, Option<String>) {
     let path = dir.database();
     let damage = match Database::open(&path) {
@@ -331,7 +330,7 @@ fn open(dir: &JobDir) -> (Option<Database>, Option<String>) {
         Err(damage) => damage,
     };
     let removed = match std::fs::remove_dir_all(&path) {
-        // Something else of that name.
+        // Another file has this name.
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
             std::fs::remove_file(&path)
         }
@@ -366,13 +365,13 @@ fn keys(rows: Vec<Row>) -> Vec<Vec<u8>> {
     rows.into_iter().map(|(key, _)| key).collect()
 }
 
-/// Those that make sense.
+/// The values that can be parsed.
 fn values<T: DeserializeOwned>(rows: Vec<Row>) -> Vec<T> {
     let value = |(_, value): Row| serde_json::from_slice(&value).ok();
     rows.into_iter().filter_map(value).collect()
 }
 
-/// A thread that died while it held a lock left nothing half done here.
+/// Ignores poison: a thread that panicked with a lock left no partial change here.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()

@@ -1,4 +1,4 @@
-//! Where the journal of a job lies on this host, and whether a process runs the job now.
+//! The directory of a job's journal on this host, and whether a process runs the job.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -9,23 +9,23 @@ use store::{Error, Result};
 use crate::config;
 use crate::host::lock::{Lock, Running};
 
-/// So long after its last run a job without a name is forgotten.
+/// A job without a name is forgotten this long after its last run.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The directory of one job: `lock`, `alive`, `status.json`, and the database in `journal/`.
 #[derive(Clone, Debug)]
 pub(crate) struct JobDir(PathBuf);
 
-/// A run of a job, as long as it lives.
+/// The right to run a job, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     _lock: Lock,
-    /// Locked like the lock, for those who only want to know: a run waits until they have looked.
+    /// A second lock, for readers of the journal: a run waits until they have finished.
     _alive: Option<File>,
 }
 
 impl JobDir {
-    /// The directory of the job `id`; none without a home.
+    /// The directory of the job `id`; `None` without a home directory.
     pub(crate) fn of(id: &str) -> Option<Self> {
         Some(Self(jobs_dir()?.join(id)))
     }
@@ -35,7 +35,7 @@ impl JobDir {
         Self(dir)
     }
 
-    /// Those of all jobs that were ever run here and are not forgotten, by id.
+    /// All jobs that ran on this host and are not forgotten, by id.
     pub(crate) fn all() -> Result<Vec<Self>> {
         let Some(dir) = jobs_dir() else {
             return Ok(Vec::new());
@@ -70,7 +70,7 @@ impl JobDir {
         self.0.join("status.json")
     }
 
-    /// The right to run the job, or who has it.
+    /// Takes the right to run the job, or returns its holder.
     pub(crate) fn hold(&self) -> Result<Result<Held, Running>> {
         let lock = match Lock::take(&self.0.join("lock"), "runs this job")? {
             Ok(lock) => lock,
@@ -84,20 +84,20 @@ impl JobDir {
         }))
     }
 
-    /// The right to look into the database, as long as no process runs the job.
+    /// Takes the right to read the database; `None` while a process runs the job.
     pub(super) fn peek(&self) -> Option<File> {
         let alive = store::open_regular(&self.0.join("alive")).ok()?;
         alive.try_lock().ok()?;
         Some(alive)
     }
 
-    /// Whether a process runs the job now.
+    /// Whether a process runs the job.
     pub(crate) fn is_running(&self) -> bool {
         let alive = store::open_regular(&self.0.join("alive"));
         alive.is_ok_and(|alive| matches!(alive.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Forgets jobs without a name that were not run for long; `is_named` tells the others by their ids.
+    /// Forgets jobs without a name that have not run for long. `is_named` says which ids belong to named jobs.
     pub(crate) fn sweep(is_named: impl Fn(&str) -> bool) {
         let old = |dir: &Self| {
             let changed = std::fs::metadata(dir.0.join("lock")).and_then(|file| file.modified());
@@ -107,7 +107,7 @@ impl JobDir {
         let forgotten = Self::all().unwrap_or_default().into_iter();
         for dir in forgotten.filter(|dir| !is_named(&dir.id()) && old(dir)) {
             if let Ok(Ok(_held)) = dir.hold() {
-                // What is left of it goes with the next sweep.
+                // The next sweep removes remains.
                 let _kept = std::fs::remove_dir_all(&dir.0);
             }
         }

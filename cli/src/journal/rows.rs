@@ -1,4 +1,4 @@
-//! What a journal remembers of a run, as it is written down and as machines read it.
+//! What a journal remembers of a run, as written to disk and as JSON output.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 /// One run of a job.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 pub(crate) struct Run {
-    /// 1 is the first.
+    /// The first run is 1.
     pub(crate) number: u64,
     pub(crate) pid: u32,
     pub(crate) started: Timestamp,
-    /// None, while it runs and when it was killed.
+    /// `None` while the run lasts, and if it was killed.
     pub(crate) ended: Option<Timestamp>,
     pub(crate) outcome: Outcome,
     #[serde(flatten)]
     pub(crate) numbers: Numbers,
-    /// Why it did not do all, on one line.
+    /// Why the run did not succeed completely, on one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
 }
@@ -24,33 +24,33 @@ pub(crate) struct Run {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
-    /// Not yet, or its process was killed.
+    /// The run has not ended, or its process was killed.
     Running,
     /// Its process was killed.
     Killed,
     Done,
-    /// Some refs did not make it.
+    /// Some refs failed.
     Partly,
     Interrupted,
     Failed,
 }
 
-/// What a run moved.
+/// What a run transferred.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq)]
 pub(crate) struct Numbers {
     /// Versions that were published.
     pub(crate) published: u64,
-    /// Refs and versions that did not make it.
+    /// Refs and versions that failed.
     pub(crate) failed: u64,
     pub(crate) chunks: u64,
-    /// Bytes of frames, as encoded.
+    /// Encoded bytes of frames.
     pub(crate) sent_bytes: u64,
-    /// Bytes of packs that an earlier run had sent.
+    /// Bytes of packs that earlier runs had sent.
     pub(crate) resumed_bytes: u64,
     pub(crate) secs: f64,
 }
 
-/// A ref that did not make it.
+/// A ref that failed.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub(crate) struct RefError {
     #[serde(rename = "ref")]
@@ -59,7 +59,7 @@ pub(crate) struct RefError {
 }
 
 impl Outcome {
-    /// In a sentence.
+    /// The outcome, for use in a sentence.
     pub(crate) fn told(self) -> &'static str {
         match self {
             Self::Running => "running",

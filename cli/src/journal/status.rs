@@ -1,5 +1,5 @@
-//! What is known of a job from outside, also while it runs: a file beside the journal, since the database
-//! belongs to the process that runs the job.
+//! The status of a job, also while it runs. It is a file beside the journal, since the database belongs to the process
+//! that runs the job.
 
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -9,44 +9,44 @@ use super::place::JobDir;
 use super::rows::{Outcome, RefError, Run};
 use crate::host::files::{self, Use};
 
-/// Most bytes of a status that are read: more is no JSON.
+/// Maximum bytes to read of a status; a longer file is cut and so does not parse.
 const STATUS_BYTES_MAX: u64 = 64 << 20;
 
-/// What a job does.
+/// The definition of a job.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) job: String,
-    /// As the stores were named.
+    /// The stores, as they were named.
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) refs: Vec<String>,
-    /// The stores that were found there, the source first; none, as long as nobody has looked.
+    /// The ids of the stores, the source first; `None` until they were opened.
     pub(crate) stores: Option<(StoreId, StoreId)>,
 }
 
-/// How far the run is, or was when it last said so.
+/// The progress that the run last reported.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub(crate) struct Far {
     pub(crate) bytes: u64,
-    /// 0, where nobody knows yet.
+    /// 0 if not known yet.
     pub(crate) total_bytes: u64,
 }
 
-/// What is known of a job.
+/// The status of a job.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 pub(crate) struct Status {
     #[serde(flatten)]
     pub(crate) facts: Facts,
-    /// Of the newest run.
+    /// The progress of the newest run.
     pub(crate) progress: Far,
-    /// Of the newest run that ended.
+    /// The errors of the newest run that ended.
     pub(crate) errors: Vec<RefError>,
-    /// The newest first.
+    /// Newest first.
     pub(crate) runs: Vec<Run>,
 }
 
 impl Status {
-    /// What is known; none, where nothing is or it cannot be read.
+    /// Reads the status; `None` if there is none or it cannot be read.
     pub(crate) fn read(dir: &JobDir) -> Option<Self> {
         let mut text = Vec::new();
         let file = store::open_regular(&dir.status()).ok()?;
@@ -58,7 +58,7 @@ impl Status {
         Some(status)
     }
 
-    /// Tells others; whether that worked.
+    /// Writes the status.
     pub(super) fn write(&self, dir: &JobDir) -> store::Result<()> {
         let text = serde_json::to_vec(self)
             .map_err(|source| store::Error::invalid("the status of a job").because(source))?;
@@ -67,7 +67,7 @@ impl Status {
 }
 
 impl Run {
-    /// A run that never said how it ended.
+    /// Marks a run that did not record its end as killed.
     pub(super) fn end_killed(&mut self) {
         if self.outcome == Outcome::Running {
             self.outcome = Outcome::Killed;

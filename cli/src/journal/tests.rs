@@ -1,4 +1,4 @@
-//! A journal that is lost, cut short or full of garbage is a new one, with a note; it never stops a run.
+//! A journal that is lost, truncated or full of garbage becomes a new one with a note; it never stops a run.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ impl Room {
         journal
     }
 
-    /// Threads of sled may outlive a database a little, which a process that opens it once never sees.
+    /// sled's threads may outlive a database for a moment. A process that opens the database once never notices.
     fn wait_for_the_database(&self) {
         let Ok(file) = std::fs::File::open(self.dir().database().join("db")) else {
             return;
@@ -50,7 +50,7 @@ impl Room {
         }
     }
 
-    /// A run that was killed in the middle: it has finished packs and committed some.
+    /// A killed run that had finished packs and committed some of them.
     fn killed(&self) {
         let journal = self.begin(1);
         for number in 0..PACKS_COUNT {
@@ -69,7 +69,7 @@ impl Room {
         files
     }
 
-    /// A run on whatever is there works, and is remembered. Memory of an earlier moment may come back.
+    /// Checks that a run works with the current files and is remembered. Facts of an earlier time may reappear.
     fn check(&self, what: &str) -> Vec<PackId> {
         let journal = self.begin(1);
         let packs = journal.packs();
@@ -142,7 +142,7 @@ fn the_errors_of_a_run_are_told_and_go_with_it() {
         (RUNS_TOLD, &[failed(RUNS_MAX + 3)][..])
     );
     assert_eq!(told.runs[0].number, RUNS_MAX as u64 + 3);
-    // The same from the database, when the file beside it is gone.
+    // The status comes from the database if its file is gone.
     std::fs::remove_file(room.dir().status()).unwrap();
     assert_eq!(status(&room.dir()).unwrap(), told);
     let database = Database::open(&room.dir().database()).unwrap();
@@ -203,7 +203,7 @@ fn garbage_in_a_journal_costs_its_memory_at_most() {
             let mut bytes = std::fs::read(file).unwrap();
             let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
             let from = used * round / 24;
-            // All of it, some of it, one byte of it.
+            // Damages the whole file, a part of it, or one byte.
             let count = [used, 16, 1][round % 3];
             let hit = bytes.iter_mut().take(used).skip(from).take(count);
             hit.for_each(|byte| *byte ^= noise() | 1);
@@ -218,7 +218,7 @@ fn what_a_run_leaves_is_dropped_without_a_word_when_its_job_cannot_be_remembered
     let room = Room::new();
     std::fs::create_dir_all(room.dir().path()).unwrap();
     let held = room.dir().hold().unwrap().unwrap();
-    // A directory that nothing can be made in, whoever asks.
+    // Nothing can be created in this directory, not even by root.
     let nowhere = JobDir::at(PathBuf::from("/proc/self/nowhere"));
     let facts = Facts {
         job: "job".to_owned(),

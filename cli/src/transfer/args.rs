@@ -1,4 +1,4 @@
-//! What `push`, `pull` and `duplicate` are told alike.
+//! Arguments that `push`, `pull` and `duplicate` share.
 
 use std::ffi::{OsStr, OsString};
 

@@ -1,4 +1,4 @@
-//! How long a transfer would take: by its limit, and by what earlier runs between the same stores did.
+//! Estimates the time of a transfer from its limit and from earlier runs between the same stores.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use store::StoreId;
 
 use crate::journal::{JobDir, Numbers, Status};
 
-/// Shorter or smaller runs say more about their beginning and end than about the way between.
+/// Smaller runs are ignored: their start and end take more time than the transfer.
 const TELLING_BYTES: u64 = 1 << 20;
 
-/// Bytes in a second; none, where nothing is known.
+/// Bytes per second; `None` if nothing is known.
 pub(super) fn rate(limit: Option<u64>, from: StoreId, to: StoreId) -> Option<u64> {
     let jobs = JobDir::all().unwrap_or_default();
     let known = jobs.iter().filter_map(Status::read);
@@ -24,7 +24,7 @@ pub(super) fn rate(limit: Option<u64>, from: StoreId, to: StoreId) -> Option<u64
     }
 }
 
-/// The time for so many bytes.
+/// The time for this many bytes.
 pub(super) fn time(bytes: u64, rate: u64) -> Duration {
     let millis = u128::from(bytes) * 1000 / u128::from(rate.max(1));
     Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))

@@ -11,16 +11,16 @@ use crate::journal::Numbers;
 
 const SUCCESS: &str = "store_duplicate_last_success_timestamp_seconds";
 
-/// What is told of a run.
+/// The reported facts of a run.
 pub(super) struct TransferMetrics<'t> {
     pub(super) job: &'t str,
     pub(super) numbers: Numbers,
     pub(super) exit_code: u8,
-    /// When a run last did all that it was to do, as far as that is known.
+    /// When a run last succeeded completely, if known.
     pub(super) success: Option<Timestamp>,
 }
 
-/// Replaces `file` as a whole, however the run ended.
+/// Replaces `file` atomically, however the run ended.
 pub(super) fn write(file: &Path, told: &TransferMetrics<'_>) -> Result<()> {
     let now = Timestamp::now();
     let success = match told.exit_code {

@@ -1,6 +1,6 @@
-//! Versions of refs go from one store to another: what `push`, `pull` and `duplicate` have in common.
+//! Transfers versions of refs from one store to another: the common part of `push`, `pull` and `duplicate`.
 //!
-//! The engine does it; here are the journal beside it, what people and machines are told, and the exit code.
+//! The engine transfers. This module keeps the journal, reports to people and machines, and chooses the exit code.
 
 mod args;
 mod estimate;
@@ -28,32 +28,32 @@ use crate::journal::{Facts, Far, JobDir, Journal, Left, Numbers, Outcome};
 use crate::ui::progress::Watch;
 use crate::ui::{failure, human};
 
-/// Hex digits of the id of a job without a name.
+/// Length of the id of a job without a name, in hex digits.
 const ID_DIGITS: usize = 16;
 
 /// One end of a transfer.
 #[derive(Clone, Debug)]
 pub(crate) enum Side {
-    /// The store that every verb works with.
+    /// The selected store.
     Here,
     /// A cluster, a path or a URL.
     There(String),
-    /// A store in one file, which is made when something goes there.
+    /// A store in one file, which is created if it is the destination.
     Bundle(PathBuf),
 }
 
-/// What is to be done.
+/// A requested transfer.
 #[derive(Debug)]
 pub(crate) struct Transfer {
-    /// The job of the configuration that it is.
+    /// The configured job, if this transfer is one.
     pub(crate) job: Option<Label>,
     pub(crate) from: Side,
     pub(crate) to: Side,
-    /// As people wrote them.
+    /// The refs as people wrote them.
     pub(crate) refs: Vec<String>,
     pub(crate) request: ReplicateRequest,
     pub(crate) metrics_file: Option<PathBuf>,
-    /// What reaches a bucket whose URL the configuration does not know.
+    /// The profile for a bucket whose URL is not in the configuration.
     pub(crate) profile: Option<String>,
 }
 
@@ -63,7 +63,7 @@ struct Stores {
 }
 
 impl Transfer {
-    /// The transfer of `refs`, as the command line has them.
+    /// A transfer of `refs` with the options of the command line.
     pub(crate) fn new(from: Side, to: Side, refs: &[OsString], how: &How) -> Result<Self> {
         let shown = |text: &OsString| text.to_string_lossy().into_owned();
         Ok(Self {
@@ -77,12 +77,12 @@ impl Transfer {
         })
     }
 
-    /// Does it.
+    /// Runs the transfer.
     pub(crate) fn run(&self, context: &Context) -> Result<()> {
         if self.request.dry_run {
             return dry_run(self, context);
         }
-        // Without a name the stores are part of what tells one job from another.
+        // The id of a job without a name contains its stores, so they are opened first.
         let named = match &self.job {
             Some(name) => Ok((name.to_string(), None)),
             None => open(self, context).map(|stores| (self.id(&stores), Some(stores))),
@@ -102,7 +102,7 @@ impl Transfer {
         finish(self, id, journal.as_ref(), done, elapsed, context)
     }
 
-    /// A run that failed before anything is known of it must not look like one that never was due.
+    /// Writes metrics for a run that failed early, so that it does not look like a run that was never due.
     fn never_began(&self, done: Result<()>) -> Result<()> {
         let numbers = Numbers {
             failed: self.refs.len() as u64,
@@ -113,7 +113,7 @@ impl Transfer {
         self.write_metrics(&job, numbers, None, done)
     }
 
-    /// What the run ended with, once the metrics are written.
+    /// Writes the metrics, then returns the result of the run.
     fn write_metrics(
         &self,
         job: &str,
@@ -134,7 +134,7 @@ impl Transfer {
         done.and(written)
     }
 
-    /// The request, after a run between the stores `last`, the source first.
+    /// The request, given the stores of the last run, source first.
     fn request_after(&self, last: Option<(StoreId, StoreId)>) -> ReplicateRequest {
         let mut request = self.request.clone();
         if let Delete::Surplus { last_source } = &mut request.delete {
@@ -143,7 +143,7 @@ impl Transfer {
         request
     }
 
-    /// A ref that the source lacks is looked for there, and not in the store that every verb works with.
+    /// Makes the commands in the hint look for a missing ref at the source, not in the selected store.
     fn at_source(&self, error: Error) -> Error {
         match &self.from {
             Side::There(named) if error.kind() == Kind::NotFound => elsewhere::at(error, named),
@@ -154,8 +154,8 @@ impl Transfer {
         }
     }
 
-    /// What a job without a name is called whose stores are not known: as in the metrics of an earlier run, else by
-    /// what was asked for.
+    /// The id of a job without a name whose stores are unknown: the id in the metrics of an earlier run, else a digest
+    /// of the request.
     fn id_before(&self) -> String {
         let file = self.metrics_file.as_ref();
         let text = file.and_then(|file| crate::host::files::read(file).ok());
@@ -166,7 +166,7 @@ impl Transfer {
         )
     }
 
-    /// What tells a job without a name from others: the same stores and the same refs.
+    /// The id of a job without a name: a digest of the stores and the refs.
     fn id(&self, stores: &Stores) -> String {
         let (from, to) = (stores.from.format().id, stores.to.format().id);
         self.digits(format_args!("{from} {to}"))
@@ -194,7 +194,7 @@ fn moved(
     let is_other =
         matches!(request.delete, Delete::Surplus { last_source: Some(last) } if last != from);
     let resume: &dyn Resume = match journal {
-        // A run that is refused is not what the next one goes by.
+        // A refused run does not change the stores that the journal remembers.
         Some(journal) if !is_other => {
             journal.between(from, to);
             journal
@@ -245,7 +245,7 @@ fn dry_run(transfer: &Transfer, context: &Context) -> Result<()> {
     ended(done).map_err(|error| transfer.at_source(error))
 }
 
-/// Opens both ends, which must be two.
+/// Opens both stores, which must differ.
 fn open(transfer: &Transfer, context: &Context) -> Result<Stores> {
     let profile = transfer.profile.as_deref();
     let from = match &transfer.from {
@@ -259,7 +259,8 @@ fn open(transfer: &Transfer, context: &Context) -> Result<Stores> {
         Side::Bundle(path) => {
             if !path.exists() {
                 store::check_destination(&from, &config::precious(), path, Vec::new)?;
-                // A file that is there says that something was exported.
+                // An existing file means that something was exported, so the request is checked before the file is
+                // made.
                 store::check_selected(&from, &transfer.request)
                     .map_err(|error| transfer.at_source(error))?;
             }
@@ -280,7 +281,7 @@ fn open(transfer: &Transfer, context: &Context) -> Result<Stores> {
     Ok(Stores { from, to })
 }
 
-/// The journal of this run, unless another process has it; none where this host can remember nothing.
+/// Begins the journal of this run, unless another process holds it. It is `None` if this host cannot remember anything.
 fn begin(
     transfer: &Transfer,
     id: &str,
@@ -312,7 +313,8 @@ fn begin(
     Ok(Ok(Some(Journal::begin(dir, held, facts))))
 }
 
-/// Another process does just this. For cron that is as good as done; a person or a script waits for an end.
+/// Another process runs the same transfer. For a named job, as in cron, that is a success; for a person or a script it
+/// is an error.
 fn busy(transfer: &Transfer, running: &Running, context: &Context) -> Result<()> {
     match transfer.job {
         Some(_) => context.out.report(running),
@@ -335,7 +337,7 @@ fn finish(
     let (outcome, error) = outcome(&done);
     let mut numbers = told.numbers();
     if done.is_err() {
-        // Nothing could be listed, and nothing made it.
+        // The refs could not be listed, so all of them count as failed.
         numbers.failed = transfer.refs.len() as u64;
     }
     let mut success = None;
@@ -389,7 +391,7 @@ fn show(report: &TransferReport<'_>, context: &Context) -> Result<()> {
     context.out.report(report)
 }
 
-/// The error that a report stands for, if it does.
+/// The error that the report amounts to, if any.
 fn ended(mut report: ReplicateReport) -> Result<()> {
     if report.stopped.is_none()
         && let Some(error) = all_failed(&mut report)
@@ -402,7 +404,7 @@ fn ended(mut report: ReplicateReport) -> Result<()> {
     report.stopped.map_or(Ok(()), Err)
 }
 
-/// One of the errors, when nothing made it and all for the same kind of reason: it says more than a number.
+/// If all refs failed with the same kind of error, one of these errors: it says more than a count.
 fn all_failed(report: &mut ReplicateReport) -> Option<Error> {
     let failure = |status: &RefStatus| match status {
         RefStatus::Failed(error) => Some(error.kind()),
@@ -436,7 +438,7 @@ fn partly(report: &ReplicateReport) -> Error {
 }
 
 impl Side {
-    /// For people.
+    /// The name of this side, for people.
     fn told(&self, context: &Context) -> Result<String> {
         match self {
             Self::Here => context.here(),
@@ -455,7 +457,7 @@ impl Telling<'_> {
     }
 }
 
-/// Tells the terminal and the journal.
+/// Reports progress to the terminal and the journal.
 struct Telling<'a> {
     watch: &'a Watch,
     journal: Option<&'a Journal>,

@@ -1,4 +1,4 @@
-//! What a transfer did, for people and for machines.
+//! The report of a transfer, for people and for machines.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::context::Context;
 use crate::journal::{Numbers, RefError};
 use crate::ui::{failure, human, names, remedy};
 
-/// What is said of what did not make it.
+/// The status of versions that failed.
 const FAILED: &str = "failed";
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 pub(super) struct TransferReport<'r> {
     pub(super) job: String,
@@ -27,16 +27,16 @@ pub(super) struct TransferReport<'r> {
     #[serde(flatten)]
     done: &'r ReplicateReport,
     pub(super) secs: f64,
-    /// Of a dry run; null, where nothing is known to tell it by.
+    /// Present in dry runs only; null if there is nothing to estimate from.
     #[serde(skip_serializing_if = "Option::is_none")]
     estimated_secs: Option<Option<f64>>,
-    /// What ended the run before its end.
+    /// Why the run ended early.
     #[serde(skip_serializing_if = "Option::is_none")]
     stopped: Option<String>,
     pub(super) notes: Vec<String>,
 }
 
-/// What became of one version.
+/// The result for one version.
 #[derive(Serialize)]
 struct Line<'r> {
     #[serde(flatten)]
@@ -45,7 +45,7 @@ struct Line<'r> {
     error: Option<String>,
 }
 
-/// A version, or a namespace that has none.
+/// A version, or a namespace without versions.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Of<'r> {
@@ -57,7 +57,7 @@ enum Of<'r> {
     },
 }
 
-/// How many refs did not make it, namespaces that have none among them.
+/// The number of failed refs, including namespaces without versions.
 pub(super) fn failed(report: &ReplicateReport) -> u64 {
     let failed = |outcome: &&RefOutcome| matches!(outcome.status, RefStatus::Failed(_));
     report.refs.iter().filter(failed).count() as u64 + report.missing.len() as u64
@@ -85,7 +85,7 @@ impl<'r> TransferReport<'r> {
         }
     }
 
-    /// Tells how long it would take at `rate` bytes in a second.
+    /// Sets the estimated time at `rate` bytes per second.
     pub(super) fn estimate(&mut self, rate: Option<u64>) {
         let time = rate.map(|rate| estimate::time(self.done.sent_bytes, rate).as_secs_f64());
         self.estimated_secs = Some(time);
@@ -102,7 +102,7 @@ impl<'r> TransferReport<'r> {
         }
     }
 
-    /// The refs that did not make it.
+    /// The refs that failed.
     pub(super) fn errors(&self) -> Vec<RefError> {
         let failed = |line: &Line<'_>| {
             Some(RefError {
@@ -156,7 +156,7 @@ impl Line<'_> {
         }
     }
 
-    /// Its number at the destination, and what names its content in every store.
+    /// The version's number at the destination, and its id, which is the same in every store.
     fn there(&self) -> (Option<u64>, Option<&Id>) {
         match self.of {
             Of::Version(outcome) => (outcome.to, outcome.id.as_ref()),
@@ -165,7 +165,7 @@ impl Line<'_> {
     }
 }
 
-/// As the source knows it.
+/// The version's name at the source.
 impl fmt::Display for Line<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.of {

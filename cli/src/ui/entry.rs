@@ -1,4 +1,4 @@
-//! One entry of a tree, for people and for machines.
+//! Output of one entry of a tree, for people and for machines.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use store::inspect::Entry;
 
 use crate::ui::{human, names};
 
-/// What a machine reads of an entry.
+/// The JSON form of an entry.
 #[derive(Serialize)]
 pub(crate) struct ShownEntry {
     pub(crate) kind: &'static str,
@@ -42,7 +42,7 @@ impl From<&Entry> for ShownEntry {
     }
 }
 
-/// `name`, `name/`, `name -> target`, as `ls -F` has them.
+/// `name`, `name/` or `name -> target`, as `ls -F` prints them.
 pub(crate) fn name(path: &[u8], entry: &Entry) -> String {
     let path = if path.is_empty() {
         ".".to_owned()
@@ -56,12 +56,12 @@ pub(crate) fn name(path: &[u8], entry: &Entry) -> String {
     }
 }
 
-/// None for a time that no calendar has.
+/// The calendar time, or `None` if it is out of range.
 pub(crate) fn timestamp(time: Time) -> Option<Timestamp> {
     Timestamp::new(time.secs, i32::try_from(time.nanos).ok()?).ok()
 }
 
-/// In a sentence.
+/// The kind of an entry, for use in a sentence.
 pub(crate) fn kind(entry: &Entry) -> &'static str {
     match entry {
         Entry::File { .. } => "a file",
@@ -70,7 +70,7 @@ pub(crate) fn kind(entry: &Entry) -> &'static str {
     }
 }
 
-/// `12.3 MB`, or what else it is.
+/// `12.3 MB` for a file, or the kind of any other entry.
 pub(crate) fn size(entry: &Entry) -> String {
     match entry {
         Entry::File { size, .. } => human::bytes(*size),

@@ -1,4 +1,4 @@
-//! How a failure is told: `error:`, its causes, a hint, and the exit code.
+//! How a failure is printed: `error:`, its causes, a hint, and the exit code.
 
 use std::borrow::Cow;
 use std::error::Error as _;
@@ -14,7 +14,7 @@ use store::{Error, Kind, Result};
 use crate::ui::output::json_line;
 use crate::ui::{names, paint, remedy};
 
-/// What a machine reads about a failure.
+/// The JSON form of a failure.
 #[derive(Serialize)]
 struct Told<'e> {
     error: String,
@@ -35,7 +35,7 @@ pub(crate) struct Skipped {
     pub(crate) error: String,
 }
 
-/// What was left out, as a machine reads it.
+/// The JSON form of the entries that were left out.
 pub(crate) fn skipped(left_out: Vec<(PathBuf, Error)>) -> Vec<Skipped> {
     let told = |(path, error): (PathBuf, Error)| Skipped {
         path: names::Path::new(path.as_os_str().as_bytes()),
@@ -44,14 +44,14 @@ pub(crate) fn skipped(left_out: Vec<(PathBuf, Error)>) -> Vec<Skipped> {
     left_out.into_iter().map(told).collect()
 }
 
-/// Help is no failure; anything else that clap says is a wrong usage.
+/// Prints a message of clap. Help is no failure; everything else is a usage error.
 pub(crate) fn usage(shown: &clap::Error, json: bool) -> ExitCode {
     if shown.use_stderr() && json {
         return exit_code(Err(as_error(shown)), true);
     }
-    // Nobody is left to tell that the help could not be printed.
+    // If the help cannot be printed, there is nowhere to report that.
     let _unread = match shown.kind() {
-        // The name of a verb is no name of a program.
+        // clap would print the name of the verb as the name of the program.
         ErrorKind::DisplayVersion => writeln!(io::stdout(), "store {}", env!("CARGO_PKG_VERSION")),
         _ => shown.print(),
     };
@@ -62,7 +62,7 @@ pub(crate) fn usage(shown: &clap::Error, json: bool) -> ExitCode {
     }
 }
 
-/// What is wrong is the first paragraph, the tips and the usage are the others.
+/// Converts a clap error. Its first paragraph is the error, the others are tips and usage.
 fn as_error(shown: &clap::Error) -> Error {
     let text = shown.render().to_string();
     let text = text.trim().trim_start_matches("error: ");
@@ -75,7 +75,7 @@ fn as_error(shown: &clap::Error) -> Error {
     }
 }
 
-/// Tells what went wrong, if anything did, on standard error.
+/// Prints the failure, if there is one, on standard error.
 pub(crate) fn exit_code(done: Result<()>, json: bool) -> ExitCode {
     let Err(error) = done else {
         return ExitCode::SUCCESS;
@@ -95,12 +95,12 @@ pub(crate) fn exit_code(done: Result<()>, json: bool) -> ExitCode {
         Ok(line) if json => line + "\n",
         _ => text(&told),
     };
-    // If standard error is closed, the exit code alone says it.
+    // If standard error is closed, the exit code is all that remains.
     let _unread = paint::aside(&text);
     ExitCode::from(told.exit_code)
 }
 
-/// A failure on one line, its causes after it.
+/// A failure on one line, followed by its causes.
 pub(crate) fn one_line(error: &Error) -> String {
     let mut line = error.to_string();
     for detail in error.details() {
@@ -112,7 +112,7 @@ pub(crate) fn one_line(error: &Error) -> String {
     line
 }
 
-/// What a command exits with.
+/// The exit code of a result.
 pub(crate) fn code_of(done: &Result<()>) -> u8 {
     done.as_ref().err().map_or(0, |error| code(error.kind()))
 }
@@ -129,7 +129,7 @@ pub(crate) fn code(kind: Kind) -> u8 {
     }
 }
 
-/// The reader of standard output, `head` for one, has seen enough.
+/// Whether the reader of standard output, like `head`, has closed the pipe.
 fn is_broken_pipe(error: &Error) -> bool {
     let cause = error
         .source()
@@ -151,7 +151,7 @@ fn causes(error: &Error) -> Vec<String> {
     causes
 }
 
-/// `Generic LocalFileSystem error: ` says nothing to anybody.
+/// Removes `Generic LocalFileSystem error: `, which tells a user nothing.
 fn plain_cause(cause: &str) -> &str {
     let rest = cause.strip_prefix("Generic ");
     rest.and_then(|rest| rest.split_once(" error: "))
@@ -159,7 +159,7 @@ fn plain_cause(cause: &str) -> &str {
         .map_or(cause, |(_, rest)| rest)
 }
 
-/// Whatever a name in it holds, the terminal is told nothing.
+/// The text of a failure. Names in it are escaped, so that they cannot send commands to the terminal.
 fn text(told: &Told) -> String {
     let one_line = |text: &str| names::printable(text);
     let mut text = paint::line(&format!("error: {}\n", one_line(&told.error)));

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use jiff::{SpanRelativeTo, Timestamp};
 
-/// `0 B`, `999 B`, `1.50 kB`, `12.3 MB`, `456 GB`: three digits that count.
+/// `0 B`, `999 B`, `1.50 kB`, `12.3 MB`, `456 GB`: three significant digits.
 pub(crate) fn bytes(count: u64) -> String {
     store::Size(count).to_string()
 }
 
-/// `about 1.50 kB saved`, or what it costs where that is less than nothing.
+/// `about 1.50 kB saved`, or what it costs if `by` is negative.
 pub(crate) fn saved(by: i64) -> String {
     let about = bytes(by.unsigned_abs());
     match by < 0 {
@@ -95,10 +95,10 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     scaled(number, base.pow(power)).ok_or_else(|| SIZE_EXPECTED.to_owned())
 }
 
-/// Less than this, as a limit of what versions may take, is a unit that was forgotten.
+/// A smaller size limit for versions probably lacks its unit.
 const LIMIT_MIN: u64 = 1000;
 
-/// A size that versions may take: less than one takes keeps nothing, which nobody means.
+/// A size limit for versions. Rejects limits below the size of one version, which would keep nothing.
 pub(crate) fn parse_limit(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         bytes if bytes < LIMIT_MIN => Err(format!(
@@ -109,7 +109,7 @@ pub(crate) fn parse_limit(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A time to live: none at all keeps nothing.
+/// A time to live. Rejects zero, which would keep nothing.
 pub(crate) fn parse_life(text: &str) -> Result<Duration, String> {
     match parse_span(text)? {
         Duration::ZERO => {
@@ -128,7 +128,7 @@ pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| SPAN_EXPECTED.to_owned())
 }
 
-/// A number that may have a fraction, also of days and longer, and its unit.
+/// Parses one number, which may have a fraction, and one unit; days and longer units may have a fraction, too.
 fn one_unit(text: &str) -> Option<Duration> {
     let split = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -147,7 +147,7 @@ fn one_unit(text: &str) -> Option<Duration> {
     scaled(number, secs).map(Duration::from_secs)
 }
 
-/// As jiff reads them. A day has 24 hours; months have no length.
+/// Parses several units with jiff. A day has 24 hours; months are rejected because their length varies.
 fn units(text: &str) -> Option<Duration> {
     let span: jiff::Span = text.parse().ok()?;
     let exact = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
@@ -175,7 +175,7 @@ impl TryFrom<String> for Span {
     }
 }
 
-/// A share as people write it, in parts per million.
+/// A percentage as people write it, in parts per million.
 #[derive(Clone, Copy, Debug, serde::Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String")]
 pub(crate) struct Percent(pub(crate) u64);
@@ -191,7 +191,7 @@ impl TryFrom<String> for Percent {
 const SPAN_EXPECTED: &str = "expected a time like 90s, 12h, 30d or 8w";
 const SIZE_EXPECTED: &str = "expected a size like 4096, 64k, 10MB or 1.5GiB";
 
-/// `number` times `factor`, where the number may have a fraction of up to nine digits.
+/// `number` times `factor`; the number may have up to nine fractional digits.
 fn scaled(number: &str, factor: u128) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if fraction.len() > 9 || (whole.is_empty() && fraction.is_empty()) {

@@ -1,7 +1,7 @@
 //! Refs and paths between the command line, the engine and the screen.
 //!
-//! A path is bytes. People see it with what is not printable escaped, so that every entry is one
-//! line; machines get it as a string, and as hex digits beside it where it is not UTF-8.
+//! A path is bytes. For people, unprintable characters are escaped, so that every entry is one line. Machines get a
+//! string, and also hex digits if the path is not UTF-8.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +21,7 @@ pub(crate) fn target(text: &OsStr) -> Result<Target> {
     Target::parse(text.as_bytes())
 }
 
-/// `REF`, where neither a version nor a path makes sense.
+/// `REF`, without a version or a path.
 pub(crate) fn name(text: &OsStr) -> Result<RefName> {
     let spec = spec(text)?;
     if spec.version.is_some() || !spec.path.is_empty() {
@@ -33,7 +33,7 @@ pub(crate) fn name(text: &OsStr) -> Result<RefName> {
     Ok(spec.name)
 }
 
-/// `REF[@N]`, where a path makes no sense.
+/// `REF[@N]`, without a path.
 pub(crate) fn version(text: &OsStr) -> Result<RefSpec> {
     let spec = spec(text)?;
     if !spec.path.is_empty() {
@@ -45,7 +45,8 @@ pub(crate) fn version(text: &OsStr) -> Result<RefSpec> {
     Ok(spec)
 }
 
-/// Fails where refs stand in the place of the cluster, and says how it is written.
+/// Fails if the arguments are in the wrong order, so that a ref is where the cluster belongs. The hint has the right
+/// order.
 pub(crate) fn check_order(verb: &str, refs: &[OsString], cluster: &str) -> Result<()> {
     let is_ref = |text: &OsStr| target(text).is_ok();
     if !is_ref(OsStr::new(cluster)) || refs.iter().all(|text| is_ref(text)) {
@@ -76,7 +77,8 @@ pub(crate) fn check_order(verb: &str, refs: &[OsString], cluster: &str) -> Resul
     )))
 }
 
-/// A text on one line, as [`shown`] has paths; a backslash stays one, since the text may hold what was escaped.
+/// Escapes a text so that it is one line, as [`shown`] does for paths. Keeps backslashes, since `text` may already be
+/// escaped.
 pub(crate) fn printable(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -93,10 +95,10 @@ pub(crate) fn hex(path: &std::path::Path) -> Option<String> {
     store::hex(path.as_os_str().as_bytes())
 }
 
-/// So many paths are named where there may be any number.
+/// Maximum number of paths to name in a list of any length.
 const NAMED_MAX: usize = 5;
 
-/// The first of `total` paths of a tree, and how many more there are.
+/// The first of `total` paths of a tree, and the number of the others.
 pub(crate) fn some<'p>(total: u64, first: impl Iterator<Item = &'p std::path::Path>) -> String {
     let mut named: Vec<String> = first
         .take(NAMED_MAX)
@@ -112,12 +114,12 @@ pub(crate) fn some<'p>(total: u64, first: impl Iterator<Item = &'p std::path::Pa
     named.join(", ")
 }
 
-/// ` (@t3f9a1c0b7d2e)`, behind a version: what it is called in every store.
+/// ` (@t3f9a1c0b7d2e)`, to follow a version: its id, which is the same in every store.
 pub(crate) fn id(id: Option<&store::Id>) -> String {
     id.map_or_else(String::new, |id| format!(" (@{})", id.clone().short()))
 }
 
-/// As a shell takes it for one word.
+/// Quotes a word for a shell, if necessary.
 pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+~".contains(c);
     match word.chars().all(is_plain) {

@@ -1,4 +1,4 @@
-//! Standard output and the notes beside it: data goes to the one, everything else to the other.
+//! Standard output for data, and standard error for everything else.
 
 use std::cell::RefCell;
 use std::fmt::{self, Display, Write as _};
@@ -11,10 +11,11 @@ use store::{Error, Result, is_unseen};
 use crate::ui::table::{Side, Table};
 use crate::ui::{names, paint};
 
-/// What a field means never changes under one number; fields may be added. `cli/JSON.md` has a sample of each object.
+/// The version of the JSON schema. Under one number, fields may be added but never change their meaning. `cli/JSON.md`
+/// has a sample of each object.
 const SCHEMA: u32 = 1;
 
-/// An object of `--json`: each says by itself which schema it follows, so that lines may be read one by one.
+/// An object of `--json` with its schema version. Each line has one, so that lines can be parsed independently.
 #[derive(Serialize)]
 struct Marked<'v, V> {
     schema: u32,
@@ -22,7 +23,7 @@ struct Marked<'v, V> {
     value: &'v V,
 }
 
-/// One object of `--json`, without the end of its line. What a terminal would act upon is escaped, too.
+/// One object of `--json`, without the newline. Characters that a terminal would act on are escaped.
 pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
     let schema = SCHEMA;
     let line = serde_json::to_string(&Marked { schema, value })?;
@@ -43,8 +44,8 @@ pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(escaped)
 }
 
-/// Text for people, in which nothing is that they would not see: names of refs, and messages, may turn the direction of a line.
-/// What moves a terminal stays, since tables are made of it.
+/// A writer that escapes invisible characters: names of refs and messages may change the direction of a line. It keeps
+/// control characters of the terminal, since tables are made of them.
 struct Seen<'w> {
     to: &'w mut dyn Write,
     failed: Option<io::Error>,
@@ -82,7 +83,7 @@ impl fmt::Write for Seen<'_> {
     }
 }
 
-/// Where a verb says what it has to say.
+/// The output of a verb.
 pub(crate) struct Output {
     json: bool,
     quiet: bool,
@@ -98,35 +99,35 @@ impl Output {
         }
     }
 
-    /// Whether a machine reads.
+    /// Whether the output is JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Data as it is.
+    /// Writes data unchanged.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<()> {
         self.to.borrow_mut().write_all(bytes).map_err(failed)
     }
 
-    /// Text whose colours come out where they are wanted.
+    /// Writes text with its colours, if colours are on.
     pub(crate) fn coloured(&self, text: &str) -> Result<()> {
         self.finish()?;
         paint::answer(text).map_err(failed)
     }
 
-    /// One line of data for people.
+    /// Writes one line of data for people.
     pub(crate) fn line(&self, text: impl Display) -> Result<()> {
         let mut to = self.to.borrow_mut();
         Seen::write(&mut *to, format_args!("{text}\n")).map_err(failed)
     }
 
-    /// One line of data for machines, whole or not at all.
+    /// Writes one object of data for machines, whole or not at all.
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<()> {
         let line = json_line(value).map_err(|error| failed(error.into()))?;
         writeln!(self.to.borrow_mut(), "{line}").map_err(failed)
     }
 
-    /// A list that is short enough for a table: its lines for machines, their cells for people.
+    /// Writes a list that is short enough for a table: JSON lines for machines, rows of a table for people.
     pub(crate) fn list<L: Serialize, const N: usize>(
         &self,
         columns: &[(&'static str, Side); N],
@@ -148,7 +149,7 @@ impl Output {
         }
     }
 
-    /// What was asked for, in the form that was asked for.
+    /// Writes the result, as JSON or as text.
     pub(crate) fn answer(&self, answer: &(impl Serialize + Display)) -> Result<()> {
         if self.json {
             self.json(answer)
@@ -157,7 +158,7 @@ impl Output {
         }
     }
 
-    /// What a verb did; people may prefer not to hear of it.
+    /// Writes what a verb did. With --quiet, only as JSON.
     pub(crate) fn report(&self, report: &(impl Serialize + Display)) -> Result<()> {
         if self.quiet && !self.json {
             Ok(())
@@ -166,14 +167,14 @@ impl Output {
         }
     }
 
-    /// Something to know, beside the data.
+    /// Prints a note to standard error, unless --quiet or --json is set.
     pub(crate) fn note(&self, text: impl Display) {
         if !self.quiet && !self.json {
             self.aside(text);
         }
     }
 
-    /// What a verb did, where standard output is not its own.
+    /// Writes what a verb did to standard error, because standard output belongs to a child command.
     pub(crate) fn report_aside(&self, report: &(impl Serialize + Display)) {
         match (self.json, json_line(report)) {
             (true, Ok(line)) => self.aside(line),
@@ -181,53 +182,53 @@ impl Output {
         }
     }
 
-    /// What is wrong and does not end the verb: with --quiet it is told all the same. Machines are told in a
-    /// line of its own, as they are told of errors.
+    /// Prints a problem that does not end the verb, even with --quiet. With `--json`, the warning is one JSON line on
+    /// standard error, like an error.
     pub(crate) fn warning(&self, text: impl Display) {
         if !self.json {
             return self.aside(text);
         }
         let text = text.to_string();
         let text = text.strip_prefix("warning: ").unwrap_or(&text);
-        // A text is written in any case.
+        // A string can always be serialized.
         let line = json_line(&serde_json::json!({ "warning": text }));
         self.aside(line.unwrap_or_default());
     }
 
     fn aside(&self, text: impl Display) {
-        // What comes before it is printed before it; what cannot be printed is told at the end.
+        // Earlier output is printed first. If this flush fails, the final flush reports the error.
         let _told_later = self.to.borrow_mut().flush();
         for line in text.to_string().lines() {
-            // If standard error is closed, nobody wants to know.
+            // If standard error is closed, the warning is lost.
             let _unread = paint::aside(&(paint::line(&names::printable(line)) + "\n"));
         }
     }
 
-    /// Tells of long waits for the bucket at `url`, from whatever thread they are met on.
+    /// Prints long waits for the bucket at `url`, from any thread.
     pub(crate) fn waits(&self, url: &str) -> Waits {
         if self.quiet || self.json {
             return Waits::default();
         }
         let url = url.to_owned();
         Waits::told_to(move |seconds, path| {
-            // A note that nobody can read changes nothing.
+            // A note that cannot be printed is lost.
             let _unread = writeln!(io::stderr(), "waiting {seconds} s for {path} of {url}");
         })
     }
 
-    /// A question; the answer is typed on the same line.
+    /// Prints a question; the answer is typed on the same line.
     pub(crate) fn ask(&self, question: impl Display) {
         // A person who cannot read the question will not type the right answer.
         let _unread = Seen::write(&mut io::stderr(), format_args!("{question}"));
     }
 
-    /// Hands on what is still buffered.
+    /// Flushes the buffer.
     pub(crate) fn finish(&self) -> Result<()> {
         self.to.borrow_mut().flush().map_err(failed)
     }
 }
 
-/// How wide standard output is, where it is a terminal that says so.
+/// The width of standard output, if it is a terminal that reports one.
 fn columns_of_terminal() -> Option<usize> {
     let out = io::stdout();
     if !out.is_terminal() {

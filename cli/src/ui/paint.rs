@@ -1,5 +1,5 @@
-//! Colours: on a terminal only, and not where NO_COLOR, CLICOLOR or TERM forbid it. The words of clap's errors and
-//! of ours have the same ones, by the same rule.
+//! Colours: only on a terminal, and only if NO_COLOR, CLICOLOR and TERM allow them. Messages of clap and of this
+//! command use the same colours and the same rule.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use anstream::AutoStream;
 use clap::builder::styling::{Style, Styles};
 
-/// What a word stands for.
+/// What a word is, which decides its colour.
 #[derive(Clone, Copy)]
 pub(crate) enum Word {
     Error,
@@ -22,7 +22,7 @@ pub(crate) fn word(word: Word, text: impl Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// The same line; what it begins with, `hint:` for one, is in its colour.
+/// Colours the first word of a line, for example `hint:`.
 pub(crate) fn line(line: &str) -> String {
     let marks = [
         ("error:", Word::Error),
@@ -38,12 +38,12 @@ pub(crate) fn line(line: &str) -> String {
     }
 }
 
-/// Writes to standard error, with its colours where they are wanted.
+/// Writes to standard error, with colours if they are on.
 pub(crate) fn aside(text: &str) -> io::Result<()> {
     AutoStream::auto(io::stderr()).write_all(text.as_bytes())
 }
 
-/// Writes to standard output, with its colours where they are wanted.
+/// Writes to standard output, with colours if they are on.
 pub(crate) fn answer(text: &str) -> io::Result<()> {
     AutoStream::auto(io::stdout()).write_all(text.as_bytes())
 }

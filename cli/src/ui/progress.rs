@@ -1,5 +1,4 @@
-//! How far a pipeline is, on standard error: a bar on a terminal, a line a second with
-//! `--progress` elsewhere, otherwise nothing.
+//! Progress of a pipeline on standard error: a bar on a terminal; otherwise, with `--progress`, one line per second.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -19,22 +18,22 @@ const BAR: &str = "{files} [{wide_bar}] {sizes}  {rate}  {left}";
 const TICK: Duration = Duration::from_millis(100);
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
-/// Watches one pipeline; nothing of it stays on a terminal when it is dropped.
+/// Shows the progress of one pipeline. Dropping it clears the bar from the terminal.
 pub(crate) struct Watch {
     far: Arc<Far>,
-    /// Whether notes are wanted.
+    /// Whether to print notes.
     notes: bool,
-    /// Whether a machine reads.
+    /// Whether the output is JSON.
     is_json: bool,
     bar: Option<ProgressBar>,
-    /// When the next line is due; `None` where no lines are wanted.
+    /// When the next line is due; `None` if no lines are wanted.
     next_line: Option<Mutex<Instant>>,
 }
 
-/// How far it is.
+/// The progress.
 struct Far {
     started: Instant,
-    /// What is counted beside bytes.
+    /// The name of one counted item; bytes are counted as well.
     one: &'static str,
     files: AtomicU64,
     bytes: AtomicU64,
@@ -43,12 +42,12 @@ struct Far {
 }
 
 impl Watch {
-    /// For the standard error that there is.
+    /// Shows progress on standard error, counting files.
     pub(crate) fn new(global: &Global) -> Self {
         Self::counting(global, "file")
     }
 
-    /// For a pipeline that counts something else than files.
+    /// The same, for a pipeline that counts other items than files.
     pub(crate) fn counting(global: &Global, one: &'static str) -> Self {
         let far = Arc::new(Far::new(one));
         let terminal = io::stderr().is_terminal() && !global.quiet && !global.json;
@@ -64,13 +63,13 @@ impl Watch {
         }
     }
 
-    /// Says something at once, above the bar, where notes are wanted.
+    /// Prints a note at once, above the bar, if notes are wanted.
     fn note(&self, text: fmt::Arguments<'_>) {
         if !self.notes {
             return;
         }
         let say = || {
-            // A note that nobody can read changes nothing.
+            // A note that cannot be printed is lost.
             let _unread = writeln!(io::stderr(), "note: {text}");
         };
         match &self.bar {
@@ -79,7 +78,7 @@ impl Watch {
         }
     }
 
-    /// Says what is about to go: a machine is told before it happens, too, since a run that is killed reports nothing.
+    /// Announces a loss before it happens, in JSON as well, since a killed run prints no report.
     fn loss(&self, text: fmt::Arguments<'_>) {
         if !self.is_json {
             return self.note(text);
@@ -88,7 +87,7 @@ impl Watch {
         let _unread = writeln!(io::stderr(), "{}", line.unwrap_or_default());
     }
 
-    /// How long it took so far.
+    /// The time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.far.started.elapsed()
     }
@@ -109,7 +108,7 @@ impl Progress for Watch {
         if let Some(bar) = &self.bar {
             bar.inc(bytes);
         }
-        // Whoever finds the lock taken leaves the line to the one who has it.
+        // If another thread holds the lock, that thread prints the line.
         if let Some(mut next) = self
             .next_line
             .as_ref()
@@ -117,7 +116,7 @@ impl Progress for Watch {
             && Instant::now() >= *next
         {
             *next = Instant::now() + LINE_EVERY;
-            // A line that nobody can read changes nothing.
+            // A line that cannot be printed is lost.
             let _unread = writeln!(io::stderr(), "{}", self.far.line());
         }
     }
@@ -225,7 +224,7 @@ fn load(number: &AtomicU64) -> u64 {
     number.load(Ordering::Relaxed)
 }
 
-/// At the rate so far; unknown before anything was done.
+/// The remaining time at the average rate so far; unknown until something is done.
 fn time_left(done: u64, total: u64, elapsed: Duration) -> Option<Duration> {
     let left = u128::from(total.checked_sub(done)?);
     let nanos = (elapsed.as_nanos() * left).checked_div(u128::from(done))?;
@@ -238,7 +237,7 @@ fn bar(far: &Arc<Far>) -> ProgressBar {
     let key = |show: fn(&Far) -> String| {
         let far = Arc::clone(far);
         move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
-            // The bar draws itself again in a moment.
+            // After an error the bar is drawn again shortly.
             let _undrawn = out.write_str(&show(&far));
         }
     };

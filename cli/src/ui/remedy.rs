@@ -1,6 +1,6 @@
 //! What to do next, in the words of this command: its verbs, flags and variables.
 //!
-//! The engine says which remedy, this file how it is spelled here.
+//! The engine chooses the remedy; this file words it.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use store::{Note, Remedy};
 
 use crate::ui::names::quoted;
 
-/// What a hint says. What is not known here says it in the engine's plain words.
+/// The text of a hint. An unknown remedy keeps the engine's plain words.
 pub(crate) fn words(remedy: &Remedy) -> Cow<'static, str> {
     if let Remedy::Advice(advice) = remedy {
         return advice.clone();
@@ -26,7 +26,7 @@ pub(crate) fn words(remedy: &Remedy) -> Cow<'static, str> {
         .unwrap_or_else(|| Cow::Owned(remedy.to_string()))
 }
 
-/// What a note says.
+/// The text of a note.
 pub(crate) fn note(note: &Note) -> String {
     match &note.remedy {
         Some(remedy) => format!("{}; {}", note.text, words(remedy)),

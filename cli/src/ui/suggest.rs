@@ -1,8 +1,8 @@
-//! What a person may have meant by a word that is unknown.
+//! Suggestions for words that are unknown.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Verbs of other programs, and what they are called here.
+/// Verbs of other programs, and their names in this command.
 const OTHERS: [(&str, &str); 27] = [
     ("add", "put"),
     ("backup", "put"),
@@ -33,7 +33,7 @@ const OTHERS: [(&str, &str); 27] = [
     ("sync", "duplicate"),
 ];
 
-/// The one of `known` that `word` is a slip of the hand for.
+/// The entry of `known` that `word` is probably a typing mistake for.
 pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let far = |known: &str| strsim::damerau_levenshtein(word, known);
     let max = word.chars().count().div_ceil(4).min(3);
@@ -42,13 +42,13 @@ pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
     nearest.map(|(_, known)| known)
 }
 
-/// What a verb of another program is called here.
+/// The name in this command of another program's verb.
 pub(crate) fn verb_here(word: &str) -> Option<&'static str> {
     let mut others = OTHERS.into_iter();
     others.find_map(|(other, here)| (other == word).then_some(here))
 }
 
-/// The same error with suggestions that help: what the verb is called here, and none that is far away.
+/// Improves clap's suggestions: adds the verb that other programs name differently, and drops distant arguments.
 pub(crate) fn better(mut error: clap::Error, command: &clap::Command) -> clap::Error {
     let text = |error: &clap::Error, kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -64,7 +64,7 @@ pub(crate) fn better(mut error: clap::Error, command: &clap::Command) -> clap::E
     if let (Some(wrong), Some(known)) = (text(&error, ContextKind::InvalidArg), known)
         && nearest(&wrong, [known.as_str()]).is_none()
     {
-        // The usage that comes with it is that of the suggestion as well.
+        // clap took its usage text from the suggestion, so the usage goes as well.
         let mut plain = clap::Error::new(ErrorKind::UnknownArgument).with_cmd(command);
         drop(plain.insert(ContextKind::InvalidArg, ContextValue::String(wrong)));
         return plain;

@@ -1,27 +1,27 @@
-//! Columns for people: as wide as their widest cell, numbers to the right. On a terminal what somebody wrote is cut to what
-//! is left of its width.
+//! Columns for people: as wide as their widest cell, with numbers aligned right. On a terminal, free text is cut to fit
+//! the width.
 
 use std::fmt::{self, Display};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Which side of its column a cell stands on.
+/// The alignment of a column.
 #[derive(Clone, Copy)]
 pub(crate) enum Side {
     Left,
     Right,
-    /// Left, and cut where the line would be longer than the terminal is wide: texts that may be of any length.
+    /// Left, and cut if the line is wider than the terminal: for text of any length.
     Cut,
 }
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
-/// Columns of a text that are shown, however narrow the terminal is.
+/// Minimum width of a cut text, however narrow the terminal is.
 const TEXT_MIN: usize = 16;
-/// Stands for what is cut away.
+/// Marks a cut.
 const CUT: char = '\u{2026}';
 
-/// Rows under a head. `Display` has no newline at the end.
+/// Rows under a header. `Display` ends without a newline.
 pub(crate) struct Table {
     columns: Vec<(&'static str, Side)>,
     rows: Vec<Vec<String>>,
@@ -35,12 +35,12 @@ impl Table {
         }
     }
 
-    /// A row with one cell for each column.
+    /// Adds a row with one cell for each column.
     pub(crate) fn push(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The same in `columns`: where lines are longer, columns without any cell go, and then texts are cut.
+    /// Fits the table into `columns`: if it is wider, removes empty columns first, then cuts texts.
     pub(crate) fn within(mut self, columns: usize) -> Self {
         let wide: usize = self.widths().iter().map(|width| width + GAP).sum();
         if wide.saturating_sub(GAP) > columns && !self.rows.is_empty() {
@@ -101,7 +101,7 @@ impl Table {
     }
 }
 
-/// The beginning of a text, and a mark that there is more.
+/// The beginning of a text, and a mark for the rest.
 fn cut(text: &str, room: usize) -> String {
     let mut width = 1;
     let kept = text.chars().take_while(|c| {
