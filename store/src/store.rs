@@ -14,7 +14,7 @@ use crate::index::Index;
 use crate::log;
 use crate::pack::{PackSink, Portions};
 use crate::remedy::Remedy;
-use crate::remote::{Created, Prune, Read, SingleWriter, Write, keeps_first, overwrites};
+use crate::remote::{Created, Prune, Read, SingleWriter, Write, is_far, keeps_first, overwrites};
 
 mod checkpoints;
 mod following;
@@ -137,8 +137,7 @@ impl Store {
     /// # Errors
     /// Conflict, when there is a store already; unsupported, when the backend overwrites.
     pub fn create(remote: &Arc<dyn Prune>, host: Host) -> Result<Self> {
-        let is_local = remote.local_path(FORMAT_KEY).is_some();
-        if !is_local && !keeps_first(remote.as_ref())? {
+        if is_far(remote.as_ref()) && !keeps_first(remote.as_ref())? {
             return Err(overwrites(&remote.url()));
         }
         Self::init(Arc::clone(remote) as Arc<dyn Write>, host)
@@ -260,7 +259,7 @@ impl Store {
 
     /// Whether every read crosses a network, so that few large reads are faster than many small ones.
     pub(crate) fn is_far(&self) -> bool {
-        self.remote.local_path(FORMAT_KEY).is_none()
+        is_far(self.remote.as_ref())
     }
 
     /// The newest state.

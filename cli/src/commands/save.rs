@@ -196,9 +196,7 @@ fn is_out_of_reach(error: &Error, dir: &Path, context: &Context) -> bool {
         // It waits for whoever decides which copy of the store it is.
         Kind::Corrupt => matches!(error.remedy(), Some(Remedy::AcceptRollback { .. })),
         // A quota is what the store says, and it answers.
-        Kind::Denied => {
-            error.remedy() != Some(&Remedy::DropOrRaiseQuota) && std::fs::read_dir(dir).is_ok()
-        }
+        Kind::Denied => failure::is_for_want_of_rights(error) && std::fs::read_dir(dir).is_ok(),
         _ => false,
     }
 }
@@ -303,6 +301,19 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     })
 }
 
+/// What a put would do: it writes nothing.
+pub(crate) fn tried(
+    store: &Store,
+    request: &PutRequest,
+    progress: &dyn Progress,
+) -> Result<PutReport> {
+    let request = PutRequest {
+        dry_run: true,
+        ..request.clone()
+    };
+    store::put(store, &request, progress)
+}
+
 /// Saves, or finds that there is nothing to save: who may only read the store has lost nothing then.
 pub(crate) fn put_or_nothing(
     store: &Store,
@@ -311,17 +322,8 @@ pub(crate) fn put_or_nothing(
     view: Option<View>,
 ) -> Result<PutReport> {
     let denied = match store::put_after(store, request, progress, view) {
-        Err(error)
-            if error.kind() == Kind::Denied
-                && error.remedy() != Some(&Remedy::DropOrRaiseQuota) =>
-        {
-            error
-        }
+        Err(error) if failure::is_for_want_of_rights(&error) => error,
         done => return done,
-    };
-    let look = PutRequest {
-        dry_run: true,
-        ..request.clone()
     };
     let is_nothing = |done: &PutReport| {
         let saved = done.saved.as_ref();
@@ -329,7 +331,7 @@ pub(crate) fn put_or_nothing(
             saved.is_some_and(|saved| saved.clashed == 0 && saved.counts == Counts::default());
         is_same && done.skipped.is_empty()
     };
-    match store::put(store, &look, progress) {
+    match tried(store, request, progress) {
         Ok(done) if is_nothing(&done) => Ok(done),
         _ => Err(denied),
     }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use serde::Serialize;
-use store::{Error, Kind, Result};
+use store::{Error, Kind, Remedy, Result};
 
 use crate::ui::output::json_line;
 use crate::ui::{names, paint, remedy};
@@ -25,6 +25,11 @@ struct Told<'e> {
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<Cow<'static, str>>,
     exit_code: u8,
+}
+
+/// Whether a right is missing, and no room that somebody may have.
+pub(crate) fn is_for_want_of_rights(error: &Error) -> bool {
+    error.kind() == Kind::Denied && error.remedy() != Some(&Remedy::DropOrRaiseQuota)
 }
 
 /// An entry that was left out of a tree.

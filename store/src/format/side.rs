@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::format::Content;
 use crate::format::features::is_plain_word;
+use crate::format::{Content, Keep};
 
 /// Modification times, as a list of times.
 pub const SIDE_TIMES: &str = "times";
@@ -56,6 +56,12 @@ impl Sides {
         let mut sides = self.0.iter();
         let times = sides.find(|side| side.kind == SIDE_TIMES);
         times.map_or_else(Content::empty, |side| side.content)
+    }
+
+    /// The list of what was kept of the entries, if it has one of this kind.
+    pub fn kept(&self, keep: Keep) -> Option<Content> {
+        let side = self.0.iter().find(|side| side.kind == keep.as_str());
+        side.map(|side| side.content)
     }
 
     /// All of them.

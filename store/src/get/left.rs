@@ -45,15 +45,11 @@ impl Moved {
         Ok(Self {
             name: name.to_vec(),
             inode: Inode::of(&dir, name)?,
-            bytes: if is_dir(&stat) { 0 } else { stat.size },
+            bytes: if stat.is_dir() { 0 } else { stat.size },
             secs: stat.mtime.secs,
             nanos: stat.mtime.nanos,
         })
     }
-}
-
-fn is_dir(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.mode) == FileType::Directory
 }
 
 /// Writes into a room what is about to be moved out of its tree.
@@ -225,7 +221,7 @@ fn is_untouched(path: &Path, since: Time) -> bool {
     let Ok(top) = Stat::of_path(path) else {
         return false;
     };
-    if !is_dir(&top) {
+    if !top.is_dir() {
         return true;
     }
     let is_as_it_was = |stat: &Stat| stat.ctime <= since && stat.dev == top.dev;

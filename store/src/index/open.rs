@@ -14,9 +14,9 @@ use super::far::COPIED_BYTES_MAX;
 use super::gather::Gather;
 use super::{Index, LiveSegment, OpenSegment};
 use crate::error::Result;
-use crate::format::{FORMAT_KEY, SegmentInfo, State};
+use crate::format::{SegmentInfo, State};
 use crate::id::SegmentId;
-use crate::remote::Read;
+use crate::remote::{Read, is_far};
 
 /// How segments are opened.
 pub(super) struct How<'h> {
@@ -74,7 +74,7 @@ impl Index {
             let condemned = segment.condemned_in(state)?;
             Ok(LiveSegment { segment, condemned })
         };
-        let is_far = remote.local_path(FORMAT_KEY).is_none();
+        let is_far = is_far(remote);
         let (small, others): (Vec<_>, Vec<_>) = (state.segments.iter()).partition(|(id, info)| {
             is_far && !known.contains_key(id) && (far.is_some() || info.bytes <= SMALL_BYTES_MAX)
         });

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use crate::error::{Error, Kind, Result};
-use crate::format::{Content, Keep, Kept, Xattrs};
+use crate::format::{Keep, Kept, Xattrs};
 use crate::read::{Found, KeptReader, Reader};
 use crate::store::Store;
 
@@ -71,7 +71,7 @@ impl<'k> KeptPairs<'k> {
         let mut all = Self::none(reader);
         let is_same = before.node == after.node && before.entries_before == after.entries_before;
         for keep in Keep::ALL {
-            let (one, other) = (list(before, keep), list(after, keep));
+            let [one, other] = [before, after].map(|found| found.version.sides.kept(keep));
             if one.is_none() || other.is_none() || (is_same && one == other) {
                 continue;
             }
@@ -163,13 +163,6 @@ impl KeptChange {
             _ => None,
         }
     }
-}
-
-/// The list of a version, if it has one.
-fn list(found: &Found, keep: Keep) -> Option<Content> {
-    let mut sides = found.version.sides.iter();
-    let side = sides.find(|side| side.kind == keep.as_str());
-    side.map(|side| side.content)
 }
 
 /// Names of what `these` has and `those` does not have so.

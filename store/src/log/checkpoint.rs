@@ -8,7 +8,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::again::Again;
-use super::listed::is_far;
 use super::pieces::{Opened, Ranges};
 use super::{CHECKPOINT_EVERY, CHECKPOINT_EVERY_FAR, ENTRY_BYTES_DUE};
 use crate::error::{Error, Kind, Result};
@@ -18,7 +17,7 @@ use crate::format::{
 use crate::fs::{build_atomically, open_object, read_regular};
 use crate::id::StoreId;
 use crate::remedy::Remedy;
-use crate::remote::{Read, Write, is_passing};
+use crate::remote::{Read, Write, is_far, is_passing};
 
 /// Checkpoints up to this size are read whole.
 const WHOLE_BYTES_MAX: u64 = 256 << 10;

@@ -9,13 +9,8 @@ use std::collections::BTreeSet;
 use super::known::{End, listing};
 use super::{ENTRIES_AT_ONCE_MAX, given_up};
 use crate::error::{Kind, Result};
-use crate::format::{EntryText, FORMAT_KEY, LogEntry, Newest, State, log_key};
-use crate::remote::Read;
-
-/// Whether every request to `remote` takes long.
-pub(super) fn is_far(remote: &dyn Read) -> bool {
-    remote.local_path(FORMAT_KEY).is_none()
-}
+use crate::format::{EntryText, LogEntry, Newest, State, log_key};
+use crate::remote::{Read, is_far};
 
 /// Numbers of the entries that a listing shows, from one on.
 #[derive(Debug)]

@@ -15,7 +15,6 @@ use super::packer::Packer;
 use super::publish::PutSession;
 use super::scan::Scan;
 use crate::error::{Error, Kind, Result};
-use crate::format::FORMAT_KEY;
 use crate::host::stat_cache::WriteBack;
 use crate::progress::Progress;
 use crate::remedy::Note;
@@ -137,8 +136,7 @@ pub(super) fn reason(store: &Store, errors: impl Iterator<Item = Error>) -> Erro
 /// On a bucket, half of the memory is for the parts of uploads on their way.
 pub(super) fn workers(store: &Store) -> usize {
     let host = store.host();
-    let is_bucket = store.remote().local_path(FORMAT_KEY).is_none();
-    let memory_bytes = host.memory_bytes / if is_bucket { 2 } else { 1 };
+    let memory_bytes = host.memory_bytes / if store.is_far() { 2 } else { 1 };
     let affordable = usize::try_from(memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX);
     host.threads.clamp(1, affordable.max(1))
 }

@@ -24,11 +24,11 @@ impl<'g> KeptReader<'g> {
     /// # Errors
     /// When its chunk list cannot be read.
     pub(crate) fn of(reader: &'g Reader<'g>, keep: Keep, sides: &Sides) -> Result<Option<Self>> {
-        let Some(side) = sides.iter().find(|side| side.kind == keep.as_str()) else {
+        let Some(list) = sides.kept(keep) else {
             return Ok(None);
         };
         let mut chunks = Vec::new();
-        reader.chunks(&side.content, &mut |id, _| {
+        reader.chunks(&list, &mut |id, _| {
             chunks.push(id);
             Ok(())
         })?;

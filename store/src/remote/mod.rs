@@ -125,6 +125,11 @@ pub fn one_by_one<R: Read + ?Sized>(remote: &R, keys: &[String]) -> Result<Vec<B
     Ok(found)
 }
 
+/// Whether every read crosses a network, so that few large ones beat many small ones.
+pub(crate) fn is_far(remote: &(impl Read + ?Sized)) -> bool {
+    remote.local_path(FORMAT_KEY).is_none()
+}
+
 /// What `ask` says of each of `items`. Threads gain nothing where an answer comes at once.
 ///
 /// # Errors
@@ -134,9 +139,9 @@ pub(crate) fn of_each<I: Sync, T: Send>(
     items: &[I],
     ask: impl Fn(&I) -> Result<T> + Send + Sync,
 ) -> Result<Vec<T>> {
-    match remote.local_path(FORMAT_KEY) {
-        Some(_) => items.iter().map(ask).collect(),
-        None => items.par_iter().map(ask).collect(),
+    match is_far(remote) {
+        false => items.iter().map(ask).collect(),
+        true => items.par_iter().map(ask).collect(),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::format::{FORMAT_KEY, Format, LOG_PREFIX, PACKS_PREFIX, SEGMENTS_PREFIX, is_object_key};
 use crate::remedy::Remedy;
-use crate::remote::Read;
+use crate::remote::{Read, is_far};
 
 /// What to do where it is lost.
 const LOST: &str = "restore `format` from a copy of the store: nothing else in it says what was in there; make no new \
@@ -18,8 +18,7 @@ pub(super) fn read_format(remote: &dyn Read) -> Result<Format> {
     let bytes = remote.get(FORMAT_KEY).map_err(|error| match error.kind() {
         Kind::NotFound => {
             // Elsewhere each look is a request, and who makes a store looks.
-            let is_near = remote.local_path(FORMAT_KEY).is_some();
-            let lost = is_near.then(|| check_nothing_remains(remote).err());
+            let lost = (!is_far(remote)).then(|| check_nothing_remains(remote).err());
             lost.flatten().unwrap_or_else(|| {
                 let hint = error.remedy().cloned().unwrap_or(Remedy::MakeStore);
                 Error::not_found(format!("{url}: there is no store")).hint(hint)

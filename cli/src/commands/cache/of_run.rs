@@ -255,34 +255,34 @@ impl One {
     }
 
     fn before(&mut self, reader: &Reader<'_>, context: &Context) -> Result<()> {
-        let pulled = self.pull(reader, context);
+        let before = self.pull(reader, context);
         let ready = self.complete()?;
+        if let Ok(Some(before)) = &before {
+            let new = ready.keys().filter(|path| !before.contains_key(*path));
+            self.pulled = new.cloned().collect();
+        }
         self.uses = RefCell::new(Uses::new(&self.dir, &ready, &self.profile));
         self.ready = ready.into_keys().collect();
-        pulled
+        before.map(drop)
     }
 
-    fn pull(&mut self, reader: &Reader<'_>, context: &Context) -> Result<()> {
+    /// What was complete before, if anything came.
+    fn pull(&mut self, reader: &Reader<'_>, context: &Context) -> Result<Option<Entries>> {
         if let Some((cache, below)) = self.within.clone() {
             self.drop_broken(reader, (&cache, &below), context)?;
             // One that nobody pushed to yet is nothing to talk about.
             let is_there = |name: &RefName| reader.view().state.version(name, None).is_ok();
             self.pull.retain(is_there);
             if self.pull.is_empty() {
-                return Ok(());
+                return Ok(None);
             }
         }
         std::fs::create_dir_all(&self.dir)
             .map_err(|source| Error::io("make", &self.dir, source))?;
         let before = self.complete()?;
         let report = pull::pull(reader, (&self.dir, &self.pull), &self.profile, false)?;
-        if report.pulled > 0 {
-            let mut pulled = self.complete()?;
-            pulled.retain(|path, _| !before.contains_key(path));
-            self.pulled = pulled.into_keys().collect();
-        }
         report.tell(context);
-        Ok(())
+        Ok((report.pulled > 0).then_some(before))
     }
 
     /// Drops what came with a cache that an earlier program saved and is no complete entry: what has failed would keep a

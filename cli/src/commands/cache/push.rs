@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 use store::{
-    Case, Error, Kind, Onto, ProfileChoice, PutRequest, Reader, RefName, RefSpec, Remedy, Result,
-    SourceCheck, Store, Unwatched, put,
+    Case, Error, Onto, ProfileChoice, PutRequest, Reader, RefName, RefSpec, Result, SourceCheck,
+    Store, Unwatched, put,
 };
 
 use super::entries::{self, Entries, Entry, State, Stored, Thing};
@@ -114,7 +114,7 @@ pub(super) fn push(
         }
         match done {
             Err(_) if new.len() < before => {}
-            Err(error) if is_read_only(&error) && staged.can_be_read() => {
+            Err(error) if failure::is_for_want_of_rights(&error) && staged.can_be_read() => {
                 report.denied = Some(failure::one_line(&error));
                 break;
             }
@@ -263,11 +263,6 @@ fn known(staged: &Entries, stored: &Entries, profile: &Profile) -> u64 {
     known
         .filter(|entry| entry.state(profile) == State::Complete)
         .count() as u64
-}
-
-/// Whether it is the right to write that is missing, and no room that somebody may have.
-fn is_read_only(error: &Error) -> bool {
-    error.kind() == Kind::Denied && error.remedy() != Some(&Remedy::DropOrRaiseQuota)
 }
 
 /// Entries as they are to be in the ref: links to the files of the cache, and repaired texts.

@@ -227,9 +227,6 @@ impl Rhythm<'_> {
                 self.saver.warn(&error);
             }
             self.begin(next, looked);
-            if self.running.is_none() {
-                self.pushing = self.saver.compiles.begin();
-            }
         }
         if let Some(pushing) = self.pushing.take_if(|pushing| pushing.is_finished()) {
             self.saver.compiles.end(pushing);
@@ -243,19 +240,19 @@ impl Rhythm<'_> {
             self.is_saved_for_the_end |= is_late;
             self.next = self.every.map(|every| since + every);
             self.begin(0, None);
-            if self.running.is_none() {
-                self.pushing = self.saver.compiles.begin();
-            }
         }
     }
 
-    /// Of the caches from `at` on the first one that has something to save.
+    /// Of the caches from `at` on the first one that has something to save; behind the last one, what was compiled.
     fn begin(&mut self, at: usize, looked: Option<Looked>) {
         let caches = self.saver.caches.iter().skip(at);
         let at = at + caches.take_while(|cache| cache.is_all_apart()).count();
         match self.saver.begin(at, looked) {
             Ok(running) => self.running = running,
             Err(error) => self.saver.warn(&error),
+        }
+        if self.running.is_none() {
+            self.pushing = self.saver.compiles.begin();
         }
     }
 

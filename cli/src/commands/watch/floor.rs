@@ -5,8 +5,9 @@
 
 use std::path::PathBuf;
 
-use store::{Error, PutReport, PutRequest, Result, Step, Store, Unwatched};
+use store::{Error, PutRequest, Result, Step, Store, Unwatched};
 
+use crate::commands::save;
 use crate::ui::human;
 
 /// So many bytes are to stay free.
@@ -95,15 +96,8 @@ impl Floor {
         if let Some((_, takes)) = self.found.as_ref().filter(|(found, _)| *found == key) {
             return Ok(*takes);
         }
-        let takes = tried(store, request)?.stored_bytes;
+        let takes = save::tried(store, request, &Unwatched)?.stored_bytes;
         self.found = Some((key, takes));
         Ok(takes)
     }
-}
-
-/// What a put would do.
-pub(super) fn tried(store: &Store, request: &PutRequest) -> Result<PutReport> {
-    let mut request = request.clone();
-    request.dry_run = true;
-    store::put(store, &request, &Unwatched)
 }

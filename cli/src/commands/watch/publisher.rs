@@ -11,9 +11,10 @@ use store::{
 };
 
 use super::before::{Before, Last, name};
-use super::floor::{Floor, tried};
+use super::floor::Floor;
 use super::gone::{Gone, doomed};
 use super::report::{Report, Teller, Trimmed, named};
+use crate::commands::save;
 use crate::context::{Context, pools};
 use crate::ui::{failure, human, names};
 
@@ -322,7 +323,7 @@ impl<'p> Publisher<'p> {
             Some(title) if title == step.title => return Ok(true),
             Some(_) => {}
         }
-        let found = tried(self.store, request)?;
+        let found = save::tried(self.store, request, &Unwatched)?;
         let id = found.would_be.as_ref();
         Ok(id.is_some_and(|id| self.gone.was(&step.name, id)))
     }

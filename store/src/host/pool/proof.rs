@@ -33,7 +33,7 @@ pub(super) fn plant(dir: BorrowedFd<'_>, name: &[u8], nonce: &str) -> rustix::io
         return Ok(());
     }
     let set = fs::fsetxattr(&built, ATTRIBUTE, nonce.as_bytes(), XattrFlags::empty());
-    if set.is_ok() || !is_directory(&stat) {
+    if set.is_ok() || !stat.is_dir() {
         return set;
     }
     match plant_link(&built, nonce) {
@@ -52,15 +52,17 @@ pub(super) fn stamp(dir: impl AsFd, record: &str) -> bool {
 
 /// What the directory at `path` says that it was made as.
 pub(super) fn stamped(path: &Path) -> Option<Vec<u8>> {
-    let mut text = [0; 64];
-    let len = fs::getxattr(path, RECORD, &mut text[..]).ok()?;
-    text.get(..len).map(<[u8]>::to_vec)
+    record_read_by(|text| fs::getxattr(path, RECORD, text))
 }
 
 /// The same of an open directory.
 pub(crate) fn stamped_open(dir: impl AsFd) -> Option<Vec<u8>> {
+    record_read_by(|text| fs::fgetxattr(dir, RECORD, text))
+}
+
+fn record_read_by(read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> Option<Vec<u8>> {
     let mut text = [0; 64];
-    let len = fs::fgetxattr(dir, RECORD, &mut text[..]).ok()?;
+    let len = read(&mut text).ok()?;
     text.get(..len).map(<[u8]>::to_vec)
 }
 
@@ -95,10 +97,6 @@ fn is_link_of_pool(stat: &Stat) -> bool {
         && stat.nlink > 1
         && stat.mtime == POOL_TIME
         && matches!(stat.mode & 0o7777, 0o444 | 0o555)
-}
-
-fn is_directory(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.mode) == FileType::Directory
 }
 
 fn open(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<std::os::fd::OwnedFd> {

@@ -57,6 +57,11 @@ impl Stat {
         self.blocks.saturating_mul(512) < self.size
     }
 
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        FileType::from_raw_mode(self.mode) == FileType::Directory
+    }
+
     /// Whether its owner may execute it.
     pub fn is_executable(&self) -> bool {
         self.mode & 0o100 != 0

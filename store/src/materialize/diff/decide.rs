@@ -21,7 +21,7 @@ impl Diff<'_> {
             self.changed();
             return self.make(wanted, Phase::New, false);
         };
-        match (&wanted, is_dir(&found)) {
+        match (&wanted, found.is_dir()) {
             (Thing::Dir { time }, true) => self.shared_dir(*time, made),
             (Thing::Dir { .. }, false) => self.dir_for_file(wanted, &found, made),
             (_, true) => self.file_for_dir(wanted, &found, made),
@@ -104,7 +104,7 @@ impl Diff<'_> {
 
     /// Something goes by a step that is planned: what of it is a job's is counted, and named first.
     fn doom(&mut self, found: &Stat, made: &Candidates, then: Option<Thing>) -> Result<()> {
-        if is_dir(found) {
+        if found.is_dir() {
             let name = self.path.last().cloned().unwrap_or_default();
             if self.lies.enter(&name).is_ok() {
                 self.records.enter();
@@ -221,7 +221,7 @@ impl Diff<'_> {
             Some(Mode::Unwanted(phase)) => phase,
             _ => Phase::Remove,
         };
-        let is_dir = is_dir(found);
+        let is_dir = found.is_dir();
         if self.options.exact {
             self.changed();
             self.step(&Op::RemoveAll(phase))?;
@@ -245,8 +245,4 @@ impl Diff<'_> {
         self.path.pop();
         Ok(())
     }
-}
-
-fn is_dir(found: &Stat) -> bool {
-    FileType::from_raw_mode(found.mode) == FileType::Directory
 }
