@@ -1,4 +1,4 @@
-//! Which version of a ref is meant: by its number, which is that of one store, or by its id, which is the same in
+//! Which version of a ref is meant: by its number, which is valid in one store, or by its id, which is the same in
 //! every store.
 //!
 //! An id is `t` and the hex digits of the root of the content. A number has no letter, so that `@12345678` is a
@@ -8,11 +8,11 @@ use std::fmt;
 
 use super::{Root, Version};
 
-/// Fewest hex digits that an id is known by.
+/// The fewest hex digits that an id may be shortened to.
 pub const VERSION_ID_DIGITS_MIN: usize = 8;
-/// The newest version, by name.
+/// The newest version, as written in a ref.
 pub(crate) const LATEST: &str = "latest";
-/// What an id begins with.
+/// The first character of an id.
 const MARK: char = 't';
 const DIGITS: usize = 64;
 const SHORT_DIGITS: usize = 12;
@@ -22,18 +22,18 @@ const SHORT_DIGITS: usize = 12;
 pub enum At {
     /// By its number.
     Number(u64),
-    /// By its id, or the beginning of it.
+    /// By its id, or a prefix of the id.
     Id(Id),
-    /// The newest, whichever that is then.
+    /// The newest version at the time of the lookup.
     Latest,
 }
 
-/// The id of a version's content, or the beginning of it.
+/// The id of a version's content, or a prefix of that id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(String);
 
 impl Id {
-    /// All of it.
+    /// Returns the full id of a content.
     pub fn of(root: &Root) -> Self {
         Self(root.content().root.to_string())
     }
@@ -46,21 +46,21 @@ impl Id {
         (fits && digits.bytes().all(is_hex)).then(|| Self(digits.to_owned()))
     }
 
-    /// As much of it as people are shown.
+    /// Shortens the id for display.
     #[must_use]
     pub fn short(mut self) -> Self {
         self.0.truncate(SHORT_DIGITS);
         self
     }
 
-    /// Whether it is that of this content, as far as it goes.
+    /// Whether this id, or this prefix, matches the content.
     pub fn is_of(&self, root: &Root) -> bool {
         Self::of(root).0.starts_with(&self.0)
     }
 }
 
 impl Version {
-    /// What names its content in every store.
+    /// Returns the id of its content, which is the same in every store.
     pub fn id(&self) -> Id {
         Id::of(&self.root)
     }

@@ -1,7 +1,7 @@
-//! Bases: which chunks a delta frame is decoded with, as rows in the table of a pack and in a segment.
+//! Bases: the chunks that are needed to decode a delta frame, as rows in the table of a pack and in a segment.
 //!
-//! They are edges that a collector follows without opening a pack: whatever needs a chunk of the frame needs them too.
-//! A frame without such rows is plain.
+//! A collector follows these rows without opening packs: whatever needs a chunk of the frame also needs its bases. A
+//! frame without such rows is plain.
 
 use super::cursor::Cursor;
 use crate::error::Result;
@@ -48,7 +48,7 @@ impl FrameBase {
         })
     }
 
-    /// Whether it names one of `frames` frames.
+    /// Whether it names one of the first `frames` frames.
     pub(super) fn check(&self, frames: u32) -> Result<(), String> {
         let Self { frame, id } = self;
         match *frame < frames {
@@ -58,7 +58,7 @@ impl FrameBase {
     }
 }
 
-/// Whether these can be the bases of `frames` frames: in order of the frames, and not too many of one.
+/// Whether these can be the bases of `frames` frames: sorted by frame, and at most [`FRAME_BASES_MAX`] per frame.
 pub(super) fn check_bases(bases: &[FrameBase], frames: u32) -> Result<(), String> {
     bases.iter().try_for_each(|base| base.check(frames))?;
     let unsorted = bases.array_windows().find(|[a, b]| a.frame > b.frame);

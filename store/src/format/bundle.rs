@@ -1,56 +1,56 @@
-//! A store in one file: objects one after another, and how far they go. FORMATS.md, "Bundle".
+//! A store in one file: objects one after another, and the end of the valid bytes. FORMATS.md, "Bundle".
 //!
-//! Pure: bytes in, bytes out. What an object is, its key says; its own format checks its bytes.
+//! Pure: bytes in, bytes out. The key of an object tells its type; the format of that type checks its bytes.
 
 use super::ref_index::sum;
 use crate::error::{Error, Result};
 
-/// What a bundle begins with.
+/// The first bytes of a bundle.
 pub const BUNDLE_MAGIC: [u8; 8] = *b"STOREBDL";
 /// Its version.
 pub const BUNDLE_VERSION: u16 = 1;
-/// Where the first record begins.
+/// Offset of the first record.
 pub const BUNDLE_RECORDS: u64 = 4096;
-/// Where the two ends lie, the even one first; each twice, so that damage to one copy hides nothing, and each copy in a
-/// sector of its own.
+/// Offsets of the two ends; the first pair is for even numbers. Each end is written twice, in separate sectors, so that
+/// damage to one copy hides nothing.
 pub const BUNDLE_ENDS: [[u64; 2]; 2] = [[512, 2560], [1024, 3072]];
 /// Bytes of an end.
 pub const BUNDLE_END_BYTES: usize = 32;
 /// Bytes of the head of a record, without its key.
 pub const BUNDLE_HEAD_BYTES: usize = 32;
 
-/// How far a bundle goes. The newest of the two that are whole counts.
+/// How far the valid bytes of a bundle go. The newest intact end counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BundleEnd {
-    /// Grows by one with each.
+    /// Incremented with each new end.
     pub number: u64,
-    /// Bytes of the bundle; what lies behind them was never finished.
+    /// Length of the bundle in bytes; a write beyond it was never finished.
     pub bytes: u64,
 }
 
-/// What a record does.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BundleKind {
-    /// It is an object, in the place of any of the same key before it.
+    /// An object; it replaces earlier objects of the same key.
     Object,
-    /// There is no object of its key any more.
+    /// The object of this key was removed.
     Removed,
 }
 
-/// What stands before the bytes of an object.
+/// The head before the bytes of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleRecord {
-    /// What it does.
+    /// The kind of the record.
     pub kind: BundleKind,
     /// The key of the object.
     pub key: String,
-    /// Bytes of the object, which follow.
+    /// Bytes of the object that follows.
     pub body_bytes: u64,
     /// When it was written, in milliseconds since 1970; for people.
     pub modified: u64,
 }
 
-/// The first bytes of a bundle, in which both ends are the same.
+/// Returns the first bytes of a bundle, with all ends set to `end`.
 pub fn encode_bundle_start(end: BundleEnd) -> Vec<u8> {
     let mut start = vec![0; usize::try_from(BUNDLE_RECORDS).unwrap_or(0)];
     let mut place = |at: u64, bytes: &[u8]| {
@@ -70,10 +70,10 @@ pub fn encode_bundle_start(end: BundleEnd) -> Vec<u8> {
     start
 }
 
-/// The end of the bundle whose first bytes are `start`.
+/// Returns the end of the bundle whose first bytes are `start`.
 ///
 /// # Errors
-/// Unsupported, when the version is another one; corrupt, when this is no bundle or no end is whole.
+/// Unsupported, when the version is unknown; corrupt, when this is not a bundle or no end is intact.
 pub fn decode_bundle_start(start: &[u8]) -> Result<BundleEnd> {
     let short = || Error::corrupt("too short for a bundle");
     let (magic, rest) = start.split_first_chunk::<8>().ok_or_else(short)?;
@@ -103,7 +103,7 @@ pub fn decode_bundle_start(start: &[u8]) -> Result<BundleEnd> {
     }
 }
 
-/// What is neither magic nor version nor an end is zero.
+/// Checks that all bytes other than the magic, the version and the ends are zero.
 fn check_padding(start: &[u8]) -> Result<()> {
     let mut from = 10;
     let ends = [0, 1].into_iter().flat_map(|copy| {
@@ -122,7 +122,7 @@ fn check_padding(start: &[u8]) -> Result<()> {
 }
 
 impl BundleEnd {
-    /// Its bytes.
+    /// Returns the encoded bytes.
     pub fn encode(&self) -> [u8; BUNDLE_END_BYTES] {
         let mut bytes = [0; BUNDLE_END_BYTES];
         let fields = self
@@ -150,7 +150,7 @@ impl BundleEnd {
 }
 
 impl BundleRecord {
-    /// Its head, the key last.
+    /// Returns the head, followed by the key.
     ///
     /// # Errors
     /// Invalid input, when the key is longer than 65,535 bytes.
@@ -172,15 +172,15 @@ impl BundleRecord {
         Ok(head)
     }
 
-    /// How many bytes the key has that follows a head.
+    /// Returns the length of the key that follows a head.
     pub fn key_bytes(head: &[u8; BUNDLE_HEAD_BYTES]) -> usize {
         usize::from(u16::from_le_bytes([head[2], head[3]]))
     }
 
-    /// A record from its head and its key.
+    /// Parses a record from its head and its key.
     ///
     /// # Errors
-    /// Corrupt, when they are not what was written.
+    /// Corrupt, when their checksum does not match.
     pub fn decode(head: &[u8; BUNDLE_HEAD_BYTES], key: &[u8]) -> Result<Self> {
         let corrupt = || Error::corrupt("the head of a record is not what was written");
         let kind = match head[0] {
@@ -232,7 +232,7 @@ mod tests {
             damaged[512 + bit / 8] ^= 1 << (bit % 8);
             assert_eq!(decode_bundle_start(&damaged).unwrap(), next, "bit {bit}");
         }
-        // Torn in both, it was never acknowledged.
+        // If both copies are torn, the end was never acknowledged.
         start[513] ^= 1;
         start[2561] ^= 1;
         assert_eq!(decode_bundle_start(&start).unwrap(), END);

@@ -1,6 +1,7 @@
 //! Checkpoints: a state as an object whose refs are looked up in place.
 //!
-//! Derived: losing one costs time, never data. One may leave what an older one has to that one, and names it.
+//! Derived: losing one costs time, never data. A checkpoint may name older checkpoints, its layers, and leave out what
+//! they contain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use crate::format::{
 };
 use crate::id::{CheckpointId, EntryId, PackId, SegmentId, StoreId};
 
-/// Most checkpoints that one may name.
+/// The most checkpoints that a checkpoint may name as its layers.
 pub const CHECKPOINT_LAYERS_MAX: usize = 8;
 
-/// An older checkpoint, whose rows hold where a newer one does not say anything else.
+/// An older checkpoint whose rows are valid unless a newer one overrides them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
     /// Its number.
@@ -34,7 +35,7 @@ pub struct Layer {
     pub id: CheckpointId,
 }
 
-/// What a checkpoint says beside its rows.
+/// The fields of a checkpoint apart from its rows.
 #[derive(Debug, Serialize)]
 struct Head {
     store: StoreId,
@@ -70,7 +71,7 @@ carries_unknown!(Head {
     features = Features::default(),
 });
 
-/// A checkpoint whose rows were not looked at yet.
+/// A checkpoint whose rows have not been read yet.
 #[derive(Debug)]
 pub struct Checkpoint {
     table: RefTable,
@@ -78,10 +79,10 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads the end of an object of `len` bytes.
+    /// Reads the head and the trailer of an object of `len` bytes.
     ///
     /// # Errors
-    /// Corrupt, when it is not what was written; unsupported, when a newer program wrote it.
+    /// Corrupt, when the bytes are not what was written; unsupported, when a newer program wrote them.
     pub fn open(object: &str, source: Arc<dyn Source>, len: u64) -> Result<Self> {
         let table = RefTable::open(object, source, len, None)?;
         let head: Head = parse(object, table.head())?;
@@ -104,7 +105,7 @@ impl Checkpoint {
         Ok(Self { table, head })
     }
 
-    /// The checkpoints that it needs, the newest first.
+    /// The older checkpoints that it needs, newest first.
     pub fn layers(&self) -> &[Layer] {
         &self.head.layers
     }
@@ -114,10 +115,10 @@ impl Checkpoint {
         &self.table
     }
 
-    /// The state, with the rows of its layers, which are these.
+    /// Builds the state from its own rows and those of `layers`, its layers.
     ///
     /// # Errors
-    /// Corrupt, when it contradicts itself or these are not its layers.
+    /// Corrupt, when the checkpoint contradicts itself or `layers` are not its layers.
     pub fn into_state(self, layers: Vec<Arc<RefTable>>) -> Result<State> {
         let Self { table, head } = self;
         let object = table.object().to_owned();
@@ -158,10 +159,10 @@ impl Checkpoint {
 }
 
 impl State {
-    /// The checkpoint object of this state, which needs no other one.
+    /// Encodes this state as a checkpoint without layers.
     ///
     /// # Errors
-    /// Invalid input, when it contradicts itself; when a checkpoint that it is based on cannot be read.
+    /// Invalid input, when the state contradicts itself; also when a checkpoint that it is based on cannot be read.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.write(&[], &mut |piece| {
@@ -171,11 +172,11 @@ impl State {
         Ok(bytes)
     }
 
-    /// Writes the checkpoint of this state into `sink`, piece by piece. What its last tables have, which are these
-    /// checkpoints, is left to them.
+    /// Writes a checkpoint of this state into `sink`, piece by piece. `layers` are the checkpoints of its last tables;
+    /// rows that these tables hold are left out.
     ///
     /// # Errors
-    /// As [`Self::encode`], and what `sink` says.
+    /// As for [`Self::encode`]; any error of `sink`.
     pub fn write(&self, layers: &[Layer], sink: &mut dyn FnMut(Bytes) -> Result<()>) -> Result<()> {
         if let Some(defect) = self.defect() {
             return Err(Error::invalid(format!("checkpoint: {defect}")));
@@ -204,10 +205,10 @@ impl State {
         writer.finish(&head)
     }
 
-    /// Parses a checkpoint that needs no other one, and looks at every row.
+    /// Parses a checkpoint without layers, and checks every row.
     ///
     /// # Errors
-    /// Corrupt, when it is not what was written; unsupported, when a newer program wrote it.
+    /// Corrupt, when the bytes are not what was written; unsupported, when a newer program wrote them.
     pub fn decode(object: &str, bytes: &[u8]) -> Result<Self> {
         let source = Arc::new(Bytes::copy_from_slice(bytes));
         let checkpoint = Checkpoint::open(object, source, bytes.len() as u64)?;
@@ -216,10 +217,10 @@ impl State {
         Ok(state)
     }
 
-    /// Looks at every row of its refs.
+    /// Checks every row of its refs, and the sums of the namespaces.
     ///
     /// # Errors
-    /// Corrupt, when something is not what was written.
+    /// Corrupt, when a row or a sum is wrong.
     pub fn check(&self, object: &str) -> Result<()> {
         self.refs
             .tables()
@@ -245,7 +246,7 @@ impl State {
 }
 
 impl RefTable {
-    /// The layer that it is for others: what lies under the key of a checkpoint.
+    /// Returns the layer that names this checkpoint; `None` if its object has no key of a checkpoint.
     pub fn layer(&self) -> Option<Layer> {
         Some(Layer {
             number: parse_checkpoint_key(self.object())?,
@@ -303,7 +304,7 @@ mod tests {
             .unwrap()
     }
 
-    /// So many refs, the first with `many` versions, the others with two; the last has none.
+    /// `count` refs: the first has `many` versions, the last has none, the others have two each.
     fn refs(count: u64, many: u64) -> BTreeMap<RefName, RefState> {
         let state = |number: u64| {
             let live = match number {
@@ -393,12 +394,12 @@ mod tests {
         assert_eq!((sums.refs, sums.versions), (100, 200));
     }
 
-    /// A source that fails when it is told to, and may know its bytes from elsewhere.
+    /// A source that fails on demand, and can rebuild its bytes.
     #[derive(Debug)]
     struct Wavering {
         bytes: Bytes,
         fails: Mutex<Option<Kind>>,
-        /// Where the lowest read began.
+        /// The lowest offset of any read.
         lowest: AtomicU64,
     }
 
@@ -441,7 +442,7 @@ mod tests {
         assert_eq!(found, Some(version(1500)));
     }
 
-    /// What a checkpoint says beside its rows may be more than is read at first: then that is read, and no row.
+    /// A head may be longer than the first read. Then it is read in full, but no row is.
     #[test]
     fn a_head_longer_than_the_first_read_is_read_whole_and_alone() {
         let mut state = state(9, refs(700, 2000));
@@ -475,7 +476,7 @@ mod tests {
         assert!(!opened(9, &bytes, Vec::new()).refs.is_empty());
     }
 
-    /// What changed lies on top of what was there, in memory and in a checkpoint of its own.
+    /// Changes override the rows below them, both in memory and in a checkpoint of their own.
     #[test]
     fn layers_are_one_state() {
         let mut all = refs(1500, 400);
@@ -531,7 +532,7 @@ mod tests {
             "{error}"
         );
 
-        // The newest version goes: the one before it is found below.
+        // Dropping the newest version makes the one in the layer below the newest.
         assert!(above.refs.take(&name(50), 4).unwrap().is_some());
         let head = above.refs.head(&name(50)).unwrap().unwrap();
         assert_eq!((head.last, head.live, head.newest), (4, 1, 1));
@@ -540,7 +541,7 @@ mod tests {
             above.refs.set(&name(50), 9, version(9)).unwrap().err(),
             Some(4)
         );
-        // Merged again, nothing of the layers is left.
+        // A merged checkpoint needs no layers.
         let merged = State::decode("x", &above.encode().unwrap()).unwrap();
         assert_eq!(merged, above);
         assert_eq!(merged.refs.tables().len(), 1);
@@ -586,7 +587,7 @@ mod tests {
         State::decode("x", &[&bytes[..], b"!"].concat()).unwrap_err();
     }
 
-    /// Damage is found when the block is read, and named with its place.
+    /// A block is read only when a row in it is needed; then damage is found, and the error names its offset.
     #[test]
     fn what_is_not_asked_for_is_not_read() {
         let bytes = written(&state(9, refs(700, 2000)), &[]);

@@ -1,6 +1,6 @@
-//! Claims: who is making something, and that they still are. Pure.
+//! Claims: which process makes something, and whether it is still working. Pure.
 //!
-//! Nothing but work done twice depends on them: a text that cannot be read counts as one that says nothing.
+//! Claims only save work, so an object that cannot be parsed is treated as missing.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,19 +10,19 @@ use crate::id::{ClaimId, OwnerId};
 
 /// Prefix of all claims.
 pub const CLAIMS_PREFIX: &str = "claims";
-/// Most bytes of each of their objects.
+/// Most bytes of any object of a claim.
 pub const CLAIM_BYTES_MAX: u64 = 64 << 10;
-/// Most bytes of what an owner says of its failure.
+/// Most bytes of the failure message of an owner.
 const SAID_BYTES_MAX: usize = 4 << 10;
 
-/// The object `claims/<id>/<n>`: written once.
+/// The object `claims/<id>/<n>`, which is written once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claimed {
-    /// What is being made.
+    /// The name of what is being made.
     pub key: String,
-    /// By whom; a random name for one wait and what came of it.
+    /// The owner: a random name for one wait and the work that follows it.
     pub owner: OwnerId,
-    /// Where that is, for people.
+    /// Host, user and program of the owner, for people.
     pub who: Who,
 }
 
@@ -31,28 +31,28 @@ pub struct Claimed {
 pub struct Beat {
     /// The number of the owner's claim.
     pub claim: u64,
-    /// Whose it is.
+    /// The owner.
     pub owner: OwnerId,
-    /// Grows with each one.
+    /// Incremented with each beat.
     pub beat: u64,
-    /// How it ended; nothing while it works.
+    /// How the work ended; `None` while it goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
 }
 
-/// How an owner ended.
+/// How the owner's work ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// It is made.
+    /// The thing has been made.
     Done,
-    /// It was given up, for somebody else to make.
+    /// The owner gave up, so that another process can make it.
     Left,
-    /// It cannot be made, as the text says: who waited for this claim need not try.
+    /// It cannot be made, for the reason given. Processes that waited for this claim need not try.
     Failed(String),
 }
 
-/// The object `claims/<id>/seen`: what a collector saw.
+/// The object `claims/<id>/seen`, in which a collector records what it saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sight {
     /// The number of the newest claim.
@@ -61,19 +61,19 @@ pub struct Sight {
     pub beat: String,
 }
 
-/// What lies under a key below `claims`.
+/// The kind of an object below `claims`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimPart {
     /// The claim of this number, from 1.
     Claim(u64),
     /// The beat.
     Beat,
-    /// What a collector saw.
+    /// What a collector saw last.
     Seen,
 }
 
 impl ClaimId {
-    /// The name of what is being made.
+    /// Returns the id of the thing named `key`.
     pub fn of(key: &str) -> Self {
         Self(*blake3::hash(key.as_bytes()).as_bytes())
     }
@@ -94,7 +94,7 @@ pub fn claim_key(id: ClaimId, part: ClaimPart) -> String {
     }
 }
 
-/// Which claim, and which part of it, lies under `key`.
+/// Parses a key into the claim and the part of it.
 pub fn parse_claim_key(key: &str) -> Option<(ClaimId, ClaimPart)> {
     let (prefix, name) = key.rsplit_once('/')?;
     let (_, id) = prefix.rsplit_once('/')?;
@@ -110,10 +110,10 @@ pub fn parse_claim_key(key: &str) -> Option<(ClaimId, ClaimPart)> {
 macro_rules! json {
     ($($name:ident: $what:literal),*) => {$(
         impl $name {
-            /// As JSON.
+            /// Encodes the object as JSON.
             ///
             /// # Errors
-            /// When it is longer than readers take.
+            /// When it is longer than readers accept.
             pub fn encode(&self) -> Result<Vec<u8>> {
                 let bytes = serde_json::to_vec(self)
                     .map_err(|source| Error::invalid($what).because(source))?;
@@ -126,7 +126,7 @@ macro_rules! json {
                 }
             }
 
-            /// What `bytes` say; nothing, where they cannot be read.
+            /// Parses `bytes`; `None` if they are malformed or too long.
             pub fn decode(bytes: &[u8]) -> Option<Self> {
                 let is_short = bytes.len() as u64 <= CLAIM_BYTES_MAX;
                 serde_json::from_slice(bytes).ok().filter(|_| is_short)
@@ -138,7 +138,7 @@ macro_rules! json {
 json!(Claimed: "claim", Beat: "beat of a claim", Sight: "sight of a claim");
 
 impl Ended {
-    /// A failure, in as many words as fit.
+    /// A failure with this message, which is shortened if necessary.
     pub fn failed(said: &str) -> Self {
         let mut said = said.to_owned();
         let mut end = said.len().min(SAID_BYTES_MAX);
@@ -196,7 +196,7 @@ mod tests {
             panic!("a failure");
         };
         assert_eq!(said.len(), SAID_BYTES_MAX);
-        // A letter that does not fit as a whole is left out.
+        // A character that does not fit as a whole is left out.
         let Ended::Failed(said) = Ended::failed(&format!("a{}", "\u{e9}".repeat(4 << 10))) else {
             panic!("a failure");
         };

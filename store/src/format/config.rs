@@ -1,7 +1,7 @@
-//! The object `format`: what a program must know before it touches a store.
+//! The object `format`: what a program must know before it uses a store.
 //!
-//! Written once, at `init`. An unknown version or incompatible feature refuses the store, an
-//! unknown read-only feature refuses writing, both by name; unknown fields are ignored.
+//! Written once, at `init`. A program refuses a store with an unknown version or an unknown incompatible feature, and
+//! refuses to write to a store with an unknown read-only feature; the error names it. Unknown fields are ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,15 +13,15 @@ use crate::error::{Error, Kind, Result};
 use crate::id::StoreId;
 use crate::remedy::Remedy;
 
-/// Newest version of the format that this program writes.
+/// The version of the format that this program writes.
 pub const FORMAT_VERSION: u32 = 2;
-/// The last version of which no store can be opened any more.
+/// The newest version that can no longer be opened.
 const INTERIM_VERSION: u32 = 1;
 /// The first field of the object `format`.
 pub const FORMAT_MAGIC: &str = "store-format";
-/// The hash that names chunks and covers objects: BLAKE3 without a key.
+/// The hash function for chunk ids and checksums: BLAKE3 without a key.
 pub const HASH: &str = "blake3";
-/// The chunker that this program has.
+/// The chunker that this program implements.
 pub const CHUNKER_ALGORITHM: &str = "fastcdc-v2020";
 /// Range of [`ChunkerParams::min`].
 pub const CHUNKER_MIN_RANGE: std::ops::RangeInclusive<u32> = 64..=1 << 20;
@@ -32,29 +32,29 @@ pub const CHUNKER_MAX_RANGE: std::ops::RangeInclusive<u32> = 1024..=CHUNK_BYTES_
 /// Highest [`ChunkerParams::normalization`].
 pub const CHUNKER_NORMALIZATION_MAX: u8 = 3;
 
-/// Bytes of a header of GGUF, or of the directory of an archive, that are looked at for tensors.
+/// Most bytes of a GGUF header, or of the directory of an archive, that are searched for tensors.
 pub const TENSOR_HEADER_BYTES_MAX: u64 = 64 << 20;
-/// Bytes of a header of safetensors; a string in it may be as long.
+/// Most bytes of a safetensors header, which also limits each string in it.
 pub const SAFETENSORS_HEADER_BYTES_MAX: u64 = 16 << 20;
 /// The newest rule of [`ChunkerParams::tensors`].
 pub const CHUNKER_TENSORS_MAX: u32 = 1;
 
-/// Parameters of the chunker; part of a store's identity, since they decide what deduplicates.
+/// Parameters of the chunker. They are part of a store's identity, because they decide what deduplicates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChunkerParams {
     /// `fastcdc-v2020`.
     pub algorithm: String,
-    /// Least bytes of a chunk but the last; even.
+    /// Least bytes of a chunk, except the last of a file; even.
     pub min: u32,
-    /// Average aimed at; even.
+    /// Target for the average chunk size; even.
     pub avg: u32,
     /// Most bytes of a chunk; even, at most [`crate::format::CHUNK_BYTES_MAX`].
     pub max: u32,
     /// Normalization level, 0 to 3.
     pub normalization: u8,
-    /// Seed of the gear table; 0 is the table of the paper.
+    /// Seed of the gear table; 0 selects the table of the paper.
     pub seed: u64,
-    /// By which rule files of tensors are cut at their tensors; 0 for none.
+    /// The rule by which tensor files are cut at their tensors; 0 for none.
     pub tensors: u32,
 }
 
@@ -65,9 +65,9 @@ pub struct Format {
     pub version: u32,
     /// Random name of the store.
     pub id: StoreId,
-    /// What names chunks and covers objects: `blake3`.
+    /// The hash function for chunk ids and checksums: `blake3`.
     pub hash: String,
-    /// How files are cut.
+    /// How files are cut into chunks.
     pub chunker: ChunkerParams,
     /// Features in use.
     pub features: Features,
@@ -89,10 +89,10 @@ impl Default for ChunkerParams {
 }
 
 impl ChunkerParams {
-    /// Whether this program can cut like that.
+    /// Whether this program supports these parameters.
     ///
     /// # Errors
-    /// Unsupported, when the algorithm is unknown; invalid input, when a number is out of its range.
+    /// Unsupported, when the algorithm or the tensor rule is unknown; invalid input, when a number is out of its range.
     pub fn check(&self) -> Result<()> {
         if self.algorithm != CHUNKER_ALGORITHM {
             let message = format!(
@@ -139,7 +139,7 @@ impl Format {
         }
     }
 
-    /// The same for an endpoint that overwrites on put-if-absent.
+    /// Returns the same format for an endpoint that overwrites on put-if-absent.
     #[must_use]
     pub fn for_single_writer(mut self) -> Self {
         self.features.incompatible.push(SINGLE_WRITER.to_owned());
@@ -151,7 +151,7 @@ impl Format {
         self.features.is_single_writer()
     }
 
-    /// The object's bytes.
+    /// Returns the bytes of the object.
     ///
     /// # Errors
     /// When [`Self::decode`] would refuse them.
@@ -160,7 +160,8 @@ impl Format {
         seal_as(FORMAT_MAGIC, None, self)
     }
 
-    /// Parses and checks: version, hash and features known, parameters of a known chunker within limits.
+    /// Parses the object, and checks that the version, the hash and the incompatible features are known and that the
+    /// parameters of a known chunker are within limits.
     ///
     /// # Errors
     /// Corrupt or unsupported; see [`Self`].
@@ -176,17 +177,17 @@ impl Format {
         let format: Self = parse(FORMAT_KEY, text)?;
         check_hash(&format.hash)?;
         match format.chunker.check() {
-            // Who only reads does not cut.
+            // A reader does not cut files, so an unknown chunker is no obstacle.
             Err(error) if error.kind() == Kind::Unsupported => Ok(format),
             Err(error) => Err(corrupt(FORMAT_KEY, error)),
             Ok(()) => Ok(format),
         }
     }
 
-    /// Whether a program may write here, or what forbids it, by name.
+    /// Whether this program may write to the store.
     ///
     /// # Errors
-    /// Unsupported, when a read-only feature or the chunker is unknown.
+    /// Unsupported, naming the read-only feature or the chunker that is unknown.
     pub fn check_writable(&self) -> Result<()> {
         let chunker = self
             .chunker
@@ -205,7 +206,7 @@ impl Format {
 }
 
 impl<'de> Deserialize<'de> for ChunkerParams {
-    /// Of a chunker that is not known only the name is.
+    /// If the algorithm is unknown, only its name is read.
     fn deserialize<D: serde::Deserializer<'de>>(input: D) -> std::result::Result<Self, D::Error> {
         use serde::de::Error as _;
         let value = serde_json::Value::deserialize(input)?;
@@ -256,7 +257,7 @@ impl FastCdc {
     }
 }
 
-/// What is read before the rest, so that the rest of a newer version may have any shape.
+/// The fields that are read first, so that all others may change in a newer version.
 #[derive(Deserialize)]
 struct Head {
     magic: String,

@@ -1,31 +1,31 @@
-//! Contents and nodes: what a name in a tree stands for.
+//! Contents and nodes: what a name in a tree refers to.
 //!
-//! Never looks at bytes of files: a content is their size and where their chunk list begins.
+//! Never reads bytes of files: a content is their size and the root of their chunk list.
 
 use serde::{Deserialize, Serialize};
 
 use super::CHUNK_BYTES_MAX;
 use crate::id::ChunkId;
 
-/// Most levels of list nodes above the data chunks: far more than 2^64 bytes ever need.
+/// Most levels of list nodes above the data chunks; far more than 2^64 bytes need.
 pub const CONTENT_DEPTH_MAX: u8 = 8;
 
-/// One file's bytes (or a tree's, or a list of times): size and the root of its chunk list.
+/// The bytes of one file, tree or list of times: their size and the root of their chunk list.
 ///
-/// Depth 0: the root is the one chunk with all bytes. Depth d > 0: the root is a list node of
-/// level d - 1 whose children are list nodes of level d - 2, and so on; level 0 lists data chunks.
-/// Size 0: no chunk at all; depth 0 and the root is the id of the empty string.
+/// Depth 0: the root is a single chunk with all bytes. Depth d > 0: the root is a list node of level d - 1, whose
+/// children are list nodes of level d - 2, and so on; level 0 lists data chunks. Size 0: there is no chunk; the depth
+/// is 0 and the root is the id of the empty string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Content {
     /// Bytes.
     pub size: u64,
     /// Levels of list nodes above the data chunks.
     pub depth: u8,
-    /// The chunk at the top.
+    /// The chunk at the root.
     pub root: ChunkId,
 }
 
-/// What hangs below a tree, itself not counted.
+/// Sums over everything below a tree, without the tree itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Totals {
     /// Entries of all kinds at all depths.
@@ -34,7 +34,7 @@ pub struct Totals {
     pub bytes: u64,
 }
 
-/// What a name in a tree stands for.
+/// What a name in a tree refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Node {
     /// A regular file.
@@ -44,7 +44,7 @@ pub enum Node {
         /// Whether its owner may execute it.
         executable: bool,
     },
-    /// A symbolic link, its target verbatim.
+    /// A symbolic link with its target unchanged.
     Symlink {
         /// 1 to 4095 bytes without NUL.
         target: Vec<u8>,
@@ -53,12 +53,12 @@ pub enum Node {
     Tree {
         /// The canonical bytes of the tree.
         content: Content,
-        /// What hangs below.
+        /// Totals of everything below it.
         totals: Totals,
     },
 }
 
-/// What a ref version stands for: a directory or one file.
+/// What a version of a ref refers to: a directory or one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Root {
@@ -73,7 +73,7 @@ pub enum Root {
     Tree {
         /// The canonical bytes of the tree.
         content: Content,
-        /// What hangs below.
+        /// Totals of everything below it.
         totals: Totals,
     },
 }
@@ -88,7 +88,7 @@ impl Content {
         }
     }
 
-    /// What makes it impossible, if anything does: `content depth: expected ..., found ...`.
+    /// Returns why this content is impossible, if it is: `content depth: expected ..., found ...`.
     pub(super) fn defect(&self) -> Option<String> {
         let depth = self.depth;
         if self.size == 0 && *self != Self::empty() {
@@ -129,7 +129,7 @@ impl Root {
         }
     }
 
-    /// Its bytes: those of the file, or of the tree.
+    /// Returns the bytes of the file, or of the tree object.
     pub fn content(&self) -> &Content {
         match self {
             Self::File { content, .. } | Self::Tree { content, .. } => content,

@@ -1,4 +1,4 @@
-//! A cursor over the bytes of one object, whose errors say where and what was expected.
+//! A cursor over the bytes of one object. Its errors name the offset, what was expected and what was found.
 //!
 //! Never reads past the end, never allocates. Integers are little-endian, as everywhere.
 
@@ -28,7 +28,7 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// Bytes that are left.
+    /// Bytes that have not been read yet.
     pub(super) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -51,7 +51,7 @@ impl<'a> Cursor<'a> {
         ))
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     pub(super) fn take(&mut self, what: &str, len: usize) -> Result<&'a [u8]> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let Some((taken, _)) = rest.split_at_checked(len) else {
@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     pub(super) fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
         let mut array = [0; N];
         array.copy_from_slice(self.take(what, N)?);
@@ -85,7 +85,7 @@ impl<'a> Cursor<'a> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    /// The magic that every object begins or ends with.
+    /// Reads the magic that every object begins or ends with.
     pub(super) fn magic(&mut self, magic: &[u8]) -> Result<()> {
         let at = self.at;
         let found = self.take("magic", magic.len())?;
@@ -97,12 +97,12 @@ impl<'a> Cursor<'a> {
         Err(self.error_at(at, "magic", expected, found))
     }
 
-    /// The version of this object's layout.
+    /// Checks the version of this object's layout.
     pub(super) fn version(&self, found: u16, known: u16) -> Result<()> {
         check_version(self.object, u32::from(found), u32::from(known))
     }
 
-    /// Padding, which is zero until a version says otherwise.
+    /// Reads padding, which must be zero in this version.
     pub(super) fn zeros(&mut self, len: usize) -> Result<()> {
         let at = self.at;
         let found = self.take("padding", len)?;
@@ -112,7 +112,7 @@ impl<'a> Cursor<'a> {
         Err(self.error_at(at, "padding", "zeros", Hex(found)))
     }
 
-    /// Nothing may follow.
+    /// Checks that no bytes follow.
     pub(super) fn end(&self) -> Result<()> {
         if self.left() == 0 {
             return Ok(());
@@ -133,12 +133,12 @@ impl std::fmt::Display for Hex<'_> {
     }
 }
 
-/// `object` is not what was written.
+/// The error for an `object` whose bytes are not what was written.
 pub(super) fn corrupt(object: &str, detail: impl std::fmt::Display) -> Error {
     Error::corrupt(format!("{object}: {detail}")).hint(Remedy::VerifyThenRepairOrPut)
 }
 
-/// A version that this program does not read is unsupported, and the message says both.
+/// Checks a version. One that this program does not read is unsupported, and the message names both.
 pub(super) fn check_version(object: &str, found: u32, known: u32) -> Result<()> {
     if found == known {
         return Ok(());

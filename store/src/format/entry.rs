@@ -1,8 +1,8 @@
 //! Log entries: the numbered record of every change of state.
 //!
-//! Written once under its number, never changed, never deleted. Each names its store and the entry before it, so that
-//! entries of two histories never follow each other. An unknown change is refused by name: a program that cannot apply
-//! a change does not know the state. `entry_text` defines how an entry is stored in the log.
+//! Written once under its number, never changed, never deleted. Each entry names its store and the previous entry, so
+//! entries of two histories can never be mixed. An unknown change is refused by name: a program that cannot apply a
+//! change cannot know the state. `entry_text` defines how an entry is stored.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -21,34 +21,35 @@ pub const LOG_VERSION: u32 = 2;
 pub struct LogEntry {
     /// Its number, which is also its key; the first is 1.
     pub number: u64,
-    /// The store that it is of.
+    /// The store that the entry belongs to.
     pub store: StoreId,
-    /// The entry before it; none before the first.
+    /// The id of the previous entry; none for the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prev: Option<EntryId>,
-    /// It lies in the place of this entry, which was lost: by that the entry after it names it.
+    /// The id of the lost entry that this entry replaces. The next entry refers to that id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_for: Option<EntryId>,
-    /// Unique, so that a writer whose answer was lost recognises its own entry.
+    /// Unique, so that a writer that did not receive the answer recognizes its own entry.
     pub commit: CommitId,
-    /// When, by the writer's clock; for people and grace periods, never for safety.
+    /// When it was written, by the writer's clock; for people and grace periods, never for safety.
     pub time: Timestamp,
-    /// Who.
+    /// Who wrote it.
     pub who: Who,
     /// Entries from this number on were given up; see the repairer in `FORMATS.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
-    /// Entries up to this number, which are lost, were known to the writer of what is in the store.
+    /// Entries up to this number are lost, and writers of objects in the store may have known them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
-    /// What changes, all or nothing, in this order.
+    /// The changes, applied in this order, all or none.
     pub changes: Vec<Change>,
-    /// Its id as it was read: an unknown field is part of it, so it cannot be made of the others.
+    /// Its id as it was read. It cannot be computed from the other fields, because the original may have had unknown
+    /// fields.
     #[serde(skip)]
     pub read_as: ReadAs,
 }
 
-/// The id that an entry was read as; none when it was not read. Two entries that differ in it only are equal.
+/// The id under which an entry was read, if it was read. It is ignored when entries are compared.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadAs(pub Option<EntryId>);
 
@@ -71,7 +72,7 @@ pub struct Who {
     pub program: String,
 }
 
-/// Totals of a segment, so that nobody opens it only to count.
+/// Totals of a segment, so that nobody has to open it just to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentInfo {
     /// Chunks it locates.
@@ -84,31 +85,32 @@ pub struct SegmentInfo {
     pub raw_bytes: u64,
     /// Bytes of the segment object itself.
     pub bytes: u64,
-    /// The pass of a writer that added it and has not ended yet: no version need reach what it names.
+    /// The unfinished pass of a writer that added it: versions need not reach its chunks yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass: Option<PassId>,
-    /// Which entry added it; known in states only, and not in those that older programs wrote.
+    /// The entry that added it. Only states have it, and not those that older programs wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub added: Option<Added>,
 }
 
-/// When a segment came into the state.
+/// When a segment was added to the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Added {
-    /// The log entry that said so.
+    /// The log entry that added it.
     pub entry: u64,
     /// That entry's time; never for safety.
     pub time: Timestamp,
 }
 
 impl SegmentInfo {
-    /// The entry before the one that named it, which its writer knew at most; `number`, where that is not known.
+    /// Returns the newest entry that the writer of the segment can have known: the one before the entry that added it.
+    /// If that is unknown, returns `number`.
     pub fn named_behind(&self, number: u64) -> u64 {
         self.added
             .map_or(number, |added| added.entry.saturating_sub(1))
     }
 
-    /// The totals alone, without what the log knows of its history.
+    /// Returns the totals without the history that the log records.
     #[must_use]
     pub fn totals(&self) -> Self {
         Self {
@@ -131,50 +133,50 @@ pub enum Change {
         #[serde(flatten)]
         info: SegmentInfo,
     },
-    /// A segment is live no more.
+    /// A segment is no longer live.
     DropSegment {
         /// Its name.
         segment: SegmentId,
-        /// The segment, added by the same entry, that offers all that it offered.
+        /// A segment that the same entry adds, and that offers everything that this one offered.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         into: Option<SegmentId>,
     },
-    /// Packs offer nothing any more; their objects may be deleted after a grace.
+    /// Packs offer nothing from now on; their objects may be deleted after a grace.
     CondemnPacks {
         /// Their names.
         packs: Vec<PackId>,
     },
-    /// Objects of condemned packs and dropped segments are gone, and no live segment names these packs.
+    /// The objects of condemned packs and dropped segments are deleted, and no live segment names these packs.
     Forget {
         /// Packs.
         packs: Vec<PackId>,
         /// Segments.
         segments: Vec<SegmentId>,
     },
-    /// A ref gets a new version; its number is the one after the last.
+    /// A ref gets a new version, whose number follows the last one.
     SetRef {
         /// The ref.
         name: RefName,
-        /// The number it gets.
+        /// The number of the version.
         version: u64,
         /// The directory or file.
         root: Root,
-        /// What else is kept of it: the times of its entries, and more.
+        /// Its side objects: times and others.
         sides: Sides,
-        /// What the person said.
+        /// The message of the user.
         message: String,
-        /// When retention may take it.
+        /// When retention may drop it.
         expires: Option<Timestamp>,
-        /// Where it was first put, when it was brought from another store.
+        /// Where it was first put, if it was copied from another store.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         origin: Option<Box<Origin>>,
-        /// Passes that are over with it: what they added and no version reaches is garbage from now on.
+        /// Passes that end with this version: whatever they added and no version reaches is garbage from now on.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ends: Vec<PassId>,
-        /// Whether nobody but their owner could read some of its files, so that it comes out for one person alone.
+        /// Whether only their owner could read some of its files, so that copies are made for one user only.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         private: bool,
-        /// What this program does not know of the version.
+        /// Fields of the version that this program does not know.
         #[serde(flatten)]
         extra: Extra,
     },
@@ -185,23 +187,23 @@ pub enum Change {
         /// The version.
         version: u64,
     },
-    /// A version is pinned, or is pinned no more.
+    /// A version is pinned or unpinned.
     Pin {
         /// The ref.
         name: RefName,
         /// The version.
         version: u64,
-        /// Pinned from now on?
+        /// Whether it is pinned from now on.
         pinned: bool,
     },
-    /// The store keeps by this policy from now on; an empty one is none.
+    /// The policy of the store from now on; an empty policy removes it.
     SetPolicy {
-        /// The whole of it.
+        /// The whole policy.
         policy: Policy,
     },
     /// The store has a feature from now on.
     SetFeature {
-        /// What programs that do not know it may still do.
+        /// What programs that do not know the feature may still do.
         kind: FeatureKind,
         /// Its name.
         name: String,
@@ -209,7 +211,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whether space can come back because of it.
+    /// Whether the change may allow space to be freed.
     pub fn takes(&self) -> bool {
         match self {
             Self::DropRef { .. }

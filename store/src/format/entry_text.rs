@@ -1,7 +1,7 @@
-//! A log entry as it lies in the log: its own sealed text, and behind it that of the entry before.
+//! A stored log entry: its own sealed text, followed by the sealed text of the previous entry.
 //!
-//! An entry is the same two lines wherever they lie, so a copy is the entry itself, and the checksum in the second
-//! line is the id by which the entry after it names it.
+//! An entry has the same two lines wherever it is stored, so a copy is as good as the original. The checksum in the
+//! second line is the id by which the next entry refers to it.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::error::{Error, Result};
 use crate::format::{LOG_MAGIC, LOG_VERSION, LogEntry, ReadAs, log_key};
 use crate::id::EntryId;
 
-/// The sealed text of one entry, without what lies behind it.
+/// The sealed text of one entry, without the copy that follows it.
 pub type EntryText = Arc<[u8]>;
 
 impl LogEntry {
-    /// Its own sealed text.
+    /// Returns the sealed text of the entry itself.
     ///
     /// # Errors
     /// Invalid input, when [`Self::decode`] would refuse it.
@@ -31,21 +31,22 @@ impl LogEntry {
         }
     }
 
-    /// The object's bytes with the text of the entry before it, so that damage to that one costs nothing.
+    /// Returns the bytes of the object, with a copy of the previous entry's text so that damage to that entry can be
+    /// repaired.
     ///
     /// # Errors
-    /// As [`Self::encode`].
+    /// As for [`Self::encode`].
     pub fn encode_after(&self, before: Option<&[u8]>) -> Result<Vec<u8>> {
         let mut bytes = self.encode()?;
         bytes.extend_from_slice(before.unwrap_or_default());
         Ok(bytes)
     }
 
-    /// Parses entry `number`; an unknown `op` is unsupported, by name.
+    /// Parses entry `number`. An unknown `op` is unsupported, and the error names it.
     ///
     /// # Errors
-    /// Corrupt, when it is not what was written or not the entry of that number; unsupported,
-    /// when a newer program wrote it.
+    /// Corrupt, when the bytes are not what was written or belong to another entry; unsupported, when a newer program
+    /// wrote them.
     pub fn decode(number: u64, bytes: &[u8]) -> Result<Self> {
         let (own, behind) = split(bytes);
         let entry = Self::decode_own(number, own)?;
@@ -60,48 +61,48 @@ impl LogEntry {
         Err(corrupt(&object, detail))
     }
 
-    /// [`Self::decode`], and its own text.
+    /// Like [`Self::decode`], but also returns the entry's own text.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Self::decode`].
     pub fn decode_text(number: u64, bytes: &[u8]) -> Result<(Self, EntryText)> {
         let entry = Self::decode(number, bytes)?;
         Ok((entry, split(bytes).0.into()))
     }
 
-    /// Entry `number` and its own text, also where what lies behind that is damaged.
+    /// Parses entry `number` and its own text, even if the copy that follows is damaged.
     ///
     /// # Errors
-    /// As [`Self::decode`].
+    /// As for [`Self::decode`].
     pub fn decode_alone(number: u64, bytes: &[u8]) -> Result<(Self, EntryText)> {
         let (own, _) = split(bytes);
         Ok((Self::decode_own(number, own)?, own.into()))
     }
 
-    /// The copy of entry `number` - 1 that the bytes of entry `number` carry, and its text.
+    /// Returns the copy of entry `number` - 1 that the bytes of entry `number` contain, with its text.
     ///
     /// # Errors
-    /// As [`Self::decode`].
+    /// As for [`Self::decode`].
     pub fn decode_before(number: u64, bytes: &[u8]) -> Result<Option<(Self, EntryText)>> {
         Self::decode(number, bytes)?;
         let (_, behind) = split(bytes);
-        // A copy of what only a newer program knows helps nobody.
+        // A copy that only a newer program can parse is of no use here.
         let before = Self::decode_own(number.saturating_sub(1), behind).ok();
         Ok(before.map(|before| (before, behind.into())))
     }
 
-    /// The bytes of its own text, and whether they are all that an object has, although there is an entry before it whose
-    /// text it may carry.
+    /// Returns the length of its own text, and whether the object lacks the copy of the previous entry although it
+    /// could have one.
     pub fn extent(&self, bytes: &[u8]) -> (u64, bool) {
         let (own, behind) = split(bytes);
         let follows = self.prev.is_some() && self.stands_for.is_none();
         (own.len() as u64, behind.is_empty() && follows)
     }
 
-    /// BLAKE3 of its own line.
+    /// Returns the BLAKE3 of its own line.
     ///
     /// # Errors
-    /// As [`Self::encode`].
+    /// As for [`Self::encode`].
     pub fn own_id(&self) -> Result<EntryId> {
         match self.read_as.0 {
             Some(id) => Ok(id),
@@ -109,10 +110,10 @@ impl LogEntry {
         }
     }
 
-    /// By what the entry after it names it.
+    /// Returns the id by which the next entry refers to it.
     ///
     /// # Errors
-    /// As [`Self::encode`].
+    /// As for [`Self::encode`].
     pub fn id(&self) -> Result<EntryId> {
         self.stands_for.map_or_else(|| self.own_id(), Ok)
     }
@@ -156,14 +157,14 @@ impl LogEntry {
     }
 }
 
-/// The two lines that an object begins with, and what is behind them.
+/// Splits an object into its own two lines and the bytes that follow.
 fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
     let line = bytes.iter().position(|byte| *byte == b'\n');
     let own = line.and_then(|line| bytes.split_at_checked(line + 1 + SEAL_BYTES));
     own.unwrap_or((bytes, &[]))
 }
 
-/// Whether `behind` is the text of the entry that `entry` follows.
+/// Whether `behind` is the text of the entry before `entry`.
 fn copies(behind: &[u8], entry: &LogEntry) -> bool {
     let number = entry.number.saturating_sub(1);
     if entry.prev.is_none() || unseal_text(&log_key(number), behind).is_err() {
@@ -203,7 +204,7 @@ struct OpOnly {
     op: String,
 }
 
-/// The error about the first change that this program does not know, if there is one.
+/// Returns an error about the first change that this program does not know, if there is one.
 fn unknown_op(object: &str, text: &[u8]) -> Option<Error> {
     let ops: OpsOnly = serde_json::from_slice(text).ok()?;
     let unknown = ops
@@ -248,7 +249,7 @@ mod tests {
         assert_eq!((copy, &*copied), (second, &text[..]));
         let alone = third.encode().unwrap();
         assert!(LogEntry::decode_before(3, &alone).unwrap().is_none());
-        // That of another entry is none, and behind the first there is nothing.
+        // The copy must be of the previous entry, and the first entry has none.
         let wrong = third.encode_after(Some(&first.encode().unwrap())).unwrap();
         let error = LogEntry::decode(3, &wrong).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt);

@@ -1,20 +1,20 @@
-//! Fields that this program does not know, carried along: a checkpoint that it writes has them again.
+//! Fields that this program does not know. It keeps them: a checkpoint that it writes contains them again.
 //!
-//! A field that names a content needs a read-only feature beside it, so that no program that carries it without
-//! knowing it collects what it names.
+//! A field that names a content needs a read-only feature as well. Otherwise a program that keeps the field without
+//! understanding it would collect the content.
 
 use std::collections::BTreeMap;
 
-/// Fields by name that this program does not know.
+/// Unknown fields by name.
 pub type Extra = BTreeMap<String, serde_json::Value>;
 
 /// The name of a field in JSON.
 #[derive(serde::Deserialize)]
 pub(super) struct Key<'a>(#[serde(borrow)] pub(super) std::borrow::Cow<'a, str>);
 
-/// Deserializes a struct of these fields, those of type `Option` and those with a default missing if they like, and
-/// puts all others into its field `extra`. What serde makes of `flatten` copies every field on the way, and most of
-/// a checkpoint is versions.
+/// Implements `Deserialize` for a struct with these fields. Fields with a default may be missing; unknown fields go
+/// into the field `extra`. The `flatten` of serde would copy every field on the way, which is too slow for checkpoints,
+/// because they consist mostly of versions.
 macro_rules! carries_unknown {
     ($name:ident { $($field:ident $(= $default:expr)?),* $(,)? } $(skips $($skipped:ident),+)?) => {
         impl<'de> serde::Deserialize<'de> for $name {

@@ -1,53 +1,53 @@
-//! Features: what a store has that not every program of its version knows.
+//! Features: properties of a store that not every program of its version supports.
 //!
-//! Those of the object `format` are there from the start, those of the state were learned since, by `set_feature`.
+//! The object `format` lists those that the store was created with; the state lists those added later by `set_feature`.
 
 use serde::{Deserialize, Serialize};
 
 use super::entry::Change;
 use crate::error::{Error, Result};
 
-/// The endpoint overwrites on put-if-absent: one process may write at a time, and nothing sees to it.
+/// The endpoint overwrites on put-if-absent: only one process may write at a time, and nothing enforces that.
 pub const SINGLE_WRITER: &str = "single-writer";
-/// Frames may be stored as the difference to other chunks.
+/// Frames may be stored as deltas.
 pub const DELTA_FRAMES: &str = "delta-frames";
-/// Features that forbid writing to programs without them; there are none so far.
+/// Known features that forbid writing to programs without them; there are none so far.
 const READ_ONLY_KNOWN: &[&str] = &[];
-/// Features that forbid even reading to programs without them.
+/// Known features that forbid even reading to programs without them.
 const INCOMPATIBLE_KNOWN: &[&str] = &[DELTA_FRAMES, SINGLE_WRITER];
-/// Most bytes of a name that is learned.
+/// Most bytes of the name of a feature that is added later.
 const NAME_BYTES_MAX: usize = 64;
 
 /// What a program that does not know a feature may still do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeatureKind {
-    /// All.
+    /// Read and write.
     Compatible,
-    /// Read.
+    /// Read only.
     ReadOnly,
     /// Nothing.
     Incompatible,
 }
 
-/// Lists of features in use, by what a program that does not know one may still do.
+/// Features in use, sorted by what programs that do not know them may still do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Features {
-    /// Unknown ones may be ignored.
+    /// Programs that do not know these may ignore them.
     pub compatible: Vec<String>,
-    /// A program that does not know one may read, not write.
+    /// Programs that do not know all of these may read, but not write.
     pub read_only: Vec<String>,
-    /// A program that does not know one must refuse the store.
+    /// Programs that do not know all of these must refuse the store.
     pub incompatible: Vec<String>,
 }
 
 impl Features {
-    /// Whether there are none.
+    /// Whether no feature is in use.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// These and `others`.
+    /// Returns the union of these features and `others`.
     #[must_use]
     pub fn and(&self, others: &Self) -> Self {
         let mut all = self.clone();
@@ -71,12 +71,12 @@ impl Features {
         self.incompatible.iter().any(|name| name == SINGLE_WRITER)
     }
 
-    /// Whether frames may be stored as the difference to other chunks.
+    /// Whether frames may be stored as deltas.
     pub fn has_delta_frames(&self) -> bool {
         self.incompatible.iter().any(|name| name == DELTA_FRAMES)
     }
 
-    /// The change by which a store learns that frames may be deltas: it goes with the first segment that has some.
+    /// Returns the change that allows delta frames, for the commit of the first segment that has some.
     pub fn learned(&self, has_deltas: bool) -> Option<Change> {
         (has_deltas && !self.has_delta_frames()).then(|| Change::SetFeature {
             kind: FeatureKind::Incompatible,
@@ -84,7 +84,7 @@ impl Features {
         })
     }
 
-    /// Learns one; one that is there stays.
+    /// Adds a feature unless it is already known.
     pub(super) fn learn(&mut self, kind: FeatureKind, name: &str) {
         let list = match kind {
             FeatureKind::Compatible => &mut self.compatible,
@@ -96,18 +96,18 @@ impl Features {
         }
     }
 
-    /// Whether this program may read what has these features; `object` says so.
+    /// Whether this program may read data with these features; `object` names the data in errors.
     ///
     /// # Errors
-    /// Unsupported, naming the incompatible feature that it does not know.
+    /// Unsupported, naming an unknown incompatible feature.
     pub fn check_readable(&self, object: &str) -> Result<()> {
         check_incompatible(object, &self.incompatible)
     }
 
-    /// Whether this program may write to what has these features; `object` says so.
+    /// Whether this program may write to data with these features; `object` names the data in errors.
     ///
     /// # Errors
-    /// Unsupported, naming the read-only feature that it does not know.
+    /// Unsupported, naming an unknown read-only feature.
     pub fn check_writable(&self, object: &str) -> Result<()> {
         let so = "this program can only read the store";
         check(object, so, &self.read_only, READ_ONLY_KNOWN)
@@ -120,14 +120,14 @@ pub(super) fn check_incompatible(object: &str, features: &[String]) -> Result<()
     check(object, so, features, INCOMPATIBLE_KNOWN)
 }
 
-/// What cannot be the name of a feature that is learned, if anything.
+/// Returns why `name` cannot be the name of an added feature, if it cannot.
 pub(super) fn name_defect(name: &str) -> Option<String> {
     (!is_plain_word(name, NAME_BYTES_MAX)).then(|| {
         format!("feature: expected 1 to {NAME_BYTES_MAX} of a-z, 0-9 and -, found {name:?}")
     })
 }
 
-/// Whether it is 1 to `bytes_max` of a-z, 0-9 and `-`: a name that stays one in every text.
+/// Whether it consists of 1 to `bytes_max` characters a-z, 0-9 and `-`, so that it needs no quoting anywhere.
 pub(super) fn is_plain_word(name: &str, bytes_max: usize) -> bool {
     let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     (1..=bytes_max).contains(&name.len()) && name.bytes().all(is_plain)

@@ -1,4 +1,4 @@
-//! Fold: an entry becomes part of a state whole, or leaves it as it was.
+//! Fold: applies an entry to a state completely, or leaves the state unchanged.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,7 +13,7 @@ use crate::format::{
 use crate::id::{PackId, PassId, SegmentId};
 
 impl State {
-    /// Folds in the changes of `entry`, but not yet its number.
+    /// Applies the changes of `entry`, but does not advance the number of the state.
     pub(super) fn fold<'a>(&'a mut self, entry: &'a LogEntry) -> Result<Fold<'a>> {
         let object = log_key(entry.number);
         let mut learned = Features::default();
@@ -45,7 +45,7 @@ impl State {
         Ok(fold)
     }
 
-    /// Why `entry` does not follow, if it does not: another number, another store, another history.
+    /// Returns why `entry` cannot come next, if it cannot: its number, its store or its history is another one.
     fn is_not_before(&self, entry: &LogEntry) -> Option<String> {
         let (last, found) = (self.number, entry.number);
         if last.checked_add(1) != Some(found) {
@@ -58,7 +58,7 @@ impl State {
             return Some(format!("is of store {other}, this is store {own}"));
         }
         match (self.entry, entry.prev) {
-            // The one before was lost, and what it was is not known.
+            // The previous entry was lost, and its id is not known.
             (Some(_), None) if entry.stands_for.is_some() => None,
             (Some(own), prev) if prev != Some(own) => {
                 let prev = prev.map_or_else(|| "none".to_owned(), |prev| prev.to_string());
@@ -71,15 +71,15 @@ impl State {
     }
 }
 
-/// An entry on its way into a state, with what it takes to get it out again: copying the state
-/// of a store with a million versions for each entry would be too slow.
+/// A partly applied entry, with everything needed to undo it. Copying the state for each entry would be too slow for a
+/// store with a million versions.
 pub(super) struct Fold<'a> {
     state: &'a mut State,
     entry: &'a LogEntry,
     undo: Vec<Undo>,
 }
 
-/// What stood in one place of the state before.
+/// The previous value at one place of the state.
 enum Undo {
     Segment(SegmentId, Option<SegmentInfo>),
     Dropped(SegmentId, Option<Condemned>),
@@ -89,11 +89,11 @@ enum Undo {
     Features(Features),
 }
 
-/// Why a change is not folded in.
+/// Why a change cannot be applied.
 enum Refused {
-    /// It contradicts the state.
+    /// The change contradicts the state.
     Contradiction(String),
-    /// What the state is cannot be read.
+    /// The state at that place cannot be read.
     Unknown(Error),
 }
 
@@ -169,7 +169,7 @@ impl Fold<'_> {
         Ok(())
     }
 
-    /// What these passes added is no more than other segments from now on.
+    /// Ends passes: their segments become ordinary segments.
     fn end(&mut self, passes: &[PassId]) {
         if passes.is_empty() {
             return;
@@ -183,7 +183,7 @@ impl Fold<'_> {
     }
 
     fn drop_segment(&mut self, id: SegmentId, into: Option<SegmentId>) -> Folded {
-        // Of this entry, so that no entry but this one is needed to know what was folded into what.
+        // It must be added by the same entry, so that this entry alone tells what was folded into what.
         let is_added = |into| {
             let info = self.state.segments.get(&into).and_then(|info| info.added);
             into != id && info.is_some_and(|added| added.entry == self.entry.number)
@@ -202,7 +202,7 @@ impl Fold<'_> {
         Ok(())
     }
 
-    /// The first entry that condemned a pack counts, so that the grace does not start again.
+    /// Only the first entry that condemns a pack counts, so that the grace does not start again.
     fn condemn(&mut self, id: PackId) {
         let now = self.now();
         if let Entry::Vacant(place) = self.state.condemned.entry(id) {
@@ -254,7 +254,7 @@ impl Fold<'_> {
         Ok(())
     }
 
-    /// The version that a `SetRef` makes.
+    /// Returns the version that a `SetRef` creates.
     fn version(&self, change: &Change) -> Option<Version> {
         let Change::SetRef {
             root,
@@ -290,7 +290,7 @@ impl Fold<'_> {
         }
     }
 
-    /// Puts everything back, the last change first.
+    /// Undoes all changes, the last one first.
     pub(super) fn roll_back(mut self) {
         while let Some(undo) = self.undo.pop() {
             match undo {

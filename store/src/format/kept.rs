@@ -1,7 +1,7 @@
-//! What a put was asked to keep beside a tree: the modes, the owners or the extended attributes of all entries, in
-//! depth-first order, the root's first.
+//! Attributes kept beside a tree on request: modes, owners or extended attributes of all entries, in depth-first order,
+//! beginning with the root.
 //!
-//! Side objects like times, and in the same order; they change the id of no tree.
+//! Like times, they are side objects in the order of the entries, and do not affect the id of any tree.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,21 +21,21 @@ pub const XATTRS_MAGIC: [u8; 4] = *b"xatr";
 pub const KEPT_VERSION: u8 = 1;
 /// Bytes before the first entry: magic, version, padding.
 pub const KEPT_HEADER_LEN: usize = 4 + 1 + 3;
-/// Most of a mode: permissions, and the bits for setuid, setgid and sticky.
+/// The highest mode: permissions and the bits for setuid, setgid and sticky.
 pub const MODE_MAX: u32 = 0o7777;
-/// Most of the number of a user or group: the one above means nobody to the system.
+/// The highest user or group number: the system uses the next one for "no user".
 pub const OWNER_MAX: u32 = u32::MAX - 1;
-/// Most bytes of the name of an attribute.
+/// Most bytes of the name of an extended attribute.
 pub const XATTR_NAME_MAX: u32 = 255;
-/// Most bytes of the value of an attribute.
+/// Most bytes of the value of an extended attribute.
 pub const XATTR_VALUE_MAX: u32 = 1 << 16;
-/// Most bytes of the attributes of one entry, as they are written.
+/// Most bytes of the encoded attributes of one entry.
 pub const XATTRS_BYTES_MAX: usize = 1 << 20;
 
 /// Extended attributes of an entry: values by name.
 pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A kind of side object that a put keeps when it is asked to.
+/// A kind of side object that a put keeps on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Permissions.
@@ -46,7 +46,7 @@ pub enum Keep {
     Xattrs,
 }
 
-/// What is kept of one entry.
+/// The kept attributes of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// Its permissions.
@@ -58,10 +58,10 @@ pub enum Kept {
 }
 
 impl Keep {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Modes, Self::Owners, Self::Xattrs];
 
-    /// The kind of its side object.
+    /// Returns the kind of its side object.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Modes => "modes",
@@ -70,7 +70,7 @@ impl Keep {
         }
     }
 
-    /// A new list: appends its header to `out`.
+    /// Begins a list: appends its header to `out`.
     pub fn begin(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.magic());
         out.extend_from_slice(&[KEPT_VERSION, 0, 0, 0]);
@@ -92,7 +92,7 @@ impl Keep {
         cursor.zeros(3)
     }
 
-    /// A number of at most `most`, and its bytes.
+    /// Reads a number of at most `most`; returns it and its length in bytes.
     fn number(self, input: &[u8], most: u32) -> Result<Option<(u32, usize)>> {
         let Some((value, len)) = take_varint(self.as_str(), input)? else {
             return Ok(None);
@@ -132,9 +132,9 @@ impl Keep {
         }
     }
 
-    /// Attributes, in the order of their names, and their bytes.
+    /// Reads attributes, which are sorted by name; returns them and their length in bytes.
     fn xattrs(self, input: &[u8]) -> Result<Option<(Xattrs, usize)>> {
-        // Each takes three bytes or more, of those that an entry may take.
+        // Each attribute takes at least three bytes, so the bytes of an entry hold fewer than 2^19.
         let Some((count, mut at)) = self.number(input, 1 << 19)? else {
             return Ok(None);
         };
@@ -186,7 +186,7 @@ impl Kept {
     }
 }
 
-/// Reads entries one after another out of bytes that arrive in pieces.
+/// Decodes entries one by one from bytes that arrive in pieces.
 #[derive(Debug)]
 pub struct KeptDecoder {
     keep: Keep,
@@ -202,11 +202,11 @@ impl KeptDecoder {
         }
     }
 
-    /// The next entry and how many bytes of `input` it took (the header included, the first time); `None` when
-    /// `input` is too short to hold one.
+    /// Returns the next entry and how many bytes of `input` it took, including the header the first time. Returns
+    /// `None` when `input` does not hold a whole entry.
     ///
     /// # Errors
-    /// Corrupt, when a number has another spelling or is out of range; unsupported, when the version is another.
+    /// Corrupt, when a number is not in its shortest form or out of range; unsupported, when the version is unknown.
     pub fn next(&mut self, input: &[u8]) -> Result<Option<(Kept, usize)>> {
         let header = if self.started { 0 } else { KEPT_HEADER_LEN };
         let Some((header, rest)) = input.split_at_checked(header) else {
@@ -223,10 +223,10 @@ impl KeptDecoder {
     }
 }
 
-/// All entries of a whole list.
+/// Decodes all entries of a complete list.
 ///
 /// # Errors
-/// Corrupt, when an entry is not spelled as [`Kept::push`] spells it or is cut short.
+/// Corrupt, when an entry is not encoded as [`Kept::push`] would, or is incomplete.
 pub fn decode_kept(keep: Keep, bytes: &[u8]) -> Result<Vec<Kept>> {
     let (mut decoder, mut found, mut rest) = (KeptDecoder::new(keep), Vec::new(), bytes);
     while let Some((kept, taken)) = decoder.next(rest)? {

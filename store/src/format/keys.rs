@@ -1,7 +1,7 @@
-//! Keys: where each object of a store lies, and back from a key to the object's name.
+//! Keys: the key of each object of a store, and the way back from a key to the object's name.
 //!
-//! Numbers grow beyond their padding instead of wrapping, so keys are compared by number,
-//! never by text. A key that this module would not have written is no key: `None`.
+//! Numbers may outgrow their zero padding, so keys must be compared by number, never as text. A key that this module
+//! would not have written is parsed as `None`.
 
 use jiff::civil::Date;
 
@@ -33,11 +33,11 @@ pub const SEGMENTS_PREFIX: &str = "segments";
 pub const PACKS_PREFIX: &str = "packs";
 /// Prefix of the pieces of the reserve.
 pub const RESERVE_PREFIX: &str = "reserve";
-/// An object that a collector writes to see by which clock the times of objects are.
+/// An object that a collector writes to learn which clock sets the times of objects.
 pub const CLOCK_KEY: &str = "reserve/clock";
-/// Prefix of the uses.
+/// Prefix of all access records.
 pub const USES_PREFIX: &str = "uses";
-/// Log entries that share a directory.
+/// How many log entries share a directory.
 pub const LOG_GROUP: u64 = 10_000;
 
 /// Most bytes of the object `format`.
@@ -45,7 +45,7 @@ pub const FORMAT_BYTES_MAX: u64 = 1 << 20;
 /// Most bytes of a log entry.
 pub const LOG_ENTRY_BYTES_MAX: u64 = 256 << 20;
 
-/// Most bytes that the object under `key` can have, so that nothing larger is read into memory.
+/// Returns the most bytes that the object under `key` can have, so that nothing larger is read into memory.
 pub fn bytes_max(key: &str) -> u64 {
     match key.split('/').next() {
         Some(FORMAT_KEY) => FORMAT_BYTES_MAX,
@@ -57,7 +57,7 @@ pub fn bytes_max(key: &str) -> u64 {
     }
 }
 
-/// Whether `key` is that of an object of a store, so that nothing else has a place there.
+/// Whether `key` is the key of an object of a store. Nothing else, such as a directory, may have that name.
 pub fn is_object_key(key: &str) -> bool {
     key == FORMAT_KEY
         || parse_log_key(key).is_some()
@@ -98,12 +98,12 @@ pub fn pack_key(id: PackId) -> String {
     format!("{PACKS_PREFIX}/{first:02x}/{id}")
 }
 
-/// Key of the use of a version on a day, in UTC: `uses/2026-11-21-<32 hex>`.
+/// Key of the record that a version was used on a day, in UTC: `uses/2026-11-21-<32 hex>`.
 pub fn use_key(day: Date, version: VersionId) -> String {
     format!("{USES_PREFIX}/{day}-{version}")
 }
 
-/// Whether `key` is that of a piece of the reserve.
+/// Whether `key` is the key of a piece of the reserve.
 pub fn is_of_reserve(key: &str) -> bool {
     let piece = key
         .rsplit_once('/')
@@ -111,35 +111,35 @@ pub fn is_of_reserve(key: &str) -> bool {
     piece.is_some_and(|piece| reserve_key(piece) == key)
 }
 
-/// The number of the log entry under `key`.
+/// Returns the number of the log entry under `key`.
 pub fn parse_log_key(key: &str) -> Option<u64> {
     let (_, number) = key.rsplit_once('/')?;
     let number = number.parse().ok()?;
     (log_key(number) == key).then_some(number)
 }
 
-/// The number of the checkpoint under `key`.
+/// Returns the number of the checkpoint under `key`.
 pub fn parse_checkpoint_key(key: &str) -> Option<u64> {
     let (_, number) = key.rsplit_once('/')?;
     let number = number.parse().ok()?;
     (checkpoint_key(number) == key).then_some(number)
 }
 
-/// The segment under `key`.
+/// Returns the id of the segment under `key`.
 pub fn parse_segment_key(key: &str) -> Option<SegmentId> {
     let (_, id) = key.rsplit_once('/')?;
     let id = id.parse().ok()?;
     (segment_key(id) == key).then_some(id)
 }
 
-/// The pack under `key`.
+/// Returns the id of the pack under `key`.
 pub fn parse_pack_key(key: &str) -> Option<PackId> {
     let (_, id) = key.rsplit_once('/')?;
     let id = id.parse().ok()?;
     (pack_key(id) == key).then_some(id)
 }
 
-/// The day and the version of the use under `key`.
+/// Returns the day and the version of the access record under `key`.
 pub fn parse_use_key(key: &str) -> Option<(Date, VersionId)> {
     let (_, name) = key.rsplit_once('/')?;
     let (day, version) = name.rsplit_once('-')?;

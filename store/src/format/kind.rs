@@ -1,8 +1,8 @@
-//! Kinds of frames and packs: bytes of files and metadata are told apart, so that nobody reads the one for the other.
+//! Kinds of frames and packs. File data and metadata are kept apart, so that reading one does not read the other.
 
 use std::fmt;
 
-/// The bit of a frame's raw length that says that the frame holds metadata.
+/// The bit of a frame's raw length that marks metadata.
 const META_BIT: u32 = 1 << 31;
 
 /// What a frame holds.
@@ -16,7 +16,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    /// The four bytes that say the length and kind of a frame, once decoded.
+    /// Returns the word that encodes the raw length and the kind of a frame.
     pub(super) fn with(self, raw_len: u32) -> u32 {
         match self {
             Self::Data => raw_len,
@@ -24,7 +24,7 @@ impl FrameKind {
         }
     }
 
-    /// The kind and the length that these four bytes say.
+    /// Splits that word into the kind and the raw length.
     pub(super) fn split(word: u32) -> (Self, u32) {
         match word & META_BIT {
             0 => (Self::Data, word),
@@ -40,7 +40,7 @@ pub enum PackKind {
     Data,
     /// Trees, list nodes, times and other side objects.
     Meta,
-    /// A little of both.
+    /// Data and metadata, when there is little of both.
     Both,
 }
 
@@ -54,7 +54,7 @@ impl From<FrameKind> for PackKind {
 }
 
 impl PackKind {
-    /// The kind that `byte` stands for.
+    /// Returns the kind that `byte` encodes.
     pub fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             0 => Some(Self::Data),
@@ -64,7 +64,7 @@ impl PackKind {
         }
     }
 
-    /// The byte that stands for it.
+    /// Returns the byte that encodes the kind.
     pub fn byte(self) -> u8 {
         match self {
             Self::Data => 0,
@@ -73,7 +73,7 @@ impl PackKind {
         }
     }
 
-    /// Whether a frame of `kind` may lie in such a pack.
+    /// Whether such a pack may hold a frame of `kind`.
     pub fn admits(self, kind: FrameKind) -> bool {
         self == Self::Both || self == kind.into()
     }

@@ -1,7 +1,7 @@
 //! List nodes: the chunk list of a content that is larger than one chunk.
 //!
-//! A node is stored as a chunk of its own, so its checksum is its id, which every reader compares first. No size is 0
-//! and their sum fits 64 bits.
+//! A node is stored as a chunk, so its chunk id is its checksum, and every reader verifies it first. No size is 0, and
+//! the sum of the sizes fits into 64 bits.
 
 use super::cursor::Cursor;
 use super::{CHUNK_BYTES_MAX, CONTENT_DEPTH_MAX};
@@ -10,7 +10,7 @@ use crate::id::ChunkId;
 
 /// Most children of a node.
 pub const LIST_FANOUT_MAX: usize = 1024;
-/// Children from which on the last id may end a node.
+/// From this many children on, the id of the last child may end a node.
 pub const LIST_FANOUT_MIN: usize = 64;
 /// The first bytes of a list node.
 pub const LIST_MAGIC: [u8; 4] = *b"clst";
@@ -42,7 +42,7 @@ pub struct ListNode {
 }
 
 impl ListNode {
-    /// Canonical bytes. A node out of its limits has none: [`Self::decode`] refuses what this gives then.
+    /// Returns the canonical bytes. If the node exceeds a limit, [`Self::decode`] refuses these bytes.
     pub fn encode(&self) -> Vec<u8> {
         let count = u16::try_from(self.children.len()).unwrap_or(u16::MAX);
         let mut out = Vec::with_capacity(LIST_HEADER_LEN + self.children.len() * LIST_CHILD_LEN);
@@ -57,11 +57,10 @@ impl ListNode {
         out
     }
 
-    /// Parses; `object` names it in errors. Sizes must not overflow when added.
+    /// Parses a node; `object` names it in errors. The sum of the sizes must not overflow.
     ///
     /// # Errors
-    /// Corrupt, when a limit is broken or bytes are missing or left over; unsupported, when the
-    /// version is another.
+    /// Corrupt, when a limit is exceeded or bytes are missing or left over; unsupported, when the version is unknown.
     pub fn decode(object: &str, bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(object, bytes);
         cursor.magic(&LIST_MAGIC)?;
@@ -93,8 +92,8 @@ impl ListNode {
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// Whether a node with `children` so far ends after the last of them: content-defined (the last id's
-    /// first byte, at least 64 children; or 1024), so that an insertion moves few nodes.
+    /// Whether a node with `children` so far ends after the last of them. Where nodes end depends on the content (the
+    /// first byte of the last id, after at least 64 children; or 1024 children), so an insertion changes few nodes.
     pub fn is_full(children: &[ListChild]) -> bool {
         let ends = |last: &ListChild| matches!(last.id.0, [0, ..]);
         children.len() >= LIST_FANOUT_MAX

@@ -1,7 +1,7 @@
-//! The pure room: bytes to structs and back, without I/O, async, clock or globals.
+//! Formats: converts between bytes and structs, without I/O, async, clock or globals.
 //!
-//! Normative text: `store/FORMATS.md`. Decoding treats its input as hostile: check, then
-//! allocate; every limit has a name; nothing panics.
+//! `store/FORMATS.md` is normative. Decoders treat their input as hostile: they check lengths before they allocate,
+//! every limit has a name, and nothing panics.
 #![doc = ""]
 #![doc = include_str!("../../FORMATS.md")]
 

@@ -1,7 +1,7 @@
 //! Names of namespaces and refs, as people write them.
 //!
-//! A name that exists as a value is valid: every way in checks it. Names never hold `@`, `:`
-//! or a control character, so that a [`RefSpec`] has one reading.
+//! A value of these types is always valid, because every constructor checks it. Names never contain `@`, `:` or a
+//! control character, so a [`RefSpec`] can be parsed in one way only.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ const REF_HINT: &str =
 const TARGET_HINT: &str =
     "write a namespace like project/llama-ft, or a ref like project/llama-ft/imagenet[@N][:PATH]";
 
-/// `team/<name>` or `project/<name>`: who owns refs.
+/// `team/<name>` or `project/<name>`: the owner of refs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Namespace(String);
 
@@ -35,13 +35,13 @@ pub struct RefName(String);
 pub struct RefSpec {
     /// The ref.
     pub name: RefName,
-    /// The version, or the newest.
+    /// The version; `None` for the newest.
     pub version: Option<At>,
-    /// The path inside of it, as bytes without leading slash; empty for the whole.
+    /// The path inside the version, as bytes without a leading slash; empty for the whole version.
     pub path: Vec<u8>,
 }
 
-/// What a person writes where a command takes `NAMESPACE|REF[@N][:PATH]`.
+/// An argument of the form `NAMESPACE|REF[@N][:PATH]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// All refs of a namespace.
@@ -56,7 +56,7 @@ impl Namespace {
         &self.0
     }
 
-    /// Whether `name` belongs to it.
+    /// Whether `name` is in this namespace.
     pub fn contains(&self, name: &RefName) -> bool {
         name.namespace_str() == self.0
     }
@@ -68,17 +68,17 @@ impl RefName {
         &self.0
     }
 
-    /// No name, but a place in the order of names: before those that begin so.
+    /// A position in the sort order rather than a valid name: before all names that begin with `prefix`.
     pub(super) fn place(prefix: &str) -> Self {
         Self(prefix.to_owned())
     }
 
-    /// Who owns it: the first two components.
+    /// Returns its namespace: the first two components.
     pub fn namespace(&self) -> Namespace {
         Namespace(self.namespace_str().to_owned())
     }
 
-    /// What follows the namespace: `imagenet`.
+    /// Returns the part after the namespace: `imagenet`.
     pub fn path(&self) -> &str {
         let rest = self.0.strip_prefix(self.namespace_str());
         rest.and_then(|rest| rest.strip_prefix('/'))
@@ -92,7 +92,7 @@ impl RefName {
 }
 
 impl RefSpec {
-    /// The newest version of `name`, the whole of it.
+    /// Refers to the whole newest version of `name`.
     pub fn newest(name: RefName) -> Self {
         Self {
             name,
@@ -101,7 +101,7 @@ impl RefSpec {
         }
     }
 
-    /// Parses `REF[@N][:PATH]`, whose path may be any bytes, as they come from a command line.
+    /// Parses `REF[@N][:PATH]`. The path may be any bytes, as given on a command line.
     ///
     /// # Errors
     /// Invalid input, with an example of the right form.
@@ -242,7 +242,7 @@ macro_rules! text_type {
 text_type!(Namespace);
 text_type!(RefName);
 
-/// What namespaces and refs have in common: where they begin and what components are made of.
+/// Checks the rules that namespaces and refs share: the first component and the characters of all components.
 fn check_name(text: &str) -> Result<(), String> {
     if text.len() > REF_NAME_BYTES_MAX {
         let found = text.len();
@@ -289,7 +289,7 @@ fn check_component(component: &str) -> Result<(), String> {
     }
 }
 
-/// A number is written as it is printed: no sign, no leading zero, from 1 on.
+/// Parses a version. A number must look as it is printed: at least 1, without sign or leading zeros.
 fn parse_version(spec: &str, text: &str) -> Result<At> {
     let number: Option<u64> = text.parse().ok();
     number
@@ -305,7 +305,7 @@ fn parse_version(spec: &str, text: &str) -> Result<At> {
         })
 }
 
-/// `path` without empty components and `.`, joined by single slashes.
+/// Returns `path` without empty components and `.`, joined by single slashes.
 fn normal_path(path: &[u8]) -> Result<Vec<u8>> {
     let components: Vec<&[u8]> = path
         .split(|byte| *byte == b'/')

@@ -1,4 +1,4 @@
-//! Where a version was first put, when it was brought from another store.
+//! Where a version was first put, if it was copied from another store.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,31 +6,31 @@ use serde::{Deserialize, Serialize};
 use crate::format::{RefName, Who};
 use crate::id::StoreId;
 
-/// Where a version was first put. It goes along with every copy of the version.
+/// Where a version was first put. Every copy of the version keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The store that it was put into.
     pub store: StoreId,
     /// The ref there.
     pub name: RefName,
-    /// Its number there.
+    /// Its number in that store.
     pub version: u64,
     /// When it was put there.
     pub time: Timestamp,
     /// Who put it there.
     pub who: Who,
-    /// The store that this copy was taken from, when that is another one.
+    /// The store that this copy was made from, if it is not `store`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<StoreId>,
 }
 
 impl Origin {
-    /// The store that this copy was taken from.
+    /// Returns the store that this copy was made from.
     pub fn source(&self) -> StoreId {
         self.via.unwrap_or(self.store)
     }
 
-    /// Whether both are copies of one version.
+    /// Whether both are copies of the same version.
     pub fn is_of(&self, other: &Self) -> bool {
         (self.store, &self.name, self.version) == (other.store, &other.name, other.version)
     }

@@ -1,7 +1,8 @@
 //! Packs: frames one after another, then the table of frames and chunks, then a fixed trailer.
 //!
-//! The checksum covers header, table and trailer, and the table has a sum over each stored frame, so that a pack is
-//! read again without decoding it; what a frame decodes to is covered by the ids of its chunks. Frames fill exactly what lies between header and table, so that no byte of a pack is unspoken for.
+//! The checksum covers header, table and trailer. The table has a sum over each stored frame, so that a pack can be
+//! verified without decoding; decoded frames are verified by the ids of their chunks. Frames fill the space between
+//! header and table exactly, so every byte of a pack is accounted for.
 
 use super::bases::{FRAME_BASE_LEN, FrameBase, check_bases};
 use super::cursor::{Cursor, Hex, corrupt};
@@ -9,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::{FrameKind, PackKind, Provenance};
 use crate::id::{ChunkId, KeyId, PackId, StoreId};
 
-/// Most bytes of a pack, so that offsets fit 32 bits.
+/// Most bytes of a pack; this limit lets offsets fit into 32 bits.
 pub const PACK_BYTES_MAX: u32 = 1 << 30;
 /// Most bytes of a frame once decoded.
 pub const FRAME_RAW_BYTES_MAX: u32 = 8 << 20;
@@ -25,21 +26,21 @@ pub const PACK_VERSION: u16 = 2;
 pub const PACK_FRAME_LEN: u32 = 4 + 4 + 4 + 8;
 /// Bytes of one chunk in the table: id, length.
 pub const PACK_CHUNK_LEN: u32 = 32 + 4;
-/// First byte of a stored frame whose bytes follow as they are.
+/// First byte of a stored frame that holds the raw bytes.
 pub const CODEC_RAW: u8 = 0;
-/// First byte of a stored frame whose bytes follow as one frame of zstd.
+/// First byte of a stored frame that holds one zstd frame.
 pub const CODEC_ZSTD: u8 = 1;
-/// First byte of a stored frame whose bytes follow as planes of numbers.
+/// First byte of a stored frame that holds planes of numbers.
 pub const CODEC_PLANES: u8 = 2;
-/// First byte of a stored frame whose bytes follow as the difference to other chunks.
+/// First byte of a stored frame that holds the difference to other chunks.
 pub const CODEC_DELTA: u8 = 3;
-/// Least bytes of a stored frame: its codec and one more.
+/// Fewest bytes of a stored frame: its codec and one byte more.
 pub const FRAME_STORED_BYTES_MIN: u32 = 2;
 
 const _: () = assert!(PackHeader::LEN == 8 + 2 + 1 + 5 + 16 + 16 + 8 + 16 + 8);
 const _: () = assert!(PackTrailer::LEN == 8 + 2 + 2 + 4 + 4 + 4 + 8 + 32);
 const _: () = assert!(PACK_FRAME_LEN == 20 && PACK_CHUNK_LEN == 36);
-/// The key of a pack that is not encrypted.
+/// The key id of a pack that is not encrypted.
 const NO_KEY: KeyId = KeyId([0; KeyId::LEN]);
 /// [`PackHeader::LEN`].
 const HEADER_LEN: usize = 80;
@@ -51,14 +52,14 @@ const TRAILER_FIELDS_LEN: usize = 8 + 2 + 2 + 4 + 4 + 4 + 8;
 pub struct PackHeader {
     /// Data or metadata.
     pub kind: PackKind,
-    /// The pack's own name, so that a pack under a wrong key is noticed.
+    /// The pack's own id, so that a pack under a wrong key is detected.
     pub id: PackId,
-    /// Where it comes from.
+    /// The store and the state of the log that it was written for.
     pub made: Provenance,
 }
 
-/// Sum over the bytes of a stored frame: the first 8 bytes of their BLAKE3. It tells damage, not forgery: what a frame
-/// decodes to is compared with the ids of its chunks before it is used.
+/// Checksum of a stored frame: the first 8 bytes of its BLAKE3. It detects damage, not forgery: decoded chunks are
+/// compared with their ids before they are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameSum(pub [u8; 8]);
 
@@ -69,13 +70,13 @@ impl std::fmt::Display for FrameSum {
 }
 
 impl FrameSum {
-    /// The sum over `stored`.
+    /// Returns the sum over `stored`.
     pub fn of(stored: &[u8]) -> Self {
         Self(first_bytes(stored))
     }
 }
 
-/// The first 8 bytes of the BLAKE3 of `bytes`.
+/// Returns the first 8 bytes of the BLAKE3 of `bytes`.
 fn first_bytes(bytes: &[u8]) -> [u8; 8] {
     let mut sum = [0; 8];
     let mut hasher = blake3::Hasher::new();
@@ -83,16 +84,16 @@ fn first_bytes(bytes: &[u8]) -> [u8; 8] {
     sum
 }
 
-/// Where one frame lies and what it decodes to.
+/// The size and contents of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackFrame {
-    /// Bytes as stored, the codec byte included.
+    /// Bytes as stored, including the codec byte.
     pub stored_len: u32,
     /// Bytes once decoded: the sum of its chunks.
     pub raw_len: u32,
     /// Data or metadata.
     pub kind: FrameKind,
-    /// How many chunks it holds, one after another.
+    /// How many chunks it holds.
     pub chunks: u32,
     /// Sum over its bytes as stored.
     pub sum: FrameSum,
@@ -107,21 +108,21 @@ pub struct PackChunk {
     pub len: u32,
 }
 
-/// The table at the end of a pack: enough to rebuild its part of a segment.
+/// The table at the end of a pack; segments can be rebuilt from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackTable {
-    /// Frames in the order in which they lie, the first right behind the header.
+    /// Frames in the order of their bytes; the first one follows the header directly.
     pub frames: Vec<PackFrame>,
     /// Chunks of all frames in order.
     pub chunks: Vec<PackChunk>,
-    /// Bases of those frames that are deltas, in order.
+    /// Bases of the frames that are deltas, in the order of the frames.
     pub bases: Vec<FrameBase>,
 }
 
 /// The last bytes of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackTrailer {
-    /// Where the table begins.
+    /// Offset of the table.
     pub table_offset: u32,
     /// Frames in the table.
     pub frames: u32,
@@ -129,7 +130,7 @@ pub struct PackTrailer {
     pub chunks: u32,
     /// Bases in the table.
     pub bases: u32,
-    /// BLAKE3 of header, table and the trailer's fields before it.
+    /// BLAKE3 of the header, the table and the preceding fields of the trailer.
     pub checksum: [u8; 32],
 }
 
@@ -137,7 +138,7 @@ impl PackHeader {
     /// Bytes on disk.
     pub const LEN: u32 = 80;
 
-    /// The header's bytes.
+    /// Returns the bytes of the header.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_LEN);
         out.extend_from_slice(&PACK_MAGIC);
@@ -153,10 +154,11 @@ impl PackHeader {
         out
     }
 
-    /// Parses; `object` names the pack in errors. What follows the header is not looked at.
+    /// Parses a header; `object` names the pack in errors. Bytes after the header are ignored.
     ///
     /// # Errors
-    /// Corrupt, when these are not the first bytes of a pack; unsupported, when the version is another.
+    /// Corrupt, when these are not the first bytes of a pack; unsupported, when the version is unknown or the pack is
+    /// encrypted.
     pub fn decode(object: &str, bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(object, bytes);
         cursor.magic(&PACK_MAGIC)?;
@@ -196,8 +198,7 @@ impl PackTrailer {
     /// Parses the last 64 bytes of a pack of `pack_len` bytes.
     ///
     /// # Errors
-    /// Corrupt, when these are not the last bytes of a pack of that length; unsupported, when the
-    /// version is another.
+    /// Corrupt, when these are not the last bytes of a pack of that length; unsupported, when the version is unknown.
     pub fn decode(object: &str, pack_len: u64, bytes: &[u8]) -> Result<Self> {
         let least = u64::from(PackHeader::LEN + PackTrailer::LEN);
         if pack_len < least || pack_len > u64::from(PACK_BYTES_MAX) {
@@ -229,7 +230,7 @@ impl PackTrailer {
         }
     }
 
-    /// Length of the pack that this trailer ends.
+    /// Returns the length of a pack with this trailer.
     fn pack_len(&self) -> u64 {
         let frames = u64::from(self.frames) * u64::from(PACK_FRAME_LEN);
         let chunks = u64::from(self.chunks) * u64::from(PACK_CHUNK_LEN);
@@ -254,7 +255,7 @@ impl PackTrailer {
         )
     }
 
-    /// The fields before the checksum.
+    /// Encodes the fields before the checksum.
     fn encode_fields(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(TRAILER_FIELDS_LEN);
         out.extend_from_slice(&PACK_TRAILER_MAGIC);
@@ -270,10 +271,10 @@ impl PackTrailer {
 }
 
 impl PackTable {
-    /// Table and trailer, as they follow the last frame.
+    /// Encodes the table and the trailer, which follow the last frame.
     ///
     /// # Errors
-    /// Invalid input, when a limit is broken: [`Self::decode`] would refuse the bytes.
+    /// Invalid input, when a limit is exceeded, because [`Self::decode`] would refuse the bytes.
     pub fn encode(&self, header: &PackHeader) -> Result<Vec<u8>> {
         let refuse = |detail| Error::invalid(format!("pack {}: {detail}", header.id));
         let table_offset = self.check(header).map_err(refuse)?;
@@ -295,11 +296,11 @@ impl PackTable {
         Ok(out)
     }
 
-    /// Parses table and trailer (`bytes`: from `trailer.table_offset` to the end) and checks the checksum,
-    /// all limits, and that frames fill exactly what lies between header and table.
+    /// Parses table and trailer (`bytes`: from `trailer.table_offset` to the end). Checks the checksum, all limits, and
+    /// that the frames fill the space between header and table exactly.
     ///
     /// # Errors
-    /// Corrupt, when anything of that is not so.
+    /// Corrupt, when any of these checks fails.
     pub fn decode(
         object: &str,
         header: &PackHeader,
@@ -348,7 +349,7 @@ impl PackTable {
         out
     }
 
-    /// The rows; the caller has compared counts and length, so nothing is allocated that is not there.
+    /// Decodes the rows. The caller has checked that the counts match the length, so they are safe to allocate for.
     fn decode_rows(cursor: &mut Cursor<'_>, trailer: &PackTrailer) -> Result<Self> {
         let frames = (0..trailer.frames).map(|_| {
             let stored_len = cursor.u32("stored length")?;
@@ -378,7 +379,7 @@ impl PackTable {
         })
     }
 
-    /// Checks every limit; gives the offset at which the last frame ends.
+    /// Checks every limit, and returns the offset at which the last frame ends.
     fn check(&self, header: &PackHeader) -> Result<u32, String> {
         let mut end = u64::from(PackHeader::LEN);
         let mut rest = self.chunks.as_slice();
@@ -410,7 +411,7 @@ impl PackTable {
         u32::try_from(end).map_err(|_| too_long(end))
     }
 
-    /// A base is of a frame that is there, and that holds bytes of files.
+    /// Checks that each base belongs to an existing frame that holds file data.
     fn check_bases(&self) -> Result<(), String> {
         check_bases(
             &self.bases,
@@ -452,14 +453,14 @@ impl PackFrame {
     }
 }
 
-/// What holds for the lengths of every frame, in a pack's table as in a segment's.
+/// Checks the lengths of a frame, in a pack's table or in a segment.
 pub(super) fn check_frame_lens(stored_len: u32, raw_len: u32) -> Result<(), String> {
     if !(1..=FRAME_RAW_BYTES_MAX).contains(&raw_len) {
         return Err(format!(
             "raw length: expected 1 to {FRAME_RAW_BYTES_MAX}, found {raw_len}"
         ));
     }
-    // A codec never expands: what it cannot shorten is stored raw behind the codec's byte.
+    // A codec never expands: a frame that it cannot shorten is stored raw, after the codec byte.
     if !(FRAME_STORED_BYTES_MIN..=raw_len + 1).contains(&stored_len) {
         let most = raw_len + 1;
         return Err(format!(
@@ -627,7 +628,7 @@ mod tests {
         );
     }
 
-    /// Table and trailer with a right checksum, whatever they say.
+    /// Encodes the table and the trailer with a valid checksum, without any checks.
     fn unchecked(table: &PackTable, table_offset: u32) -> Vec<u8> {
         let mut out = table.encode_rows();
         let trailer = PackTrailer {

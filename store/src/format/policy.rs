@@ -1,23 +1,23 @@
-//! Policy of a store: which versions it keeps, and how much its namespaces may take.
+//! Policy of a store: which versions it keeps, and how much space its namespaces may take.
 //!
-//! It is kept in the log, so every host's collector and every put follow the same rules. It is pure data: with it, `gc`
-//! decides what is deleted, and a commit whether a namespace has room.
+//! The log holds the policy, so the collector and the writers of every host follow the same rules. Pure data: `gc` uses
+//! it to decide what to drop, and a commit to decide whether a namespace has room.
 
 use serde::{Deserialize, Serialize};
 
 use crate::format::{Extra, RefName};
 
-/// How many versions of a ref to keep. A version that any rule keeps is kept; without rules all are.
+/// How many versions of a ref to keep. A version is kept if any rule keeps it; without rules, all are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rules {
-    /// The newest ones.
+    /// The newest versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_last: Option<usize>,
-    /// Those younger than this.
+    /// Versions younger than this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_within_secs: Option<u64>,
-    /// The newest of each of so many days (UTC) that have one.
+    /// The newest version of each of the last days (UTC) that have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_daily: Option<usize>,
     /// The same for ISO weeks.
@@ -31,91 +31,94 @@ pub struct Rules {
 /// Rules and limits for the refs that a pattern matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
-    /// Which refs.
+    /// The refs to which this applies.
     #[serde(rename = "refs")]
     pub pattern: Pattern,
-    /// What to keep of each.
+    /// Which versions of each ref to keep.
     #[serde(flatten)]
     pub rules: Rules,
-    /// Stored bytes that each namespace it matches may take.
+    /// How many stored bytes each matching namespace may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// What a store keeps: the first scope that matches a ref decides.
+/// What a store keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
-    /// By pattern, the first that matches a ref counts.
+    /// Scopes by pattern; the first that matches a ref applies.
     pub keep: Vec<Scope>,
-    /// Stored bytes that all live versions may take together.
+    /// How many stored bytes all live versions may take together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// A namespace or a ref name in which `*` stands for any characters, `/` included.
+/// A namespace or ref name in which `*` matches any characters, including `/`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Pattern(String);
 
 impl Policy {
-    /// Whether it says nothing.
+    /// Whether it sets nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Stored bytes that the namespace of a ref may take: the first scope that matches the ref and has a quota.
+    /// Returns how many stored bytes the namespace of a ref may take: the quota of the first matching scope that has
+    /// one.
     pub fn quota(&self, name: &RefName) -> Option<u64> {
         quota(&self.keep, name)
     }
 }
 
-/// Stored bytes that the namespace of a ref may take: the first of `scopes` that matches the ref and has a quota.
+/// Returns how many stored bytes the namespace of a ref may take: the quota of the first of `scopes` that matches the
+/// ref and has one.
 pub fn quota(scopes: &[Scope], name: &RefName) -> Option<u64> {
     let mut matching = scopes.iter().filter(|scope| scope.pattern.matches(name));
     matching.find_map(|scope| scope.quota_bytes)
 }
 
 impl Rules {
-    /// Whether it says nothing.
+    /// Whether there is no rule.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl Pattern {
-    /// A pattern from text.
+    /// Creates a pattern from text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Its text.
+    /// Returns its text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it matches all that `other` matches, as far as the texts show.
+    /// Whether it certainly matches all that `other` matches; false if the texts alone do not show it.
     pub fn covers(&self, other: &Self) -> bool {
         glob(self.0.as_bytes(), other.0.as_bytes())
     }
 
-    /// Whether it matches a ref: by its namespace or by its whole name.
+    /// Whether it matches the namespace or the whole name of a ref.
     pub fn matches(&self, name: &RefName) -> bool {
         let matches = |text: &str| glob(self.0.as_bytes(), text.as_bytes());
         matches(name.namespace().as_str()) || matches(name.as_str())
     }
 }
 
-/// `*` matches any bytes. Linear in the product of the lengths, so a hostile pattern costs no more.
+/// Matches `text` against `pattern`, where `*` matches any bytes. Takes at most time in proportion to the product of
+/// the lengths, even for a hostile pattern.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut behind) = (0, 0);
-    // Where the newest star stands, and the text that it matches up to.
+    // The position of the last star, and the end of the text that it has matched so far.
     let mut star: Option<(usize, usize)> = None;
     while let Some(byte) = text.get(behind) {
         match pattern.get(at) {

@@ -1,7 +1,7 @@
-//! Properties of every layout over generated input: what was encoded decodes to the same, the bytes
-//! of a decoded value are its own, and no bytes make a decoder panic.
+//! Properties of every layout over generated input: a decoded value equals the one that was encoded, a decoded value
+//! encodes to the same bytes, and no input makes a decoder panic.
 //!
-//! A failing case is printed with the seed that finds it again.
+//! A failing case is printed with the seed that reproduces it.
 
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -51,7 +51,7 @@ fn sides() -> impl Strategy<Value = Sides> {
     })
 }
 
-/// Fields that no program knows yet, with any JSON in them.
+/// Unknown fields with arbitrary JSON.
 fn extra() -> impl Strategy<Value = Extra> {
     let leaf = prop_oneof![
         Just(serde_json::Value::Null),
@@ -223,7 +223,7 @@ fn pack() -> impl Strategy<Value = (PackHeader, PackTable)> {
     })
 }
 
-/// Header, table and trailer as they lie in a pack, without its frames.
+/// Decodes the header, table and trailer of a pack, without its frames.
 fn decode_pack(header: &[u8], pack_len: u64, tail: &[u8]) -> crate::Result<PackTable> {
     let header = PackHeader::decode("x", header)?;
     let trailer = &tail[tail.len().saturating_sub(64)..];
@@ -231,7 +231,7 @@ fn decode_pack(header: &[u8], pack_len: u64, tail: &[u8]) -> crate::Result<PackT
     PackTable::decode("x", &header, &trailer, tail)
 }
 
-/// Every decoder on the same bytes. What is named by its hash and accepted has no other spelling.
+/// Runs every decoder on the same bytes. Objects named by their hash must have only one valid encoding.
 fn decode_everything(bytes: &[u8]) {
     drop(unseal::<serde_json::Value>("x", bytes));
     drop(Format::decode(bytes));
@@ -255,7 +255,7 @@ fn decode_everything(bytes: &[u8]) {
     assert!(parse_pack_key(&text).is_none_or(|id| pack_key(id) == text));
 }
 
-/// `bytes` with some of them changed, dropped and doubled.
+/// `bytes` with random bytes changed, inserted and cut off.
 fn mutated(bytes: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let change = (any::<prop::sample::Index>(), any::<u8>(), 0..4_u8);
     (bytes, vec(change, 1..6)).prop_map(|(mut bytes, changes)| {
@@ -288,7 +288,7 @@ fn any_object() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Whether `decode` notices a flipped bit, here and there; the unit tests of each layout flip every byte.
+/// Whether `decode` notices flipped bits at a few places; the unit tests of each layout flip every byte.
 fn check_flips(bytes: &[u8], decode: impl Fn(&[u8]) -> bool) -> Result<(), TestCaseError> {
     let mut flipped = bytes.to_vec();
     let step = 1 + bytes.len() / 8;
@@ -333,7 +333,7 @@ proptest! {
         check_flips(&bytes, |bytes| State::decode("x", bytes).is_ok())?;
     }
 
-    /// A program that does not know a field carries it from the entry into every checkpoint.
+    /// A program keeps a field that it does not know, from the entry through every checkpoint.
     #[test]
     fn unknown_fields_are_carried_through_checkpoints(mut state in state(), entry in entry(), known in extra()) {
         state.extra = known;

@@ -1,26 +1,26 @@
-//! Where an object comes from: of which store it is, and how much of the log its writer knew.
+//! Where an object comes from: the store that it belongs to, and how much of the log its writer knew.
 //!
-//! Objects of two stores in one place, and a log that was rolled back, are found by that.
+//! With this, objects of two stores in one place and a log that was rolled back are detected.
 
 use super::cursor::corrupt;
 use crate::error::Result;
 use crate::id::StoreId;
 use crate::remedy::Remedy;
 
-/// Of which store an object is, and how much of the log its writer knew.
+/// The store that an object belongs to, and how much of the log its writer knew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
     /// The store that it was written for.
     pub store: StoreId,
-    /// A log entry that was there when its writer began; 0 before the first.
+    /// A log entry that existed when its writer began; 0 before the first.
     pub began: u64,
 }
 
 impl Provenance {
-    /// Whether `object` can be one of `store`, whose log had entries up to `number` when the object was named.
+    /// Checks that `object` can belong to `store`, whose log had entries up to `number` when the object was named.
     ///
     /// # Errors
-    /// Corrupt, when it is of another store, or its writer knew more of the log.
+    /// Corrupt, when it belongs to another store, or its writer knew later entries of the log.
     pub fn check(&self, object: &str, store: StoreId, number: u64) -> Result<()> {
         self.check_store(object, store)?;
         if self.began <= number {
@@ -33,10 +33,10 @@ impl Provenance {
         Err(corrupt(object, detail).hint(Remedy::RepairSegments))
     }
 
-    /// Whether `object` is one of `store`; any will do where that is not known.
+    /// Checks that `object` belongs to `store`. If the store is not known, any object passes.
     ///
     /// # Errors
-    /// Corrupt, when it is of another store.
+    /// Corrupt, when it belongs to another store.
     pub fn check_store(&self, object: &str, store: StoreId) -> Result<()> {
         if !store.is_known() || self.store == store {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A block of a checkpoint: some of its rows in order, decoded, looked up in place.
+//! A decoded block of a checkpoint: a sorted run of its rows, searched without copying.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::cursor::Cursor;
 use crate::error::{Error, Result};
 use crate::format::REF_NAME_BYTES_MAX;
 
-/// By what rows are sorted: refs first, by name; then versions, by name and number.
+/// The sort key of rows: refs first, by name; then versions, by name and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key<'a> {
     /// The name of the ref.
@@ -51,7 +51,7 @@ struct RowAt {
 }
 
 impl Block {
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
@@ -70,13 +70,13 @@ impl Block {
         range.map_or_else(Bytes::new, |range| self.raw.slice(range))
     }
 
-    /// The value of a row; empty for what is gone.
+    /// Returns the value of a row; empty if the row marks a removal.
     pub(super) fn value(&self, at: usize) -> Bytes {
         let range = self.rows.get(at).map(RowAt::value_range);
         range.map_or_else(Bytes::new, |range| self.raw.slice(range))
     }
 
-    /// The first row that does not come before `key`.
+    /// Returns the first row that does not sort before `key`.
     pub(super) fn seek(&self, key: &Key<'_>) -> usize {
         let is_before = |row: &RowAt| {
             let name = self.raw.get(row.name_range()).unwrap_or_default();

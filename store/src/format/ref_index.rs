@@ -1,4 +1,4 @@
-//! The ends of a checkpoint: header and trailer, and the index of its blocks.
+//! Header, trailer and block index of a checkpoint.
 
 use bytes::Bytes;
 
@@ -14,18 +14,18 @@ pub const CHECKPOINT_VERSION: u16 = 3;
 pub const CHECKPOINT_HEADER_LEN: u64 = 16;
 /// Bytes of the trailer: lengths and counts, checksum, version, zeros, magic.
 pub const CHECKPOINT_TRAILER_LEN: u64 = 5 * 8 + 32 + 16;
-/// Most bytes of a block, decoded.
+/// Most bytes of a decoded block.
 pub const CHECKPOINT_BLOCK_BYTES_MAX: u64 = 64 << 20;
-/// Most bytes of the head and of the index, decoded.
+/// Most bytes of the decoded head, and of the decoded index.
 pub const CHECKPOINT_SECTION_BYTES_MAX: u64 = 1 << 30;
-/// What any part of a checkpoint may hold, however few bytes it is packed into.
+/// Any part of a checkpoint may decode to this many bytes, however short its compressed form is.
 const RAW_BYTES_FREE: u64 = 16 << 20;
-/// Beyond that, so many bytes for each byte that it is packed into: ids and sums do not compress.
+/// Beyond that limit, each compressed byte may decode to this many bytes: ids and sums do not compress.
 const RATIO_MAX: u64 = 256;
-/// Bytes of the trailer that its checksum does not cover.
+/// Bytes at the end of the trailer that its checksum does not cover.
 const SEAL_LEN: u64 = 32 + 16;
 
-/// What the index says of a block.
+/// The entry of a block in the index.
 #[derive(Clone, Debug)]
 pub(super) struct BlockAt {
     pub(super) first: (Bytes, u64),
@@ -45,7 +45,7 @@ impl BlockAt {
     }
 }
 
-/// Most bytes that `packed` bytes of a checkpoint are believed to hold, so that a small one cannot fill the memory.
+/// Returns the most bytes that `packed` compressed bytes may decode to, so that a small object cannot fill the memory.
 pub(super) fn checkpoint_raw_max(packed: usize) -> u64 {
     (packed as u64)
         .saturating_mul(RATIO_MAX)
@@ -60,13 +60,13 @@ pub(super) fn check_header(object: &str, bytes: &[u8]) -> Result<()> {
     cursor.zeros(6)
 }
 
-/// Where the last `back` bytes of `tail` begin.
+/// Returns the offset in `tail` at which its last `back` bytes begin.
 pub(super) fn back_from(tail: &[u8], back: u64) -> usize {
     let back = usize::try_from(back).unwrap_or(usize::MAX);
     tail.len().saturating_sub(back)
 }
 
-/// The first 8 bytes of the BLAKE3 of `bytes`.
+/// Returns the first 8 bytes of the BLAKE3 of `bytes`.
 pub(super) fn sum(bytes: &[u8]) -> [u8; 8] {
     let mut sum = [0; 8];
     blake3::Hasher::new()
@@ -76,7 +76,7 @@ pub(super) fn sum(bytes: &[u8]) -> [u8; 8] {
     sum
 }
 
-/// The last bytes.
+/// The fields at the end of a checkpoint.
 pub(super) struct Trailer {
     pub(super) head: u64,
     pub(super) head_raw: u64,
@@ -92,7 +92,7 @@ impl Trailer {
         self.head + self.index + CHECKPOINT_TRAILER_LEN
     }
 
-    /// Compares the checksum of what comes before it with what it says; `tail` ends where the object does.
+    /// Checks the checksum over head, index and trailer; `tail` must end where the object ends.
     pub(super) fn check(&self, object: &str, tail: &[u8]) -> Result<()> {
         let covered = back_from(tail, self.sections())..back_from(tail, SEAL_LEN);
         let found = *blake3::hash(tail.get(covered).unwrap_or_default()).as_bytes();

@@ -1,6 +1,6 @@
-//! Rows of a checkpoint: one ref, or one version of one, in a fixed spelling.
+//! Rows of a checkpoint: one ref or one version per row, in a fixed encoding.
 //!
-//! What a program does not know of them comes last, as JSON. Decoding takes any bytes and never panics.
+//! Fields that this program does not know come last, as JSON. Decoding accepts any bytes without panicking.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -12,18 +12,18 @@ use crate::error::{Error, Result};
 use crate::format::{Content, Extra, Origin, Root, Side, Sides, Totals, Version, Who};
 use crate::id::ChunkId;
 
-/// What a state knows of a ref without its versions.
+/// What a state records about a ref, apart from its versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefHead {
-    /// Newest version number ever given; 0 before the first.
+    /// The highest version number ever given; 0 before the first.
     pub last: u64,
-    /// How many versions are live.
+    /// The number of live versions.
     pub live: u64,
-    /// The number of the newest live version; 0 for none.
+    /// The number of the newest live version; 0 if there is none.
     pub newest: u64,
-    /// Bytes of that version's file, or of all files below its directory; 0 for none.
+    /// Bytes of that version's file, or of all files below its directory; 0 if there is no version.
     pub bytes: u64,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     pub extra: Extra,
 }
 
@@ -34,7 +34,7 @@ const PRIVATE: u8 = 8;
 const EXPIRES: u8 = 16;
 const FLAGS: u8 = 31;
 
-/// What comes behind the fixed fields of a version.
+/// The optional part after the fixed fields of a version.
 #[derive(Serialize)]
 struct Tail {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,10 +46,10 @@ struct Tail {
 carries_unknown!(Tail { origin = None });
 
 impl RefHead {
-    /// The value of its row.
+    /// Encodes the value of its row.
     ///
     /// # Errors
-    /// Invalid input, when what is not known is no JSON.
+    /// Invalid input, when the unknown fields are not valid JSON.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(32);
         for field in [self.last, self.live, self.newest, self.bytes] {
@@ -64,7 +64,7 @@ impl RefHead {
     /// Parses the value of a row.
     ///
     /// # Errors
-    /// Corrupt, when it is not what was written.
+    /// Corrupt, when the bytes are malformed or contradict themselves.
     pub fn decode(object: &str, bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(object, bytes);
         let [last, live, newest, bytes] = [
@@ -98,10 +98,10 @@ impl RefHead {
 }
 
 impl Version {
-    /// The value of its row.
+    /// Encodes the value of its row.
     ///
     /// # Errors
-    /// Invalid input, when a field is too long or what is not known is no JSON.
+    /// Invalid input, when a field is too long or the unknown fields are not valid JSON.
     pub fn encode_row(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(192);
         let mut flags = 0;
@@ -158,7 +158,7 @@ impl Version {
     /// Parses the value of a row.
     ///
     /// # Errors
-    /// Corrupt, when it is not what was written.
+    /// Corrupt, when the bytes are malformed or contradict themselves.
     pub fn decode_row(object: &str, bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(object, bytes);
         let flags = cursor.u8("flags")?;
@@ -282,7 +282,7 @@ fn utf8(cursor: &mut Cursor<'_>, what: &str, len: usize) -> Result<String> {
     }
 }
 
-/// What is left, which is JSON or nothing.
+/// Returns the remaining bytes: JSON, or nothing.
 fn rest<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8]> {
     cursor.take("fields", cursor.left())
 }

@@ -1,4 +1,5 @@
-//! Rows of several tables, and of what changed since, merged into one order. Holds a block of each table.
+//! Merges the rows of several tables and later changes into one sorted sequence. Holds one block of each table in
+//! memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,25 +12,25 @@ use super::ref_table::RefTable;
 use crate::error::Result;
 use crate::format::{Namespace, RefHead, RefName, RefState, Version};
 
-/// A ref that changed since the newest table.
+/// A ref that has changed since the newest table was written.
 #[derive(Clone, Debug)]
 pub(super) struct Changed {
     pub(super) head: RefHead,
-    /// Versions that are new, other than before, or gone.
+    /// New, changed or (`None`) removed versions.
     pub(super) versions: BTreeMap<u64, Option<Version>>,
 }
 
-/// Which refs: those whose names begin so, or the one of this name.
+/// Selects refs: all whose names begin with `prefix`, or the one of exactly this name.
 #[derive(Clone, Debug)]
 pub(super) struct Within {
     pub(super) prefix: String,
     pub(super) is_whole: bool,
-    /// Where to begin among them; empty for the first.
+    /// The first name to return; empty for the beginning.
     pub(super) from: String,
 }
 
 impl Within {
-    /// Those of a namespace, or all.
+    /// Selects the refs of a namespace, or all refs.
     pub(super) fn namespace(namespace: Option<&Namespace>) -> Self {
         let prefix = namespace.map(|namespace| format!("{}/", namespace.as_str()));
         Self {
@@ -51,7 +52,7 @@ impl Within {
     }
 }
 
-/// Whether rows of refs are wanted or those of their versions.
+/// Whether to return rows of refs or rows of versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Refs,
@@ -71,13 +72,13 @@ pub(super) struct Row<'r> {
     pub(super) value: Value<'r>,
 }
 
-/// What a row says.
+/// The value of a row.
 pub(super) enum Value<'r> {
-    /// The bytes of a table, which has this name.
+    /// Encoded bytes from a table; the text is the name of that table's object.
     Stored(&'r str, Bytes),
     Ref(&'r RefHead),
     Version(&'r Version),
-    /// What tables below have is gone.
+    /// The value in older tables has been removed.
     Gone,
 }
 
@@ -90,7 +91,7 @@ impl Value<'_> {
         }
     }
 
-    /// As it stands in a table.
+    /// Encodes the value as it is stored in a table.
     pub(super) fn encode(&self) -> Result<Bytes> {
         Ok(match self {
             Self::Stored(_, bytes) => bytes.clone(),
@@ -101,10 +102,10 @@ impl Value<'_> {
     }
 }
 
-/// What changed, row by row.
+/// The changes, row by row.
 pub(super) type ChangedRows<'r> = Box<dyn Iterator<Item = (&'r RefName, u64, Value<'r>)> + 'r>;
 
-/// Rows of one part, merged: of those with one key the one of the newest source.
+/// Merged rows of one part. Among rows with the same key, the newest source wins.
 pub(super) struct Rows<'r> {
     changed: std::iter::Peekable<ChangedRows<'r>>,
     tables: Vec<TableRows<'r>>,
@@ -210,7 +211,7 @@ impl<'r> Rows<'r> {
         }
     }
 
-    /// The least key of all tables.
+    /// Returns the least key of all tables.
     fn least(&self) -> Option<(Bytes, u64)> {
         let keys = self.tables.iter().filter_map(|source| {
             let key = source.key().filter(|key| self.takes(key))?;
@@ -220,7 +221,7 @@ impl<'r> Rows<'r> {
         Some((source.block.as_ref()?.name(source.row), key.number))
     }
 
-    /// Goes on behind `key` in all tables. What the newest of them has under it.
+    /// Moves all tables past `key`, and returns the value that the newest of them has for it.
     fn pass(&mut self, key: &Key<'_>) -> Result<Option<Value<'r>>> {
         let mut value = None;
         for source in &mut self.tables {
@@ -258,7 +259,7 @@ impl<'r> Iterator for Rows<'r> {
     }
 }
 
-/// The name of a row of a table.
+/// Parses the name in a row of a table.
 fn parsed(object: &str, name: &[u8]) -> Result<RefName> {
     let text = std::str::from_utf8(name).ok();
     let parsed = text.and_then(|text| text.parse().ok());
@@ -271,7 +272,7 @@ fn parsed(object: &str, name: &[u8]) -> Result<RefName> {
 }
 
 impl Row<'_> {
-    /// A row of a ref.
+    /// Converts a row of a ref.
     pub(super) fn into_head(self) -> Result<(RefName, RefHead)> {
         match self.value {
             Value::Stored(object, bytes) => Ok((
@@ -283,7 +284,7 @@ impl Row<'_> {
         }
     }
 
-    /// A row of a version.
+    /// Converts a row of a version.
     fn into_version(self) -> Result<(u64, Version)> {
         match self.value {
             Value::Stored(object, bytes) => {
@@ -297,9 +298,9 @@ impl Row<'_> {
     }
 }
 
-/// Refs with their versions, one ref at a time.
+/// Combines refs with their versions, one ref at a time.
 pub(super) struct Whole<'r> {
-    /// Where what is wrong is said to be.
+    /// The name of the object in errors.
     object: &'r str,
     heads: Rows<'r>,
     versions: Rows<'r>,
@@ -380,7 +381,7 @@ impl Iterator for Whole<'_> {
     }
 }
 
-/// What changed, of the refs of `within`.
+/// Returns the changes to the selected refs.
 pub(super) fn changed<'r>(
     all: &'r BTreeMap<RefName, Changed>,
     within: &Within,
@@ -400,7 +401,7 @@ pub(super) fn changed<'r>(
     }
 }
 
-/// The items of an iterator, or why there is none.
+/// Flattens an iterator that may have failed to start: yields either its items or the error.
 pub(super) fn flattened<T>(
     rows: Result<impl Iterator<Item = Result<T>>>,
 ) -> impl Iterator<Item = Result<T>> {

@@ -1,7 +1,7 @@
-//! The rows of a checkpoint in its blocks: sorted, packed block by block, looked up in place.
+//! The rows of a checkpoint: sorted, compressed in blocks, and read block by block when they are needed.
 //!
-//! The index and the trailer are read first, a block when something in it is asked for, and each is compared with its
-//! sum before it is believed. Nothing is trusted about order, lengths or counts.
+//! Opening reads the index and the trailer; a block is read when one of its rows is needed. Each part is compared with
+//! its checksum before it is used. Order, lengths and counts are never trusted.
 
 use std::io::Read;
 use std::ops::Range;
@@ -20,20 +20,20 @@ use crate::error::{Error, Result};
 use crate::id::CheckpointId;
 use crate::remedy::Remedy;
 
-/// Bytes at the end of an object that are read at first.
+/// How many bytes at the end of an object are read first.
 const TAIL_BYTES: u64 = 256 << 10;
-/// Blocks that stay decoded.
+/// How many decoded blocks are cached.
 const BLOCKS_HELD: usize = 8;
 
-/// The bytes of one checkpoint, wherever they are.
+/// Gives access to the bytes of one checkpoint.
 pub trait Source: std::fmt::Debug + Send + Sync {
-    /// The bytes of a range. Where an older copy of them is at hand, `is_right` says whether it will do.
+    /// Reads a range. If the source has an older copy of these bytes, `is_right` tells whether the copy can be used.
     ///
     /// # Errors
-    /// When they cannot be read; corrupt, when the object is shorter.
+    /// When the bytes cannot be read; corrupt, when the object is too short.
     fn read(&self, range: Range<u64>, is_right: &dyn Fn(&[u8]) -> bool) -> Result<Bytes>;
 
-    /// What must lie there, from elsewhere: asked where what was read is not right. The caller looks at it as well.
+    /// Rebuilds the bytes of a range from elsewhere, after a read returned wrong bytes. The caller checks the result.
     fn made_again(&self, _range: Range<u64>) -> Option<Bytes> {
         None
     }
@@ -54,7 +54,7 @@ impl Source for Bytes {
     }
 }
 
-/// The rows of a checkpoint and its head, which is text that this room does not look at.
+/// The rows of a checkpoint, and its head as uninterpreted text.
 #[derive(Debug)]
 pub struct RefTable {
     object: String,
@@ -64,18 +64,18 @@ pub struct RefTable {
     rows: u64,
     head: Bytes,
     blocks: Vec<BlockAt>,
-    /// Those that were asked for last, the latest at the end.
+    /// The most recently used blocks, the latest at the end.
     held: Mutex<Vec<(usize, Arc<Block>)>>,
 }
 
-/// A place among the rows of a table: the block and the row in it.
+/// The position of a row: its block, and the row in that block.
 pub(super) type Place = (usize, usize);
 
 impl RefTable {
-    /// Reads the end of a checkpoint of `len` bytes, of the one with this `id` if it is known.
+    /// Reads the end of a checkpoint of `len` bytes; if `id` is given, the checkpoint must have that id.
     ///
     /// # Errors
-    /// Corrupt, when it is not what was written; unsupported, when a newer program wrote it.
+    /// Corrupt, when the bytes are not what was written; unsupported, when a newer program wrote them.
     pub fn open(
         object: &str,
         source: Arc<dyn Source>,
@@ -145,17 +145,17 @@ impl RefTable {
         })
     }
 
-    /// Reads all that has not been looked at when it was opened.
+    /// Reads and checks everything that opening did not read.
     ///
     /// # Errors
-    /// Corrupt, when it is not what was written.
+    /// Corrupt, when the bytes are not what was written.
     pub fn verify(&self) -> Result<()> {
         let header = self.source.read(0..CHECKPOINT_HEADER_LEN, &|_| false)?;
         check_header(&self.object, &header)?;
         (0..self.blocks.len()).try_for_each(|at| self.read_block(at).map(drop))
     }
 
-    /// What the checkpoint says beside its rows.
+    /// The fields of the checkpoint apart from its rows, as text.
     pub fn head(&self) -> &Bytes {
         &self.head
     }
@@ -165,22 +165,22 @@ impl RefTable {
         self.len
     }
 
-    /// By what another checkpoint names it.
+    /// The id by which a checkpoint on top of this one refers to it.
     pub fn id(&self) -> CheckpointId {
         self.id
     }
 
-    /// Its rows, those for what is gone included.
+    /// The number of rows, including those that mark removals.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// What it is called in errors.
+    /// The name of the object in errors.
     pub fn object(&self) -> &str {
         &self.object
     }
 
-    /// Where the rows of refs lie, in bytes of the object.
+    /// Returns the byte range of the object that holds the rows of refs.
     pub fn refs_range(&self) -> Range<u64> {
         let refs = self.blocks.iter().take_while(|block| block.first.1 == 0);
         let end = refs
@@ -203,7 +203,7 @@ impl RefTable {
         }
     }
 
-    /// The value under `key`; empty for what is gone.
+    /// Returns the value under `key`; it is empty if the row marks a removal.
     pub(super) fn get(&self, key: &Key<'_>) -> Result<Option<Bytes>> {
         let (at, row) = self.seek(key)?;
         if at >= self.blocks.len() {
@@ -213,7 +213,8 @@ impl RefTable {
         Ok((block.key(row) == Some(*key)).then(|| block.value(row)))
     }
 
-    /// The greatest number below `number` that `name` has a row for, not that of the ref itself.
+    /// Returns the highest version number below `number` for which `name` has a row; the row of the ref itself does not
+    /// count.
     pub(super) fn before(&self, name: &[u8], number: u64) -> Result<Option<u64>> {
         let (at, row) = self.seek(&Key { name, number })?;
         let (at, row) = match row.checked_sub(1) {
@@ -230,7 +231,7 @@ impl RefTable {
         Ok(found.map(|key| key.number))
     }
 
-    /// Block `at`, if there is one.
+    /// Returns block `at`, if it exists.
     pub(super) fn block_at(&self, at: usize) -> Result<Option<Arc<Block>>> {
         match at < self.blocks.len() {
             true => self.block(at).map(Some),
@@ -291,7 +292,7 @@ impl RefTable {
     }
 }
 
-/// Why a block is not what the index says.
+/// Returns the error for a block that does not match the index.
 fn wrong_block(object: &str, read: Result<Bytes>, says: &[u8; 8]) -> Error {
     match read {
         Ok(bytes) => {
@@ -306,12 +307,12 @@ fn wrong_block(object: &str, read: Result<Bytes>, says: &[u8; 8]) -> Error {
     }
 }
 
-/// `object` is not what was written. It can be made again from the log.
+/// Like the general `corrupt`, with another hint: a checkpoint can be rebuilt from the log.
 fn corrupt(object: &str, detail: impl std::fmt::Display) -> Error {
     super::cursor::corrupt(object, detail).hint(Remedy::VerifyThenRepair)
 }
 
-/// Exactly the bytes of a range.
+/// Reads exactly the bytes of a range.
 fn read_all(
     object: &str,
     source: &dyn Source,
@@ -334,7 +335,8 @@ fn read_all(
     }
 }
 
-/// What one frame of zstd holds, which is `len` bytes: at most `max`, and no more than the frame is believed to hold.
+/// Decompresses one zstd frame of exactly `len` bytes. Refuses more than `max` bytes, or more than its compressed size
+/// allows.
 fn unpacked(object: &str, bytes: &[u8], len: u64, max: u64) -> Result<Vec<u8>> {
     let max = max.min(checkpoint_raw_max(bytes.len()));
     if len > max {

@@ -1,4 +1,4 @@
-//! A checkpoint is written row by row, in order. Holds one block and the index.
+//! Writes a checkpoint row by row. Holds one block and the index in memory.
 
 use bytes::Bytes;
 
@@ -9,12 +9,12 @@ use super::ref_index::{
 };
 use crate::error::{Error, Result};
 
-/// Bytes of rows behind which a block ends.
+/// A block ends when its rows reach this many bytes.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Level of zstd that blocks are written with; any level is read.
+/// The zstd level of new blocks; readers accept any level.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Writes a checkpoint, row by row in order. Holds one block and the index.
+/// Writes the rows of a checkpoint, which must arrive in order.
 pub(super) struct TableWriter<'s> {
     sink: &'s mut dyn FnMut(Bytes) -> Result<()>,
     block: Vec<u8>,
@@ -44,7 +44,7 @@ impl<'s> TableWriter<'s> {
     }
 
     pub(super) fn row(&mut self, key: &Key<'_>, value: &[u8]) -> Result<()> {
-        // Refs and versions do not share a block.
+        // A block holds either refs or versions.
         if self.is_versions != (key.number > 0) {
             self.end_block()?;
             self.is_versions = key.number > 0;

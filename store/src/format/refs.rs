@@ -1,6 +1,7 @@
-//! The refs of a state and their versions: those of checkpoints, looked up in place, under what changed since.
+//! The refs of a state and their versions: rows of checkpoints, read on demand, overridden by later changes.
 //!
-//! A million versions are never in memory. What changed is, so its size is that of the log that was folded.
+//! Never holds a million versions in memory. Changes are held, so their size is that of the log entries that were
+//! folded.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,14 +17,14 @@ use super::ref_writer::TableWriter;
 use crate::error::Result;
 use crate::format::{Namespace, RefHead, RefName, RefState, Version};
 
-/// What the refs of a namespace have, as far as the log knows. Bytes are counted modulo 2^64.
+/// Totals of a namespace according to the log. Bytes are counted modulo 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefSums {
     /// Refs with a live version.
     pub refs: u64,
     /// Live versions.
     pub versions: u64,
-    /// Those of them that are private.
+    /// Live versions that are private.
     pub private_versions: u64,
     /// Bytes of the newest version of each ref.
     pub bytes: u64,
@@ -32,7 +33,7 @@ pub struct RefSums {
 }
 
 impl RefSums {
-    /// Those of one ref, whose newest version this is.
+    /// Returns the totals of one ref, whose newest version is `newest`.
     pub(super) fn of(known: &RefState, newest: &Version) -> Self {
         let mut sums = Self {
             refs: 1,
@@ -47,7 +48,7 @@ impl RefSums {
         sums
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn and(self, other: &Self) -> Self {
         Self {
@@ -82,17 +83,17 @@ impl RefSums {
 /// The refs of a state.
 #[derive(Clone, Default)]
 pub struct Refs {
-    /// Tables, the newest first; what one says hides what those behind it say.
+    /// Tables, newest first; a row hides the rows with the same key in older tables.
     tables: Vec<Arc<RefTable>>,
-    /// What changed since.
+    /// Changes since the newest table.
     changed: BTreeMap<RefName, Changed>,
     sums: BTreeMap<Namespace, RefSums>,
 }
 
-/// What the change of one ref has replaced.
+/// What is needed to undo the change of one ref.
 pub(super) struct RefUndo {
     name: RefName,
-    /// None, where the ref had not changed before.
+    /// `None` if the ref had not changed before.
     head: Option<RefHead>,
     number: u64,
     version: Option<Option<Version>>,
@@ -100,7 +101,7 @@ pub(super) struct RefUndo {
 }
 
 impl Refs {
-    /// The refs that these tables hold, the newest first, and their sums.
+    /// The refs in these tables, newest first, and their totals.
     pub(super) fn over(tables: Vec<Arc<RefTable>>, sums: BTreeMap<Namespace, RefSums>) -> Self {
         Self {
             tables,
@@ -109,22 +110,22 @@ impl Refs {
         }
     }
 
-    /// Its tables, the newest first.
+    /// Returns the tables, newest first.
     pub fn tables(&self) -> &[Arc<RefTable>] {
         &self.tables
     }
 
-    /// Whether there are none, not even without versions.
+    /// Whether there is no ref at all, not even one without versions.
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.tables.iter().all(|table| table.rows() == 0)
     }
 
-    /// What each namespace with a live version has, by name.
+    /// Returns the totals of each namespace that has a live version.
     pub fn sums(&self) -> &BTreeMap<Namespace, RefSums> {
         &self.sums
     }
 
-    /// How many rows a table of what changed would have.
+    /// Returns how many rows a table of the changes would have.
     pub fn changed_rows(&self) -> u64 {
         let rows = self
             .changed
@@ -133,7 +134,7 @@ impl Refs {
         rows.sum()
     }
 
-    /// What is known of a ref beside its versions.
+    /// Returns what is recorded about a ref, apart from its versions.
     ///
     /// # Errors
     /// When a checkpoint cannot be read.
@@ -147,7 +148,7 @@ impl Refs {
         }
     }
 
-    /// The newest version number that a ref ever had; 0 for none.
+    /// Returns the highest version number that a ref ever had; 0 if there is none.
     ///
     /// # Errors
     /// As [`Self::head`].
@@ -155,7 +156,7 @@ impl Refs {
         Ok(self.head(name)?.map_or(0, |head| head.last))
     }
 
-    /// A live version.
+    /// Returns a live version.
     ///
     /// # Errors
     /// As [`Self::head`].
@@ -173,7 +174,7 @@ impl Refs {
         }
     }
 
-    /// A ref with all its versions.
+    /// Returns a ref with all its versions.
     ///
     /// # Errors
     /// As [`Self::head`].
@@ -190,12 +191,12 @@ impl Refs {
         Ok(found.map(|(_, state)| state))
     }
 
-    /// All refs with all their versions, by name. Holds one ref at a time.
+    /// Iterates over all refs with all their versions, by name. Holds one ref at a time.
     pub fn iter(&self) -> impl Iterator<Item = Result<(RefName, RefState)>> + use<'_> {
         self.within(None)
     }
 
-    /// The refs of a namespace, or all, with all their versions, by name.
+    /// Iterates over the refs of a namespace, or all refs, with all their versions, by name.
     pub fn within(
         &self,
         namespace: Option<&Namespace>,
@@ -203,7 +204,7 @@ impl Refs {
         flattened(self.whole(&Within::namespace(namespace)))
     }
 
-    /// The refs of a namespace, or all, without their versions, by name.
+    /// Iterates over the refs of a namespace, or all refs, without their versions, by name.
     pub fn heads(
         &self,
         namespace: Option<&Namespace>,
@@ -212,8 +213,8 @@ impl Refs {
         flattened(rows).map(|row| row?.into_head())
     }
 
-    /// The refs whose names begin with `prefix`, from `from` on, without their versions, by name. What comes before them
-    /// is not looked at.
+    /// Iterates over the refs whose names begin with `prefix`, starting at the name `from`, without their versions.
+    /// Earlier rows are not read.
     pub fn heads_from(
         &self,
         prefix: &str,
@@ -227,7 +228,7 @@ impl Refs {
         flattened(self.rows(&within, Part::Refs)).map(|row| row?.into_head())
     }
 
-    /// All of them at once, for callers who know that they are few.
+    /// Returns all refs at once, for callers that know that there are few.
     ///
     /// # Errors
     /// As [`Self::head`].
@@ -250,7 +251,7 @@ impl Refs {
         ))
     }
 
-    /// What the newest table that knows of it says, and the name of that.
+    /// Returns the value in the newest table that has the key, and the name of that table.
     fn look_up(&self, name: &RefName, number: u64) -> Result<Option<(&str, Bytes)>> {
         let key = Key {
             name: name.as_str().as_bytes(),
@@ -264,7 +265,7 @@ impl Refs {
         Ok(None)
     }
 
-    /// The newest live version of a ref below `number`.
+    /// Returns the newest live version of a ref with a number below `number`.
     ///
     /// # Errors
     /// As [`Self::head`].
@@ -288,7 +289,7 @@ impl Refs {
         }
     }
 
-    /// Adds the next version of a ref; `Err` with the number before, where it is not the next one.
+    /// Adds the next version of a ref. If `number` is not the next one, returns `Err` with the last number.
     pub(super) fn set(
         &mut self,
         name: &RefName,
@@ -316,7 +317,7 @@ impl Refs {
         )))
     }
 
-    /// Takes a version away; none, where there is no such one.
+    /// Removes a version; returns `None` if it does not exist.
     pub(super) fn take(&mut self, name: &RefName, number: u64) -> Result<Option<RefUndo>> {
         let (Some(before), Some(gone)) = (self.head(name)?, self.version(name, number)?) else {
             return Ok(None);
@@ -338,7 +339,7 @@ impl Refs {
         )))
     }
 
-    /// Pins a version, or ends its pin: none, where there is no such one.
+    /// Pins or unpins a version; returns `None` if it does not exist.
     pub(super) fn pin(
         &mut self,
         name: &RefName,
@@ -398,7 +399,7 @@ impl Refs {
         }
     }
 
-    /// Puts back what a change has replaced, the last change first.
+    /// Undoes a change. Changes must be undone in reverse order.
     pub(super) fn undo(&mut self, undo: RefUndo) {
         let namespace = undo.name.namespace();
         match undo.sums {
@@ -418,7 +419,7 @@ impl Refs {
         }
     }
 
-    /// Writes the rows of what changed and of all tables but the last `kept` ones, in order.
+    /// Writes the merged rows of the changes and of all tables except the last `kept`, in order.
     pub(super) fn write(&self, kept: usize, writer: &mut TableWriter<'_>) -> Result<()> {
         let merged = self.tables.len().saturating_sub(kept);
         let tables = self.tables.get(..merged).unwrap_or_default();
@@ -438,7 +439,7 @@ impl Refs {
     }
 }
 
-/// Those of `all`, as if they had changed.
+/// Treats all refs as changes.
 impl From<BTreeMap<RefName, RefState>> for Refs {
     fn from(all: BTreeMap<RefName, RefState>) -> Self {
         let mut refs = Self::default();
@@ -472,7 +473,7 @@ impl<const N: usize> From<[(RefName, RefState); N]> for Refs {
     }
 }
 
-/// Whether both say the same, wherever they have it from.
+/// Compares the merged contents, whether they come from tables or from changes.
 impl PartialEq for Refs {
     fn eq(&self, other: &Self) -> bool {
         let (mut own, mut others) = (self.iter(), other.iter());

@@ -1,7 +1,7 @@
 //! Sealed text: one line of JSON and one line with its checksum, readable with `head -1`.
 //!
-//! Never holds a newline inside the JSON, nothing follows the second line, and both lines
-//! together stay below [`SEALED_BYTES_MAX`].
+//! The JSON contains no newline, and nothing follows the second line. Both lines together have at most
+//! [`SEALED_BYTES_MAX`] bytes.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -13,10 +13,10 @@ pub const SEALED_BYTES_MAX: usize = 1 << 30;
 /// Bytes of the second line: `blake3 `, 64 hex digits and a newline.
 pub const SEAL_BYTES: usize = 72;
 
-/// The sealed text of `value`.
+/// Returns the sealed text of `value`.
 ///
 /// # Errors
-/// When `value` is no JSON or its text is larger than [`SEALED_BYTES_MAX`].
+/// When `value` is not valid JSON or its text is larger than [`SEALED_BYTES_MAX`].
 pub fn seal<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     let mut text = serde_json::to_vec(value)
         .map_err(|source| Error::invalid("sealed text: value is no JSON").because(source))?;
@@ -32,18 +32,18 @@ pub fn seal<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     )))
 }
 
-/// The value inside sealed text; `object` names it in errors.
+/// Returns the value in a sealed text; `object` names the text in errors.
 ///
 /// # Errors
-/// Corrupt, when the text is not what was sealed or does not hold such a value.
+/// Corrupt, when the checksum does not match or the JSON does not hold such a value.
 pub fn unseal<T: DeserializeOwned>(object: &str, bytes: &[u8]) -> Result<T> {
     parse(object, unseal_text(object, bytes)?)
 }
 
-/// The line of JSON inside sealed text, its checksum compared.
+/// Checks the checksum, and returns the line of JSON in a sealed text.
 ///
 /// # Errors
-/// Corrupt, when there are not two lines or the second is not the checksum of the first.
+/// Corrupt, when there are not exactly two lines or the second is not the checksum of the first.
 pub fn unseal_text<'a>(object: &str, bytes: &'a [u8]) -> Result<&'a [u8]> {
     if bytes.len() > SEALED_BYTES_MAX {
         let detail = format_args!(
@@ -76,7 +76,7 @@ pub fn unseal_text<'a>(object: &str, bytes: &'a [u8]) -> Result<&'a [u8]> {
     Err(corrupt(object, detail))
 }
 
-/// The sealed text of `value` with `magic` and `version` before its own fields.
+/// Returns the sealed text of `value`, with `magic` and `version` as the first fields.
 pub(super) fn seal_as<T: Serialize>(
     magic: &str,
     version: Option<u32>,
@@ -89,7 +89,7 @@ pub(super) fn seal_as<T: Serialize>(
     })
 }
 
-/// Like [`unseal_text`], and `magic` and `version` are what this program reads.
+/// Like [`unseal_text`], but also checks `magic` and `version`.
 pub(super) fn unseal_as<'a>(
     object: &str,
     magic: &str,
@@ -106,7 +106,7 @@ pub(super) fn unseal_as<'a>(
     Ok(text)
 }
 
-/// The value that `text` spells.
+/// Parses `text` as JSON.
 pub(super) fn parse<'a, T: Deserialize<'a>>(object: &str, text: &'a [u8]) -> Result<T> {
     serde_json::from_slice(text)
         .map_err(|source| corrupt(object, format_args!("JSON: {source}")).because(source))

@@ -1,8 +1,7 @@
-//! Segments: sorted, immutable, looked up in place: chunk id -> pack, frame, place in the frame.
+//! Segments: sorted, immutable, searched in place: chunk id -> pack, frame, offset in the frame.
 //!
-//! Nothing is loaded at start: the header says where the sections lie, the fan-out leads to a
-//! handful of entries, and ids are compared there. Every bound is checked on every read, so a
-//! hostile segment gives errors and never a panic.
+//! Opening loads nothing: the header gives the offsets of the sections, the fan-out leads to a few entries, and their
+//! ids are compared. Every read checks bounds, so a hostile segment causes errors and never a panic.
 
 use std::io::Write;
 
@@ -25,7 +24,7 @@ pub const SEGMENT_MAGIC: [u8; 8] = *b"STORESEG";
 pub const SEGMENT_TRAILER_MAGIC: [u8; 8] = *b"STORESGE";
 /// Version of segments.
 pub const SEGMENT_VERSION: u16 = 2;
-/// Most leading bits of an id that the fan-out is indexed by.
+/// Most leading bits of an id that index the fan-out.
 pub const SEGMENT_FANOUT_BITS_MAX: u8 = 24;
 /// Bytes of the header.
 pub const SEGMENT_HEADER_LEN: u64 = 8 + 2 + 1 + 5 + 16 + 16 + 8 + 8 + 4 + 4 + 16 + 8;
@@ -42,10 +41,10 @@ const _: () = assert!(SEGMENT_HEADER_LEN == 96 && SEGMENT_ENTRY_LEN == 44);
 const _: () = assert!(SEGMENT_FRAME_LEN == 16 && SEGMENT_PACK_LEN == 32);
 const _: () = assert!(SEGMENT_TRAILER_LEN == 40);
 
-/// Entries that share a place in the fan-out, at most, on average.
+/// Most entries per bucket of the fan-out, on average.
 const BUCKET_ENTRIES: u64 = 8;
 
-/// Bytes of a segment with these counts, or `None` when no segment has them.
+/// Returns the length of a segment with these counts, or `None` if they exceed a limit.
 pub fn segment_len(
     chunks: u64,
     frames: u32,
@@ -68,7 +67,7 @@ pub fn segment_len(
     Some(sections.iter().sum())
 }
 
-/// The fan-out that [`write_segment`] chooses: the fewest bits that leave at most 8 entries to a place.
+/// Returns the fan-out bits that [`write_segment`] uses: the fewest with at most 8 entries per bucket on average.
 pub fn segment_fanout_bits(chunks: u64) -> u8 {
     let enough = |bits: &u8| chunks >> bits <= BUCKET_ENTRIES;
     (0..SEGMENT_FANOUT_BITS_MAX)
@@ -80,13 +79,13 @@ fn fanout_len(bits: u8) -> u64 {
     ((1 << bits) + 1) * 4
 }
 
-/// Writes a segment: `entries` is called twice (once for the fan-out, once to write; once more to count
-/// before that, unless its `size_hint` is exact) and must yield the same ids each time, strictly
-/// ascending. Returns the totals for the log. Memory: the fan-out, at most a byte per chunk or so.
+/// Writes a segment, and returns its totals for the log. Calls `entries` once for the fan-out and once to write, and
+/// once before that to count unless its `size_hint` is exact. Each call must yield the same ids, strictly ascending.
+/// Holds the fan-out in memory: at most about a byte per chunk.
 ///
 /// # Errors
-/// Invalid input, when an entry is out of order or anything points outside of what it points into:
-/// `out` then holds half a segment. Io, when `out` refuses bytes.
+/// Invalid input, when an entry is out of order or a row refers to something that does not exist; `out` may then hold
+/// half a segment. Io, when writing to `out` fails.
 pub fn write_segment<I: Iterator<Item = SegmentEntry>>(
     out: &mut impl Write,
     id: SegmentId,
@@ -151,7 +150,7 @@ pub fn write_segment<I: Iterator<Item = SegmentEntry>>(
     })
 }
 
-/// The fan-out (where the entries of each place begin, and the end) and the sum of all lengths.
+/// Computes the fan-out (the first entry of each bucket, and the end) and the sum of all lengths.
 fn plan_entries(
     header: &SegmentHeader,
     frames: &[SegmentFrame],
@@ -186,7 +185,7 @@ fn count(entries: impl Iterator<Item = SegmentEntry>) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// A parsed header: where the sections of a segment lie. Holds no bytes; every method takes them.
+/// The offsets of the sections of a segment, from its header. Holds no bytes; every method takes them.
 #[derive(Clone, Debug)]
 pub struct SegmentLayout {
     pub(super) object: String,
@@ -202,7 +201,7 @@ impl SegmentLayout {
     /// Parses the header and checks it against `bytes.len()`; `object` names the segment in errors.
     ///
     /// # Errors
-    /// Corrupt, when this is not a segment or not all of it; unsupported, when the version is another.
+    /// Corrupt, when this is not a whole segment; unsupported, when the version is unknown.
     pub fn parse(object: &str, bytes: &[u8]) -> Result<Self> {
         let header = SegmentHeader::decode(object, bytes)?;
         let SegmentHeader {
@@ -231,13 +230,13 @@ impl SegmentLayout {
         Ok(layout)
     }
 
-    /// Where the sections are of a segment whose length was compared with its header.
+    /// Computes the offsets of the sections; the caller has compared the length with the header.
     pub(super) fn of(object: &str, header: SegmentHeader) -> Self {
         let entries_at = SEGMENT_HEADER_LEN + fanout_len(header.fanout_bits);
         let frames_at = entries_at + header.chunks * SEGMENT_ENTRY_LEN;
         let bases_at = frames_at + u64::from(header.frames) * SEGMENT_FRAME_LEN;
         let packs_at = bases_at + u64::from(header.bases) * u64::from(FRAME_BASE_LEN);
-        // All of these are at most that length.
+        // All offsets are at most the length of the segment.
         let offset = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
         Self {
             object: object.to_owned(),
@@ -250,10 +249,10 @@ impl SegmentLayout {
         }
     }
 
-    /// The whole checksum, order and bounds: for a segment that just arrived, and for `verify`.
+    /// Verifies the checksum, the order and all bounds: for a segment that has just been copied, and for `verify`.
     ///
     /// # Errors
-    /// Corrupt, with the first thing that is wrong.
+    /// Corrupt, naming the first defect.
     pub fn verify(&self, bytes: &[u8]) -> Result<()> {
         self.verify_checksum(bytes)?;
         let packs: Vec<SegmentPack> = (0..self.packs())
@@ -275,12 +274,12 @@ impl SegmentLayout {
         self.header.id
     }
 
-    /// Where it comes from.
+    /// Its provenance.
     pub fn made(&self) -> Provenance {
         self.header.made
     }
 
-    /// Where the segment comes from that begins with `bytes`.
+    /// Returns the provenance of the segment that begins with `bytes`.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -308,7 +307,7 @@ impl SegmentLayout {
         self.header.bases
     }
 
-    /// Position of a chunk, by fan-out and binary search.
+    /// Finds the position of a chunk by fan-out and binary search.
     pub fn find(&self, bytes: &[u8], id: &ChunkId) -> Option<u64> {
         let place = place_of(id, self.header.fanout_bits);
         let mut low = self.fanout(bytes, place)?;
@@ -326,7 +325,7 @@ impl SegmentLayout {
         None
     }
 
-    /// The ids of its chunks, in the order of their entries.
+    /// Iterates over the ids of its chunks, in the order of the entries.
     pub fn ids<'b>(
         &self,
         bytes: &'b [u8],
@@ -336,10 +335,10 @@ impl SegmentLayout {
         rows.iter().filter_map(|row| row.first_chunk())
     }
 
-    /// The entry at `position` (below [`Self::chunks`]), bounds checked against its frame.
+    /// Returns the entry at `position` (below [`Self::chunks`]), checked against its frame.
     ///
     /// # Errors
-    /// Corrupt, when it points outside; invalid input, when there is no such position.
+    /// Corrupt, when the entry exceeds its frame; invalid input, when there is no such position.
     pub fn entry(&self, bytes: &[u8], position: u64) -> Result<SegmentEntry> {
         let row = row(bytes, self.entries_at, position, self.chunks());
         let entry = SegmentEntry::decode(row.ok_or_else(|| self.no_row("entry", position))?);
@@ -349,10 +348,10 @@ impl SegmentLayout {
         Ok(entry)
     }
 
-    /// The frame at `position` (below [`Self::frames`]).
+    /// Returns the frame at `position` (below [`Self::frames`]), checked against its pack.
     ///
     /// # Errors
-    /// Corrupt, when it lies outside of its pack; invalid input, when there is no such position.
+    /// Corrupt, when the frame exceeds its pack; invalid input, when there is no such position.
     pub fn frame(&self, bytes: &[u8], position: u32) -> Result<SegmentFrame> {
         let frame = self.raw_frame(bytes, position)?;
         let pack = match frame.pack < self.packs() {
@@ -364,7 +363,7 @@ impl SegmentLayout {
         Ok(frame)
     }
 
-    /// The position of the pack of a frame, as it stands there.
+    /// Returns the position of the pack that a frame names, unchecked.
     ///
     /// # Errors
     /// Invalid input, when there is no such frame.
@@ -372,10 +371,10 @@ impl SegmentLayout {
         Ok(self.raw_frame(bytes, frame)?.pack)
     }
 
-    /// The pack at `position` (below [`Self::packs`]).
+    /// Returns the pack at `position` (below [`Self::packs`]).
     ///
     /// # Errors
-    /// Corrupt, when it cannot be one; invalid input, when there is no such position.
+    /// Corrupt, when the row is impossible; invalid input, when there is no such position.
     pub fn pack(&self, bytes: &[u8], position: u32) -> Result<SegmentPack> {
         let row = row(bytes, self.packs_at, position.into(), self.packs().into());
         let row = row.ok_or_else(|| self.no_row("pack", position.into()))?;
@@ -384,7 +383,7 @@ impl SegmentLayout {
         checked.map_err(|detail| corrupt(&self.object, detail))
     }
 
-    /// Where the entries of `place` begin.
+    /// Returns the first entry of bucket `place`.
     fn fanout(&self, bytes: &[u8], place: usize) -> Option<usize> {
         let at = usize::try_from(SEGMENT_HEADER_LEN).ok()? + place * 4;
         let start = bytes.get(at..)?.first_chunk()?;
@@ -417,7 +416,7 @@ impl SegmentLayout {
         Err(corrupt(&self.object, detail))
     }
 
-    /// Order, bounds, and a fan-out that is what [`write_segment`] makes of the entries.
+    /// Checks order and bounds, and that the fan-out is the one that [`write_segment`] would compute.
     fn verify_entries(&self, bytes: &[u8]) -> Result<()> {
         let fail = |detail: String| corrupt(&self.object, detail);
         let (mut last, mut places) = (None, 0);
@@ -448,7 +447,7 @@ impl SegmentLayout {
     }
 }
 
-/// Row `position` of `count` in the section that begins at `section_at`.
+/// Returns row `position` of `count` in the section that begins at `section_at`.
 pub(super) fn row<const N: usize>(
     bytes: &[u8],
     section_at: usize,
@@ -461,7 +460,7 @@ pub(super) fn row<const N: usize>(
     bytes.get(section_at + position * N..)?.first_chunk()
 }
 
-/// The id of the entry at `position` of a section of entries.
+/// Returns the id of the entry at `position` of a section of entries.
 fn id_at(entries: &[u8], position: usize) -> Option<&[u8; ChunkId::LEN]> {
     let at = position.checked_mul(ENTRY_LEN)?;
     entries.get(at..)?.first_chunk()
@@ -690,7 +689,7 @@ mod tests {
         );
     }
 
-    /// The bytes after `change`, with checksums that are right again.
+    /// Applies `change`, and then recomputes the checksums.
     fn sealed_again(mut bytes: Vec<u8>, change: impl Fn(&mut [u8])) -> Vec<u8> {
         change(&mut bytes);
         let header: [u8; 8] = blake3::hash(&bytes[..88]).as_bytes()[..8]

@@ -1,4 +1,4 @@
-//! Bases in a segment, looked up in place: which frames are deltas, and of what.
+//! Bases in a segment, searched in place: which frames are deltas, and which chunks they need.
 
 use super::bases::{BASE_LEN, FrameBase};
 use super::cursor::corrupt;
@@ -7,10 +7,10 @@ use crate::error::Result;
 use crate::id::ChunkId;
 
 impl SegmentLayout {
-    /// The bases of the frame at `frame`, in order: none, if it is plain.
+    /// Returns the bases of a frame, in order; empty if the frame is plain.
     ///
     /// # Errors
-    /// Corrupt, when one is of no frame.
+    /// Corrupt, when a base belongs to no frame.
     pub fn bases_of(&self, bytes: &[u8], frame: u32) -> Result<Vec<ChunkId>> {
         let first = self.first_base(bytes, frame)?;
         let rows = (first..self.bases()).map(|at| self.base(bytes, at));
@@ -18,7 +18,7 @@ impl SegmentLayout {
         of_frame.map(|base| base.map(|base| base.id)).collect()
     }
 
-    /// Whether the frame at `frame` has bases: whether it is a delta.
+    /// Whether a frame has bases, which makes it a delta.
     ///
     /// # Errors
     /// As [`Self::bases_of`].
@@ -27,7 +27,7 @@ impl SegmentLayout {
         Ok(first < self.bases() && self.base(bytes, first)?.frame == frame)
     }
 
-    /// The position of the first base of this frame, or of one behind it.
+    /// Returns the position of the first base that belongs to this frame or a later one.
     fn first_base(&self, bytes: &[u8], frame: u32) -> Result<u32> {
         let (mut low, mut high) = (0, self.bases());
         while low < high {
@@ -40,10 +40,10 @@ impl SegmentLayout {
         Ok(low)
     }
 
-    /// The base at `position` (below [`Self::bases`]).
+    /// Returns the base at `position` (below [`Self::bases`]).
     ///
     /// # Errors
-    /// Corrupt, when it is of no frame; invalid input, when there is no such position.
+    /// Corrupt, when it belongs to no frame; invalid input, when there is no such position.
     pub fn base(&self, bytes: &[u8], position: u32) -> Result<FrameBase> {
         let row: Option<&[u8; BASE_LEN]> =
             row(bytes, self.bases_at, position.into(), self.bases().into());

@@ -1,7 +1,7 @@
-//! Parts of a segment: what has to be read of it to look up one chunk, for those who do not have all of it.
+//! Partial reads of a segment: looks up one chunk without having the whole segment.
 //!
-//! In order: the header, two places of the fan-out, the entries between them, a frame, a pack. What was read is checked as
-//! it is where all of a segment is at hand.
+//! Reads in order: the header, two values of the fan-out, the entries between them, a frame and a pack. Each part gets
+//! the same checks as in a whole segment.
 
 use std::ops::Range;
 
@@ -15,14 +15,14 @@ use crate::error::Result;
 use crate::format::SEGMENT_HEADER_LEN;
 use crate::id::ChunkId;
 
-/// More entries than this do not share a place of any fan-out that leads to hashes.
+/// A bucket with more entries than this cannot occur if ids are hashes.
 const ENTRIES_MAX: u64 = 64 << 10;
 
 impl SegmentLayout {
-    /// Of the segment that begins with `header` and has `len` bytes.
+    /// Returns the layout of a segment of `len` bytes from its header.
     ///
     /// # Errors
-    /// As [`Self::parse`].
+    /// As for [`Self::parse`].
     pub(crate) fn of_header(object: &str, header: &[u8], len: u64) -> Result<Self> {
         let header = SegmentHeader::decode(object, header)?;
         let (frames, bases, packs) = (header.frames, header.bases, header.packs);
@@ -34,17 +34,17 @@ impl SegmentLayout {
         Ok(Self::of(object, header))
     }
 
-    /// Where it says where the entries of chunks like this one are.
+    /// Returns the range of the fan-out that tells which entries share a bucket with this chunk.
     pub(crate) fn fanout_range(&self, id: &ChunkId) -> Range<u64> {
         let place = place_of(id, self.header.fanout_bits) as u64;
         let start = SEGMENT_HEADER_LEN + place * 4;
         start..start + 8
     }
 
-    /// The first of these entries, and where they are, as these bytes of the fan-out say.
+    /// Returns the number of the first of these entries and their byte range, from the bytes of the fan-out.
     ///
     /// # Errors
-    /// Corrupt, when it leads outside of the segment.
+    /// Corrupt, when the entries would lie outside of the segment.
     pub(crate) fn entries_range(&self, bounds: &[u8]) -> Result<(u64, Range<u64>)> {
         let (bounds, _) = bounds.as_chunks::<4>();
         let bounds: Vec<u64> = bounds
@@ -64,7 +64,7 @@ impl SegmentLayout {
         }
     }
 
-    /// The chunk among the entries that these `rows` are, the first of which has number `first`.
+    /// Finds the chunk in `rows`, the bytes of consecutive entries whose first has number `first`.
     pub(crate) fn entry_in(
         &self,
         rows: &[u8],
@@ -76,7 +76,7 @@ impl SegmentLayout {
         entries.into_iter().find(|(_, entry)| entry.id == *id)
     }
 
-    /// Where a frame is.
+    /// Returns the byte range of a frame's row.
     ///
     /// # Errors
     /// Invalid input, when there is no such frame.
@@ -87,10 +87,10 @@ impl SegmentLayout {
         }
     }
 
-    /// The frame that this row is, for an entry that lies in it.
+    /// Decodes the row of the frame that `entry` names.
     ///
     /// # Errors
-    /// Corrupt, when it does not.
+    /// Corrupt, when the entry exceeds the frame.
     pub(crate) fn frame_in(&self, row: &[u8], entry: &SegmentEntry) -> Result<SegmentFrame> {
         let row = row.first_chunk();
         let frame =
@@ -100,7 +100,7 @@ impl SegmentLayout {
         Ok(frame)
     }
 
-    /// Where a pack is.
+    /// Returns the byte range of a pack's row.
     ///
     /// # Errors
     /// Invalid input, when there is no such pack.
@@ -111,10 +111,10 @@ impl SegmentLayout {
         }
     }
 
-    /// The pack that this row is, for frame `position`, which lies in it.
+    /// Decodes the row of the pack that `frame`, at `position`, names.
     ///
     /// # Errors
-    /// Corrupt, when it does not.
+    /// Corrupt, when the row is impossible or the frame exceeds the pack.
     pub(crate) fn pack_in(
         &self,
         row: &[u8],
@@ -238,7 +238,7 @@ mod tests {
         parts.entries_range(&[0; 7]).unwrap_err();
         parts.frame_range(CHUNKS / 100).unwrap_err();
         parts.pack_range(2).unwrap_err();
-        // Rows that contradict each other, or are cut.
+        // Rows that contradict each other or are cut short.
         let entry = SegmentEntry {
             id: id(1),
             frame: 0,

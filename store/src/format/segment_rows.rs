@@ -1,6 +1,6 @@
-//! The rows of a segment: header, entry, frame and pack, each of one fixed size.
+//! The rows of a segment: header, entry, frame and pack, each of a fixed size.
 //!
-//! What a row may say is checked here, with the same words for writing and for reading.
+//! Writers and readers share the checks of what a row may contain, and the messages.
 
 use super::cursor::{Cursor, Hex, corrupt};
 use super::pack::check_frame_lens;
@@ -25,7 +25,7 @@ pub struct SegmentPack {
     pub len: u32,
 }
 
-/// One frame: where its bytes lie.
+/// One frame: its pack and the position of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentFrame {
     /// Position in the table of packs.
@@ -40,7 +40,7 @@ pub struct SegmentFrame {
     pub kind: FrameKind,
 }
 
-/// One chunk: which frame, and where in the decoded frame.
+/// One chunk: its frame and its position in the decoded frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentEntry {
     /// The chunk.
@@ -133,7 +133,8 @@ impl SegmentHeader {
     }
 }
 
-/// Whether a header is right but for its version: then that is damaged, and no newer program wrote it.
+/// Whether a header would be valid with the version of this program. If so, its version is damaged, rather than written
+/// by a newer program.
 fn is_of_this_version(bytes: &[u8]) -> bool {
     let at = HEADER_LEN - HEADER_CHECKSUM_LEN;
     let Some((covered, found)) = bytes
@@ -179,7 +180,7 @@ impl SegmentEntry {
         }
     }
 
-    /// Whether it lies in its frame.
+    /// Checks that the entry lies within its frame.
     pub(super) fn check(&self, frame: Option<&SegmentFrame>) -> Result<(), String> {
         let Self {
             id,
@@ -204,7 +205,7 @@ impl SegmentEntry {
         Ok(())
     }
 
-    /// Whether it sorts behind `last`.
+    /// Checks that the entry sorts after `last`.
     pub(super) fn check_order(&self, last: Option<ChunkId>) -> Result<(), String> {
         match last {
             Some(last) if last >= self.id => Err(format!(
@@ -245,7 +246,7 @@ impl SegmentFrame {
         }
     }
 
-    /// Whether frame `position` lies between the header and the table of its pack.
+    /// Checks that frame `position` lies between the header and the table of its pack.
     pub(super) fn check(&self, position: u32, pack: Option<&SegmentPack>) -> Result<(), String> {
         let Self {
             pack: at,
@@ -306,7 +307,7 @@ impl SegmentPack {
         Ok(Self { id, kind, len })
     }
 
-    /// Whether there can be a pack like that at `position`.
+    /// Checks that a pack at `position` has a possible length.
     pub(super) fn check(&self, position: u32) -> Result<(), String> {
         let least = PackHeader::LEN + PackTrailer::LEN;
         if (least..=PACK_BYTES_MAX).contains(&self.len) {
@@ -319,7 +320,7 @@ impl SegmentPack {
     }
 }
 
-/// Whether all of these can stand together; gives the sum of their bytes.
+/// Checks all packs and that none is named twice; returns the sum of their bytes.
 pub(super) fn check_packs(packs: &[SegmentPack]) -> Result<u64, String> {
     for (position, pack) in (0..).zip(packs) {
         pack.check(position)?;
@@ -333,7 +334,7 @@ pub(super) fn check_packs(packs: &[SegmentPack]) -> Result<u64, String> {
     Ok(packs.iter().map(|pack| u64::from(pack.len)).sum())
 }
 
-/// Which place of the fan-out `id` belongs to: its first `bits` bits.
+/// Returns the fan-out bucket of `id`: its first `bits` bits.
 pub(super) fn place_of(id: &ChunkId, bits: u8) -> usize {
     let [a, b, c, d, ..] = id.0;
     let first = u32::from_be_bytes([a, b, c, d]);
@@ -345,13 +346,13 @@ pub(super) fn too_many(what: &str) -> String {
     format!("{what}: expected at most {SEGMENT_CHUNKS_MAX}, found more")
 }
 
-/// `out` becomes `parts`, one after another; what is left stays zero.
+/// Copies `parts` to the beginning of `out`, one after another; the rest stays zero.
 fn fill(out: &mut [u8], parts: &[&[u8]]) {
     let bytes = parts.iter().copied().flatten();
     out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
 }
 
-/// The next `N` bytes of a row, whose fixed size is the sum of what is taken from it.
+/// Takes the next `N` bytes of a row. A row is never too short, since its size is the sum of its fields.
 fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
     match rest.split_first_chunk() {
         Some((taken, behind)) => {

@@ -1,4 +1,4 @@
-//! How a segment is written: in large pieces, hashed on the way, and its trailer at the end.
+//! Writes a segment in large pieces, hashes them, and appends the trailer.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use super::segment::SEGMENT_TRAILER_MAGIC;
 use crate::error::{Error, Result};
 use crate::id::SegmentId;
 
-/// Bytes that are hashed and written at once.
+/// Bytes that are hashed and written together.
 const WRITE_BYTES: usize = 64 << 10;
 
 /// Hashes what it writes, in large pieces.
@@ -50,7 +50,7 @@ impl<'a, W: Write> Sink<'a, W> {
         Ok(())
     }
 
-    /// Writes the trailer; gives the bytes of the whole segment.
+    /// Writes the trailer, and returns the length of the whole segment.
     pub(super) fn finish(mut self) -> Result<u64> {
         self.flush()?;
         self.buffer.extend_from_slice(&SEGMENT_TRAILER_MAGIC);

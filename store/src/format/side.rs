@@ -1,7 +1,7 @@
-//! Side objects: contents that belong to a version and are no part of what its tree is.
+//! Side objects: contents that belong to a version but are not part of its tree.
 //!
-//! Each has a kind. A program passes over the kinds that it does not know where it reads, and keeps, marks, checks
-//! and copies their contents as it does those of the tree.
+//! Each has a kind. When a program reads a version, it ignores kinds that it does not know; but it keeps, marks, checks
+//! and copies their contents like those of the tree.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub const SIDE_KIND_BYTES_MAX: usize = 64;
 /// One side object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Side {
-    /// What it says: a name of lower-case letters, digits and `-`.
+    /// The kind: lower-case letters, digits and `-`.
     pub kind: String,
     /// Its bytes.
     pub content: Content,
@@ -28,7 +28,7 @@ pub struct Side {
 pub struct Sides(Vec<Side>);
 
 impl Sides {
-    /// Times alone; nothing where these are empty.
+    /// Only times; no side object if `times` is empty.
     pub fn of_times(times: Content) -> Self {
         let side = || Side {
             kind: SIDE_TIMES.to_owned(),
@@ -37,12 +37,12 @@ impl Sides {
         Self((times != Content::empty()).then(side).into_iter().collect())
     }
 
-    /// These, as they come; see [`Self::defect`].
+    /// Takes the side objects unchecked; see [`Self::defect`].
     pub(super) fn of(sides: Vec<Side>) -> Self {
         Self(sides)
     }
 
-    /// The same with one more, or with another one of its kind.
+    /// Adds a side object, or replaces the one of the same kind.
     #[must_use]
     pub fn with(mut self, side: Side) -> Self {
         self.0.retain(|known| known.kind != side.kind);
@@ -51,30 +51,30 @@ impl Sides {
         self
     }
 
-    /// The list of times; the empty content, if it has none.
+    /// Returns the list of times; the empty content if there is none.
     pub fn times(&self) -> Content {
         let mut sides = self.0.iter();
         let times = sides.find(|side| side.kind == SIDE_TIMES);
         times.map_or_else(Content::empty, |side| side.content)
     }
 
-    /// The list of what was kept of the entries, if it has one of this kind.
+    /// Returns the list of kept attributes of this kind, if there is one.
     pub fn kept(&self, keep: Keep) -> Option<Content> {
         let side = self.0.iter().find(|side| side.kind == keep.as_str());
         side.map(|side| side.content)
     }
 
-    /// All of them.
+    /// Iterates over all side objects.
     pub fn iter(&self) -> impl Iterator<Item = &Side> {
         self.0.iter()
     }
 
-    /// All but the times.
+    /// Iterates over all side objects but the times.
     pub fn others(&self) -> impl Iterator<Item = &Side> {
         self.0.iter().filter(|side| side.kind != SIDE_TIMES)
     }
 
-    /// What no program writes, if anything.
+    /// Returns what is invalid, if anything.
     pub(super) fn defect(&self) -> Option<String> {
         let is_sorted = |pair: &[Side; 2]| matches!(pair, [a, b] if a.kind < b.kind);
         if let Some([_, side]) = self.0.array_windows().find(|pair| !is_sorted(pair)) {

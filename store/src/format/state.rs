@@ -1,7 +1,7 @@
-//! The state of a store: the fold of its log, and the checkpoint that saves folding.
+//! The state of a store: the fold of its log.
 //!
-//! Folding the same entries always gives the same state, byte for byte. An entry is folded in
-//! whole or not at all. A checkpoint is derived: losing one costs time, never data.
+//! Folding the same entries always gives the same state, byte for byte. An entry is applied completely or not at all. A
+//! checkpoint saves folding; it is derived, so losing it costs time, never data.
 
 use std::collections::BTreeMap;
 
@@ -15,41 +15,40 @@ use crate::format::{
 };
 use crate::id::{CommitId, EntryId, PackId, SegmentId, StoreId};
 
-/// Everything the log says, up to and including one entry.
+/// Everything that the log records, up to and including one entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The store whose state it is; that of the first entry, where it is not known before.
+    /// The store of this state; taken from the first entry if it was not known before.
     pub store: StoreId,
     /// Number of the newest entry folded in; 0 before the first.
     pub number: u64,
     /// The id of that entry; none before the first.
     pub entry: Option<EntryId>,
-    /// Entries up to this number are lost, and were known to the writer of what is in the store; 0 for none.
+    /// Entries up to this number are lost, and writers of objects in the store may have known them; 0 for none.
     pub until: u64,
-    /// Live segments: their packs offer chunks, but for condemned packs.
+    /// Live segments. Their packs offer chunks, except for condemned packs.
     pub segments: BTreeMap<SegmentId, SegmentInfo>,
     /// Dropped segments whose objects may still exist.
     pub dropped: BTreeMap<SegmentId, Condemned>,
     /// Packs that offer nothing any more and whose objects may still exist.
     pub condemned: BTreeMap<PackId, Condemned>,
-    /// Refs, those without versions included: a version number is never used again.
+    /// Refs, including those without versions, because a version number is never used again.
     pub refs: Refs,
-    /// What the store keeps, if it says so itself.
+    /// The policy that the log holds.
     pub policy: Policy,
-    /// What it has learned since it was made.
+    /// Features added since the store was created.
     pub features: Features,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     pub extra: Extra,
-    /// The text of entry `number`, where it was read.
+    /// The text of entry `number`, if it was read.
     pub newest: Newest,
-    /// The entries that it was folded from, as far as they were read.
+    /// The entries that it was folded from, if they were read.
     pub trail: Trail,
-    /// Why there may be more than it says, where the log is damaged behind it.
+    /// If the log is damaged after this state: why newer entries could not be read.
     pub cut: Cut,
 }
 
-/// The text of the entry that a state ends with. No part of what the state says: two states that differ in it only
-/// are equal.
+/// The text of the last entry of a state. It is ignored when states are compared.
 #[derive(Clone, Default)]
 pub struct Newest(pub Option<EntryText>);
 
@@ -68,7 +67,7 @@ impl PartialEq for Newest {
 
 impl Eq for Newest {}
 
-/// What is wrong with the log behind a state that was read as far as it can be. No part of what the state says, either.
+/// The defect of the log that ends a state which was read as far as possible. It is ignored when states are compared.
 #[derive(Clone, Debug, Default)]
 pub struct Cut(pub Option<std::sync::Arc<str>>);
 
@@ -80,10 +79,10 @@ impl PartialEq for Cut {
 
 impl Eq for Cut {}
 
-/// When a pack or segment left the state.
+/// When a pack was condemned or a segment dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condemned {
-    /// The log entry that said so.
+    /// The log entry that did it.
     pub entry: u64,
     /// That entry's time; for grace periods, never for safety.
     pub time: Timestamp,
@@ -92,11 +91,11 @@ pub struct Condemned {
 /// One ref's versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefState {
-    /// Newest version number ever given; 0 before the first.
+    /// The highest version number ever given; 0 before the first.
     pub last: u64,
     /// Live versions by number.
     pub versions: BTreeMap<u64, Version>,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     pub extra: Extra,
 }
 
@@ -105,33 +104,33 @@ pub struct RefState {
 pub struct Version {
     /// The directory or file.
     pub root: Root,
-    /// What else is kept of it: the times of its entries, and more.
+    /// Its side objects: times and others.
     pub sides: Sides,
     /// When it was put.
     pub time: Timestamp,
     /// By whom.
     pub who: Who,
-    /// What the person who put it said about it.
+    /// The message of the user who put it.
     pub message: String,
     /// Pinned versions survive retention and the removal of their namespace.
     pub pinned: bool,
     /// When retention may take it, if it was put with a time to live.
     pub expires: Option<Timestamp>,
-    /// Where it was first put, when it was brought from another store.
+    /// Where it was first put, if it was copied from another store.
     pub origin: Option<Box<Origin>>,
-    /// Whether nobody but their owner could read some of its files, so that it comes out for one person alone.
+    /// Whether only their owner could read some of its files, so that copies are made for one user only.
     pub private: bool,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     pub extra: Extra,
 }
 
 impl Version {
-    /// The times of its entries in depth-first order, the root's first (see `times`).
+    /// Returns the times of its entries in depth-first order, beginning with the root (see `times`).
     pub fn times(&self) -> Content {
         self.sides.times()
     }
 
-    /// What no log can have led to, if anything.
+    /// Returns what no valid log can have produced, if anything.
     pub(super) fn defect(&self) -> Option<String> {
         let content = self.root.content();
         content.defect().or_else(|| self.sides.defect())
@@ -155,7 +154,7 @@ impl State {
         Ok(())
     }
 
-    /// For what is written by one who knows this state and no more.
+    /// Returns the provenance for objects of a writer that knows the log up to this state.
     pub fn provenance(&self) -> Provenance {
         Provenance {
             store: self.store,
@@ -163,7 +162,7 @@ impl State {
         }
     }
 
-    /// The entry that comes next, with these changes.
+    /// Returns the next entry, with these changes.
     pub fn next(
         &self,
         commit: CommitId,
@@ -186,8 +185,8 @@ impl State {
         }
     }
 
-    /// Whether [`Self::apply`] would fold in `entry`; the state is the same afterwards. It is borrowed
-    /// mutably all the same, because trying is cheaper than copying.
+    /// Whether [`Self::apply`] would accept `entry`. The state is unchanged afterwards, but it is borrowed mutably,
+    /// because applying and undoing is cheaper than copying.
     ///
     /// # Errors
     /// As [`Self::apply`].
@@ -195,7 +194,7 @@ impl State {
         self.fold(entry).map(super::fold::Fold::roll_back)
     }
 
-    /// What no log can have led to, if anything, but for what its refs hold.
+    /// Returns what no valid log can have produced, if anything; does not look at the refs.
     pub(super) fn defect(&self) -> Option<String> {
         if (self.number > 0) != self.entry.is_some() {
             let found = if self.number > 0 { "none" } else { "one" };
@@ -231,7 +230,8 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    /// Entry `number` behind those of [`full`] and the like; where none is there, it stands for one.
+    /// Entry `number`, to follow [`full`] and similar states. It replaces a lost entry, so that it needs no previous
+    /// one.
     fn entry(number: u64, changes: Vec<Change>) -> LogEntry {
         let now = time(i64::try_from(number).unwrap() * 100);
         let mut entry = State::default().next(CommitId([9; 16]), now, Who::default(), changes);
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// A state with one of everything: a live and a dropped segment, a condemned pack, two versions.
+    /// A state with one of everything: a live and a dropped segment, a condemned pack, a ref with two versions.
     fn full() -> State {
         let mut state = State::default();
         let other = Change::AddSegment {
@@ -399,7 +399,7 @@ mod tests {
         }
     }
 
-    /// What segments are folded into.
+    /// Adds the segment that others are folded into.
     fn folded_into() -> Change {
         Change::AddSegment {
             segment: SegmentId([6; 16]),
@@ -426,7 +426,7 @@ mod tests {
         let none = SegmentId([5; 16]);
         let chain = vec![folded_into(), fold(live, into), fold(into, none)];
         refused(&mut full(), 3, chain, into, none);
-        // One of an entry before is not enough: that entry may be lost.
+        // An earlier entry may be lost, so adding the segment there does not suffice.
         let mut state = full();
         state.apply(&entry(3, vec![folded_into()])).unwrap();
         refused(&mut state, 4, vec![fold(live, into)], live, into);

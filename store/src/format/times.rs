@@ -1,7 +1,7 @@
-//! Times: modification times of all entries of a ref version, in depth-first order, the root's first.
+//! Times: modification times of all entries of a version, in depth-first order, beginning with the root.
 //!
-//! Each time is its difference to the one before, so that a tree that was unpacked at once takes
-//! few bytes. The list has no count: the trees beside it say how many entries there are.
+//! Each time is stored as its difference to the previous one, so that a tree that was unpacked at once takes few bytes.
+//! The list has no count: the trees tell how many entries there are.
 
 use super::cursor::{Cursor, corrupt};
 use crate::error::Result;
@@ -14,7 +14,7 @@ pub const TIMES_VERSION: u8 = 1;
 pub const TIMES_HEADER_LEN: usize = 4 + 1 + 3;
 /// Most bytes of one time: ten for the seconds and five for the nanoseconds.
 pub const TIME_BYTES_MAX: usize = 10 + 5;
-/// Most of [`Time::nanos`].
+/// The highest value of [`Time::nanos`].
 pub const TIME_NANOS_MAX: u32 = 999_999_999;
 
 const _: () = assert!(TIMES_HEADER_LEN == 8);
@@ -29,21 +29,21 @@ pub struct Time {
     pub nanos: u32,
 }
 
-/// Writes times one after another, each as its difference to the one before.
+/// Writes times one by one, each as its difference to the previous one.
 #[derive(Debug, Default)]
 pub struct TimesEncoder {
     last: i64,
 }
 
 impl TimesEncoder {
-    /// A new list: appends its header to `out`.
+    /// Begins a list: appends its header to `out`.
     pub fn new(out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&TIMES_MAGIC);
         out.extend_from_slice(&[TIMES_VERSION, 0, 0, 0]);
         Self::default()
     }
 
-    /// Appends one time to `out`: at most 15 bytes. Nanoseconds of a second and more are cut.
+    /// Appends one time to `out`: at most 15 bytes. Nanoseconds are limited to [`TIME_NANOS_MAX`].
     pub fn push(&mut self, time: Time, out: &mut Vec<u8>) {
         push_varint(zigzag(time.secs.wrapping_sub(self.last)), out);
         push_varint(time.nanos.min(TIME_NANOS_MAX).into(), out);
@@ -51,7 +51,7 @@ impl TimesEncoder {
     }
 }
 
-/// Reads times one after another out of bytes that arrive in pieces.
+/// Decodes times one by one from bytes that arrive in pieces.
 #[derive(Debug, Default)]
 pub struct TimesDecoder {
     last: i64,
@@ -64,12 +64,11 @@ impl TimesDecoder {
         Self::default()
     }
 
-    /// The next time and how many bytes of `input` it took (the header included, the first time);
-    /// `None` when `input` is too short to hold one.
+    /// Returns the next time and how many bytes of `input` it took, including the header the first time. Returns `None`
+    /// when `input` does not hold a whole time.
     ///
     /// # Errors
-    /// Corrupt, when a number has another spelling or is out of range; unsupported, when the
-    /// version is another.
+    /// Corrupt, when a number is not in its shortest form or out of range; unsupported, when the version is unknown.
     pub fn next(&mut self, input: &[u8]) -> Result<Option<(Time, usize)>> {
         let header = if self.started { 0 } else { TIMES_HEADER_LEN };
         let Some((header, rest)) = input.split_at_checked(header) else {
@@ -101,10 +100,10 @@ impl TimesDecoder {
     }
 }
 
-/// All times of a whole list; `object` names it in errors.
+/// Decodes all times of a complete list; `object` names it in errors.
 ///
 /// # Errors
-/// Corrupt, when a time is not spelled as [`TimesEncoder`] spells it or is cut short.
+/// Corrupt, when a time is not encoded as [`TimesEncoder`] would, or is incomplete.
 pub fn decode_times(object: &str, bytes: &[u8]) -> Result<Vec<Time>> {
     let mut decoder = TimesDecoder::new();
     let mut times = Vec::new();
@@ -138,7 +137,7 @@ fn check_header(header: &[u8]) -> Result<()> {
     cursor.zeros(3)
 }
 
-/// Small differences of either sign become small numbers: 0, -1, 1, -2, 2 become 0, 1, 2, 3, 4.
+/// Maps small differences of either sign to small numbers: 0, -1, 1, -2, 2 become 0, 1, 2, 3, 4.
 fn zigzag(value: i64) -> u64 {
     (value.cast_unsigned() << 1) ^ (value >> 63).cast_unsigned()
 }
@@ -147,7 +146,7 @@ fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
 }
 
-/// LEB128: seven bits a byte, the lowest first, the high bit set on all but the last.
+/// LEB128: seven bits per byte, lowest first; the high bit is set on all bytes but the last.
 pub(super) fn push_varint(mut value: u64, out: &mut Vec<u8>) {
     loop {
         let [low, ..] = value.to_le_bytes();
@@ -160,7 +159,7 @@ pub(super) fn push_varint(mut value: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// A number and its bytes; `None` when `input` ends inside of it.
+/// Reads a number; returns it and its length in bytes, or `None` when `input` ends inside of it.
 pub(super) fn take_varint(object: &str, input: &[u8]) -> Result<Option<(u64, usize)>> {
     let mut value: u64 = 0;
     for (at, byte) in input.iter().enumerate() {

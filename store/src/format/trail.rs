@@ -1,15 +1,14 @@
-//! What entries a state was folded from, as far as they were read: by it a log is told from another one.
+//! The entries that a state was folded from, if they were read. They tell whether a log is still the same log.
 
 use std::collections::VecDeque;
 
 use super::LogEntry;
 use crate::id::EntryId;
 
-/// So many are kept, which is far more than come behind a checkpoint.
+/// How many entries are kept; far more than usually follow a checkpoint.
 const STEPS_MAX: usize = 256;
 
-/// The entries that were folded in last, the oldest first. No part of what a state says: two that differ in it only are
-/// equal.
+/// The entries that were folded last, oldest first. The trail is ignored when states are compared.
 #[derive(Clone, Debug, Default)]
 pub struct Trail(VecDeque<Step>);
 
@@ -42,13 +41,13 @@ impl Trail {
         });
     }
 
-    /// Whether it goes back as far as `number`.
+    /// Whether it goes back to entry `number`.
     pub fn reaches(&self, number: u64) -> bool {
         self.0.front().is_some_and(|first| first.number <= number)
     }
 
-    /// The entry that lies under `number` in the place of `id`; none where that is the one, or was given up since, or
-    /// where it is not known.
+    /// Returns the id of the entry under `number` if it is not `id`. Returns `None` if it is `id`, if entry `number`
+    /// has been given up, or if its id is unknown.
     pub fn another(&self, number: u64, id: EntryId) -> Option<EntryId> {
         let is_given_up = |step: &Step| step.lost.is_some_and(|lost| lost <= number);
         if self.0.iter().any(is_given_up) {

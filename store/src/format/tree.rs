@@ -1,7 +1,7 @@
 //! Trees: one directory, its entries sorted by name, as canonical bytes that can be streamed.
 //!
-//! One directory has exactly one spelling: names are sorted by bytes and unique, and what could
-//! be said in two ways is refused in all but one. A name never leads out of its directory.
+//! A directory has exactly one encoding: names are sorted by bytes and unique, and redundant forms are refused. A name
+//! never leads out of its directory.
 
 use super::cursor::Cursor;
 use crate::error::{Error, Result};
@@ -31,18 +31,18 @@ const KIND_TREE: u8 = 3;
 pub struct TreeEntry {
     /// 1 to 255 bytes; no `/`, no NUL, not `.` or `..`.
     pub name: Vec<u8>,
-    /// What it stands for.
+    /// What the name refers to.
     pub node: Node,
 }
 
-/// Writes a tree entry by entry; refuses bad names and wrong order.
+/// Writes a tree entry by entry, and refuses invalid names and wrong order.
 #[derive(Debug, Default)]
 pub struct TreeEncoder {
     last: Vec<u8>,
 }
 
 impl TreeEncoder {
-    /// A new tree: appends its header to `out`.
+    /// Begins a tree: appends its header to `out`.
     pub fn new(out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&TREE_MAGIC);
         out.extend_from_slice(&[TREE_VERSION, 0, 0, 0]);
@@ -66,10 +66,10 @@ impl TreeEncoder {
     }
 }
 
-/// Parses a whole tree: sorted, unique, valid names; `object` names it in errors.
+/// Parses a whole tree and checks that its names are valid, sorted and unique; `object` names the tree in errors.
 ///
 /// # Errors
-/// Corrupt, when it is not the one spelling of a directory; unsupported, when the version is another.
+/// Corrupt, when this is not the canonical encoding of a directory; unsupported, when the version is unknown.
 pub fn decode_tree(object: &str, bytes: &[u8]) -> Result<Vec<TreeEntry>> {
     TreeDecoder::new(object, bytes)?.collect()
 }
@@ -143,7 +143,7 @@ fn encode_entry(entry: &TreeEntry, out: &mut Vec<u8>) {
         Node::Symlink { .. } => KIND_SYMLINK,
         Node::Tree { .. } => KIND_TREE,
     });
-    // The defects that were looked for before leave no length that does not fit.
+    // Names that are too long were refused before.
     out.push(u8::try_from(entry.name.len()).unwrap_or(u8::MAX));
     out.extend_from_slice(&entry.name);
     match &entry.node {
@@ -203,7 +203,7 @@ fn decode_content(cursor: &mut Cursor<'_>) -> Result<Content> {
     })
 }
 
-/// Why `name` cannot follow `last`, if it cannot.
+/// Returns why `name` cannot follow `last`, if it cannot.
 fn name_defect(last: Option<&[u8]>, name: &[u8]) -> Option<String> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         let found = name.len();
@@ -219,7 +219,7 @@ fn name_defect(last: Option<&[u8]>, name: &[u8]) -> Option<String> {
     Some(format!("expected a name that sorts behind {last}"))
 }
 
-/// Why `node` can stand for nothing, if it cannot.
+/// Returns why `node` is impossible, if it is.
 fn node_defect(node: &Node) -> Option<String> {
     match node {
         Node::File { content, .. } => content.defect(),
@@ -307,7 +307,7 @@ mod tests {
         Ok(out)
     }
 
-    /// One entry, encoded without looking for defects.
+    /// Encodes entries without checking them.
     fn unchecked(entries: &[TreeEntry]) -> Vec<u8> {
         let mut out = encode(&[]).unwrap();
         entries

@@ -1,4 +1,4 @@
-//! Segments of any content, and all that is done with one.
+//! Random segments, and everything that a reader does with a segment.
 
 use super::*;
 
@@ -40,7 +40,7 @@ pub(super) fn segment() -> impl Strategy<Value = (Vec<u8>, Vec<SegmentEntry>)> {
     })
 }
 
-/// All that a reader does with a segment; its answers may be errors, never panics or outside positions.
+/// Does everything that a reader does with a segment. Errors are fine; panics and positions out of range are not.
 pub(super) fn look_up_all(bytes: &[u8]) {
     let Ok(layout) = SegmentLayout::parse("x", bytes) else {
         return;

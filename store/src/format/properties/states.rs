@@ -1,4 +1,4 @@
-//! Log entries and states of any content.
+//! Random log entries and states.
 
 use super::*;
 
