@@ -1,4 +1,4 @@
-//! Beating: a claim whose owner shows that it works, while it works on other threads.
+//! Beating: a claim that shows that its owner works, from a thread of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,11 @@ use super::Claim;
 use crate::error::Result;
 use crate::format::Ended;
 
-/// How often. One who waits has several times this patience, as long as it is no less than [`Beating::PATIENCE_MIN`].
+/// The time between beats. Waiting processes should have several times this patience, at least
+/// [`Beating::PATIENCE_MIN`].
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Beats until it ends or is dropped; one that is dropped is taken for dead in time.
+/// A claim that beats until it is ended or dropped. If it is dropped, others take its owner for dead after a while.
 #[derive(Debug)]
 pub struct Beating {
     stop: Option<(Sender<()>, JoinHandle<Claim>)>,
@@ -21,7 +22,7 @@ pub struct Beating {
 }
 
 impl Beating {
-    /// Less patience than this takes a slow owner for a dead one.
+    /// With less patience than this, a slow owner is taken for a dead one.
     pub const PATIENCE_MIN: Duration = Duration::from_secs(4);
 
     pub(super) fn new(mut claim: Claim) -> Self {
@@ -30,7 +31,7 @@ impl Beating {
         let lost = Arc::clone(&is_lost);
         let thread = std::thread::spawn(move || {
             loop {
-                // A beat that does not arrive is followed by the next one.
+                // If a beat cannot be written, the next one makes up for it.
                 if matches!(claim.beat(), Ok(false)) {
                     lost.store(true, Ordering::Relaxed);
                 }
@@ -45,15 +46,15 @@ impl Beating {
         }
     }
 
-    /// Whether somebody has taken over: what is made here is made twice.
+    /// Whether another process has taken over, so that the work is done twice.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Says how it ended.
+    /// Announces how the work ended.
     ///
     /// # Errors
-    /// When the store does not answer: then others wait for their patience.
+    /// When the store does not answer: the others then wait until their patience ends.
     pub fn end(mut self, how: Ended) -> Result<()> {
         match self.stopped() {
             Some(claim) => claim.end(how),
@@ -69,7 +70,7 @@ impl Beating {
 }
 
 impl Drop for Beating {
-    /// Nothing is shown any more when it returns.
+    /// Stops the thread: no beat is written after this returns.
     fn drop(&mut self) {
         drop(self.stopped());
     }

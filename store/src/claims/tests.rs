@@ -1,4 +1,4 @@
-//! Claims one step at a time: who takes over, when, and what a lost answer comes to.
+//! Claims one step at a time: who takes over, when, and what happens after a lost response.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -68,7 +68,7 @@ fn one_that_is_silent_for_the_patience_is_replaced_and_learns_of_it() {
     let (_store, mut one, mut other) = two();
     let mut silent = mine(one.look(at(0)).unwrap());
     assert!(silent.beat().unwrap());
-    // How long it was silent before it was looked at is not known.
+    // Nobody knows how long the owner was silent before the first look.
     is_held(&other.look(at(1000)).unwrap());
     is_held(&other.look(at(1029)).unwrap());
     let mut next = mine(other.look(at(1030)).unwrap());
@@ -76,7 +76,7 @@ fn one_that_is_silent_for_the_patience_is_replaced_and_learns_of_it() {
     assert!(!silent.beat().unwrap(), "it was taken over");
     let mut third = Claims::new(&_store, KEY, PATIENCE).unwrap();
     is_held(&third.look(at(0)).unwrap());
-    // The beats of one that was taken over are not seen by those that wait for the next.
+    // Those that wait for the next owner do not see the beats of an owner that was replaced.
     silent.end(Ended::Done).unwrap();
     is_held(&third.look(at(1)).unwrap());
 }

@@ -1,4 +1,4 @@
-//! What was changed between two trees, counted: the directories that differ are opened, and no others.
+//! Counts the changes between two trees. Only directories that differ are opened.
 
 use serde::Serialize;
 
@@ -6,18 +6,18 @@ use super::{Trees, entries, is_same, is_tree, push_name};
 use crate::error::Result;
 use crate::format::{Content, Node, TreeEntry};
 
-/// Paths that were changed; what comes or goes with a directory is counted with it.
+/// Numbers of changed paths. Entries of an added or removed directory count as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// That are new.
+    /// New paths.
     pub added: u64,
-    /// That are something else now.
+    /// Paths that are something else now.
     pub changed: u64,
-    /// That are gone.
+    /// Paths that are gone.
     pub removed: u64,
 }
 
-/// What was changed from `base` to `ours`; without a base all is new.
+/// Counts the changes from `base` to `ours`. Without a base, everything is new.
 pub(crate) fn count(
     trees: &dyn Trees,
     base: Option<&Content>,
@@ -81,7 +81,7 @@ impl Counts {
     }
 }
 
-/// Entries that went with a node that is gone: what was left out of it stays, and so do the directories above that.
+/// Counts the entries that are gone with a node. Left-out entries stay, and so do the directories above them.
 fn removed(trees: &dyn Trees, node: &Node, path: Vec<u8>) -> Result<u64> {
     if trees.is_left_out(&path, is_tree(node)) {
         return Ok(0);

@@ -1,4 +1,4 @@
-//! One directory of a merge: the entries that are left of its three sides, and what came of those before.
+//! One directory of a merge: the remaining entries of its three sides, and the merged entries so far.
 
 use super::{Case, Step, Trees, Way, is_same, is_tree};
 use crate::error::Result;
@@ -17,11 +17,11 @@ type Entries = std::iter::Peekable<std::vec::IntoIter<TreeEntry>>;
 
 /// A directory that the merge is in.
 pub(super) struct Level {
-    /// What it is on the three sides.
+    /// The directory on the three sides.
     pub(super) entry: Entry,
-    /// How long its path is.
+    /// The length of its path.
     pub(super) path_len: usize,
-    /// The first step that belongs to it.
+    /// The index of its first step.
     pub(super) first_step: usize,
     base: Entries,
     ours: Entries,
@@ -51,7 +51,8 @@ impl Entry {
 }
 
 impl Entry {
-    /// Whether it was and is a directory, and is one or nothing in ours: what was left out of that may be in it.
+    /// Whether left-out entries may be in a directory of base and theirs, which is a directory in ours or missing
+    /// there.
     pub(super) fn may_hold_more(&self) -> bool {
         let sides = [&self.base, &self.theirs];
         let are_trees = sides
@@ -86,7 +87,7 @@ impl Level {
         })
     }
 
-    /// The next name that one of the sides has.
+    /// Returns the next name of any side.
     pub(super) fn next(&mut self) -> Option<Entry> {
         let sides = [self.base.peek(), self.ours.peek(), self.theirs.peek()];
         let names = sides.into_iter().flatten().map(|entry| &entry.name);
@@ -122,19 +123,19 @@ impl Level {
         steps.into_iter().flatten()
     }
 
-    /// Whether there is such a directory in the end: something is in it, or both sides have it.
+    /// Whether the merged tree has this directory: it has entries, or is on both sides.
     pub(super) fn is_kept(&self) -> bool {
         let is_tree = |node: &Option<Node>| matches!(node, Some(Node::Tree { .. }));
         !self.made.is_empty() || (is_tree(&self.entry.ours) && is_tree(&self.entry.theirs))
     }
 
-    /// What they made in the place of the directory.
+    /// What theirs has instead of the directory.
     pub(super) fn instead(&self) -> Option<&Node> {
         let theirs = self.entry.theirs.as_ref();
         theirs.filter(|node| !matches!(node, Node::Tree { .. }))
     }
 
-    /// The directory that came of it.
+    /// The merged directory.
     pub(super) fn node(&self, trees: &mut dyn Trees) -> Result<Node> {
         Ok(Node::Tree {
             content: trees.write(&self.made)?,

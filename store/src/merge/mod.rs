@@ -1,13 +1,13 @@
-//! merge (pure): the changes of a directory are merged into the newest version of its ref, path by path.
+//! merge (pure): merges the changes of a directory into the newest version of its ref, path by path.
 //!
 //! ```text
-//! base (what it was made from), ours (what it is), theirs (the newest version) -> one tree, and what both had changed
+//! base (what the directory was made from), ours (what it is), theirs (the newest version) -> one tree, and the clashes
 //! ```
 //!
-//! What we did not change is theirs; what they did not change is ours. Where both changed a path, ours is taken and the
-//! path is named; what we deleted and they changed stays, and is named. Directories with equal ids are never opened, so
-//! the cost of a merge depends only on what was changed. It never reads a disk and never writes: trees come and go
-//! through [`Trees`].
+//! A path that we did not change is taken from theirs; one that they did not change, from ours. If both changed a path,
+//! ours is taken and the path is named. If we deleted a path that they changed, it stays and is named. Directories with
+//! equal ids are never opened, so the cost of a merge depends only on the changes. This module never touches a disk:
+//! trees are read and written through [`Trees`].
 
 mod counts;
 mod level;
@@ -23,22 +23,22 @@ pub use counts::Counts;
 pub(crate) use counts::count;
 use level::{Entry, Level};
 
-/// Directories one in another that a merge goes into, where both sides changed them.
+/// Most nested directories that both sides changed.
 const DEPTH_MAX: usize = 100_000;
-/// Paths that a merge names; all are counted.
+/// Most paths that a merge names; all are counted.
 pub(crate) const NAMED_MAX: usize = 1000;
 
-/// Trees by their contents.
+/// Reads and stores trees by their contents.
 pub(crate) trait Trees {
     /// The entries of a tree.
     fn read(&self, content: &Content) -> Result<Vec<TreeEntry>>;
     /// Stores a tree.
     fn write(&mut self, entries: &[TreeEntry]) -> Result<Content>;
-    /// Whether anything was or would be left out of ours, so that what is missing in it must be looked at path by path.
+    /// Whether anything was or would be left out of ours, so that missing entries must be looked at path by path.
     fn leaves_out(&self) -> bool;
-    /// Whether a path that is not in ours was left out, or would have been, and nobody deleted it.
+    /// Whether a path that ours lacks was or would have been left out, rather than deleted.
     fn is_left_out(&self, path: &[u8], is_dir: bool) -> bool;
-    /// What becomes of a path that is something else in ours than in `theirs`.
+    /// What happens to a path that differs between `ours` and `theirs`.
     fn both(&self, _path: &[u8], _ours: &Node, _theirs: &Node) -> Both {
         Both::AsMerged
     }
@@ -48,74 +48,74 @@ pub(crate) trait Trees {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Case {
-    /// Both changed it, to something different: ours is there.
+    /// Both changed it differently; ours is taken.
     BothChanged,
-    /// We changed it, they deleted it: ours is there.
+    /// We changed it and they deleted it; ours is taken.
     DeletedThere,
-    /// We deleted it, they changed it: theirs is there.
+    /// We deleted it and they changed it; theirs is taken.
     DeletedHere,
-    /// They had it first, and it goes in only where nothing is: theirs is there.
+    /// They had it already, and ours may only be added; theirs is taken.
     ThereFirst,
 }
 
-/// What becomes of a path that both sides have, and that is not the same.
+/// What happens to a path that both sides have and that differs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Both {
-    /// What the three sides say.
+    /// The usual rules apply.
     #[default]
     AsMerged,
-    /// Theirs stays, and is named.
+    /// Theirs stays, and the path is named.
     TheirsStays,
-    /// Ours takes its place.
+    /// Ours replaces theirs.
     OursInstead,
 }
 
 /// A path that both sides changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Clash {
-    /// From the root on.
+    /// The path from the root.
     #[serde(flatten, serialize_with = "crate::shown::in_tree")]
     pub path: Vec<u8>,
-    /// What became of it.
+    /// What happened to the path.
     pub case: Case,
 }
 
 impl Clash {
-    /// Its path, for people.
+    /// The path, for people.
     pub(crate) fn shown(&self) -> String {
         String::from_utf8_lossy(&self.path).into_owned()
     }
 }
 
-/// Where the entries of the merged tree come from, in depth-first order: what becomes of the times of either side.
+/// Where the entries of the merged tree come from, in depth-first order. This decides which side's times are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The next entry is both sides' next one: a directory.
+    /// The next entry is a directory of both sides, and the next one of each.
     Both,
-    /// So many entries of ours.
+    /// The next entries are this many of ours.
     Ours(u64),
-    /// So many entries of theirs.
+    /// The next entries are this many of theirs.
     Theirs(u64),
-    /// So many entries of ours are not in it.
+    /// This many entries of ours are skipped.
     PassOurs(u64),
-    /// So many entries of theirs are not in it.
+    /// This many entries of theirs are skipped.
     PassTheirs(u64),
 }
 
-/// What a merge came to.
+/// The result of a merge.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
-    /// What both had changed, the first of them.
+    /// The first paths that both sides changed.
     pub(crate) clashes: Vec<Clash>,
-    /// How many there are.
+    /// How many such paths there are.
     pub(crate) clashed: u64,
-    /// Paths of the base that were left out of ours: nobody knows what we did to them.
+    /// Paths of the base that were left out of ours, so that nobody knows whether we changed them.
     pub(crate) left_out: u64,
-    /// Where its entries come from, the root first.
+    /// Where the entries come from, beginning with the root.
     pub(crate) steps: Vec<Step>,
 }
 
-/// A merge under way: the directories that it is in.
+/// A merge in progress, with the directories that it is in.
 struct Merge<'m> {
     trees: &'m mut dyn Trees,
     path: Vec<u8>,
@@ -123,16 +123,16 @@ struct Merge<'m> {
     merged: Merged,
 }
 
-/// What becomes of a path.
+/// What happens to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Theirs(Option<Case>),
     Ours(Option<Case>),
-    /// Both sides, or one of them and the base, are directories.
+    /// Both sides, or one of them and the base, are directories, which are merged.
     Into,
 }
 
-/// The tree that `ours` and `theirs` come to, both made from `base`; none: from nothing.
+/// Merges `ours` and `theirs`, which were both made from `base` (none: from nothing), into one tree.
 pub(crate) fn merge(
     trees: &mut dyn Trees,
     base: Option<&Content>,
@@ -192,7 +192,7 @@ impl Merge<'_> {
         }
     }
 
-    /// What becomes of an entry; none, when the merge went into it.
+    /// Returns what an entry becomes; none, if the merge descends into it.
     fn visit(&mut self, entry: Entry) -> Result<Option<Option<Node>>> {
         let missing = entry.base.as_ref().filter(|_| entry.ours.is_none());
         let is_left_out = |node| self.trees.is_left_out(&self.path, is_tree(node));
@@ -230,7 +230,7 @@ impl Merge<'_> {
         }
     }
 
-    /// Where both sides have something of their own, the trees may know better.
+    /// Lets [`Trees::both`] decide about a path that both sides have and that differs.
     fn ruled(&self, entry: &Entry, way: Way) -> Way {
         let (Some(ours), Some(theirs)) = (&entry.ours, &entry.theirs) else {
             return way;
@@ -258,7 +258,7 @@ impl Merge<'_> {
         Ok(())
     }
 
-    /// The end of a directory; what the root came to, when it was that.
+    /// Ends a directory. Returns the merged root, if it was the root.
     fn leave(&mut self) -> Result<Option<Option<Node>>> {
         let Some(level) = self.stack.pop() else {
             return Ok(Some(None));
@@ -270,7 +270,8 @@ impl Merge<'_> {
         };
         let steps = &mut self.merged.steps;
         if !level.is_kept() {
-            // Nothing of it is left: what either side has there is passed over, or taken in its place.
+            // Nothing is left of the directory: both sides' entries are skipped, or replaced by what theirs has
+            // instead.
             steps.truncate(level.first_step);
             steps.extend(pass_ours(level.entry.ours.as_ref()));
             match level.instead() {
@@ -303,7 +304,7 @@ impl Merge<'_> {
     }
 }
 
-/// Entries of a node in depth-first order, itself included.
+/// The number of entries of a node in depth-first order, including itself.
 fn entries(node: &Node) -> u64 {
     match node {
         Node::Tree { totals, .. } => totals.entries.saturating_add(1),
@@ -330,7 +331,7 @@ fn push_name(path: &mut Vec<u8>, name: &[u8]) {
     path.extend_from_slice(name);
 }
 
-/// Whether both are the same: of directories the contents decide, whatever is known of what is below.
+/// Whether both are the same. Directories are compared by content alone, whatever their totals say.
 fn is_same(one: Option<&Node>, other: Option<&Node>) -> bool {
     match (one, other) {
         (Some(Node::Tree { content: one, .. }), Some(Node::Tree { content: other, .. })) => {

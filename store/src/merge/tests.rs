@@ -1,4 +1,4 @@
-//! Merges of small random trees: laws that hold for all, and a naive model that knows paths only.
+//! Merges of small random trees: laws that hold for all, and a naive model that knows only paths.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::id::ChunkId;
 
-/// A tree by its paths: what lies there, a number for a file, none for a directory.
+/// A tree by its paths: a number for a file, none for a directory.
 type Paths = BTreeMap<String, Option<u8>>;
 
 #[derive(Default)]
 struct Memory {
     trees: HashMap<ChunkId, Vec<TreeEntry>>,
-    /// Which were opened.
+    /// The trees that were read.
     opened: std::cell::RefCell<Vec<ChunkId>>,
     left_out: BTreeSet<String>,
 }
@@ -120,8 +120,8 @@ fn merge_paths(base: Option<&Paths>, ours: &Paths, theirs: &Paths) -> Outcome {
     }
 }
 
-/// What a merge should come to, told path by path: each is theirs where we left it, ours where they did; where both
-/// changed it, it is ours, or theirs where we deleted it. Of a file in the place of a directory, ours goes first.
+/// The expected result, path by path: theirs if we did not change the path, ours if they did not. If both changed it:
+/// ours, or theirs if we deleted it. If a file and a directory have the same path, ours has priority.
 fn model(base: &Paths, ours: &Paths, theirs: &Paths) -> Paths {
     let all: BTreeSet<&String> = base
         .keys()
@@ -152,7 +152,7 @@ fn model(base: &Paths, ours: &Paths, theirs: &Paths) -> Paths {
     settle(files, dirs)
 }
 
-/// Where a file lies in the way of others, what is ours stays.
+/// If a file and other paths exclude each other, ours stays.
 fn settle(mut files: BTreeMap<String, (u8, bool)>, mut dirs: BTreeMap<String, bool>) -> Paths {
     let is_below = |path: &String, above: &String| path.starts_with(&format!("{above}/"));
     for (at, (value, is_ours)) in files.clone() {
@@ -198,7 +198,7 @@ fn settle(mut files: BTreeMap<String, (u8, bool)>, mut dirs: BTreeMap<String, bo
     found
 }
 
-/// Trees of few names and few contents, so that they meet often.
+/// Trees of few names and few contents, so that sides often coincide.
 fn tree() -> impl Strategy<Value = Paths> {
     let path = prop::collection::vec(prop::sample::select(vec!["a", "b"]), 1..4);
     let thing = prop::option::weighted(0.8, 0u8..3);
@@ -223,7 +223,7 @@ fn tree() -> impl Strategy<Value = Paths> {
     })
 }
 
-/// Times by the steps of a merge: each entry's is named after its side and path.
+/// The times that the steps of a merge select; each time is named after its side and path.
 fn told(steps: &[Step], ours: &Paths, theirs: &Paths) -> Vec<String> {
     let list = |paths: &Paths| {
         let mut all: Vec<Vec<String>> = paths
@@ -332,7 +332,7 @@ proptest! {
         let found = count(&memory, Some(&before), (&after, totals.entries)).unwrap();
         let there = |side: &Paths, path: &String| side.contains_key(path);
         let kind = |side: &Paths, path: &String| side.get(path).copied();
-        // What comes and goes below a path that became something else is counted as that path.
+        // Changes below a path that became something else count as that path.
         let moved: Vec<&String> = base.keys().filter(|path| {
             there(&ours, path) && kind(&base, path) != kind(&ours, path)
         }).collect();
@@ -418,7 +418,7 @@ fn what_is_gone_is_counted_but_for_what_was_left_out_and_the_directories_above_i
     let base = store(&mut memory, &before, "").0;
     let ours = store(&mut memory, &Paths::new(), "");
     let removed = count(&memory, Some(&base), (&ours.0, 0)).unwrap().removed;
-    // Three files of `dir`, and all of `whole`.
+    // Three files of `dir`, and everything in `whole`.
     assert_eq!(removed, 3 + 4);
 }
 

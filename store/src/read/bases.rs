@@ -1,4 +1,4 @@
-//! Delta frames: to read one, the frames of its bases are read, which are plain.
+//! Delta frames: reading one also reads the frames of its bases, which are plain.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::index::Location;
 use crate::remedy::Remedy;
 
 impl Reader<'_> {
-    /// What the frame at `location` decodes to, of which `stored` is read already. Bases are read where it needs them.
+    /// Decodes the frame at `location`, whose stored bytes are `stored`. Reads bases if the frame needs them.
     ///
     /// # Errors
     /// As [`Decoder::decode`].
@@ -30,8 +30,8 @@ impl Reader<'_> {
         decoder.decode(&object, stored, location.raw_len, self, out)
     }
 
-    /// The frame of a chunk that is a base, and where the chunk lies in it. It is plain: a base is never a delta, or
-    /// reading one chunk could mean to read any number.
+    /// Returns the decoded frame of a base, and the location of the base. The frame is plain: if a base could be a
+    /// delta, reading one chunk could require any number of frames.
     fn base(&self, id: &ChunkId) -> Result<(Arc<Vec<u8>>, Location)> {
         self.read_at(id, |location| match location.is_delta {
             true => Err(
@@ -42,18 +42,17 @@ impl Reader<'_> {
         })
     }
 
-    /// Appends the bytes of a base, compared with its id.
+    /// Appends the bytes of a base, after comparing them with its id.
     ///
     /// # Errors
-    /// Corrupt, when it lies in no plain frame, or its bytes are others; else as [`Self::read_at`].
+    /// Corrupt, when the base is in no plain frame, or its bytes differ; otherwise as [`Self::read_at`].
     pub(crate) fn verified_base(&self, id: &ChunkId, out: &mut Vec<u8>) -> Result<()> {
         let (frame, location) = self.base(id)?;
         out.extend_from_slice(location.of(*id).verified(&frame)?);
         Ok(())
     }
 
-    /// The error about the base, where a chunk of the frame at `location` is not what its id says since a base of it is
-    /// damaged; else `error`.
+    /// The error about a damaged base, if one can have caused `error` in the frame at `location`; otherwise `error`.
     pub fn blame_base(&self, location: &Location, error: Error) -> Error {
         if !location.is_delta {
             return error;
@@ -62,7 +61,7 @@ impl Reader<'_> {
         self.blame_base_of(frame, error)
     }
 
-    /// The same for a delta of which pack, offset and stored length are known.
+    /// Does the same for a delta whose pack, offset and stored length are known.
     pub(crate) fn blame_base_of(
         &self,
         (pack, offset, len): (PackId, u32, u32),
@@ -100,7 +99,7 @@ impl Bases for Reader<'_> {
     }
 }
 
-/// Bases whose bytes are compared with their ids, so that it is known which of the two is damaged.
+/// Compares bases with their ids, so that damage of a base is told from damage of the delta.
 #[derive(Debug)]
 pub(crate) struct VerifiedBases<'r>(pub(crate) &'r Reader<'r>);
 

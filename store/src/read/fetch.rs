@@ -1,8 +1,8 @@
-//! From chunks to files: many contents at once, each chunk verified and written at its offset.
+//! From chunks to files: writes many contents at once, each chunk verified and at its offset.
 //!
-//! One planner gathers the wanted chunks in windows and groups them by frame, so that a frame is
-//! read and decoded once for all that want it; workers read runs of adjacent frames, decode,
-//! verify and write. Memory: a window of requests, and one read and one frame a worker.
+//! One planner collects the wanted chunks in windows and groups them by frame, so that a frame is read and decoded once
+//! for all files that want it. Workers read runs of adjacent frames, decode, verify and write. Memory: one window of
+//! requests, and one read and one frame per worker.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,19 +25,20 @@ mod slot;
 pub use slot::Sink;
 use slot::{OpenFiles, Slot};
 
-/// Bytes of content that one window of requests covers.
+/// Bytes of content in one window of requests.
 const WINDOW_BYTES: u64 = 64 << 20;
-/// The same for a bucket, behind the first one. Files that were put side by side lie in turn in their packs: of what one file
+/// The same for a bucket, after the first window. Packs interleave files that were put side by side, so a read for one
+/// file alone would cover little of it, or much that nobody wants yet.
 /// alone wants a read covers little, or much that nobody wants yet.
 const FAR_WINDOW_BYTES: u64 = 1 << 30;
-/// Chunks that one window of requests holds at most.
+/// Most chunks in one window of requests.
 const WINDOW_CHUNKS_MAX: usize = 16 << 10;
-/// Reads of a bucket that are on their way at once, if memory allows.
+/// Most concurrent reads of a bucket, if memory allows.
 const FAR_READS_MAX: usize = 16;
-/// Bytes that a worker needs beside what it reads: a frame, decoded.
+/// Bytes that a worker needs besides what it reads: one decoded frame.
 const FRAME_BYTES: u64 = 1 << 20;
 
-/// Takes the contents that a fetch shall write.
+/// Collects the contents that a fetch writes.
 pub struct Requests<'f, S> {
     reader: &'f Reader<'f>,
     coalesce: Coalesce,
@@ -46,7 +47,7 @@ pub struct Requests<'f, S> {
     open: Arc<OpenFiles>,
     zero: (ChunkId, u32),
     window: Window<S>,
-    /// Bytes of content that this window covers, and those behind it.
+    /// Bytes of content in this window, and in each later one.
     window_bytes: (u64, u64),
 }
 
@@ -58,7 +59,7 @@ struct Window<S> {
     chunks: usize,
 }
 
-/// Adjacent frames of one pack, read at once.
+/// Adjacent frames of one pack that are read together.
 struct ReadJob<S> {
     extent: Extent,
     frames: Vec<FrameJob<S>>,
@@ -82,8 +83,8 @@ struct Failed {
     error: Mutex<Option<Error>>,
 }
 
-/// Runs `plan`, which requests contents, and writes them on as many threads as the host and the way to the
-/// store want; returns when all are finished.
+/// Runs `plan`, which requests contents, and writes them on several threads: as many as suit the host and the distance
+/// of the store. Returns when all are finished.
 ///
 /// # Errors
 /// The first error of the plan, a read, a verification or a write; files may then be unfinished.
@@ -129,7 +130,7 @@ pub fn fetch<'r, S: Sink, T>(
     .map_err(|error| reader.blame(error))
 }
 
-/// How `store` is read, and by how many workers.
+/// How reads of `store` are joined, and how many workers read it.
 pub(super) fn how(store: &Store) -> (Coalesce, usize) {
     let host = store.host();
     if !store.is_far() {
@@ -190,7 +191,7 @@ impl<S: Sink> Requests<'_, S> {
         Ok(())
     }
 
-    /// Sends the window to the workers, as runs of adjacent frames.
+    /// Sends the window to the workers as runs of adjacent frames.
     fn flush(&mut self) -> Result<()> {
         let window = std::mem::take(&mut self.window);
         self.window_bytes.0 = self.window_bytes.1;
@@ -301,7 +302,7 @@ impl<'r> Worker<'r> {
         write(&frame.wants, raw).map_err(|error| reader.blame_base(at, error))
     }
 
-    /// The pack is gone: the chunk alone, from where the newest state has it.
+    /// Fetches one chunk from its location in the newest state, after its pack was deleted.
     fn fetch_alone<S: Sink>(&self, want: &Want<S>) -> Result<()> {
         let (raw, location) = self.reader.read_at(&want.id, |location| {
             let stored = read_frames(
@@ -323,8 +324,8 @@ impl<'r> Worker<'r> {
     }
 }
 
-/// Verifies the chunks that are wanted of a decoded frame, and writes them. Neighbours that are neighbours in their file,
-/// too, are one write: each write takes the lock of its file, which several workers may be waiting for.
+/// Verifies and writes the wanted chunks of a decoded frame. Adjacent chunks of one file are written together: each
+/// write takes the lock of its file, and several workers may wait for that.
 fn write<S: Sink>(wants: &[Want<S>], raw: &[u8]) -> Result<()> {
     let mut pieces = Vec::with_capacity(wants.len());
     for want in wants {
@@ -346,7 +347,7 @@ fn write<S: Sink>(wants: &[Want<S>], raw: &[u8]) -> Result<()> {
         })
 }
 
-/// Where bytes of a decoded frame go.
+/// Where bytes of a decoded frame are written.
 struct Piece<'w, S> {
     slot: &'w Arc<Slot<S>>,
     offset: u64,
@@ -362,7 +363,7 @@ impl<S> Piece<'_, S> {
 }
 
 impl<S: Sink> Want<S> {
-    /// Its bytes in a decoded frame. Errors name the file that wanted them.
+    /// The verified bytes of the chunk in a decoded frame. Errors name the file that wants them.
     fn verified<'f>(&self, raw: &'f [u8]) -> Result<&'f [u8]> {
         let verified = self.location.of(self.id).verified(raw);
         verified.map_err(|error| match self.places.first() {
@@ -417,7 +418,7 @@ mod tests {
     fn neighbours_of_a_frame_and_of_a_file_are_one_write() {
         let raw = b"onetwothree";
         let chunks = [(0, 3), (3, 3), (6, 5)];
-        // Each file by the places that it has the chunks at.
+        // Each file: its chunks with their offsets.
         let files = [
             (vec![(0, 0), (1, 3), (2, 6)], "onetwothree", 1),
             (vec![(2, 0), (0, 5), (1, 8)], "threeonetwo", 2),

@@ -1,7 +1,7 @@
 //! What a reader keeps: decoded frames, and stored bytes that were read ahead over a network.
 //!
-//! Reading ahead begins when one read follows the one before, and doubles from there: a walk of all
-//! metadata takes few requests, and a look at one path not one byte more than its frames.
+//! Reading ahead begins when one read follows another, and doubles from there. So a walk of all metadata takes few
+//! requests, and a look at one path reads only the frames that it needs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,13 +10,13 @@ use bytes::Bytes;
 use crate::id::PackId;
 use crate::index::Location;
 
-/// Bytes of decoded frames that a reader keeps.
+/// Most bytes of decoded frames that a reader keeps.
 const FRAMES_KEPT_BYTES_MAX: usize = 16 << 20;
-/// Stored bytes that one read takes at most, unless one frame alone is larger.
+/// Most stored bytes of one read, unless a single frame is larger.
 const AHEAD_BYTES_MAX: u32 = 4 << 20;
-/// Reads that are remembered: those of a walk in several packs, or at several places of one.
+/// Most reads that are remembered: a walk may read several packs, or several places of one.
 const RUNS_MAX: usize = 4;
-/// Parts of packs that are read at once.
+/// Most parts of packs that are read concurrently.
 const GATES: usize = 32;
 
 /// Frames and stored bytes, the most recently used last.
@@ -27,12 +27,13 @@ pub(super) struct FrameCache {
     runs: Vec<Run>,
 }
 
-/// Each lets one read at a time pass to a part of a pack, so that many who read the same over a network read it once.
+/// Lets only one read at a time pass to each part of a pack, so that threads that want the same bytes over a network
+/// read them once.
 #[derive(Debug, Default)]
 pub(super) struct Gates([Mutex<()>; GATES]);
 
 impl Gates {
-    /// Waits until nobody reads near `location`.
+    /// Waits until no other thread reads near `location`.
     pub(super) fn enter(&self, location: &Location) -> MutexGuard<'_, ()> {
         let [low, high, ..] = location.pack.0;
         let part = (location.frame_offset / AHEAD_BYTES_MAX) as usize;
@@ -43,7 +44,7 @@ impl Gates {
     }
 }
 
-/// A frame's pack, and its first byte there.
+/// A frame's pack, and its offset there.
 type FrameKey = (PackId, u32);
 
 /// The stored bytes of the last read of a run.
@@ -55,7 +56,7 @@ struct Run {
 }
 
 impl FrameCache {
-    /// The decoded frame, if it is kept.
+    /// Returns the decoded frame, if it is kept.
     pub(super) fn take(&mut self, location: &Location) -> Option<Arc<Vec<u8>>> {
         let key = (location.pack, location.frame_offset);
         let at = self.frames.iter().rposition(|(kept, _)| *kept == key)?;
@@ -75,7 +76,7 @@ impl FrameCache {
         }
     }
 
-    /// The stored bytes of a frame, if they were read ahead.
+    /// Returns the stored bytes of a frame, if they were read ahead.
     pub(super) fn ahead(&self, location: &Location) -> Option<Bytes> {
         self.runs.iter().find_map(|run| {
             let start = location.frame_offset.checked_sub(run.offset)? as usize;
@@ -115,7 +116,7 @@ impl Run {
         u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether a read at `offset` goes on where this one ended, or a little behind.
+    /// Whether a read at `offset` continues where this one ended, or a little behind.
     fn leads_to(&self, pack: PackId, offset: u32) -> bool {
         let gap = offset.checked_sub(self.offset.saturating_add(self.len()));
         self.pack == pack && gap.is_some_and(|gap| gap <= self.len())
@@ -143,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Reads as a reader does, and says how many bytes that took; none when they were there.
+    /// Reads as a reader does, and returns how many bytes that took; 0, if they were kept.
     fn read(cache: &mut FrameCache, offset: u32) -> u32 {
         if let Some(stored) = cache.ahead(&at(offset)) {
             assert_eq!(stored.len(), 100);

@@ -1,4 +1,4 @@
-//! What was kept of the entries of a version, modes or owners, as they come by in depth-first order.
+//! The kept modes or owners of a version's entries, in depth-first order.
 //!
 //! Holds one chunk of the list at a time, and the ids of the rest.
 
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::{Keep, Kept, KeptDecoder, Sides};
 use crate::id::ChunkId;
 
-/// One list of a version, the root's entry first.
+/// One list of a version, beginning with the root's entry.
 #[derive(Debug)]
 pub(crate) struct KeptReader<'g> {
     reader: &'g Reader<'g>,
@@ -19,7 +19,7 @@ pub(crate) struct KeptReader<'g> {
 }
 
 impl<'g> KeptReader<'g> {
-    /// The list of this kind, if the version has one.
+    /// Opens the list of this kind, if the version has one.
     ///
     /// # Errors
     /// When its chunk list cannot be read.
@@ -42,7 +42,7 @@ impl<'g> KeptReader<'g> {
         }))
     }
 
-    /// Passes over so many entries.
+    /// Skips this many entries.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -50,10 +50,10 @@ impl<'g> KeptReader<'g> {
         (0..entries).try_for_each(|_| self.next().map(drop))
     }
 
-    /// What was kept of the next entry; the end is an error, since there is one for each.
+    /// Returns what was kept of the next entry. There is one record per entry, so the end of the list is an error.
     ///
     /// # Errors
-    /// Corrupt, when there is none left; not found and corrupt as [`Reader`] has them.
+    /// Corrupt, when there is no record left; not found and corrupt as for [`Reader`].
     pub(crate) fn next(&mut self) -> Result<Kept> {
         loop {
             let rest = self.bytes.get(self.used..).unwrap_or_default();
@@ -72,7 +72,7 @@ impl<'g> KeptReader<'g> {
         }
     }
 
-    /// Whether every entry has been taken.
+    /// Whether all entries have been read.
     pub(crate) fn is_at_end(&self) -> bool {
         self.used == self.bytes.len() && self.chunks.len() == 0
     }

@@ -1,7 +1,7 @@
-//! Neighbours: where the chunks of a pack lie, by the pack's own table.
+//! Neighbours: the locations of a pack's chunks, from the pack's own table.
 //!
-//! A lookup in a segment that is far away takes requests, and chunks that were put together lie together. So the second
-//! time that one leads to a pack, the table of that is read, and its chunks need no lookup any more.
+//! A lookup in a segment of a bucket takes requests, and chunks that were put together are stored together. So when a
+//! second lookup leads to the same pack, its table is read, and its chunks need no lookup any more.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,17 +11,17 @@ use crate::index::Location;
 use crate::pack::reader::OpenPack;
 use crate::store::Store;
 
-/// More than these are forgotten, and looked up again.
+/// Most locations that are kept. Beyond that, all are forgotten and looked up again.
 const KNOWN_MAX: usize = 1 << 20;
 
-/// Places that tables of packs have told.
+/// Locations from the tables of packs.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     places: HashMap<ChunkId, Location>,
-    /// Packs that a lookup led to, and those whose tables were asked for.
+    /// Packs that a lookup led to, and packs whose tables were requested.
     seen: HashSet<PackId>,
     read: HashSet<PackId>,
 }
@@ -31,7 +31,7 @@ impl Neighbours {
         self.known().places.get(id).copied()
     }
 
-    /// Says that a lookup led there. Of a table that cannot be read nothing is known.
+    /// Records that a lookup led to `at`. A table that cannot be read is ignored.
     pub(super) fn led_to(&self, store: &Store, at: &Location) {
         let mut known = self.known();
         if known.seen.insert(at.pack) || !known.read.insert(at.pack) {
@@ -44,7 +44,7 @@ impl Neighbours {
             return;
         };
         let mut known = self.known();
-        // What lies in a delta may lie in a plain frame elsewhere, which goes before it.
+        // Chunks in deltas are left out: they may also be in a plain frame elsewhere, which is preferred.
         for frame in (pack.rows().into_iter()).filter(|frame| frame.bases.is_empty()) {
             let place = |(id, offset, len)| {
                 let location = Location {
@@ -67,7 +67,7 @@ impl Neighbours {
         }
     }
 
-    /// Packs may be gone.
+    /// Forgets all locations, since packs may be gone.
     pub(super) fn forget(&self) {
         *self.known() = Known::default();
     }

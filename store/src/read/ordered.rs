@@ -1,8 +1,8 @@
-//! The bytes of one content in order, read and decoded ahead of whoever takes them, on all cores.
+//! The bytes of one content in order, read and decoded ahead of the caller on all cores.
 //!
-//! The range is cut into stretches that end with a frame, so that no frame is decoded twice. Each stretch is the work of
-//! one thread, from reading to verified bytes, and they are handed on in their order. Memory: the stretches that are on
-//! their way, as many as the budget of the host allows.
+//! The range is cut into stretches that end with a frame, so that no frame is decoded twice. One thread does all of a
+//! stretch, from reading to verified bytes. The results are passed on in order. Memory: the stretches in flight, as
+//! many as the budget of the host allows.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,27 +20,27 @@ use crate::id::ChunkId;
 use crate::index::Location;
 use crate::pack::{Coalesce, Extent, coalesce};
 
-/// Bytes of content after which a stretch ends with its frame.
+/// Bytes of content after which a stretch ends, with the current frame.
 const STRETCH_BYTES: u64 = 4 << 20;
 
-/// Chunks that follow each other in a content.
+/// Consecutive chunks of a content.
 #[derive(Default)]
 struct Stretch {
     pieces: Vec<Piece>,
     bytes: u64,
 }
 
-/// What is wanted of one chunk.
+/// The wanted part of one chunk.
 struct Piece {
     id: ChunkId,
-    /// Where it lies; nowhere, where it is the chunk of zeros.
+    /// The location of the chunk; none for the chunk of zeros.
     location: Option<Location>,
     len: u64,
-    /// The part of it that is in the range.
+    /// The part of the chunk that is in the range.
     wanted: Range<usize>,
 }
 
-/// A stretch, who waits for its bytes, and whether anybody does.
+/// A stretch, where its bytes are sent, and whether somebody still waits for them.
 struct Job {
     stretch: Stretch,
     done: Sender<Result<Vec<u8>>>,
@@ -54,7 +54,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// The frame at `at`, if it is among them.
+    /// The frame at `at`, if it is in these bytes.
     fn stored(&self, at: &Location) -> Option<&[u8]> {
         let start = at.frame_offset.checked_sub(self.extent.offset)? as usize;
         let frame = self.stored.get(start..start + at.stored_len as usize);
@@ -62,10 +62,10 @@ impl Stored {
     }
 }
 
-/// Hands the bytes of `content` in `range` to `write`, verified, first to last. Returns how many that were.
+/// Passes the verified bytes of `content` in `range` to `write`, first to last. Returns their number.
 ///
 /// # Errors
-/// Not found and corrupt as [`Reader`] has them; interrupted, when the host is asked to stop; what `write` says.
+/// Not found and corrupt as for [`Reader`]; interrupted, when the host is asked to stop; those of `write`.
 pub(crate) fn ordered(
     reader: &Reader<'_>,
     content: &Content,
@@ -87,7 +87,7 @@ pub(crate) fn ordered(
         let mut stretch = Stretch::default();
         let mut started = 0;
         let mut send = |line: &mut Line<'_, '_>, stretch: Stretch| {
-            // One that is short needs no second thread.
+            // Threads start one by one, since a short range needs only one.
             if started < workers {
                 started += 1;
                 let queue = queue.clone();
@@ -110,10 +110,10 @@ pub(crate) fn ordered(
     .map_err(|error| reader.blame(error))
 }
 
-/// How reads are joined, by how many threads, and how many stretches are on their way.
+/// How reads are joined, how many threads work, and how many stretches may be in flight.
 fn bounds(reader: &Reader<'_>) -> (Coalesce, usize, usize) {
     let (coalesce, workers) = how(reader.store());
-    // What is decoded, what is read of it, and the frame in between.
+    // Decoded bytes, stored bytes, and the frame in between.
     let affordable = reader.store().host().memory_bytes / (3 * STRETCH_BYTES);
     let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(1);
     (
@@ -123,11 +123,11 @@ fn bounds(reader: &Reader<'_>) -> (Coalesce, usize, usize) {
     )
 }
 
-/// What was sent and is not written yet, oldest first.
+/// Stretches that were sent and are not written yet, oldest first.
 struct Line<'l, 'w> {
     reader: &'l Reader<'l>,
     jobs: Option<Sender<Job>>,
-    /// Gone with the line.
+    /// Dropped with the line; jobs notice it.
     lives: Arc<()>,
     waiting: VecDeque<Receiver<Result<Vec<u8>>>>,
     ahead: usize,
@@ -170,7 +170,7 @@ impl Line<'_, '_> {
         (self.write)(&bytes)
     }
 
-    /// Writes what is left.
+    /// Writes the remaining stretches.
     fn end(mut self) -> Result<u64> {
         self.jobs = None;
         while !self.waiting.is_empty() {
@@ -209,13 +209,13 @@ impl Piece {
         })
     }
 
-    /// Whether both lie in one frame, or both in none.
+    /// Whether both are in the same frame, or both in none.
     fn is_in_frame_of(&self, other: &Self) -> bool {
         let frame = |piece: &Self| piece.location.map(|at| Extent::of(&at));
         frame(self) == frame(other)
     }
 
-    /// The part of its bytes that is wanted.
+    /// The wanted part of the chunk's bytes.
     fn cut<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         bytes.get(self.wanted.clone()).unwrap_or_default()
     }
@@ -227,14 +227,14 @@ impl Stretch {
         self.pieces.push(piece);
     }
 
-    /// Whether `next` begins another one: this one is long enough, and `next` lies in another frame.
+    /// Whether `next` begins another stretch: this one is long enough, and `next` is in another frame.
     fn ends_before(&self, next: &Piece) -> bool {
         let last = self.pieces.last();
         self.bytes >= STRETCH_BYTES
             && last.is_some_and(|last| last.location.is_none() || !last.is_in_frame_of(next))
     }
 
-    /// Reads that cover all of its frames.
+    /// Reads that cover all frames of the stretch.
     fn reads(&self, by: Coalesce) -> impl Iterator<Item = Extent> {
         let locations = self.pieces.iter().filter_map(|piece| piece.location);
         let reads = coalesce(locations.collect(), Extent::of, by);
@@ -244,20 +244,20 @@ impl Stretch {
 
 fn work(reader: &Reader<'_>, coalesce: Coalesce, queue: &Receiver<Job>) {
     for job in queue {
-        // Nobody waits any more when one before failed.
+        // Nobody waits any more after an earlier stretch failed.
         if job.line.strong_count() > 0 {
             drop(job.done.send(bytes_of(reader, coalesce, &job.stretch)));
         }
     }
 }
 
-/// The verified bytes of a stretch.
+/// Reads, decodes and verifies a stretch.
 fn bytes_of(reader: &Reader<'_>, coalesce: Coalesce, stretch: &Stretch) -> Result<Vec<u8>> {
     let mut reads = Vec::new();
     for extent in stretch.reads(coalesce) {
         match read_frames(reader.store(), extent.pack, extent.offset, extent.len) {
             Ok(stored) => reads.push(Stored { extent, stored }),
-            // The pack is gone: each of its chunks from where the newest state has it.
+            // The pack was deleted: each chunk is read from its location in the newest state.
             Err(error) if error.kind() == Kind::NotFound => {}
             Err(error) => return Err(error),
         }

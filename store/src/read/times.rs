@@ -1,4 +1,4 @@
-//! The times of a ref version as its entries come by, in depth-first order.
+//! The times of a version's entries, in depth-first order.
 //!
 //! Holds one chunk of the list at a time, and the ids of the rest.
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{Content, RefName, Time, TimesDecoder, Version};
 use crate::id::ChunkId;
 
-/// The times of a ref version, one after another, the root's first.
+/// The times of a version one after another, beginning with the root's.
 #[derive(Debug)]
 pub struct TimesReader<'g> {
     reader: &'g Reader<'g>,
@@ -17,22 +17,22 @@ pub struct TimesReader<'g> {
     bytes: Vec<u8>,
     used: usize,
     decoder: TimesDecoder,
-    /// Which list it is.
+    /// The list that is read.
     times: Content,
-    /// What stands for every time that is left, once the list turned out to be damaged.
+    /// Replaces every remaining time after the list turned out to be damaged.
     instead: Option<Time>,
 }
 
 impl<'g> TimesReader<'g> {
-    /// The times in `times`, from the first on. Times are no part of what a version is: where they are lost, the
-    /// time at which it was put stands for each of them, and the store warns of it.
+    /// Opens the list `times`. Times are no part of a version's identity: if they are lost, the time at which the
+    /// version was put replaces each of them, and the store warns of it.
     ///
     /// # Errors
-    /// When their chunk list cannot be read for another reason than damage.
+    /// When the chunk list cannot be read for another reason than damage.
     pub fn new(reader: &'g Reader<'g>, times: &Content) -> Result<Self> {
         let mut reader = Self::strict_over(reader, times);
         if *times == Content::empty() {
-            // Nothing is lost: the version has none.
+            // Nothing is lost: the version has no times.
             let of = reader.owner()?;
             let put = of.map(|(_, _, put)| put).unwrap_or_default();
             reader.instead = Some(time_of(put));
@@ -44,7 +44,7 @@ impl<'g> TimesReader<'g> {
         }
     }
 
-    /// The times of `version`; that of its put for each, where it has none.
+    /// Opens the times of `version`. If it has none, the time of its put replaces each of them.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -58,10 +58,10 @@ impl<'g> TimesReader<'g> {
         Ok(reader)
     }
 
-    /// The same for callers who want to know what is wrong with them.
+    /// Opens the list for callers that need to know what is wrong with it.
     ///
     /// # Errors
-    /// When their chunk list cannot be read.
+    /// When the chunk list cannot be read.
     pub(crate) fn strict(reader: &'g Reader<'g>, times: &Content) -> Result<StrictTimes<'g>> {
         let mut reader = Self::strict_over(reader, times);
         reader.list()?;
@@ -90,7 +90,7 @@ impl<'g> TimesReader<'g> {
         Ok(())
     }
 
-    /// From here on the time of the version instead; the error where it does not say that the list is damaged.
+    /// Continues with the time of the version. Returns `error` if that is about something else than damage.
     fn go_without(&mut self, error: Error) -> Result<Time> {
         if error.kind() != Kind::Corrupt {
             return Err(error);
@@ -108,7 +108,7 @@ impl<'g> TimesReader<'g> {
         Ok(time)
     }
 
-    /// A version that has these times, the last one of all, and when it was put.
+    /// A version that has these times, the last one of all, and the time of its put.
     fn owner(&self) -> Result<Option<(RefName, u64, Timestamp)>> {
         let mut owner = None;
         for found in self.reader.view().state.refs.iter() {
@@ -121,7 +121,7 @@ impl<'g> TimesReader<'g> {
         Ok(owner)
     }
 
-    /// Passes over the times of so many entries.
+    /// Skips the times of this many entries.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -129,7 +129,7 @@ impl<'g> TimesReader<'g> {
         (0..entries).try_for_each(|_| self.next().map(drop))
     }
 
-    /// The time of the next entry in depth-first order.
+    /// Returns the time of the next entry in depth-first order.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -170,19 +170,19 @@ fn time_of(put: Timestamp) -> Time {
     }
 }
 
-/// Times of which each must be there.
+/// Times without replacements: a missing one is an error.
 pub(crate) struct StrictTimes<'g>(TimesReader<'g>);
 
 impl StrictTimes<'_> {
-    /// Passes over the times of so many entries.
+    /// Skips the times of this many entries.
     ///
     /// # Errors
-    /// Corrupt, when there are none left; not found and corrupt as [`Reader`] has them.
+    /// Corrupt, when there are not enough left; not found and corrupt as for [`Reader`].
     pub(crate) fn skip(&mut self, entries: u64) -> Result<()> {
         (0..entries).try_for_each(|_| self.0.read().map(drop))
     }
 
-    /// Whether every time has been taken.
+    /// Whether all times have been read.
     pub(crate) fn is_at_end(&self) -> bool {
         self.0.used == self.0.bytes.len() && self.0.chunks.len() == 0
     }

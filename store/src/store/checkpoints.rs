@@ -1,4 +1,4 @@
-//! Checkpoints of an open store: where they are read, and what they are written on.
+//! Checkpoints of an open store: where they are read from, and which older ones they build on.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::log;
 use crate::remote::Read;
 
 impl Store {
-    /// The checkpoints that the one at `number` is written on; none, where it cannot be read.
+    /// Returns the checkpoints that the one at `number` builds on; none, if it cannot be read.
     ///
     /// # Errors
     /// When the store does not answer.
@@ -26,16 +26,16 @@ impl Store {
             .collect())
     }
 
-    /// The state of the checkpoint at `number`.
+    /// Returns the state of the checkpoint at `number`.
     ///
     /// # Errors
-    /// Corrupt, when it is not what was written; not found, when it is not there.
+    /// Corrupt, when it is not what was written; not found, when there is none.
     pub fn checkpoint(&self, number: u64) -> Result<State> {
         let (far, again) = (self.far(), self.again());
         self.place(far.as_ref(), &again).open(number, None)
     }
 
-    /// What checkpoints are read from later, where that is no file.
+    /// Where parts of checkpoints are read from later, if the store is no directory.
     pub(super) fn far(&self) -> Option<log::Far> {
         self.is_far().then(|| log::Far {
             remote: Arc::clone(&self.remote) as Arc<dyn Read>,
@@ -43,7 +43,7 @@ impl Store {
         })
     }
 
-    /// What a damaged one is made again from. That is a warning.
+    /// What a damaged checkpoint is rebuilt from. Rebuilding one is a warning.
     pub(super) fn again(&self) -> Arc<log::Again> {
         let store = self.clone();
         Arc::new(log::Again {

@@ -1,4 +1,4 @@
-//! Following the log: states and views that are brought to newer ones.
+//! Following the log: bringing states and views up to date.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use crate::host::saved::{Known, Notes};
 use crate::log;
 use crate::remedy::Remedy;
 
-/// How many states in a row may be outdated before their segments are open.
+/// How many states in a row may become outdated while their segments are being opened.
 const STATES_MAX: u32 = 64;
 
 impl Store {
-    /// Brings `state` to the newest one by what was added to the log since.
+    /// Brings `state` up to date with the log.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -21,11 +21,11 @@ impl Store {
         self.news(state).map(drop)
     }
 
-    /// [`State::check_had`], also of what was added since: who saves a directory beside this one writes down as which version
-    /// only when that is in the log.
+    /// Does [`State::check_had`], and looks at newer entries if that fails: a save that runs beside this one notes the
+    /// version of its directory only after the version is in the log.
     ///
     /// # Errors
-    /// As there; conflict, too, when it has come since.
+    /// As there; conflict, too, when the version was added meanwhile.
     pub(crate) fn check_had(
         &self,
         state: &State,
@@ -44,7 +44,7 @@ impl Store {
         Err(Error::conflict(message).hint("run it again"))
     }
 
-    /// Whether `dir` was saved to a ref as a version that `state` does not know yet, by what this host wrote down.
+    /// Whether this host's notes say that `dir` was saved to a ref as a version that `state` does not know yet.
     ///
     /// # Errors
     /// When the state cannot be read.
@@ -53,10 +53,10 @@ impl Store {
         Ok(saved.unwrap_or(0) > state.refs.last(name)?)
     }
 
-    /// That the store can still be read: a log that cannot be seen looks like one to which nothing was added.
+    /// Checks that the store can still be read: an unmounted log looks like one without new entries.
     ///
     /// # Errors
-    /// Unavailable, when it is away.
+    /// Unavailable, when the store is away.
     pub fn check_there(&self) -> Result<()> {
         match self.remote.get(FORMAT_KEY) {
             Err(error) if error.kind() == Kind::NotFound => {
@@ -67,7 +67,7 @@ impl Store {
         }
     }
 
-    /// Brings `view` to the newest state and returns the entries in between.
+    /// Brings `view` up to date, and returns the entries in between.
     ///
     /// # Errors
     /// When the log or a segment cannot be read.
@@ -79,13 +79,13 @@ impl Store {
         Ok(entries)
     }
 
-    /// Brings `view` to the newest state after a commit whose state it has, but not its segments.
+    /// Brings `view` up to date after a commit, when the view has the new state but not its segments.
     pub(crate) fn follow(&self, view: &mut View) -> Result<()> {
         self.news(&mut view.state)?;
         self.reopen(view).map(drop)
     }
 
-    /// What was added to the log since; nothing for a store as it was.
+    /// Reads the entries that were added to the log since `state`; none for a store that is looked at as it was.
     fn news(&self, state: &mut State) -> Result<Vec<LogEntry>> {
         match self.at {
             Some(_) => Ok(Vec::new()),
@@ -93,8 +93,8 @@ impl Store {
         }
     }
 
-    /// Opens the segments of `view.state`; while one of them is missing because a collector was quicker,
-    /// moves on to a newer state. Returns the entries that this took.
+    /// Opens the segments of `view.state`. While a segment is missing because a collector was faster, moves on to a
+    /// newer state. Returns the entries that were read on the way.
     pub(super) fn reopen(&self, view: &mut View) -> Result<Vec<LogEntry>> {
         let mut entries = Vec::new();
         for _ in 0..STATES_MAX {
@@ -120,7 +120,7 @@ impl Store {
     }
 }
 
-/// A segment that is missing while the newest state has it is damage, and not somebody's work.
+/// If the newest state names a missing segment, that is damage, and not the work of a collector.
 fn lost_segment(error: Error) -> Error {
     Error::corrupt(format!(
         "{error}: it is missing, and the newest state has it"

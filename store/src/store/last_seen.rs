@@ -1,8 +1,8 @@
-//! The newest log entry of a store that this host has seen: by it a store that was restored from an older copy is
-//! known, before anything is added to it.
+//! The newest log entry of a store that this host has seen. It shows that a store was restored from an older copy
+//! before anything is added to that.
 //!
-//! One small file for each place of a store, beside its caches. It is disposable: without it nothing is known. A log is
-//! said to be older only where that is sure.
+//! This is one small file for each location of a store, beside its caches. The file is disposable: without it nothing
+//! is known. A log is called older only if that is certain.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -17,7 +17,8 @@ use crate::log;
 use crate::remedy::Remedy;
 use crate::remote::is_passing;
 
-/// Digits of a number, an id, another number and their checksum; a space follows the first three, and a newline the last.
+/// Digits of a number, an id, another number and a checksum. A space follows each of the first three, a newline the
+/// last.
 const NUMBER_LEN: usize = 20;
 const ID_LEN: usize = 64;
 const SUM_LEN: usize = 16;
@@ -28,23 +29,23 @@ const LEN: usize = 2 * NUMBER_LEN + ID_LEN + SUM_LEN + 4;
 struct Seen {
     number: u64,
     entry: EntryId,
-    /// Up to where entries were given up by then: what is given up later may be this one.
+    /// The number up to which entries had been given up by then. What is given up later may include this entry.
     until: u64,
 }
 
-/// A log that lacks what this host has seen in it.
+/// A log without an entry that this host has seen in it.
 #[derive(Debug)]
 pub(crate) struct SetBack {
-    /// The key of the first entry that is gone, or of one that is another one now.
+    /// The key of the first entry that is missing, or of one that was replaced by another.
     pub(crate) object: String,
     /// What is wrong.
     pub(crate) damage: Error,
-    /// Up to where entries are to be given up, so that this one is.
+    /// The number up to which a repair has to give up entries, so that this one is among them.
     pub(crate) until: u64,
 }
 
 impl Store {
-    /// Adds one entry to the log, as [`log::commit`] does, and keeps in mind that it is there.
+    /// Adds one entry to the log, as [`log::commit`] does, and remembers it.
     ///
     /// # Errors
     /// As there.
@@ -63,7 +64,7 @@ impl Store {
     /// Whether the log, which was read up to `state`, lacks an entry that this host has seen.
     ///
     /// # Errors
-    /// When the store does not answer; unavailable, where its log is no directory.
+    /// When the store does not answer; unavailable, when the log is no directory.
     pub(crate) fn set_back(&self, state: &State) -> Result<Option<SetBack>> {
         let Some(seen) = self.last_seen() else {
             return Ok(None);
@@ -75,9 +76,9 @@ impl Store {
         let remote = self.remote.as_ref();
         let mut now = state.clone();
         if number > now.number {
-            // Somebody of this host may have added it a moment ago.
+            // Another process of this host may have added the entry a moment ago.
             match log::read_after(remote, &mut now) {
-                // What is damaged is told for itself.
+                // Damage is reported elsewhere.
                 Err(error) if error.kind() == Kind::Corrupt => return Ok(None),
                 read => drop(read?),
             }
@@ -86,7 +87,8 @@ impl Store {
             }
         }
         if number > now.number {
-            // Behind a gap, or where a file system remembers that it was not there: nobody can put another one in its place.
+            // The entry exists behind a gap, or a file system has cached that it did not. No other entry can take its
+            // number.
             if log::is_there(remote, number)? {
                 return Ok(None);
             }
@@ -101,7 +103,7 @@ impl Store {
         let last = now.entry.filter(|_| number == now.number);
         let another = match last {
             Some(last) if last == entry => None,
-            // One that stands for it is told by the trail.
+            // The trail knows the entries that stand for others.
             _ if now.trail.reaches(number) => now.trail.another(number, entry),
             _ => log::another_at(remote, number, entry)?,
         };
@@ -114,7 +116,7 @@ impl Store {
         }))
     }
 
-    /// That what lies in the place of the log is one: what answers nothing says nothing.
+    /// Checks that the log is a directory: if it is not, its absence says nothing about entries.
     fn check_log_is_there(&self) -> Result<()> {
         let path = self.remote.local_path(LOG_PREFIX);
         match path.filter(|path| path.exists() && !path.is_dir()) {
@@ -126,7 +128,7 @@ impl Store {
         }
     }
 
-    /// What to do about a log that was rolled back.
+    /// The remedy for a log that was rolled back.
     pub(crate) fn accept_rollback(&self) -> Remedy {
         let url = self.remote.url().to_owned();
         Remedy::AcceptRollback { url }
@@ -136,12 +138,12 @@ impl Store {
         SetBack {
             object,
             damage: damage.hint(self.accept_rollback()),
-            // Behind what was given up when it was seen: only then is it given up itself.
+            // Beyond what had been given up when the entry was seen: only then does giving up include this entry.
             until: seen.number.max(seen.until + 1),
         }
     }
 
-    /// Keeps in mind how far the log goes. Not to do so is no harm.
+    /// Remembers how far the log goes. A failure does no harm.
     pub(super) fn keep_in_mind(&self, state: &State) {
         let Some(entry) = state.entry else { return };
         let (number, until) = (state.number, state.until);
@@ -163,7 +165,7 @@ impl Store {
         if let Some(above) = path.parent() {
             std::fs::create_dir_all(above)?;
         }
-        // In place and at once: a commit does not wait for a disk, and what is torn is passed over.
+        // Written in place and without a sync: a commit does not wait for a disk, and a torn file is ignored.
         let mut options = File::options();
         let file = options
             .write(true)
@@ -179,7 +181,8 @@ impl Store {
         Seen::of(std::str::from_utf8(&bytes).ok()?)
     }
 
-    /// Of this store at this place, as this host sees it: a copy elsewhere has a log of its own, and homes are shared.
+    /// The file for this store at this place, as this host sees it: a copy elsewhere has its own log, and hosts share
+    /// home directories.
     fn path_of_last_seen(&self) -> Option<PathBuf> {
         let url = self.remote.url();
         if is_passing(&url) {
@@ -192,7 +195,7 @@ impl Store {
 }
 
 impl Seen {
-    /// Whether somebody said since that it is lost.
+    /// Whether the entry was given up after it was seen.
     fn is_given_up(self, state: &State) -> bool {
         self.number <= state.until && self.until < state.until
     }

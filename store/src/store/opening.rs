@@ -1,23 +1,23 @@
-//! What a store begins with: its object `format`, which nothing else in it says.
+//! The object `format`, with which a store begins. No other object holds what is in it.
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{FORMAT_KEY, Format, LOG_PREFIX, PACKS_PREFIX, SEGMENTS_PREFIX, is_object_key};
 use crate::remedy::Remedy;
 use crate::remote::{Read, is_far};
 
-/// What to do where it is lost.
+/// What to do when the format is lost.
 const LOST: &str = "restore `format` from a copy of the store: nothing else in it says what was in there; make no new \
                     store in its place";
 
-/// The format of the store that lies at `remote`.
+/// Reads the format of the store at `remote`.
 ///
 /// # Errors
-/// Not found, when there is no store; corrupt, when there is one, and its format is damaged or gone.
+/// Not found, when there is no store; corrupt, when there is one, and its format is damaged or missing.
 pub(super) fn read_format(remote: &dyn Read) -> Result<Format> {
     let url = remote.url();
     let bytes = remote.get(FORMAT_KEY).map_err(|error| match error.kind() {
         Kind::NotFound => {
-            // Elsewhere each look is a request, and who makes a store looks.
+            // In a bucket each look is a request, and making a store would pay for it.
             let lost = (!is_far(remote)).then(|| check_nothing_remains(remote).err());
             lost.flatten().unwrap_or_else(|| {
                 let hint = error.remedy().cloned().unwrap_or(Remedy::MakeStore);
@@ -33,10 +33,10 @@ pub(super) fn read_format(remote: &dyn Read) -> Result<Format> {
     })
 }
 
-/// Refuses a place without a format where other objects of a store are.
+/// Refuses a place that has objects of a store but no format.
 ///
 /// # Errors
-/// Corrupt, naming one of them.
+/// Corrupt, naming one of the objects.
 pub(super) fn check_nothing_remains(remote: &dyn Read) -> Result<()> {
     let is_missing =
         || matches!(remote.get(FORMAT_KEY), Err(error) if error.kind() == Kind::NotFound);
@@ -50,7 +50,7 @@ pub(super) fn check_nothing_remains(remote: &dyn Read) -> Result<()> {
     }
 }
 
-/// An object of a store, but for its format; none also where nobody may list.
+/// The key of an object of a store other than its format; none also if listing is not allowed.
 fn remains(remote: &dyn Read) -> Option<String> {
     let prefixes = [LOG_PREFIX, SEGMENTS_PREFIX, PACKS_PREFIX].into_iter();
     let listed = prefixes.filter_map(|prefix| remote.keys_after(prefix, prefix).ok());

@@ -1,4 +1,4 @@
-//! Limited: objects that are written no faster than so many bytes in a second.
+//! Limited: a remote to which objects are written no faster than a number of bytes per second.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use crate::error::Result;
 use crate::remote::{Created, ObjectInfo, Read, Upload, Write};
 use crate::store::{Host, Store};
 
-/// The pieces that a wait is for.
+/// Bytes that are sent between two waits.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The same store, written to no faster than so many bytes in a second; 0: as fast as it goes.
+/// The same store, written to no faster than this many bytes per second; 0: without a limit.
 #[must_use]
 pub fn limited(store: Store, bytes_per_second: u64) -> Store {
     if bytes_per_second == 0 {
@@ -24,7 +24,7 @@ pub fn limited(store: Store, bytes_per_second: u64) -> Store {
     store.through(|inner| Arc::new(Limited::new(inner, bytes_per_second, host)))
 }
 
-/// Objects behind a throttle, which all that is opened of them share.
+/// A remote behind a throttle; all uploads share it.
 #[derive(Clone, Debug)]
 struct Limited {
     inner: Arc<dyn Write>,
@@ -158,7 +158,7 @@ mod tests {
             who: Who::default(),
             memory_bytes: 0,
             threads: 1,
-            // Whoever has to wait is asked to stop at once.
+            // Set, so that every wait is interrupted.
             stop: Arc::new(true.into()),
         };
         let ways: [fn(&Limited) -> Result<()>; 3] = [

@@ -1,4 +1,4 @@
-//! The edit of a tree: which entries go, what the directories become, and what becomes of the times.
+//! The edit of a tree: which entries are removed, and what the directories and the times become.
 
 use crate::error::{Error, Kind, Result};
 use crate::format::{Content, Node, Root, Time, Totals, TreeEntry, Version};
@@ -8,33 +8,33 @@ use crate::shown::shown;
 
 use super::TrimRequest;
 
-/// Deeper trees are not edited.
+/// Trees that are nested deeper than this are not edited.
 const DEPTH_MAX: usize = 512;
-/// Paths that a report names.
+/// Most paths that a report names.
 const NAMED_MAX: usize = 1000;
 
-/// Which files go; all that are given must fit.
+/// Which files to remove; all conditions that are given must hold.
 #[derive(Clone, Debug, Default)]
 pub struct TrimFilter {
-    /// What these match, directories with everything in them.
+    /// Paths that match; a directory with everything in it.
     pub globs: Globs,
-    /// Larger ones than this.
+    /// Files larger than this.
     pub larger_than: Option<u64>,
-    /// Those whose bytes changed before this.
+    /// Files whose bytes changed before this.
     pub older_than: Option<Time>,
 }
 
-/// What goes.
+/// What is removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Removed {
     /// Entries of all kinds.
     pub entries: u64,
     /// Bytes of the files.
     pub bytes: u64,
-    /// The first paths; a directory that is removed as a whole is one path.
+    /// The first paths; a directory that is removed whole is one path.
     #[serde(serialize_with = "crate::shown::as_texts")]
     pub paths: Vec<Vec<u8>>,
-    /// What they are.
+    /// The roots of what is removed; only in a dry run.
     #[serde(skip)]
     pub(super) roots: Vec<Root>,
 }
@@ -46,12 +46,12 @@ pub(super) enum Step {
     Pass(u64),
 }
 
-/// Where new directories are written.
+/// Stores new directories.
 pub(super) trait Write {
     fn tree(&mut self, entries: &[TreeEntry]) -> Result<Content>;
 }
 
-/// What becomes of an entry.
+/// What happens to an entry.
 enum Fate {
     Keep,
     Go,
@@ -68,11 +68,11 @@ pub(super) struct Edit<'e, 'r> {
     removed: Removed,
     steps: Vec<Step>,
     kept: Vec<Root>,
-    /// Anything but empty directories is left.
+    /// Whether anything except empty directories is left.
     is_any_left: bool,
 }
 
-/// What a directory came to: its entries, and whether they are others than before.
+/// The entries of an edited directory, and whether they changed.
 type Edited = (Vec<TreeEntry>, bool);
 
 impl TrimFilter {
@@ -80,12 +80,12 @@ impl TrimFilter {
         self.globs.is_empty() && !self.asks_of_files()
     }
 
-    /// Whether a directory cannot go as a whole.
+    /// Whether files must be looked at one by one, so that no directory is removed whole.
     fn asks_of_files(&self) -> bool {
         self.larger_than.is_some() || self.older_than.is_some()
     }
 
-    /// Whether a file is what they ask for. A link has no bytes and no time that anybody means: it goes by its name alone.
+    /// Whether the filter takes a file. Size and time of a symlink mean nothing, so only its name can select it.
     fn takes(&self, node: &Node, time: Time) -> bool {
         let size = match node {
             Node::File { content, .. } => content.size,
@@ -118,7 +118,7 @@ impl<'e, 'r> Edit<'e, 'r> {
         })
     }
 
-    /// The root of what is left.
+    /// Edits the tree, and returns the root of what is left.
     pub(super) fn run(&mut self, content: &Content, totals: Totals) -> Result<Root> {
         self.times.next()?;
         self.steps.push(Step::Keep(1));
@@ -194,7 +194,7 @@ impl<'e, 'r> Edit<'e, 'r> {
         Ok((left, is_changed))
     }
 
-    /// What an entry becomes, and whether that is something else; none, when it goes.
+    /// Returns what an entry becomes, and whether that differs; none, if the entry is removed.
     fn entry(
         &mut self,
         entry: &TreeEntry,
@@ -212,7 +212,7 @@ impl<'e, 'r> Edit<'e, 'r> {
             (Fate::Into, Node::Tree { content, .. }) => {
                 self.steps.push(Step::Keep(1));
                 let entries = self.reader.tree(content)?;
-                // One of which nothing is left stays, as `rm` leaves it.
+                // A directory that becomes empty stays, as `rm` leaves it.
                 let (entries, is_changed) = self.directory(entries, is_matched, depth + 1)?;
                 let node = match is_changed {
                     false => entry.node.clone(),
@@ -264,7 +264,7 @@ impl<'e, 'r> Edit<'e, 'r> {
         }
     }
 
-    /// Notes which of the paths that are asked for lie in a directory that goes as a whole.
+    /// Marks the requested paths that are in a directory that is removed whole as found.
     fn find_below(&mut self, node: &Node) -> Result<()> {
         let Node::Tree { content, .. } = node else {
             return Ok(());
@@ -313,7 +313,7 @@ fn has(reader: &Reader<'_>, tree: &Content, path: &[u8]) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether `path` lies below `dir`.
+/// Whether `path` is below `dir`.
 fn is_below(path: &[u8], dir: &[u8]) -> bool {
     let rest = path.strip_prefix(dir);
     dir.is_empty() || rest.is_some_and(|rest| rest.first() == Some(&b'/'))

@@ -1,4 +1,4 @@
-//! What a trim gives back: nothing, as long as a version holds it; and how much once none does.
+//! How much space a trim frees: none while a version holds it, and how much after that.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::read::Reader;
 
 use super::{Removed, TrimRequest};
 
-/// What is given back, and when.
+/// What is freed, and when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Frees {
-    /// Stored bytes that nothing needs any more when the versions that hold them are dropped.
+    /// Stored bytes that nothing needs once the versions that hold them are dropped.
     pub bytes: u64,
-    /// Live versions of the ref that hold some of it; what is left away is dropped with them.
+    /// Live versions of the ref that hold some of these bytes, which are freed when the versions are dropped.
     pub held_by: Vec<u64>,
 }
 
-/// Reads the trees of all live versions.
+/// Counts what a trim frees. Reads the trees of all live versions.
 pub(super) fn count(
     reader: &Reader<'_>,
     request: &TrimRequest,

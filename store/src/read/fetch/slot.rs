@@ -1,5 +1,5 @@
-//! A file that is being fetched: it is written chunk by chunk, in any order, by any thread, and finished by the last
-//! one.
+//! A file that is being fetched. Any thread writes its chunks, in any order; the thread that writes the last one
+//! finishes the file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,18 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
 
-/// Zero runs from this length on become holes.
+/// Runs of zeros of at least this length become holes.
 const HOLE_BYTES_MIN: usize = 16 << 10;
 
-/// What a content is written to.
+/// The destination of a content.
 pub trait Sink: Send + Sync {
-    /// Makes the file; called before the first byte is written.
+    /// Makes the file. Called before the first byte is written.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When the file cannot be made.
     fn open(&self) -> Result<File>;
 
-    /// Whether a file that is not whole yet may be closed, and opened again for its next bytes.
+    /// Whether an unfinished file may be closed and opened again for its next bytes.
     fn can_open_again(&self) -> bool {
         false
     }
@@ -28,24 +28,24 @@ pub trait Sink: Send + Sync {
     /// Opens the file that [`Self::open`] made.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the file cannot be opened.
     fn open_again(&self) -> Result<File> {
         self.open()
     }
 
-    /// Told how many bytes have been written since the last call.
+    /// Called with the number of bytes written since the last call.
     fn written(&self, bytes: u64);
 
-    /// Whether [`Self::supply`] is worth asking.
+    /// Whether [`Self::supply`] may have chunks.
     fn can_supply(&self) -> bool {
         false
     }
 
-    /// Asked for a chunk before it is fetched: writes its bytes at `offset`, if it has them from elsewhere
-    /// and has verified them, and says whether it did.
+    /// Called for a chunk before it is fetched. If the sink has verified bytes of it from elsewhere, it writes them at
+    /// `offset` and returns true.
     ///
     /// # Errors
-    /// When the bytes are there and cannot be written.
+    /// When the sink has the bytes and cannot write them.
     fn supply(&self, _file: &File, _id: &ChunkId, _offset: u64, _len: u64) -> Result<bool> {
         Ok(false)
     }
@@ -53,19 +53,19 @@ pub trait Sink: Send + Sync {
     /// Called once, when all bytes are written.
     ///
     /// # Errors
-    /// When the last touch fails.
+    /// When the file cannot be finished.
     fn finish(&self, file: &File) -> Result<()>;
 
-    /// Its name in errors.
+    /// The name of the file in errors.
     fn name(&self) -> String;
 }
 
-/// A file on its way.
+/// A file that is being fetched.
 pub(super) struct Slot<S> {
     pub(super) sink: S,
     size: u64,
     file: Mutex<Opened>,
-    /// Files that all slots of a fetch have open, and how many may be.
+    /// The number of files that all slots of a fetch have open, and its limit.
     open: Arc<OpenFiles>,
     missing_bytes: AtomicU64,
     has_holes: AtomicBool,
@@ -78,14 +78,14 @@ struct Opened {
     is_made: bool,
 }
 
-/// How many files are open at once.
+/// The number of open files, and its limit.
 pub(super) struct OpenFiles {
     count: AtomicUsize,
     most: usize,
 }
 
 impl OpenFiles {
-    /// A quarter of what the system allows; the rest is for the store, the pool and the caller.
+    /// Allows a quarter of what the system allows; the rest is for the store, the pool and the caller.
     pub(super) fn new() -> Self {
         let allowed = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let most = allowed.and_then(|allowed| usize::try_from(allowed / 4).ok());
@@ -101,7 +101,7 @@ impl OpenFiles {
 }
 
 impl<S: Sink> Slot<S> {
-    /// A file of `size` bytes, none of them written.
+    /// A file of `size` bytes; none of them is written yet.
     pub(super) fn new(sink: S, size: u64, open: Arc<OpenFiles>) -> Self {
         Self {
             sink,
@@ -128,13 +128,14 @@ impl<S: Sink> Slot<S> {
         drop(file);
         self.count(bytes.len() as u64)?;
         if self.open.is_full() && self.sink.can_open_again() {
-            // What is still to come opens it again; where another thread writes to it, it stays open for that.
+            // The next chunk opens the file again. While another thread writes to it, the file stays open for that
+            // thread.
             self.close();
         }
         Ok(())
     }
 
-    /// Whether the sink had the chunk from elsewhere.
+    /// Returns whether the sink had the chunk from elsewhere.
     pub(super) fn supply(&self, id: &ChunkId, offset: u64, len: u64) -> Result<bool> {
         if !self.sink.can_supply() {
             return Ok(false);
@@ -146,8 +147,8 @@ impl<S: Sink> Slot<S> {
         Ok(is_supplied)
     }
 
-    /// Leaves a hole of `len` bytes. The file is opened by its first byte, or at its end: holes are known
-    /// when the fetch is planned, long before there is anything to write.
+    /// Leaves a hole of `len` bytes. Does not open the file, since holes are known when the fetch is planned, long
+    /// before there is anything to write.
     pub(super) fn skip(&self, len: u64) -> Result<()> {
         self.has_holes.store(true, Ordering::Relaxed);
         self.count(len)
@@ -183,7 +184,7 @@ impl<S: Sink> Slot<S> {
         Ok(())
     }
 
-    /// All bytes are written, or there are none.
+    /// Finishes the file: all bytes are written, or there are none.
     pub(super) fn finish(&self) -> Result<()> {
         let file = self.opened()?;
         if self.has_holes.load(Ordering::Acquire) {
@@ -197,7 +198,7 @@ impl<S: Sink> Slot<S> {
     }
 }
 
-/// The parts of `bytes` between aligned zero runs that become holes, each with its offset.
+/// The parts of `bytes` between aligned runs of zeros that become holes, each with its offset.
 fn data_runs(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let mut rest = bytes.chunks(HOLE_BYTES_MIN).enumerate().peekable();
     std::iter::from_fn(move || {
@@ -213,7 +214,7 @@ fn data_runs(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
 }
 
 fn is_hole(run: &[u8]) -> bool {
-    // The first byte decides almost always; equal to itself shifted by one means all bytes are the first.
+    // The first byte decides almost always. If the run equals itself shifted by one, all bytes equal the first.
     run.len() == HOLE_BYTES_MIN
         && run.first() == Some(&0)
         && run.get(1..) == run.get(..run.len() - 1)
