@@ -1,7 +1,7 @@
-//! What belongs to an entry of a copy beside its bytes: its time, and its mode, owner and extended attributes where they
-//! were kept and are asked for.
+//! Attributes of a copy's entries: the time of each, and its mode, owner and extended attributes if they were kept and
+//! requested.
 //!
-//! Bits that give somebody's rights to whoever runs a file are set only with their owner.
+//! Setuid and setgid bits are set only on files that also get their owner.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,42 +16,42 @@ use crate::read::{Found, KeptReader, Reader, TimesReader};
 
 /// Setuid and setgid.
 const LENDING: u32 = 0o6000;
-/// What a mode grants to the group; where there is an access control list, the most that this grants to anybody named in it.
+/// The group bits of a mode. With an access control list, they are the most that the list grants to anybody it names.
 const GROUP: u32 = 0o070;
 
 /// The lists of a version, entry by entry.
 pub(super) struct Beside<'g> {
     times: TimesReader<'g>,
     kept: Vec<KeptReader<'g>>,
-    /// Extended attributes that were kept and are not asked for, while modes are: a mode says what the list that it comes with
-    /// says, and not all of it.
+    /// Extended attributes that were kept but not requested, while modes were. The group bits of a mode then stand for
+    /// its access control list, and must be reduced.
     lists: Option<KeptReader<'g>>,
 }
 
-/// What belongs to one entry.
+/// The attributes of one entry.
 #[derive(Clone)]
 pub(super) struct Own {
     pub(super) time: Time,
     pub(super) mode: Option<u32>,
     owner: Option<(u32, u32)>,
     xattrs: Xattrs,
-    /// It had an access control list, which was not asked for.
+    /// Whether the entry had an access control list that was not requested.
     lacks_list: bool,
 }
 
-/// What could not be given.
+/// Counts attributes that could not be set.
 #[derive(Debug, Default)]
 pub(super) struct Disowned {
-    /// Entries whose owner could not.
+    /// Entries whose owner could not be set.
     owners: AtomicU64,
-    /// Extended attributes.
+    /// Extended attributes that could not be set.
     xattrs: AtomicU64,
-    /// Entries that have a mode without the access control list that it came with.
+    /// Entries that got a mode without the access control list that came with it.
     lists: AtomicU64,
 }
 
 impl<'g> Beside<'g> {
-    /// The lists of `found`, from its first entry on.
+    /// Opens the lists of the version, at the first entry of `found`.
     pub(super) fn new(
         reader: &'g Reader<'g>,
         found: &Found,
@@ -103,7 +103,8 @@ impl<'g> Beside<'g> {
             _ => None,
         };
         own.lacks_list = unasked.is_some();
-        // With the list it is no less: who sets it sets these bits, too. Where it cannot be set they stay.
+        // If the list is restored, this loses nothing: setting the list sets these bits, too. If it cannot be set, they
+        // stay reduced.
         let group = unasked.or_else(|| attributes::rights_of_group(&own.xattrs));
         if let (Some(mode), Some(group)) = (&mut own.mode, group) {
             *mode &= !GROUP | group << 3;
@@ -113,12 +114,12 @@ impl<'g> Beside<'g> {
 }
 
 impl Own {
-    /// Whether there is anything but a time.
+    /// Whether there is anything except a time.
     pub(super) fn is_kept(&self) -> bool {
         self.mode.is_some() || self.owner.is_some() || !self.xattrs.is_empty()
     }
 
-    /// Gives an open file its owner and mode.
+    /// Sets the owner, mode and attributes of an open file.
     pub(super) fn dress(&self, file: impl AsFd, disowned: &Disowned) -> rustix::io::Result<()> {
         let file = file.as_fd();
         let is_owned = self.give(disowned, |user, group| fs::fchown(file, user, group))?;
@@ -129,7 +130,7 @@ impl Own {
         self.give_xattrs(file, disowned)
     }
 
-    /// Behind the mode: an access control list says more than that.
+    /// Sets extended attributes. Must follow the mode, since an access control list says more than the mode.
     fn give_xattrs(&self, to: BorrowedFd<'_>, disowned: &Disowned) -> rustix::io::Result<()> {
         let lists = u64::from(self.lacks_list);
         disowned.lists.fetch_add(lists, Ordering::Relaxed);
@@ -138,7 +139,7 @@ impl Own {
         Ok(())
     }
 
-    /// The same for an open directory, where setgid only says whose group new entries have.
+    /// Does the same for an open directory; its setgid bit only selects the group of new entries, so it is always set.
     pub(super) fn dress_directory(
         &self,
         dir: impl AsFd,
@@ -152,7 +153,7 @@ impl Own {
         self.give_xattrs(dir, disowned)
     }
 
-    /// The same for a symlink, which has no mode of its own.
+    /// Does the same for a symlink, which has no mode of its own.
     pub(super) fn dress_symlink(
         &self,
         (dir, path): (BorrowedFd<'_>, &[u8]),
@@ -162,7 +163,7 @@ impl Own {
         self.give(disowned, chown).map(drop)
     }
 
-    /// Changes user and group, or the group alone where the user may not be changed; whether both are as they were kept.
+    /// Sets user and group, or only the group if the user may not be changed. Returns whether both are as kept.
     fn give(
         &self,
         disowned: &Disowned,
@@ -173,7 +174,7 @@ impl Own {
         };
         let group = Some(Gid::from_raw(group));
         match chown(Some(Uid::from_raw(user)), group) {
-            // Without root, nothing can be given away; in a user namespace not every number has a meaning.
+            // Only root can give files away; in a user namespace some ids have no meaning.
             Err(Errno::PERM | Errno::INVAL) => {}
             done => return done.map(|()| true),
         }
@@ -186,7 +187,7 @@ impl Own {
 }
 
 impl Disowned {
-    /// What should be known of it.
+    /// The notes about what could not be set.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let (owners, xattrs, lists) = (&self.owners, &self.xattrs, &self.lists);

@@ -1,6 +1,6 @@
-//! The walk over the trees of one version, and the files that it asks for.
+//! The walk over the trees of one version, which requests the files of the copy.
 //!
-//! A list of the directories on the way down replaces recursion: a tree may be deeper than a stack.
+//! A list of open directories replaces recursion, since a tree may be deeper than a stack.
 
 use std::os::fd::OwnedFd;
 
@@ -20,49 +20,49 @@ use crate::read::{Found, Reader};
 use crate::remedy::{Note, Remedy};
 use crate::wanted::Wanted;
 
-/// The walk over the trees of one ref version.
+/// The walk over the trees of one version.
 pub(super) struct Copy<'g> {
     reader: &'g Reader<'g>,
     beside: Beside<'g>,
     progress: &'g dyn Progress,
-    /// Where it is counted whose owner could not be given.
+    /// Counts attributes that could not be set.
     disowned: &'g Disowned,
     wanted: Wanted,
-    /// Follows symlinks, where they are to be flattened.
+    /// Follows symlinks, if they are to be flattened.
     links: Option<(Links<'g>, FlattenLimit)>,
-    /// Names from the root of the version to the directory that the walk is in, symlinks resolved.
+    /// The path from the root of the version to the current directory, with symlinks resolved.
     canonical: Vec<Vec<u8>>,
-    /// The copy itself is what a symlink led to.
+    /// Whether the copy itself is the target of a symlink.
     is_elsewhere: bool,
-    /// The path of the entry that the walk is at, from the copy on; kept only where it is asked for.
+    /// The path of the current entry within the copy; maintained only if something needs it.
     path: Vec<u8>,
-    /// The modes that the umask is taken from.
+    /// The permission bits that entries may have; the umask reduces them further.
     access: Access,
-    /// Directories and what belongs to them, to be set when nothing is written into them any more.
+    /// Directories with their attributes, which are set when nothing more is written into them.
     directories: Vec<(CopyPlace, Own)>,
-    /// Symlinks by the number of their directory, or none for the copy itself.
+    /// Symlinks with the index of their directory; none for the copy itself.
     symlinks: Vec<(Option<usize>, Box<[u8]>)>,
     pub(super) report: GetReport,
 }
 
-/// A directory on the way down.
+/// A directory that the walk is in.
 struct Open {
     entries: std::vec::IntoIter<TreeEntry>,
-    /// Its number among the directories.
+    /// Its index among the directories.
     number: usize,
-    /// Length of its path from the copy on.
+    /// The length of its path within the copy.
     path_len: usize,
-    /// What [`Copy::canonical`] is again after it.
+    /// How [`Copy::canonical`] is restored when the walk leaves the directory.
     before: Before,
-    /// Behind a flattened symlink: what belongs to that link holds for all.
+    /// The attributes of the flattened symlink that leads here, if one does; they apply to everything below.
     own: Option<Own>,
 }
 
-/// How to go back to the directory above.
+/// How to return to the directory above.
 enum Before {
-    /// One name less.
+    /// Drop the last name.
     Above,
-    /// It was entered through a symlink.
+    /// Restore this path: the directory was entered through a symlink.
     Elsewhere(Vec<Vec<u8>>),
 }
 
@@ -116,12 +116,12 @@ impl<'g> Copy<'g> {
         }
     }
 
-    /// Whether it is for one user alone.
+    /// Whether only one user may access the copy.
     pub(super) fn is_private(&self) -> bool {
         self.access.bits & 0o077 == 0
     }
 
-    /// What the copy itself is: `node`, or what that leads to where symlinks are flattened.
+    /// The node to copy: `node`, or its target if it is a symlink and symlinks are flattened.
     pub(super) fn top(&mut self, node: &Node) -> Result<Node> {
         let (Some((links, _)), Node::Symlink { target }) = (&mut self.links, node) else {
             return Ok(node.clone());
@@ -197,7 +197,7 @@ impl<'g> Copy<'g> {
         Ok(())
     }
 
-    /// One entry of directory number `above`; a directory is handed back, to be gone through.
+    /// Makes one entry of the directory with the index `above`. Returns a directory, for the walk to enter.
     fn entry<'s>(
         &mut self,
         ground: &'s Ground,
@@ -254,7 +254,7 @@ impl<'g> Copy<'g> {
         }))
     }
 
-    /// Makes a directory, to be gone through.
+    /// Makes a directory, and returns it for the walk to enter.
     fn directory(
         &mut self,
         ground: &Ground,
@@ -281,7 +281,7 @@ impl<'g> Copy<'g> {
         })
     }
 
-    /// Makes a symlink, or asks for a file.
+    /// Makes a symlink, or requests a file.
     fn leaf<'s>(
         &mut self,
         ground: &'s Ground,
@@ -329,8 +329,8 @@ impl<'g> Copy<'g> {
         }
     }
 
-    /// Gives directories what belongs to them, but for the mode of the copy itself: one that nobody may write to could
-    /// not be moved.
+    /// Sets the attributes of directories, except the mode of the copy itself: without write permission it could not be
+    /// moved.
     pub(super) fn finish_directories(&self, ground: &Ground) -> Result<()> {
         let directories = self.directories.iter().enumerate().rev();
         directories
@@ -345,7 +345,8 @@ impl<'g> Copy<'g> {
             })
     }
 
-    /// The directory that is the copy, to be given its mode when it has its name: by then the way to it may be another.
+    /// Opens the directory that is the copy, so that its mode can be set after the rename, when its path may have
+    /// changed.
     pub(super) fn open_top(&self, ground: &Ground) -> Result<Option<(OwnedFd, Own)>> {
         match self.directories.first() {
             Some((place, own)) if own.is_kept() => {
@@ -355,7 +356,7 @@ impl<'g> Copy<'g> {
         }
     }
 
-    /// Looks which symlinks of the finished copy lead nowhere, and says so.
+    /// Checks which symlinks of the finished copy dangle, and adds a note about them.
     pub(super) fn note_dangling(&mut self, ground: &Ground) {
         let mut named = Vec::new();
         for (above, name) in &self.symlinks {

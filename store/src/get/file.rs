@@ -1,4 +1,4 @@
-//! A regular file of the copy: how it is opened, and what it is given when its bytes are there.
+//! A regular file of the copy: how it is opened, and which attributes it gets when it is complete.
 
 use std::fs::File;
 
@@ -11,7 +11,7 @@ use crate::fs::stamps;
 use crate::progress::Progress;
 use crate::read::fetch::Sink;
 
-/// Who may read what is made, as far as the umask lets him.
+/// The permission bits that new files and directories may have; the umask reduces them further.
 #[derive(Clone, Copy)]
 pub(super) struct Access {
     pub(super) bits: u32,
@@ -37,7 +37,7 @@ impl Access {
 impl FileSink<'_> {
     fn open_with(&self, doing: &str, flags: OFlags) -> Result<File> {
         let usual = if self.executable { 0o777 } else { 0o666 };
-        // Never wider than it will be, from its first byte on.
+        // The mode is never wider than the final one, from the first byte on.
         let mode = self.own.mode.map_or(usual, |mode| mode | 0o600);
         let flags = flags | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         self.ground

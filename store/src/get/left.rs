@@ -1,9 +1,10 @@
-//! What killed gets left: their rooms, and what they had moved out of one into the destination.
+//! What killed gets left: their rooms, and the entries that they had moved from a room into the destination.
 //!
 //! A room is removed only if it belongs to the caller, its note names it, nobody holds the lock, and its process is
-//! dead. The table of processes tells that, or silence for an hour by the times of its file system, confirmed by the
-//! own clock. A room that is empty, or of whose note a power cut left zeros, tells by silence alone. What was moved
-//! out goes only if nobody touched it since. Where anything else is in the destination, nothing in it is touched.
+//! dead. A process is dead if the process table says so, or if it was silent for an hour by the times of its file
+//! system, which the own clock confirms. A room that is empty, or whose note a power cut filled with zeros, is judged
+//! by silence alone. Entries that were moved out are removed only if nobody touched them since. If the destination
+//! holds anything else, nothing in it is touched.
 
 use std::collections::BTreeSet;
 use std::io::BufRead;
@@ -23,9 +24,9 @@ use crate::host::destination::{Site, There, is_mounted};
 use crate::host::pool::{Identity, Inode, Life, disk, trust};
 use crate::host::walk::{Item, Stat, WalkOptions, walk};
 
-/// Bytes of a note, at most.
+/// Most bytes of a note.
 const NOTE_BYTES_MAX: usize = 4096;
-/// What a room moves out, one entry a line.
+/// The file that lists what a room moves out, one entry per line.
 const MOVED: &str = "moved";
 
 /// An entry that is moved out of a room, as it was then.
@@ -33,7 +34,7 @@ const MOVED: &str = "moved";
 struct Moved {
     name: Vec<u8>,
     inode: Inode,
-    /// Of a file; of a directory nothing.
+    /// The size of a file; 0 for a directory.
     bytes: u64,
     secs: i64,
     nanos: u32,
@@ -52,7 +53,7 @@ impl Moved {
     }
 }
 
-/// Writes into a room what is about to be moved out of its tree.
+/// Lists the entries of a tree in its room before they are moved out.
 pub(super) fn list(room: &OwnedFd, tree: &OwnedFd, names: &[Vec<u8>]) -> rustix::io::Result<()> {
     let mut text = Vec::new();
     for name in names {
@@ -60,12 +61,12 @@ pub(super) fn list(room: &OwnedFd, tree: &OwnedFd, names: &[Vec<u8>]) -> rustix:
         text.push(b'\n');
     }
     let file = disk::write_whole(room, MOVED, &text)?;
-    // What a power cut takes of it has to be taken back by hand.
+    // If a power cut destroys the list, the user must clean up the destination.
     disk::forgive(fs::fdatasync(&file));
     Ok(())
 }
 
-/// All that was listed is where it belongs.
+/// Removes the list: all entries are in their place.
 pub(super) fn unlist(room: &OwnedFd) -> rustix::io::Result<()> {
     match fs::unlinkat(room, MOVED, AtFlags::empty()) {
         Err(Errno::NOENT) => Ok(()),
@@ -73,7 +74,7 @@ pub(super) fn unlist(room: &OwnedFd) -> rustix::io::Result<()> {
     }
 }
 
-/// What a room was moving out, and when it began; nothing, where there is no such list. None, where it cannot be read.
+/// Reads what a room was moving out, and when it began. An absent list is empty; none, if the list cannot be read.
 fn listed(room: &OwnedFd) -> Option<(Vec<Moved>, Time)> {
     let file = match disk::open_file(room, MOVED.as_bytes()) {
         Err(Errno::NOENT) => return Some((Vec::new(), Time::default())),
@@ -88,17 +89,17 @@ fn listed(room: &OwnedFd) -> Option<(Vec<Moved>, Time)> {
     Some((moved.collect::<Option<_>>()?, stat.mtime))
 }
 
-/// What killed gets left in a destination in which nothing else is.
+/// What killed gets left in a destination that holds nothing else.
 pub(super) struct Remains {
     dest: OwnedFd,
     rooms: Vec<Vec<u8>>,
 }
 
 impl Remains {
-    /// What is in a destination, if it is that and no more.
+    /// Returns the remains of killed gets, if the destination holds nothing else.
     ///
     /// # Errors
-    /// Conflict, where it holds a room that may be in use, or what is not ours beside what was moved out of one.
+    /// Conflict, when a room may be in use, or foreign entries are beside entries that a room moved out.
     pub(super) fn of(site: &Site) -> Result<Option<Self>> {
         if site.there != There::Directory {
             return Ok(None);
@@ -133,7 +134,7 @@ impl Remains {
         }
     }
 
-    /// Takes back what was moved out, and removes the rooms.
+    /// Moves entries back into their rooms, and removes the rooms.
     pub(super) fn remove(self, site: &Site) -> Result<()> {
         let failed = |errno| disk::failed("remove what a killed get left in", &site.given, errno);
         for name in &self.rooms {
@@ -182,14 +183,14 @@ fn mixed(site: &Site, other: &[u8]) -> Error {
     ))
 }
 
-/// What was moved out of a room and lies in the destination.
+/// Entries that were moved out of a room and are in the destination.
 #[derive(Default)]
 struct Out {
-    /// As it was.
+    /// Entries that are as they were moved.
     unchanged: Vec<Moved>,
-    /// The first that is not.
+    /// The first entry that has changed since.
     changed: Option<Vec<u8>>,
-    /// What it is, nobody knows: a power cut took the list.
+    /// A power cut destroyed the list, so nobody knows which entries were moved.
     is_unknown: bool,
 }
 
@@ -216,7 +217,7 @@ impl Out {
     }
 }
 
-/// Whether nothing below a directory has changed since, nor was mounted there. The directory itself was renamed.
+/// Whether nothing below `path` has changed or was mounted since. The directory itself is exempt: it was renamed.
 fn is_untouched(path: &Path, since: Time) -> bool {
     let Ok(top) = Stat::of_path(path) else {
         return false;
@@ -237,7 +238,7 @@ fn is_untouched(path: &Path, since: Time) -> bool {
     })
 }
 
-/// Whether anything that a room was moving out lies beside it, or may.
+/// Whether entries that a room was moving out are, or may be, beside the room.
 pub(super) fn is_out(above: &OwnedFd, room: &OwnedFd) -> bool {
     listed(room).is_none_or(|(moved, _)| {
         let is_there = |moved: &Moved| Moved::of(above, &moved.name).err() != Some(Errno::NOENT);
@@ -245,8 +246,8 @@ pub(super) fn is_out(above: &OwnedFd, room: &OwnedFd) -> bool {
     })
 }
 
-/// Removes the rooms of dead processes in `above`; what cannot be removed stays for the next time. What was moved out
-/// of one is of no copy that is asked for here: it stays, with its room.
+/// Removes the rooms of dead processes in `above`. What cannot be removed is left for the next get. A room stays if
+/// entries were moved out of it, since those belong to another copy.
 pub(super) fn sweep(above: &OwnedFd, own: &str, now: Time) {
     let mut names = entries(above).unwrap_or_default();
     names.retain(|name| name.starts_with(PREFIX.as_bytes()) && name != own.as_bytes());
@@ -264,7 +265,7 @@ fn remove_room(above: &OwnedFd, name: &[u8], room: &OwnedFd) -> rustix::io::Resu
     fs::unlinkat(above, name, AtFlags::REMOVEDIR)
 }
 
-/// What time it is for the file system: that of a directory just made. Killed here, this is a room without a note.
+/// The current time of the file system: that of a new directory. If killed here, it looks like a room without a note.
 fn time(dir: &OwnedFd) -> Option<Time> {
     let name = format!("{PREFIX}{}", disk::random_name().ok()?);
     fs::mkdirat(dir, &name, Mode::from_raw_mode(0o700)).ok()?;
@@ -273,14 +274,14 @@ fn time(dir: &OwnedFd) -> Option<Time> {
     Some(Stat::from(stat.ok()?).mtime)
 }
 
-/// The process of a room, if it is not seen to live.
+/// The process of a room, when nothing shows that it is alive.
 struct Absent {
     life: Life,
-    /// When it last showed something.
+    /// The time of its last sign of life.
     beaten: Time,
 }
 
-/// Those of the rooms that are ours and whose processes have died. What is not known counts as alive.
+/// The rooms that are ours and whose processes are dead. A process of which nothing is known counts as alive.
 fn dead(above: &OwnedFd, names: &[Vec<u8>], now: impl FnOnce() -> Option<Time>) -> Vec<Vec<u8>> {
     let looked = names.iter();
     let looked = looked.filter_map(|name| Some((name, look(above, name)?)));
@@ -299,13 +300,13 @@ fn dead(above: &OwnedFd, names: &[Vec<u8>], now: impl FnOnce() -> Option<Time>) 
     dead.into_iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// What is known of who builds in a room; none, where it is not ours or is in use.
+/// What is known of the process of a room; none, if the room is not ours or is in use.
 fn look(above: &OwnedFd, name: &[u8]) -> Option<Absent> {
     let is_own = |stat: &fs::Stat| stat.st_uid == trust::user() && stat.st_mode & 0o022 == 0;
     let room = disk::open_dir(above, name).ok()?;
     let dir = fs::fstat(&room).ok().filter(is_own)?;
     let note = match disk::open_file(&room, NOTE.as_bytes()) {
-        // Killed before it said anything, or while the last of it was removed.
+        // The process was killed before it wrote the note, or at the very end of a removal.
         Err(Errno::NOENT) => {
             let unwritten = format!(".{NOTE}");
             let names = entries(&room).ok()?;
@@ -322,7 +323,7 @@ fn look(above: &OwnedFd, name: &[u8]) -> Option<Absent> {
         return None;
     }
     let life = life(&note, name.strip_prefix(PREFIX.as_bytes())?)?;
-    // Any other refusal says that this file system has no locks, which means nothing.
+    // Any other error means that this file system has no locks, which says nothing about the process.
     if let Err(Errno::WOULDBLOCK) = fs::flock(&note, FlockOperation::NonBlockingLockExclusive) {
         return None;
     }
@@ -332,12 +333,12 @@ fn look(above: &OwnedFd, name: &[u8]) -> Option<Absent> {
     })
 }
 
-/// What is known of the process that a note names; none, where it is no note of this room.
+/// The state of the process that a note names; none, if this is not a note of the room.
 fn life(note: &std::fs::File, nonce: &[u8]) -> Option<Life> {
     let mut text = [0; NOTE_BYTES_MAX];
     let len = rustix::io::pread(note, &mut text[..], 0).ok()?;
     let text = text.get(..len)?;
-    // A power cut took the bytes: a note is whole when it has its name.
+    // A power cut destroyed the bytes: the note got its name only when it was complete.
     if text.iter().all(|byte| *byte == 0) {
         return Some(Life::Unknown);
     }
@@ -345,9 +346,9 @@ fn life(note: &std::fs::File, nonce: &[u8]) -> Option<Life> {
     (said.room.as_bytes() == nonce).then(|| said.owner.life(&Identity::own()))
 }
 
-/// Removes everything in a room, however deep: directories come up to the top one after another, so that neither the
-/// stack nor the open directories follow the depth. The note goes last: what is left of a killed removal proves what
-/// it is.
+/// Removes everything in a room, however deep. Directories are moved up to the top one after another, so that neither
+/// the stack nor the number of open directories grows with the depth. The note goes last: after a kill it still proves
+/// what the rest is.
 pub(super) fn empty(top: &OwnedFd) -> rustix::io::Result<()> {
     let mut count: u64 = 0;
     loop {
@@ -374,7 +375,7 @@ pub(super) fn empty(top: &OwnedFd) -> rustix::io::Result<()> {
     }
 }
 
-/// Moves a directory up to the top of a room, under a name that is free: a removal that was killed may have left some.
+/// Moves a directory to the top of a room under a free name; a removal that was killed may have used some names.
 fn set_aside(
     below: &OwnedFd,
     name: &[u8],
@@ -391,7 +392,7 @@ fn set_aside(
     }
 }
 
-/// Removes a name, unless it is a directory with something in it.
+/// Removes a name, unless it is a non-empty directory.
 fn remove(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<bool> {
     match fs::unlinkat(&dir, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(true),
@@ -406,7 +407,7 @@ fn remove(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<bool> {
 }
 
 pub(super) fn entries(dir: &OwnedFd) -> rustix::io::Result<Vec<Vec<u8>>> {
-    // A directory that is read once is at its end: each look has its own position.
+    // Each listing opens the directory again: a descriptor that was read once is at its end.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = fs::openat(dir, ".", flags, Mode::empty())?;
     let mut names = Vec::new();
@@ -447,7 +448,7 @@ mod tests {
         assert!(entries(&top).unwrap().is_empty());
     }
 
-    /// A room of `owner` whose process showed something `ago` seconds before 10,000.
+    /// A room of `owner`, whose process showed a sign of life `ago` seconds before 10,000.
     struct Made<'r> {
         name: &'r str,
         says: &'r str,
@@ -527,7 +528,7 @@ mod tests {
         std::fs::create_dir(&kept[5]).unwrap();
         std::fs::write(kept[5].join("data"), "mine").unwrap();
         date(&kept[5], 0);
-        // A lock that is held outweighs any silence.
+        // A held lock outweighs any silence.
         let note = std::fs::File::open(kept[4].join(NOTE)).unwrap();
         fs::flock(&note, FlockOperation::NonBlockingLockExclusive).unwrap();
         sweep(&above, "none", NOW);
@@ -585,7 +586,7 @@ mod tests {
             };
             room(dir.path(), &made)
         };
-        // No lock: as where those mean nothing. The file server dates new files two hours after what was touched last.
+        // No lock, as on file systems without them. The file server's clock is two hours ahead of the last touch.
         let (alive, silent) = (make("1"), make("2"));
         let note = std::fs::File::options()
             .write(true)

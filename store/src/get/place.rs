@@ -1,5 +1,5 @@
-//! Where the entries of a copy are, however deep. A path that is longer than the system accepts is followed in steps,
-//! each from an open directory; at most one directory is kept open for that.
+//! Where the entries of a copy are, however deep. A path that is too long for the system is followed in steps, each
+//! from an open directory. At most one directory is kept open for that.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use rustix::fs::{self, Mode, OFlags};
 
 use crate::error::Error;
 
-/// Longest path that is given to the system at once; it takes 4,095 bytes.
+/// Longest path that is passed to one system call; the limit of the system is 4,095 bytes.
 const STEP_BYTES_MAX: usize = 3000;
-/// Longest path that an error shows whole.
+/// Longest path that an error shows in full.
 const SHOWN_BYTES_MAX: usize = 400;
 
-/// The open directory that a copy is made in, and its name there.
+/// The open directory in which a copy is made, and the name of the copy there.
 pub(super) struct Ground {
     fd: OwnedFd,
     top: Vec<u8>,
-    /// What people know the copy by.
+    /// The path of the copy for people.
     shown: PathBuf,
     last: Mutex<Option<(Arc<Step>, Arc<OwnedFd>)>>,
 }
@@ -27,11 +27,11 @@ pub(super) struct Ground {
 #[derive(Clone, Debug)]
 pub(super) struct CopyPlace {
     from: Option<Arc<Step>>,
-    /// From there on; empty for the copy itself.
+    /// The path from there; empty for the copy itself.
     path: Vec<u8>,
 }
 
-/// A directory on the way to places further down.
+/// A directory on the path to deeper places.
 #[derive(Debug)]
 struct Step {
     above: Option<Arc<Step>>,
@@ -48,7 +48,7 @@ impl Ground {
         }
     }
 
-    /// Calls `act` with an open directory and the way from there to `place`.
+    /// Calls `act` with an open directory and the path from there to `place`.
     pub(super) fn at<T>(
         &self,
         place: &CopyPlace,
@@ -60,12 +60,12 @@ impl Ground {
         }
     }
 
-    /// What the system said about a place.
+    /// The error of a system call about a place.
     pub(super) fn failed(&self, doing: &str, place: &CopyPlace, errno: rustix::io::Errno) -> Error {
         Error::io(doing, self.shown(place), errno.into())
     }
 
-    /// A place for people; the middle of a very long path is left out.
+    /// The path of a place for people. The middle of a very long path is left out.
     pub(super) fn shown(&self, place: &CopyPlace) -> PathBuf {
         let mut parts = vec![&place.path];
         let mut above = &place.from;
@@ -86,7 +86,7 @@ impl Ground {
         }
     }
 
-    /// A directory on the way, opened from the one above it.
+    /// Opens a directory on the path, from the one above it.
     fn step(&self, step: &Arc<Step>) -> rustix::io::Result<Arc<OwnedFd>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, fd)) = last.as_ref()
@@ -123,7 +123,7 @@ impl CopyPlace {
         }
     }
 
-    /// The entry `name` in this directory.
+    /// The place of the entry `name` in this directory.
     pub(super) fn child(&self, name: &[u8]) -> Self {
         if self.path.len() + 1 + name.len() <= STEP_BYTES_MAX {
             return Self {
@@ -143,7 +143,7 @@ impl CopyPlace {
 }
 
 impl Drop for Step {
-    /// One after another: a recursion as deep as the tree would overflow the stack.
+    /// Drops the steps in a loop: a recursion as deep as the tree would overflow the stack.
     fn drop(&mut self) {
         let mut above = self.above.take();
         while let Some(mut step) = above.and_then(Arc::into_inner) {

@@ -19,11 +19,11 @@ use crate::host::destination::{Site, There};
 use crate::host::pool::{Identity, disk};
 use crate::host::walk::Stat;
 
-/// What a room is called, before its random name.
+/// The prefix of a room's name; a random part follows.
 pub(super) const PREFIX: &str = ".store-get-";
 /// The note in a room.
 pub(super) const NOTE: &str = "room";
-/// What is built in a room.
+/// The name under which the copy is built in a room.
 pub(super) const TREE: &[u8] = b"tree";
 
 /// A room and the process in it.
@@ -33,22 +33,22 @@ pub(super) struct Room {
     name: String,
     fd: OwnedFd,
     shown: PathBuf,
-    /// It lies in the destination, whose entries come out of it one by one.
+    /// Whether the room is inside the destination, so that entries are moved out of it one by one.
     is_inside: bool,
     beat: Option<Beat>,
 }
 
-/// Who builds in a room.
+/// The process that builds in a room.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Note {
-    /// The random part of the room's name: a note that was copied elsewhere says nothing.
+    /// The random part of the room's name, so that a note which was copied elsewhere proves nothing.
     pub(super) room: String,
     pub(super) owner: Identity,
 }
 
 impl Room {
-    /// A new room for a destination, in which nothing is but these remains; they go first, and so do the rooms beside
-    /// the new one that dead processes left.
+    /// Makes a room for a destination that holds at most these remains. Removes the remains first, and then rooms
+    /// beside the new one that dead processes left.
     pub(super) fn new(site: &Site, remains: Option<Remains>) -> Result<Self> {
         if let Some(remains) = remains {
             remains.remove(site)?;
@@ -58,7 +58,7 @@ impl Room {
         let is_fixed = site.there == There::EmptyDirectory && site.is_fixed()?;
         if !is_fixed {
             match Self::make(site, false) {
-                // A user who may not write beside an empty directory of his own builds inside of it.
+                // A user who may not write beside an own empty directory builds inside of it.
                 Err(error)
                     if error.kind() == crate::error::Kind::Denied
                         && site.there == There::EmptyDirectory => {}
@@ -90,7 +90,7 @@ impl Room {
         let text = serde_json::to_vec(&note)
             .map_err(|source| Error::invalid("note of a room").because(source))?;
         let note = disk::write_whole(&room.fd, NOTE, &text).map_err(failed)?;
-        // Where locks are not to be had, the touches tell.
+        // If the file system has no locks, the touches show that the process lives.
         disk::forgive(fs::flock(&note, FlockOperation::NonBlockingLockExclusive));
         let now = Stat::of_file(&note, at)?.mtime;
         room.beat = Some(Beat::of(note));
@@ -102,7 +102,7 @@ impl Room {
         self.name.strip_prefix(PREFIX).unwrap_or_default()
     }
 
-    /// Where the copy is built.
+    /// The directory in which the copy is built.
     pub(super) fn ground(&self) -> Result<Ground> {
         let fd = self
             .fd
@@ -111,8 +111,8 @@ impl Room {
         Ok(Ground::new(fd, TREE, self.shown.clone()))
     }
 
-    /// Gives the copy its name. Whether others may look into it although it is private: a directory that was there
-    /// is closed to them, unless that is not permitted.
+    /// Moves the copy into place. Returns whether others may look into a private copy: an existing directory is closed
+    /// to them, unless that is not permitted.
     pub(super) fn move_in(self, site: &Site, is_private: bool) -> Result<bool> {
         let failed = |errno| disk::failed("rename into place", &site.given, errno);
         if self.is_inside {
@@ -121,7 +121,7 @@ impl Room {
         }
         let name = site.name.as_os_str();
         if site.there == There::EmptyDirectory {
-            // An empty directory is replaced; one that has got an entry meanwhile makes the rename fail.
+            // An empty directory is replaced. If it got an entry meanwhile, the rename fails.
             fs::renameat(&self.fd, TREE, &self.above, name).map_err(failed)?;
             return Ok(false);
         }
@@ -130,8 +130,8 @@ impl Room {
         Ok(false)
     }
 
-    /// Moves the entries of the copy up into the destination; all of them, or none. They are named before the first
-    /// one goes and until the last one is there.
+    /// Moves all entries of the copy up into the destination, or none. A list names them from before the first move
+    /// until all are there.
     fn move_out(&self) -> rustix::io::Result<()> {
         let tree = disk::open_dir(&self.fd, TREE)?;
         let time = Stat::from(fs::fstat(&tree)?).mtime;
@@ -149,15 +149,14 @@ impl Room {
             }
         }
         left::unlist(&self.fd)?;
-        // The time of a directory that was there is not ours to insist on.
+        // Another time on a directory that existed before is no error.
         disk::forgive(fs::futimens(&self.above, &stamps(time)));
         Ok(())
     }
 }
 
 impl Drop for Room {
-    /// Leaves nothing behind, unless what it moved out could not be taken back; that, and what a killed process left,
-    /// the next one takes.
+    /// Removes the room, unless entries that it moved out could not be moved back; then the next get cleans up.
     fn drop(&mut self) {
         drop(self.beat.take());
         if left::is_out(&self.above, &self.fd) {
@@ -172,17 +171,17 @@ impl Drop for Room {
     }
 }
 
-/// Keeps others out of a directory; whether they are.
+/// Denies others access to a directory. Returns whether they have none.
 fn close(dir: &OwnedFd) -> bool {
     let Ok(stat) = fs::fstat(dir) else {
         return false;
     };
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7700);
-    // The descriptor may be for looking only.
+    // The descriptor may have been opened with O_PATH.
     stat.st_mode & 0o077 == 0 || fs::chmodat(dir, ".", mode, AtFlags::empty()).is_ok()
 }
 
-/// The finished copy, for a last look.
+/// Opens the finished copy for a last look.
 pub(super) fn ground_of(site: &Site) -> Result<Ground> {
     use std::os::unix::ffi::OsStrExt;
     let fd = disk::open_path(&site.parent)?;

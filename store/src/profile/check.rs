@@ -1,6 +1,7 @@
-//! What the bytes of one file must be: their hash its name, exactly what was seen, no credentials.
+//! Checks of one file's bytes: their hash is the file's name, they are exactly what was seen before, they hold no
+//! credentials.
 //!
-//! Runs where the file is read, beside chunking, so that nothing is read twice.
+//! The checks run while the file is read and cut, so that nothing is read twice.
 
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
@@ -13,24 +14,24 @@ use crate::remedy::Remedy;
 /// What must hold for the bytes of one file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Check {
-    /// The hash that the file is named by.
+    /// The hash in the name of the file.
     pub(crate) name: Option<HashName>,
-    /// What was read when the tree around it was judged.
+    /// What was read when the tree around the file was judged.
     pub(crate) exact: Option<Vec<u8>>,
-    /// What looks for credentials in it.
+    /// The search for credentials.
     pub(crate) search: Option<Search>,
 }
 
-/// The name of a file in `blobs/`: what the hub calls its etag.
+/// The name of a file in `blobs/`, which the hub calls its etag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HashName {
-    /// SHA-256 of the bytes: large files.
+    /// SHA-256 of the bytes, for large files.
     Sha256([u8; 64]),
-    /// SHA-1 of git's header and the bytes, as git names them: all others.
+    /// SHA-1 of git's header and the bytes, as git computes it, for all other files.
     Git([u8; 40]),
 }
 
-/// A check under way over the bytes of one file.
+/// A check in progress over the bytes of one file.
 pub(crate) struct Inspection<'c> {
     check: &'c Check,
     hash: Option<Hash>,
@@ -43,7 +44,7 @@ enum Hash {
 }
 
 impl HashName {
-    /// The hash that `name` spells, if it spells one.
+    /// The hash that `name` is, if it is one.
     pub(crate) fn parse(name: &[u8]) -> Option<Self> {
         if is_hex(name, 64) {
             return name.try_into().ok().map(Self::Sha256);
@@ -62,7 +63,7 @@ impl HashName {
 }
 
 impl Check {
-    /// Whether it asks for anything.
+    /// Whether there is anything to check.
     pub(super) fn is_any(&self) -> bool {
         self.name.is_some() || self.exact.is_some() || self.search.is_some()
     }
@@ -72,7 +73,7 @@ impl Check {
         self.search.as_ref().is_some_and(Search::is_over)
     }
 
-    /// Begins with the first byte of a file of `size` bytes.
+    /// Begins a check of a file of `size` bytes.
     pub(crate) fn begin(&self, size: u64) -> Inspection<'_> {
         let hash = self.name.map(|name| match name {
             HashName::Sha256(_) => Hash::Sha256(Sha256::new()),
@@ -85,10 +86,11 @@ impl Check {
         }
     }
 
-    /// Checks the whole of a small file, before any of it goes anywhere.
+    /// Checks a small file as a whole, before its bytes are passed on.
     ///
     /// # Errors
-    /// Corrupt for another name or other bytes; the caller names the file. Credentials are taken down, or denied.
+    /// Corrupt, when the bytes do not match the name, and conflict, when they changed; the caller names the file.
+    /// Credentials are recorded, or denied.
     pub(crate) fn whole(&self, bytes: &[u8]) -> Result<()> {
         let size = bytes.len() as u64;
         if let Some(search) = &self.search {
@@ -107,7 +109,7 @@ impl Check {
 }
 
 impl Inspection<'_> {
-    /// The next bytes of the file.
+    /// Adds the next bytes of the file.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         match &mut self.hash {
             None => {}
@@ -116,7 +118,7 @@ impl Inspection<'_> {
         }
     }
 
-    /// So many zeros that were not read.
+    /// Adds this many zeros that were not read.
     pub(crate) fn zeros(&mut self, count: u64) {
         const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
         let mut left = count;
@@ -128,10 +130,10 @@ impl Inspection<'_> {
         }
     }
 
-    /// The end of the file.
+    /// Ends the check.
     ///
     /// # Errors
-    /// Corrupt, when its bytes have another hash than its name says.
+    /// Corrupt, when the hash of the bytes is not the file's name.
     pub(crate) fn finish(self) -> Result<()> {
         let (Some(hash), Some(name)) = (self.hash, &self.check.name) else {
             return Ok(());

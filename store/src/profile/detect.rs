@@ -1,4 +1,4 @@
-//! Whether a directory looks like a Hugging Face cache. Looks at names, opens nothing but `token`.
+//! Whether a directory looks like a Hugging Face cache. Looks only at names, and opens only `token`.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::rules::{RootKind, is_repo};
 
-/// What `root` looks like, if it looks like anything; what cannot be looked at looks like nothing.
+/// What `root` looks like, if it is recognized. Unreadable directories are not recognized.
 pub(super) fn detect(root: &Path) -> Option<RootKind> {
     if is_home(root) {
         Some(RootKind::Home)
@@ -50,7 +50,7 @@ fn has_all(dir: &Path, names: &[&str]) -> bool {
 
 fn is_token(path: &Path) -> bool {
     let mut start = [0; 3];
-    // Not a pipe: opening one would wait for its writer.
+    // A pipe is excluded, since opening it would wait for a writer.
     path.is_file()
         && File::open(path).is_ok_and(|mut file| file.read_exact(&mut start).is_ok())
         && &start == b"hf_"

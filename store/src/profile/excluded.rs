@@ -1,4 +1,4 @@
-//! What a profile keeps out of a walk, decided by names and counted for the notes.
+//! What a profile excludes from a walk by name, counted for the notes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use super::{Class, SecretPaths};
 use crate::host::walk::Filter;
 use crate::remedy::{Note, Remedy};
 
-/// Names of one class that a note spells out.
+/// Most names of one class in a note.
 const NAMES_MAX: usize = 8;
 
 /// The filter of a walk over a Hugging Face cache.
@@ -47,7 +47,7 @@ impl Excluded {
         }
     }
 
-    /// What stayed out, a line for each kind of reason.
+    /// The notes about what was excluded, one per kind of reason.
     pub(super) fn notes(&self) -> Vec<Note> {
         let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let secrets = counted.get(&Out::Secret).map(|secrets| {
@@ -97,7 +97,7 @@ impl Filter for Excluded {
     }
 }
 
-/// What is counted and not spelled out.
+/// The words for kinds that are only counted.
 fn what(out: Out) -> Option<&'static str> {
     match out {
         Out::Lock => Some("of locks"),

@@ -1,7 +1,7 @@
-//! The symlinks of a put: which are kept as they are, which with another target, which are followed.
+//! The symlinks of a put: which are kept as they are, which get another target, which are followed.
 //!
-//! A link that leads out of the source is worth nothing where the source is not. It is kept and counted, or
-//! what it leads to is taken in its place; a tree of such links alone is refused.
+//! A link that leads out of the source is useless on another host. It is kept and counted, or replaced by its target. A
+//! tree of hardly anything but such links is refused.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,25 +11,25 @@ use crate::error::{Error, Result};
 use crate::host::walk::{FileWalk, Item, find_file};
 use crate::remedy::{Note, Remedy};
 
-/// Links that are named where they are counted.
+/// Most links that a note names.
 const NAMED_MAX: usize = 5;
-/// Directories that are gone into one through the other.
+/// Most directories that are entered through links, one inside another.
 const NESTED_MAX: usize = 40;
-/// Times that one directory is gone into by way of links: links to directories of links double.
+/// Most times that one directory is entered through links: links to directories of links multiply.
 const TIMES_MAX: u32 = 1000;
 
-/// What becomes of symlinks in a put.
+/// What happens to symlinks in a put.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkOptions {
     /// Keep absolute links that lead into the source as they are.
     pub keep_absolute: bool,
-    /// Take what a link leads to that leads out of the source.
+    /// Replace links that lead out of the source by their targets.
     pub dereference: bool,
-    /// Take a tree of nothing but links that lead out of it.
+    /// Accept a tree that consists almost only of links that lead out of it.
     pub allow_empty: bool,
 }
 
-/// The symlinks of one put, and what else its paths are worth a note for.
+/// The symlinks of one put, and counts for the notes.
 #[derive(Debug)]
 pub(crate) struct Follow {
     options: LinkOptions,
@@ -44,11 +44,11 @@ pub(crate) struct Follow {
     relative: Named,
     outside: Named,
     followed: u64,
-    /// Links out of the source behind which there is something.
+    /// Links out of the source that have an existing target.
     left_behind: u64,
 }
 
-/// Paths, counted; the first ones with their names.
+/// A count of paths, with the names of the first ones.
 #[derive(Debug, Default)]
 struct Named {
     count: u64,
@@ -56,7 +56,7 @@ struct Named {
 }
 
 impl Follow {
-    /// For a put of `given`, which is really at `root`, by a program that writes to `own`.
+    /// Prepares a put of `given`, whose real path is `root`, by a program that writes to `own`.
     pub(crate) fn new(options: LinkOptions, given: &Path, root: &Path, own: Vec<PathBuf>) -> Self {
         Self {
             options,
@@ -73,10 +73,10 @@ impl Follow {
         }
     }
 
-    /// The item of the walk that the tree gets, and the name that it has there, if that is another one.
+    /// Returns the item that the tree gets for an item of the walk, and its name there, if that differs.
     ///
     /// # Errors
-    /// When a link is to be followed and leads nowhere, or round in a circle.
+    /// When a link is to be followed and dangles or leads in a circle.
     pub(crate) fn look(
         &mut self,
         walk: &mut FileWalk,
@@ -128,7 +128,7 @@ impl Follow {
         Ok((Item::Symlink { name, target, stat }, None))
     }
 
-    /// What a link leads to, in its place.
+    /// Returns the target of a link in place of the link.
     fn follow(
         &mut self,
         walk: &mut FileWalk,
@@ -164,7 +164,7 @@ impl Follow {
         Ok((item, None))
     }
 
-    /// Refuses a tree of which nothing would be there elsewhere.
+    /// Refuses a tree of which almost nothing would be kept.
     ///
     /// # Errors
     /// Invalid input then.
@@ -182,12 +182,12 @@ impl Follow {
         .hint(Remedy::TakeTargets))
     }
 
-    /// Files and links that the walk came by.
+    /// How many files and links the walk has met.
     pub(crate) fn seen(&self) -> u64 {
         self.files + self.links
     }
 
-    /// What is worth a note at the end of the walk.
+    /// The notes at the end of the walk.
     pub(crate) fn notes(&self) -> Vec<Note> {
         let mut notes = Vec::new();
         if let Some(told) = self.relative.told() {

@@ -1,8 +1,8 @@
 //! The profile of Hugging Face caches: HF_HOME, hub caches, single repositories.
 //!
-//! Keeps what readers of every generation of the clients need and nothing that is bound to a host:
-//! a file in `blobs/` that is a link into a shared store becomes the file itself, a link out of the
-//! tree is refused, and what does not fit together is an error before anything is published.
+//! It keeps what readers of every generation of the clients need, and nothing that is bound to a host. A link in
+//! `blobs/` into a shared store becomes the file itself; a link out of the tree is refused; files that do not match
+//! each other are an error before anything is published.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -24,32 +24,32 @@ use crate::error::{Error, Result};
 use crate::host::walk::{Filter, Globs, Item, find_file};
 use crate::remedy::{Note, Remedy};
 
-/// Most bytes of a ref that are of interest: more is no commit.
+/// Most bytes of a ref that are read: anything longer is no commit.
 const REF_BYTES_MAX: u64 = 100;
-/// How often a ref is read again that holds no commit. Each wait before that is longer than the one before it,
-/// so that it falls out of step with a client that writes at a steady pace.
+/// How often a ref that holds no commit is read again. Each wait is longer than the one before, so that the reads do
+/// not keep step with a client that writes at a steady pace.
 const REF_LOOKS_MAX: u32 = 20;
 const REF_PAUSE: Duration = Duration::from_millis(3);
 /// Most bytes of a listing that is compared with its snapshot.
 const LISTING_BYTES_MAX: u64 = 64 << 20;
-/// Snapshots that are named as partial; the others are counted.
+/// Most partial snapshots that are named; further ones are counted.
 const PARTIAL_MAX: usize = 20;
 
-/// The profile at work on one put.
+/// The profile during one put.
 pub(crate) struct Hf {
     root: PathBuf,
     kind: RootKind,
     is_found: bool,
-    /// None, where all credentials are taken.
+    /// None, if all credentials are accepted.
     secrets: Option<Arc<Secrets>>,
-    /// What was asked of the bytes of files, as part of a name.
+    /// The rules for the bytes of files, as part of a name.
     rules: String,
-    /// What stays out of the walk.
+    /// What the walk excludes.
     excluded: Globs,
     check: bool,
     by_rule: Arc<Excluded>,
     depth: usize,
-    /// The repository that the walk is in, and how deep it lies.
+    /// The repository that the walk is in, and its depth.
     repo: Option<(Repo, usize)>,
     findings: Findings,
 }
@@ -63,7 +63,7 @@ struct Findings {
     unreadable_listings: Vec<String>,
     empty_refs: Vec<String>,
     unchecked: u64,
-    /// Links to what is excluded.
+    /// Links whose targets are excluded.
     unlinked: u64,
 }
 
@@ -102,7 +102,7 @@ impl Hf {
         by_rule
     }
 
-    /// What was asked of the bytes of files, as part of a name. No path holds a NUL.
+    /// The rules for the bytes of files, as part of a name. They hold a NUL, which no path does.
     pub(super) fn rules(&self) -> String {
         self.rules.clone()
     }
@@ -133,7 +133,8 @@ impl Hf {
         }
     }
 
-    /// Clients of a hub make repositories for one user (0700), and some the files in them (0600).
+    /// Whether the walk is in a repository. Clients create repositories, and some their files, for one user (0700,
+    /// 0600).
     pub(super) fn is_in_repo(&self) -> bool {
         self.repo.is_some()
     }
@@ -238,7 +239,7 @@ impl Hf {
         Ok(Item::Symlink { name, target, stat }.into())
     }
 
-    /// A link to what was left out on request would lead nowhere.
+    /// Whether a target is excluded on request, so that a link to it would dangle.
     fn is_excluded(&self, inside: &[u8]) -> bool {
         let ends = inside.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         let mut parents = ends.filter_map(|(end, _)| inside.get(..end));
@@ -249,7 +250,7 @@ impl Hf {
                 || (self.excluded.is_match(inside, true) && is_dir()))
     }
 
-    /// A link in a snapshot must lead to something that the walk has found.
+    /// Checks that the target of a link in a snapshot was found by the walk.
     fn must_exist(&self, path: &[u8], place: HubPlace, inside: &[u8]) -> Result<()> {
         let (HubPlace::SnapshotEntry, Some((repo, _))) = (place, &self.repo) else {
             return Ok(());
@@ -267,8 +268,8 @@ impl Hf {
         ))
     }
 
-    /// A link in `blobs/` becomes the file that it leads to: readers want its bytes, and the shared
-    /// store that it leads to is not taken. Out of the tree it may lead where its name proves the bytes.
+    /// Replaces a link in `blobs/` by its target: readers want the bytes, and the shared store is not put. The target
+    /// may be outside of the tree if the name of the link proves its bytes.
     fn linked_payload(&mut self, path: &[u8], name: Vec<u8>) -> Result<Admitted> {
         let at = self.at(path);
         let real = at
@@ -363,7 +364,7 @@ impl Findings {
     }
 }
 
-/// What a ref holds. Some clients empty it before they write it: what is no commit is read again for a while.
+/// Reads a ref. Some clients empty the file before they write it, so a ref without a commit is read again for a while.
 fn read_ref(file: &mut AdmittedFile) -> Result<Vec<u8>> {
     let mut text = read(file, REF_BYTES_MAX)?;
     for look in 1..=REF_LOOKS_MAX {
@@ -377,7 +378,7 @@ fn read_ref(file: &mut AdmittedFile) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// At most `max` bytes from the beginning of a file.
+/// Reads at most `max` bytes from the beginning of a file.
 fn read(file: &AdmittedFile, max: u64) -> Result<Vec<u8>> {
     let opened: File = file.dir.open_file(&file.file)?;
     let mut bytes = Vec::new();

@@ -1,5 +1,5 @@
-//! Where symlinks lead inside of a tree: by their text alone, and where that names places of this host, by
-//! the directories that it names.
+//! Where symlinks lead inside of a tree. Relative targets are resolved as text; absolute paths by the directories of
+//! this host that they name.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -7,31 +7,31 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Spellings of directories that are remembered.
+/// Most path spellings of directories that are remembered.
 const SPELLINGS_MAX: usize = 4096;
 
 /// How a tree keeps a symlink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// As it is: it leads to a place inside of the tree, wherever that is.
+    /// With its own target: it leads to a place inside of the tree wherever that is.
     AsIs,
-    /// With this target: it led to a place inside by way of places outside.
+    /// With this target: its own leads through places outside to a place inside.
     Relative(Vec<u8>),
     /// It leads out of the tree.
     Outside,
 }
 
-/// A directory of this host whose symlinks are judged. It is known by its inode, however a link spells it.
+/// A directory of this host whose symlinks are judged. It is recognized by its inode, however a link spells its path.
 #[derive(Debug)]
 pub(crate) struct LinkRoot {
     path: PathBuf,
     id: Option<(u64, u64)>,
-    /// Whether a path leads to this directory.
+    /// Spellings of paths, and whether each leads to this directory.
     spellings: HashMap<Vec<u8>, bool>,
 }
 
 impl LinkRoot {
-    /// For the directory at `path`.
+    /// Prepares for the directory at `path`.
     pub(crate) fn new(path: &Path) -> Self {
         Self {
             path: path.to_path_buf(),
@@ -40,12 +40,12 @@ impl LinkRoot {
         }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How a tree keeps the link at `path`, from this directory on.
+    /// Decides how a tree keeps the link at `path`, relative to this directory.
     pub(crate) fn keep(&mut self, path: &[u8], target: &[u8]) -> Kept {
         if !target.starts_with(b"/") && resolve(b"", path, target).is_some() {
             return Kept::AsIs;
@@ -54,7 +54,7 @@ impl LinkRoot {
             .rsplitn(2, |byte| *byte == b'/')
             .nth(1)
             .unwrap_or_default();
-        // An absolute target takes the place of all before it.
+        // An absolute target replaces everything before it.
         let full = self.path.join(OsStr::from_bytes(above));
         let full = full.join(OsStr::from_bytes(target));
         match self.inside(full.as_os_str().as_bytes()) {
@@ -63,11 +63,11 @@ impl LinkRoot {
         }
     }
 
-    /// The way from this directory to the absolute path `full`, if it leads through this directory.
+    /// The path from this directory to the absolute path `full`, if that leads through this directory.
     fn inside(&mut self, full: &[u8]) -> Option<Vec<u8>> {
         let slashes = full.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         let ends: Vec<usize> = slashes.map(|(at, _)| at).chain([full.len()]).collect();
-        // The last time that it comes by counts: what is behind is the shortest.
+        // The last occurrence of this directory counts, since the rest behind it is the shortest.
         ends.into_iter().rev().find_map(|end| {
             let rest = full.get(end..)?;
             resolve(b"", b"", trimmed(rest))?;
@@ -100,8 +100,8 @@ fn trimmed(path: &[u8]) -> &[u8] {
     path.get(start.unwrap_or(path.len())..).unwrap_or_default()
 }
 
-/// The target by which a link at `path` leads to `to`. Where that goes up again, names on the way may be
-/// symlinks, so that it is kept as it is.
+/// The relative target by which a link at `path` leads to `to`. If `to` contains `..`, names before that may be
+/// symlinks, so `to` is kept as it is.
 fn relative_to(path: &[u8], to: &[u8]) -> Vec<u8> {
     if !split(to).any(|name| name == b"..") {
         let inside = split(to).filter(|name| *name != b".");
@@ -117,7 +117,7 @@ fn relative_to(path: &[u8], to: &[u8]) -> Vec<u8> {
     up.chain(split(to)).collect::<Vec<_>>().join(&b'/')
 }
 
-/// Where a link at `path` leads: relative to the tree's root at `root`, or `None` outside of it.
+/// Where a link at `path` leads, relative to the tree's root at `root`; `None` if that is outside.
 pub(super) fn resolve(root: &[u8], path: &[u8], target: &[u8]) -> Option<Vec<u8>> {
     if target.starts_with(b"/") {
         let rest = target.strip_prefix(root)?.strip_prefix(b"/")?;
@@ -128,7 +128,7 @@ pub(super) fn resolve(root: &[u8], path: &[u8], target: &[u8]) -> Option<Vec<u8>
     walk(names, target)
 }
 
-/// The shortest target by which a link at `path` leads to `to`, both relative to one root.
+/// The shortest target by which a link at `path` leads to `to`, both relative to the same root.
 pub(super) fn relative(path: &[u8], to: &[u8]) -> Vec<u8> {
     let mut from: Vec<&[u8]> = split(path).collect();
     from.pop();

@@ -1,11 +1,11 @@
-//! Profiles: what a put leaves out, replaces and checks because it knows what kind of tree it is.
+//! Profiles: what a put leaves out, replaces and checks, because it knows what kind of tree it is.
 //!
-//! A layer between the walk and the pipeline. By names alone it keeps things out of the walk
-//! ([`Filter`]); what the walk finds then goes through [`Profile::admit`], which may give another
-//! file in its place, demand something of its bytes ([`Check`]), or fail the put.
+//! A profile is a layer between the walk and the pipeline. It excludes things from the walk by name alone ([`Filter`]).
+//! What the walk finds goes through [`Profile::admit`], which may replace a file by another, demand something of its
+//! bytes ([`Check`]), or fail the put.
 //!
-//! Secrets never enter: where a name or a file's text says that it holds credentials, the put
-//! fails with the list of them; what a cache is known to keep them in is left out, and named.
+//! Secrets are not stored: if a name or the text of a file says that it holds credentials, the put fails and lists all
+//! of them. Files in which a cache is known to keep credentials are left out and named.
 
 mod check;
 mod detect;
@@ -33,48 +33,48 @@ use crate::error::{Error, Result};
 use crate::host::walk::{Dir, Filter, Globs, Item, Stat};
 use crate::remedy::Note;
 
-/// Of the rules by which credentials are known: files that passed older ones are looked at again.
+/// The version of the rules that recognize credentials. Files that passed an older version are checked again.
 const SECRET_RULES: u32 = 1;
-/// What a file holds that the environment names.
+/// The kind of secret in a file that the environment names.
 const NAMED: &str = "credentials, as the environment says";
 
-/// What to take a tree for, and how much to ask of it.
+/// Which profile to use, and how much to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileOptions {
-    /// What to take it for.
+    /// Which profile to use.
     pub choice: ProfileChoice,
-    /// What is taken only when asked for.
+    /// Classes of files that are taken only on request.
     pub with: Vec<Class>,
-    /// Take files that hold credentials; those that the profile knows by name stay out all the same.
+    /// Take files that hold credentials. Those that the profile knows by name are left out nevertheless.
     pub allow_secrets: bool,
     /// Globs of files that are taken although they seem to hold credentials.
     pub allow_secret: Vec<String>,
-    /// Leave what holds credentials out, by itself, and list it, instead of failing.
+    /// Leave out files that hold credentials, and list them, instead of failing.
     pub leave_out_secrets: bool,
-    /// Check the tree: refs have snapshots, links lead somewhere, files have the hash in their name.
+    /// Check the tree: refs have snapshots, links do not dangle, files match the hash in their name.
     pub check: bool,
-    /// Files that hold credentials, as the environment says.
+    /// Files that hold credentials according to the environment.
     pub secret_paths: Vec<PathBuf>,
 }
 
-/// Which profile.
+/// The choice of a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProfileChoice {
-    /// What the tree looks like.
+    /// The one that the tree looks like.
     #[default]
     Auto,
     /// A Hugging Face cache.
     Hf,
-    /// Everything is taken as it is.
+    /// None: everything is taken as it is.
     None,
 }
 
-/// Parts of an HF_HOME that are taken only when asked for.
+/// Parts of an HF_HOME that are taken only on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Configuration of accelerate.
     Accelerate,
-    /// What libraries keep beside repositories.
+    /// Files that libraries keep beside repositories.
     Assets,
     /// Archives that datasets were made from.
     Downloads,
@@ -88,46 +88,46 @@ pub enum Class {
 pub(crate) enum Profile {
     /// Everything is taken as it is.
     None,
-    /// No profile, but credentials are refused.
+    /// Everything is taken as it is, but credentials are refused.
     Guard(Guard),
     /// A Hugging Face cache.
     Hf(Box<Hf>),
 }
 
-/// What a profile makes of an item.
+/// What a profile turns an item into.
 pub(crate) enum Admitted {
-    /// A file under a name that need not be its own.
+    /// A file; its name in the tree may differ from that on the disk.
     File(AdmittedFile),
-    /// The item, as it is or with another target.
+    /// The item as it is, or a link with another target.
     Other(Item),
-    /// Nothing: it stays out.
+    /// Nothing: the item is left out.
     Out,
 }
 
 /// A file to be read.
 pub(crate) struct AdmittedFile {
-    /// Its name in the tree.
+    /// The name of the file in the tree.
     pub(crate) name: Vec<u8>,
-    /// Where it is.
+    /// The directory of the file.
     pub(crate) dir: Arc<Dir>,
-    /// Its name there.
+    /// The name of the file in that directory.
     pub(crate) file: Vec<u8>,
     pub(crate) stat: Stat,
-    /// What its bytes must be.
+    /// What must hold for its bytes.
     pub(crate) check: Option<Check>,
-    /// Whether its mode tells if it is a program.
+    /// Whether its mode tells if the file is executable.
     pub(crate) may_execute: bool,
 }
 
-/// Refuses what holds credentials.
+/// Refuses files that hold credentials.
 pub(crate) struct Guard {
     paths: SecretPaths,
     secrets: Arc<Secrets>,
-    /// What was asked, as part of a name. No path holds a NUL.
+    /// The rules for credentials, as part of a name. They hold a NUL, which no path does.
     rules: String,
 }
 
-/// Files that hold credentials because somebody says so, relative to the root.
+/// Files that hold credentials according to the environment, relative to the root.
 #[derive(Debug, Default)]
 struct SecretPaths(Vec<Vec<u8>>);
 
@@ -146,7 +146,7 @@ impl Default for ProfileOptions {
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 5] = [
         Self::Accelerate,
         Self::Assets,
@@ -155,7 +155,7 @@ impl Class {
         Self::Trackio,
     ];
 
-    /// As people write it, which is the name of its directory.
+    /// The class as people write it, which is also the name of its directory.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accelerate => "accelerate",
@@ -168,10 +168,10 @@ impl Class {
 }
 
 impl Profile {
-    /// The profile for a put of the canonical path `root`, from which `excluded` stays out.
+    /// The profile for a put of the canonical path `root`, from which `excluded` is left out.
     ///
     /// # Errors
-    /// Invalid input, naming a glob that makes no sense.
+    /// Invalid input, naming an invalid glob.
     pub(crate) fn new(options: &ProfileOptions, root: &Path, excluded: &Globs) -> Result<Self> {
         let paths = SecretPaths::new(&options.secret_paths, root);
         let kind = detect::detect(root);
@@ -194,12 +194,13 @@ impl Profile {
         })
     }
 
-    /// Whether the modes of what was admitted last are those that a tool gives to everything, whoever may read it.
+    /// Whether the last admitted file has the mode that a tool gives to every file, which says nothing about who may
+    /// read it.
     pub(crate) fn has_modes_of_its_tool(&self) -> bool {
         matches!(self, Self::Hf(hf) if hf.is_in_repo())
     }
 
-    /// What was found of credentials, to be asked when every file was read.
+    /// The credentials that were found. Ask after all files were read.
     pub(crate) fn secrets(&self) -> Option<Arc<Secrets>> {
         match self {
             Self::None => None,
@@ -208,7 +209,7 @@ impl Profile {
         }
     }
 
-    /// What keeps things out of the walk.
+    /// The filter that excludes things from the walk.
     pub(crate) fn filter(&self) -> Option<Arc<dyn Filter>> {
         match self {
             Self::None | Self::Guard(_) => None,
@@ -216,8 +217,8 @@ impl Profile {
         }
     }
 
-    /// What the cache of unchanged files knows `root` by: files that were let in under other rules
-    /// are not known under these.
+    /// The name of `root` in the cache of unchanged files. It includes the rules, so that files which were accepted
+    /// under other rules are read again.
     pub(crate) fn cache_root(&self, root: &Path) -> PathBuf {
         let rules = match self {
             Self::None => return root.to_path_buf(),
@@ -229,10 +230,10 @@ impl Profile {
         PathBuf::from(OsString::from_vec(key))
     }
 
-    /// Takes the next item of the walk, which is at `path` from the root on.
+    /// Judges the next item of the walk, at `path` relative to the root.
     ///
     /// # Errors
-    /// What the profile refuses, named.
+    /// When the profile refuses the item; the error names it.
     pub(crate) fn admit(&mut self, path: &[u8], item: Item) -> Result<Admitted> {
         match self {
             Self::None => Ok(item.into()),
@@ -241,13 +242,13 @@ impl Profile {
         }
     }
 
-    /// Whether the profile itself says what becomes of the symlink at `path`: files in `blobs/` of a cache.
+    /// Whether the profile itself decides about the symlink at `path`; it does so for `blobs/` of a cache.
     pub(crate) fn resolves(&self, path: &[u8]) -> bool {
         let mut names = path.rsplit(|byte| *byte == b'/').skip(1);
         matches!(self, Self::Hf(_)) && names.next() == Some(b"blobs")
     }
 
-    /// What is worth a note at the end of the walk.
+    /// The notes at the end of the walk.
     pub(crate) fn notes(&self) -> Vec<Note> {
         match self {
             Self::None | Self::Guard(_) => Vec::new(),
@@ -295,7 +296,7 @@ impl Guard {
 }
 
 impl SecretPaths {
-    /// Both the names that were given and the files that they lead to.
+    /// Takes the given paths, and the files that they lead to.
     fn new(paths: &[PathBuf], root: &Path) -> Self {
         let given = paths.iter().filter_map(|path| {
             let parent = path.parent()?.canonicalize().ok()?;

@@ -1,7 +1,7 @@
-//! One repository of a hub cache under the walk: its refs, snapshots and links must fit together.
+//! One repository of a hub cache during the walk: its refs, snapshots and links must match.
 //!
-//! The walk comes by in the order of names: `.no_exist`, `blobs`, `refs`, `snapshots`, `trees`.
-//! Memory: the names in one repository.
+//! The walk visits directories by name: `.no_exist`, `blobs`, `refs`, `snapshots`, `trees`. Memory: the names in one
+//! repository.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use crate::remedy::Remedy;
 /// What is known of a repository so far.
 #[derive(Debug, Default)]
 pub(super) struct Repo {
-    /// Of its directory, from the root on.
+    /// The path of its directory, relative to the root.
     path: Vec<u8>,
     /// Names in `blobs/`.
     payloads: HashSet<Vec<u8>>,
@@ -23,18 +23,18 @@ pub(super) struct Repo {
     refs: Vec<(Vec<u8>, Vec<u8>)>,
     /// Paths in each snapshot.
     snapshots: BTreeMap<Vec<u8>, HashSet<Vec<u8>>>,
-    /// Commits of which it is known that files are missing.
+    /// Commits that are known to lack files.
     missing: BTreeSet<Vec<u8>>,
 }
 
-/// How much of a snapshot is there.
+/// How much of a snapshot exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Completeness {
     pub(super) listed: usize,
     pub(super) present: usize,
 }
 
-/// `trees/<commit>.json`, as far as it is of interest.
+/// The relevant part of `trees/<commit>.json`.
 #[derive(Deserialize)]
 struct Listing {
     files: HashMap<String, IgnoredAny>,
@@ -60,7 +60,7 @@ impl Repo {
         self.snapshots.entry(commit.to_vec()).or_default();
     }
 
-    /// Adds what is at `path`, from the root on, to its snapshot.
+    /// Adds the entry at `path`, relative to the root, to its snapshot.
     pub(super) fn add_entry(&mut self, path: &[u8]) {
         let Some(inside) = self.inside(path, b"snapshots/") else {
             return;
@@ -72,10 +72,10 @@ impl Repo {
         }
     }
 
-    /// Adds the ref at `path` that holds `text`.
+    /// Adds the ref at `path`, which holds `text`.
     ///
     /// # Errors
-    /// When it holds anything but a commit: readers do not strip.
+    /// When it holds anything besides a commit, since readers do not strip it.
     pub(super) fn add_ref(&mut self, path: &[u8], text: &[u8]) -> Result<()> {
         if !is_commit(text) {
             return Err(broken(
@@ -90,7 +90,7 @@ impl Repo {
         Ok(())
     }
 
-    /// Whether `path` is a name in `blobs/`, and if so, whether it is there.
+    /// Whether the file at `path` exists, if that is a name in `blobs/`; none otherwise.
     pub(super) fn payload_at(&self, path: &[u8]) -> Option<bool> {
         let name = self.inside(path, b"blobs/")?;
         (!name.contains(&b'/')).then(|| self.payloads.contains(name))
@@ -99,7 +99,7 @@ impl Repo {
     /// Compares a listing with its snapshot.
     ///
     /// # Errors
-    /// When the listing is not one.
+    /// When the text is no listing.
     pub(super) fn compare(&self, commit: &[u8], listing: &[u8]) -> Result<Completeness> {
         let listing: Listing = serde_json::from_slice(listing)
             .map_err(|source| Error::corrupt("not a listing of files").because(source))?;
@@ -112,11 +112,11 @@ impl Repo {
         })
     }
 
-    /// Its end: every ref must have a snapshot. Returns refs to commits of which nothing is there
-    /// but the knowledge of what is missing, as it is left by asking for a file that does not exist.
+    /// Ends the repository: every ref must have a snapshot. Returns refs whose commits have nothing but records of
+    /// missing files; asking for a file that does not exist leaves such refs.
     ///
     /// # Errors
-    /// Naming the ref that leads nowhere.
+    /// When a ref has no snapshot; the error names it.
     pub(super) fn finish(&self) -> Result<Vec<String>> {
         let mut empty = Vec::new();
         for (path, commit) in &self.refs {
@@ -144,7 +144,7 @@ impl Repo {
     }
 }
 
-/// A tree that does not fit together, at `path`.
+/// The error about an inconsistent tree, at `path`.
 pub(super) fn broken(path: &[u8], detail: impl std::fmt::Display) -> Error {
     Error::corrupt(format!("{}: {detail}", String::from_utf8_lossy(path)))
         .hint(Remedy::DownloadAgainOrExclude)

@@ -1,26 +1,25 @@
 //! What a path of a Hugging Face cache is, by its names alone. Pure.
 //!
-//! Rooms are told apart from the root on: an HF_HOME holds `hub/`, a hub holds repositories, a
-//! repository holds `blobs/`, `refs/`, `snapshots/`, `trees/` and `.no_exist/`. The names of files
-//! in a snapshot were chosen by the people of the repository, so that nothing there is a lock or a
-//! secret by its name: `poetry.lock` belongs to it.
+//! Names are judged by the directory that they are in: an HF_HOME holds `hub/`, a hub holds repositories, a repository
+//! holds `blobs/`, `refs/`, `snapshots/`, `trees/` and `.no_exist/`. The authors of a repository chose the names of
+//! files in a snapshot, so no name there means a lock or a secret: `poetry.lock` belongs to the repository.
 
 use super::Class;
 
 /// What kind of directory the root of a put is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RootKind {
-    /// An HF_HOME: `hub/`, `datasets/`, `token` and the like.
+    /// An HF_HOME with `hub/`, `datasets/`, `token` and so on.
     Home,
-    /// A hub cache: one directory for each repository.
+    /// A hub cache with one directory per repository.
     Hub,
     /// One repository of a hub cache.
     Repo,
-    /// Something that holds an HF_HOME named `huggingface`, as `~/.cache` does.
+    /// A directory that holds an HF_HOME named `huggingface`, like `~/.cache`.
     Above,
 }
 
-/// What stands at a path.
+/// What a path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HubPlace {
     /// The directory of one repository.
@@ -31,43 +30,43 @@ pub(super) enum HubPlace {
     Ref,
     /// `snapshots/<commit>`.
     Snapshot,
-    /// Something in a snapshot.
+    /// An entry in a snapshot.
     SnapshotEntry,
     /// `.no_exist/<commit>`.
     Missing,
     /// `trees/<commit>.json`: what a snapshot should hold.
     Listing,
-    /// Anything else of a cache.
+    /// Anything else in a cache.
     Other,
-    /// Beside the caches.
+    /// Anything outside of the caches.
     Foreign,
 }
 
-/// Why something stays out.
+/// Why something is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Out {
-    /// Holds credentials.
+    /// It holds credentials.
     Secret,
-    /// Locks of processes that are long gone.
+    /// It is a lock.
     Lock,
-    /// Files that a download or a build had not finished.
+    /// A download or a build did not finish it.
     Unfinished,
-    /// Logs, marks and caches that mean nothing on another host.
+    /// It is a log, a mark or a cache that means nothing on another host.
     MachineState,
-    /// The store that repositories share; each gets its own files instead.
+    /// It is the store that repositories share. Each repository gets its own files instead.
     Shared,
-    /// Taken only when asked for.
+    /// It is taken only on request.
     OptIn(Class),
 }
 
-/// What becomes of a path.
+/// What happens to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Keep(HubPlace),
     Out(Out),
 }
 
-/// The directory that a path has led to so far.
+/// The kind of directory that a name is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
     Above,
@@ -81,11 +80,11 @@ enum Room {
     Snapshot,
     Missing,
     Listings,
-    /// Anything else in an HF_HOME: only secrets, locks and unfinished files stay out.
+    /// Anything else in an HF_HOME. Only secrets, locks and unfinished files are left out.
     Taken,
 }
 
-/// Judges `path`, relative to a root of this kind, whose parent directories are all kept.
+/// Judges `path`, relative to a root of this kind. None of its parent directories may be left out.
 pub(super) fn judge(root: RootKind, path: &[u8], is_dir: bool) -> Verdict {
     let mut room = room_of(root);
     let mut names = path.split(|byte| *byte == b'/').peekable();
@@ -106,13 +105,13 @@ pub(super) fn is_repo(name: &[u8]) -> bool {
         .any(|kind| name.len() > kind.len() && name.starts_with(kind))
 }
 
-/// Whether `name` is that of a file which tools keep credentials in, wherever it lies.
+/// Whether tools keep credentials in files with this name, in whatever directory.
 pub(super) fn is_secret(name: &[u8]) -> bool {
     let names: [&[u8]; 4] = [b".netrc", b".git-credentials", b"munge.key", b".ssh"];
     names.contains(&name)
 }
 
-/// 40 hexadecimal digits, small letters, nothing else.
+/// Whether `text` is 40 lower-case hexadecimal digits.
 pub(super) fn is_commit(text: &[u8]) -> bool {
     is_hex(text, 40)
 }
@@ -152,7 +151,7 @@ fn below(room: Room, name: &[u8]) -> Room {
 
 fn last(room: Room, name: &[u8], is_dir: bool) -> Verdict {
     let out = match room {
-        // The names of a repository's people; only the links lead anywhere, and those are checked.
+        // The authors of the repository chose these names. Links are checked elsewhere.
         Room::Snapshots | Room::Snapshot | Room::Missing => None,
         Room::Above => (is_secret(name) || name == b"stored_tokens").then_some(Out::Secret),
         Room::Home => secret(name)
@@ -192,7 +191,7 @@ fn place(room: Room, name: &[u8], is_dir: bool) -> HubPlace {
     }
 }
 
-/// `token` and `stored_tokens` lie in an HF_HOME, or wherever a variable had put them.
+/// `token` and `stored_tokens` are in an HF_HOME, or wherever a variable of the environment put them.
 fn secret(name: &[u8]) -> Option<Out> {
     (is_secret(name) || name == b"token" || name == b"stored_tokens").then_some(Out::Secret)
 }
@@ -218,14 +217,14 @@ fn home(name: &[u8]) -> Option<Out> {
         .or_else(|| class_of(name).map(Out::OptIn))
 }
 
-/// What is taken only when asked for, by the name of its directory in an HF_HOME.
+/// The class that is taken only on request, by the name of its directory in an HF_HOME.
 fn class_of(name: &[u8]) -> Option<Class> {
     Class::ALL
         .into_iter()
         .find(|class| class.as_str().as_bytes() == name)
 }
 
-/// `tempfile` names: `tmp` and eight characters.
+/// Leaves out downloads, and names that `tempfile` makes: `tmp` and eight characters.
 fn datasets(name: &[u8], is_dir: bool) -> Option<Out> {
     if is_dir && name == b"downloads" {
         return Some(Out::OptIn(Class::Downloads));
@@ -246,7 +245,7 @@ fn payload(name: &[u8]) -> Option<Out> {
     (is_hidden || name.starts_with(b"tmp_")).then_some(Out::Unfinished)
 }
 
-/// `<name>.<8 hex>.tmp`: a branch may be called `x.tmp`, hardly that.
+/// `<name>.<8 hex>.tmp` is unfinished. A branch may be called `x.tmp`, but hardly that.
 fn ref_tmp(name: &[u8]) -> Option<Out> {
     let stem = name.strip_suffix(b".tmp")?;
     let unique = stem.rsplit(|byte| *byte == b'.').next()?;

@@ -20,17 +20,17 @@ use crate::retry::{VAIN_MAX, retry};
 use crate::session::{Relied, moves_chunks};
 use crate::store::{Store, View};
 
-/// Objects that a bucket tells in one answer to a listing.
+/// Most objects in one response to a listing of a bucket.
 const LISTED_AT_ONCE: usize = 1000;
-/// Where a bucket has more packs, those of versions that are counted on as a whole are not looked at.
+/// If a bucket has more packs than this, packs of versions that are relied on whole are not checked.
 const LISTED_MAX: usize = 4 * LISTED_AT_ONCE;
 
-/// Condemns those packs that `relied` counts on and that are gone, or that a verification of this host found damaged and
-/// that still are; none where all is well, else those that this call condemned and not a collector before it. `state`
-/// is one that the work began with.
+/// Condemns the packs that `relied` relies on and that are missing, or that a verification of this host found damaged
+/// and that still are. None if all is well; otherwise the packs that this call condemned, without those that others
+/// condemned before. `state` is the one that the work began with.
 ///
 /// # Errors
-/// When the store does not answer; conflict, when others change it all the time.
+/// When the store does not answer; conflict, when others keep changing it.
 pub(crate) fn mend(
     store: &Store,
     state: &State,
@@ -43,14 +43,14 @@ pub(crate) fn mend(
     }
 }
 
-/// The packs that `relied` counts on and that are gone, or known to be damaged.
+/// The packs that `relied` relies on and that are missing, or known to be damaged.
 pub(crate) fn unsound(store: &Store, state: &State, relied: &Relied) -> Result<BTreeSet<PackId>> {
     segments::check(store, relied)?;
     let index = relied.index();
     let marked = relied.packs()?;
     let named: HashSet<PackId> = index.packs().map(|pack| pack.id).collect();
     let is_live = |pack: &PackId| !state.condemned.contains_key(pack);
-    // Which packs a version needs that is counted on as a whole is not known, so all are looked at.
+    // If a version is relied on whole, it is not known which packs it needs, so all are checked.
     let looks_at_all = relied.has_bases() && (!store.is_far() || named.len() <= LISTED_MAX);
     let needed: Vec<PackId> = match looks_at_all {
         true => named.iter().copied().filter(is_live).collect(),
@@ -65,20 +65,20 @@ pub(crate) fn unsound(store: &Store, state: &State, relied: &Relied) -> Result<B
     let needed: BTreeSet<PackId> = needed.into_iter().collect();
     let known: BTreeSet<PackId> = record.damaged().intersection(&needed).copied().collect();
     let found = damaged(store, &view, &known, &Unwatched)?;
-    // What is well again need not be read by the next one.
+    // The next check need not read packs that are sound again.
     forget(store, &(&known - &found));
     bad.extend(found);
     if bad.is_empty() || !bad.is_disjoint(&marked.into_iter().collect()) {
         return Ok(bad);
     }
-    // Of a version that is counted on as a whole it is not known which packs it needs.
+    // If only versions that are relied on whole can be hit, check whether they need these packs.
     match relied.is_offered_by(store, &without(&view, &bad)?)? {
         true => Ok(BTreeSet::new()),
         false => Ok(bad),
     }
 }
 
-/// The view as it would be once these packs are condemned.
+/// The view as it will be after these packs are condemned.
 pub(crate) fn without(view: &View, bad: &BTreeSet<PackId>) -> Result<View> {
     let state = condemning(&view.state, bad);
     Ok(View {
@@ -87,7 +87,7 @@ pub(crate) fn without(view: &View, bad: &BTreeSet<PackId>) -> Result<View> {
     })
 }
 
-/// Which of these packs are not there, in as few requests as may be; `all` is how many the store has.
+/// The packs that are missing, found with as few requests as possible; `all` is the number of packs in the store.
 pub(crate) fn gone(remote: &dyn Read, packs: &[PackId], all: usize) -> Result<BTreeSet<PackId>> {
     let is_near = remote.local_path(PACKS_PREFIX).is_some();
     let listed: HashSet<PackId> = match is_near || packs.len() <= all.div_ceil(LISTED_AT_ONCE) {
@@ -100,7 +100,7 @@ pub(crate) fn gone(remote: &dyn Read, packs: &[PackId], all: usize) -> Result<BT
                 .collect()
         }
     };
-    // A listing may be late: what it does not show is asked for.
+    // A listing may be outdated, so packs that it lacks are requested one by one.
     let asked: Vec<&PackId> = packs.iter().filter(|pack| !listed.contains(pack)).collect();
     let found = of_each(remote, &asked, |pack| {
         match remote.size(&pack_key(**pack)) {
@@ -114,7 +114,7 @@ pub(crate) fn gone(remote: &dyn Read, packs: &[PackId], all: usize) -> Result<BT
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Which of these packs are not what they were, down to the last byte. This host remembers it.
+/// Reads these packs to the last byte, and returns the damaged ones. This host remembers the result.
 pub(crate) fn damaged(
     store: &Store,
     view: &View,
@@ -135,7 +135,7 @@ pub(crate) fn damaged(
     Ok(found.collect())
 }
 
-/// All of these packs that are live, each to be read.
+/// The live packs among these, each to be read.
 fn tasks(view: &View, packs: &BTreeSet<PackId>) -> Vec<PackTask> {
     let mut tasks = Vec::new();
     for segment in view.index.segments() {
@@ -153,10 +153,10 @@ fn tasks(view: &View, packs: &BTreeSet<PackId>) -> Vec<PackTask> {
     tasks
 }
 
-/// Copies what is good in `bad` packs and condemns them, in one entry; those that were not condemned before.
+/// Copies what is good in `bad` packs and condemns them in one entry. Returns those that were not condemned before.
 ///
 /// # Errors
-/// Conflict, when others change the store all the time; when it does not answer.
+/// Conflict, when others keep changing the store; when it does not answer.
 pub(crate) fn condemn(store: &Store, bad: &BTreeSet<PackId>) -> Result<BTreeSet<PackId>> {
     let condemned = retry(|| condemn_now(store, bad))?.ok_or_else(|| {
         Error::conflict(format!(
@@ -169,7 +169,7 @@ pub(crate) fn condemn(store: &Store, bad: &BTreeSet<PackId>) -> Result<BTreeSet<
     Ok(condemned)
 }
 
-/// One pass of [`condemn`]; `None` when chunks moved meanwhile.
+/// Does one pass of [`condemn`]; `None` when chunks moved meanwhile.
 fn condemn_now(store: &Store, bad: &BTreeSet<PackId>) -> Result<Option<BTreeSet<PackId>>> {
     let View { mut state, index } = store.view()?;
     let view = View {
@@ -203,7 +203,7 @@ fn condemn_now(store: &Store, bad: &BTreeSet<PackId>) -> Result<Option<BTreeSet<
     Ok((!is_stale).then_some(packs))
 }
 
-/// What is condemned, or well, needs no record. That it cannot be written costs a look.
+/// Removes packs that are condemned or sound from the record. If that fails, they are checked once more.
 fn forget(store: &Store, packs: &BTreeSet<PackId>) {
     if !packs.is_empty() {
         drop(Record::load(store).save(|pack| !packs.contains(pack)));

@@ -1,6 +1,6 @@
-//! Packs: there, of the right size, in agreement with their segment, and on request read to the last byte.
+//! Checks packs: each exists, has the right size and agrees with its segment. On request it is read to the last byte.
 //!
-//! Packs are looked at side by side; memory is a few megabytes for each thread.
+//! Packs are checked concurrently, with a few megabytes of memory per thread.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,52 +21,52 @@ use crate::read::{Reader, VerifiedBases};
 use crate::remote::Read;
 use crate::store::Store;
 
-/// A pack that is looked at.
+/// A pack to check.
 pub(crate) struct PackTask {
     /// The live segment that names it.
     pub(crate) segment: Arc<OpenSegment>,
-    /// Its position there.
+    /// The position of the pack in the segment.
     pub(crate) position: u32,
     pub(crate) pack: SegmentPack,
-    /// How much of it is read.
+    /// How much of the pack to read.
     pub(crate) reading: Reading,
 }
 
 /// How much of a pack is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// What it says about itself.
+    /// Its table.
     Table,
-    /// Every byte, compared with the sums in its table.
+    /// Every byte, compared with the checksums in its table.
     Stored,
     /// Every byte, decoded, and compared with the ids of its chunks.
     Decoded,
 }
 
-/// What cannot be read any more.
+/// What cannot be read.
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
-    /// Packs that end before they should, and where; 0 for those that are missing.
+    /// Packs that are too short, with their actual length; 0 for missing packs.
     ends: HashMap<PackId, u64>,
     chunks: HashSet<(PackId, ChunkId)>,
-    /// Findings that a segment does not list a chunk which one of its packs holds.
+    /// Findings that a pack and its segment disagree about the pack's chunks.
     pub(crate) unlisted: Vec<Finding>,
 }
 
-/// What became of looking at one pack.
+/// The result of checking one pack.
 #[derive(Default)]
 struct Outcome {
-    /// Entries of the segment that lie where the pack has their chunks.
+    /// Rows of the segment that agree with the pack.
     matched: u64,
     end: Option<u64>,
     chunks: Vec<ChunkId>,
     defects: Vec<Error>,
-    /// The pack says one thing, its segment another: a table with a checksum of its own is believed.
+    /// The pack and its segment disagree. The pack is believed, since its table has a checksum of its own.
     lie: Option<Error>,
 }
 
 impl Damage {
-    /// Whether the chunk at this place cannot be read.
+    /// Whether the chunk at this location cannot be read.
     pub(crate) fn hits(&self, id: &ChunkId, at: &Location) -> bool {
         let frame_end = u64::from(at.frame_offset) + u64::from(at.stored_len);
         self.ends.get(&at.pack).is_some_and(|end| frame_end > *end)
@@ -74,7 +74,8 @@ impl Damage {
     }
 }
 
-/// Looks at every pack of `tasks`; bases of deltas are read through `reader`. `is_all` says that these are all packs of their segments.
+/// Checks every pack of `tasks`; bases of deltas are read through `reader`. `is_all` says that these are all packs of
+/// their segments.
 pub(crate) fn check_packs(
     reader: &Reader<'_>,
     tasks: &[PackTask],
@@ -128,7 +129,8 @@ pub(crate) fn check_packs(
     Ok(damage)
 }
 
-/// Every entry of a segment must lie where a pack has its chunk; packs that are damaged answer for themselves.
+/// Checks that every row of a segment agrees with a pack. Damaged packs are left out, since they have findings of their
+/// own.
 fn check_entries(
     tasks: &[PackTask],
     outcomes: &[Outcome],
@@ -168,7 +170,7 @@ fn check_entries(
     Ok(())
 }
 
-/// An error is one that says nothing about the pack.
+/// Checks one pack. An error says nothing about the pack.
 fn look_at(
     reader: &Reader<'_>,
     task: &PackTask,
@@ -211,13 +213,13 @@ fn look_at(
             rows
         }
         Err(error) if error.is_damage() => {
-            // A length that is wrong explains a table that is not where it should be.
+            // A wrong length explains that the table is not at its place.
             if outcome.defects.is_empty() {
                 outcome.defects.push(error);
             }
             match task.reading {
                 Reading::Table => return Ok(outcome),
-                // A segment has no sums, so these are decoded.
+                // A segment has no checksums of frames, so these are decoded.
                 Reading::Stored | Reading::Decoded => rows_in(&task.segment, task.position)?,
             }
         }
@@ -238,7 +240,7 @@ fn look_at(
     Ok(outcome)
 }
 
-/// What the pack says about itself.
+/// Reads the table of the pack.
 fn opened(store: &Store, task: &PackTask, size: u64) -> Result<Vec<FrameRows>> {
     let open = OpenPack::read(
         store.remote().as_ref(),
@@ -256,7 +258,7 @@ fn opened(store: &Store, task: &PackTask, size: u64) -> Result<Vec<FrameRows>> {
     )))
 }
 
-/// Reads every frame; decodes it with `bases` and hashes every chunk, or hashes what is stored.
+/// Reads every frame. With `bases`, decodes it and hashes every chunk; otherwise hashes the stored bytes.
 fn read_all(
     remote: &dyn Read,
     bases: Option<&dyn Bases>,
@@ -284,7 +286,7 @@ fn read_all(
                 }
             }
             Ok(_) => {}
-            // It is as it was stored. Which paths its base hits is said where they are walked.
+            // The frame is as it was stored. The walk of versions reports which paths the missing base hits.
             Err(error) if error.kind() == Kind::NotFound && !frame.bases.is_empty() => {}
             Err(error) => damaged(&mut frame.chunks.iter().map(|(id, _, _)| *id), error),
         }

@@ -1,7 +1,7 @@
 //! When this host last read each pack, and which it found damaged: a small JSON file in its cache.
 //!
-//! Losing it costs time and nothing else; what cannot be read is empty. Of two verifications at once the
-//! last one to finish wins.
+//! Losing the file only costs time; an unreadable file counts as empty. If two verifications run at once, the record of
+//! the last one to finish is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,17 +13,17 @@ use crate::fs::{read_regular, write_atomically};
 use crate::id::PackId;
 use crate::store::Store;
 
-/// Most bytes of a record that are read: it names packs, 50 bytes each.
+/// Most bytes of a record that are read. It takes 50 bytes per pack.
 const RECORD_BYTES_MAX: u64 = 1 << 30;
 
-/// What is remembered.
+/// The content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Record {
     #[serde(skip)]
     path: Option<PathBuf>,
-    /// Seconds since 1970 at which all of a pack was read.
+    /// When each pack was last read completely, in seconds since 1970.
     read: BTreeMap<PackId, i64>,
-    /// Packs with chunks that were not what they should be.
+    /// Packs with chunks that did not match their ids.
     damaged: BTreeSet<PackId>,
 }
 
@@ -46,12 +46,12 @@ impl Record {
         self.read.get(&pack).copied()
     }
 
-    /// Packs that were damaged when they were last looked at.
+    /// Packs that were damaged when they were last checked.
     pub(crate) fn damaged(&self) -> &BTreeSet<PackId> {
         &self.damaged
     }
 
-    /// All of `pack` was read at `secs`.
+    /// Records that all of `pack` was read at `secs`.
     pub(crate) fn was_read(&mut self, pack: PackId, secs: i64, is_damaged: bool) {
         self.read.insert(pack, secs);
         match is_damaged {
@@ -60,12 +60,12 @@ impl Record {
         };
     }
 
-    /// Something of `pack` is not what it should be.
+    /// Records that `pack` is damaged.
     pub(crate) fn is_damaged(&mut self, pack: PackId) {
         self.damaged.insert(pack);
     }
 
-    /// Keeps what is about packs that `is_live`, and writes it.
+    /// Writes the record, without packs that are not live.
     pub(crate) fn save(&mut self, is_live: impl Fn(&PackId) -> bool) -> Result<()> {
         self.read.retain(|pack, _| is_live(pack));
         self.damaged.retain(|pack| is_live(pack));

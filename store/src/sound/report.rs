@@ -1,4 +1,4 @@
-//! What is wrong with a store: which objects, and which versions and paths they hit.
+//! What is wrong with a store: which objects, and which versions and paths that hits.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use crate::format::{RefName, checkpoint_key, log_key, pack_key, segment_key};
 use crate::id::{PackId, SegmentId};
 use crate::shown;
 
-/// Hits that a report lists; the rest are counted.
+/// Most hits that a report lists; further ones are counted.
 const HITS_MAX: usize = 10_000;
 
-/// What was looked at, and all that is wrong.
+/// What was verified, and everything that is wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
     /// Log entries.
@@ -24,49 +24,49 @@ pub struct VerifyReport {
     pub segments: u64,
     /// Live packs.
     pub packs: u64,
-    /// Packs of which every byte was read.
+    /// Packs that were read completely.
     pub packs_read: u64,
-    /// Bytes of these.
+    /// Bytes of these packs.
     pub bytes_read: u64,
     /// Versions of refs.
     pub versions: u64,
-    /// What is wrong with which object.
+    /// What is wrong, and with which object.
     pub findings: Vec<Finding>,
-    /// Which versions and paths are hit by it.
+    /// The versions and paths that are hit.
     pub hits: Vec<Hit>,
-    /// Hits that are not listed because there are too many.
+    /// The number of hits beyond those that are listed.
     pub hits_left_out: u64,
-    /// What did not stop the verification and is worth knowing.
+    /// Notes that are worth knowing and that did not stop the verification.
     #[serde(skip)]
     pub notes: Vec<String>,
 }
 
-/// A part of a store that something is wrong with.
+/// A part of a store with a defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A log entry.
     Log(u64),
-    /// A checkpoint: derived, so nothing is lost with it.
+    /// A checkpoint; nothing is lost with it, since it is derived.
     Checkpoint(u64),
-    /// A segment: derived from its packs.
+    /// A segment; it can be rebuilt from its packs.
     Segment(SegmentId),
     /// A pack.
     Pack(PackId),
-    /// A segment that has deltas, of a store that has not learned that there are any.
+    /// A segment with deltas in a store whose log does not say that it has deltas.
     Unlearned(SegmentId),
-    /// What a ref version needs, and no object offers.
+    /// Something that a version needs and no object offers.
     Version,
 }
 
-/// Something that is wrong.
+/// A defect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// With what.
+    /// The defective part.
     #[serde(skip)]
     pub part: Part,
     /// The key of the object.
     pub object: String,
-    /// What is wrong with it.
+    /// What is wrong with the object.
     pub what: String,
 }
 
@@ -76,12 +76,12 @@ pub struct Hit {
     /// The ref.
     #[serde(rename = "ref")]
     pub name: RefName,
-    /// Its version.
+    /// The version.
     pub version: u64,
-    /// The path in it; empty for the root.
+    /// The path in the version; empty for the root.
     #[serde(flatten, serialize_with = "shown::in_tree")]
     pub path: Vec<u8>,
-    /// With what something is wrong; serialized as the key of that object.
+    /// The defective part; serialized as the key of that object.
     #[serde(
         rename = "object",
         skip_serializing_if = "Part::is_nowhere",
@@ -97,12 +97,12 @@ fn object<S: serde::Serializer>(part: &Part, out: S) -> Result<S::Ok, S::Error> 
 }
 
 impl Part {
-    /// Whether no object offers it.
+    /// Whether no object is at fault.
     fn is_nowhere(&self) -> bool {
         *self == Self::Version
     }
 
-    /// The key of the object; none for what no object offers.
+    /// The key of the object; none, if no object is at fault.
     pub fn object(&self) -> Option<String> {
         match self {
             Self::Log(number) => Some(log_key(*number)),
@@ -113,7 +113,7 @@ impl Part {
         }
     }
 
-    /// The segment, if it is one.
+    /// The segment, if the part is one.
     pub(crate) fn segment(self) -> Option<SegmentId> {
         match self {
             Self::Segment(id) => Some(id),
@@ -123,7 +123,7 @@ impl Part {
 }
 
 impl Finding {
-    /// What `error` says about `object`, which its message may begin with.
+    /// The finding for `error` about `object`; a message that begins with the object loses that prefix.
     pub(crate) fn of(part: Part, object: String, error: &Error) -> Self {
         let message = error.to_string();
         let what = message.strip_prefix(&format!("{object}: "));
@@ -146,13 +146,13 @@ impl VerifyReport {
         self.findings.is_empty() && self.hits.is_empty()
     }
 
-    /// Refs and versions that are hit.
+    /// The versions that are hit, with their refs.
     pub fn versions_hit(&self) -> BTreeSet<(&RefName, u64)> {
         let hits = self.hits.iter();
         hits.map(|hit| (&hit.name, hit.version)).collect()
     }
 
-    /// Notes what `error` says about `object`.
+    /// Adds the finding for `error` about `object`.
     pub(crate) fn find(&mut self, part: Part, object: String, error: &Error) {
         self.findings.push(Finding::of(part, object, error));
     }

@@ -1,4 +1,4 @@
-//! What is good in damaged packs, copied to new ones.
+//! Copies what is good in damaged packs to new packs.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::pack::{Framer, PackSink, SegmentBuilder};
 use crate::read::{Reader, VerifiedBases};
 use crate::store::{Store, View};
 
-/// Copies what is good in damaged packs to new ones.
+/// Copies what is good in damaged packs to new packs.
 pub(crate) struct Saver<'s> {
     store: &'s Store,
-    /// Of what there is, bases in damaged packs included.
+    /// Reads the store as it is, including bases in damaged packs.
     reader: Reader<'s>,
-    /// Without the damaged packs.
+    /// The index without the damaged packs.
     index: Index,
     is_dry: bool,
     data: PackSink,
@@ -31,7 +31,7 @@ pub(crate) struct Saver<'s> {
 }
 
 impl<'s> Saver<'s> {
-    /// Copies what no other pack of `view` has than those that are `bad`.
+    /// Prepares to copy what only the `bad` packs of `view` have.
     pub(crate) fn new(
         store: &'s Store,
         view: &View,
@@ -79,7 +79,7 @@ impl<'s> Saver<'s> {
                 };
                 for chunk in frame.chunks_of(task.pack.id) {
                     let id = chunk.id;
-                    // It may be the base of others, which a delta elsewhere cannot be.
+                    // Other deltas may need the chunk as a base, and a base must be in a plain frame.
                     if self.index.find_plain(&id)?.is_some() || self.done.contains(&id) {
                         continue;
                     }
@@ -101,8 +101,7 @@ impl<'s> Saver<'s> {
         meta.finish().map(|_| ())
     }
 
-    /// Copies what is the base of a delta and lies in deltas only: that delta is of no use until its base lies in a
-    /// plain frame.
+    /// Copies bases that are in deltas only. A delta can be used only if its bases are in plain frames.
     pub(crate) fn save_bases(&mut self) -> Result<()> {
         let mut framer = Framer::new(FrameKind::Data, LEVEL, false, &mut self.data)?;
         for segment in self.index.segments() {
@@ -114,7 +113,7 @@ impl<'s> Saver<'s> {
                 }
                 let bytes = match self.reader.meta_chunk(&id) {
                     Ok(bytes) => bytes,
-                    // It is told with what needs it.
+                    // The damage is reported with the paths that need it.
                     Err(error) if error.is_damage() => continue,
                     Err(error) => return Err(error),
                 };
@@ -128,7 +127,7 @@ impl<'s> Saver<'s> {
         framer.finish().map(|_| ())
     }
 
-    /// The new packs, durable.
+    /// Makes the new packs durable and returns them.
     pub(crate) fn finish(self) -> Result<SegmentBuilder> {
         let mut written = SegmentBuilder::default();
         for mut sink in [self.data, self.meta] {

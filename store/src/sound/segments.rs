@@ -1,8 +1,8 @@
-//! Segments that somebody counts on are what was written, down to the last byte; and which of them this host has read
-//! lately, in a small JSON file of its cache.
+//! Whether the segments that somebody relies on are what was written, down to the last byte. A small JSON file in the
+//! cache of this host says which were read recently.
 //!
-//! Reading 200 MB takes longer than a put of which nothing has changed. So a segment whose file is the one that was read
-//! within a day is not read again. Losing the file costs time and nothing else.
+//! Reading 200 MB takes longer than a put of which nothing has changed. So a segment is not read again for a day while
+//! its file is the same. Losing the JSON file only costs time.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -20,22 +20,23 @@ use crate::index::{OpenSegment, check_segments};
 use crate::session::Relied;
 use crate::store::Store;
 
-/// So few bytes are read each time: that takes a few milliseconds.
+/// Segments of at most this many bytes together are always read: that takes a few milliseconds.
 const ALWAYS_BYTES: u64 = 8 << 20;
-/// Segments of more bytes together are not read by each put: that would take longer than a tenth of a second.
+/// Segments of more bytes together are never read by a put: that would take longer than a tenth of a second.
 const BYTES_MAX: u64 = 256 << 20;
-/// A disk may damage a file and leave its times as they are, so what was read is not believed for longer.
+/// A disk may damage a file without changing its times, so a file is read again after this time.
 const AGE_SECS_MAX: i64 = 24 * 3600;
-/// Most bytes of the file: it names segments, 150 bytes each.
+/// Most bytes of the JSON file. It takes 150 bytes per segment.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
-/// Fails when a segment that `relied` counts on is not what was written: it may lead to the wrong place, so that what is
-/// put or kept by it cannot be read.
+/// Fails when a segment that `relied` relies on is not what was written. Such a segment may give wrong locations, so
+/// that what is put or kept by it could not be read.
 pub(crate) fn check(store: &Store, relied: &Relied) -> Result<()> {
     check_within(store, relied.segments(), [ALWAYS_BYTES, BYTES_MAX])
 }
 
-/// Up to `always` bytes are read each time, up to `most` those that are not remembered, of more none.
+/// Segments of up to `always` bytes together are always read; of up to `most` bytes, unless they were read recently;
+/// otherwise they are not read.
 fn check_within(
     store: &Store,
     segments: Vec<Arc<OpenSegment>>,
@@ -58,7 +59,7 @@ fn check_remembered(store: &Store, segments: Vec<Arc<OpenSegment>>) -> Result<()
     };
     let now = Timestamp::now().as_second();
     let mut record = Record::load(&path);
-    // Looked at before it is read: what changes meanwhile is read again the next time.
+    // Looked at before the segments are read, so that a file which changes meanwhile is read again next time.
     let files: Vec<_> = segments
         .iter()
         .map(|segment| (segment.id, file_of(store, segment)))
@@ -77,7 +78,7 @@ fn check_remembered(store: &Store, segments: Vec<Arc<OpenSegment>>) -> Result<()
     check_segments(&new)?;
     if !new.is_empty() {
         record.read(files, now);
-        // Without it, they are read again.
+        // If the record cannot be written, they are read again.
         let _forgotten = record.save(&path);
     }
     Ok(())
@@ -87,20 +88,20 @@ fn bytes_of(segment: &Arc<OpenSegment>) -> u64 {
     segment.bytes().len() as u64
 }
 
-/// The file that its bytes are mapped from, as it is now.
+/// The file from which the bytes of a segment are mapped, as it is now.
 fn file_of(store: &Store, segment: &OpenSegment) -> Option<ReadFile> {
     let own: Option<PathBuf> = segment.copy().map(Path::to_owned);
     let path = own.or_else(|| store.remote().local_path(&segment_key(segment.id)))?;
     ReadFile::of(&path)
 }
 
-/// What tells one file from another, and from what it was before.
+/// Tells a file from other files, and from its earlier content.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 struct ReadFile {
     device: u64,
     inode: u64,
     size: u64,
-    /// When it was modified and changed: seconds since 1970, and nanoseconds.
+    /// Modification and change time: each in seconds since 1970, and nanoseconds.
     times: [i64; 4],
 }
 
@@ -121,13 +122,13 @@ impl ReadFile {
     }
 }
 
-/// Segments that were read and found whole: as which file, and when in seconds since 1970.
+/// Segments that were read and found whole: the file, and the time in seconds since 1970.
 #[derive(Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(transparent)]
 struct Record(BTreeMap<SegmentId, (ReadFile, i64)>);
 
 impl Record {
-    /// What cannot be read is empty.
+    /// Loads the record; an unreadable one counts as empty.
     fn load(path: &Path) -> Self {
         let bytes = read_regular(path, RECORD_BYTES_MAX).ok();
         let known = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -140,7 +141,8 @@ impl Record {
         })
     }
 
-    /// All of `files` are whole; those that were not read now keep their time. Others are forgotten.
+    /// Records that all of `files` are whole. Those that were not read now keep their time; other segments are
+    /// forgotten.
     fn read(&mut self, files: Vec<(SegmentId, Option<ReadFile>)>, now: i64) {
         let before = std::mem::take(self);
         let known = files.into_iter().filter_map(|(id, file)| {
@@ -191,7 +193,7 @@ mod tests {
         assert!(!record.knows(id, &file(), NOW + AGE_SECS_MAX));
         assert!(!record.knows(id, &file(), NOW - 1));
         assert!(!record.knows(SegmentId([2; 16]), &file(), NOW));
-        // What is known already does not become younger by it.
+        // A segment that is known already keeps its time.
         record.read(vec![(id, Some(file()))], NOW + 10);
         assert!(!record.knows(id, &file(), NOW + AGE_SECS_MAX));
         // The same bytes, written again.
@@ -204,7 +206,7 @@ mod tests {
         assert_eq!(record, Record::default());
     }
 
-    /// A store whose cache lies in `dir`, with one version.
+    /// A store with one version, whose cache is in `dir`.
     fn store_at(remote: Arc<dyn Write>, dir: &Path) -> Store {
         let host = Host {
             cache_dir: Some(dir.join("cache")),

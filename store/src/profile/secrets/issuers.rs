@@ -1,7 +1,7 @@
 //! The forms that issuers give to credentials, and how a text is searched for them. Pure.
 //!
-//! One pass over the bytes finds the words that such a form begins with; only there the form itself
-//! is looked at, and what it holds must look drawn by lot: the placeholders of manuals pass.
+//! One pass over the bytes finds the words with which a form begins. Only there the form itself is matched. The secret
+//! in it must look random, so that the placeholders of manuals pass.
 
 use std::sync::LazyLock;
 
@@ -10,38 +10,38 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::random::is_random;
 
-/// How a text goes on where one of the words stands.
+/// A form of credentials.
 struct Form {
-    /// Any of these begins it. None is part of one of another form.
+    /// Words with which the form begins. No word is part of a word of another form.
     words: &'static [&'static str],
-    /// What it is, for people.
+    /// The kind of credentials, for people.
     kind: &'static str,
-    /// From the word on; its first group must look drawn by lot.
+    /// Matches from the word on; its first group must look random.
     pattern: &'static str,
-    /// What must stand around it as well.
+    /// What must be near the match as well.
     beside: Beside,
 }
 
-/// What must stand near a form.
+/// What must be near a form.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Nothing,
-    /// The secret key that belongs to an id of AWS.
+    /// The secret key that belongs to an AWS key id.
     AwsSecret,
     /// The other fields of a shared access signature.
     SasFields,
 }
 
-/// Bytes around a word that are looked at, at most.
+/// Most bytes that a pattern is matched against.
 const WINDOW: usize = 4096;
-/// Bytes before a form that may hold what belongs to it.
+/// Bytes before a form that are searched for what belongs to it.
 const BEFORE: usize = 600;
 
-/// Known to everybody, since manuals and test suites print them.
+/// Secrets that everybody knows, since manuals and test suites print them.
 const PUBLIC: [&[u8]; 3] = [
     // Azurite, the emulator of Azure's storage.
     b"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
-    // The hub's staging endpoint, as the test utilities of transformers have it.
+    // The hub's staging endpoint, in the test utilities of transformers.
     b"94wBhPGp6KrrTH3KDchhKpRxZwd6dmHWLL",
     // The manual of AWS.
     b"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
@@ -130,8 +130,8 @@ const FORMS: [Form; 22] = [
     Form {
         words: &["-----BEGIN "],
         kind: "a private key",
-        // The first line of the key follows the head, perhaps after lines of its own like `Proc-Type`. That of
-        // OpenSSH says little that differs from key to key, but the next one does.
+        // The first line of the key follows the head, perhaps after header lines like `Proc-Type`. The first line of an
+        // OpenSSH key hardly differs between keys, so the next line is used.
         pattern: r"^-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-[^-]){0,400}?(?:b3BlbnNzaC1rZXktdj[A-Za-z0-9+/]{20,80}\s{1,4})?([A-Za-z0-9+/]{40,76})",
         beside: Beside::Nothing,
     },
@@ -206,7 +206,7 @@ const FORMS: [Form; 22] = [
     },
 ];
 
-/// Only where the leftmost match is asked for does the library look at many bytes at once: 3.6 to 4.8 GB/s here, not 0.55.
+/// The library scans many bytes at once only for the leftmost match: 3.6 to 4.8 GB/s here instead of 0.55.
 static WORDS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let words = FORMS.iter().flat_map(|form| form.words);
     let search = AhoCorasick::builder()
@@ -215,7 +215,7 @@ static WORDS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     search.ok()
 });
 
-/// Made when a word of theirs is met for the first time: most trees hold none.
+/// Compiled when one of their words is first met: most trees hold none.
 static PATTERNS: [LazyLock<Option<Regex>>; 22] = {
     macro_rules! at {
         ($($at:literal)*) => {[$(LazyLock::new(|| pattern(FORMS.get($at)?.pattern))),*]};
@@ -226,17 +226,16 @@ static PATTERNS: [LazyLock<Option<Regex>>; 22] = {
 static AWS_SECRET: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"(?:^|[^A-Za-z0-9/+=])([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+=]|$)"));
 
-/// What ends in a letter or a digit and is no part of a word all the same: colours of a terminal, and characters that are
-/// spelled out.
+/// Sequences that end in a letter or digit without being part of a word: terminal colours and escaped characters.
 static SPELLED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(
         r"(?:\[[0-9;?]{0,20}[A-Za-z]|\\[abefnrtv0]|%[0-9A-Fa-f]{2}|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4})$",
     )
 });
-/// Bytes that are looked at for that.
+/// Bytes before a word that are searched for such a sequence.
 const SPELLED_BYTES_MAX: usize = 24;
 
-/// The kind of credential that `text` holds, if it holds one.
+/// The kind of credentials in `text`, if there are any.
 pub(super) fn find(text: &[u8]) -> Option<&'static str> {
     let words = WORDS.as_ref()?;
     words.find_iter(text).find_map(|found| judge(text, &found))
@@ -252,7 +251,7 @@ fn judge(text: &[u8], found: &Match) -> Option<&'static str> {
     let form = FORMS.get(at)?;
     let start = found.start();
     let before = text.get(start.saturating_sub(SPELLED_BYTES_MAX)..start)?;
-    // In the middle of a word the same letters come about by chance.
+    // In the middle of a longer word these letters are a coincidence.
     if before.last().is_some_and(u8::is_ascii_alphanumeric) && !SPELLED.as_ref()?.is_match(before) {
         return None;
     }
@@ -283,7 +282,7 @@ impl Beside {
                     let secret = found.get(1).map(|found| found.as_bytes());
                     secret.is_some_and(|secret| {
                         let has = |is: fn(&u8) -> bool| secret.iter().any(is);
-                        // Digests are of small letters only.
+                        // Digests have lower-case letters only.
                         has(u8::is_ascii_uppercase)
                             && has(u8::is_ascii_lowercase)
                             && is_random(secret)
@@ -299,7 +298,7 @@ pub(super) fn holds(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window == word)
 }
 
-/// A pattern over bytes; the test beside it sees that each of ours is one.
+/// Compiles a pattern over bytes. A test makes sure that all patterns are valid.
 pub(super) fn pattern(text: &str) -> Option<Regex> {
     RegexBuilder::new(text).unicode(false).build().ok()
 }
@@ -308,7 +307,7 @@ pub(super) fn pattern(text: &str) -> Option<Regex> {
 mod tests {
     use super::*;
 
-    /// Letters that look drawn by lot, and are.
+    /// Random letters.
     const LOT: &str = "qWzKxTfRbYvNmLpHsJdGcXrQkVtBnZwMfPhDyCgSjLxRaUeIoT6k4Q2w8E1z5R7t3Y9u0I";
 
     fn lot(count: usize) -> String {
@@ -456,7 +455,7 @@ mod tests {
             format!("abhf_{}", lot(34)),
             "HF_TOKEN".to_owned(),
             "AKIAIOSFODNN7EXAMPLE wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned(),
-            // An id without its secret, and one beside a digest.
+            // An id without its secret, and an id beside a digest.
             "https://b/k?X-Amz-Credential=AKIAQ3EGVZ7NB2MKPLTW%2F2024".to_owned(),
             "AKIAQ3EGVZ7NB2MKPLTW 4f9d02c1b8e67a35d0412fce98b3a76150e2d94c".to_owned(),
             "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBaMQswCQYD".to_owned(),

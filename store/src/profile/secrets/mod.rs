@@ -1,7 +1,7 @@
-//! Credentials in a tree: found by name and by text, listed all together, never repeated.
+//! Credentials in a tree: found by name and by text, all listed together, their values never shown.
 //!
-//! The text is searched when a small file is read anyway. After the first finding, the put stores nothing more: it only
-//! looks for further findings, and ends with a list of all.
+//! The text of small files is searched when they are read for the put. After the first finding, the put stores nothing
+//! more; it only searches the rest, and ends with a list of all findings.
 
 mod issuers;
 mod places;
@@ -19,25 +19,25 @@ use crate::host::walk::{Globs, Stat};
 use crate::remedy::Remedy;
 use crate::shown::is_unseen;
 
-/// Larger files are not searched: nobody keeps a token in them, and data sets hold all there is.
+/// Larger files are not searched: nobody keeps a token in them, and data sets contain every kind of string.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
-/// A NUL among so many bytes from the beginning on says that it is no text.
+/// A file with a NUL in its first bytes, up to this many, is no text.
 const HEAD_BYTES: usize = 8 << 10;
-/// Larger files that are no text are not searched. Smaller ones may be what a program keeps of its settings, like the
-/// `training_args.bin` of transformers, which is a pickle and has the token of the one who trained.
+/// Larger files that are no text are not searched. Smaller ones may be saved settings, like the `training_args.bin` of
+/// transformers, a pickle that contains the token of the user who trained.
 const BINARY_BYTES_MAX: usize = 64 << 10;
-/// Findings that are named; the others are counted.
+/// Most findings that are named; further ones are counted.
 const NAMED_MAX: usize = 100;
-/// Names that a note spells out.
+/// Most names in a note.
 const NOTED_MAX: usize = 5;
 
-/// What was found in one tree, from whatever thread it was found on.
+/// What was found in one tree, on any thread.
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    /// From the root of the file system on, to know where packages are installed.
+    /// The absolute path of the root, which shows whether packages are installed there.
     root: Vec<u8>,
     allow: Globs,
-    /// What holds credentials is left out and named, and all else is stored.
+    /// Leave out and name files with credentials, and store everything else.
     leaves_out: bool,
     is_any: AtomicBool,
     found: Mutex<Found>,
@@ -45,10 +45,10 @@ pub(crate) struct Secrets {
 
 #[derive(Debug, Default)]
 struct Found {
-    /// Paths from the root on, and what they hold.
+    /// Paths relative to the root, and the kind of credentials.
     refused: BTreeMap<Vec<u8>, &'static str>,
     more: u64,
-    /// In packages as they were published.
+    /// Findings in published packages.
     published: Vec<Vec<u8>>,
     more_published: u64,
 }
@@ -61,10 +61,10 @@ pub(crate) struct Search {
 }
 
 impl Secrets {
-    /// For the tree at `root`; what matches `allow` is let in.
+    /// Prepares a search of the tree at `root`. Files that match `allow` are accepted.
     ///
     /// # Errors
-    /// Invalid input, naming a glob that makes no sense.
+    /// Invalid input, naming an invalid glob.
     pub(super) fn new(root: &Path, allow: &[String], leaves_out: bool) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             root: root.as_os_str().as_encoded_bytes().to_vec(),
@@ -75,15 +75,15 @@ impl Secrets {
         }))
     }
 
-    /// Whether anything was found that the put fails for.
+    /// Whether there are findings for which the put fails.
     pub(crate) fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Relaxed)
     }
 
-    /// Takes down that the file or directory at `path` holds credentials of this kind.
+    /// Records that the file or directory at `path` holds credentials of this kind.
     ///
     /// # Errors
-    /// Denied, when it alone is to be left out for that.
+    /// Denied, when only this path is left out for that.
     pub(super) fn add(&self, path: &[u8], kind: &'static str) -> Result<()> {
         if self.is_allowed(self.named(path)) {
             return Ok(());
@@ -105,7 +105,7 @@ impl Secrets {
         }
         self.is_any.store(true, Ordering::Relaxed);
         match found.refused.len() {
-            // Its name may have said it before its text does.
+            // The name may have shown it before the text did.
             _ if found.refused.contains_key(path) => {}
             NAMED_MAX => found.more += 1,
             _ => drop(found.refused.insert(path.to_vec(), kind)),
@@ -113,7 +113,7 @@ impl Secrets {
         Ok(())
     }
 
-    /// Judges what can be judged by name and mode; the text is for [`Search`].
+    /// Judges a path by name and mode; [`Search`] judges the text.
     ///
     /// # Errors
     /// As [`Self::add`].
@@ -126,7 +126,7 @@ impl Secrets {
         }
     }
 
-    /// The search of the text of the file at `path`.
+    /// Prepares the search of the text of the file at `path`.
     pub(super) fn search(self: &Arc<Self>, path: &[u8]) -> Search {
         Search {
             secrets: Arc::clone(self),
@@ -136,15 +136,15 @@ impl Secrets {
 
     fn place(&self, path: &[u8]) -> Option<SecretPlace> {
         match path {
-            // What is put is a file by itself.
+            // A single file is put.
             [] => places::of(&self.root),
             path if path.contains(&b'/') => places::of(path),
-            // The directory that is put may be one of a tool's.
+            // The directory that is put may itself belong to a tool.
             path => places::of(&[&self.root, &b"/"[..], path].concat()),
         }
     }
 
-    /// What globs call the file at `path`: one that is put by itself by its name.
+    /// The path that globs are matched with; for a single file, its name.
     fn named<'s>(&'s self, path: &'s [u8]) -> &'s [u8] {
         match path {
             [] => self
@@ -156,10 +156,10 @@ impl Secrets {
         }
     }
 
-    /// The end of the search.
+    /// Ends the search.
     ///
     /// # Errors
-    /// Denied, with all that was found.
+    /// Denied, listing all findings.
     pub(crate) fn finish(&self) -> Result<()> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let count = found.refused.len() as u64 + found.more;
@@ -183,7 +183,7 @@ impl Secrets {
         Err(Error::denied(message).list(named.chain(more)).hint(hint))
     }
 
-    /// What is let in and worth a note.
+    /// The notes about files that were accepted.
     pub(crate) fn notes(&self) -> Vec<String> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let published = listed(&found.published, found.more_published).map(|paths| {
@@ -200,12 +200,12 @@ impl Secrets {
 }
 
 impl Search {
-    /// Whether something was found somewhere, so that nothing more is stored.
+    /// Whether anything was found in the tree, so that nothing more is stored.
     pub(super) fn is_over(&self) -> bool {
         self.secrets.is_any()
     }
 
-    /// Looks for credentials in `bytes`, all of the file.
+    /// Searches `bytes`, the whole file, for credentials.
     ///
     /// # Errors
     /// As [`Secrets::add`].
@@ -226,7 +226,7 @@ impl Search {
     }
 }
 
-/// The paths in one line; none, if there are none.
+/// The paths on one line; none, if there are no paths.
 fn listed(paths: &[Vec<u8>], more: u64) -> Option<String> {
     let mut names: Vec<String> = paths.iter().map(|path| shown(path)).collect();
     names.sort();
@@ -237,7 +237,7 @@ fn listed(paths: &[Vec<u8>], more: u64) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", ") + &more)
 }
 
-/// One line, whatever the path holds.
+/// The path on one line, whatever bytes it has.
 fn shown(path: &[u8]) -> String {
     if path.is_empty() {
         return "the file itself".to_owned();
@@ -252,7 +252,7 @@ fn shown(path: &[u8]) -> String {
         .collect()
 }
 
-/// A glob that matches this path alone.
+/// A glob that matches only this path.
 fn glob(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     let glob = Globs::escape(&text).replace(|c: char| is_unseen(c) || c == '\u{fffd}', "?");

@@ -1,8 +1,7 @@
-//! Files that tools keep credentials in, by their paths, and what such a file says when it holds
-//! one. Pure.
+//! Paths of files in which tools keep credentials, and how the text of such a file shows that it holds some. Pure.
 //!
-//! A name alone proves little: trees of source code hold a `.netrc` too. It does where nobody but
-//! its owner may read the file, and else when the text in it says so.
+//! A name alone proves little: source trees contain `.netrc` files, too. It is proof if only the owner may read the
+//! file; otherwise the text must show it.
 
 use std::sync::LazyLock;
 
@@ -11,40 +10,40 @@ use regex::bytes::Regex;
 use super::issuers::pattern;
 use super::random::is_random;
 
-/// How the text of a file goes that holds credentials in no issuer's form.
+/// The text of a file that holds credentials in no issuer's form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Text {
     /// `machine x login y password z`.
     Netrc,
     /// A URL with a password in it.
     Url,
-    /// `password = z`, in one of the many spellings.
+    /// `password = z`, in one of many spellings.
     Fields,
-    /// `NAME=z`, where the name says that it is a secret.
+    /// `NAME=z`, with a name that means a secret.
     Variables,
-    /// The file is one word.
+    /// A file of a single word.
     Word,
     /// Lines of `host:port:database:user:password`.
     Pgpass,
-    /// Whatever it says; its name is proof only where nobody else may read it.
+    /// Any text. The name is proof only if nobody else may read the file.
     Opaque,
-    /// Whatever it says, and whoever may read it: nothing else bears its name.
+    /// Any text, and any mode: no other files have this name.
     Any,
 }
 
-/// What a file of settings holds that names a server and how to get in.
+/// The kind of credentials in settings that name a server and how to log in.
 const A_URL: &str = "a URL with a password";
 
-/// A file that tools keep credentials in.
+/// A file in which tools keep credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SecretPlace {
     pub(super) kind: &'static str,
     pub(super) text: Text,
-    /// Whether it is a directory.
+    /// Whether the place is a directory.
     pub(super) is_dir: bool,
 }
 
-/// What the file or directory at `path` is, by the last two names of it.
+/// Judges `path` by its last two names.
 pub(super) fn of(path: &[u8]) -> Option<SecretPlace> {
     let mut names = path.rsplit(|byte| *byte == b'/');
     let name = std::str::from_utf8(names.next()?).ok()?;
@@ -54,7 +53,7 @@ pub(super) fn of(path: &[u8]) -> Option<SecretPlace> {
     Some(SecretPlace { kind, text, is_dir })
 }
 
-/// Directories of packages as they were published: nothing in there is a secret of whoever installed them.
+/// Whether the path is in a directory of published packages, which hold no secrets of their users.
 pub(super) fn is_published(path: &[u8]) -> bool {
     let mut parent: &[u8] = b"";
     path.split(|byte| *byte == b'/').any(|name| {
@@ -142,19 +141,19 @@ fn is_list_of_packages(name: &str) -> bool {
 }
 
 impl SecretPlace {
-    /// Whether the name is proof where nobody but the owner may read the file: others bear such names,
-    /// and modes like that, for no such reason.
+    /// Whether the name is proof if only the owner may read the file. Files of variables, of one word or of URLs often
+    /// have such names and modes for other reasons.
     pub(super) fn is_private_proof(&self) -> bool {
         !matches!(self.text, Text::Variables | Text::Word)
             && !["credentials", A_URL].contains(&self.kind)
     }
 
-    /// Whether its text need not be one.
+    /// Whether the file counts even if it is no text.
     pub(super) fn is_any(&self) -> bool {
         self.text == Text::Any
     }
 
-    /// Whether `text`, all of the file, holds what its place is for.
+    /// Whether `text`, the whole file, holds credentials as expected at this place.
     pub(super) fn is_in(&self, text: &[u8]) -> bool {
         match self.text {
             Text::Netrc => is_given(&NETRC, text),
@@ -191,7 +190,7 @@ static VARIABLES: Lazy = LazyLock::new(|| {
     )
 });
 
-/// Whether one of the values that `pattern` finds is more than a word to be replaced.
+/// Whether `pattern` finds a value that is no placeholder.
 fn is_given(pattern: &Lazy, text: &[u8]) -> bool {
     let Some(pattern) = pattern.as_ref() else {
         return false;
@@ -202,7 +201,7 @@ fn is_given(pattern: &Lazy, text: &[u8]) -> bool {
     values.any(|value| !is_to_be_replaced(value))
 }
 
-/// `$TOKEN`, `<token>`, `your-token`, `/run/secrets/token`, `xxxxxxxx`, `changeme`.
+/// Whether a value is a placeholder: `$TOKEN`, `<token>`, `your-token`, `/run/secrets/token`, `xxxxxxxx`, `changeme`.
 fn is_to_be_replaced(value: &[u8]) -> bool {
     let small = String::from_utf8_lossy(value).to_ascii_lowercase();
     let begins = [

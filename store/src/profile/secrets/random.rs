@@ -1,8 +1,8 @@
 //! Whether a word looks random, as tokens and keys do, or written by a person. Pure.
 
-/// Bits that each character of a token says at least; 34 letters drawn by lot say 4 to 5.
+/// Least entropy per character of a token, in bits; 34 random letters have 4 to 5.
 const BITS_MIN: f64 = 3.0;
-/// Words that people write where a token belongs. None of fewer than five letters: those come about by chance.
+/// Words that people write in place of a token. Shorter ones are left out, since they occur by chance.
 const WORDS: [&str; 14] = [
     "token",
     "example",
@@ -20,13 +20,13 @@ const WORDS: [&str; 14] = [
     "password",
 ];
 
-/// Whether nobody would write `word` as an example.
+/// Whether `word` is random enough that nobody would write it as an example.
 pub(super) fn is_random(word: &[u8]) -> bool {
     bits_each(word) >= BITS_MIN && !is_sequence(word) && !holds_words(word) && !is_a_name(word)
 }
 
-/// `BertForSequenceClassificationModelX1`: words that are set one behind the other. Small letters follow each other there
-/// more often than not, and vowels are many; of 34 letters drawn by lot one in 10,000 has both.
+/// Whether `word` is a name like `BertForSequenceClassificationModelX1`. In names, at least half of the neighbouring
+/// letters are both lower-case, and vowels are frequent; of random words with 34 letters, one in 10,000 has both.
 fn is_a_name(word: &[u8]) -> bool {
     let pairs = word.iter().zip(word.iter().skip(1));
     let small = pairs.filter(|(one, next)| one.is_ascii_lowercase() && next.is_ascii_lowercase());
@@ -40,7 +40,7 @@ fn is_a_name(word: &[u8]) -> bool {
     has_large && 2 * small.count() >= word.len() && 10 * vowels >= 3 * letters
 }
 
-/// The entropy of its characters, in bits for each.
+/// The entropy of the characters, in bits per character.
 #[expect(clippy::cast_precision_loss, reason = "counts of characters in a word")]
 fn bits_each(word: &[u8]) -> f64 {
     let mut counts = [0_u32; 256];
@@ -61,7 +61,8 @@ fn bits_each(word: &[u8]) -> f64 {
         .sum()
 }
 
-/// `abcdefgh`, `12345678`, `aaaabbbb`: most characters are the one before or beside it.
+/// Whether `word` is a sequence like `abcdefgh`, `12345678` or `aaaabbbb`: many characters equal or follow their
+/// neighbour.
 fn is_sequence(word: &[u8]) -> bool {
     let pairs = word.iter().zip(word.iter().skip(1));
     let beside = pairs

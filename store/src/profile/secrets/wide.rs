@@ -1,11 +1,11 @@
-//! Text of two bytes a letter (UTF-16), as some editors and shells write it.
+//! UTF-16 text, which some editors and shells write.
 
-/// Bytes from the beginning on by which it is known.
+/// Bytes at the beginning by which UTF-16 is recognized.
 const HEAD_BYTES: usize = 8 << 10;
-/// Of so many letters at most one is outside of Latin, where no mark says what the text is.
+/// Without a byte order mark, at most one of this many letters may be outside of Latin.
 const LATIN_OF: usize = 4;
 
-/// The text as UTF-8; none, when it is no UTF-16.
+/// The text as UTF-8; none, if it is not UTF-16.
 pub(super) fn text(bytes: &[u8]) -> Option<Vec<u8>> {
     let (letters, rest) = bytes.as_chunks::<2>();
     if !rest.is_empty() {
@@ -23,7 +23,7 @@ pub(super) fn text(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(text.trim_start_matches('\u{feff}').as_bytes().to_vec())
 }
 
-/// Zeros stand at one side of nearly all letters then, and never at the other.
+/// Recognizes UTF-16 without a mark: zeros are on one side of nearly all letters, and never on the other.
 fn unmarked(letters: &[[u8; 2]]) -> Option<fn([u8; 2]) -> u16> {
     if !letters.as_flattened().contains(&0) {
         return None;
